@@ -1,0 +1,91 @@
+"""The errors voxcast raises on purpose: what happened, where, and what to do next.
+
+Everything here ends as one line on stderr and exit code 2; anything else is a bug and keeps its
+traceback.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import sys
+from collections.abc import Callable
+
+EXIT_BAD_INPUT = 2
+
+
+class VoxcastError(Exception):
+    """Base of all errors that a user can act on.
+
+    Parameters
+    ----------
+    what : str
+        What is wrong, as one clause.
+    where : str or os.PathLike, optional
+        The file, key or name it concerns.
+    then : str, optional
+        What the user can do about it.
+    """
+
+    def __init__(self, what: str, where: object = None, then: str | None = None) -> None:
+        self.what = what
+        self.where = None if where is None else str(where)
+        self.then = then
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        text = self.what if self.where is None else f"{self.where}: {self.what}"
+        return text if self.then is None else f"{text}; {self.then}"
+
+
+class ImageError(VoxcastError):
+    """A volume or an image set cannot be used."""
+
+
+class ConfigError(VoxcastError):
+    """A configuration file, key or name is wrong."""
+
+
+class RunError(VoxcastError):
+    """A run or its record cannot be made or read."""
+
+
+class TableError(VoxcastError):
+    """A history or feature table does not hold what is needed."""
+
+
+class ModelError(VoxcastError):
+    """A model or the registry cannot be read or does not fit the request."""
+
+
+def one_line(error: BaseException) -> str:
+    """Return the message of ``error`` on one line."""
+    return " ".join(str(error).split())
+
+
+def exits_cleanly(main: Callable[..., int]) -> Callable[..., int]:
+    """Turn an entry point's user errors into one line on stderr and exit code 2."""
+
+    @functools.wraps(main)
+    def wrapped(*args: object, **kwargs: object) -> int:
+        try:
+            return main(*args, **kwargs)
+        except VoxcastError as error:
+            print(f"voxcast: {one_line(error)}", file=sys.stderr)
+        except KeyboardInterrupt:
+            print("voxcast: interrupted; the same command continues from here", file=sys.stderr)
+            return 130
+        except BrokenPipeError:
+            sys.stderr.close()  # the reader of our output has gone; there is no one to tell
+            return 141
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            print(
+                f"voxcast: {error.filename or 'output'}: no space left on the device; "
+                "free some and run the same command again, nothing finished is lost",
+                file=sys.stderr,
+            )
+        return EXIT_BAD_INPUT
+
+    return wrapped

@@ -1,0 +1,109 @@
+"""Times and sizes with units, read and written: the one parser of units in the code base."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from voxcast.errors import ConfigError
+
+# Decimal units are SI (GB = 10**9 bytes), binary ones IEC (GiB = 2**30); Slurm's bare K, M, G are
+# binary and are read by `slurm_bytes`, so that nobody has to guess which was meant.
+_BYTES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_BYTES |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+_SLURM_BYTES = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+_SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_NUMBER_UNIT = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z]+)\s*")
+_CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d{1,2})(?::(\d{1,2}(?:\.\d+)?))?")
+
+
+def parse_bytes(text: str) -> int:
+    """Read a size such as ``1.5GB`` or ``512MiB`` into bytes.
+
+    Raises
+    ------
+    ConfigError
+        If there is no number, no unit, or the size is negative.
+
+    Examples
+    --------
+    >>> parse_bytes("1.5GB"), parse_bytes("2 MiB")
+    (1500000000, 2097152)
+    """
+    return round(_scaled(text, _BYTES, "size", "1.5GB or 512MiB"))
+
+
+def slurm_bytes(text: str) -> int:
+    """Read a size as Slurm writes it, ``340K`` or ``1.5G``, in binary units.
+
+    Examples
+    --------
+    >>> slurm_bytes("340K")
+    348160
+    """
+    return round(_scaled(text, _SLURM_BYTES, "Slurm size", "340K or 1.5G"))
+
+
+def parse_seconds(text: str) -> float:
+    """Read a duration: ``90s``, ``1.5h``, ``2:30`` (h:min), ``1-02:03:04`` (d-h:min:s).
+
+    Examples
+    --------
+    >>> parse_seconds("1.5h"), parse_seconds("1-02:03:04")
+    (5400.0, 93784.0)
+    """
+    clock = _CLOCK.fullmatch(text.strip())
+    if clock:
+        days, hours, minutes, seconds = (float(part or 0) for part in clock.groups())
+        return days * 86400 + hours * 3600 + minutes * 60 + seconds
+    return _scaled(text, _SECONDS, "duration", "90s, 1.5h or 02:30:00")
+
+
+def _scaled(text: str, units: dict[str, float] | dict[str, int], noun: str, example: str) -> float:
+    match = _NUMBER_UNIT.fullmatch(text)
+    if match is None or match[2].lower() not in units:
+        raise ConfigError(f"not a {noun}: {text!r}", then=f"write a number and a unit: {example}")
+    value = float(match[1])
+    if not math.isfinite(value) or value < 0:
+        raise ConfigError(f"a {noun} cannot be negative or infinite: {text!r}")
+    return value * units[match[2].lower()]
+
+
+def format_bytes(size_bytes: float) -> str:
+    """Write a size with three significant digits in decimal units.
+
+    Examples
+    --------
+    >>> format_bytes(1_234_000_000), format_bytes(850)
+    ('1.23 GB', '850 B')
+    """
+    for unit in ("TB", "GB", "MB", "kB"):
+        factor = _BYTES[unit.lower()]
+        if abs(size_bytes) >= factor:
+            return f"{_three_digits(size_bytes / factor)} {unit}"
+    return f"{size_bytes:.0f} B"
+
+
+def format_seconds(duration_s: float) -> str:
+    """Write a duration in the largest unit that keeps it readable.
+
+    Examples
+    --------
+    >>> format_seconds(4.216), format_seconds(95), format_seconds(8000)
+    ('4.22 s', '1 min 35 s', '2 h 13 min')
+    """
+    if not math.isfinite(duration_s):
+        return "unknown"
+    if duration_s < 60:
+        return f"{_three_digits(duration_s)} s"
+    minutes, seconds = divmod(round(duration_s), 60)
+    if minutes < 60:
+        return f"{minutes} min {seconds} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def _three_digits(value: float) -> str:
+    if value == 0:
+        return "0"
+    digits = max(0, 2 - math.floor(math.log10(abs(value))))
+    return f"{value:.{min(digits, 3)}f}"

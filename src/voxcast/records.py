@@ -1,0 +1,113 @@
+"""The nouns that travel between rooms, as frozen dataclasses; units are in the names.
+
+What a row of a table means is said here and nowhere else. How it is measured, learned or stored is
+said where that is done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from voxcast.files import sha256_of
+
+Outcome = Literal["completed", "timeout", "out_of_memory", "failed", "preempted", "stalled"]
+Scale = Literal["scaled_down", "full_scale"]
+
+# What is predicted. Wall time is what a scheduler limits; CPU time is what the image decides.
+TARGETS = ("cpu_s", "runtime_s", "peak_rss_bytes")
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """An allocation that an application may run in (HARP's triple of cores, GPUs, memory)."""
+
+    device: str
+    cpus: int
+    gpus: int = 0
+    memory_bytes: int | None = None
+    node_type: str = "local"
+
+    @property
+    def label(self) -> str:
+        """A short name for people.
+
+        Examples
+        --------
+        >>> Configuration("cpu", 2).label
+        'cpu, 2 CPUs'
+        """
+        cpus = f"{self.device}, {self.cpus} CPU{'s' if self.cpus != 1 else ''}"
+        return cpus if not self.gpus else f"{cpus}, {self.gpus} GPU{'s' if self.gpus != 1 else ''}"
+
+
+@dataclass(frozen=True)
+class App:
+    """An application as data: the file ``conf/app/NAME.yaml``, as the other rooms see it."""
+
+    name: str
+    module: str
+    version: str
+    title: str = ""
+    parameters: dict[str, Any] = field(default_factory=dict)
+    packages: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ("cpu",)
+    phases: tuple[str, ...] = ()
+    expected_startup_s: float = 1.0
+    expected_s_per_mvoxel: float = 1.0
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run to make. `key` names it by content, so that it is never measured twice."""
+
+    app: str
+    app_version: str
+    parameters: dict[str, Any]
+    volume_id: str
+    subject: str
+    configuration: Configuration
+    scale: Scale
+    repeat: int
+    host_class: str
+
+    @property
+    def key(self) -> str:
+        """SHA-256 of what defines the run: application, volume, allocation, repeat, hardware."""
+        content = asdict(self)
+        del content["subject"]  # a name for grouping; the same voxels are the same run
+        return sha256_of(content)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of a run with one behaviour; times count from the start of the run."""
+
+    name: str
+    start_s: float
+    end_s: float
+    cpu_s: float | None = None
+    peak_rss_bytes: int | None = None
+
+    @property
+    def duration_s(self) -> float:
+        """Length of the phase in seconds."""
+        return self.end_s - self.start_s
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The summary of one run; every outcome but ``completed`` makes it a lower bound only."""
+
+    outcome: Outcome
+    exit_status: int | None
+    runtime_s: float
+    cpu_s: float
+    peak_rss_bytes: int
+    peak_cgroup_bytes: int | None
+    memory_method: str
+    cpu_method: str
+    started_at: str
+    limit_s: float | None = None
+    load1_before: float | None = None
+    phases: tuple[Phase, ...] = ()
