@@ -159,7 +159,7 @@ def load(path: str | Path = PARAMS_FILE) -> Config:
         raise ConfigError("no such file", path, "run `make params` in the project") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"not YAML: {error}", path) from None
-    return typing.cast(Config, _build(Config, raw, str(path)))
+    return typing.cast("Config", _build(Config, raw, str(path)))
 
 
 def _build(kind: Any, value: Any, where: str) -> Any:

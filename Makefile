@@ -1,0 +1,77 @@
+# voxcast: `make demo` and `make test` are all that a newcomer needs; `make help` lists the rest.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+TORCH ?= cpu
+VENV := .venv
+STAMP := $(VENV)/.installed
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+# MLflow and DVC would otherwise report their use.
+export MLFLOW_DISABLE_TELEMETRY := true
+export DO_NOT_TRACK := true
+export DVC_NO_ANALYTICS := true
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: setup ## Install if needed, run the whole graph on this machine, say what came out
+	@$(MAKE) --no-print-directory repro
+	@cat results/report/summary.txt
+
+.PHONY: setup
+setup: $(STAMP) ## Create .venv and install under constraints.txt (TORCH=cpu or cuda)
+
+# torch goes in first and alone, from whatever index your pip is set to: other packages would take
+# in the newest one with several GB of CUDA libraries.
+$(STAMP): pyproject.toml constraints.txt
+	@case "$(TORCH)" in cpu|cuda) ;; *) echo "TORCH must be cpu or cuda, not $(TORCH)" >&2; exit 2;; esac
+	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV) \
+	  || { echo "cannot make $(VENV): needs Python 3.11 with venv; set PYTHON=/path/to/python3.11" >&2; exit 2; }
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(VENV)/bin/python -c 'import sys, torch; have = "cuda" if torch.version.cuda else "cpu"; \
+	  have == "$(TORCH)" or print(f"note: the torch installed is the {have} build, $(TORCH) was asked for; " \
+	  "see Install in the README for how to point pip at the other", file=sys.stderr)'
+	@touch $(STAMP)
+
+.PHONY: params
+params: setup ## Compose conf/ into params.yaml (CHECK=1 only compares)
+	@python -m voxcast.config $(if $(CHECK),--check)
+
+.PHONY: repro
+repro: setup ## Bring everything up to date: dvc repro
+	@voxcast images --refresh
+	@dvc repro --quiet
+
+.PHONY: ui
+ui: setup ## Compare runs in the browser: mlflow ui on http://127.0.0.1:5000
+	mlflow ui --host 127.0.0.1 --port 5000
+
+.PHONY: serve
+serve: setup ## Answer predictions over HTTP on http://127.0.0.1:5001
+	voxcast serve
+
+.PHONY: lint
+lint: setup ## Style: ruff check and format
+	ruff check .
+	ruff format --check .
+
+.PHONY: types
+types: setup ## Types: mypy
+	mypy
+
+.PHONY: test
+test: setup ## All tests but the slow ones
+	python -m pytest -m "not slow"
+
+.PHONY: test-all
+test-all: setup ## All tests
+	python -m pytest
+
+.PHONY: bench
+bench: setup ## Measure the bounds; prints JSON (ONLY=name for one, DEMO=1 adds a whole fresh demo)
+	@python benchmarks/run.py $(if $(DEMO),--demo) $(ONLY)

@@ -1,0 +1,68 @@
+"""Stage evaluate: every family on unseen subjects. Nothing else opens the test table."""
+
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pandas as pd
+
+from voxcast import config
+from voxcast.errors import exits_cleanly
+from voxcast.features.table import volumes_of
+from voxcast.files import atomic_path, sha256_file, write_json, write_text
+from voxcast.models.evaluation import judge, predict_runs
+from voxcast.models.forecaster import Forecaster
+from voxcast.tracking import runs
+
+TEST = Path("data/features/test.parquet")
+VOLUMES = Path("data/catalogue/volumes.npz")
+MODELS = Path("data/models")
+OUT = Path("results/evaluate")
+
+
+@exits_cleanly
+def main() -> int:
+    """Write results/evaluate and add the test metrics to the final runs."""
+    cfg = config.load().evaluation
+    table = pd.read_parquet(TEST)
+    _note_opening(sha256_file(TEST))
+    metrics: dict[str, object] = {
+        "runs": len(table),
+        "subjects": table["subject"].nunique() if len(table) else 0,
+    }
+    frames = []
+    if len(table):
+        volumes = volumes_of(table, VOLUMES)
+        runs.connect(Path())
+        lower, upper = cfg.lower_quantile, cfg.upper_quantile
+        train_tag = {"table_sha256": sha256_file(TEST.with_name("train.parquet"))}
+        for folder in sorted(p for p in MODELS.iterdir() if p.is_dir()):
+            forecaster = Forecaster.load(folder)
+            predicted = predict_runs(forecaster, table, volumes, lower=lower, upper=upper)
+            metrics[folder.name] = found = judge(predicted)
+            frames.append(predicted.assign(family=folder.name))
+            final = runs.find("final", family=folder.name, **train_tag)
+            if final:
+                flat = {f"{t}/{m}": v for t, of_t in found.items() for m, v in of_t.items()}
+                runs.add(final, runs.prefixed("test", flat))
+        header = predict_runs(forecaster, table, volumes, lower=lower, upper=upper, level="header")
+        metrics["header_only"] = judge(header)
+        frames.append(header.assign(family="header_only"))
+    write_json(OUT / "metrics.json", metrics)
+    with atomic_path(OUT / "predictions.csv") as partial:
+        everything = pd.concat(frames) if frames else pd.DataFrame({"family": []})
+        everything.to_csv(partial, index=False, float_format="%.6g")
+    return 0
+
+
+def _note_opening(sha256: str) -> None:
+    """Add a line to the book of openings; the receipt of the champion counts them."""
+    book = OUT / "openings.jsonl"
+    lines = book.read_text(encoding="utf-8") if book.is_file() else ""
+    line = {"table_sha256": sha256, "at": datetime.now(UTC).isoformat(timespec="seconds")}
+    write_text(book, lines + json.dumps(line) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

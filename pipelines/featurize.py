@@ -1,0 +1,46 @@
+"""Stage featurize: one row a run, the two sides of the split in files of their own."""
+
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+from voxcast import config
+from voxcast.errors import exits_cleanly
+from voxcast.features.table import build_table, split
+from voxcast.files import atomic_path, write_json
+
+CATALOGUE = Path("data/catalogue")
+RUNS = Path("data/runs")
+OUT = Path("data/features")
+
+
+@exits_cleanly
+def main() -> int:
+    """Write data/features."""
+    cfg = config.load()
+    profiles = pd.concat(
+        [pd.read_parquet(RUNS / device / "profiles.parquet") for device in ("cpu", "gpu")]
+    )
+    table, left_out = build_table(
+        profiles[profiles["app"].isin(cfg.app)],
+        pd.read_parquet(CATALOGUE / "catalogue.parquet"),
+        pd.read_parquet(CATALOGUE / "characteristics.parquet"),
+    )
+    sides = split(table, left_out, cfg.evaluation.split_seed, cfg.evaluation.test_fraction)
+    for name, part in (("train", sides.train), ("test", sides.test)):
+        with atomic_path(OUT / f"{name}.parquet") as partial:
+            part.to_parquet(partial, index=False)
+    write_json(
+        OUT / "summary.json",
+        {
+            "left_out": left_out,
+            "train": {"runs": len(sides.train), "subjects": sides.train["subject"].nunique()},
+            "test": {"runs": len(sides.test), "subjects": sides.test["subject"].nunique()},
+        },
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

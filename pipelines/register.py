@@ -1,0 +1,60 @@
+"""Stage register: the best model by cross-validation becomes champion if the rule allows it."""
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import pandas as pd
+
+from voxcast import config
+from voxcast.errors import exits_cleanly
+from voxcast.features.table import volumes_of
+from voxcast.files import read_json, sha256_file, write_json
+from voxcast.models.leaderboard import Leaderboard
+from voxcast.tracking import registry, runs
+from voxcast.tracking.promotion import Rule, promote
+
+TRAIN = Path("data/features/train.parquet")
+VOLUMES = Path("data/catalogue/volumes.npz")
+EVALUATED = Path("results/evaluate")
+RECEIPT = Path("results/register/receipt.json")
+MARKER = Path("mlruns/registered.json")
+
+
+@exits_cleanly
+def main() -> int:
+    """Write the receipt; register the champion, or leave the registry as it was."""
+    cfg = config.load()
+    table = pd.read_parquet(TRAIN)
+    board = Leaderboard.load(Path("data/tune"))
+    receipt = promote(
+        runs.connect(Path()),
+        table,
+        sha256_file(TRAIN),
+        volumes_of(table, VOLUMES),
+        board,
+        Path("data/models"),
+        {
+            "apps": {name: app.parameters for name, app in cfg.app.items()},
+            "configurations": [asdict(c) for c in cfg.configurations()],
+            "coarse_points": cfg.features.coarse_points,
+            "network_points": cfg.features.network_points,
+        },
+        Rule(
+            cfg.evaluation.upper_quantile,
+            cfg.evaluation.max_under_request,
+            cfg.evaluation.uncalibrated_factor,
+            cfg.tune.folds,
+            cfg.tune.seed,
+        ),
+    )
+    receipt["test"] = read_json(EVALUATED / "metrics.json").get(board.best)
+    openings = (EVALUATED / "openings.jsonl").read_text(encoding="utf-8")
+    receipt["test_openings"] = len(openings.splitlines())
+    write_json(RECEIPT, receipt)
+    write_json(MARKER, {"model": registry.CHAMPION_URI, "version": receipt["version"]})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+"""The command line: one file per verb, each with a parser and a main."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+
+import voxcast
+from voxcast.errors import exits_cleanly
+
+# Verb to what it is for; the module of the same name is imported only when the verb is called.
+VERBS = {
+    "inspect": "what the catalogue knows of an image",
+    "images": "list the image set; --refresh notices changed files",
+    "predict": "runtime and memory of an application on an image, per configuration",
+    "serve": "answer over HTTP with the registered champion",
+}
+
+
+@exits_cleanly
+def main(argv: list[str] | None = None) -> int:
+    """Run a verb; the entry point ``voxcast``."""
+    parser = argparse.ArgumentParser(
+        prog="voxcast",
+        description=voxcast.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="verbs:\n" + "\n".join(f"  {verb:10} {what}" for verb, what in VERBS.items()),
+    )
+    parser.add_argument("--version", action="version", version=f"voxcast {voxcast.__version__}")
+    parser.add_argument("verb", choices=VERBS, metavar="verb", help="one of the verbs below")
+    parser.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    args = parser.parse_args(sys.argv[1:] if argv is None else argv)
+    module = importlib.import_module(f"voxcast.cli.{args.verb}")
+    code: int = module.main(args.rest)
+    return code

@@ -1,0 +1,51 @@
+"""``voxcast images``: the image set of the project; notices when a user's file has changed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from voxcast import config
+from voxcast.cli import project
+from voxcast.images import sources
+
+SOURCES = Path("data/sources.tsv")
+LISTED = Path("data/images/images.tsv")
+
+
+def main(argv: list[str]) -> int:
+    """List the image set, or bring the tracked list of a user's own images up to date."""
+    parser = argparse.ArgumentParser(prog="voxcast images", description=__doc__)
+    parser.add_argument(
+        "--refresh",
+        action="store_true",
+        help="rewrite data/sources.tsv where size or time of a file changed (`make repro` does)",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON list on stdout")
+    project.add_argument(parser)
+    args = parser.parse_args(argv)
+    folder = project.require(args.project)
+    if args.refresh:
+        return _refresh(folder, config.load(folder / config.PARAMS_FILE).images)
+    listed = folder / LISTED
+    files = sources.read_tsv(listed) if listed.is_file() else []
+    if args.json:
+        print(json.dumps([asdict(file) for file in files], indent=2))
+    else:
+        for file in files:
+            print(f"{file.subject:12} {file.session:8} {file.suffix:8} {file.path}")
+    print(f"{len(files)} images", file=sys.stderr)
+    return 0
+
+
+def _refresh(folder: Path, images: config.ImagesConfig) -> int:
+    path = folder / SOURCES
+    known = sources.read_tsv(path) if path.is_file() else []
+    files = [] if images.path is None else sources.refresh(known, folder / images.path)
+    if files != known:
+        sources.write_tsv(path, files)
+        print(f"{SOURCES}: {len(files)} images, changed", file=sys.stderr)
+    return 0

@@ -1,0 +1,114 @@
+"""``voxcast predict IMAGE…``: runtime and memory, per configuration, by the champion."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from voxcast.cli import project
+from voxcast.errors import ConfigError, ModelError
+from voxcast.quantities import format_bytes, format_seconds
+from voxcast.records import Configuration
+
+
+def main(argv: list[str]) -> int:
+    """Ask the champion, in process or at ``--url``, and print its quantiles."""
+    parser = argparse.ArgumentParser(prog="voxcast predict", description=__doc__)
+    parser.add_argument("images", nargs="+", type=Path, metavar="IMAGE")
+    parser.add_argument("--app", help="application (default: the model's first)")
+    parser.add_argument("--quantile", type=float, default=0.95, help="upper bound (default 0.95)")
+    parser.add_argument(
+        "--cpus", type=int, nargs="+", help="CPUs (default: those that were tried)"
+    )
+    parser.add_argument("--header-only", action="store_true", help="do not read voxels")
+    parser.add_argument("--url", help="ask a server started by `voxcast serve`")
+    parser.add_argument("--json", action="store_true", help="one JSON list on stdout")
+    project.add_argument(parser)
+    args = parser.parse_args(argv)
+    if not 0.5 < args.quantile < 1:
+        raise ConfigError(f"must lie between 0.5 and 1, not {args.quantile}", "--quantile")
+    if args.cpus and min(args.cpus) < 1:
+        raise ConfigError("must be at least 1", "--cpus")
+    ask = _remote(args) if args.url else _local(args)
+    found = [{"image": str(image), "predictions": ask(image)} for image in args.images]
+    if args.json:
+        print(json.dumps(found, indent=2))
+    else:
+        for answer in found:
+            _show(answer["image"], answer["predictions"], args.quantile)
+    return 0
+
+
+def _local(args: argparse.Namespace) -> Any:
+    """Return a function from image to answers of the champion loaded here."""
+    folder = project.find(args.project)
+    # MLflow and its friends talk on start-up; a user asked a question.
+    logging.getLogger("mlflow").setLevel(logging.ERROR)
+    logging.getLogger("alembic").setLevel(logging.ERROR)
+    with contextlib.redirect_stdout(sys.stderr):
+        import pandas as pd
+
+        from voxcast.serving.client import questions
+        from voxcast.tracking.registry import load_champion
+
+        model = load_champion(folder)
+    answers = model.unwrap_python_model().answers
+    catalogue = answers.catalogue
+    app = args.app or next(iter(catalogue.apps))
+    if app not in catalogue.apps:
+        known = ", ".join(catalogue.apps)
+        raise ModelError(f"unknown application, the champion knows {known}", app)
+    tried = catalogue.configurations
+    chosen = [Configuration("cpu", n) for n in args.cpus] if args.cpus else tried
+
+    def ask(image: Path) -> list[dict[str, Any]]:
+        rows = questions(
+            image, app, chosen,
+            coarse_points=catalogue.coarse_points, header_only=args.header_only,
+        )  # fmt: skip
+        answered = model.predict(pd.DataFrame(rows), params={"quantile": args.quantile})
+        records: list[dict[str, Any]] = json.loads(answered.to_json(orient="records"))
+        return records
+
+    return ask
+
+
+def _remote(args: argparse.Namespace) -> Any:
+    """Return a function from image to answers of the server."""
+    from voxcast.serving.client import ask as ask_server
+    from voxcast.serving.client import questions
+
+    chosen = [Configuration("cpu", n) for n in args.cpus or [1]]
+
+    def ask(image: Path) -> list[dict[str, Any]]:
+        rows = questions(image, args.app, chosen, coarse_points=64, header_only=args.header_only)
+        return ask_server(args.url, rows, args.quantile)
+
+    return ask
+
+
+def _show(image: str, answers: list[dict[str, Any]], quantile: float) -> None:
+    low, high = f"{100 * (1 - quantile):.3g} %", f"{100 * quantile:.3g} %"
+    first = answers[0]
+    print(f"{os.path.basename(image)}: {first['app']} by {first['family']}")  # noqa: PTH119
+    runtime = f"{'runtime ' + low:>16}{'50 %':>14}{high:>14}"
+    memory = f"{'memory ' + low:>18}{'50 %':>12}{high:>12}"
+    print(f"  {'':14}{runtime}{memory}")
+    for a in answers:
+        label = Configuration(a["device"], int(a["cpus"])).label
+        times = [format_seconds(a[f"runtime_s_{q}"]) for q in ("lower", "median", "upper")]
+        sizes = [format_bytes(a[f"peak_rss_bytes_{q}"]) for q in ("lower", "median", "upper")]
+        print(
+            f"  {label:14}{times[0]:>16}{times[1]:>14}{times[2]:>14}"
+            f"{sizes[0]:>18}{sizes[1]:>12}{sizes[2]:>12}"
+        )
+    if first["level"] == "header":
+        print("  from the header alone: the voxels were not looked at, so the bounds are wider")
+    if not first["calibrated"]:
+        print(f"  not calibrated: too few subjects were measured to promise {high}")

@@ -1,0 +1,36 @@
+"""``voxcast serve``: the champion behind HTTP, by MLflow's own server, on loopback by default."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from voxcast.cli import project
+
+
+def main(argv: list[str]) -> int:
+    """Start ``mlflow models serve`` on the champion and stay until it ends."""
+    parser = argparse.ArgumentParser(prog="voxcast serve", description=__doc__)
+    parser.add_argument("--host", default="127.0.0.1", help="default 127.0.0.1: this machine only")
+    parser.add_argument("--port", type=int, default=5001)
+    parser.add_argument("--workers", type=int, default=1)
+    project.add_argument(parser)
+    args = parser.parse_args(argv)
+    from voxcast.tracking.registry import CHAMPION_URI, load_champion
+    from voxcast.tracking.runs import tracking_uri
+
+    folder = project.find(args.project) or Path.cwd()
+    load_champion(folder)  # a missing model is said here, and not by a server that cannot start
+    command = [
+        sys.executable, "-m", "mlflow", "models", "serve", "-m", CHAMPION_URI,
+        "--env-manager", "local", "--host", args.host, "--port", str(args.port),
+        "--workers", str(args.workers),
+    ]  # fmt: skip
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": tracking_uri(folder)}
+    try:
+        return subprocess.run(command, env=environment, check=False).returncode
+    except KeyboardInterrupt:
+        return 130

@@ -1,0 +1,99 @@
+"""The features of one run to be: the same function for training and for serving.
+
+Only what is known before the run enters: the header, the voxels' characteristics, the application
+with its parameters, and the allocation. Nothing measured during the run does. The prefix of a name
+says where it comes from, so that a model can do without the voxels: ``header.``, ``content.``,
+``allocation.``, ``parameter.``; ``app`` and ``device`` are categories.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from voxcast.errors import TableError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from voxcast.records import Configuration
+
+CATEGORIES = ("app", "device")
+CONTENT = "content."
+
+Row = dict[str, float | str]
+
+
+def features(
+    header: Mapping[str, Any],
+    characteristics: Mapping[str, float] | None,
+    app: str,
+    parameters: Mapping[str, Any],
+    configuration: Configuration,
+) -> Row:
+    """Return the features of running ``app`` on one volume in one configuration.
+
+    Parameters
+    ----------
+    header : mapping
+        Columns of the catalogue (`voxcast.images.headers.ImageHeader.columns`).
+    characteristics : mapping or None
+        Columns of `voxcast.images.characteristics.characteristics`; None when only the header is
+        known, which leaves all ``content.`` features out.
+    app : str
+        Name of the application.
+    parameters : mapping
+        Its parameters; numbers and booleans become features.
+    configuration : Configuration
+        The allocation.
+
+    Raises
+    ------
+    TableError
+        If a header column is missing or not a positive number.
+    """
+    row: Row = {"app": app, "device": configuration.device}
+    row |= _header(header)
+    if characteristics is not None:
+        for name, value in characteristics.items():
+            # Sizes act by their ratio: twice the foreground is twice the time.
+            if name.endswith(("_voxels", "_ml")):
+                row[f"{CONTENT}log_{name}"] = math.log1p(max(value, 0.0))
+            else:
+                row[f"{CONTENT}{name}"] = float(value)
+    row["allocation.log2_cpus"] = math.log2(configuration.cpus)
+    row["allocation.gpus"] = float(configuration.gpus)
+    for name, value in parameters.items():
+        if isinstance(value, bool | int | float):
+            row[f"parameter.{name}"] = float(value)
+    return row
+
+
+def _header(header: Mapping[str, Any]) -> Row:
+    shape = [_positive(header, f"shape_{axis}") for axis in "ijk"]
+    spacing = [_positive(header, f"spacing_{axis}_mm") for axis in "ijk"]
+    file_size = _positive(header, "file_size_bytes")
+    voxels = math.prod(shape)
+    return {
+        "header.log_voxels": math.log(voxels),
+        "header.megavoxels": voxels / 1e6,
+        "header.log_extent_mm3": math.log(voxels * math.prod(spacing)),
+        "header.spacing_min_mm": min(spacing),
+        "header.spacing_max_mm": max(spacing),
+        "header.log_anisotropy": math.log(max(spacing) / min(spacing)),
+        "header.obliqueness_deg": float(header.get("obliqueness_deg") or 0.0),
+        "header.bytes_per_voxel": _positive(header, "bytes_per_voxel"),
+        "header.is_float": float(str(header.get("dtype", "")).startswith("float")),
+        # How far the file was compressed tells of noise and of air.
+        "header.log_file_bytes_per_voxel": math.log(file_size / voxels),
+    }
+
+
+def _positive(header: Mapping[str, Any], name: str) -> float:
+    try:
+        value = float(header[name])
+    except (KeyError, TypeError, ValueError):
+        raise TableError("header column is missing or not a number", name) from None
+    if not (math.isfinite(value) and value > 0):
+        raise TableError(f"must be positive, not {value}", name)
+    return value

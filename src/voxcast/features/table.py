@@ -1,0 +1,149 @@
+"""The table that models learn from: one completed run a row, features and targets, and its sides.
+
+Column names: identity and configuration as in the profiles, targets as in `voxcast.records`,
+features with the prefixes of `voxcast.features.rows`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from voxcast.errors import TableError
+from voxcast.features.rows import CATEGORIES, features
+from voxcast.features.sides import side
+from voxcast.records import TARGETS, Configuration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import numpy as np
+    import pandas as pd
+
+    from voxcast.features.rows import Row
+
+IDENTITY = (
+    "cell_key", "volume_id", "subject", "app", "device", "cpus", "gpus", "scale", "repeat",
+    "host_class",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The two sides of the table and how many runs could not be used, by reason."""
+
+    train: pd.DataFrame
+    test: pd.DataFrame
+    left_out: dict[str, int]
+
+
+def build_table(
+    profiles: pd.DataFrame, catalogue: pd.DataFrame, characteristics: pd.DataFrame
+) -> tuple[pd.DataFrame, dict[str, int]]:
+    """Join profiles with what is known of their volumes.
+
+    Censored runs (every outcome but ``completed``) are lower bounds and never become labels; they
+    and the runs whose volume is not in the catalogue are counted, not silently dropped.
+
+    Returns
+    -------
+    table : DataFrame
+        One row a usable run, sorted by cell key.
+    left_out : dict of str to int
+        Number of runs left out, by reason.
+    """
+    import pandas as pd
+
+    headers = catalogue[catalogue["problem"].isna()].drop_duplicates("volume_id")
+    by_volume = _by_volume(headers)
+    contents = _by_volume(characteristics.drop_duplicates("volume_id"))
+    records = []
+    left_out: dict[str, int] = {}
+    for run in _records(profiles.sort_values("cell_key")):
+        reason = _unusable(run, by_volume)
+        if reason:
+            left_out[reason] = left_out.get(reason, 0) + 1
+            continue
+        volume_id = run["volume_id"]
+        row = features(
+            by_volume[volume_id],
+            contents[volume_id],
+            run["app"],
+            json.loads(run["parameters_json"]),
+            Configuration(run["device"], int(run["cpus"]), int(run["gpus"])),
+        )
+        records.append({n: run[n] for n in IDENTITY} | {t: run[t] for t in TARGETS} | row)
+    return pd.DataFrame(records), left_out
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    return cast("list[dict[str, Any]]", frame.to_dict("records"))
+
+
+def _by_volume(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    return cast("dict[str, dict[str, Any]]", frame.set_index("volume_id").to_dict("index"))
+
+
+def _unusable(run: Mapping[str, Any], volumes: Mapping[str, Any]) -> str | None:
+    if run["outcome"] != "completed":
+        return f"censored: {run['outcome']}"
+    if run["volume_id"] not in volumes:
+        return "volume not in this catalogue"
+    if not all(float(run[t]) > 0 for t in TARGETS):
+        return "a target is not positive"
+    return None
+
+
+def split(
+    table: pd.DataFrame, left_out: dict[str, int], split_seed: int, test_fraction: float
+) -> Sides:
+    """Part the table by subject.
+
+    Raises
+    ------
+    TableError
+        If fewer than two subjects are left to learn from.
+    """
+    if table.empty:
+        raise TableError(
+            "no completed run to learn from", "data/runs", "see outcome in profiles.parquet"
+        )
+    sides = table["subject"].map(lambda s: side(str(s), split_seed, test_fraction))
+    train, test = (table[sides == name].reset_index(drop=True) for name in ("train", "test"))
+    if train["subject"].nunique() < 2:
+        raise TableError(
+            f"{train['subject'].nunique()} subject on the training side, two are needed",
+            "data/runs",
+            "measure more volumes",
+        )
+    return Sides(train, test, left_out)
+
+
+def feature_names(table: pd.DataFrame) -> list[str]:
+    """Return the feature columns of a table, sorted."""
+    return sorted(c for c in table.columns if "." in c or c in CATEGORIES)
+
+
+def rows_of(table: pd.DataFrame) -> list[Row]:
+    """Return the features of a table's rows as `voxcast.features.rows.features` made them."""
+    return cast("list[Row]", table[feature_names(table)].to_dict("records"))
+
+
+def volumes_of(table: pd.DataFrame, path: Path) -> np.ndarray:
+    """Return the small volume of each run of a table, shape (n_runs, p, p, p), float16.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Runs with their ``volume_id``.
+    path : Path
+        ``volumes.npz`` of the catalogue.
+    """
+    import numpy as np
+
+    with np.load(path, allow_pickle=False) as content:
+        position = {str(name): n for n, name in enumerate(content["volume_id"])}
+        small: np.ndarray = content["volumes"][[position[v] for v in table["volume_id"]]]
+    return small

@@ -1,0 +1,68 @@
+"""The network: a small 3D CNN over the volume, joined with the columns of the row.
+
+The volume comes on a cube of few points, so its spacing and extent are lost to the convolutions;
+they are among the columns.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+from torch import nn
+
+
+class VolumeNet(nn.Module):
+    """Four blocks of convolution, pooled to one vector, joined with the columns.
+
+    The columns also go straight to the output through a linear path: what they explain linearly
+    (twice the voxels, twice the time) need not be learned by the rest.
+
+    Parameters
+    ----------
+    columns : int
+        Number of columns of the row.
+    outputs : int
+        Number of outputs (standardised logarithms).
+    width : int
+        Channels of the first block; each block doubles them.
+    dropout : float
+        Share of the joined vector dropped in training.
+    """
+
+    def __init__(self, columns: int, outputs: int, width: int, dropout: float) -> None:
+        super().__init__()
+        channels = [1, width, 2 * width, 4 * width, 8 * width]
+        blocks = [
+            nn.Sequential(
+                nn.Conv3d(before, after, kernel_size=3, padding=1),
+                # Batches are small and subjects few: statistics of a batch would be noise.
+                nn.GroupNorm(4, after),
+                nn.ReLU(),
+                nn.MaxPool3d(2),
+            )
+            for before, after in itertools.pairwise(channels)
+        ]
+        self.volume_path = nn.Sequential(*blocks, nn.AdaptiveAvgPool3d(1), nn.Flatten())
+        self.joined_path = nn.Sequential(
+            nn.Linear(channels[-1] + columns, 32),
+            nn.ReLU(),
+            nn.Dropout(dropout),
+            nn.Linear(32, outputs),
+        )
+        self.column_path = nn.Linear(columns, outputs)
+
+    def forward(self, volumes: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+        """Return outputs, shape (n, outputs).
+
+        Parameters
+        ----------
+        volumes : Tensor, shape (n, 1, p, p, p)
+            Normalised volumes.
+        columns : Tensor, shape (n, columns)
+            Standardised columns.
+        """
+        seen = self.volume_path(volumes)
+        joined = self.joined_path(torch.cat([seen, columns], dim=1))
+        straight: torch.Tensor = self.column_path(columns)
+        return joined + straight

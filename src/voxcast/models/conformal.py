@@ -1,0 +1,158 @@
+"""Bounds with a stated risk: split conformal on out-of-fold residuals, one score per subject.
+
+Runs of one subject are not exchangeable with each other, so a subject gives one score per
+application: its worst residual. With n subjects the bound at level q is the score of rank
+⌈(n + 1) q⌉ (Vovk, Gammerman and Shafer 2005; Lei et al., JASA 2018); when that rank exceeds n the
+history is too small to promise q, which is said, and a stated multiple of the largest residual
+stands in.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Residuals of one target and application, on the logarithmic scale.
+
+    Attributes
+    ----------
+    worst, best : tuple of float
+        Each subject's largest and smallest residual, measured minus predicted; sorted.
+    median : float
+        Median over the subjects of their median residual, which corrects a biased model.
+    """
+
+    worst: tuple[float, ...]
+    best: tuple[float, ...]
+    median: float
+
+    @classmethod
+    def of(cls, residuals: Sequence[float], subjects: Sequence[str]) -> Scores:
+        """Reduce residuals of runs to one score per subject."""
+        by_subject: dict[str, list[float]] = {}
+        for residual, subject in zip(residuals, subjects, strict=True):
+            by_subject.setdefault(subject, []).append(float(residual))
+        return cls(
+            tuple(sorted(max(r) for r in by_subject.values())),
+            tuple(sorted(min(r) for r in by_subject.values())),
+            float(np.median([np.median(r) for r in by_subject.values()])),
+        )
+
+    def promises(self, level: float) -> bool:
+        """Whether there are subjects enough for ``level``: at least ⌈1/α⌉ − 1, α = 1 − level.
+
+        Examples
+        --------
+        >>> zeros = (0.0,) * 19
+        >>> [Scores(zeros[:n], zeros[:n], 0.0).promises(0.95) for n in (19, 18)]
+        [True, False]
+        """
+        return _rank(len(self.worst), level) <= len(self.worst)
+
+    def upper(self, level: float, factor: float) -> float:
+        """Return the offset that a new subject's residuals stay below with probability ``level``.
+
+        ``factor`` multiplies the largest score where `promises` is false.
+        """
+        if self.promises(level):
+            return self.worst[_rank(len(self.worst), level) - 1]
+        return max(self.worst[-1], 0.0) * factor
+
+    def lower(self, level: float, factor: float) -> float:
+        """Return the offset that a new subject's residuals stay above with probability 1 − level.
+
+        ``level`` is the lower quantile, such as 0.05.
+        """
+        rank = _rank(len(self.best), 1 - level)
+        if rank <= len(self.best):
+            return self.best[-rank]
+        return min(self.best[0], 0.0) * factor
+
+
+def _rank(subjects: int, level: float) -> int:
+    # The subtraction keeps 20 × 0.95 = 19.000000000000004 from being rounded up.
+    return math.ceil((subjects + 1) * level - 1e-9)
+
+
+@dataclass(frozen=True)
+class Calibrator:
+    """Scores of every application; an application not seen gets the most cautious of each."""
+
+    by_app: dict[str, Scores]
+    factor: float
+
+    @classmethod
+    def fit(
+        cls,
+        residuals: Sequence[float],
+        subjects: Sequence[str],
+        apps: Sequence[str],
+        factor: float,
+    ) -> Calibrator:
+        """Learn from out-of-fold residuals of one target, given as columns of one length."""
+        runs: dict[str, tuple[list[float], list[str]]] = {}
+        for residual, subject, app in zip(residuals, subjects, apps, strict=True):
+            of_app = runs.setdefault(app, ([], []))
+            of_app[0].append(float(residual))
+            of_app[1].append(subject)
+        return cls({app: Scores.of(*columns) for app, columns in sorted(runs.items())}, factor)
+
+    def offsets(self, app: str, lower: float, upper: float) -> tuple[float, float, float]:
+        """Return what to add to a predicted logarithm: lower, median and upper, in that order."""
+        known = app in self.by_app
+        scores = [self.by_app[app]] if known else list(self.by_app.values())
+        low = min(s.lower(lower, self.factor) for s in scores)
+        high = max(s.upper(upper, self.factor) for s in scores)
+        middle = float(np.median([s.median for s in scores]))
+        return min(low, middle), middle, max(high, middle)
+
+    def promises(self, app: str, level: float) -> bool:
+        """Whether ``level`` is calibrated for ``app`` and not only a stated multiple."""
+        return app in self.by_app and self.by_app[app].promises(level)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON-able form."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> Calibrator:
+        """Read what `to_json` gave."""
+        scores = {
+            app: Scores(tuple(s["worst"]), tuple(s["best"]), s["median"])
+            for app, s in content["by_app"].items()
+        }
+        return cls(scores, content["factor"])
+
+
+def leave_one_subject_out(
+    residuals: Sequence[float],
+    subjects: Sequence[str],
+    apps: Sequence[str],
+    level: float,
+    factor: float,
+) -> np.ndarray:
+    """Return for every run the upper offset that the other subjects' residuals give.
+
+    A bound judged on the residuals it was read from would look better than it is.
+    """
+    names = np.asarray(subjects)
+    values = np.asarray(residuals, dtype=float)
+    kinds = np.asarray(apps)
+    offsets = np.empty(len(values))
+    for subject in np.unique(names):
+        own = names == subject
+        rest = Calibrator.fit(
+            values[~own].tolist(), names[~own].tolist(), kinds[~own].tolist(), factor
+        )
+        for n in np.flatnonzero(own):
+            offsets[n] = rest.offsets(str(kinds[n]), 1 - level, level)[2]
+    return offsets

@@ -1,0 +1,80 @@
+"""Judging a forecaster on runs it has not seen: predictions, errors, coverage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from voxcast.features.rows import CONTENT
+from voxcast.features.table import rows_of
+from voxcast.models.metrics import scores, under_requests
+from voxcast.records import TARGETS
+
+if TYPE_CHECKING:
+    from voxcast.models.forecaster import Forecaster
+    from voxcast.models.point_model import Level
+
+_SHOWN = ("cell_key", "subject", "volume_id", "app", "device", "cpus", "repeat")
+
+
+def predict_runs(
+    forecaster: Forecaster,
+    table: pd.DataFrame,
+    volumes: np.ndarray,
+    *,
+    lower: float,
+    upper: float,
+    level: Level = "volume",
+) -> pd.DataFrame:
+    """Return measured and predicted targets of every run.
+
+    Columns are the run's identity and, per target, ``TARGET_actual``, ``_lower``, ``_median`` and
+    ``_upper``.
+    """
+    rows = rows_of(table)
+    small: list[np.ndarray | None] = list(volumes)
+    if level == "header":
+        rows = [{k: v for k, v in row.items() if not k.startswith(CONTENT)} for row in rows]
+        small = [None] * len(rows)
+    predictions = forecaster.predict(
+        rows,
+        table["cpus"].tolist(),
+        small,
+        lower=lower,
+        upper=upper,
+        host_classes=table["host_class"].tolist(),
+    )
+    frame = table[list(_SHOWN)].copy()
+    for target in TARGETS:
+        frame[f"{target}_actual"] = table[target]
+        for k, name in enumerate(("lower", "median", "upper")):
+            frame[f"{target}_{name}"] = [p.quantiles[target][k] for p in predictions]
+    return frame
+
+
+def judge(predicted: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """Return the metrics of each target for the frame that `predict_runs` gives.
+
+    ``coverage`` is the share of runs at or below the upper bound, ``inside`` the share between
+    both bounds; ``under_request`` counts subjects and carries its exact 95 % interval.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for target in TARGETS:
+        actual, low, middle, high = (
+            predicted[f"{target}_{name}"].to_numpy()
+            for name in ("actual", "lower", "median", "upper")
+        )
+        exceeded, subjects, interval = under_requests(actual, high, predicted["subject"])
+        found[target] = {
+            **scores(actual, middle),
+            "coverage": float(np.mean(actual <= high)),
+            "inside": float(np.mean((actual >= low) & (actual <= high))),
+            "under_request": exceeded / subjects,
+            "under_request_low": interval[0],
+            "under_request_high": interval[1],
+            # How much is asked for each unit used: what a safe bound costs.
+            "asked_over_used": float(high.sum() / actual.sum()),
+        }
+    return found

@@ -1,0 +1,77 @@
+"""Errors and coverage of predictions; the names are the same everywhere they are reported."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.stats import beta
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+
+def scores(actual: ArrayLike, predicted: ArrayLike) -> dict[str, float]:
+    """Return the errors of point predictions.
+
+    Parameters
+    ----------
+    actual, predicted : array_like, shape (n,)
+        Positive values in the target's own unit.
+
+    Returns
+    -------
+    dict
+        ``mape`` and ``median_ape`` in percent; ``log_mae``, the mean absolute error of the
+        logarithm; ``upp``, the percentage of runs under-predicted, and ``ov_mape``, the mean
+        over-prediction in percent over the over-predicted (0 if there are none), as HARP defines
+        them (Vallabhajosyula and Ramnath, PEARC 2022: equality counts for neither).
+    """
+    y = np.asarray(actual, dtype=float)
+    p = np.asarray(predicted, dtype=float)
+    relative = (p - y) / y
+    over = relative > 0
+    return {
+        "mape": float(100 * np.mean(np.abs(relative))),
+        "median_ape": float(100 * np.median(np.abs(relative))),
+        "log_mae": float(np.mean(np.abs(np.log(p) - np.log(y)))),
+        "upp": float(100 * np.mean(relative < 0)),
+        "ov_mape": float(100 * np.mean(relative[over])) if over.any() else 0.0,
+    }
+
+
+def under_requests(
+    actual: ArrayLike, upper: ArrayLike, subjects: ArrayLike
+) -> tuple[int, int, tuple[float, float]]:
+    """Count the subjects with at least one run above its upper bound.
+
+    Runs of one subject are not independent, so the subject is what is counted.
+
+    Returns
+    -------
+    exceeded, subjects : int
+        How many subjects had a run above the bound, of how many.
+    interval : tuple of float
+        Exact (Clopper-Pearson) 95 % interval of the rate.
+    """
+    names = np.asarray(subjects)
+    above = np.asarray(actual, dtype=float) > np.asarray(upper, dtype=float)
+    n = len(np.unique(names))
+    exceeded = len(np.unique(names[above]))
+    return exceeded, n, binomial_interval(exceeded, n)
+
+
+def binomial_interval(hits: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Return the exact interval of a rate (Clopper and Pearson, Biometrika 1934).
+
+    Examples
+    --------
+    >>> [round(x, 3) for x in binomial_interval(0, 10)]
+    [0.0, 0.308]
+    """
+    if n == 0:
+        return 0.0, 1.0
+    tail = (1 - confidence) / 2
+    low = 0.0 if hits == 0 else float(beta.ppf(tail, hits, n - hits + 1))
+    high = 1.0 if hits == n else float(beta.ppf(1 - tail, hits + 1, n - hits))
+    return low, high

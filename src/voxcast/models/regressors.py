@@ -1,0 +1,103 @@
+"""The interface of a regressor, and the tabular ones: fitting, prediction, files.
+
+A regressor predicts the logarithms of several outputs at once, so that a network on volumes and a
+median are interchangeable. Files are skops with a fixed list of trusted types, never pickle.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from voxcast.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+# What scikit-learn's trees, boosting and perceptrons hold beside skops' own list; fixed here, so
+# that a model file cannot bring types of its own.
+TRUSTED_TYPES = (
+    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+    "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
+    "sklearn.tree._tree.Tree",
+)
+
+
+class Regressor(Protocol):
+    """What a family builds; ``volumes`` is None for families that do not look at voxels."""
+
+    def fit(self, x: np.ndarray, y: np.ndarray, volumes: np.ndarray | None) -> Regressor:
+        """Learn logarithms ``y``, shape (n, outputs), from ``x``, shape (n, columns)."""
+
+    def predict(self, x: np.ndarray, volumes: np.ndarray | None) -> np.ndarray:
+        """Return predicted logarithms, shape (n, outputs)."""
+
+    def save(self, folder: Path) -> None:
+        """Write the fitted regressor into ``folder``."""
+
+
+class TabularRegressor:
+    """One scikit-learn estimator per output, on the matrix alone.
+
+    Parameters
+    ----------
+    build : callable
+        Makes a fresh, unfitted estimator.
+    raw_scale : bool
+        Learn the outputs themselves and not their logarithms; predictions are then kept above half
+        the smallest value seen, so that a logarithm exists.
+    """
+
+    def __init__(self, build: Callable[[], Any] | None, raw_scale: bool = False) -> None:
+        self.build = build
+        self.raw_scale = raw_scale
+
+    def fit(self, x: np.ndarray, y: np.ndarray, volumes: np.ndarray | None) -> TabularRegressor:
+        """Fit one estimator per column of ``y``."""
+        if self.build is None:
+            raise ModelError("a loaded regressor is not fitted again")
+        self.floor_ = y.min(axis=0) - np.log(2)
+        goal = np.exp(y) if self.raw_scale else y
+        self.estimators_ = [self.build().fit(x, goal[:, k]) for k in range(y.shape[1])]
+        return self
+
+    def predict(self, x: np.ndarray, volumes: np.ndarray | None) -> np.ndarray:
+        """Return predicted logarithms."""
+        columns = np.column_stack([estimator.predict(x) for estimator in self.estimators_])
+        if self.raw_scale:
+            return np.log(np.maximum(columns, np.exp(self.floor_)))
+        return columns
+
+    def save(self, folder: Path) -> None:
+        """Write ``tabular.skops``."""
+        import skops.io
+
+        content = {
+            "estimators": self.estimators_, "floor": self.floor_, "raw_scale": self.raw_scale
+        }  # fmt: skip
+        skops.io.dump(content, folder / "tabular.skops")
+
+    @classmethod
+    def load(cls, folder: Path) -> TabularRegressor:
+        """Read ``tabular.skops``.
+
+        Raises
+        ------
+        ModelError
+            If the file is missing or holds a type that is not on the list.
+        """
+        import skops.io
+
+        path = folder / "tabular.skops"
+        if not path.is_file():
+            raise ModelError("no such file", path, "train the model again")
+        foreign = set(skops.io.get_untrusted_types(file=path)) - set(TRUSTED_TYPES)
+        if foreign:
+            raise ModelError(f"holds untrusted types {sorted(foreign)}", path, "do not load it")
+        content = skops.io.load(path, trusted=list(TRUSTED_TYPES))
+        regressor = cls(None, content["raw_scale"])
+        regressor.estimators_, regressor.floor_ = content["estimators"], content["floor"]
+        return regressor

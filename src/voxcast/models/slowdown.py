@@ -1,0 +1,64 @@
+"""Wall time from CPU time: a law per application, CPUs and host.
+
+CPU time is what an image decides; how it becomes wall time is a matter of the threads and the
+machine. The ratio of the two is therefore learned apart, as a median of few numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+# With fewer runs than this, the next coarser group speaks.
+MINIMUM_RUNS = 3
+
+
+@dataclass(frozen=True)
+class SlowdownLaw:
+    """Median of runtime over CPU time, by ever coarser groups of runs.
+
+    Attributes
+    ----------
+    ratios : mapping of str to float
+        Keys are ``app|cpus|host_class``, ``app|cpus``, ``app`` and the empty string for all.
+    """
+
+    ratios: Mapping[str, float]
+
+    @classmethod
+    def fit(
+        cls,
+        apps: Sequence[str],
+        cpus: Sequence[int],
+        host_classes: Sequence[str],
+        runtime_s: Sequence[float],
+        cpu_s: Sequence[float],
+    ) -> SlowdownLaw:
+        """Learn the law from completed runs, given as columns of one length."""
+        groups: dict[str, list[float]] = {}
+        for app, n, host, wall, cpu in zip(
+            apps, cpus, host_classes, runtime_s, cpu_s, strict=True
+        ):
+            for key in _keys(app, n, host):
+                groups.setdefault(key, []).append(float(wall) / float(cpu))
+        return cls(
+            {
+                key: float(np.median(ratios))
+                for key, ratios in sorted(groups.items())
+                if key == "" or len(ratios) >= MINIMUM_RUNS
+            }
+        )
+
+    def ratio(self, app: str, cpus: int, host_class: str | None = None) -> float:
+        """Return runtime over CPU time; an unknown host or CPU count falls back to its group."""
+        return next(self.ratios[key] for key in _keys(app, cpus, host_class) if key in self.ratios)
+
+
+def _keys(app: str, cpus: int, host_class: str | None) -> tuple[str, ...]:
+    exact = () if host_class is None else (f"{app}|{int(cpus)}|{host_class}",)
+    return (*exact, f"{app}|{int(cpus)}", app, "")

@@ -1,0 +1,1 @@
+"""MLflow: runs and registry. Nothing below this floor knows of it."""

@@ -1,0 +1,123 @@
+"""The model registry: one registered model, its champion, and what is known of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from voxcast.errors import ModelError
+from voxcast.files import sha256_of
+from voxcast.tracking.runs import tracking_uri
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MODEL_NAME = "voxcast"
+CHAMPION = "champion"
+CHAMPION_URI = f"models:/{MODEL_NAME}@{CHAMPION}"
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version of the registered model with its tags."""
+
+    number: str
+    tags: dict[str, str]
+
+
+def champion() -> Version | None:
+    """Return the present champion, or None when the registry has none."""
+    import mlflow
+    from mlflow.exceptions import MlflowException
+
+    client = mlflow.MlflowClient()
+    try:
+        found = client.get_model_version_by_alias(MODEL_NAME, CHAMPION)
+    except MlflowException as error:
+        if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+            return None
+        raise
+    return Version(str(found.version), dict(found.tags))
+
+
+def register(
+    run_id: str,
+    forecaster: Path,
+    catalogue: Mapping[str, Any],
+    work: Path,
+    tags: Mapping[str, str],
+) -> Version:
+    """Log a forecaster as an MLflow model under a run, register it, and make it champion.
+
+    Parameters
+    ----------
+    run_id : str
+        The final run of the family.
+    forecaster : Path
+        Folder written by `voxcast.models.forecaster.Forecaster.save`.
+    catalogue : mapping
+        What the model carries to serve without a project: see
+        `voxcast.serving.answers.ServedCatalogue`.
+    work : Path
+        Folder for files on their way.
+    tags : mapping
+        Facts of this version; the version it replaces is added.
+    """
+    import mlflow
+
+    from voxcast.files import write_json
+    from voxcast.serving import predictor_file, requirements
+    from voxcast.serving.schema import signature
+
+    before = champion()
+    write_json(work / "catalogue.json", catalogue)
+    with mlflow.start_run(run_id=run_id):
+        logged = mlflow.pyfunc.log_model(
+            name=MODEL_NAME,
+            python_model=str(predictor_file()),
+            artifacts={
+                "forecaster": str(forecaster),
+                "catalogue": str(work / "catalogue.json"),
+            },
+            signature=signature(),
+            # Given, so that no requirement is guessed by starting pip.
+            pip_requirements=requirements(),
+            metadata={"catalogue_sha256": sha256_of(catalogue)},
+        )
+    registered = mlflow.register_model(
+        logged.model_uri,
+        MODEL_NAME,
+        tags={**tags, "promoted_from_version": "none" if before is None else before.number},
+    )
+    client = mlflow.MlflowClient()
+    client.set_registered_model_alias(MODEL_NAME, CHAMPION, registered.version)
+    return Version(str(registered.version), dict(tags))
+
+
+def load_champion(project: Path | None) -> Any:
+    """Load the champion as an MLflow pyfunc model.
+
+    Parameters
+    ----------
+    project : Path or None
+        Whose database to use where ``MLFLOW_TRACKING_URI`` is not set.
+
+    Raises
+    ------
+    ModelError
+        If there is no champion or its files cannot be read.
+    """
+    import mlflow
+    from mlflow.exceptions import MlflowException
+
+    uri = tracking_uri(project or Path.cwd())
+    if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).is_file():
+        raise ModelError("there is no registry here", uri, "train a model with `make demo`")
+    mlflow.set_tracking_uri(uri)
+    if champion() is None:
+        raise ModelError("the registry has no champion", uri, "train a model with `make demo`")
+    try:
+        return mlflow.pyfunc.load_model(CHAMPION_URI)
+    except (MlflowException, OSError) as error:
+        raise ModelError(f"the champion cannot be loaded: {error}", uri) from error

@@ -1,0 +1,180 @@
+"""Nested MLflow runs: campaign, study, trial, final. Explicit calls, the same names everywhere.
+
+Stages are processes of their own, so a run is found again by its tags, never by an id in a file:
+ids belong to one tracking server, results belong to git.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import subprocess
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import yaml
+
+import voxcast
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import pandas as pd
+
+EXPERIMENT = "voxcast"
+Kind = Literal["campaign", "study", "trial", "final"]
+
+
+@dataclass(frozen=True)
+class Session:
+    """A connection to the tracking server, with what every run is tagged with."""
+
+    outer_run_id: str | None
+    tags: dict[str, str] = field(default_factory=dict)
+
+
+def tracking_uri(project: Path) -> str:
+    """Return ``MLFLOW_TRACKING_URI``, or the project's own database."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{project.resolve()}/mlflow.db"
+
+
+def connect(project: Path) -> Session:
+    """Point MLflow at the project's server and experiment.
+
+    A run id handed down by ``mlflow run`` becomes the parent of all others: it is taken out of the
+    environment, so that no second ``start_run`` writes into it by accident.
+    """
+    import mlflow
+
+    mlflow.set_tracking_uri(tracking_uri(project))
+    outer = os.environ.pop("MLFLOW_RUN_ID", None)
+    if outer is None and mlflow.get_experiment_by_name(EXPERIMENT) is None:
+        local = "MLFLOW_TRACKING_URI" not in os.environ
+        location = (project.resolve() / "mlruns").as_uri() if local else None
+        mlflow.create_experiment(EXPERIMENT, artifact_location=location)
+    if outer is None:
+        mlflow.set_experiment(EXPERIMENT)
+    else:
+        mlflow.set_experiment(experiment_id=mlflow.get_run(outer).info.experiment_id)
+    return Session(outer, provenance(project))
+
+
+def provenance(project: Path) -> dict[str, str]:
+    """Return the tags of every run: commit, DVC hashes of table and profiles, machine, version."""
+    tags = {"host": socket.gethostname(), "voxcast_version": voxcast.__version__}
+    tags["user"] = getpass.getuser()
+    commit = subprocess.run(
+        ["git", "rev-parse", "HEAD"],  # noqa: S607
+        cwd=project,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if commit.returncode == 0:
+        tags["git_commit"] = commit.stdout.strip()
+    hashes = _locked_hashes(project / "dvc.lock")
+    for tag, path in (("dvc_table_md5", "data/features"), ("dvc_profiles_md5", "data/runs/cpu")):
+        if path in hashes:
+            tags[tag] = hashes[path]
+    return tags
+
+
+def _locked_hashes(lock: Path) -> dict[str, str]:
+    if not lock.is_file():
+        return {}
+    stages = (yaml.safe_load(lock.read_text(encoding="utf-8")) or {}).get("stages", {})
+    return {
+        out["path"]: out.get("md5", "")
+        for stage in stages.values()
+        for out in stage.get("outs", ())
+    }
+
+
+@contextmanager
+def run(
+    session: Session,
+    kind: Kind,
+    name: str,
+    *,
+    parent: str | None = None,
+    tags: Mapping[str, str] | None = None,
+    params: Mapping[str, Any] | None = None,
+    metrics: Mapping[str, float] | None = None,
+) -> Iterator[str]:
+    """Open a run, log what is given, and close it; yields its id.
+
+    Parameters
+    ----------
+    session : Session
+        From `connect`.
+    kind : {"campaign", "study", "trial", "final"}
+        Becomes the tag ``kind``.
+    name : str
+        Shown in the list of runs.
+    parent : str, optional
+        Id of the run it is nested under.
+    tags, params, metrics : mapping, optional
+        What to log at once.
+    """
+    import mlflow
+
+    above = parent or session.outer_run_id
+    with mlflow.start_run(
+        run_name=name,
+        nested=above is not None,
+        parent_run_id=above,
+        tags={**session.tags, "kind": kind, **(tags or {})},
+    ) as active:
+        if params:
+            mlflow.log_params(dict(params))
+        if metrics:
+            mlflow.log_metrics(dict(metrics))
+        yield active.info.run_id
+
+
+def find(kind: Kind, **tags: str) -> str | None:
+    """Return the id of the newest run of a kind with all these tags, or None."""
+    import mlflow
+
+    wanted = {"kind": kind, **tags}
+    found = mlflow.search_runs(
+        filter_string=" and ".join(f"tags.{key} = '{value}'" for key, value in wanted.items()),
+        order_by=["attributes.start_time DESC"],
+        max_results=1,
+        output_format="list",
+    )
+    return found[0].info.run_id if found else None
+
+
+def log_dataset(table: pd.DataFrame, path: Path, sha256: str, context: str) -> None:
+    """Log a table, by path and hash, as an input of the active run."""
+    import mlflow
+
+    dataset = mlflow.data.from_pandas(  # type: ignore[attr-defined]
+        table, source=str(path), name=path.stem, targets="cpu_s", digest=sha256[:32]
+    )
+    mlflow.log_input(dataset, context=context)
+
+
+def add(run_id: str, metrics: Mapping[str, float], tags: Mapping[str, str] | None = None) -> None:
+    """Add metrics and tags to a run that is over."""
+    import mlflow
+
+    mlflow.log_metrics(dict(metrics), run_id=run_id)
+    client = mlflow.MlflowClient()
+    for key, value in (tags or {}).items():
+        client.set_tag(run_id, key, value)
+
+
+def prefixed(prefix: str, metrics: Mapping[str, float]) -> dict[str, float]:
+    """Put ``prefix/`` before every name: ``cv`` (out of fold) or ``test`` (unseen subjects).
+
+    Examples
+    --------
+    >>> prefixed("cv", {"cpu_s/mape": 4.0})
+    {'cv/cpu_s/mape': 4.0}
+    """
+    return {f"{prefix}/{name}": value for name, value in metrics.items()}
