@@ -6,6 +6,8 @@ median are interchangeable. Files are skops with a fixed list of trusted types, 
 
 from __future__ import annotations
 
+import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -14,8 +16,6 @@ from voxcast.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
-
 
 # What scikit-learn's trees, boosting and perceptrons hold beside skops' own list; fixed here, so
 # that a model file cannot bring types of its own.
@@ -57,11 +57,16 @@ class TabularRegressor:
 
     def fit(self, x: np.ndarray, y: np.ndarray, volumes: np.ndarray | None) -> TabularRegressor:
         """Fit one estimator per column of ``y``."""
+        from sklearn.exceptions import ConvergenceWarning
+
         if self.build is None:
             raise ModelError("a loaded regressor is not fitted again")
         self.floor_ = y.min(axis=0) - np.log(2)
         goal = np.exp(y) if self.raw_scale else y
-        self.estimators_ = [self.build().fit(x, goal[:, k]) for k in range(y.shape[1])]
+        with warnings.catch_warnings():
+            # A perceptron stopped at its number of iterations is stopped early, which is meant.
+            warnings.simplefilter("ignore", category=ConvergenceWarning)
+            self.estimators_ = [self.build().fit(x, goal[:, k]) for k in range(y.shape[1])]
         return self
 
     def predict(self, x: np.ndarray, volumes: np.ndarray | None) -> np.ndarray:

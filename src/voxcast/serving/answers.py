@@ -120,7 +120,7 @@ class Answers:
         if VOLUME in request:
             content = bytes(request[VOLUME])
             if content not in seen:  # one volume is asked about in several configurations
-                coarse = coarse_from_bytes(content, header)
+                coarse = coarse_from_bytes(content, header, self.catalogue.coarse_points)
                 small = network_volume(coarse, self.catalogue.network_points)
                 seen[content] = characteristics(coarse), small
             contents, volume = seen[content]

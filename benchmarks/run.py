@@ -1,0 +1,183 @@
+"""Measure the bounds that the project states; prints JSON.
+
+Times on a shared machine drift, so what counts is printed as a ratio of two things timed in turn in
+one run, where there are two.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+PROJECT = Path(__file__).parents[1]
+REPEATS = 7
+
+
+def _seconds(action: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    action()
+    return time.perf_counter() - began
+
+
+def _command_seconds(*command: str, cwd: Path = PROJECT) -> float:
+    return _seconds(lambda: subprocess.run(command, cwd=cwd, check=True, capture_output=True))
+
+
+def bench_help() -> dict[str, Any]:
+    """``voxcast --help``, in seconds and against a bare interpreter."""
+    voxcast = str(Path(sys.executable).with_name("voxcast"))
+    times = [_command_seconds(voxcast, "--help") for _ in range(REPEATS)]
+    bare = [_command_seconds(sys.executable, "-c", "pass") for _ in range(REPEATS)]
+    return {
+        "help_s": statistics.median(times),
+        "bare_interpreter_s": statistics.median(bare),
+        "bound_s": 0.4,
+    }
+
+
+def bench_volume() -> dict[str, Any]:
+    """Header row and characteristics of a 1 mm head, against loading it."""
+    from voxcast.images.characteristics import characteristics
+    from voxcast.images.headers import read_header
+    from voxcast.images.volumes import coarsen, load, network_volume
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "head.nii.gz"
+        _write_head(path)
+        size = read_header(path)
+        header, loading, coarse_s, features, network = [], [], [], [], []
+        network_volume(coarsen(load(path)))  # imports torchio once
+        for _ in range(REPEATS):
+            header.append(_seconds(lambda: read_header(path)))
+            loading.append(_seconds(lambda: load(path)))
+            volume = load(path)
+            coarse_s.append(_seconds(lambda volume=volume: coarsen(volume)))
+            coarse = coarsen(volume)
+            features.append(_seconds(lambda coarse=coarse: characteristics(coarse)))
+            network.append(_seconds(lambda coarse=coarse: network_volume(coarse)))
+        ratios = [(c + f) / whole for c, f, whole in zip(coarse_s, features, loading, strict=True)]
+    return {
+        "shape": list(size.shape),
+        "header_ms": 1e3 * statistics.median(header),
+        "load_ms": 1e3 * statistics.median(loading),
+        "characteristics_ms": 1e3 * statistics.median(features),
+        "network_volume_ms": 1e3 * statistics.median(network),
+        "characteristics_over_load": statistics.median(ratios),
+        "bound_characteristics_over_load": 1.5,
+    }
+
+
+def _write_head(path: Path) -> None:
+    """Write the bundled template at 1 mm, in a field of view as wide as a scanner's."""
+    import nibabel
+    import numpy as np
+    from nilearn.datasets import load_mni152_template
+
+    template = load_mni152_template(resolution=1)
+    voxels = np.asarray(template.dataobj, dtype=np.float32)
+    wide = np.zeros((256, 256, 256), dtype=np.int16)
+    start = [(256 - n) // 2 for n in voxels.shape]
+    inside = tuple(slice(a, a + n) for a, n in zip(start, voxels.shape, strict=True))
+    wide[inside] = 1000 * voxels / voxels.max()
+    noise = np.random.default_rng(0).normal(0, 8, wide.shape)
+    image = nibabel.Nifti1Image((wide + np.abs(noise)).astype(np.int16), np.eye(4))
+    image.set_sform(np.eye(4), code=1)
+    nibabel.save(image, path)
+
+
+def bench_repro() -> dict[str, Any]:
+    """``dvc repro`` with nothing to do, in this project."""
+    dvc = str(Path(sys.executable).with_name("dvc"))
+    status = subprocess.run(
+        [dvc, "status"], cwd=PROJECT, capture_output=True, text=True, check=True
+    )
+    if "up to date" not in status.stdout + status.stderr:
+        return {"skipped": "the project is not up to date; run `make repro` first"}
+    times = [_command_seconds(dvc, "repro") for _ in range(3)]
+    return {"repro_noop_s": statistics.median(times), "bound_s": 6}
+
+
+def bench_predict() -> dict[str, Any]:
+    """One row, all targets and quantiles, by the champion in process."""
+    import pandas as pd
+
+    from voxcast.serving.client import questions
+    from voxcast.tracking.registry import load_champion
+
+    model = load_champion(PROJECT)
+    catalogue = model.unwrap_python_model().answers.catalogue
+    image = next((PROJECT / "data/images").glob("sub-*/anat/*.nii.gz"))
+    app, first = next(iter(catalogue.apps)), catalogue.configurations[:1]
+    found = {}
+    for name, header_only in (("header", True), ("volume", False)):
+        row = questions(
+            image, app, first, coarse_points=catalogue.coarse_points, header_only=header_only
+        )
+        frame = pd.DataFrame(row)
+        model.predict(frame)
+        times = [_seconds(lambda frame=frame: model.predict(frame)) for _ in range(REPEATS)]
+        found[f"{name}_row_ms"] = 1e3 * statistics.median(times)
+    return found
+
+
+def bench_demo() -> dict[str, Any]:
+    """``make demo`` on a fresh clone, installation included."""
+    with tempfile.TemporaryDirectory() as folder:
+        clone = Path(folder) / "voxcast"
+        subprocess.run(["git", "clone", "-q", str(PROJECT), str(clone)], check=True)
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("MLFLOW_")}
+        path = os.environ["PATH"].split(os.pathsep)
+        environment["PATH"] = os.pathsep.join(p for p in path if ".venv" not in p)
+        found = {}
+        for target in ("setup", "demo"):
+            began = time.perf_counter()
+            subprocess.run(
+                ["make", target], cwd=clone, env=environment, check=True, stdout=sys.stderr
+            )
+            found[f"{target}_s"] = time.perf_counter() - began
+        import pandas as pd
+
+        profiles = pd.read_parquet(clone / "data/runs/cpu/profiles.parquet")
+        found["runs"] = len(profiles)
+        found["volumes"] = int(profiles["volume_id"].nunique())
+        found["campaign_s"] = float(profiles["runtime_s"].sum())
+        shutil.rmtree(clone / ".venv")
+    return {**found, "total_s": found["setup_s"] + found["demo_s"], "bound_s": 600}
+
+
+BENCHMARKS = {
+    "help": bench_help,
+    "volume": bench_volume,
+    "repro": bench_repro,
+    "predict": bench_predict,
+}
+
+
+def main() -> int:
+    """Run all benchmarks, or those named."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}")
+    parser.add_argument("--demo", action="store_true", help="also a fresh `make demo`, minutes")
+    args = parser.parse_args()
+    unknown = set(args.names) - set(BENCHMARKS)
+    if unknown:
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(BENCHMARKS)}")
+    found = {name: BENCHMARKS[name]() for name in args.names or BENCHMARKS}
+    if args.demo:
+        found["demo"] = bench_demo()
+    print(json.dumps(found, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""Features and sides: one function for training and serving, nothing measured gets in."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import planted
+from voxcast.errors import TableError
+from voxcast.features.rows import features
+from voxcast.features.sides import side
+from voxcast.features.table import build_table, feature_names, split, volumes_of
+from voxcast.records import Configuration
+
+HEADER = {
+    "shape_i": 100, "shape_j": 120, "shape_k": 80,
+    "spacing_i_mm": 1.0, "spacing_j_mm": 1.0, "spacing_k_mm": 2.0,
+    "dtype": "int16", "bytes_per_voxel": 2, "file_size_bytes": 960_000, "obliqueness_deg": 3.0,
+}  # fmt: skip
+
+
+def test_features_by_hand() -> None:
+    row = features(
+        HEADER, {"foreground_voxels": 99.0}, "a", {"n": 3, "name": "x"}, Configuration("cpu", 4)
+    )
+    assert row["header.megavoxels"] == pytest.approx(0.96)
+    assert row["header.log_file_bytes_per_voxel"] == pytest.approx(0.0)
+    assert row["allocation.log2_cpus"] == 2
+    assert row["content.log_foreground_voxels"] == pytest.approx(4.60517, abs=1e-4)
+    assert row["parameter.n"] == 3
+    assert "parameter.name" not in row
+
+
+@pytest.mark.parametrize("bad", [None, 0, -1, "wide", float("nan")])
+def test_a_header_that_makes_no_sense_is_refused(bad: object) -> None:
+    with pytest.raises(TableError, match="shape_j"):
+        features({**HEADER, "shape_j": bad}, None, "a", {}, Configuration("cpu", 1))
+
+
+def test_nothing_measured_during_the_run_is_a_feature() -> None:
+    profiles, catalogue, characteristics = planted.history(4)
+    before, _ = build_table(profiles, catalogue, characteristics)
+    for target in ("runtime_s", "cpu_s", "peak_rss_bytes"):
+        profiles[target] = profiles[target] * 3
+    after, _ = build_table(profiles, catalogue, characteristics)
+    names = feature_names(before)
+    assert before[names].equals(after[names])
+    assert not set(names) & set(profiles.columns) - {"app", "device"}
+
+
+def test_censored_runs_are_counted_and_never_labels() -> None:
+    profiles, catalogue, characteristics = planted.history(5)
+    profiles.loc[[0, 3], "outcome"] = ["timeout", "failed"]
+    profiles.loc[5, "volume_id"] = "gone"
+    table, left_out = build_table(profiles, catalogue, characteristics)
+    assert len(table) == len(profiles) - 3
+    assert left_out == {
+        "censored: timeout": 1, "censored: failed": 1, "volume not in this catalogue": 1
+    }  # fmt: skip
+
+
+@given(st.text(min_size=1), st.integers(0, 1000))
+def test_a_subject_keeps_its_side(subject: str, seed: int) -> None:
+    assert side(subject, seed, 0.25) == side(subject, seed, 0.25)
+    if side(subject, seed, 0.25) == "test":
+        assert side(subject, seed, 0.5) == "test"
+
+
+def test_sides_have_about_the_share_asked_for() -> None:
+    sides = [side(str(n), 1, 0.25) for n in range(4000)]
+    assert 0.22 < sides.count("test") / 4000 < 0.28
+
+
+def test_no_subject_is_on_both_sides() -> None:
+    parts = split(planted.table(30), {}, split_seed=9, test_fraction=0.25)
+    assert min(len(parts.train), len(parts.test)) > 0
+    assert not set(parts.train["subject"]) & set(parts.test["subject"])
+
+
+def test_too_little_to_learn_from_is_said() -> None:
+    with pytest.raises(TableError, match="no completed run"):
+        split(planted.table(2).iloc[:0], {}, 9, 0.25)
+    one = planted.table(3)
+    with pytest.raises(TableError, match="two are needed"):
+        split(one[one["subject"] == "0002"], {}, 9, 0.0)
+
+
+def test_volumes_follow_the_rows(tmp_path) -> None:
+    import numpy as np
+
+    table = planted.table(3)
+    cubes = np.arange(3)[:, None, None, None] * np.ones((1, 2, 2, 2))
+    np.savez(tmp_path / "v.npz", volume_id=["v0003", "v0001", "v0002"], volumes=cubes)
+    found = volumes_of(table, tmp_path / "v.npz")
+    expected = table["volume_id"].map({"v0003": 0, "v0001": 1, "v0002": 2})
+    assert found[:, 0, 0, 0].tolist() == expected.tolist()

@@ -1,0 +1,95 @@
+"""The forecaster: files and back, levels of knowledge, quantiles in order."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import planted
+from voxcast.errors import ModelError
+from voxcast.features.rows import CONTENT
+from voxcast.features.table import rows_of
+from voxcast.models import point_model
+from voxcast.models.families import FAMILIES
+from voxcast.models.forecaster import Forecaster, calibrate
+from voxcast.models.search import cross_validate
+from voxcast.records import TARGETS
+
+SMALL_NET = {"width": 4, "epochs": 3, "learning_rate": 1e-3, "dropout": 0.1}
+
+
+def trained(name: str, subjects: int = 10) -> tuple[Forecaster, object, np.ndarray]:
+    table = planted.table(subjects)
+    volumes = planted.volumes(table)
+    params = SMALL_NET if name == "cnn" else FAMILIES[name].defaults
+    tiers = {}
+    for level, family, chosen in (("header", "ridge", FAMILIES["ridge"].defaults),
+                                  ("volume", name, params)):  # fmt: skip
+        model = point_model.fit(table, volumes, family, chosen, level, 0)
+        logs = cross_validate(table, volumes, family, chosen, level, 3, 0)
+        tiers[level] = calibrate(model, table, logs, 1.5)
+    return Forecaster(tiers), table, volumes
+
+
+@pytest.mark.parametrize("name", sorted(FAMILIES))
+def test_every_family_comes_back_from_its_files_with_the_same_answers(
+    name: str, tmp_path: Path
+) -> None:
+    forecaster, table, volumes = trained(name)
+    forecaster.save(tmp_path / "model")
+    again = Forecaster.load(tmp_path / "model")
+    rows, cpus = rows_of(table), table["cpus"].tolist()
+    before = forecaster.predict(rows, cpus, list(volumes))
+    after = again.predict(rows, cpus, list(volumes))
+    for one, other in zip(before, after, strict=True):
+        assert one.level == other.level == "volume"
+        for target in TARGETS:
+            assert one.quantiles[target] == pytest.approx(other.quantiles[target], rel=1e-6)
+            low, middle, high = one.quantiles[target]
+            assert 0 < low <= middle <= high
+    assert not list((tmp_path / "model").rglob("*.pkl"))
+
+
+def test_a_header_alone_is_answered_by_the_header_level() -> None:
+    forecaster, table, volumes = trained("forest")
+    blind = [{k: v for k, v in r.items() if not k.startswith(CONTENT)} for r in rows_of(table)]
+    seen = rows_of(table)
+    mixed = forecaster.predict([blind[0], seen[1]], [1, 2], [None, volumes[1]])
+    assert [p.level for p in mixed] == ["header", "volume"]
+    assert [p.family for p in mixed] == ["ridge", "forest"]
+
+
+def test_a_network_without_its_volume_falls_back_to_the_header_level() -> None:
+    forecaster, table, _ = trained("cnn")
+    assert forecaster.predict(rows_of(table)[:1], [1], [None])[0].level == "header"
+
+
+def test_too_few_subjects_are_said() -> None:
+    few, table, volumes = trained("ridge", 10)
+    many, *_ = trained("ridge", 19)
+    ask = (rows_of(table)[:1], [1], [volumes[0]])
+    assert not few.predict(*ask)[0].calibrated
+    assert many.predict(*ask)[0].calibrated
+    assert few.predict(*ask, lower=0.2, upper=0.8)[0].calibrated
+
+
+def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="holds no model"):
+        Forecaster.load(tmp_path)
+
+
+def test_quantiles_out_of_order_are_refused() -> None:
+    forecaster, table, volumes = trained("median")
+    with pytest.raises(ModelError, match="quantiles"):
+        forecaster.predict(rows_of(table)[:1], [1], [volumes[0]], lower=0.6, upper=0.9)
+
+
+def test_a_model_file_with_a_foreign_type_is_refused(tmp_path: Path) -> None:
+    import skops.io
+
+    forecaster, *_ = trained("ridge")
+    forecaster.save(tmp_path)
+    skops.io.dump({"estimators": [Path("x")], "floor": 0, "raw_scale": False},
+                  tmp_path / "volume" / "tabular.skops")  # fmt: skip
+    with pytest.raises(ModelError, match="untrusted"):
+        Forecaster.load(tmp_path)

@@ -1,0 +1,91 @@
+"""Metrics, encoder, slowdown law and the rule of promotion."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from voxcast.models.encoder import Encoder
+from voxcast.models.metrics import binomial_interval, scores, under_requests
+from voxcast.models.selection import Risk, best_family, decide
+from voxcast.models.slowdown import SlowdownLaw
+
+
+def test_scores_by_hand() -> None:
+    found = scores([10, 10, 10, 10], [8, 10, 12, 15])
+    assert found["mape"] == pytest.approx(22.5)
+    assert found["upp"] == 25  # equality counts for neither side
+    assert found["ov_mape"] == pytest.approx(35)
+    assert scores([1, 2], [0.5, 1])["ov_mape"] == 0
+
+
+def test_under_requests_count_subjects_not_runs() -> None:
+    exceeded, n, interval = under_requests([5, 5, 1], [1, 1, 1], ["a", "a", "b"])
+    assert (exceeded, n) == (1, 2)
+    assert interval == binomial_interval(1, 2)
+
+
+def test_binomial_interval_of_nothing_is_everything() -> None:
+    assert binomial_interval(0, 0) == (0.0, 1.0)
+    low, high = binomial_interval(5, 100)
+    assert low == pytest.approx(0.0164, abs=1e-3)
+    assert high == pytest.approx(0.1128, abs=1e-3)
+
+
+ROWS = [
+    {"app": "a", "device": "cpu", "header.x": 1.0, "header.same": 4.0, "content.y": 2.0},
+    {"app": "b", "device": "cpu", "header.x": 3.0, "header.same": 4.0, "content.y": 5.0},
+]
+
+
+def test_encoder_leaves_out_constants_and_content_when_told() -> None:
+    full = Encoder.fit(ROWS, content=True)
+    assert full.columns == ["content.y", "header.x", "app=a", "app=b", "device=cpu"]
+    assert Encoder.fit(ROWS, content=False).numbers == ("header.x",)
+    assert Encoder.fit(ROWS, content=True, only=("none.",)).numbers == ()
+    assert Encoder.from_json(full.to_json()) == full
+
+
+def test_encoder_stands_in_for_what_is_missing_or_new() -> None:
+    encoder = Encoder.fit(ROWS, content=True)
+    matrix = encoder.transform([{"app": "new", "device": "cpu", "header.x": float("nan")}])
+    assert matrix.tolist() == [[3.5, 2.0, 0.0, 0.0, 1.0]]
+
+
+def test_slowdown_falls_back_to_coarser_groups() -> None:
+    law = SlowdownLaw.fit(
+        ["a"] * 6, [1, 1, 1, 2, 2, 2], ["h"] * 6, [1, 1, 1, 3, 3, 3], [1, 1, 1, 6, 6, 6]
+    )
+    assert law.ratio("a", 1, "h") == 1
+    assert law.ratio("a", 2, "elsewhere") == 0.5
+    assert law.ratio("a", 8) == pytest.approx(0.75)
+    assert law.ratio("unheard", 1) == pytest.approx(0.75)
+
+
+def errors(value: float) -> pd.Series:
+    return pd.Series(np.full(8, value), index=[str(n) for n in range(8)])
+
+
+SAFE = {"cpu_s": Risk(0, 8, 0.0, (0.0, 0.37))}
+RISKY = {"cpu_s": Risk(0, 8, 0.0, (0.0, 0.37)), "runtime_s": Risk(1, 8, 0.125, (0.0, 0.5))}
+
+
+@pytest.mark.parametrize(
+    ("champion", "risk", "reason"),
+    [
+        (None, RISKY, "first"),
+        (errors(0.1), SAFE, "not_better"),
+        (errors(0.3), RISKY, "under_request"),
+        (errors(0.3), SAFE, "better"),
+        (errors(0.2), SAFE, "not_better"),
+    ],
+)
+def test_the_rule_of_promotion(
+    champion: pd.Series | None, risk: dict[str, Risk], reason: str
+) -> None:
+    decision = decide(errors(0.2), champion, risk, max_under_request=0.10)
+    assert decision.reason == reason
+    assert decision.promote == (reason in ("first", "better"))
+
+
+def test_ties_go_to_the_first_family() -> None:
+    assert best_family({"median": 1.0, "ridge": 0.5, "forest": 0.5}) == "ridge"

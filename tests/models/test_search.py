@@ -1,0 +1,84 @@
+"""Tuning: no leakage between folds, determinism, what the families learn of a planted law."""
+
+import numpy as np
+import pytest
+
+import planted
+from voxcast.models import point_model
+from voxcast.models.families import FAMILIES
+from voxcast.models.search import cross_validate, error_metrics, folds, tune
+
+
+def test_a_subject_is_never_on_both_sides_of_a_fold() -> None:
+    table = planted.table(13)
+    for train, held_out in folds(table, 4, seed=3):
+        assert not set(table["subject"].iloc[train]) & set(table["subject"].iloc[held_out])
+        assert len(train) + len(held_out) == len(table)
+
+
+def test_more_folds_than_subjects_are_not_asked_for() -> None:
+    assert len(folds(planted.table(3), 10, seed=0)) == 3
+
+
+@pytest.mark.parametrize("name", [n for n, f in FAMILIES.items() if not f.needs_volume])
+def test_every_family_is_tuned_and_beats_the_median_unless_it_is_one(name: str) -> None:
+    table = planted.table(24)
+    found = tune(table, None, name, n_folds=3, trials=3, budget_s=60, seed=1)
+    assert np.isfinite(found.out_of_fold).all()
+    median = cross_validate(table, None, "median", {}, "volume", 3, 1)
+    bar = error_metrics(table, median)["objective"]
+    if not FAMILIES[name].baseline:
+        assert found.metrics["objective"] < 0.8 * bar
+    assert len(found.trials) == (3 if FAMILIES[name].defaults else 1)
+
+
+def test_ridge_on_sizes_finds_the_planted_law() -> None:
+    table = planted.table(40, noise=0.005)
+    logs = cross_validate(table, None, "ridge", {"alpha": 0.01, "columns": "all"}, "volume", 4, 0)
+    metrics = error_metrics(table, logs)
+    assert metrics["peak_rss_bytes/mape"] < 8
+    assert metrics["cpu_s/mape"] < 12
+
+
+def test_without_voxels_the_foreground_cannot_be_known() -> None:
+    table = planted.table(40)
+    params = {"alpha": 0.01, "columns": "all"}
+    seen = cross_validate(table, None, "ridge", params, "volume", 4, 0)
+    blind = cross_validate(table, None, "ridge", params, "header", 4, 0)
+    of = {n: error_metrics(table, logs)["cpu_s/mape"] for n, logs in (("v", seen), ("h", blind))}
+    assert of["v"] < 0.5 * of["h"]
+
+
+def test_same_seed_same_trials_to_the_bit() -> None:
+    table = planted.table(16)
+    first, second = (
+        tune(table, None, "forest", n_folds=3, trials=4, budget_s=600, seed=5) for _ in range(2)
+    )
+    assert [t.params for t in first.trials] == [t.params for t in second.trials]
+    assert np.array_equal(first.out_of_fold, second.out_of_fold)
+    assert not first.cut_short
+
+
+def test_the_clock_ends_a_search_after_the_first_trial() -> None:
+    found = tune(planted.table(8), None, "ridge", n_folds=2, trials=50, budget_s=0, seed=0)
+    assert len(found.trials) == 1
+    assert found.cut_short
+
+
+def test_wall_time_follows_the_slowdown_of_each_cpu_count() -> None:
+    table = planted.table(20, noise=0.0)
+    model = point_model.fit(table, None, "ridge", FAMILIES["ridge"].defaults, "volume", 0)
+    logs = point_model.predict_table(model, table, None)
+    ratio = np.exp(logs[:, 1] - logs[:, 0])
+    assert ratio[table["cpus"] == 1] == pytest.approx(1.05)
+    assert ratio[table["cpus"] == 2] == pytest.approx(0.6)
+
+
+def test_the_network_learns_and_repeats_itself() -> None:
+    table = planted.table(12)
+    volumes = planted.volumes(table)
+    params = {"width": 4, "epochs": 40, "learning_rate": 1e-2, "dropout": 0.0}
+    fits = [point_model.fit(table, volumes, "cnn", params, "volume", 7) for _ in range(2)]
+    logs = [point_model.predict_table(fit, table, volumes) for fit in fits]
+    assert logs[0] == pytest.approx(logs[1], abs=1e-6)
+    assert np.abs(logs[0] - point_model.actual_logs(table)).mean() < 0.15

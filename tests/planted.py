@@ -1,0 +1,76 @@
+"""A history with a known law, for tests: real schemas, made-up numbers."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+
+from voxcast.features.table import build_table
+
+PARAMETERS = {"iterations": 30}
+
+
+def history(
+    subjects: int, *, seed: int = 0, noise: float = 0.01, apps: tuple[str, ...] = ("segment",)
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Return profiles, catalogue and characteristics.
+
+    CPU time is 1 s + 4 s a million foreground voxels, memory 200 MB + 80 bytes a voxel; on two
+    CPUs the wall time is 0.6 of the CPU time, on one 1.05.
+    """
+    rng = np.random.default_rng(seed)
+    catalogue, characteristics, profiles = [], [], []
+    for n in range(1, subjects + 1):
+        shape = rng.integers(50, 160, 3)
+        voxels = int(shape.prod())
+        foreground = voxels * rng.uniform(0.1, 0.6)
+        volume_id = f"v{n:04d}"
+        catalogue.append(
+            {
+                "volume_id": volume_id, "subject": f"{n:04d}", "session": "", "suffix": "T1w",
+                "path": f"{volume_id}.nii.gz", "problem": None,
+                "shape_i": int(shape[0]), "shape_j": int(shape[1]), "shape_k": int(shape[2]),
+                "spacing_i_mm": 2.0, "spacing_j_mm": 2.0, "spacing_k_mm": rng.uniform(2, 3),
+                "axcodes": "RAS", "obliqueness_deg": 0.0, "dtype": "int16", "bytes_per_voxel": 2,
+                "file_size_bytes": int(voxels * rng.uniform(0.8, 1.4)),
+            }
+        )  # fmt: skip
+        characteristics.append(
+            {
+                "volume_id": volume_id,
+                "foreground_voxels": foreground,
+                "noise_ratio": rng.uniform(0.01, 0.1),
+            }
+        )
+        for app_number, app in enumerate(apps, start=1):
+            for cpus in (1, 2):
+                cpu_s = app_number * (1 + 4e-6 * foreground) * np.exp(rng.normal(0, noise))
+                profiles.append(
+                    {
+                        "cell_key": f"{app}-{volume_id}-{cpus}", "app": app,
+                        "parameters_json": json.dumps(PARAMETERS),
+                        "volume_id": volume_id, "subject": f"{n:04d}", "device": "cpu",
+                        "cpus": cpus, "gpus": 0, "scale": "full_scale", "repeat": 0,
+                        "host_class": "here", "outcome": "completed",
+                        "runtime_s": cpu_s * {1: 1.05, 2: 0.6}[cpus],
+                        "cpu_s": cpu_s,
+                        "peak_rss_bytes": int((2e8 + 80 * voxels) * np.exp(rng.normal(0, noise))),
+                    }
+                )  # fmt: skip
+    return pd.DataFrame(profiles), pd.DataFrame(catalogue), pd.DataFrame(characteristics)
+
+
+def table(subjects: int, **kwargs: object) -> pd.DataFrame:
+    """Return the feature table of `history`."""
+    return build_table(*history(subjects, **kwargs))[0]  # type: ignore[arg-type]
+
+
+def volumes(rows: pd.DataFrame, points: int = 16) -> np.ndarray:
+    """Return small volumes whose bright part is the share that the features say."""
+    cubes = np.zeros((len(rows), points, points, points), dtype=np.float16)
+    share = np.exp(rows["content.log_foreground_voxels"] - rows["header.log_voxels"])
+    for cube, part in zip(cubes, share, strict=True):
+        cube[: max(1, round(points * part))] = 1
+    return cubes

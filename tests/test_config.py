@@ -1,0 +1,109 @@
+"""Two configurations, one truth each: drift, strict loading, the groups that people compose."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from voxcast import config
+from voxcast.errors import ConfigError
+from voxcast.quantities import format_bytes, parse_bytes, parse_seconds, slurm_bytes
+
+PROJECT = Path(__file__).parents[1]
+
+
+def composed(tmp_path: Path, *overrides: str) -> config.Config:
+    out = tmp_path / "params.yaml"
+    config.compose(out, list(overrides), PROJECT / "conf")
+    return config.load(out)
+
+
+def test_params_have_not_drifted_from_conf() -> None:
+    assert not config.drifts(PROJECT / "params.yaml", PROJECT / "conf"), "run `make params`"
+
+
+def test_drift_is_noticed(tmp_path: Path) -> None:
+    text = (
+        (PROJECT / "params.yaml").read_text().replace("test_fraction: 0.25", "test_fraction: 0.3")
+    )
+    (tmp_path / "params.yaml").write_text(text)
+    assert config.drifts(tmp_path / "params.yaml", PROJECT / "conf")
+
+
+@pytest.mark.parametrize("campaign", ["smoke", "tiny", "full"])
+@pytest.mark.parametrize(
+    "images", ["images=cohort", "images=cohort_full", "images=bids images.path=x"]
+)
+def test_every_option_of_every_group_composes(tmp_path: Path, campaign: str, images: str) -> None:
+    cfg = composed(tmp_path, f"campaign={campaign}", *images.split())
+    assert cfg.campaign.name == campaign
+    assert cfg.apps()["ants_segment"].phases
+
+
+def test_list_groups_choose_devices(tmp_path: Path) -> None:
+    cfg = composed(tmp_path, "device=[cpu]")
+    assert {c.device for c in cfg.configurations()} == {"cpu"}
+    assert cfg.configurations("gpu") == []
+
+
+def changed(tmp_path: Path, key: str, value: object) -> Path:
+    content = yaml.safe_load((PROJECT / "params.yaml").read_text())
+    part = content
+    *above, last = key.split(".")
+    for name in above:
+        part = part[name]
+    part[last] = value
+    path = tmp_path / "params.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("tune.trails", 3, "tune.trails: unknown key"),
+        ("tune.trials", "many", "tune.trials: needs int"),
+        ("tune.trials", True, "tune.trials: needs int"),
+        ("tune.families", "ridge", "tune.families: needs a list"),
+        ("images.path", "???", "images.path: needs a value"),
+        ("images.kind", "tapes", "images.kind: 'tapes' is not one of"),
+        ("app", [1], "app: needs a mapping"),
+        ("device.cpu.cpus", [1, "two"], "device.cpu.cpus[1]: needs int"),
+    ],
+)
+def test_what_is_wrong_is_named_with_file_and_key(
+    tmp_path: Path, key: str, value: object, said: str
+) -> None:
+    path = changed(tmp_path, key, value)
+    with pytest.raises(ConfigError) as caught:
+        config.load(path)
+    assert str(path) in str(caught.value)
+    assert said in str(caught.value)
+
+
+def test_a_missing_key_and_a_missing_file_are_named(tmp_path: Path) -> None:
+    content = yaml.safe_load((PROJECT / "params.yaml").read_text())
+    del content["tune"]["seed"]
+    (tmp_path / "p.yaml").write_text(yaml.safe_dump(content))
+    with pytest.raises(ConfigError, match=r"tune\.seed: key is missing"):
+        config.load(tmp_path / "p.yaml")
+    with pytest.raises(ConfigError, match="no such file"):
+        config.load(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize("override", ["campaign=moon", "tune.trails=3", "nonsense"])
+def test_hydra_s_refusals_are_one_line(
+    tmp_path: Path, override: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ConfigError):
+        composed(tmp_path, override)
+
+
+def test_units_are_read_once_and_for_all() -> None:
+    assert parse_bytes("8GB") == 8_000_000_000
+    assert parse_seconds("02:30") == 9000
+    assert slurm_bytes("1.5G") == 1_610_612_736
+    assert format_bytes(0) == "0 B"
+    for wrong in ("8", "GB", "1.5", "-1GB", "1 elephant", ""):
+        with pytest.raises(ConfigError):
+            parse_bytes(wrong)

@@ -1,0 +1,93 @@
+"""Imports go down the floors, sideways only inside a room; the command line stays light."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "voxcast"
+FLOORS = {
+    "errors": 0, "quantities": 0, "files": 0, "records": 0,
+    "images": 1, "laws": 1, "apps": 1,
+    "profiling": 2, "features": 2, "phases": 2,
+    "models": 3, "allocation": 3,
+    "tracking": 4, "serving": 4, "hpc": 4,
+    "report": 5, "config": 5,
+    "cli": 6,
+}  # fmt: skip
+# Sideways between rooms of one floor, each for a reason.
+SIDEWAYS = {
+    ("errors", "errors"),
+    ("quantities", "errors"),  # a wrong unit is the user's error
+    ("records", "files"),  # a cell's key is the hash of its content
+    ("tracking", "serving"),  # what is registered is the serving code
+}
+MLFLOW_ROOMS = {"tracking", "serving"}
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+
+def imports(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            found.add(node.module or "")
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def room(name: str) -> str:
+    return name.split(".")[1]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_imports_go_down(path: Path) -> None:
+    relative = path.relative_to(SOURCE)
+    own = relative.parts[0].removesuffix(".py")
+    if own == "__init__":
+        assert not {n for n in imports(path) if n.startswith("voxcast.")}
+        return
+    for name in imports(path):
+        if not name.startswith("voxcast.") or room(name) == "__version__":
+            continue
+        other = room(name)
+        if own != other and (own, other) not in SIDEWAYS:
+            assert FLOORS[other] < FLOORS[own], f"{relative} imports {name}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_mlflow_lives_in_tracking_and_serving(path: Path) -> None:
+    own = path.relative_to(SOURCE).parts[0]
+    if own not in MLFLOW_ROOMS:
+        assert not {n for n in imports(path) if n.split(".")[0] == "mlflow"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_nothing_is_unpickled_and_no_shell_is_started(path: Path) -> None:
+    text = path.read_text()
+    assert not imports(path) & {"pickle", "cloudpickle", "joblib", "dill", "marshal"}
+    assert "shell=True" not in text
+    assert "os.system" not in text
+    assert "allow_pickle=True" not in text
+
+
+def test_a_module_is_small() -> None:
+    long = {str(p.relative_to(SOURCE)): n for p in MODULES
+            if (n := len(p.read_text().splitlines())) > 300}  # fmt: skip
+    assert not long
+    assert not {p.name for p in MODULES} & {"utils.py", "helpers.py", "common.py", "misc.py"}
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from voxcast.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'mlflow', 'pandas', 'numpy', 'sklearn', 'ants'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

@@ -1,0 +1,186 @@
+"""Runs and registry on a real database in a folder of its own: nesting, promotion, answers."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import planted
+from voxcast.errors import ModelError
+from voxcast.images.volumes import CoarseVolume, coarse_to_bytes
+from voxcast.models import point_model
+from voxcast.models.families import FAMILIES
+from voxcast.models.forecaster import Forecaster, calibrate
+from voxcast.models.leaderboard import Leaderboard
+from voxcast.models.search import tune
+from voxcast.tracking import registry, runs
+from voxcast.tracking.promotion import Rule, promote
+
+RULE = Rule(0.95, 0.10, 1.5, folds=3, seed=0)
+CATALOGUE = {
+    "apps": {"segment": planted.PARAMETERS},
+    "configurations": [
+        {"device": "cpu", "cpus": n, "gpus": 0, "memory_bytes": None, "node_type": "local"}
+        for n in (1, 2)
+    ],
+    "coarse_points": 64,
+    "network_points": 16,
+}
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.delenv("MLFLOW_RUN_ID", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def learned(project: Path, families: tuple[str, ...]) -> tuple[pd.DataFrame, Leaderboard]:
+    """Do what the stages tune and train do, without their files in between."""
+    table = planted.table(12)
+    searches = [tune(table, None, n, n_folds=3, trials=2, budget_s=60, seed=0) for n in families]
+    board = Leaderboard.of(table, None, searches, 3, 0)
+    header_logs = board.logs(table, board.header_family, "header")
+    for name in families:
+        tiers = {}
+        for level, who, logs in (
+            ("header", board.header_family, header_logs),
+            ("volume", name, board.logs(table, name, "volume")),
+        ):
+            model = point_model.fit(table, None, who, board.params(who), level, 0)
+            tiers[level] = calibrate(model, table, logs, 1.5)
+        Forecaster(tiers).save(project / "models" / name)
+    return table, board
+
+
+def promoted(project: Path, *families: str) -> dict:
+    table, board = learned(project, families)
+    session = runs.connect(project)
+    return promote(
+        session,
+        table,
+        "sha",
+        np.zeros((len(table), 1)),
+        board,
+        project / "models",
+        CATALOGUE,
+        RULE,
+    )
+
+
+def test_runs_are_nested_found_again_and_carry_their_tags(project: Path) -> None:
+    import mlflow
+
+    session = runs.connect(project)
+    with runs.run(session, "campaign", "c", tags={"table_sha256": "x"}) as campaign, runs.run(
+        session, "study", "ridge", parent=campaign, tags={"family": "ridge"}
+    ) as study, runs.run(session, "trial", "ridge 0", parent=study, params={"alpha": 1},
+                  metrics={"cv/cpu_s/mape": 4.0}) as trial:  # fmt: skip
+        pass
+    assert runs.find("study", family="ridge") == study
+    assert runs.find("study", family="none") is None
+    found = mlflow.get_run(trial)
+    assert found.data.tags["mlflow.parentRunId"] == study
+    assert found.data.params == {"alpha": "1"}
+    assert found.data.metrics == {"cv/cpu_s/mape": 4.0}
+    assert {"host", "user", "voxcast_version", "kind"} <= set(found.data.tags)
+    assert (project / "mlflow.db").is_file()
+
+
+def test_a_run_id_handed_down_becomes_the_parent(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import mlflow
+
+    runs.connect(project)
+    with mlflow.start_run() as outer:
+        pass
+    monkeypatch.setenv("MLFLOW_RUN_ID", outer.info.run_id)
+    session = runs.connect(project)
+    with runs.run(session, "campaign", "c") as campaign:
+        pass
+    assert campaign != outer.info.run_id
+    assert mlflow.get_run(campaign).data.tags["mlflow.parentRunId"] == outer.info.run_id
+
+
+def test_no_registry_and_no_champion_are_said(project: Path) -> None:
+    with pytest.raises(ModelError, match="no registry"):
+        registry.load_champion(project)
+    runs.connect(project)
+    with pytest.raises(ModelError, match="no champion"):
+        registry.load_champion(project)
+
+
+def test_first_then_same_then_better_then_worse(project: Path) -> None:
+    first = promoted(project, "median")
+    assert (first["registered"], first["reason"], first["version"]) == (True, "first", "1")
+    again = promoted(project, "median")
+    assert (again["registered"], again["reason"], again["version"]) == (False, "not_better", "1")
+    better = promoted(project, "median", "ridge")
+    assert better["challenger"]["family"] == "ridge"
+    risk = better["challenger"]["risk_at_upper_quantile"]
+    allowed = max(r["rate"] for r in risk.values()) < RULE.max_under_request
+    assert better["registered"] == allowed
+    worse = promoted(project, "voxels")
+    assert not worse["registered"]
+    assert worse["version"] == better["version"]
+    json.dumps(worse, allow_nan=False)
+
+
+def test_the_champion_answers_header_and_volume_requests(project: Path) -> None:
+    promoted(project, "ridge")
+    model = registry.load_champion(project)
+    assert model.metadata.signature.inputs.has_input_names()
+    rng = np.random.default_rng(0)
+    shape = (60, 64, 50)
+    coarse = CoarseVolume(
+        rng.uniform(0, 100, shape).astype(np.float32), (1, 1, 1), shape, (2.0, 2.0, 2.0), "RAS"
+    )
+    header = {
+        "shape_i": 60.0, "shape_j": 64.0, "shape_k": 50.0, "spacing_i_mm": 2.0,
+        "spacing_j_mm": 2.0, "spacing_k_mm": 2.0, "file_size_bytes": 3e5, "dtype": "int16",
+    }  # fmt: skip
+    two = {**header, "cpus": 2.0, "volume": coarse_to_bytes(coarse)}
+    answers = model.predict(pd.DataFrame([header, two]), params={"quantile": 0.95})
+    assert answers["level"].tolist() == ["header", "volume"]
+    assert answers["cpus"].tolist() == [1, 2]
+    assert (answers["runtime_s_lower"] <= answers["runtime_s_median"]).all()
+    assert (answers["runtime_s_median"] <= answers["runtime_s_upper"]).all()
+    assert not answers["calibrated"].any()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"app": "unheard"}, "unknown application"),
+        ({"device": "tpu"}, "unknown device"),
+        ({"cpus": 0.5}, "whole number"),
+        ({"shape_i": -3.0}, "positive whole numbers"),
+        ({"dtype": "elephant"}, "unknown dtype"),
+        ({"volume": b"not an array"}, "row 0"),
+        ({"parameters_json": "[1"}, "not JSON"),
+    ],
+)
+def test_a_bad_request_is_named(project: Path, change: dict, said: str) -> None:
+    from mlflow.exceptions import MlflowException
+
+    promoted(project, "median")
+    model = registry.load_champion(project)
+    header = {
+        "shape_i": 60.0, "shape_j": 64.0, "shape_k": 50.0, "spacing_i_mm": 2.0,
+        "spacing_j_mm": 2.0, "spacing_k_mm": 2.0, "file_size_bytes": 3e5, "dtype": "int16",
+    }  # fmt: skip
+    with pytest.raises(MlflowException, match=said) as caught:
+        model.predict(pd.DataFrame([{**header, **change}]))
+    assert caught.value.error_code == "INVALID_PARAMETER_VALUE"
+
+
+def test_every_family_has_defaults_that_its_search_space_knows() -> None:
+    import optuna
+
+    for family in FAMILIES.values():
+        asked = optuna.create_study().ask()
+        assert set(family.suggest(asked)) == set(family.defaults)
