@@ -36,7 +36,10 @@ def main() -> int:
         Path("data/models"),
         {
             "apps": {name: app.parameters for name, app in cfg.app.items()},
-            "configurations": [asdict(c) for c in cfg.configurations()],
+            # What was never measured cannot be predicted.
+            "configurations": [
+                asdict(c) for c in cfg.configurations() if c.device in set(table["device"])
+            ],
             "coarse_points": cfg.features.coarse_points,
             "network_points": cfg.features.network_points,
         },

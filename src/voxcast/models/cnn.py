@@ -15,6 +15,9 @@ from torch import nn
 class VolumeNet(nn.Module):
     """Four blocks of convolution, pooled to one vector, joined with the columns.
 
+    The first block halves the grid by its stride: at full resolution it would cost more than all
+    the others together.
+
     The columns also go straight to the output through a linear path: what they explain linearly
     (twice the voxels, twice the time) need not be learned by the rest.
 
@@ -35,11 +38,11 @@ class VolumeNet(nn.Module):
         channels = [1, width, 2 * width, 4 * width, 8 * width]
         blocks = [
             nn.Sequential(
-                nn.Conv3d(before, after, kernel_size=3, padding=1),
+                nn.Conv3d(before, after, kernel_size=3, padding=1, stride=2 if before == 1 else 1),
                 # Batches are small and subjects few: statistics of a batch would be noise.
                 nn.GroupNorm(4, after),
                 nn.ReLU(),
-                nn.MaxPool3d(2),
+                nn.MaxPool3d(2, ceil_mode=True),
             )
             for before, after in itertools.pairwise(channels)
         ]

@@ -16,6 +16,13 @@ if TYPE_CHECKING:
 
     from voxcast.models.cnn import VolumeNet
 
+_SCALES = ("x_mean", "x_scale", "y_mean", "y_scale", "y_low", "y_high")
+# Far from what it has seen a network goes straight on, and a column that hardly varied in training
+# makes anything far: columns count up to this many standard deviations, and answers reach at most
+# a factor of four beyond the values seen.
+COLUMN_LIMIT = 5.0
+REACH_LOG = float(np.log(4))
+
 
 class VolumeRegressor:
     """`voxcast.models.cnn.VolumeNet` behind the interface of the other families.
@@ -54,6 +61,7 @@ class VolumeRegressor:
 
         self.x_mean_, self.x_scale_ = _standard(x)
         self.y_mean_, self.y_scale_ = _standard(y)
+        self.y_low_, self.y_high_ = y.min(axis=0), y.max(axis=0)
         device = _device()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
@@ -90,7 +98,8 @@ class VolumeRegressor:
                 self.net_(cubes[batch], columns[batch]) for batch in torch.arange(len(x)).split(64)
             ]
         standardised: np.ndarray = torch.cat(parts).numpy().astype(float)
-        return standardised * self.y_scale_ + self.y_mean_
+        logs = standardised * self.y_scale_ + self.y_mean_
+        return np.clip(logs, self.y_low_ - REACH_LOG, self.y_high_ + REACH_LOG)
 
     def _network(self, columns: int, outputs: int) -> VolumeNet:
         from voxcast.models.cnn import VolumeNet
@@ -105,7 +114,8 @@ class VolumeRegressor:
         if volumes is None or len(volumes) != len(x):
             raise ModelError("the network needs one volume per row")
         cubes = torch.tensor(np.asarray(volumes, dtype=np.float32))[:, None]
-        columns = torch.tensor((x - self.x_mean_) / self.x_scale_, dtype=torch.float32)
+        standardised = np.clip((x - self.x_mean_) / self.x_scale_, -COLUMN_LIMIT, COLUMN_LIMIT)
+        columns = torch.tensor(standardised, dtype=torch.float32)
         return cubes.to(device), columns.to(device)
 
     def save(self, folder: Path) -> None:
@@ -115,10 +125,7 @@ class VolumeRegressor:
         numbers = {
             "width": self.width,
             "dropout": self.dropout,
-            "x_mean": self.x_mean_.tolist(),
-            "x_scale": self.x_scale_.tolist(),
-            "y_mean": self.y_mean_.tolist(),
-            "y_scale": self.y_scale_.tolist(),
+            **{name: getattr(self, f"{name}_").tolist() for name in _SCALES},
         }
         write_json(folder / "network.json", numbers)
         torch.save(self.net_.state_dict(), folder / "network.pt")
@@ -130,9 +137,8 @@ class VolumeRegressor:
 
         numbers = read_json(folder / "network.json")
         regressor = cls(width=numbers["width"], dropout=numbers["dropout"])
-        regressor.x_mean_, regressor.x_scale_, regressor.y_mean_, regressor.y_scale_ = (
-            np.array(numbers[name]) for name in ("x_mean", "x_scale", "y_mean", "y_scale")
-        )
+        for name in _SCALES:
+            setattr(regressor, f"{name}_", np.array(numbers[name]))
         regressor.net_ = regressor._network(len(numbers["x_mean"]), len(numbers["y_mean"]))
         regressor.net_.load_state_dict(torch.load(folder / "network.pt", weights_only=True))
         regressor.net_.eval()

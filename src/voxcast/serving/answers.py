@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
     from voxcast.features.rows import Row
 
+    # Characteristics and small volume by the bytes of a request's volume.
+    Seen = dict[bytes, tuple[dict[str, float], np.ndarray | None]]
+
 
 @dataclass(frozen=True)
 class ServedCatalogue:
@@ -80,7 +83,7 @@ class Answers:
         import pandas as pd
 
         rows, volumes, allocations, hosts = [], [], [], []
-        seen: dict[bytes, tuple[dict[str, float], np.ndarray]] = {}
+        seen: Seen = {}
         for number, given in enumerate(requests.to_dict("records")):
             request = {str(k): v for k, v in given.items() if not _missing(v)}
             try:
@@ -107,7 +110,7 @@ class Answers:
         )
 
     def _read(
-        self, request: Mapping[str, Any], seen: dict[bytes, tuple[dict[str, float], np.ndarray]]
+        self, request: Mapping[str, Any], seen: Seen
     ) -> tuple[Row, np.ndarray | None, Configuration]:
         app = str(request.get("app", next(iter(self.catalogue.apps))))
         if app not in self.catalogue.apps:
@@ -120,12 +123,19 @@ class Answers:
         if VOLUME in request:
             content = bytes(request[VOLUME])
             if content not in seen:  # one volume is asked about in several configurations
-                coarse = coarse_from_bytes(content, header, self.catalogue.coarse_points)
-                small = network_volume(coarse, self.catalogue.network_points)
-                seen[content] = characteristics(coarse), small
+                seen[content] = self._look_at(content, header)
             contents, volume = seen[content]
         row = features(header.columns(), contents, app, parameters, allocation)
         return row, volume, allocation
+
+    def _look_at(
+        self, content: bytes, header: ImageHeader
+    ) -> tuple[dict[str, float], np.ndarray | None]:
+        coarse = coarse_from_bytes(content, header, self.catalogue.coarse_points)
+        small = None
+        if self.forecaster.tiers["volume"].model.needs_volume:
+            small = network_volume(coarse, self.catalogue.network_points)
+        return characteristics(coarse), small
 
     def _allocation(self, request: Mapping[str, Any]) -> Configuration:
         first = self.catalogue.configurations[0]

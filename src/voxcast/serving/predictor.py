@@ -3,21 +3,17 @@
 It only joins MLflow's interface with the installed package; nothing is unpickled.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import mlflow
+import pandas as pd
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 from mlflow.pyfunc.model import PythonModel
 
 from voxcast.errors import VoxcastError
 from voxcast.serving.answers import Answers
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class VoxcastModel(PythonModel):

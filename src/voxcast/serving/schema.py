@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
+    import pandas as pd
     from mlflow.models import ModelSignature
 
 # Numbers are doubles throughout: an integer column cannot hold a missing value.
@@ -19,6 +20,21 @@ REQUIRED_TEXTS = ("dtype",)
 OPTIONAL_TEXTS = ("axcodes", "app", "device", "parameters_json", "host_class")
 VOLUME = "volume"
 QUANTILES = ("lower", "median", "upper")
+
+
+def example() -> pd.DataFrame:
+    """Return a request that describes a common head: 1 mm, header only."""
+    import pandas as pd
+
+    return pd.DataFrame(
+        [
+            {
+                "shape_i": 176.0, "shape_j": 256.0, "shape_k": 256.0,
+                "spacing_i_mm": 1.0, "spacing_j_mm": 1.0, "spacing_k_mm": 1.0,
+                "file_size_bytes": 9.0e6, "dtype": "int16",
+            }
+        ]
+    )  # fmt: skip
 
 
 def signature() -> ModelSignature:

@@ -65,11 +65,13 @@ def register(
         Facts of this version; the version it replaces is added.
     """
     import mlflow
+    from mlflow.environment_variables import MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR
 
     from voxcast.files import write_json
     from voxcast.serving import predictor_file, requirements
-    from voxcast.serving.schema import signature
+    from voxcast.serving.schema import example, signature
 
+    MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR.set(False)
     before = champion()
     write_json(work / "catalogue.json", catalogue)
     with mlflow.start_run(run_id=run_id):
@@ -83,6 +85,7 @@ def register(
             signature=signature(),
             # Given, so that no requirement is guessed by starting pip.
             pip_requirements=requirements(),
+            input_example=example(),
             metadata={"catalogue_sha256": sha256_of(catalogue)},
         )
     registered = mlflow.register_model(

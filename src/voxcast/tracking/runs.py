@@ -7,9 +7,11 @@ ids belong to one tracking server, results belong to git.
 from __future__ import annotations
 
 import getpass
+import logging
 import os
 import socket
 import subprocess
+import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,6 +51,8 @@ def connect(project: Path) -> Session:
     """
     import mlflow
 
+    for talkative in ("mlflow", "alembic"):
+        logging.getLogger(talkative).setLevel(logging.WARNING)
     mlflow.set_tracking_uri(tracking_uri(project))
     outer = os.environ.pop("MLFLOW_RUN_ID", None)
     if outer is None and mlflow.get_experiment_by_name(EXPERIMENT) is None:
@@ -153,9 +157,18 @@ def log_dataset(table: pd.DataFrame, path: Path, sha256: str, context: str) -> N
     """Log a table, by path and hash, as an input of the active run."""
     import mlflow
 
-    dataset = mlflow.data.from_pandas(  # type: ignore[attr-defined]
-        table, source=str(path), name=path.stem, targets="cpu_s", digest=sha256[:32]
-    )
+    # As doubles, like the signature: an integer column cannot hold a missing value.
+    whole = table.select_dtypes("integer").columns
+    with warnings.catch_warnings():
+        # A local path fits two of MLflow's kinds of source, of which either will do.
+        warnings.simplefilter("ignore", category=UserWarning)
+        dataset = mlflow.data.from_pandas(  # type: ignore[attr-defined]
+            table.astype(dict.fromkeys(whole, float)),
+            source=str(path),
+            name=path.stem,
+            targets="cpu_s",
+            digest=sha256[:32],
+        )
     mlflow.log_input(dataset, context=context)
 
 

@@ -1,0 +1,1 @@
+"""Applications as data, how they are started, and the protocol by which they log phases."""

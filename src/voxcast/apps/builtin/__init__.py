@@ -1,0 +1,1 @@
+"""The applications that come with voxcast: one file each, run as ``python -m``."""

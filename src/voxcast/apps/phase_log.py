@@ -1,0 +1,100 @@
+"""The protocol by which an application tells its phases: one line of standard output for each.
+
+A line is ``voxcast-phase {"name": …, "start": …, "end": …, "cpu_s": …}``. Times are seconds of
+``CLOCK_MONOTONIC``, which Linux keeps once for the whole system: whoever started the application
+can relate them to its own clock. Any program in any language can print such a line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from voxcast.records import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+MARKER = "voxcast-phase "
+
+
+@contextlib.contextmanager
+def phase(name: str) -> Iterator[None]:
+    """Log the block as the phase ``name``, also when it ends by an exception."""
+    start, cpu_s = time.monotonic(), _cpu_s()
+    try:
+        yield
+    finally:
+        _write(name, start, time.monotonic(), _cpu_s() - cpu_s)
+
+
+def started(name: str = "start") -> None:
+    """Log all since the process was started (interpreter, imports) as the phase ``name``."""
+    _write(name, _process_start(), time.monotonic(), _cpu_s())
+
+
+def read_phases(log: str | Iterable[str], started_monotonic: float) -> tuple[Phase, ...]:
+    """Read the phases out of a log, in the order they were logged.
+
+    Parameters
+    ----------
+    log : str or iterable of str
+        The text of the log, or its lines; other output, cut and broken lines are passed over.
+    started_monotonic : float
+        ``CLOCK_MONOTONIC`` when the run was started, in seconds.
+
+    Returns
+    -------
+    tuple of Phase
+        With times counted from the start of the run; the peak memory is not known here.
+    """
+    lines = log.splitlines() if isinstance(log, str) else log
+    found = (_read_line(line, started_monotonic) for line in lines)
+    return tuple(phase for phase in found if phase is not None)
+
+
+def _read_line(line: str, started_monotonic: float) -> Phase | None:
+    # Native code may have left an unfinished line before ours, so the marker can be anywhere.
+    _, marker, text = line.partition(MARKER)
+    if not marker:
+        return None
+    try:
+        content, _ = json.JSONDecoder().raw_decode(text)
+        name = str(content["name"])
+        start_s = float(content["start"]) - started_monotonic
+        end_s = float(content["end"]) - started_monotonic
+        cpu_s = float(content["cpu_s"])
+    except (ValueError, KeyError, TypeError):
+        return None
+    if not all(map(math.isfinite, (start_s, end_s, cpu_s))) or end_s < start_s or end_s < 0:
+        return None
+    # The kernel gives the start of a process in ticks of 10 ms: it may lie before the run's.
+    return Phase(name=name, start_s=max(0.0, start_s), end_s=end_s, cpu_s=cpu_s)
+
+
+def _write(name: str, start: float, end: float, cpu_s: float) -> None:
+    content = {"name": name, "start": start, "end": end, "cpu_s": cpu_s}
+    sys.stdout.write(MARKER + json.dumps(content) + "\n")
+    sys.stdout.flush()
+
+
+def _cpu_s() -> float:
+    """CPU seconds of this process, all threads, and of its children that have ended."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+def _process_start() -> float:
+    """``CLOCK_MONOTONIC`` at the start of this process, to within a tick of the kernel."""
+    # Field 22, but the second one, the command's name, may hold spaces and brackets.
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    since_boot_s = int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    asleep_s = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+    return since_boot_s - asleep_s

@@ -1,0 +1,1 @@
+"""Phases of runs: stretches with one behaviour."""

@@ -1,0 +1,105 @@
+"""Phases that applications logged themselves, out of the records of their runs."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from voxcast.files import read_json
+from voxcast.records import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    import pandas as pd
+
+DTYPES = {
+    "cell_key": "str",
+    "app": "str",
+    "volume_id": "str",
+    "cpus": "int64",
+    "phase": "str",
+    "start_s": "float64",
+    "end_s": "float64",
+    "duration_s": "float64",
+    "cpu_s": "float64",
+    "peak_rss_bytes": "Int64",
+}
+
+
+def phase_table(folders: Iterable[Path]) -> pd.DataFrame:
+    """Read the phases of all runs recorded in ``folders``.
+
+    Parameters
+    ----------
+    folders : iterable of Path
+        Folders with one folder a run, each with its ``record.json``.
+
+    Returns
+    -------
+    DataFrame
+        One row a phase, by cell key and start; times in seconds from the start of the run. Empty,
+        with all columns, when there is none. A broken record is named on stderr and left out.
+    """
+    import pandas as pd
+
+    rows: list[dict[str, Any]] = []
+    for folder in folders:
+        for path in sorted(folder.glob("[!.]*/record.json")):
+            try:
+                rows += _rows(path.parent.name, read_json(path))
+            except (OSError, ValueError, TypeError, KeyError) as error:
+                print(f"voxcast: {path}: broken record ({error!r}); left out", file=sys.stderr)
+    frame = pd.DataFrame(rows, columns=list(DTYPES)).astype(DTYPES)
+    return frame.sort_values(["cell_key", "start_s"], kind="stable", ignore_index=True)
+
+
+def phase_summary(table: pd.DataFrame) -> pd.DataFrame:
+    """Summarise phases over runs.
+
+    Returns
+    -------
+    DataFrame
+        One row for each application, number of CPUs and phase, in the order of the phases: `runs`,
+        medians of `duration_s`, `cpu_s` and `peak_rss_bytes`, and `share`, the phase's part of the
+        duration of all phases of that application and number of CPUs.
+    """
+    keys = ["app", "cpus", "phase"]
+    summary = (
+        table.astype({"peak_rss_bytes": "float64"})
+        .groupby(keys, as_index=False)
+        .agg(
+            runs=("cell_key", "nunique"),
+            start_s=("start_s", "median"),
+            duration_s=("duration_s", "median"),
+            cpu_s=("cpu_s", "median"),
+            peak_rss_bytes=("peak_rss_bytes", "median"),
+            total_s=("duration_s", "sum"),
+        )
+        .sort_values(["app", "cpus", "start_s"], ignore_index=True)
+    )
+    whole = summary.groupby(["app", "cpus"])["total_s"].transform("sum")
+    return summary.assign(share=summary["total_s"] / whole).drop(columns=["start_s", "total_s"])
+
+
+def _rows(cell_key: str, record: dict[str, Any]) -> list[dict[str, Any]]:
+    cell = record["cell"]
+    rows = []
+    for fields in record["profile"]["phases"]:
+        phase = Phase(**fields)
+        rows.append(
+            {
+                "cell_key": cell_key,
+                "app": str(cell["app"]),
+                "volume_id": str(cell["volume_id"]),
+                "cpus": int(cell["configuration"]["cpus"]),
+                "phase": phase.name,
+                "start_s": float(phase.start_s),
+                "end_s": float(phase.end_s),
+                "duration_s": float(phase.duration_s),
+                "cpu_s": phase.cpu_s,
+                "peak_rss_bytes": phase.peak_rss_bytes,
+            }
+        )
+    return rows

@@ -1,0 +1,1 @@
+"""Measured runs: each its own process, looked at from outside, recorded once."""

@@ -1,0 +1,161 @@
+"""A control group of its own for a run: the kernel then counts memory and CPU of the whole tree.
+
+It is made inside the group we are in ourselves, so that limits set from outside stay in force.
+Version 1 (a hierarchy for each controller) and version 2 (one hierarchy) are read alike; what
+the kernel's text means is in functions of text, so that each can be tested where it is not had.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+SELF = Path("/proc/self")
+UNIFIED = "unified"
+
+
+def own_groups(mountinfo: str, membership: str) -> dict[str, Path]:
+    """Return the folder of the group we are in for each controller; ``unified`` for version 2.
+
+    Parameters
+    ----------
+    mountinfo, membership : str
+        Texts of ``/proc/self/mountinfo`` and ``/proc/self/cgroup``.
+    """
+    mounts: dict[str, tuple[str, Path]] = {}
+    for line in mountinfo.splitlines():
+        fields, _, rest = line.partition(" - ")
+        root, mount = fields.split()[3:5]
+        kind, _, options = rest.split(" ", 2)
+        names = [UNIFIED] if kind == "cgroup2" else options.split()[-1].split(",")
+        if kind in ("cgroup", "cgroup2"):
+            mounts |= {name: (root, Path(mount)) for name in names}
+    groups = {}
+    for line in membership.splitlines():
+        _, controllers, path = line.split(":", 2)
+        for name in controllers.split(",") if controllers else [UNIFIED]:
+            if name in mounts:
+                root, folder = mounts[name]
+                # A container has its own part of the tree mounted, but may be told the whole path.
+                groups[name] = folder / path.removeprefix(root).lstrip("/")
+    return groups
+
+
+def resident_bytes(memory_stat: str, version: int) -> int:
+    """Return anonymous + shared memory from the text of ``memory.stat``, page cache left out."""
+    wanted = ("total_rss", "total_shmem") if version == 1 else ("anon", "shmem")
+    values = dict(line.split() for line in memory_stat.splitlines())
+    return sum(int(values[name]) for name in wanted)
+
+
+def usage_s(cpu: str, version: int) -> float:
+    """Return CPU seconds from ``cpuacct.usage`` (version 1) or ``cpu.stat`` (version 2)."""
+    if version == 1:
+        return int(cpu) / 1e9
+    return int(dict(line.split() for line in cpu.splitlines())["usage_usec"]) / 1e6
+
+
+def oom_kills(events: str) -> int:
+    """Return the kernel's count of processes killed for memory.
+
+    ``events`` is the text of ``memory.oom_control`` (version 1) or ``memory.events`` (version 2).
+    """
+    values = dict(line.split() for line in events.splitlines())
+    return int(values.get("oom_kill", 0))
+
+
+class Group:
+    """The control group of one run.
+
+    Parameters
+    ----------
+    memory, cpu : Path
+        The folder for each controller; the same one in version 2.
+    version : int
+        1 or 2.
+    """
+
+    def __init__(self, memory: Path, cpu: Path, version: int) -> None:
+        self.folders = tuple(dict.fromkeys((memory, cpu)))
+        self.version = version
+        first = version == 1
+        self._stat = memory / "memory.stat"
+        self._cpu = cpu / ("cpuacct.usage" if first else "cpu.stat")
+        self._peak = memory / ("memory.max_usage_in_bytes" if first else "memory.peak")
+        self._events = memory / ("memory.oom_control" if first else "memory.events")
+
+    def read(self) -> tuple[int, float]:
+        """Return resident bytes and CPU seconds of all that is or was in the group."""
+        resident = resident_bytes(self._stat.read_text(), self.version)
+        return resident, usage_s(self._cpu.read_text(), self.version)
+
+    def peak_bytes(self) -> int | None:
+        """Return the kernel's own peak, page cache included; version 2 has it since Linux 5.19."""
+        return int(self._peak.read_text()) if self._peak.exists() else None
+
+    def oom_kills(self) -> int:
+        """Return how many processes of the group the kernel has killed for memory."""
+        return oom_kills(self._events.read_text()) if self._events.exists() else 0
+
+
+def make_group(run_id: str) -> Group | None:
+    """Make the group ``voxcast-<run_id>``, or return None where that cannot be had."""
+    try:
+        groups = own_groups((SELF / "mountinfo").read_text(), (SELF / "cgroup").read_text())
+    except OSError:
+        return None
+    name = f"voxcast-{run_id}"
+    if "memory" in groups and "cpuacct" in groups:
+        return _made(Group(groups["memory"] / name, groups["cpuacct"] / name, 1))
+    if UNIFIED in groups:
+        return _made(Group(groups[UNIFIED] / name, groups[UNIFIED] / name, 2))
+    return None
+
+
+def _made(group: Group) -> Group | None:
+    try:
+        for folder in group.folders:
+            folder.mkdir()
+        group.read()  # version 2 makes folders without the controllers that were not delegated
+        for folder in group.folders:
+            with (folder / "cgroup.procs").open("wb"):
+                pass
+    except (OSError, KeyError):
+        remove(group.folders)
+        return None
+    return group
+
+
+def members(folders: Iterable[Path]) -> set[int]:
+    """Return the processes in the groups and below."""
+    found: set[int] = set()
+    for folder in folders:
+        for listing in [folder / "cgroup.procs", *folder.glob("**/*/cgroup.procs")]:
+            with contextlib.suppress(OSError):
+                found |= {int(pid) for pid in listing.read_text().split()}
+    return found
+
+
+def remove(folders: Iterable[Path], patience_s: float = 2.0) -> None:
+    """Kill what is left in the groups and remove them; a group that is gone is no error."""
+    folders = tuple(folders)
+    deadline = time.monotonic() + patience_s
+    while True:
+        for pid in members(folders):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        for folder in folders:
+            with contextlib.suppress(OSError):
+                for inner in sorted(folder.glob("**/*/"), reverse=True):
+                    inner.rmdir()
+                folder.rmdir()
+        if not any(folder.exists() for folder in folders) or time.monotonic() > deadline:
+            return
+        time.sleep(0.01)

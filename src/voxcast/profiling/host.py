@@ -1,0 +1,61 @@
+"""Facts of the machine that a run is measured on."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+from voxcast.profiling.gpu import gpu_models
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """What of a machine bears on times; `cores` are those this process may use."""
+
+    cpu_model: str
+    cores: int
+    memory_bytes: int
+    gpu_models: tuple[str, ...]
+    kernel: str
+    hostname: str
+
+
+def host_facts() -> HostFacts:
+    """Look this machine up."""
+    return HostFacts(
+        cpu_model=cpu_model(Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")),
+        cores=len(os.sched_getaffinity(0)),
+        memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        gpu_models=gpu_models(),
+        kernel=platform.release(),
+        hostname=platform.node(),
+    )
+
+
+def cpu_model(cpuinfo: str) -> str:
+    """Return the model named in the text of ``/proc/cpuinfo``, or the architecture.
+
+    Examples
+    --------
+    >>> cpu_model("processor : 0\\nmodel name\\t: AMD EPYC  9B14\\n")
+    'AMD EPYC 9B14'
+    """
+    for line in cpuinfo.splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "model name":
+            return " ".join(value.split())
+    return platform.machine()  # ARM kernels do not name the model
+
+
+def host_class(facts: HostFacts) -> str:
+    """Return what machines must share for their times to be one: CPU model, cores, GPU models.
+
+    Examples
+    --------
+    >>> host_class(HostFacts("AMD EPYC", 2, 8_000_000_000, (), "6.1", "node1"))
+    'AMD EPYC, 2 cores, no GPU'
+    """
+    gpus = " + ".join(sorted(facts.gpu_models)) or "no GPU"
+    return f"{facts.cpu_model}, {facts.cores} core{'s' if facts.cores != 1 else ''}, {gpus}"

@@ -1,0 +1,57 @@
+from pathlib import Path
+
+from voxcast.profiling import cgroups
+
+V1_MOUNTS = """\
+31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
+33 31 0:30 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct
+35 31 0:32 /docker/4f /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
+41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
+"""
+V1_MEMBERSHIP = "4:memory:/docker/4f/job\n2:cpu,cpuacct:/\n1:name=systemd:/\n0::/\n"
+V2_MOUNTS = "29 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
+V2_MEMBERSHIP = "0::/user.slice/user-1000.slice/session:2.scope\n"
+
+V1_STAT = "cache 900\nrss 100\nshmem 5\ntotal_cache 9000\ntotal_rss 1000\ntotal_shmem 50\n"
+V2_STAT = "anon 1000\nfile 9000\nkernel 77\nshmem 50\nfile_mapped 12\n"
+V2_CPU = "usage_usec 2500000\nuser_usec 2000000\nsystem_usec 500000\nnr_periods 0\n"
+
+
+def test_own_groups_are_found_in_both_versions():
+    groups = cgroups.own_groups(V1_MOUNTS, V1_MEMBERSHIP)
+    assert groups["memory"] == Path("/sys/fs/cgroup/memory/job")
+    assert groups["cpuacct"] == Path("/sys/fs/cgroup/cpu,cpuacct")
+    assert groups["unified"] == Path("/sys/fs/cgroup/unified")
+    groups = cgroups.own_groups(V2_MOUNTS, V2_MEMBERSHIP)
+    assert groups == {"unified": Path("/sys/fs/cgroup/user.slice/user-1000.slice/session:2.scope")}
+
+
+def test_kernel_texts_are_read_without_the_page_cache():
+    assert cgroups.resident_bytes(V1_STAT, 1) == 1050
+    assert cgroups.resident_bytes(V2_STAT, 2) == 1050
+    assert cgroups.usage_s("2500000000\n", 1) == 2.5
+    assert cgroups.usage_s(V2_CPU, 2) == 2.5
+    assert cgroups.oom_kills("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n") == 3
+    assert cgroups.oom_kills("low 0\nhigh 0\nmax 9\noom 1\noom_kill 1\n") == 1
+    assert cgroups.oom_kills("oom_kill_disable 0\nunder_oom 0\n") == 0
+
+
+def test_a_version_2_group_is_read_from_its_files(tmp_path):
+    texts = {"memory.stat": V2_STAT, "cpu.stat": V2_CPU, "memory.events": "oom_kill 2\n"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    group = cgroups.Group(tmp_path, tmp_path, 2)
+    assert group.folders == (tmp_path,)
+    assert group.read() == (1050, 2.5)
+    assert group.oom_kills() == 2
+    assert group.peak_bytes() is None
+    (tmp_path / "memory.peak").write_text("4096\n")
+    assert group.peak_bytes() == 4096
+
+
+def test_a_group_that_was_made_is_gone_when_removed():
+    group = cgroups.make_group("test")
+    if group is not None:
+        assert all(folder.is_dir() for folder in group.folders)
+        cgroups.remove(group.folders)
+        assert not any(folder.exists() for folder in group.folders)
