@@ -45,7 +45,7 @@ params: setup ## Compose conf/ into params.yaml (CHECK=1 only compares)
 .PHONY: repro
 repro: setup ## Bring everything up to date: dvc repro
 	@voxcast images --refresh
-	@dvc repro --quiet
+	@dvc repro
 
 .PHONY: ui
 ui: setup ## Compare runs in the browser: mlflow ui on http://127.0.0.1:5000

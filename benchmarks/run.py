@@ -1,7 +1,7 @@
 """Measure the bounds that the project states; prints JSON.
 
-Times on a shared machine drift, so what counts is printed as a ratio of two things timed in turn in
-one run, where there are two.
+Times on a shared machine drift, so what counts is printed as a ratio of two things timed in turn
+in one run, where there are two.
 """
 
 from __future__ import annotations

@@ -1,0 +1,74 @@
+"""What a scanner does to a clean image: bias field, motion, ghosts, noise, contrast, integers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from voxcast.images.recipe import Recipe
+
+BIAS_ORDER = 3
+_BIAS_POINTS = (32, 32, 32)
+
+
+def acquire(clean: np.ndarray, recipe: Recipe, affine: np.ndarray) -> np.ndarray:
+    """Return the clean image as a scanner would have it: bias, motion, ghosts and Rician noise.
+
+    Parameters
+    ----------
+    clean : numpy.ndarray
+        float32, three axes, white matter near 1.
+    affine : numpy.ndarray
+        Voxels to millimetres, shape ``(4, 4)``; motion turns the head in millimetres.
+    """
+    import torch
+    import torchio
+
+    # The field is smooth: torchio makes it on a small cube, or it would take a third of all time.
+    cube = torchio.ScalarImage(tensor=torch.ones(1, *_BIAS_POINTS))
+    bias = torchio.BiasField(coefficients=list(recipe.bias), order=BIAS_ORDER)(cube).data
+    field = torch.nn.functional.interpolate(
+        bias[None], clean.shape, mode="trilinear", align_corners=True
+    )[0]
+    image = torchio.ScalarImage(tensor=torch.from_numpy(clean)[None] * field, affine=affine)
+    steps: list[torchio.Transform] = []
+    if recipe.motion_times:
+        steps.append(
+            torchio.Motion(
+                degrees=np.array(recipe.motion_deg),
+                translation=np.array(recipe.motion_mm),
+                times=np.array(recipe.motion_times),
+                image_interpolation="linear",
+            )
+        )
+    if recipe.ghosts:
+        steps.append(
+            torchio.Ghosting(
+                num_ghosts=recipe.ghosts,
+                axis=recipe.ghost_axis,
+                intensity=recipe.ghost_intensity,
+                restore=0.02,
+            )
+        )
+    signal: np.ndarray = torchio.Compose(steps)(image).data[0].numpy()
+    # Magnitude of a complex signal with noise in both channels: Rayleigh in air, not Gaussian.
+    rng = np.random.default_rng([recipe.noise_seed, 1])
+    real = signal + recipe.noise * rng.standard_normal(signal.shape, dtype=np.float32)
+    imaginary = recipe.noise * rng.standard_normal(signal.shape, dtype=np.float32)
+    magnitude: np.ndarray = np.hypot(real, imaginary)
+    return magnitude
+
+
+def store(image: np.ndarray, recipe: Recipe) -> np.ndarray:
+    """Apply the contrast and return the image in the recipe's type.
+
+    The exponent works on data scaled to 0 to 1: on raw intensities it would compute 700^gamma.
+    """
+    # A few bright voxels of fat or noise would otherwise squeeze the brain into few integers.
+    top = float(np.percentile(image[::2, ::2, ::2], 99.9))
+    scaled = np.clip(image / top, 0.0, 1.0) ** np.float32(recipe.gamma)
+    values: np.ndarray = scaled * np.float32(recipe.full_range)
+    dtype = np.dtype(recipe.dtype)
+    return (np.rint(values) if dtype.kind in "iu" else values).astype(dtype)

@@ -1,0 +1,168 @@
+"""Where volumes lie in a folder: BIDS names read and written, plain folders of NIfTI files.
+
+Only names are looked at here; files are hashed in `voxcast.images.sources`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from voxcast.errors import ImageError
+from voxcast.files import write_json, write_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+BIDS_VERSION = "1.10.0"
+_ENTITY = re.compile(r"([a-zA-Z]+)-([a-zA-Z0-9]+)")
+
+
+@dataclass(frozen=True)
+class ImageEntry:
+    """A volume by its name; `session` is empty where there is none."""
+
+    subject: str
+    session: str
+    suffix: str
+    path: Path
+
+
+def subject_label(subject: str) -> str:
+    """Return a subject's label without its prefix.
+
+    Examples
+    --------
+    >>> subject_label("sub-01"), subject_label("01")
+    ('01', '01')
+    """
+    return subject.removeprefix("sub-")
+
+
+def stem(path: Path) -> str:
+    """Return a file's name without ``.nii`` or ``.nii.gz``.
+
+    Examples
+    --------
+    >>> stem(Path("a/sub-01_T1w.nii.gz"))
+    'sub-01_T1w'
+    """
+    return path.name.removesuffix(".gz").removesuffix(".nii")
+
+
+def find_images(folder: str | Path) -> list[ImageEntry]:
+    """List the volumes of a BIDS dataset, or of any folder of NIfTI files, sorted by path.
+
+    In a BIDS dataset these are ``sub-*/[ses-*/]anat/*.nii[.gz]``. In another folder every NIfTI
+    file counts, at any depth, and its name is its subject. Links are followed.
+
+    Raises
+    ------
+    ImageError
+        If the folder is missing or unreadable, or holds no volume.
+    """
+    folder = Path(folder)
+    then = "set images.path to a BIDS dataset or a folder of .nii or .nii.gz files"
+    try:
+        names = [entry.name for entry in os.scandir(folder)]
+    except FileNotFoundError:
+        raise ImageError("no such folder", folder, then) from None
+    except NotADirectoryError:
+        raise ImageError("not a folder", folder, then) from None
+    except PermissionError:
+        raise ImageError("folder may not be read", folder, "change its permissions") from None
+    paths = _nifti_files(folder)
+    anatomical = [path for path in paths if _is_anatomical(path.relative_to(folder))]
+    is_bids = "dataset_description.json" in names or bool(anatomical)
+    if not (anatomical if is_bids else paths):
+        found = "no sub-*/[ses-*/]anat/*.nii[.gz]" if is_bids else "no .nii or .nii.gz file"
+        raise ImageError(f"image set is empty: {found}", folder, then)
+    if is_bids:
+        return [_bids_entry(path, folder) for path in anatomical]
+    entries = [ImageEntry(stem(path), "", "", path) for path in paths]
+    twice = {entry.subject for entry in entries}
+    if len(twice) < len(entries):  # the same name in two folders is two subjects
+        return [ImageEntry(_long_name(p, folder), "", "", p) for p in paths]
+    return entries
+
+
+def _nifti_files(folder: Path) -> list[Path]:
+    paths = []
+    seen = set()
+    for parent, folders, files in os.walk(folder, followlinks=True):
+        real = os.path.realpath(parent)
+        if real in seen:  # a link to a folder above would never end
+            folders.clear()
+            continue
+        seen.add(real)
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        paths += [
+            Path(parent, name)
+            for name in files
+            if name.endswith((".nii", ".nii.gz")) and not name.startswith(".")
+        ]
+    return sorted(paths)
+
+
+def _is_anatomical(relative: Path) -> bool:
+    parts = relative.parts
+    with_session = len(parts) == 4 and parts[1].startswith("ses-")
+    return (
+        (len(parts) == 3 or with_session) and parts[0].startswith("sub-") and parts[-2] == "anat"
+    )
+
+
+def _bids_entry(path: Path, folder: Path) -> ImageEntry:
+    relative = path.relative_to(folder)
+    session = relative.parts[1].removeprefix("ses-") if len(relative.parts) == 4 else ""
+    # Labels are taken from the folders: they decide what belongs together, whatever a name says.
+    last = stem(path).rsplit("_", 1)[-1]
+    suffix = "" if _ENTITY.fullmatch(last) else last
+    return ImageEntry(subject_label(relative.parts[0]), session, suffix, path)
+
+
+def _long_name(path: Path, folder: Path) -> str:
+    return "_".join([*path.relative_to(folder).parent.parts, stem(path)])
+
+
+def write_dataset_files(
+    folder: str | Path,
+    name: str,
+    generated_by: Mapping[str, str],
+    participants: Sequence[Mapping[str, object]],
+    descriptions: Mapping[str, str],
+) -> None:
+    """Write ``dataset_description.json``, ``participants.tsv`` and ``participants.json``.
+
+    Parameters
+    ----------
+    participants : sequence of mappings
+        One row each, with ``participant_id`` first; the first row's keys are the columns.
+    descriptions : mapping
+        What each column means.
+    """
+    folder = Path(folder)
+    write_json(
+        folder / "dataset_description.json",
+        {
+            "Name": name,
+            "BIDSVersion": BIDS_VERSION,
+            "DatasetType": "raw",
+            "GeneratedBy": [dict(generated_by)],
+        },
+    )
+    columns = list(participants[0])
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, delimiter="\t", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(participants)
+    write_text(folder / "participants.tsv", text.getvalue())
+    write_json(
+        folder / "participants.json",
+        {name: {"Description": descriptions[name]} for name in columns if name in descriptions},
+    )

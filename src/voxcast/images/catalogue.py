@@ -1,0 +1,169 @@
+"""The catalogue: a row for every volume, good or bad, and what the voxels of the good ones show.
+
+Each file is read once. A bad volume is listed with its reason and the others go on.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tqdm import tqdm
+
+from voxcast.errors import ImageError, one_line
+from voxcast.files import atomic_path
+from voxcast.images.characteristics import CHARACTERISTICS, characteristics
+from voxcast.images.headers import HEADER_COLUMNS, ImageHeader
+from voxcast.images.sources import changed
+from voxcast.images.volumes import coarsen, load, network_volume, voxel_sha256
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow
+
+    from voxcast.images.sources import ImageFile
+
+CATALOGUE, CHARACTERISTICS_TABLE = "catalogue.parquet", "characteristics.parquet"
+NETWORK_VOLUMES = "volumes.npz"
+_TEXT = ("volume_id", "subject", "session", "suffix", "path", "problem")
+_WHOLE = ("shape_i", "shape_j", "shape_k", "bytes_per_voxel", "file_size_bytes")
+_HEADER_TEXT = ("axcodes", "dtype")
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was seen of one volume; `problem` says why the rest is missing."""
+
+    problem: str | None
+    header: ImageHeader | None = None
+    voxel_sha256: str | None = None
+    characteristics: dict[str, float] | None = None
+    network: np.ndarray | None = None
+
+
+def build_catalogue(
+    files: Sequence[ImageFile],
+    out_folder: str | Path,
+    coarse_points: int,
+    network_points: int,
+    volume_ids: Mapping[str, str] | None = None,
+    root: str | Path = ".",
+) -> int:
+    """Write ``catalogue.parquet``, ``characteristics.parquet`` and ``volumes.npz``.
+
+    The catalogue has a row for every file. The others have one for every good `volume_id`, so that
+    the same voxels under two subjects can be joined to both.
+
+    Parameters
+    ----------
+    volume_ids : mapping, optional
+        Identifiers by path, for generated volumes; of others it is the voxels' hash.
+    root : str or Path
+        Where relative paths of `files` begin.
+
+    Returns
+    -------
+    int
+        Number of bad volumes.
+
+    Raises
+    ------
+    ImageError
+        If no volume can be used; the message names the first reason.
+    """
+    if not files:
+        raise ImageError("image set is empty", out_folder, "choose images with images=… and rerun")
+    import torchio  # noqa: F401  # once, before threads: imports are not made for racing
+
+    paths = [Path(root) / file.path for file in files]
+
+    def look(n: int) -> Look:
+        return look_at(paths[n], files[n], coarse_points, network_points)
+
+    # Decompression and array arithmetic leave the interpreter to others.
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        done = pool.map(look, range(len(files)))
+        looks = list(
+            tqdm(done, total=len(files), desc="looking at volumes", unit="volume", disable=None)
+        )
+    bad = [look for look in looks if look.problem]
+    if len(bad) == len(looks):
+        raise ImageError(f"none of {len(files)} volumes can be used, the first: {bad[0].problem}")
+    rows: list[dict[str, Any]] = []
+    good: dict[str, Look] = {}
+    for file, seen in zip(files, looks, strict=True):
+        volume_id = None
+        if seen.problem is None and seen.voxel_sha256 is not None:
+            volume_id = (volume_ids or {}).get(file.path, seen.voxel_sha256[:16])
+            good.setdefault(volume_id, seen)
+        rows.append(_row(file, seen, volume_id))
+    out_folder = Path(out_folder)
+    _write_parquet(out_folder / CATALOGUE, rows, _catalogue_schema())
+    numbers = [{"volume_id": key, **(seen.characteristics or {})} for key, seen in good.items()]
+    _write_parquet(out_folder / CHARACTERISTICS_TABLE, numbers, _characteristics_schema())
+    with atomic_path(out_folder / NETWORK_VOLUMES) as partial:
+        volumes = np.stack([seen.network for seen in good.values() if seen.network is not None])
+        np.savez(partial, volume_id=np.array(list(good)), volumes=volumes)
+    return len(bad)
+
+
+def look_at(path: Path, file: ImageFile | None, coarse_points: int, network_points: int) -> Look:
+    """Read a volume once and return all that the catalogue keeps of it, or what is wrong."""
+    try:
+        if file is not None and changed(file):
+            raise ImageError("changed since it was listed", path, "list it again: make repro")
+        volume = load(path)
+        coarse = coarsen(volume, coarse_points)
+        return Look(
+            problem=None,
+            header=volume.header,
+            voxel_sha256=voxel_sha256(volume),
+            characteristics=characteristics(coarse),
+            network=network_volume(coarse, network_points),
+        )
+    except ImageError as error:
+        return Look(problem=one_line(error))
+    except MemoryError:
+        return Look(problem=f"{path}: too large for this machine's memory; crop or resample it")
+
+
+def _row(file: ImageFile, seen: Look, volume_id: str | None) -> dict[str, Any]:
+    header = dict.fromkeys(HEADER_COLUMNS) if seen.header is None else seen.header.columns()
+    return {
+        "volume_id": volume_id,
+        "subject": file.subject,
+        "session": file.session,
+        "suffix": file.suffix,
+        "path": file.path,
+        "problem": seen.problem,
+        **header,
+        "voxel_sha256": seen.voxel_sha256,
+    }
+
+
+def _catalogue_schema() -> pyarrow.Schema:
+    import pyarrow
+
+    types = dict.fromkeys((*_TEXT, *_HEADER_TEXT, "voxel_sha256"), pyarrow.string())
+    types |= dict.fromkeys(_WHOLE, pyarrow.int64())
+    names = (*_TEXT, *HEADER_COLUMNS, "voxel_sha256")
+    return pyarrow.schema([(name, types.get(name, pyarrow.float64())) for name in names])
+
+
+def _characteristics_schema() -> pyarrow.Schema:
+    import pyarrow
+
+    numbers = [(name, pyarrow.float64()) for name in CHARACTERISTICS]
+    return pyarrow.schema([("volume_id", pyarrow.string()), *numbers])
+
+
+def _write_parquet(path: Path, rows: list[dict[str, Any]], schema: pyarrow.Schema) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    with atomic_path(path) as partial:
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), partial)

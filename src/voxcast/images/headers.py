@@ -1,0 +1,217 @@
+"""What a NIfTI file says of itself, and what is wrong with it, without reading a voxel.
+
+Voxels are read in `voxcast.images.volumes`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import struct
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from voxcast.errors import ImageError, one_line
+
+if TYPE_CHECKING:
+    import os
+
+COPY_AGAIN = "copy or convert the file again"
+HEADER_COLUMNS = (
+    "shape_i",
+    "shape_j",
+    "shape_k",
+    "spacing_i_mm",
+    "spacing_j_mm",
+    "spacing_k_mm",
+    "axcodes",
+    "obliqueness_deg",
+    "dtype",
+    "bytes_per_voxel",
+    "file_size_bytes",
+)
+
+
+@dataclass(frozen=True)
+class ImageHeader:
+    """Grid and storage of one volume; `spacing_mm` and `shape` are in the file's own order."""
+
+    shape: tuple[int, int, int]
+    spacing_mm: tuple[float, ...]
+    axcodes: str
+    obliqueness_deg: float
+    dtype: str
+    bytes_per_voxel: int
+    file_size_bytes: int
+
+    @property
+    def voxels(self) -> int:
+        """Number of voxels."""
+        return math.prod(self.shape)
+
+    def columns(self) -> dict[str, Any]:
+        """Return the header's columns of the catalogue."""
+        values = (*self.shape, *self.spacing_mm, self.axcodes, self.obliqueness_deg)
+        storage = (self.dtype, self.bytes_per_voxel, self.file_size_bytes)
+        return dict(zip(HEADER_COLUMNS, (*values, *storage), strict=True))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the voxels of one volume lie in its (uncompressed) file, and what they mean."""
+
+    header: ImageHeader
+    affine: np.ndarray
+    dtype: np.dtype[Any]
+    offset_bytes: int
+    slope: float
+    intercept: float
+
+    @property
+    def end_bytes(self) -> int:
+        """Size of the uncompressed file up to and including its last voxel."""
+        return self.offset_bytes + self.header.voxels * self.dtype.itemsize
+
+
+def read_header(path: str | os.PathLike[str]) -> ImageHeader:
+    """Read what the header of a ``.nii`` or ``.nii.gz`` file says.
+
+    Raises
+    ------
+    ImageError
+        If it is no NIfTI file, is cut short, holds no voxels, has not three axes, or does not say
+        where it lies in space.
+    """
+    return read_layout(path).header
+
+
+def read_layout(path: str | os.PathLike[str]) -> Layout:
+    """Read the header and the place of the voxels; see `read_header` for errors."""
+    import nibabel
+
+    path = Path(path)
+    file_size_bytes = _file_size_bytes(path)
+    try:
+        image = nibabel.load(path)
+    except (nibabel.filebasedimages.ImageFileError, nibabel.spatialimages.HeaderDataError):
+        raise _not_nifti(path) from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ImageError(
+            f"damaged or truncated gzip ({one_line(error)})", path, COPY_AGAIN
+        ) from None
+    except (OSError, ValueError) as error:
+        raise ImageError(f"cannot be read ({one_line(error)})", path, COPY_AGAIN) from None
+    if not isinstance(image, nibabel.Nifti1Image):  # NIfTI-2 is a subclass
+        raise _not_nifti(path)
+    shape = _three_axes(image.shape, path)
+    dtype = image.get_data_dtype()
+    if dtype.kind not in "iuf":
+        raise ImageError(f"voxels are {dtype}, not numbers", path, "give a scalar image")
+    affine = _affine(image, path)
+    obliqueness_rad = float(np.abs(nibabel.affines.obliquity(affine)).max())
+    voxels: Any = image.dataobj  # nibabel types it as any array; of a file it is a proxy
+    layout = Layout(
+        header=ImageHeader(
+            shape=shape,
+            spacing_mm=tuple(float(mm) for mm in nibabel.affines.voxel_sizes(affine).round(5)),
+            axcodes="".join(nibabel.aff2axcodes(affine)),
+            obliqueness_deg=round(math.degrees(obliqueness_rad), 3),
+            dtype=dtype.name,
+            bytes_per_voxel=dtype.itemsize,
+            file_size_bytes=file_size_bytes,
+        ),
+        affine=affine,
+        dtype=dtype,
+        offset_bytes=int(voxels.offset),
+        slope=float(voxels.slope),
+        intercept=float(voxels.inter),
+    )
+    _check_complete(path, file_size_bytes, layout.end_bytes)
+    return layout
+
+
+def _not_nifti(path: Path) -> ImageError:
+    if path.suffix == ".gz":
+        try:
+            _decompressed_bytes(path, enough_bytes=348)  # a header
+        except (EOFError, zlib.error, OSError) as error:
+            return ImageError(f"damaged or truncated gzip ({one_line(error)})", path, COPY_AGAIN)
+    return ImageError("not a NIfTI file", path, "convert it to .nii or .nii.gz")
+
+
+def _file_size_bytes(path: Path) -> int:
+    try:
+        if path.is_dir():
+            raise ImageError("is a folder, not a volume", path)
+        size_bytes = path.stat().st_size
+        with path.open("rb"):
+            pass
+    except FileNotFoundError:
+        raise ImageError("no such file", path, "restore it or take it off the list") from None
+    except PermissionError:
+        raise ImageError("may not be read", path, "change its permissions") from None
+    except OSError as error:
+        raise ImageError(f"cannot be read ({error.strerror})", path) from None
+    if size_bytes == 0:
+        raise ImageError("file is empty", path, COPY_AGAIN)
+    return size_bytes
+
+
+def _three_axes(shape: tuple[int, ...], path: Path) -> tuple[int, int, int]:
+    while len(shape) > 3 and shape[-1] == 1:
+        shape = shape[:-1]
+    if len(shape) != 3:
+        raise ImageError(
+            f"has {len(shape)} axes {shape} where 3 are needed",
+            path,
+            "take one volume of it, e.g. nibabel.four_to_three",
+        )
+    if min(shape) < 1:
+        raise ImageError(f"holds no voxels, its shape is {shape}", path, COPY_AGAIN)
+    return (int(shape[0]), int(shape[1]), int(shape[2]))
+
+
+def _affine(image: Any, path: Path) -> np.ndarray:
+    fix = "write one into the header, e.g. nibabel's set_sform(affine, code=1)"
+    if not int(image.header["sform_code"]) and not int(image.header["qform_code"]):
+        raise ImageError("has no affine (sform and qform code are 0)", path, fix)
+    affine = np.asarray(image.affine, dtype=np.float64)
+    singular = not np.isfinite(affine).all() or abs(np.linalg.det(affine[:3, :3])) < 1e-9
+    if singular:
+        raise ImageError("its affine is singular", path, fix)
+    return affine
+
+
+def _check_complete(path: Path, file_size_bytes: int, end_bytes: int) -> None:
+    """Compare sizes only: that of the file, or the one that gzip notes in its last four bytes."""
+    if path.suffix != ".gz":
+        if file_size_bytes < end_bytes:
+            raise ImageError(
+                f"is cut short: {file_size_bytes} of {end_bytes} bytes", path, COPY_AGAIN
+            )
+        return
+    with path.open("rb") as stream:
+        stream.seek(-4, 2)
+        (noted_bytes,) = struct.unpack("<I", stream.read(4))
+    if noted_bytes == end_bytes % 2**32:
+        return
+    # The trailer of a file in several gzip members (bgzip, pigz -i) counts the last member only,
+    # and some writers pad: what looks cut short is decompressed before it is refused.
+    try:
+        length_bytes = _decompressed_bytes(path, end_bytes)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ImageError(f"truncated gzip ({one_line(error)})", path, COPY_AGAIN) from None
+    if length_bytes < end_bytes:
+        raise ImageError(f"is cut short: {length_bytes} of {end_bytes} bytes", path, COPY_AGAIN)
+
+
+def _decompressed_bytes(path: Path, enough_bytes: int) -> int:
+    length_bytes = 0
+    with gzip.open(path) as stream:
+        while length_bytes < enough_bytes and (block := stream.read(1 << 20)):
+            length_bytes += len(block)
+    return length_bytes

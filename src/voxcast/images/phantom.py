@@ -1,0 +1,118 @@
+"""The template head that all generated volumes are warped from, built once a process.
+
+The brain is the MNI152 T1 that nilearn bundles, which is skull-stripped; what lies around it comes
+from `voxcast.images.shell`.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import ndimage
+
+from voxcast.images import shell
+
+if TYPE_CHECKING:
+    import torch
+
+BRAIN_PAD = 6  # voxels kept around the brain, for smoothing and interpolation
+_SIGMA_STEP_MM = 0.25
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A template-space grid: the coordinates of its first voxel's centre, and its spacing."""
+
+    low_mm: np.ndarray
+    spacing_mm: float
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Brain:
+    """Intensity (white matter near 1) and mask of the template brain on a 1 mm grid, float32."""
+
+    intensity: np.ndarray
+    mask: np.ndarray
+    grid: Grid
+
+    @property
+    def volume_mm3(self) -> float:
+        """Volume of the mask."""
+        return float(self.mask.sum(dtype=np.float64)) * self.grid.spacing_mm**3
+
+
+@functools.cache
+def brain() -> Brain:
+    """Load the template brain."""
+    from nilearn.datasets import load_mni152_template
+
+    image = load_mni152_template(resolution=1)
+    intensity = np.asarray(image.dataobj, dtype=np.float32)
+    mask = ndimage.binary_fill_holes(intensity > 0)
+    box = ndimage.find_objects(mask.astype(np.int8))[0]
+    intensity, mask = intensity[box], mask[box]
+    intensity = intensity / np.percentile(intensity[mask], 95)
+    # The template's fluid is brighter than a scan's, because it is an average of heads.
+    intensity = np.where(mask, np.clip((intensity - 0.2) / 0.8, 0.05, None), 0)
+    low_mm = image.affine[:3, 3] + [s.start for s in box] - BRAIN_PAD
+    padded = np.pad(intensity.astype(np.float32), BRAIN_PAD)
+    grid = Grid(low_mm, 1.0, padded.shape)
+    return Brain(padded, np.pad(mask, BRAIN_PAD).astype(np.float32), grid)
+
+
+@functools.cache
+def brain_extent_mm() -> np.ndarray:
+    """Return points on the brain's surface in template space, shape ``(n, 3)``."""
+    template = brain()
+    mask = template.mask > 0
+    edge = np.argwhere(mask & ~ndimage.binary_erosion(mask))[::37]
+    return np.asarray(edge * template.grid.spacing_mm + template.grid.low_mm)
+
+
+def brain_channels(spacing_mm: float) -> torch.Tensor:
+    """Return intensity and mask, smoothed as far as sampling at a spacing needs it.
+
+    Returns
+    -------
+    torch.Tensor
+        float32, shape ``(2, i, j, k)`` on `brain`'s grid.
+    """
+    # A voxel of s mm blurs like a Gaussian of about s / 2.355; the template has its own 1 mm.
+    sigma_mm = max(0.0, spacing_mm**2 - 1.0) ** 0.5 / 2.355
+    return _smoothed_brain(round(sigma_mm / _SIGMA_STEP_MM))
+
+
+@functools.cache
+def _smoothed_brain(steps: int) -> torch.Tensor:
+    import torch
+
+    template = brain()
+    channels = [template.intensity, template.mask]
+    if steps:
+        sigma = steps * _SIGMA_STEP_MM / template.grid.spacing_mm
+        channels = [ndimage.gaussian_filter(c, sigma, truncate=3.0) for c in channels]
+    return torch.from_numpy(np.stack(channels))
+
+
+@functools.cache
+def shell_channels() -> tuple[torch.Tensor, Grid]:
+    """Return the shell's four maps, float32 of shape ``(4, i, j, k)``, and their grid."""
+    import torch
+
+    grid = Grid(shell.LOW_MM, shell.GRID_MM, shell.SHAPE)
+    template = brain()
+    inside, within = [], []
+    for axis in range(3):
+        points_mm = grid.low_mm[axis] + shell.GRID_MM * np.arange(grid.shape[axis])
+        index = np.rint(points_mm - template.grid.low_mm[axis]).astype(int)
+        inside.append((index >= 0) & (index < template.grid.shape[axis]))
+        within.append(index[inside[-1]])
+    mask = np.zeros(grid.shape, bool)
+    mask[np.ix_(*inside)] = template.mask[np.ix_(*within)] > 0
+    maps = shell.build_maps(mask)
+    stacked = np.stack([maps.hull_mm, maps.face_mm, maps.deep, maps.patches])
+    return torch.from_numpy(stacked), grid

@@ -1,0 +1,184 @@
+"""From a recipe to voxels: one warp for field of view, spacing, pose and anatomy, then a scanner.
+
+`Rendered.problem` is the check that a volume must pass before anything is measured on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from voxcast.images import artifacts, phantom, shell
+
+if TYPE_CHECKING:
+    import torch
+
+    from voxcast.images.phantom import Grid
+    from voxcast.images.recipe import Recipe
+
+MASK_RATIO = (0.8, 1.1)
+SIGNAL_TO_NOISE = (4.0, 1000.0)
+CONTRAST = (0.1, 3.0)
+_CONTROL_POINTS = (7, 8, 8)  # of the elastic anatomy: one every 32 mm
+_SLAB_VOXELS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A volume in its file's orientation, and what its own warped brain mask says of it.
+
+    `mask_ratio` is the mask's volume over that expected from template and scale; `snr` the median
+    over the noise, and `contrast` the 90 % range over the median, of intensities inside the mask.
+    """
+
+    array: np.ndarray
+    affine: np.ndarray
+    mask_ratio: float
+    snr: float
+    contrast: float
+
+    @property
+    def problem(self) -> str | None:
+        """Why the volume must not be used, or None."""
+        bounds = {"mask_ratio": MASK_RATIO, "snr": SIGNAL_TO_NOISE, "contrast": CONTRAST}
+        for name, (low, high) in bounds.items():
+            value = getattr(self, name)
+            if not low <= value <= high:
+                return f"{name} is {value:.3g}, not between {low:g} and {high:g}"
+        return None
+
+
+def render(recipe: Recipe) -> Rendered:
+    """Make the volume of a recipe; the same recipe gives the same bytes on one machine."""
+    from nibabel.orientations import axcodes2ornt, inv_ornt_aff, io_orientation, ornt_transform
+
+    pose = _rotation(recipe.rotation_deg) @ np.diag(recipe.scale)
+    affine, shape = _field_of_view(recipe, pose)
+    clean, brain = _warp(recipe, pose, affine, shape)
+    image = artifacts.acquire(clean, recipe, affine)
+    if not recipe.shell:
+        image = image * (brain >= 0.5)  # as brain extraction leaves it: nothing outside
+    array = artifacts.store(image, recipe)
+    checks = _checks(array, brain >= 0.5, recipe)
+    turn = ornt_transform(io_orientation(affine), axcodes2ornt(tuple(recipe.orientation)))
+    flips = tuple(slice(None, None, int(flip)) for flip in turn[:, 1])
+    turned = array[flips].transpose(np.argsort(turn[:, 0]))
+    return Rendered(turned, affine @ inv_ornt_aff(turn, array.shape), **checks)
+
+
+def _field_of_view(recipe: Recipe, pose: np.ndarray) -> tuple[np.ndarray, tuple[int, ...]]:
+    """Return affine and shape of a grid that holds the brain and the recipe's margins."""
+    spacing_mm = np.array(recipe.spacing_mm)
+    axes = _rotation(recipe.oblique_deg)
+    points = phantom.brain_extent_mm() @ pose.T @ axes  # in millimetres along the grid's axes
+    margins_mm = np.array(recipe.margins_mm).reshape(3, 2) + 0.6 * recipe.elastic_mm
+    low_mm = points.min(axis=0) - margins_mm[:, 0]
+    high_mm = points.max(axis=0) + margins_mm[:, 1]
+    shape = np.ceil((high_mm - low_mm) / spacing_mm).astype(int) + 1
+    affine = np.eye(4)
+    affine[:3, :3] = axes * spacing_mm
+    affine[:3, 3] = axes @ low_mm
+    return affine, tuple(int(n) for n in shape)
+
+
+def _warp(
+    recipe: Recipe, pose: np.ndarray, affine: np.ndarray, shape: tuple[int, ...]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the clean image (white matter near 1) and the brain's share of each voxel."""
+    import torch
+
+    mapping = (np.linalg.inv(pose) @ affine[:3])[::-1].astype(np.float32)
+    to_template = torch.from_numpy(mapping[:, :3].copy())
+    origin_mm = torch.from_numpy(mapping[:, 3].copy())
+    spacing_mm = float(np.prod(recipe.spacing_mm) ** (1 / 3))
+    brain = phantom.brain_channels(spacing_mm)
+    elastic, region = _elastic(recipe)
+    clean = np.empty(shape, np.float32)
+    share = np.empty(shape, np.float32)
+    rest = torch.meshgrid(*(torch.arange(n).float() for n in shape[1:]), indexing="ij")
+    # In slabs, because a dozen maps of a fine grid at once would take gigabytes.
+    thick = max(1, _SLAB_VOXELS // int(np.prod(shape[1:])))
+    for start in range(0, shape[0], thick):
+        first = torch.arange(start, min(start + thick, shape[0])).float()
+        index = torch.stack(
+            [
+                first[:, None, None].expand(-1, *shape[1:]),
+                *(axis[None].expand(len(first), -1, -1) for axis in rest),
+            ],
+            dim=-1,
+        )
+        # Kept as superior, anterior, right from here on: grid_sample wants the last axis first.
+        points_mm = index @ to_template.T + origin_mm
+        points_mm = points_mm + _sample(elastic, region, points_mm, edge="border").movedim(0, -1)
+        intensity, mask = _sample(brain, phantom.brain().grid, points_mm).numpy()
+        if recipe.shell:
+            maps, grid = phantom.shell_channels()
+            around = shell.paint(
+                *_sample(maps, grid, points_mm, edge="border").numpy(),
+                spacing_mm=spacing_mm,
+                skull_mm=recipe.skull_mm,
+                fat_mm=recipe.fat_mm,
+                fat_intensity=recipe.fat_intensity,
+            )
+            intensity = intensity + (1 - mask) * around
+        clean[start : start + thick] = intensity
+        share[start : start + thick] = mask
+    return clean, share
+
+
+def _elastic(recipe: Recipe) -> tuple[torch.Tensor, Grid]:
+    """Return a smooth displacement field in millimetres, shape ``(3, i, j, k)``, and its grid."""
+    import torch
+
+    rng = np.random.default_rng([recipe.noise_seed, 0])
+    control = torch.from_numpy(rng.uniform(-1, 1, (1, 3, *_CONTROL_POINTS)).astype(np.float32))
+    # Twice linear is nearly a cubic spline: no creases where the control points lie.
+    size = [4 * n for n in _CONTROL_POINTS]
+    field = torch.nn.functional.interpolate(control, size, mode="trilinear", align_corners=True)
+    field = torch.nn.functional.avg_pool3d(field, 5, 1, 2, count_include_pad=False)[0]
+    field = field * (recipe.elastic_mm / float(field.abs().max()))
+    return field, phantom.Grid(np.array([-112.0, -128.0, -128.0]), 8.0, tuple(size))
+
+
+def _sample(
+    channels: torch.Tensor, grid: Grid, points_mm: torch.Tensor, edge: str = "zeros"
+) -> torch.Tensor:
+    """Interpolate channels ``(c, i, j, k)`` at points ``(..., 3)`` in reversed axis order."""
+    import torch
+
+    extent_mm = grid.spacing_mm * (np.array(grid.shape) - 1.0)
+    factor = torch.tensor((2 / extent_mm)[::-1].copy(), dtype=torch.float32)
+    shift = torch.tensor((-2 * grid.low_mm / extent_mm - 1)[::-1].copy(), dtype=torch.float32)
+    unit = torch.addcmul(shift, points_mm, factor)
+    sampled: torch.Tensor = torch.nn.functional.grid_sample(
+        channels[None], unit[None], mode="bilinear", padding_mode=edge, align_corners=True
+    )[0]
+    return sampled
+
+
+def _rotation(degrees: tuple[float, ...]) -> np.ndarray:
+    """Return the rotation about right, then anterior, then superior."""
+    from scipy.spatial.transform import Rotation
+
+    return np.asarray(Rotation.from_euler("xyz", degrees, degrees=True).as_matrix())
+
+
+def _checks(array: np.ndarray, brain: np.ndarray, recipe: Recipe) -> dict[str, float]:
+    """Look at the final volume, because a wrong contrast would only show there."""
+    expected_mm3 = phantom.brain().volume_mm3 * float(np.prod(recipe.scale))
+    volume_mm3 = float(brain.sum()) * float(np.prod(recipe.spacing_mm))
+    mask_ratio = volume_mm3 / expected_mm3
+    if not brain.any():
+        return {"mask_ratio": mask_ratio, "snr": 0.0, "contrast": 0.0}
+    inside = array[brain].astype(np.float32)
+    p5, median, p95 = (float(p) for p in np.percentile(inside, (5, 50, 95)))
+    bend = np.abs(np.diff(array.astype(np.float32), n=2, axis=0)[brain[1:-1]])
+    noise = 1.4826 * float(np.median(bend)) / 6**0.5
+    return {
+        "mask_ratio": round(mask_ratio, 4),
+        # Integers have no noise below their own step.
+        "snr": round(median / max(noise, 1e-3 * recipe.full_range), 3),
+        "contrast": round((p95 - p5) / max(median, 1e-6), 4),
+    }

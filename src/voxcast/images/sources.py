@@ -1,0 +1,133 @@
+"""The list of an image set's files: where each lies and which bytes it held when it was seen.
+
+A user's own files are only ever listed, never copied; this list is how a change is noticed.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from tqdm import tqdm
+
+from voxcast.errors import ImageError, TableError
+from voxcast.files import sha256_file, write_text
+from voxcast.images.bids import ImageEntry, find_images
+
+
+@dataclass(frozen=True)
+class ImageFile:
+    """One row of ``images.tsv`` or ``sources.tsv``.
+
+    `mtime_ns` is 0 for generated volumes, whose bytes are decided by their recipe. A file that
+    cannot be read has an empty `sha256`, so that the catalogue can say why.
+    """
+
+    subject: str
+    session: str
+    suffix: str
+    path: str
+    size_bytes: int
+    mtime_ns: int
+    sha256: str
+
+
+COLUMNS = tuple(field.name for field in fields(ImageFile))
+
+
+def scan(path: str | Path) -> list[ImageFile]:
+    """List and hash all volumes below a folder.
+
+    Raises
+    ------
+    ImageError
+        If the folder is missing, unreadable or holds no volume.
+    """
+    return refresh([], path)
+
+
+def refresh(known: list[ImageFile], path: str | Path) -> list[ImageFile]:
+    """List all volumes below a folder; hash only those whose size or mtime is not as known."""
+    by_path = {file.path: file for file in known}
+    entries = find_images(Path(path).expanduser().absolute())
+    return [
+        _seen(entry, by_path.get(str(entry.path)))
+        for entry in tqdm(entries, desc="listing images", unit="file", disable=None, delay=2)
+    ]
+
+
+def _seen(entry: ImageEntry, known: ImageFile | None) -> ImageFile:
+    size_bytes, mtime_ns, sha256 = 0, 0, ""
+    try:
+        status = entry.path.stat()
+        size_bytes, mtime_ns = status.st_size, status.st_mtime_ns
+        if known and known.sha256 and (known.size_bytes, known.mtime_ns) == (size_bytes, mtime_ns):
+            sha256 = known.sha256
+        else:
+            sha256 = sha256_file(entry.path)
+    except OSError:
+        pass  # a broken link or a file without permission: the catalogue names the reason
+    return ImageFile(
+        entry.subject, entry.session, entry.suffix, str(entry.path), size_bytes, mtime_ns, sha256
+    )
+
+
+def changed(file: ImageFile) -> bool:
+    """Tell whether a listed file holds other bytes now; it is read only if it looks touched."""
+    path = Path(file.path)
+    try:
+        status = path.stat()
+        if status.st_size != file.size_bytes:
+            return True
+        touched = bool(file.mtime_ns) and status.st_mtime_ns != file.mtime_ns
+        return touched and sha256_file(path) != file.sha256
+    except OSError:
+        return False  # not changed but gone or locked, which reading it will say
+
+
+def write_tsv(path: str | Path, files: list[ImageFile]) -> None:
+    """Write the list atomically; a list that did not change leaves the file alone.
+
+    Raises
+    ------
+    ImageError
+        If a path or label holds a tab or line break, which the table cannot.
+    """
+    for file in files:
+        if any(mark in file.path + file.subject for mark in "\t\r\n"):
+            raise ImageError("a tab or line break in its name", repr(file.path), "rename the file")
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, delimiter="\t", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(asdict(file) for file in files)
+    path = Path(path)
+    if not path.is_file() or path.read_text(encoding="utf-8") != text.getvalue():
+        write_text(path, text.getvalue())
+
+
+def read_tsv(path: str | Path) -> list[ImageFile]:
+    """Read a list.
+
+    Raises
+    ------
+    TableError
+        If it is missing, has other columns, or a row is not whole.
+    """
+    then = "write it again with `dvc repro -f images`"
+    try:
+        with Path(path).open(encoding="utf-8", newline="") as stream:
+            reader = csv.DictReader(stream, delimiter="\t")
+            if tuple(reader.fieldnames or ()) != COLUMNS:
+                raise TableError(f"needs the columns {' '.join(COLUMNS)}", path, then)
+            return [_file(row) for row in reader]
+    except FileNotFoundError:
+        raise TableError("no such file", path, then) from None
+    except (ValueError, TypeError) as error:
+        raise TableError(f"a row is not whole ({error})", path, then) from None
+
+
+def _file(row: dict[str, str]) -> ImageFile:
+    numbers = {name: int(row.pop(name)) for name in ("size_bytes", "mtime_ns")}
+    return ImageFile(**row, **numbers)  # type: ignore[arg-type]

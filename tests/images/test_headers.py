@@ -1,0 +1,172 @@
+"""Headers, and every fault that can be seen without reading a voxel."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from typing import TYPE_CHECKING
+
+import nibabel
+import numpy as np
+import pytest
+
+from voxcast.errors import ImageError
+from voxcast.images.headers import HEADER_COLUMNS, read_header
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def _save(path: Path, array: np.ndarray, affine: np.ndarray | None = None) -> Path:
+    affine = np.diag([2.0, 2.0, 3.0, 1.0]) if affine is None else affine
+    nibabel.save(nibabel.Nifti1Image(array, affine), path)
+    return path
+
+
+def _noise(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 1000, shape).astype(np.int16)
+
+
+@pytest.mark.parametrize("name", ["a.nii", "a.nii.gz"])
+def test_header_says_grid_and_storage(tmp_path: Path, name: str) -> None:
+    path = _save(tmp_path / name, _noise(10, 12, 14))
+    header = read_header(path)
+    assert header.shape == (10, 12, 14)
+    assert header.spacing_mm == (2.0, 2.0, 3.0)
+    assert header.axcodes == "RAS"
+    assert header.obliqueness_deg == 0
+    assert (header.dtype, header.bytes_per_voxel) == ("int16", 2)
+    assert header.file_size_bytes == path.stat().st_size
+    assert header.voxels == 10 * 12 * 14
+    assert tuple(header.columns()) == HEADER_COLUMNS
+
+
+def test_header_of_oblique_and_flipped_axes(tmp_path: Path) -> None:
+    turn = np.deg2rad(10)
+    affine = np.eye(4)
+    affine[:2, :2] = [[-np.cos(turn), np.sin(turn)], [np.sin(turn), np.cos(turn)]]
+    header = read_header(_save(tmp_path / "a.nii.gz", _noise(8, 8, 8), affine))
+    assert header.axcodes == "LAS"
+    assert header.obliqueness_deg == pytest.approx(10, abs=0.01)
+
+
+def test_trailing_axis_of_one_and_nifti2_are_accepted(tmp_path: Path) -> None:
+    assert read_header(_save(tmp_path / "a.nii.gz", _noise(5, 6, 7, 1))).shape == (5, 6, 7)
+    nibabel.save(nibabel.Nifti2Image(_noise(5, 6, 7), np.eye(4)), tmp_path / "b.nii")
+    assert read_header(tmp_path / "b.nii").shape == (5, 6, 7)
+
+
+def test_no_voxel_is_read(tmp_path: Path) -> None:
+    path = _save(tmp_path / "a.nii.gz", _noise(40, 40, 40))
+    packed = bytearray(path.read_bytes())
+    packed[len(packed) // 2 : len(packed) // 2 + 64] = bytes(64)
+    path.write_bytes(packed)
+    assert read_header(path).shape == (40, 40, 40)
+    huge = _save(tmp_path / "b.nii", _noise(4, 4, 4))
+    header = bytearray(huge.read_bytes())
+    header[40:48] = struct.pack("<4h", 3, 10_000, 10_000, 10_000)
+    with huge.open("wb") as stream:
+        stream.write(header)
+        stream.truncate(352 + 2 * 10**12)  # a hole: takes no room
+    assert read_header(huge).voxels == 10**12
+
+
+def test_several_gzip_members_are_no_truncation(tmp_path: Path) -> None:
+    plain = _save(tmp_path / "a.nii", _noise(20, 20, 20)).read_bytes()
+    path = tmp_path / "b.nii.gz"
+    path.write_bytes(gzip.compress(plain[:5000]) + gzip.compress(plain[5000:]))
+    assert read_header(path).shape == (20, 20, 20)
+
+
+def _text(path: Path) -> None:
+    path.write_text("this is no image, but long enough to be mistaken for one " * 20)
+
+
+def _gzipped_text(path: Path) -> None:
+    path.write_bytes(gzip.compress(b"this is no image " * 100))
+
+
+def _empty(path: Path) -> None:
+    path.touch()
+
+
+def _truncated(path: Path) -> None:
+    packed = _save(path, _noise(30, 30, 30)).read_bytes()
+    path.write_bytes(packed[: len(packed) // 2])
+
+
+def _truncated_in_header(path: Path) -> None:
+    packed = _save(path, _noise(30, 30, 30)).read_bytes()
+    path.write_bytes(packed[:60])
+
+
+def _short_inside(path: Path) -> None:
+    plain = gzip.decompress(_save(path, _noise(30, 30, 30)).read_bytes())
+    path.write_bytes(gzip.compress(plain[:-100]))
+
+
+def _zero_size(path: Path) -> None:
+    _save(path, np.zeros((4, 0, 4), np.int16))
+
+
+def _four_axes(path: Path) -> None:
+    _save(path, _noise(4, 4, 4, 3))
+
+
+def _two_axes(path: Path) -> None:
+    _save(path, _noise(4, 4))
+
+
+def _colour(path: Path) -> None:
+    array = np.zeros((4, 4, 4), np.dtype([("R", "u1"), ("G", "u1"), ("B", "u1")]))
+    _save(path, array)
+
+
+def _no_affine(path: Path) -> None:
+    image = nibabel.Nifti1Image(_noise(4, 4, 4), None)
+    image.header["sform_code"] = image.header["qform_code"] = 0
+    nibabel.save(image, path)
+
+
+def _singular(path: Path) -> None:
+    image = nibabel.Nifti1Image(_noise(4, 4, 4), np.eye(4))
+    image.header["srow_z"] = 0
+    nibabel.save(nibabel.Nifti1Image(_noise(4, 4, 4), None, image.header), path)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (_text, "not a NIfTI|gzip"),
+        (_gzipped_text, "not a NIfTI"),
+        (_empty, "empty"),
+        (_truncated, "truncated"),
+        (_truncated_in_header, "truncated"),
+        (_short_inside, "cut short"),
+        (_zero_size, "no voxels"),
+        (_four_axes, "4 axes .* where 3 are needed"),
+        (_two_axes, "2 axes"),
+        (_colour, "not numbers"),
+        (_no_affine, "no affine"),
+        (_singular, "singular"),
+    ],
+)
+def test_bad_file_is_named_with_its_reason(tmp_path: Path, make, reason: str) -> None:
+    path = tmp_path / "bad.nii.gz"
+    make(path)
+    with pytest.raises(ImageError, match=reason) as caught:
+        read_header(path)
+    assert str(path) in str(caught.value)
+    assert caught.value.then
+    assert "\n" not in str(caught.value)
+
+
+def test_plain_file_cut_short_missing_and_folder(tmp_path: Path) -> None:
+    path = _save(tmp_path / "a.nii", _noise(10, 10, 10))
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ImageError, match="cut short"):
+        read_header(path)
+    with pytest.raises(ImageError, match="no such file"):
+        read_header(tmp_path / "none.nii")
+    with pytest.raises(ImageError, match="folder"):
+        read_header(tmp_path)

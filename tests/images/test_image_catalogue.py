@@ -1,0 +1,129 @@
+"""The catalogue: good and bad volumes together, and the stages that write it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pandas as pd
+import pytest
+
+from voxcast.errors import ImageError
+from voxcast.images.catalogue import build_catalogue
+from voxcast.images.characteristics import CHARACTERISTICS
+from voxcast.images.headers import HEADER_COLUMNS
+from voxcast.images.sources import read_tsv, scan
+
+ROOT = Path(__file__).parents[2]
+
+
+def _save(path: Path, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    array = rng.integers(0, 50, (30, 32, 34)).astype(np.int16)
+    array[8:22, 8:22, 8:22] += 500
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nibabel.save(nibabel.Nifti1Image(array, np.eye(4)), path)
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    """Two subjects with the same voxels, a third, and two bad ones."""
+    folder = tmp_path / "bids"
+    for subject, seed in (("01", 1), ("02", 1), ("03", 2)):
+        _save(folder / f"sub-{subject}" / "anat" / f"sub-{subject}_T1w.nii.gz", seed)
+    truncated = folder / "sub-04" / "anat" / "sub-04_T1w.nii.gz"
+    _save(truncated, 3)
+    truncated.write_bytes(truncated.read_bytes()[:-500])
+    (folder / "sub-05" / "anat").mkdir(parents=True)
+    (folder / "sub-05" / "anat" / "sub-05_T1w.nii").write_text("no image")
+    return folder
+
+
+def test_bad_volumes_are_listed_and_others_go_on(dataset: Path, tmp_path: Path) -> None:
+    assert build_catalogue(scan(dataset), tmp_path / "out", 32, 16) == 2
+    table = pd.read_parquet(tmp_path / "out/catalogue.parquet")
+    names = ["volume_id", "subject", "session", "suffix", "path", "problem"]
+    assert list(table) == [*names, *HEADER_COLUMNS, "voxel_sha256"]
+    assert list(table.subject) == ["01", "02", "03", "04", "05"]
+    assert table.problem.isna().tolist() == [True, True, True, False, False]
+    assert "truncated" in table.problem[3]
+    assert str(dataset) in table.problem[3]
+    assert "not a NIfTI" in table.problem[4]
+    assert table.volume_id[:3].notna().all()
+    assert table.volume_id[3:].isna().all()
+    assert table.volume_id[0] == table.volume_id[1] == table.voxel_sha256[0][:16]
+    numbers = pd.read_parquet(tmp_path / "out/characteristics.parquet")
+    assert list(numbers) == ["volume_id", *CHARACTERISTICS]
+    assert set(numbers.volume_id) == set(table.volume_id[:3])
+    assert numbers.volume_id.is_unique
+    with np.load(tmp_path / "out/volumes.npz", allow_pickle=False) as stored:
+        assert list(stored["volume_id"]) == list(numbers.volume_id)
+        assert stored["volumes"].shape == (2, 16, 16, 16)
+        assert stored["volumes"].dtype == np.float16
+
+
+def test_catalogue_is_the_same_every_time(dataset: Path, tmp_path: Path) -> None:
+    for name in ("x", "y"):
+        build_catalogue(scan(dataset), tmp_path / name, 32, 16)
+    for path in (tmp_path / "x").iterdir():
+        assert path.read_bytes() == (tmp_path / "y" / path.name).read_bytes()
+
+
+def test_file_that_changed_since_it_was_listed(dataset: Path, tmp_path: Path) -> None:
+    files = scan(dataset)
+    _save(Path(files[0].path), 9)
+    os.utime(files[0].path, ns=(1, 1))
+    build_catalogue(files, tmp_path / "out", 32, 16)
+    assert "changed" in pd.read_parquet(tmp_path / "out/catalogue.parquet").problem[0]
+
+
+def test_given_identifiers_are_used(dataset: Path, tmp_path: Path) -> None:
+    files = scan(dataset)
+    build_catalogue(files, tmp_path / "out", 32, 16, {files[2].path: "recipe"})
+    table = pd.read_parquet(tmp_path / "out/catalogue.parquet")
+    assert table.volume_id[2] == "recipe"
+
+
+def test_no_good_volume_is_an_error_with_the_first_reason(dataset: Path, tmp_path: Path) -> None:
+    with pytest.raises(ImageError, match=r"none of 2 volumes .* truncated"):
+        build_catalogue(scan(dataset)[3:], tmp_path / "out", 32, 16)
+    with pytest.raises(ImageError, match="empty"):
+        build_catalogue([], tmp_path / "out", 32, 16)
+
+
+def _stage(name: str, project: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "pipelines" / f"{name}.py")]
+    return subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+
+
+def _project(folder: Path, images_path: Path) -> Path:
+    folder.mkdir()
+    text = (ROOT / "params.yaml").read_text()
+    text = text.replace("kind: cohort", "kind: bids").replace("path: null", f"path: {images_path}")
+    (folder / "params.yaml").write_text(text)
+    return folder
+
+
+def test_stages_take_a_users_own_dataset_by_reference(dataset: Path, tmp_path: Path) -> None:
+    project = _project(tmp_path / "project", dataset)
+    before = {path: path.stat().st_mtime_ns for path in dataset.rglob("*")}
+    for name in ("images", "catalogue"):
+        done = _stage(name, project)
+        assert done.returncode == 0, done.stderr
+    assert "2 of 5 volumes cannot be used" in done.stderr
+    assert [path.name for path in (project / "data/images").iterdir()] == ["images.tsv"]
+    listed = read_tsv(project / "data/images/images.tsv")
+    assert listed[0].path == str(dataset / "sub-01/anat/sub-01_T1w.nii.gz")
+    assert len(pd.read_parquet(project / "data/catalogue/catalogue.parquet")) == 5
+    assert {path: path.stat().st_mtime_ns for path in dataset.rglob("*")} == before
+
+
+def test_stage_without_images_says_so_in_one_line(tmp_path: Path) -> None:
+    done = _stage("images", _project(tmp_path / "project", tmp_path / "nowhere"))
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "nowhere: no such folder" in line

@@ -1,0 +1,161 @@
+"""Voxels: one load, the coarse grid, its bytes, the network's cube."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pytest
+
+from voxcast.errors import ImageError
+from voxcast.images.characteristics import characteristics
+from voxcast.images.headers import read_header
+from voxcast.images.volumes import (
+    coarse_from_bytes,
+    coarse_to_bytes,
+    coarsen,
+    load,
+    load_coarse,
+    network_volume,
+    voxel_sha256,
+)
+
+AFFINE = np.diag([-2.0, 2.0, 2.0, 1.0])
+
+
+def _head(shape: tuple[int, ...] = (90, 70, 50), dtype: str = "int16") -> np.ndarray:
+    """An ellipsoid with texture in noisy air."""
+    rng = np.random.default_rng(3)
+    grid = np.stack(np.meshgrid(*(np.linspace(-1, 1, n) for n in shape), indexing="ij"))
+    inside = (grid**2).sum(0) < 0.6
+    values = np.abs(rng.normal(0, 20, shape)) + inside * (700 + 200 * grid[0])
+    return values.astype(dtype)
+
+
+def _save(path: Path, array: np.ndarray, affine: np.ndarray = AFFINE) -> Path:
+    nibabel.save(nibabel.Nifti1Image(array, affine), path)
+    return path
+
+
+def test_coarse_keeps_every_kth_voxel(tmp_path: Path) -> None:
+    array = _head()
+    coarse = load_coarse(_save(tmp_path / "a.nii.gz", array), 32)
+    assert coarse.stride == (3, 3, 2)
+    assert coarse.data.dtype == np.float32
+    np.testing.assert_array_equal(coarse.data, array[::3, ::3, ::2])
+    assert (coarse.shape, coarse.spacing_mm) == ((90, 70, 50), (2.0, 2.0, 2.0))
+
+
+def test_integer_scaling_is_applied(tmp_path: Path) -> None:
+    values = _head(dtype="float64") * 0.01 - 3
+    image = nibabel.Nifti1Image(values, AFFINE)
+    image.set_data_dtype(np.int16)
+    nibabel.save(image, tmp_path / "a.nii.gz")
+    coarse = load_coarse(tmp_path / "a.nii.gz")
+    assert load(tmp_path / "a.nii.gz").array.dtype == np.int16
+    np.testing.assert_allclose(coarse.data, values[::2, ::2], atol=1e-3)
+
+
+def test_big_endian_voxels(tmp_path: Path) -> None:
+    array = _head()
+    image = nibabel.Nifti1Image(array, AFFINE, nibabel.Nifti1Header(endianness=">"))
+    image.to_filename(tmp_path / "a.nii")
+    np.testing.assert_array_equal(load(tmp_path / "a.nii").array, array)
+
+
+def test_nan_becomes_zero_and_nan_only_is_refused(tmp_path: Path) -> None:
+    array = _head(dtype="float32")
+    array[:10] = np.nan
+    array[11] = np.inf
+    coarse = load_coarse(_save(tmp_path / "a.nii.gz", array), 90)
+    assert np.isfinite(coarse.data).all()
+    assert (coarse.data[:10] == 0).all()
+    path = _save(tmp_path / "b.nii.gz", np.full((8, 8, 8), np.nan, np.float32))
+    with pytest.raises(ImageError, match=r"b\.nii\.gz.*NaN only"):
+        load_coarse(path)
+
+
+def test_constant_is_refused_but_not_when_the_coarse_grid_missed_it(tmp_path: Path) -> None:
+    array = np.zeros((20, 20, 20), np.uint8)
+    with pytest.raises(ImageError, match="constant"):
+        load_coarse(_save(tmp_path / "a.nii.gz", array))
+    array[1, 1, 1] = 1
+    assert load_coarse(_save(tmp_path / "b.nii.gz", array), 10).data.max() == 0
+
+
+def test_damaged_voxels_are_noticed(tmp_path: Path) -> None:
+    path = _save(tmp_path / "a.nii.gz", _head())
+    packed = bytearray(path.read_bytes())
+    packed[len(packed) // 2] ^= 0xFF
+    path.write_bytes(packed)
+    with pytest.raises(ImageError, match="damaged"):
+        load(path)
+
+
+def test_voxel_hash_goes_by_content(tmp_path: Path) -> None:
+    array = _head()
+    packed = voxel_sha256(load(_save(tmp_path / "a.nii.gz", array)))
+    assert voxel_sha256(load(_save(tmp_path / "b.nii", array))) == packed
+    moved = AFFINE.copy()
+    moved[0, 3] = 5
+    assert voxel_sha256(load(_save(tmp_path / "c.nii", array, moved))) != packed
+    array[0, 0, 0] += 1
+    assert voxel_sha256(load(_save(tmp_path / "d.nii", array))) != packed
+
+
+@pytest.mark.parametrize("factor", [1.0, 1e6])
+def test_round_trip_keeps_characteristics(tmp_path: Path, factor: float) -> None:
+    path = _save(tmp_path / "a.nii.gz", _head(dtype="float32") * np.float32(factor))
+    coarse = load_coarse(path)
+    back = coarse_from_bytes(coarse_to_bytes(coarse), read_header(path))
+    assert back.stride == coarse.stride
+    before, after = characteristics(coarse), characteristics(back)
+    for name, value in before.items():
+        assert after[name] == pytest.approx(value, rel=1e-2, abs=1e-4), name
+
+
+def test_bytes_that_are_refused(tmp_path: Path) -> None:
+    path = _save(tmp_path / "a.nii.gz", _head())
+    header, good = read_header(path), coarse_to_bytes(load_coarse(path))
+
+    def packed(array: np.ndarray) -> bytes:
+        buffer = io.BytesIO()
+        np.save(buffer, array, allow_pickle=True)
+        return buffer.getvalue()
+
+    shape = load_coarse(path).data.shape
+    refused = {
+        "at most": good + bytes(4 * 2**20),
+        "shape": packed(np.ones((4, 4), np.float16)),
+        "not a .npy": packed(np.full(shape, None, object)),
+        "of numbers": b"PK\x03\x04 something else",
+        "cut short": good[:-2],
+        "constant": packed(np.ones(shape, np.uint16)),
+    }
+    for reason, data in refused.items():
+        with pytest.raises(ImageError, match=reason):
+            coarse_from_bytes(data, header)
+    with pytest.raises(ImageError):
+        coarse_from_bytes(b"", header)
+    # A header that promises more than is there must not reserve it.
+    claim = good.replace(str(shape).encode(), b"(99999, 9999, 9)"[: len(str(shape))])
+    with pytest.raises(ImageError):
+        coarse_from_bytes(claim, header)
+
+
+def test_network_sees_canonical_axes(tmp_path: Path) -> None:
+    array = _head()
+    canonical = nibabel.Nifti1Image(array, np.diag([2.0, 2.0, 2.0, 1.0]))
+    turned = canonical.as_reoriented(nibabel.orientations.axcodes2ornt(("P", "S", "L")))
+    nibabel.save(canonical, tmp_path / "a.nii")
+    nibabel.save(turned, tmp_path / "b.nii")
+    assert read_header(tmp_path / "b.nii").axcodes != "RAS"
+    a = network_volume(coarsen(load(tmp_path / "a.nii"), 90), 24).astype(np.float32)
+    b = network_volume(coarsen(load(tmp_path / "b.nii"), 90), 24).astype(np.float32)
+    assert a.shape == (24, 24, 24)
+    assert network_volume(load_coarse(tmp_path / "a.nii"), 16).dtype == np.float16
+    assert abs(float(a.mean())) < 1e-2
+    assert float(a.std()) == pytest.approx(1, abs=1e-2)
+    np.testing.assert_allclose(a, b, atol=5e-3)

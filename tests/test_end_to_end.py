@@ -1,0 +1,228 @@
+"""The real graph on four tiny volumes: killed, run again, served over HTTP. No part is faked."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from voxcast import config
+from voxcast.records import TARGETS
+
+PROJECT = Path(__file__).parents[1]
+BIN = Path(sys.executable).parent
+TINY = (
+    "campaign=tiny", "images.subjects=4", "images.fine_every=0",
+    "images.coarse_spacing_mm=[4.0,5.0]",
+    "tune.trials=2", "tune.budget_s=30", "tune.folds=2", "evaluation.split_seed=14",
+)  # fmt: skip
+
+
+def environment() -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("MLFLOW_")}
+    kept["PATH"] = f"{BIN}{os.pathsep}{kept['PATH']}"
+    return {**kept, "MLFLOW_DISABLE_TELEMETRY": "true", "DVC_NO_ANALYTICS": "true"}
+
+
+def run(project: Path, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        command, cwd=project, env=environment(), capture_output=True, text=True, check=False
+    )
+    if check:
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def records(project: Path) -> set[Path]:
+    return set((project / "data/runs/cpu").glob("[0-9a-f]*/record.json"))
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the tracked project, its graph killed in the middle and then brought to an end."""
+    folder = tmp_path_factory.mktemp("voxcast") / "project"
+    listed = run(PROJECT, "git", "ls-files", "-co", "--exclude-standard").stdout.split("\n")
+    for name in filter(None, listed):
+        source, target = PROJECT / name, folder / name
+        # A clone has no results of its own machine; what is under results/ is another's.
+        if source.is_file() and not name.startswith("results/") and name != "dvc.lock":
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target)
+    config.compose(folder / "params.yaml", list(TINY), folder / "conf")
+    run(folder, "git", "init", "-q")
+    run(folder, "git", "-c", "user.name=t", "-c", "user.email=t@t", "add", "-A")
+    run(folder, "git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "copy")
+
+    begun = subprocess.Popen(
+        [str(BIN / "dvc"), "repro"],
+        cwd=folder,
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    while not records(folder) and begun.poll() is None:
+        time.sleep(0.1)
+    os.killpg(begun.pid, signal.SIGKILL)
+    begun.wait()
+    kept = {path: path.stat().st_mtime_ns for path in records(folder)}
+    assert kept, "the graph ended before anything was measured"
+    run(folder, "dvc", "repro")
+    for path, written in kept.items():
+        assert path.stat().st_mtime_ns == written, "a finished run was measured again"
+    return folder
+
+
+def test_every_run_is_on_record_with_its_phases(project: Path) -> None:
+    profiles = pd.read_parquet(project / "data/runs/cpu/profiles.parquet")
+    assert (profiles["outcome"] == "completed").all()
+    assert profiles["volume_id"].nunique() == 4
+    assert set(profiles["cpus"]) == ({1, 2} if len(os.sched_getaffinity(0)) > 1 else {1})
+    assert (profiles[["runtime_s", "cpu_s", "peak_rss_bytes"]] > 0).all(axis=None)
+    phases = pd.read_parquet(project / "data/profiles/phases.parquet")
+    assert set(profiles["cell_key"]) == set(phases["cell_key"])
+    assert {"load", "mask", "n4", "atropos", "write"} <= set(phases["phase"])
+    assert len(pd.read_parquet(project / "data/runs/gpu/profiles.parquet")) == 0
+
+
+def test_the_graph_ends_with_a_champion_honestly_labelled(project: Path) -> None:
+    receipt = json.loads((project / "results/register/receipt.json").read_text())
+    assert receipt["registered"]
+    assert receipt["reason"] == "first"
+    assert receipt["challenger"]["calibrated"] is False
+    assert receipt["test_openings"] == 1
+    metrics = json.loads((project / "results/evaluate/metrics.json").read_text())
+    families = yaml.safe_load((project / "params.yaml").read_text())["tune"]["families"]
+    assert set(families) <= set(metrics)
+    page = (project / "results/report/index.html").read_text()
+    assert receipt["champion"] in page
+
+
+def test_nothing_to_do_the_second_time(project: Path) -> None:
+    assert "up to date" in run(project, "dvc", "repro").stdout
+
+
+def test_one_evaluation_parameter_reruns_only_what_it_must(project: Path) -> None:
+    params = project / "params.yaml"
+    before = params.read_text()
+    try:
+        params.write_text(before.replace("max_under_request: 0.1", "max_under_request: 0.2"))
+        dry = run(project, "dvc", "repro", "--dry").stdout
+        rerun = {line.split("'")[1] for line in dry.splitlines() if line.startswith("Running")}
+        assert rerun == {"register"}
+        status = json.loads(run(project, "dvc", "status", "--json").stdout)
+        assert set(status) == {"register"}
+    finally:
+        params.write_text(before)
+
+
+def test_metrics_and_plots_can_be_shown(project: Path) -> None:
+    shown = json.loads(run(project, "dvc", "metrics", "show", "--json").stdout)
+    assert "ridge" in json.dumps(shown)
+    run(project, "dvc", "plots", "show", "-o", "plots")
+    assert (project / "plots/index.html").is_file()
+
+
+def test_only_evaluate_opens_the_test_table(project: Path, tmp_path: Path) -> None:
+    blind = tmp_path / "blind"
+    shutil.copytree(project, blind, ignore=shutil.ignore_patterns("cache", "plots"))
+    (blind / "data/features/test.parquet").unlink()
+    params = yaml.safe_load((blind / "params.yaml").read_text())
+    params["tune"] |= {"families": ["median", "ridge"], "trials": 1}
+    (blind / "params.yaml").write_text(yaml.safe_dump(params))
+    for stage in ("tune", "train", "register", "report"):
+        run(blind, sys.executable, f"pipelines/{stage}.py")
+    assert run(blind, sys.executable, "pipelines/evaluate.py", check=False).returncode != 0
+
+
+def test_same_seed_same_tables(project: Path, tmp_path: Path) -> None:
+    again = tmp_path / "again"
+    shutil.copytree(project, again, ignore=shutil.ignore_patterns("cache", "plots"))
+    for folder in ("images", "catalogue", "features"):
+        shutil.rmtree(again / "data" / folder)
+    for stage in ("images", "catalogue", "featurize"):
+        run(again, sys.executable, f"pipelines/{stage}.py")
+    for table in ("catalogue/catalogue", "catalogue/characteristics", "features/train"):
+        one, other = (pd.read_parquet(p / f"data/{table}.parquet") for p in (project, again))
+        pd.testing.assert_frame_equal(one, other)
+    images = Path("data/images/images.tsv")
+    assert (project / images).read_bytes() == (again / images).read_bytes()
+
+
+def test_the_command_line_asks_the_same_champion(project: Path) -> None:
+    image = "data/images/sub-0001/anat/sub-0001_T1w.nii.gz"
+    found = json.loads(run(project, "voxcast", "predict", image, "--json").stdout)
+    answers = found[0]["predictions"]
+    assert [a["cpus"] for a in answers] == [1, 2]
+    for answer in answers:
+        assert answer["level"] == "volume"
+        for target in TARGETS:
+            low, middle, high = (answer[f"{target}_{q}"] for q in ("lower", "median", "upper"))
+            assert 0 < low <= middle <= high
+    shown = run(project, "voxcast", "predict", image).stdout
+    assert "not calibrated" in shown
+    refused = run(project, "voxcast", "predict", image, "--app", "unheard", check=False)
+    assert refused.returncode == 2
+    assert refused.stderr.strip().splitlines()[-1].startswith("voxcast: unheard: unknown")
+
+
+@pytest.fixture(scope="module")
+def server(project: Path) -> Iterator[str]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    log = (project / "server.log").open("w")
+    process = subprocess.Popen(
+        [str(BIN / "mlflow"), "models", "serve", "-m", "models:/voxcast@champion",
+         "--env-manager", "local", "--port", str(port)],
+        cwd=project, env=environment(), stdout=log, stderr=log, start_new_session=True,
+    )  # fmt: skip
+    url = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(600):
+            assert process.poll() is None, (project / "server.log").read_text()
+            try:
+                urllib.request.urlopen(f"{url}/ping", timeout=2)
+                break
+            except (urllib.error.URLError, TimeoutError, ConnectionError):
+                time.sleep(0.1)
+        yield url
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait()
+        log.close()
+
+
+def test_the_served_champion_answers_as_the_command_line_does(project: Path, server: str) -> None:
+    image = "data/images/sub-0002/anat/sub-0002_T1w.nii.gz"
+    for options in ((), ("--header-only",)):
+        local, served = (
+            json.loads(
+                run(project, "voxcast", "predict", image, "--json", "--app", "ants_segment",
+                    "--cpus", "1", *options, *more).stdout
+            )[0]["predictions"][0]
+            for more in ((), ("--url", server))
+        )  # fmt: skip
+        assert served["level"] == ("header" if options else "volume")
+        assert served == pytest.approx(local)
+
+
+def test_a_bad_request_is_the_caller_s_error(server: str) -> None:
+    for body in (b"{", b'{"dataframe_records": [{"shape_i": 3}]}'):
+        request = urllib.request.Request(
+            f"{server}/invocations", body, {"Content-Type": "application/json"}
+        )
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(request, timeout=30)
+        assert refused.value.code == 400
