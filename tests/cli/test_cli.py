@@ -1,0 +1,123 @@
+"""The command line on real files: results on stdout, talk on stderr, exit code 2 for bad input."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pytest
+import yaml
+
+import voxcast
+from voxcast.cli import VERBS
+
+VOXCAST = Path(sys.executable).with_name("voxcast")
+PROJECT = Path(__file__).parents[2]
+
+
+def run(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    kept = {k: v for k, v in os.environ.items() if k != "VOXCAST_PROJECT"}
+    return subprocess.run(
+        [VOXCAST, *arguments],
+        cwd=cwd, env={**kept, **environment}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def refused(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    last: str = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("voxcast")
+    return last
+
+
+@pytest.fixture
+def head(tmp_path: Path) -> Path:
+    grid = np.indices((30, 40, 36)) - np.array([15, 20, 18])[:, None, None, None]
+    ball = 700 * (np.sqrt((grid**2).sum(axis=0)) < 12) + np.random.default_rng(0).normal(
+        20, 5, (30, 40, 36)
+    )
+    image = nibabel.Nifti1Image(ball.astype(np.int16), np.diag([2.0, 2.0, 2.5, 1.0]))
+    image.set_sform(image.affine, code=1)
+    path = tmp_path / "head.nii.gz"
+    nibabel.save(image, path)
+    return path
+
+
+def test_help_and_version(tmp_path: Path) -> None:
+    shown = run("--help", cwd=tmp_path)
+    assert shown.returncode == 0
+    assert all(verb in shown.stdout for verb in VERBS)
+    assert run("--version", cwd=tmp_path).stdout.strip() == f"voxcast {voxcast.__version__}"
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS))
+def test_every_verb_explains_itself(verb: str, tmp_path: Path) -> None:
+    shown = run(verb, "--help", cwd=tmp_path)
+    assert shown.returncode == 0
+    assert f"voxcast {verb}" in shown.stdout
+
+
+def test_an_unknown_verb_is_refused(tmp_path: Path) -> None:
+    done = run("divine", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "divine" in done.stderr
+
+
+def test_inspect_prints_what_the_catalogue_knows(head: Path) -> None:
+    found = json.loads(run("inspect", str(head), "--json", cwd=head.parent).stdout)
+    assert found[0]["shape_j"] == 40
+    assert found[0]["spacing_k_mm"] == 2.5
+    ball = 4 / 3 * np.pi * 12**3
+    assert found[0]["foreground_voxels"] == pytest.approx(ball, rel=0.15)
+    blind = json.loads(
+        run("inspect", str(head), "--json", "--header-only", cwd=head.parent).stdout
+    )
+    assert "foreground_voxels" not in blind[0]
+    assert "shape_i" in run("inspect", str(head), cwd=head.parent).stdout
+
+
+def test_a_file_that_is_no_image_is_named(tmp_path: Path) -> None:
+    (tmp_path / "note.nii.gz").write_text("not an image")
+    for verb in ("inspect",):
+        assert "note.nii.gz" in refused(run(verb, "note.nii.gz", cwd=tmp_path))
+    assert "gone.nii" in refused(run("inspect", "gone.nii", cwd=tmp_path))
+
+
+def test_predict_without_a_registry_says_how_to_get_one(head: Path) -> None:
+    said = refused(run("predict", str(head), cwd=head.parent, MLFLOW_TRACKING_URI=""))
+    assert "make demo" in said
+
+
+def test_predict_refuses_a_quantile_that_is_none(head: Path) -> None:
+    assert "--quantile" in refused(run("predict", str(head), "--quantile", "5", cwd=head.parent))
+
+
+def test_a_folder_that_is_no_project_is_refused(tmp_path: Path) -> None:
+    assert "params.yaml" in refused(run("images", "--project", str(tmp_path), cwd=tmp_path))
+    assert "no project" in refused(run("images", cwd=tmp_path))
+
+
+def test_refresh_notices_a_changed_file_of_the_user(head: Path, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    (project / "data").mkdir(parents=True)
+    params = yaml.safe_load((PROJECT / "params.yaml").read_text())
+    params["images"] |= {"kind": "bids", "path": str(head.parent)}
+    (project / "params.yaml").write_text(yaml.safe_dump(params))
+    sources = project / "data/sources.tsv"
+    for _ in range(2):
+        done = run("images", "--refresh", "--project", str(project), cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    assert "changed" not in done.stderr
+    first = sources.read_text()
+    assert "head.nii.gz" in first
+    content = np.asarray(nibabel.load(head).dataobj).copy()
+    content[0, 0, 0] += 100
+    nibabel.save(nibabel.Nifti1Image(content, nibabel.load(head).affine), head)
+    done = run("images", "--refresh", "--project", str(project), cwd=tmp_path)
+    assert "changed" in done.stderr
+    assert sources.read_text() != first
