@@ -16,7 +16,7 @@ from voxcast.profiling.campaign import profile_device
 def main() -> int:
     """Profile on the device named by the one argument."""
     if len(sys.argv) != 2:
-        raise ConfigError("needs one device", sys.argv[0], "e.g. python pipelines/profile_runs.py cpu")
+        raise ConfigError("needs one device", sys.argv[0], "e.g. cpu")
     device, cfg = sys.argv[1], config.load()
     catalogue = Path("data/catalogue/catalogue.parquet")
     if not catalogue.is_file():

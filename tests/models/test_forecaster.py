@@ -89,7 +89,7 @@ def test_a_model_file_with_a_foreign_type_is_refused(tmp_path: Path) -> None:
 
     forecaster, *_ = trained("ridge")
     forecaster.save(tmp_path)
-    skops.io.dump({"estimators": [Path("x")], "floor": 0, "raw_scale": False},
+    skops.io.dump({"estimators": [Path("x")], "floor": 0, "scale": "log"},
                   tmp_path / "volume" / "tabular.skops")  # fmt: skip
     with pytest.raises(ModelError, match="untrusted"):
         Forecaster.load(tmp_path)

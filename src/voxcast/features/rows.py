@@ -56,10 +56,12 @@ def features(
     row |= _header(header)
     if characteristics is not None:
         for name, value in characteristics.items():
-            # Sizes act by their ratio: twice the foreground is twice the time.
+            # Sizes as they are for laws that add up, and their logarithms for those that multiply.
             if name.endswith(("_voxels", "_ml")):
                 row[f"{CONTENT}log_{name}"] = math.log1p(max(value, 0.0))
-            else:
+            if name.endswith("_voxels"):
+                row[f"{CONTENT}{name.replace('_voxels', '_megavoxels')}"] = value / 1e6
+            elif not name.endswith("_ml"):
                 row[f"{CONTENT}{name}"] = float(value)
     row["allocation.log2_cpus"] = math.log2(configuration.cpus)
     row["allocation.gpus"] = float(configuration.gpus)

@@ -8,14 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError
-from voxcast.models.regressors import Regressor, TabularRegressor
+from voxcast.models.regressors import Regressor, Scale, TabularRegressor
 
 if TYPE_CHECKING:
     import optuna
 
 Params = dict[str, Any]
 
-_SIZES = ("header.log_voxels", "content.log_foreground_voxels", "allocation.")
+# The sizes that decide the work, for laws that multiply and for laws that add up.
+_SIZES = {
+    "log": ("header.log_voxels", "content.log_foreground_voxels", "allocation."),
+    "relative": ("header.megavoxels", "content.foreground_megavoxels", "allocation."),
+}
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,8 @@ class Family:
         ``(params, seed)`` to an unfitted scikit-learn estimator; None for the network.
     only : callable
         ``params`` to the numeric columns it may see (empty: all).
+    scale, weights
+        See `TabularRegressor`; the scale may be one of the parameters.
     """
 
     name: str
@@ -39,7 +45,8 @@ class Family:
     suggest: Callable[[optuna.Trial], Params]
     estimator: Callable[[Params, int], Any] | None = None
     only: Callable[[Params], tuple[str, ...]] = lambda _: ()
-    raw_scale: bool = False
+    scale: Callable[[Params], Scale] = lambda _: "log"
+    weights: str = "sample_weight"
     baseline: bool = False
     needs_volume: bool = False
 
@@ -50,7 +57,7 @@ class Family:
 
             return VolumeRegressor(seed=seed, **params)
         estimator = self.estimator
-        return TabularRegressor(lambda: estimator(params, seed), self.raw_scale)
+        return TabularRegressor(lambda: estimator(params, seed), self.scale(params), self.weights)
 
     def load(self, folder: Path) -> Regressor:
         """Read a fitted regressor of this family."""
@@ -121,17 +128,20 @@ FAMILIES: dict[str, Family] = {
         Family("median", {}, lambda t: {}, _median, lambda p: ("none.",), baseline=True),
         Family(
             "voxels", {}, lambda t: {}, _linear, lambda p: ("header.megavoxels",),
-            raw_scale=True, baseline=True,
+            scale=lambda p: "raw", baseline=True,
         ),
         Family(
             "ridge",
-            {"alpha": 1.0, "columns": "sizes"},
+            {"alpha": 0.1, "columns": "sizes", "scale": "relative"},
             lambda t: {
                 "alpha": t.suggest_float("alpha", 1e-3, 1e2, log=True),
                 "columns": t.suggest_categorical("columns", ["sizes", "all"]),
+                "scale": t.suggest_categorical("scale", ["relative", "log"]),
             },
             _ridge,
-            lambda p: _SIZES if p["columns"] == "sizes" else (),
+            lambda p: _SIZES[p["scale"]] if p["columns"] == "sizes" else (),
+            scale=lambda p: p["scale"],
+            weights="ridge__sample_weight",
         ),
         Family(
             "tree",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from voxcast.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+Scale = Literal["log", "raw", "relative"]
 
 # What scikit-learn's trees, boosting and perceptrons hold beside skops' own list; fixed here, so
 # that a model file cannot bring types of its own.
@@ -46,14 +48,23 @@ class TabularRegressor:
     ----------
     build : callable
         Makes a fresh, unfitted estimator.
-    raw_scale : bool
-        Learn the outputs themselves and not their logarithms; predictions are then kept above half
-        the smallest value seen, so that a logarithm exists.
+    scale : {"log", "raw", "relative"}
+        Learn the logarithms, the outputs themselves, or the outputs with weights that make a
+        relative error count alike for small and large. Predictions not on the logarithmic scale
+        are kept above half the smallest value seen, so that a logarithm exists.
+    weights : str, optional
+        Name of the estimator's argument for sample weights, for ``relative``.
     """
 
-    def __init__(self, build: Callable[[], Any] | None, raw_scale: bool = False) -> None:
+    def __init__(
+        self,
+        build: Callable[[], Any] | None,
+        scale: Scale = "log",
+        weights: str = "sample_weight",
+    ) -> None:
         self.build = build
-        self.raw_scale = raw_scale
+        self.scale = scale
+        self.weights = weights
 
     def fit(self, x: np.ndarray, y: np.ndarray, volumes: np.ndarray | None) -> TabularRegressor:
         """Fit one estimator per column of ``y``."""
@@ -62,17 +73,25 @@ class TabularRegressor:
         if self.build is None:
             raise ModelError("a loaded regressor is not fitted again")
         self.floor_ = y.min(axis=0) - np.log(2)
-        goal = np.exp(y) if self.raw_scale else y
+        goal = y if self.scale == "log" else np.exp(y)
         with warnings.catch_warnings():
             # A perceptron stopped at its number of iterations is stopped early, which is meant.
             warnings.simplefilter("ignore", category=ConvergenceWarning)
-            self.estimators_ = [self.build().fit(x, goal[:, k]) for k in range(y.shape[1])]
+            self.estimators_ = [
+                self.build().fit(x, column, **self._weights(column)) for column in goal.T
+            ]
         return self
+
+    def _weights(self, goal: np.ndarray) -> dict[str, np.ndarray]:
+        if self.scale != "relative":
+            return {}
+        weights = goal**-2.0
+        return {self.weights: weights / weights.mean()}
 
     def predict(self, x: np.ndarray, volumes: np.ndarray | None) -> np.ndarray:
         """Return predicted logarithms."""
         columns = np.column_stack([estimator.predict(x) for estimator in self.estimators_])
-        if self.raw_scale:
+        if self.scale != "log":
             return np.log(np.maximum(columns, np.exp(self.floor_)))
         return columns
 
@@ -81,7 +100,7 @@ class TabularRegressor:
         import skops.io
 
         content = {
-            "estimators": self.estimators_, "floor": self.floor_, "raw_scale": self.raw_scale
+            "estimators": self.estimators_, "floor": self.floor_, "scale": self.scale
         }  # fmt: skip
         skops.io.dump(content, folder / "tabular.skops")
 
@@ -103,6 +122,6 @@ class TabularRegressor:
         if foreign:
             raise ModelError(f"holds untrusted types {sorted(foreign)}", path, "do not load it")
         content = skops.io.load(path, trusted=list(TRUSTED_TYPES))
-        regressor = cls(None, content["raw_scale"])
+        regressor = cls(None, content["scale"])
         regressor.estimators_, regressor.floor_ = content["estimators"], content["floor"]
         return regressor

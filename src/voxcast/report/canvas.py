@@ -1,0 +1,133 @@
+"""Figures as inline SVG that follows the page: its font, its ink, light and dark."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from markupsafe import Markup, escape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from numpy.typing import ArrayLike
+
+# Stand-ins that are replaced by the page's own colours, so that one figure serves light and dark.
+INK, FAINT = "#010101", "#020202"
+# Okabe and Ito's colours, told apart by colour-blind readers; the page says what they are.
+SERIES = ("#010110", "#010120", "#010130", "#010140", "#010150", "#010160")
+_PAGE_COLOURS = {INK: "currentColor", FAINT: "var(--faint)"}
+_PAGE_COLOURS |= {colour: f"var(--series-{n})" for n, colour in enumerate(SERIES)}
+
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",  # text stays text: it scales, is searched and read aloud
+    "text.parse_math": False,  # a name may hold a dollar sign
+    "font.size": 10,
+    "text.color": INK,
+    "axes.edgecolor": FAINT,
+    "axes.labelcolor": INK,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+    "axes.titleweight": "bold",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": FAINT,
+    "grid.alpha": 0.35,
+    "grid.linewidth": 0.6,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "xtick.minor.size": 0,
+    "ytick.minor.size": 0,
+    "legend.frameon": False,
+}
+
+
+@contextlib.contextmanager
+def panel(width_in: float = 4.2, height_in: float = 3.5) -> Iterator[tuple[Figure, Axes]]:
+    """Give one pair of axes in the report's style; `inline_svg` must be called inside."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(width_in, height_in), layout="constrained")
+        yield figure, figure.add_subplot()
+
+
+def inline_svg(figure: Figure, name: str, alt: str) -> Markup:
+    """Return a figure as an ``svg`` element.
+
+    Parameters
+    ----------
+    figure : Figure
+        Drawn with the colours of this module.
+    name : str
+        Unique on the page; becomes part of the element's ids.
+    alt : str
+        What the figure shows, for those who cannot see it.
+    """
+    import matplotlib
+
+    buffer = io.StringIO()
+    # Ids are hashes salted by the name: the same data give the same bytes.
+    with matplotlib.rc_context({"svg.hashsalt": name}):
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    prefix = "f-" + re.sub(r"[^a-z0-9]+", "-", name.lower()) + "-"
+    text = re.sub(r'(?<=\bid=")', prefix, text)
+    text = re.sub(r'(?<=url\(#)|(?<=href="#)', prefix, text)
+    for stand_in, colour in _PAGE_COLOURS.items():
+        text = text.replace(stand_in, colour)
+    view = re.search(r'viewBox="([^"]+)"', text)
+    box = view.group(1) if view else "0 0 100 100"
+    opening = (
+        f'<svg xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="{box}" role="img" '
+        f'aria-label="{escape(alt)}">'
+    )
+    # What the figure holds was escaped by matplotlib, which writes XML.
+    return Markup(opening + text[text.index(">") + 1 :].strip())  # noqa: S704
+
+
+def log_axes(axes: Axes, x: ArrayLike, y: ArrayLike) -> None:
+    """Scale both axes by logarithms so that all points are seen."""
+    log_axis(axes, "x", float(np.min(x)), float(np.max(x)))
+    log_axis(axes, "y", float(np.min(y)), float(np.max(y)))
+
+
+def log_axis(axes: Axes, which: str, low: float, high: float) -> None:
+    """Scale an axis by logarithms, with a few round ticks that are written as plain numbers."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    room = (high / low) ** 0.06 if high > low else 1.2
+    low, high = low / room, high * room
+    (axes.set_xscale if which == "x" else axes.set_yscale)("log")
+    (axes.set_xlim if which == "x" else axes.set_ylim)(low, high)
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_major_locator(FixedLocator(_ticks(low, high)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    from matplotlib.ticker import MaxNLocator
+
+    decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
+    for steps in ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)):
+        ticks = [s * 10.0**d for d in decades for s in steps if low <= s * 10.0**d <= high]
+        if len(ticks) > 2:
+            return ticks
+    # Too narrow for steps of a decade: the round numbers of a linear axis.
+    even = MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+    return [float(t) for t in even if low <= t <= high]

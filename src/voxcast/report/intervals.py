@@ -1,0 +1,131 @@
+"""How sure a mean is when runs of one subject are not independent, and how numbers are written."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from voxcast.quantities import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike
+
+TITLES = {"cpu_s": "CPU time", "runtime_s": "wall time", "peak_rss_bytes": "peak memory"}
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean with its 95 % interval; ``low`` and ``high`` are NaN when one subject gave it."""
+
+    value: float
+    low: float
+    high: float
+    subjects: int
+
+    @property
+    def known(self) -> bool:
+        """Whether there is an interval at all."""
+        return math.isfinite(self.low) and math.isfinite(self.high)
+
+    def covers(self, value: float) -> bool:
+        """Whether ``value`` cannot be told from the mean; true when there is no interval."""
+        return not self.known or self.low <= value <= self.high
+
+
+def clustered_mean(values: ArrayLike, subjects: Sequence[str]) -> Interval:
+    """Return the mean over runs with a 95 % interval over subjects.
+
+    The mean of all runs is a ratio of sums over subjects; its variance is the linearised one with
+    the subject as cluster (Cochran, Sampling Techniques, 1977, section 6.4), and Student's t with
+    ``subjects - 1`` degrees of freedom widens it as few subjects deserve.
+
+    Examples
+    --------
+    >>> clustered_mean([1.0, 3.0, 2.0], ["a", "b", "c"]).value
+    2.0
+    >>> clustered_mean([1.0, 3.0], ["a", "a"]).known
+    False
+    """
+    from scipy.stats import t
+
+    x = np.asarray(values, dtype=float)
+    names, cluster = np.unique(np.asarray(subjects, dtype=str), return_inverse=True)
+    n = len(names)
+    if not len(x):
+        return Interval(math.nan, math.nan, math.nan, 0)
+    mean = float(x.mean())
+    if n < 2:
+        return Interval(mean, math.nan, math.nan, n)
+    excess = np.bincount(cluster, weights=x - mean)
+    error = math.sqrt(n / (n - 1) * float(np.sum(excess**2))) / len(x)
+    half = float(t.ppf(0.975, n - 1)) * error
+    return Interval(mean, mean - half, mean + half, n)
+
+
+def percent(value: float) -> str:
+    """Write a percentage with two significant digits.
+
+    Examples
+    --------
+    >>> percent(4.0), percent(0.456), percent(123.4), percent(float("nan"))
+    ('4.0 %', '0.46 %', '123 %', 'unknown')
+    """
+    if not math.isfinite(value):
+        return "unknown"
+    if abs(value) >= 9.95:
+        return f"{value:.0f} %"
+    return f"{value:.1f} %" if abs(value) >= 0.95 else f"{value:.2g} %"
+
+
+def percent_interval(interval: Interval) -> str:
+    """Write a percentage with its interval; an error cannot be below zero, so neither is ``low``.
+
+    Examples
+    --------
+    >>> percent_interval(Interval(9.8, -1.0, 21.0, 3))
+    '9.8 % (0 to 21 %)'
+    """
+    if not interval.known:
+        return f"{percent(interval.value)} (no interval)"
+    low = percent(max(interval.low, 0.0)).removesuffix(" %")
+    return f"{percent(interval.value)} ({low} to {percent(interval.high)})"
+
+
+def amount(target: str, value: float) -> str:
+    """Write a value of ``target`` with its unit.
+
+    Examples
+    --------
+    >>> amount("cpu_s", 95), amount("peak_rss_bytes", 1.2e9)
+    ('1 min 35 s', '1.20 GB')
+    """
+    if not math.isfinite(value):
+        return "unknown"
+    return format_bytes(value) if target.endswith("_bytes") else format_seconds(value)
+
+
+def heading(text: str) -> str:
+    """Begin a text with a capital and leave the rest as it is.
+
+    Examples
+    --------
+    >>> heading("wall time"), heading("CPU time")
+    ('Wall time', 'CPU time')
+    """
+    return text[:1].upper() + text[1:]
+
+
+def counted(n: int, noun: str) -> str:
+    """Write a number with its noun.
+
+    Examples
+    --------
+    >>> counted(1, "subject"), counted(3, "subject"), counted(2, "CPU")
+    ('1 subject', '3 subjects', '2 CPUs')
+    """
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"

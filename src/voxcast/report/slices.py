@@ -1,0 +1,134 @@
+"""Slices of the volumes that were predicted best and worst, as inline pictures."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from voxcast.errors import ImageError, one_line
+from voxcast.images.volumes import CoarseVolume, load_coarse
+from voxcast.report.evidence import by_configuration
+from voxcast.report.intervals import amount, percent
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_POINTS = 192
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Three slices of a volume with what was predicted of it and what was measured.
+
+    ``image`` is a data URI, or None where ``problem`` says why there is none.
+    """
+
+    title: str
+    volume: str
+    image: str | None
+    problem: str | None
+    times: list[str]
+
+
+def pictures(
+    predicted: pd.DataFrame, catalogue: pd.DataFrame, project: Path, each: int = 2
+) -> list[Picture]:
+    """Show the volumes with the smallest and the largest error of CPU time.
+
+    Parameters
+    ----------
+    predicted : DataFrame
+        One family's predictions on the test side.
+    catalogue : DataFrame
+        Where the volumes lie.
+    project : Path
+        What relative paths count from.
+    each : int
+        How many of the best and of the worst, fewer when there are few volumes.
+    """
+    if predicted.empty:
+        return []
+    logs = (predicted["cpu_s_median"] / predicted["cpu_s_actual"]).map(math.log).abs()
+    ranked = logs.groupby(predicted["volume_id"]).mean().sort_values(kind="stable").index
+    if len(ranked) == 1:
+        chosen = [("The only volume", ranked[0])]
+    else:
+        each = min(each, len(ranked) // 2)
+        best = [("Predicted best", v) for v in ranked[:each]]
+        chosen = best + [("Predicted worst", v) for v in ranked[: -each - 1 : -1]]
+    rows = catalogue.drop_duplicates("volume_id").set_index("volume_id")
+    found = []
+    for title, volume_id in chosen:
+        image, problem, grid = None, None, ""
+        if volume_id in rows.index:
+            row = rows.loc[volume_id]
+            shape = " × ".join(str(int(row[f"shape_{axis}"])) for axis in "ijk")
+            spacing = " × ".join(f"{row[f'spacing_{axis}_mm']:.2f}" for axis in "ijk")
+            grid = f", {shape} voxels of {spacing} mm"
+            try:
+                image = render(load_coarse(project / str(row["path"]), _POINTS))
+            except (ImageError, OSError) as error:
+                problem = f"No slices: {one_line(error)}"
+        else:
+            problem = "No slices: the volume is no longer in the catalogue"
+        own = predicted[predicted["volume_id"] == volume_id]
+        name = f"subject {own['subject'].iloc[0]}, volume {volume_id}{grid}"
+        found.append(Picture(title, name, image, problem, _times(own)))
+    return found
+
+
+def _times(own: pd.DataFrame) -> list[str]:
+    lines = []
+    for app, configuration, runs in by_configuration(own):
+        parts = []
+        for target, title in (("cpu_s", "CPU time"), ("runtime_s", "wall time")):
+            actual, middle = (float(runs[f"{target}_{k}"].median()) for k in ("actual", "median"))
+            off = 100 * (middle - actual) / actual
+            parts.append(
+                f"{title} predicted {amount(target, middle)}, measured {amount(target, actual)} "
+                f"({percent(abs(off))} too {'high' if off > 0 else 'low'})"
+            )
+        lines.append(f"{app}, {configuration.label}: {'; '.join(parts)}")
+    return lines
+
+
+def render(coarse: CoarseVolume) -> str:
+    """Return sagittal, coronal and axial slices through the middle of the head, as a data URI.
+
+    Slices are cut in canonical orientation: right of a picture is the subject's right or front.
+    """
+    from matplotlib.figure import Figure
+    from nibabel.orientations import apply_orientation, axcodes2ornt
+
+    orientation = axcodes2ornt(tuple(coarse.axcodes))
+    data = apply_orientation(coarse.data, orientation)
+    steps = np.zeros(3)
+    native = [mm * k for mm, k in zip(coarse.spacing_mm, coarse.stride, strict=True)]
+    steps[orientation[:, 0].astype(int)] = native
+    head = np.argwhere(data > data.mean())
+    middle = np.median(head, axis=0).astype(int) if len(head) else np.array(data.shape) // 2
+    dark, bright = np.percentile(data, (1, 99.7))
+    size_mm = np.array(data.shape) * steps
+    planes = [(0, 1, 2), (1, 0, 2), (2, 0, 1)]  # the axis cut, then across, then up
+    widths, tallest = [size_mm[across] for _, across, _ in planes], max(size_mm)
+    scale = 8.0 / sum(widths)
+    figure = Figure(figsize=(8.0, scale * tallest), facecolor="black")
+    grid = figure.add_gridspec(1, 3, width_ratios=widths, wspace=0.01)
+    figure.subplots_adjust(0, 0, 1, 1)
+    for n, (cut, across, up) in enumerate(planes):
+        axes = figure.add_subplot(grid[0, n])
+        axes.imshow(
+            np.take(data, middle[cut], axis=cut).T, cmap="gray", vmin=dark,
+            vmax=max(bright, dark + 1e-6), origin="lower", aspect="equal",
+            extent=(0, size_mm[across], 0, size_mm[up]), interpolation="bilinear",
+        )  # fmt: skip
+        axes.set_axis_off()
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="jpg", dpi=90, facecolor="black", pil_kwargs={"quality": 82})
+    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()

@@ -1,0 +1,179 @@
+"""A project folder with everything the report reads, in the true schemas, with made-up numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import nibabel
+import numpy as np
+import pandas as pd
+import pytest
+
+from voxcast.files import write_json
+from voxcast.images.headers import read_header
+from voxcast.models.evaluation import judge
+from voxcast.phases.logged import DTYPES as PHASE_DTYPES
+from voxcast.profiling.history import DTYPES as PROFILE_DTYPES
+from voxcast.records import TARGETS
+
+PHASES = {"load": 0.05, "mask": 0.15, "n4": 0.45, "atropos": 0.35}
+ERRORS = {"ridge": 0.06, "forest": 0.11, "voxels": 0.2, "median": 0.6}
+Build = Callable[..., Path]
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Build:
+    """Return a function that writes such a project and returns its folder."""
+
+    def make(
+        *,
+        subjects: int = 12,
+        test_subjects: int = 4,
+        cpus: tuple[int, ...] = (1, 2),
+        repeated: int = 3,
+        speed: float = 1.5,
+        noise: float = 0.01,
+        app: str = "segment",
+        subject: str = "{:04d}",
+        winner: str = "ridge",
+        receipt: dict[str, Any] | None = None,
+    ) -> Path:
+        rng = np.random.default_rng(1)
+        catalogue = _catalogue(tmp_path, subjects, subject, rng)
+        runs = _runs(catalogue, cpus, repeated, speed, noise, app, rng)
+        _write(tmp_path / "data/catalogue/catalogue.parquet", catalogue)
+        _write(tmp_path / "data/runs/cpu/profiles.parquet", runs)
+        none = runs.iloc[:0].copy()
+        none.attrs["notes"] = ["no GPU on this machine"]
+        _write(tmp_path / "data/runs/gpu/profiles.parquet", none)
+        _write(tmp_path / "data/profiles/phases.parquet", _phases(runs))
+        _learned(tmp_path, runs, test_subjects, winner, rng, receipt or {})
+        return tmp_path
+
+    return make
+
+
+def _write(path: Path, frame: pd.DataFrame) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    frame.to_parquet(path, index=False)
+
+
+def _catalogue(root: Path, n: int, subject: str, rng: np.random.Generator) -> pd.DataFrame:
+    rows = []
+    for index in range(1, n + 1):
+        path = root / f"data/images/{index:04d}.nii.gz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shape = tuple(int(x) for x in rng.integers(16, 40, 3))
+        distance = np.sqrt(sum(g**2 for g in np.meshgrid(
+            *(np.linspace(-1, 1, k) for k in shape), indexing="ij")))  # fmt: skip
+        voxels = np.where(distance < 0.8, 700, 20) + rng.normal(0, 15, shape)
+        affine = np.diag([-4.0, 4.0, 4.5, 1.0])
+        nibabel.save(nibabel.Nifti1Image(voxels.astype(np.int16), affine), path)
+        header = read_header(path)
+        rows.append(
+            {
+                "volume_id": f"v{index:04d}", "subject": subject.format(index), "session": "",
+                "suffix": "T1w", "path": str(path.relative_to(root)), "problem": None,
+                **header.columns(), "voxel_sha256": "0" * 64,
+            }
+        )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def _runs(
+    catalogue: pd.DataFrame, cpus: tuple[int, ...], repeated: int, speed: float, noise: float,
+    app: str, rng: np.random.Generator,
+) -> pd.DataFrame:  # fmt: skip
+    rows = []
+    for number, volume in enumerate(catalogue.to_dict("records")):
+        voxels = volume["shape_i"] * volume["shape_j"] * volume["shape_k"]
+        base_s = 4e-4 * voxels * np.exp(rng.normal(0, 0.1))
+        for k in cpus:
+            for repeat in range(2 if number < repeated else 1):
+                wobble = np.exp(rng.normal(0, noise))
+                cpu_s = base_s * np.exp(rng.normal(0, noise / 4))
+                rows.append(
+                    dict.fromkeys(PROFILE_DTYPES)
+                    | {
+                        "cell_key": f"{app}{volume['volume_id']}{k}{repeat}", "app": app,
+                        "app_version": "1", "parameters_json": "{}",
+                        "volume_id": volume["volume_id"], "subject": volume["subject"],
+                        "device": "cpu", "node_type": "local", "cpus": k, "gpus": 0,
+                        "scale": "full_scale", "repeat": repeat, "host_class": "Some CPU, 2 cores",
+                        "outcome": "completed", "exit_status": 0, "limit_s": 600.0,
+                        "runtime_s": cpu_s / (speed if k > 1 else 1) * wobble,
+                        "cpu_s": cpu_s, "peak_rss_bytes": int(3e8 + 60 * voxels),
+                        "memory_method": "cgroup", "cpu_method": "cgroup", "load1_before": 0.4,
+                        "started_at": f"2026-01-01T00:{number:02d}:00+00:00",
+                    }
+                )  # fmt: skip
+    rows[-1] |= {"outcome": "timeout", "exit_status": None}
+    return pd.DataFrame(rows, columns=list(PROFILE_DTYPES)).astype(PROFILE_DTYPES)
+
+
+def _phases(runs: pd.DataFrame) -> pd.DataFrame:
+    rows = []
+    for run in runs.to_dict("records"):
+        start = 0.0
+        for name, share in PHASES.items():
+            length = share * run["runtime_s"]
+            rows.append(
+                {k: run[k] for k in ("cell_key", "app", "volume_id", "cpus")}
+                | {"phase": name, "start_s": start, "end_s": start + length}
+                | {"duration_s": length, "cpu_s": share * run["cpu_s"], "peak_rss_bytes": 10**8}
+            )
+            start += length
+    return pd.DataFrame(rows, columns=list(PHASE_DTYPES)).astype(PHASE_DTYPES)
+
+
+def _learned(
+    root: Path, runs: pd.DataFrame, test_subjects: int, winner: str, rng: np.random.Generator,
+    receipt: dict[str, Any],
+) -> None:  # fmt: skip
+    names = sorted(runs["subject"].unique())
+    done = runs[runs["outcome"] == "completed"]
+    test = done[done["subject"].isin(names[len(names) - test_subjects :])]
+    metrics: dict[str, Any] = {"runs": len(test), "subjects": test["subject"].nunique()}
+    board, frames = [], []
+    for name, error in (ERRORS | {"header_only": 0.15}).items():
+        identity = ["cell_key", "subject", "volume_id", "app", "device", "cpus", "repeat"]
+        frame = test[identity].copy()
+        for target in TARGETS:
+            median = test[target] * np.exp(rng.normal(0, error, len(test)))
+            frame[f"{target}_actual"] = test[target]
+            for kind, factor in (("lower", -2), ("median", 0), ("upper", 2)):
+                frame[f"{target}_{kind}"] = median * np.exp(factor * error)
+        if len(test):
+            metrics[name] = judge(frame)
+            frames.append(frame.assign(family=name))
+        if name != "header_only":
+            scores = {
+                f"cv_{t}_{m}": 100 * error * (1 if m != "log_mae" else 0.01)
+                for t in TARGETS
+                for m in ("mape", "median_ape", "log_mae", "upp", "ov_mape")
+            }
+            board.append({"family": name, "level": "volume", "trials": 8, "pruned": 2}
+                         | {"cut_short": name == "forest"} | scores
+                         | {"cv_objective": 0.01 if name == winner else error})  # fmt: skip
+    (root / "results/tune").mkdir(parents=True, exist_ok=True)
+    pd.DataFrame(board).to_csv(root / "results/tune/leaderboard.csv", index=False)
+    write_json(root / "results/evaluate/metrics.json", metrics)
+    everything = pd.concat(frames) if frames else pd.DataFrame({"family": []})
+    everything.to_csv(root / "results/evaluate/predictions.csv", index=False)
+    risk = {"exceeded": 1, "subjects": 8, "rate": 0.125, "interval": [0.003, 0.527]}
+    content = {
+        "model": "voxcast", "registered": True, "reason": "first",
+        "detail": "the registry had no champion", "version": "1", "champion": winner,
+        "challenger": {
+            "family": winner, "params": {"alpha": 1.0}, "calibrated": False,
+            "cross_validation": {}, "risk_at_upper_quantile": dict.fromkeys(TARGETS, risk),
+        },
+        "upper_quantile": 0.95,
+        "training": {"runs": len(done) - len(test), "subjects": len(names) - test_subjects,
+                     "table_sha256": "a" * 64},
+        "test": metrics.get(winner), "test_openings": 1,
+    }  # fmt: skip
+    write_json(root / "results/register/receipt.json", json.loads(json.dumps(content)) | receipt)

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from voxcast.report.evidence import Evidence
+from voxcast.report.intervals import clustered_mean
+from voxcast.report.noise import compare_cpus, repeat_noise
+
+Build = Callable[..., Path]
+
+
+def completed(build: Build, **options: object) -> pd.DataFrame:
+    return Evidence.read(build(**options)).completed
+
+
+def test_noise_is_the_scatter_of_repeats(build: Build) -> None:
+    runs = completed(build, subjects=40, repeated=40, noise=0.05)
+    pooled = repeat_noise(runs)[0]
+    wall = pooled.cv["runtime_s"]
+    assert 3.5 < wall.value < 6.5
+    assert wall.low < wall.value < wall.high
+    assert pooled.cv["cpu_s"].value < wall.value
+    each = repeat_noise(runs, by=("app", "device", "cpus"))
+    assert [(one.app, one.cpus) for one in each] == [("segment", 1), ("segment", 2)]
+    assert sum(one.cells for one in each) == pooled.cells
+
+
+def test_runs_of_other_parameters_are_no_repeats(build: Build) -> None:
+    runs = completed(build, repeated=3)
+    other = runs.assign(parameters_json=runs["repeat"].astype(str))
+    assert repeat_noise(other) == []
+
+
+@pytest.mark.parametrize(
+    ("speed", "noise", "said"),
+    [
+        (1.5, 0.01, "2 CPUs are 1.5"),
+        (0.6, 0.01, "× slower than 1"),
+        (1.0, 0.05, "no difference beyond the repeat noise of"),
+    ],
+)
+def test_configurations_are_compared(build: Build, speed: float, noise: float, said: str) -> None:
+    [one] = compare_cpus(completed(build, speed=speed, noise=noise))
+    assert said in one.verdict
+    assert one.differs == (speed != 1.0)
+    assert one.cpu_ratio.value == pytest.approx(1, abs=0.05)
+
+
+def test_a_sure_difference_within_the_noise_is_no_difference(build: Build) -> None:
+    runs = completed(build, subjects=40, repeated=40, noise=0.05, speed=1.02)
+    [one] = compare_cpus(runs)
+    assert not one.differs
+    assert "no difference beyond the repeat noise" in one.verdict
+
+
+def test_without_repeats_the_noise_is_unknown(build: Build) -> None:
+    runs = completed(build, repeated=0)
+    assert repeat_noise(runs) == []
+    [one] = compare_cpus(runs)
+    assert one.noise_percent is None
+
+
+def test_one_configuration_or_one_subject_gives_no_claim(build: Build) -> None:
+    runs = completed(build)
+    assert compare_cpus(runs[runs["cpus"] == 1]) == []
+    [one] = compare_cpus(runs[runs["subject"] == "0001"])
+    assert not one.differs
+    assert "too few to say more" in one.verdict
+
+
+def test_interval_covers_the_mean_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(0)
+    subjects = [str(n // 3) for n in range(18)]
+    hits = 0
+    for _ in range(400):
+        shared = np.repeat(rng.normal(0, 1, 6), 3)
+        hits += clustered_mean(5 + shared + rng.normal(0, 0.3, 18), subjects).covers(5)
+    assert 0.9 < hits / 400 < 0.99
