@@ -1,11 +1,14 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import nibabel
 import numpy as np
 import pytest
+import yaml
 
+from voxcast.apps.builtin.ants_segment import DEFAULTS
 from voxcast.apps.phase_log import read_phases
 
 
@@ -49,3 +52,8 @@ def test_a_volume_without_foreground_is_refused_in_one_line(tmp_path):
     assert done.returncode == 2
     assert "empty.nii.gz: has no foreground to segment" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_defaults_are_those_of_the_configuration() -> None:
+    conf = Path(__file__).parents[2] / "conf/app/ants_segment.yaml"
+    assert yaml.safe_load(conf.read_text())["ants_segment"]["parameters"] == DEFAULTS
