@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -81,14 +82,21 @@ def exits_cleanly(main: Callable[..., int]) -> Callable[..., int]:
         except BrokenPipeError:
             sys.stderr.close()  # the reader of our output has gone; there is no one to tell
             return 141
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        except Exception as error:
+            if not _disk_is_full(error):
                 raise
             print(
-                f"voxcast: {error.filename or 'output'}: no space left on the device; "
-                "free some and run the same command again, nothing finished is lost",
+                f"voxcast: {getattr(error, 'filename', None) or 'output'}: no space left on the "
+                "device; free some and run the same command again, nothing finished is lost",
                 file=sys.stderr,
             )
         return EXIT_BAD_INPUT
 
     return wrapped
+
+
+def _disk_is_full(error: Exception) -> bool:
+    # Libraries wrap the system's error in their own: Arrow, SQLite and MLflow only quote it.
+    quoted = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT), "disk is full")
+    number = getattr(error, "errno", None)
+    return number in (errno.ENOSPC, errno.EDQUOT) or any(text in str(error) for text in quoted)

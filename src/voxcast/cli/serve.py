@@ -29,7 +29,9 @@ def main(argv: list[str]) -> int:
         "--env-manager", "local", "--host", args.host, "--port", str(args.port),
         "--workers", str(args.workers),
     ]  # fmt: skip
-    environment = {**os.environ, "MLFLOW_TRACKING_URI": tracking_uri(folder)}
+    # MLflow starts its server by name, which is to be that of this environment.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    environment = {**os.environ, "PATH": path, "MLFLOW_TRACKING_URI": tracking_uri(folder)}
     try:
         return subprocess.run(command, env=environment, check=False).returncode
     except KeyboardInterrupt:

@@ -1,0 +1,75 @@
+"""What a user did wrong, or a disk, ends in one line and exit code 2; a bug keeps its traceback."""
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from voxcast.errors import ImageError, exits_cleanly
+
+PROJECT = Path(__file__).parents[1]
+
+
+def raising(error: BaseException) -> int:
+    @exits_cleanly
+    def main() -> int:
+        raise error
+
+    return main()
+
+
+def test_a_user_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert raising(ImageError("is\nempty", "a.nii", "choose another")) == 2
+    assert capsys.readouterr().err == "voxcast: a.nii: is empty; choose another\n"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "out.parquet"),
+        RuntimeError("(sqlite3.OperationalError) database or disk is full"),
+        OSError("[Errno 28] Error writing bytes. Detail: No space left on device"),
+    ],
+)
+def test_a_full_disk_is_said_whoever_says_it(
+    error: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert raising(error) == 2
+    assert "no space left on the device; free some" in capsys.readouterr().err
+
+
+def test_a_bug_keeps_its_traceback() -> None:
+    with pytest.raises(ZeroDivisionError):
+        raising(ZeroDivisionError())
+    with pytest.raises(OSError, match="not that"):
+        raising(OSError(errno.EIO, "not that"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
+def test_a_stage_on_a_full_disk_leaves_nothing_half_written(tmp_path: Path) -> None:
+    disk = tmp_path / "project"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(disk)], check=False
+    )
+    if mounted.returncode:
+        pytest.skip("this system does not let us mount")
+    try:
+        params = yaml.safe_load((PROJECT / "params.yaml").read_text())
+        params["images"] |= {"subjects": 2, "fine_every": 0, "coarse_spacing_mm": [2.5, 2.6]}
+        (disk / "params.yaml").write_text(yaml.safe_dump(params))
+        done = subprocess.run(
+            [sys.executable, str(PROJECT / "pipelines/images.py")],
+            cwd=disk, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 2
+        assert "no space left" in done.stderr.splitlines()[-1]
+        assert "Traceback" not in done.stderr
+        assert not list(disk.rglob(".partial-*"))
+        assert not (disk / "data/images/images.tsv").exists()
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
