@@ -11,6 +11,7 @@ from voxcast.errors import exits_cleanly
 from voxcast.features.table import volumes_of
 from voxcast.files import read_json, sha256_file, write_json
 from voxcast.models.leaderboard import Leaderboard
+from voxcast.models.validation import Validation
 from voxcast.tracking import registry, runs
 from voxcast.tracking.promotion import Rule, promote
 
@@ -29,9 +30,8 @@ def main() -> int:
     board = Leaderboard.load(Path("data/tune"))
     receipt = promote(
         runs.connect(Path()),
-        table,
+        Validation(table, volumes_of(table, VOLUMES), cfg.tune.folds, cfg.tune.seed),
         sha256_file(TRAIN),
-        volumes_of(table, VOLUMES),
         board,
         Path("data/models"),
         {
@@ -47,8 +47,6 @@ def main() -> int:
             cfg.evaluation.upper_quantile,
             cfg.evaluation.max_under_request,
             cfg.evaluation.uncalibrated_factor,
-            cfg.tune.folds,
-            cfg.tune.seed,
         ),
     )
     receipt["test"] = read_json(EVALUATED / "metrics.json").get(board.best)

@@ -13,6 +13,7 @@ from voxcast.features.table import volumes_of
 from voxcast.files import sha256_file
 from voxcast.models.leaderboard import Leaderboard
 from voxcast.models.search import Trial, tune
+from voxcast.models.validation import Validation
 from voxcast.tracking import runs
 
 TRAIN = Path("data/features/train.parquet")
@@ -25,6 +26,7 @@ def main() -> int:
     cfg = config.load()
     table = pd.read_parquet(TRAIN)
     volumes = volumes_of(table, VOLUMES)
+    validation = Validation(table, volumes, cfg.tune.folds, cfg.tune.seed)
     table_tag = {"table_sha256": sha256_file(TRAIN)}
     session = runs.connect(Path())
     searches = []
@@ -57,13 +59,11 @@ def main() -> int:
                 # What one family leaves of its share, the next ones may use.
                 share_s = (deadline - time.monotonic()) / (len(cfg.tune.families) - n)
                 found = tune(
-                    table, volumes, name,
-                    n_folds=cfg.tune.folds, trials=cfg.tune.trials, budget_s=share_s,
-                    seed=cfg.tune.seed, on_trial=log,
-                )  # fmt: skip
+                    validation, name, trials=cfg.tune.trials, budget_s=share_s, on_trial=log
+                )
                 runs.add(study, runs.prefixed("cv", found.metrics))
             searches.append(found)
-    board = Leaderboard.of(table, volumes, searches, cfg.tune.folds, cfg.tune.seed)
+    board = Leaderboard.of(validation, searches)
     board.save(Path("data/tune"), Path("results/tune"))
     return 0
 

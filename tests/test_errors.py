@@ -1,4 +1,4 @@
-"""What a user did wrong, or a disk, ends in one line and exit code 2; a bug keeps its traceback."""
+"""What a user or a disk did ends in one line and exit code 2; a bug keeps its traceback."""
 
 import errno
 import os

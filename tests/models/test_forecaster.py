@@ -12,7 +12,7 @@ from voxcast.features.table import rows_of
 from voxcast.models import point_model
 from voxcast.models.families import FAMILIES
 from voxcast.models.forecaster import Forecaster, calibrate
-from voxcast.models.search import cross_validate
+from voxcast.models.validation import Validation
 from voxcast.records import TARGETS
 
 SMALL_NET = {"width": 4, "epochs": 3, "learning_rate": 1e-3, "dropout": 0.1}
@@ -26,7 +26,7 @@ def trained(name: str, subjects: int = 10) -> tuple[Forecaster, object, np.ndarr
     for level, family, chosen in (("header", "ridge", FAMILIES["ridge"].defaults),
                                   ("volume", name, params)):  # fmt: skip
         model = point_model.fit(table, volumes, family, chosen, level, 0)
-        logs = cross_validate(table, volumes, family, chosen, level, 3, 0)
+        logs = Validation(table, volumes, 3, 0).out_of_fold(family, chosen, level)
         tiers[level] = calibrate(model, table, logs, 1.5)
     return Forecaster(tiers), table, volumes
 

@@ -6,28 +6,29 @@ import pytest
 import planted
 from voxcast.models import point_model
 from voxcast.models.families import FAMILIES
-from voxcast.models.search import cross_validate, error_metrics, folds, tune
+from voxcast.models.search import tune
+from voxcast.models.validation import Validation, error_metrics
 
 ADDITIVE = {"alpha": 1e-3, "columns": "sizes", "scale": "relative"}
 
 
 def test_a_subject_is_never_on_both_sides_of_a_fold() -> None:
     table = planted.table(13)
-    for train, held_out in folds(table, 4, seed=3):
+    for train, held_out in Validation(table, None, 4, seed=3).folds():
         assert not set(table["subject"].iloc[train]) & set(table["subject"].iloc[held_out])
         assert len(train) + len(held_out) == len(table)
 
 
 def test_more_folds_than_subjects_are_not_asked_for() -> None:
-    assert len(folds(planted.table(3), 10, seed=0)) == 3
+    assert len(Validation(planted.table(3), None, 10, seed=0).folds()) == 3
 
 
 @pytest.mark.parametrize("name", [n for n, f in FAMILIES.items() if not f.needs_volume])
 def test_every_family_is_tuned_and_beats_the_median_unless_it_is_one(name: str) -> None:
     table = planted.table(24)
-    found = tune(table, None, name, n_folds=3, trials=3, budget_s=60, seed=1)
+    found = tune(Validation(table, None, 3, 1), name, trials=3, budget_s=60)
     assert np.isfinite(found.out_of_fold).all()
-    median = cross_validate(table, None, "median", {}, "volume", 3, 1)
+    median = Validation(table, None, 3, 1).out_of_fold("median", {}, "volume")
     bar = error_metrics(table, median)["objective"]
     if not FAMILIES[name].baseline:
         assert found.metrics["objective"] < 0.8 * bar
@@ -36,7 +37,7 @@ def test_every_family_is_tuned_and_beats_the_median_unless_it_is_one(name: str) 
 
 def test_ridge_on_sizes_finds_the_planted_law() -> None:
     table = planted.table(40, noise=0.005)
-    logs = cross_validate(table, None, "ridge", ADDITIVE, "volume", 4, 0)
+    logs = Validation(table, None, 4, 0).out_of_fold("ridge", ADDITIVE, "volume")
     metrics = error_metrics(table, logs)
     # The law adds up, and so does this family: what is left is the planted noise of 0.5 %.
     assert metrics["peak_rss_bytes/mape"] < 1
@@ -46,8 +47,8 @@ def test_ridge_on_sizes_finds_the_planted_law() -> None:
 def test_without_voxels_the_foreground_cannot_be_known() -> None:
     table = planted.table(40)
     params = ADDITIVE
-    seen = cross_validate(table, None, "ridge", params, "volume", 4, 0)
-    blind = cross_validate(table, None, "ridge", params, "header", 4, 0)
+    seen = Validation(table, None, 4, 0).out_of_fold("ridge", params, "volume")
+    blind = Validation(table, None, 4, 0).out_of_fold("ridge", params, "header")
     of = {n: error_metrics(table, logs)["cpu_s/mape"] for n, logs in (("v", seen), ("h", blind))}
     assert of["v"] < 0.5 * of["h"]
 
@@ -55,7 +56,7 @@ def test_without_voxels_the_foreground_cannot_be_known() -> None:
 def test_same_seed_same_trials_to_the_bit() -> None:
     table = planted.table(16)
     first, second = (
-        tune(table, None, "forest", n_folds=3, trials=4, budget_s=600, seed=5) for _ in range(2)
+        tune(Validation(table, None, 3, 5), "forest", trials=4, budget_s=600) for _ in range(2)
     )
     assert [t.params for t in first.trials] == [t.params for t in second.trials]
     assert np.array_equal(first.out_of_fold, second.out_of_fold)
@@ -63,7 +64,7 @@ def test_same_seed_same_trials_to_the_bit() -> None:
 
 
 def test_the_clock_ends_a_search_after_the_first_trial() -> None:
-    found = tune(planted.table(8), None, "ridge", n_folds=2, trials=50, budget_s=0, seed=0)
+    found = tune(Validation(planted.table(8), None, 2, 0), "ridge", trials=50, budget_s=0)
     assert len(found.trials) == 1
     assert found.cut_short
 

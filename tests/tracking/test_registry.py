@@ -15,10 +15,11 @@ from voxcast.models.families import FAMILIES
 from voxcast.models.forecaster import Forecaster, calibrate
 from voxcast.models.leaderboard import Leaderboard
 from voxcast.models.search import tune
+from voxcast.models.validation import Validation
 from voxcast.tracking import registry, runs
 from voxcast.tracking.promotion import Rule, promote
 
-RULE = Rule(0.95, 0.10, 1.5, folds=3, seed=0)
+RULE = Rule(0.95, 0.10, 1.5)
 CATALOGUE = {
     "apps": {"segment": planted.PARAMETERS},
     "configurations": [
@@ -41,8 +42,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def learned(project: Path, families: tuple[str, ...]) -> tuple[pd.DataFrame, Leaderboard]:
     """Do what the stages tune and train do, without their files in between."""
     table = planted.table(12)
-    searches = [tune(table, None, n, n_folds=3, trials=2, budget_s=60, seed=0) for n in families]
-    board = Leaderboard.of(table, None, searches, 3, 0)
+    validation = Validation(table, None, 3, 0)
+    searches = [tune(validation, name, trials=2, budget_s=60) for name in families]
+    board = Leaderboard.of(validation, searches)
     header_logs = board.logs(table, board.header_family, "header")
     for name in families:
         tiers = {}
@@ -61,9 +63,8 @@ def promoted(project: Path, *families: str) -> dict:
     session = runs.connect(project)
     return promote(
         session,
-        table,
+        Validation(table, None, 3, 0),
         "sha",
-        np.zeros((len(table), 1)),
         board,
         project / "models",
         CATALOGUE,

@@ -10,8 +10,8 @@ import pandas as pd
 
 from voxcast.files import atomic_path, read_json, write_json
 from voxcast.models.families import family
-from voxcast.models.search import cross_validate, error_metrics
 from voxcast.models.selection import best_family
+from voxcast.models.validation import Validation, error_metrics
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
@@ -47,23 +47,15 @@ class Leaderboard:
     out_of_fold: pd.DataFrame
 
     @classmethod
-    def of(
-        cls,
-        table: pd.DataFrame,
-        volumes: np.ndarray | None,
-        searches: Sequence[Search],
-        n_folds: int,
-        seed: int,
-    ) -> Leaderboard:
+    def of(cls, validation: Validation, searches: Sequence[Search]) -> Leaderboard:
         """Join the searches, and find out who does best without the voxels."""
+        table = validation.table
         parts = [_frame(table, s.family, "volume", s.out_of_fold) for s in searches]
         headers: dict[str, dict[str, float]] = {}
         for search in searches:
             if family(search.family).needs_volume:
                 continue
-            logs = cross_validate(
-                table, None, search.family, search.params, "header", n_folds, seed
-            )
+            logs = validation.out_of_fold(search.family, search.params, "header")
             headers[search.family] = error_metrics(table, logs)
             parts.append(_frame(table, search.family, "header", logs))
         best = best_family({name: metrics["objective"] for name, metrics in headers.items()})

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.models.families import FAMILIES
 from voxcast.models.forecaster import Forecaster
-from voxcast.models.search import cross_validate
 from voxcast.models.selection import decide, risks, subject_errors
+from voxcast.models.validation import Validation
 from voxcast.tracking import registry, runs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import numpy as np
     import pandas as pd
 
     from voxcast.models.leaderboard import Leaderboard
@@ -32,15 +31,12 @@ class Rule:
     upper_quantile: float
     max_under_request: float
     uncalibrated_factor: float
-    folds: int
-    seed: int
 
 
 def promote(
     session: runs.Session,
-    table: pd.DataFrame,
+    validation: Validation,
     table_sha256: str,
-    volumes: np.ndarray,
     board: Leaderboard,
     models: Path,
     catalogue: Mapping[str, Any],
@@ -52,12 +48,10 @@ def promote(
     ----------
     session : Session
         Of the tracking server.
-    table : DataFrame
+    validation : Validation
         Training runs; the rule is judged on their out-of-fold predictions alone.
     table_sha256 : str
         Hash of the table's file.
-    volumes : ndarray, shape (n_runs, p, p, p)
-        Small volume of each run.
     board : Leaderboard
         What tuning found.
     models : Path
@@ -72,13 +66,13 @@ def promote(
     dict
         The receipt.
     """
-    name = board.best
+    table, name = validation.table, board.best
     logs = board.logs(table, name, "volume")
     risk = risks(table, logs, rule.upper_quantile, rule.uncalibrated_factor)
     present = registry.champion()
     decision = decide(
         subject_errors(table, logs),
-        None if present is None else _champion_errors(present, table, volumes, board, rule),
+        None if present is None else _champion_errors(present, validation, board),
         risk,
         rule.max_under_request,
     )
@@ -123,11 +117,7 @@ def promote(
 
 
 def _champion_errors(
-    present: registry.Version,
-    table: pd.DataFrame,
-    volumes: np.ndarray,
-    board: Leaderboard,
-    rule: Rule,
+    present: registry.Version, validation: Validation, board: Leaderboard
 ) -> pd.Series | None:
     """Return the champion's errors on these folds: its parameters, fitted on this table.
 
@@ -139,9 +129,8 @@ def _champion_errors(
             None  # a family of another release cannot be judged, so it does not stand in the way
         )
     if name in board.families and board.params(name) == params:
-        return subject_errors(table, board.logs(table, name, "volume"))
-    logs = cross_validate(table, volumes, name, params, "volume", rule.folds, rule.seed)
-    return subject_errors(table, logs)
+        return subject_errors(validation.table, board.logs(validation.table, name, "volume"))
+    return subject_errors(validation.table, validation.out_of_fold(name, params, "volume"))
 
 
 def _final_run(session: runs.Session, name: str, table_sha256: str) -> str:
