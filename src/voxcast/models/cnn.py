@@ -18,8 +18,8 @@ class VolumeNet(nn.Module):
     The first block halves the grid by its stride: at full resolution it would cost more than all
     the others together.
 
-    The columns also go straight to the output through a linear path: what they explain linearly
-    (twice the voxels, twice the time) need not be learned by the rest.
+    The columns also go straight to the output through a linear path; `start_from` sets it to what
+    they explain linearly (twice the voxels, twice the time), and the rest learns what is left.
 
     Parameters
     ----------
@@ -54,6 +54,14 @@ class VolumeNet(nn.Module):
             nn.Linear(32, outputs),
         )
         self.column_path = nn.Linear(columns, outputs)
+
+    def start_from(self, weights: torch.Tensor) -> None:
+        """Begin as the linear map ``weights``, shape (outputs, columns), and nothing else."""
+        with torch.no_grad():
+            self.column_path.weight.copy_(weights)
+            self.column_path.bias.zero_()
+            for parameter in self.joined_path[-1].parameters():
+                parameter.zero_()
 
     def forward(self, volumes: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
         """Return outputs, shape (n, outputs).

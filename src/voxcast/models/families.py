@@ -187,7 +187,7 @@ FAMILIES: dict[str, Family] = {
             "cnn",
             {"width": 8, "epochs": 40, "learning_rate": 3e-3, "dropout": 0.1},
             lambda t: {
-                "width": t.suggest_categorical("width", [8, 16]),
+                "width": t.suggest_categorical("width", [4, 8]),
                 "epochs": t.suggest_int("epochs", 20, 80, step=20),
                 "learning_rate": t.suggest_float("learning_rate", 1e-3, 1e-2, log=True),
                 "dropout": t.suggest_float("dropout", 0.0, 0.4),

@@ -67,8 +67,8 @@ class VolumeRegressor:
             torch.manual_seed(self.seed)
             net = self._network(x.shape[1], y.shape[1]).to(device)
             cubes, columns = self._tensors(x, volumes, device)
-            goal = torch.tensor((y - self.y_mean_) / self.y_scale_, dtype=torch.float32)
-            goal = goal.to(device)
+            goal = torch.tensor((y - self.y_mean_) / self.y_scale_, dtype=torch.float32).to(device)
+            net.start_from(_ridge(columns, goal))
             steps = self.epochs * -(-len(x) // self.batch_size)
             optimiser = torch.optim.AdamW(net.parameters(), self.learning_rate, weight_decay=1e-2)
             schedule = torch.optim.lr_scheduler.OneCycleLR(
@@ -148,6 +148,14 @@ class VolumeRegressor:
 def _standard(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     scale = values.std(axis=0)
     return values.mean(axis=0), np.where(scale > 0, scale, 1.0)
+
+
+def _ridge(columns: torch.Tensor, goal: torch.Tensor) -> torch.Tensor:
+    """Return the linear map from standardised columns to goal, shape (outputs, columns)."""
+    import torch
+
+    penalty = torch.eye(columns.shape[1], device=columns.device)
+    return torch.linalg.solve(columns.T @ columns + penalty, columns.T @ goal).T
 
 
 def _flipped(cubes: torch.Tensor) -> torch.Tensor:
