@@ -45,6 +45,7 @@ params: setup ## Compose conf/ into params.yaml (CHECK=1 only compares)
 .PHONY: repro
 repro: setup ## Bring everything up to date: dvc repro
 	@voxcast images --refresh
+	@voxcast models --refresh
 	@dvc repro
 
 .PHONY: ui

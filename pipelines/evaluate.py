@@ -13,7 +13,9 @@ from voxcast.features.table import volumes_of
 from voxcast.files import atomic_path, sha256_file, write_json, write_text
 from voxcast.models.evaluation import judge, predict_runs
 from voxcast.models.forecaster import Forecaster
+from voxcast.models.leaderboard import Leaderboard
 from voxcast.tracking import runs
+from voxcast.tracking.finals import final_run
 
 TEST = Path("data/features/test.parquet")
 VOLUMES = Path("data/catalogue/volumes.npz")
@@ -34,18 +36,18 @@ def main() -> int:
     frames = []
     if len(table):
         volumes = volumes_of(table, VOLUMES)
-        runs.connect(Path())
+        session, board = runs.connect(Path()), Leaderboard.load(Path("data/tune"))
         lower, upper = cfg.lower_quantile, cfg.upper_quantile
-        train_tag = {"table_sha256": sha256_file(TEST.with_name("train.parquet"))}
+        trained_on = sha256_file(TEST.with_name("train.parquet"))
         for folder in sorted(p for p in MODELS.iterdir() if p.is_dir()):
             forecaster = Forecaster.load(folder)
             predicted = predict_runs(forecaster, table, volumes, lower=lower, upper=upper)
             metrics[folder.name] = found = judge(predicted)
             frames.append(predicted.assign(family=folder.name))
-            final = runs.find("final", family=folder.name, **train_tag)
-            if final:
-                flat = {f"{t}/{m}": v for t, of_t in found.items() for m, v in of_t.items()}
-                runs.add(final, runs.prefixed("test", flat))
+            flat = {f"{t}/{m}": v for t, of_t in found.items() for m, v in of_t.items()}
+            of_family = board.families[folder.name]
+            final = final_run(session, folder.name, folder, trained_on, of_family)
+            runs.add(final, runs.prefixed("test", flat))
         header = predict_runs(forecaster, table, volumes, lower=lower, upper=upper, level="header")
         metrics["header_only"] = judge(header)
         frames.append(header.assign(family="header_only"))

@@ -14,6 +14,7 @@ from voxcast.models.forecaster import Forecaster, Tier, calibrate
 from voxcast.models.leaderboard import Leaderboard
 from voxcast.models.point_model import Level
 from voxcast.tracking import runs
+from voxcast.tracking.finals import final_run
 
 TRAIN = Path("data/features/train.parquet")
 VOLUMES = Path("data/catalogue/volumes.npz")
@@ -28,7 +29,7 @@ def main() -> int:
     volumes = volumes_of(table, VOLUMES)
     board = Leaderboard.load(Path("data/tune"))
     session = runs.connect(Path())
-    table_tag = {"table_sha256": sha256_file(TRAIN)}
+    table_sha256 = sha256_file(TRAIN)
 
     def tier(name: str, level: Level) -> Tier:
         params = board.params(name)
@@ -40,14 +41,8 @@ def main() -> int:
     for name, found in board.families.items():
         forecaster = Forecaster({"header": header, "volume": tier(name, "volume")})
         forecaster.save(OUT / name)
-        tags = {**table_tag, "family": name}
-        with runs.run(
-            session, "final", f"{name} final",
-            parent=runs.find("study", **tags), tags=tags,
-            params={**found["params"], "family": name},
-            metrics=runs.prefixed("cv", found["metrics"]),
-        ):  # fmt: skip
-            runs.log_dataset(table, TRAIN, table_tag["table_sha256"], "training")
+        run_id = final_run(session, name, OUT / name, table_sha256, found)
+        runs.log_dataset(run_id, table, TRAIN, table_sha256, "training")
     return 0
 
 

@@ -38,7 +38,7 @@ def main() -> int:
     }
     title = f"campaign {cfg.campaign.name}"
     with runs.run(session, "campaign", title, tags=table_tag, metrics=measured) as campaign:
-        runs.log_dataset(table, TRAIN, table_tag["table_sha256"], "training")
+        runs.log_dataset(campaign, table, TRAIN, table_tag["table_sha256"], "training")
         bar = tqdm(cfg.tune.families, desc="tune", unit="family", disable=None)
         for n, name in enumerate(bar):
             bar.set_postfix_str(name)

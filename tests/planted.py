@@ -54,6 +54,8 @@ def history(
                         "volume_id": volume_id, "subject": f"{n:04d}", "device": "cpu",
                         "cpus": cpus, "gpus": 0, "scale": "full_scale", "repeat": 0,
                         "host_class": "here", "outcome": "completed",
+                        "app_version": "1", "memory_method": "cgroup1",
+                        "started_at": "2026-01-01T00:00:00+00:00",
                         "runtime_s": cpu_s * {1: 1.05, 2: 0.6}[cpus],
                         "cpu_s": cpu_s,
                         "peak_rss_bytes": int((2e8 + 80 * voxels) * np.exp(rng.normal(0, noise))),

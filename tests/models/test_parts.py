@@ -6,7 +6,7 @@ import pytest
 
 from voxcast.models.encoder import Encoder
 from voxcast.models.metrics import binomial_interval, scores, under_requests
-from voxcast.models.selection import Risk, best_family, decide
+from voxcast.models.selection import Risk, Rival, best_family, decide
 from voxcast.models.slowdown import SlowdownLaw
 
 
@@ -45,6 +45,21 @@ def test_encoder_leaves_out_constants_and_content_when_told() -> None:
     assert Encoder.from_json(full.to_json()) == full
 
 
+def test_encoder_tells_what_is_unlike_all_it_has_seen() -> None:
+    rows = [
+        {"app": "a", "header.megavoxels": 1.0, "parameter.n": 5.0, "allocation.log2_cpus": 0.0},
+        {"app": "a", "header.megavoxels": 4.0, "parameter.n": 5.0, "allocation.log2_cpus": 1.0},
+    ]
+    encoder = Encoder.fit(rows, content=False)
+    assert encoder.beyond(rows[0]) == []
+    assert encoder.beyond({**rows[0], "header.megavoxels": 4.9}) == []
+    assert encoder.beyond({**rows[0], "header.megavoxels": 5.1}) == ["header.megavoxels"]
+    assert encoder.beyond({**rows[0], "parameter.n": 6.0}) == ["parameter.n"]
+    assert encoder.beyond({**rows[0], "allocation.log2_cpus": 6.0, "app": "b"}) == [
+        "allocation.log2_cpus", "app"
+    ]  # fmt: skip
+
+
 def test_encoder_stands_in_for_what_is_missing_or_new() -> None:
     encoder = Encoder.fit(ROWS, content=True)
     matrix = encoder.transform([{"app": "new", "device": "cpu", "header.x": float("nan")}])
@@ -65,6 +80,11 @@ def errors(value: float) -> pd.Series:
     return pd.Series(np.full(8, value), index=[str(n) for n in range(8)])
 
 
+def rival(value: float | None, **changed: bool) -> Rival:
+    facts = {"same_recipe": False, "same_model": False, "more_subjects": False} | changed
+    return Rival(**facts, errors=None if value is None else errors(value))
+
+
 SAFE = {"cpu_s": Risk(0, 8, 0.0, (0.0, 0.37))}
 RISKY = {"cpu_s": Risk(0, 8, 0.0, (0.0, 0.37)), "runtime_s": Risk(1, 8, 0.125, (0.0, 0.5))}
 
@@ -73,18 +93,23 @@ RISKY = {"cpu_s": Risk(0, 8, 0.0, (0.0, 0.37)), "runtime_s": Risk(1, 8, 0.125, (
     ("champion", "risk", "reason"),
     [
         (None, RISKY, "first"),
-        (errors(0.1), SAFE, "not_better"),
-        (errors(0.3), RISKY, "under_request"),
-        (errors(0.3), SAFE, "better"),
-        (errors(0.2), SAFE, "not_better"),
+        (rival(0.1), SAFE, "not_better"),
+        (rival(0.3), RISKY, "under_request"),
+        (rival(0.3), SAFE, "better"),
+        (rival(0.2), SAFE, "not_better"),
+        (rival(0.2, same_recipe=True), SAFE, "refitted"),
+        (rival(0.2, same_recipe=True), RISKY, "under_request"),
+        (rival(0.2, same_recipe=True, same_model=True), SAFE, "unchanged"),
+        (rival(0.3, more_subjects=True), SAFE, "fewer_subjects"),
+        (rival(None), SAFE, "champion_unjudgeable"),
+        (rival(None), RISKY, "under_request"),
     ],
 )
-def test_the_rule_of_promotion(
-    champion: pd.Series | None, risk: dict[str, Risk], reason: str
-) -> None:
+def test_the_rule_of_promotion(champion: Rival | None, risk: dict[str, Risk], reason: str) -> None:
     decision = decide(errors(0.2), champion, risk, max_under_request=0.10)
     assert decision.reason == reason
-    assert decision.promote == (reason in ("first", "better"))
+    promoting = ("first", "better", "refitted", "champion_unjudgeable")
+    assert decision.promote == (reason in promoting)
 
 
 def test_ties_go_to_the_first_family() -> None:

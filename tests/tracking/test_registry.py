@@ -19,7 +19,7 @@ from voxcast.models.validation import Validation
 from voxcast.tracking import registry, runs
 from voxcast.tracking.promotion import Rule, promote
 
-RULE = Rule(0.95, 0.10, 1.5)
+RULE = Rule(0.95, 0.10, 1.5, "planted")
 CATALOGUE = {
     "apps": {"segment": planted.PARAMETERS},
     "configurations": [
@@ -118,8 +118,15 @@ def test_no_registry_and_no_champion_are_said(project: Path) -> None:
 def test_first_then_same_then_better_then_worse(project: Path) -> None:
     first = promoted(project, "median")
     assert (first["registered"], first["reason"], first["version"]) == (True, "first", "1")
-    again = promoted(project, "median")
-    assert (again["registered"], again["reason"], again["version"]) == (False, "not_better", "1")
+    table, board = learned(project, ("median",))
+    # What is trained anew differs in its files and is the same recipe; itself, it is unchanged.
+    session, validation = runs.connect(project), Validation(table, None, 3, 0)
+    models = project / "models"
+    refit = promote(session, validation, "sha", board, models, CATALOGUE, RULE)
+    assert refit["reason"] in ("refitted", "under_request", "unchanged")
+    again = promote(session, validation, "sha", board, models, CATALOGUE, RULE)
+    assert again["reason"] in ("unchanged", "under_request")
+    assert again["version"] == refit["version"]
     better = promoted(project, "median", "ridge")
     assert better["challenger"]["family"] == "ridge"
     risk = better["challenger"]["risk_at_upper_quantile"]
@@ -158,11 +165,22 @@ def test_the_champion_answers_header_and_volume_requests(project: Path) -> None:
     [
         ({"app": "unheard"}, "unknown application"),
         ({"device": "tpu"}, "unknown device"),
-        ({"cpus": 0.5}, "whole number"),
-        ({"shape_i": -3.0}, "positive whole numbers"),
-        ({"dtype": "elephant"}, "unknown dtype"),
+        ({"cpus": 0.5}, "cpus: must lie between"),
+        ({"shape_i": -3.0}, "shape_i: must lie between"),
+        ({"dtype": "elephant"}, "unknown type"),
         ({"volume": b"not an array"}, "row 0"),
         ({"parameters_json": "[1"}, "not JSON"),
+        ({"parameters_json": "[1]"}, "must be a JSON object"),
+        ({"parameters_json": '{"iteration": 3}'}, "unknown parameter"),
+        ({"parameters_json": '{"iterations": "many"}'}, "must be int"),
+        ({"cpus": float("inf")}, "cpus"),
+        ({"gpus": -1.0}, "gpus"),
+        ({"spacing_j_mm": 1e-200}, "spacing_j_mm"),
+        ({"file_size_bytes": 0.0}, "file_size_bytes"),
+        ({"dtype": "f4,,"}, "unknown type"),
+        ({"dtype": "O"}, "unknown type"),
+        ({"axcodes": "XYZ"}, "axcodes"),
+        ({"shape_i": 20000.5}, "whole number"),
     ],
 )
 def test_a_bad_request_is_named(project: Path, change: dict, said: str) -> None:
@@ -185,3 +203,40 @@ def test_every_family_has_defaults_that_its_search_space_knows() -> None:
     for family in FAMILIES.values():
         asked = optuna.create_study().ask()
         assert set(family.suggest(asked)) == set(family.defaults)
+
+
+def test_a_champion_with_tags_that_say_nothing_is_replaced_and_said_so(project: Path) -> None:
+    import mlflow
+
+    promoted(project, "median")
+    client = mlflow.MlflowClient()
+    for family, params in (("ridge", "{"), ("ridge", '{"alpha": 1}'), ("of old", "{}")):
+        version = registry.champion().number
+        client.set_model_version_tag(registry.MODEL_NAME, version, "family", family)
+        client.set_model_version_tag(registry.MODEL_NAME, version, "params", params)
+        client.set_model_version_tag(registry.MODEL_NAME, version, "forecaster_sha256", "")
+        receipt = promoted(project, "median")
+        assert receipt["reason"] in ("champion_unjudgeable", "under_request")
+
+
+def test_a_lost_registry_is_noticed(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs.connect(project)
+    registry.write_marker(project, "1")
+    assert not registry.forget_lost(project)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    assert registry.forget_lost(project)
+    assert not (project / registry.MARKER).exists()
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    registry.write_marker(project, "1")
+    (project / "mlflow.db").unlink()
+    assert registry.forget_lost(project)
+
+
+def test_a_server_that_is_not_there_is_one_line(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "foo://nowhere")
+    with pytest.raises(ModelError, match="foo://nowhere"):
+        runs.connect(project)
+    with pytest.raises(ModelError, match="foo://nowhere"):
+        registry.load_champion(project)

@@ -14,6 +14,7 @@ VERBS = {
     "inspect": "what the catalogue knows of an image",
     "images": "list the image set; --refresh notices changed files",
     "predict": "runtime and memory of an application on an image, per configuration",
+    "models": "versions of the registered model, which is champion, and why",
     "serve": "answer over HTTP with the registered champion",
 }
 

@@ -81,13 +81,20 @@ def _local(args: argparse.Namespace) -> Any:
 
 def _remote(args: argparse.Namespace) -> Any:
     """Return a function from image to answers of the server."""
+    from voxcast import config
+    from voxcast.images.volumes import POINTS
     from voxcast.serving.client import ask as ask_server
     from voxcast.serving.client import questions
 
-    chosen = [Configuration("cpu", n) for n in args.cpus or [1]]
+    folder = project.find(args.project)
+    known = None if folder is None else config.load(folder / config.PARAMS_FILE)
+    points = POINTS if known is None else known.features.coarse_points
+    tried = [Configuration("cpu", 1)] if known is None else known.configurations("cpu")
+    chosen = [Configuration("cpu", n) for n in args.cpus] if args.cpus else tried
+    app = args.app or (None if known is None else next(iter(known.app)))
 
     def ask(image: Path) -> list[dict[str, Any]]:
-        rows = questions(image, args.app, chosen, coarse_points=64, header_only=args.header_only)
+        rows = questions(image, app, chosen, coarse_points=points, header_only=args.header_only)
         return ask_server(args.url, rows, args.quantile)
 
     return ask
@@ -110,5 +117,7 @@ def _show(image: str, answers: list[dict[str, Any]], quantile: float) -> None:
         )
     if first["level"] == "header":
         print("  from the header alone: the voxels were not looked at, so the bounds are wider")
-    if not first["calibrated"]:
+    if beyond := sorted({name for a in answers for name in a["beyond"].split()}):
+        print(f"  unlike all that was measured in {', '.join(beyond)}: an extrapolation")
+    elif not first["calibrated"]:
         print(f"  not calibrated: too few subjects were measured to promise {high}")

@@ -44,8 +44,10 @@ def build_table(
 ) -> tuple[pd.DataFrame, dict[str, int]]:
     """Join profiles with what is known of their volumes.
 
-    Censored runs (every outcome but ``completed``) are lower bounds and never become labels; they
-    and the runs whose volume is not in the catalogue are counted, not silently dropped.
+    Censored runs (every outcome but ``completed``) are lower bounds and never become labels. Runs
+    of another scale, of an older version of their application, or whose memory was measured by
+    another method than most, follow other laws and are not pooled. All that is left out is
+    counted, not silently dropped.
 
     Returns
     -------
@@ -61,8 +63,9 @@ def build_table(
     contents = _by_volume(characteristics.drop_duplicates("volume_id"))
     records = []
     left_out: dict[str, int] = {}
+    versions, method = _versions(profiles), _method(profiles)
     for run in _records(profiles.sort_values("cell_key")):
-        reason = _unusable(run, by_volume)
+        reason = _unusable(run, by_volume) or _unlike(run, versions, method)
         if reason:
             left_out[reason] = left_out.get(reason, 0) + 1
             continue
@@ -94,6 +97,28 @@ def _unusable(run: Mapping[str, Any], volumes: Mapping[str, Any]) -> str | None:
     if not all(float(run[t]) > 0 for t in TARGETS):
         return "a target is not positive"
     return None
+
+
+def _unlike(run: Mapping[str, Any], versions: Mapping[str, str], method: str) -> str | None:
+    if run["scale"] != "full_scale":
+        return f"scale: {run['scale']}"
+    if run["app_version"] != versions[run["app"]]:
+        return "an older version of the application"
+    if run["memory_method"] != method:
+        return f"memory by another method: {run['memory_method']}"
+    return None
+
+
+def _versions(profiles: pd.DataFrame) -> dict[str, str]:
+    """Return the version of each application that was run last."""
+    last = profiles.sort_values("started_at").groupby("app")["app_version"].last()
+    return {str(app): str(version) for app, version in last.items()}
+
+
+def _method(profiles: pd.DataFrame) -> str:
+    """Return how the memory of most runs was measured; the first by name on a tie."""
+    methods = profiles["memory_method"].mode()
+    return str(methods.iloc[0]) if len(methods) else ""
 
 
 def split(

@@ -1,10 +1,16 @@
-"""Bounds with a stated risk: split conformal on out-of-fold residuals, one score per subject.
+"""Bounds with a stated risk: ranks of out-of-fold residuals, one score per subject.
 
 Runs of one subject are not exchangeable with each other, so a subject gives one score per
 application: its worst residual. With n subjects the bound at level q is the score of rank
-⌈(n + 1) q⌉ (Vovk, Gammerman and Shafer 2005; Lei et al., JASA 2018); when that rank exceeds n the
-history is too small to promise q, which is said, and a stated multiple of the largest residual
-stands in.
+⌈(n + 1) q⌉, as in split conformal prediction (Vovk, Gammerman and Shafer 2005; Lei et al., JASA
+2018); when that rank exceeds n the history is too small to promise q, which is said, and a stated
+multiple of the largest residual stands in.
+
+The residuals come from cross-validation and the model is refitted on all subjects, which is cross-
+and not split conformal: the level is what is met in practice where the folds' models resemble the
+refitted one, and exact only up to that. The parameters were tuned on the same folds, which makes
+the residuals a little optimistic. `voxcast.models.selection.risks` therefore judges the bounds by
+nested folds, and `evaluate` on unseen subjects. The level holds per target, not for all at once.
 """
 
 from __future__ import annotations
@@ -12,8 +18,6 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,13 +31,10 @@ class Scores:
     ----------
     worst, best : tuple of float
         Each subject's largest and smallest residual, measured minus predicted; sorted.
-    median : float
-        Median over the subjects of their median residual, which corrects a biased model.
     """
 
     worst: tuple[float, ...]
     best: tuple[float, ...]
-    median: float
 
     @classmethod
     def of(cls, residuals: Sequence[float], subjects: Sequence[str]) -> Scores:
@@ -44,7 +45,6 @@ class Scores:
         return cls(
             tuple(sorted(max(r) for r in by_subject.values())),
             tuple(sorted(min(r) for r in by_subject.values())),
-            float(np.median([np.median(r) for r in by_subject.values()])),
         )
 
     def promises(self, level: float) -> bool:
@@ -53,7 +53,7 @@ class Scores:
         Examples
         --------
         >>> zeros = (0.0,) * 19
-        >>> [Scores(zeros[:n], zeros[:n], 0.0).promises(0.95) for n in (19, 18)]
+        >>> [Scores(zeros[:n], zeros[:n]).promises(0.95) for n in (19, 18)]
         [True, False]
         """
         return _rank(len(self.worst), level) <= len(self.worst)
@@ -106,14 +106,13 @@ class Calibrator:
             of_app[1].append(subject)
         return cls({app: Scores.of(*columns) for app, columns in sorted(runs.items())}, factor)
 
-    def offsets(self, app: str, lower: float, upper: float) -> tuple[float, float, float]:
-        """Return what to add to a predicted logarithm: lower, median and upper, in that order."""
+    def offsets(self, app: str, lower: float, upper: float) -> tuple[float, float]:
+        """Return what to add to a predicted logarithm for its bounds; at most and at least 0."""
         known = app in self.by_app
         scores = [self.by_app[app]] if known else list(self.by_app.values())
         low = min(s.lower(lower, self.factor) for s in scores)
         high = max(s.upper(upper, self.factor) for s in scores)
-        middle = float(np.median([s.median for s in scores]))
-        return min(low, middle), middle, max(high, middle)
+        return min(low, 0.0), max(high, 0.0)
 
     def promises(self, app: str, level: float) -> bool:
         """Whether ``level`` is calibrated for ``app`` and not only a stated multiple."""
@@ -127,32 +126,7 @@ class Calibrator:
     def from_json(cls, content: dict[str, Any]) -> Calibrator:
         """Read what `to_json` gave."""
         scores = {
-            app: Scores(tuple(s["worst"]), tuple(s["best"]), s["median"])
+            app: Scores(tuple(s["worst"]), tuple(s["best"]))
             for app, s in content["by_app"].items()
         }
         return cls(scores, content["factor"])
-
-
-def leave_one_subject_out(
-    residuals: Sequence[float],
-    subjects: Sequence[str],
-    apps: Sequence[str],
-    level: float,
-    factor: float,
-) -> np.ndarray:
-    """Return for every run the upper offset that the other subjects' residuals give.
-
-    A bound judged on the residuals it was read from would look better than it is.
-    """
-    names = np.asarray(subjects)
-    values = np.asarray(residuals, dtype=float)
-    kinds = np.asarray(apps)
-    offsets = np.empty(len(values))
-    for subject in np.unique(names):
-        own = names == subject
-        rest = Calibrator.fit(
-            values[~own].tolist(), names[~own].tolist(), kinds[~own].tolist(), factor
-        )
-        for n in np.flatnonzero(own):
-            offsets[n] = rest.offsets(str(kinds[n]), 1 - level, level)[2]
-    return offsets

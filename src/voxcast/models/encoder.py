@@ -14,18 +14,24 @@ if TYPE_CHECKING:
 
     from voxcast.features.rows import Row
 
+# What decides the work: a run that lies outside in one of these is not like those measured.
+WATCHED = ("allocation.", "parameter.", "header.megavoxels", "content.foreground_megavoxels")
+REACH = 1.25
+
 
 @dataclass(frozen=True)
 class Encoder:
     """Column names with what stands in for a missing number, and the categories seen.
 
     A category not seen in training becomes zeros; a number that is missing becomes the training
-    median. Columns that were constant in training carry nothing and are left out.
+    median. Columns that were constant in training carry nothing and are left out; what they were
+    is kept in `ranges`, so that `beyond` can tell a run that is unlike all that were measured.
     """
 
     numbers: tuple[str, ...]
     medians: tuple[float, ...]
     categories: tuple[tuple[str, str], ...]
+    ranges: tuple[tuple[str, float, float], ...]
 
     @classmethod
     def fit(cls, rows: Sequence[Row], *, content: bool, only: Iterable[str] = ()) -> Encoder:
@@ -54,7 +60,25 @@ class Encoder:
                 numbers.append(name)
                 medians.append(float(np.median(known)))
         categories = sorted({(c, str(row[c])) for row in rows for c in CATEGORIES if c in row})
-        return cls(tuple(numbers), tuple(medians), tuple(categories))
+        ranges = []
+        for name in sorted({name for row in rows for name in row if name.startswith(WATCHED)}):
+            seen = [float(row[name]) for row in rows if name in row]
+            ranges.append((name, min(seen), max(seen)))
+        return cls(tuple(numbers), tuple(medians), tuple(categories), tuple(ranges))
+
+    def beyond(self, row: Row) -> list[str]:
+        """Return in what a run is unlike all that were measured.
+
+        Sizes may go `REACH` times beyond the range seen; parameters and allocation may not leave
+        it, and categories must have been seen.
+        """
+        names = [
+            name
+            for name, low, high in self.ranges
+            if name in row and not (low / _reach(name) <= float(row[name]) <= high * _reach(name))
+        ]
+        known = set(self.categories)
+        return names + [c for c in CATEGORIES if c in row and (c, str(row[c])) not in known]
 
     def transform(self, rows: Sequence[Row]) -> np.ndarray:
         """Return the matrix of ``rows``, shape (n_rows, n_numbers + n_categories), float64."""
@@ -83,4 +107,9 @@ class Encoder:
             tuple(content["numbers"]),
             tuple(content["medians"]),
             tuple((c, v) for c, v in content["categories"]),
+            tuple((name, low, high) for name, low, high in content["ranges"]),
         )
+
+
+def _reach(name: str) -> float:
+    return REACH if name.endswith("megavoxels") else 1.0

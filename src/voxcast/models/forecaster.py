@@ -36,13 +36,17 @@ class Prediction:
     family : str
         Which family answered.
     calibrated : bool
-        Whether the history holds subjects enough to promise the upper bound.
+        Whether the history holds subjects enough to promise the upper bound, for a run like those
+        that were measured.
+    beyond : tuple of str
+        Features in which this run is unlike all that were measured; the answer extrapolates.
     """
 
     quantiles: dict[str, tuple[float, float, float]]
     level: Level
     family: str
     calibrated: bool
+    beyond: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -104,9 +108,7 @@ class Forecaster:
                 [rows[n] for n in at], [cpus[n] for n in at], cubes, [hosts[n] for n in at]
             )
             for n, of_row in zip(at, logs, strict=True):
-                predictions[n] = _prediction(
-                    tier, level, str(rows[n]["app"]), of_row, lower, upper
-                )
+                predictions[n] = _prediction(tier, level, rows[n], of_row, lower, upper)
         return [predictions[n] for n in range(len(rows))]
 
     def _level(self, row: Row, volume: np.ndarray | None) -> Level:
@@ -148,15 +150,18 @@ class Forecaster:
 
 
 def _prediction(
-    tier: Tier, level: Level, app: str, logs: np.ndarray, lower: float, upper: float
+    tier: Tier, level: Level, row: Row, logs: np.ndarray, lower: float, upper: float
 ) -> Prediction:
+    app = str(row["app"])
     quantiles = {}
     for target, log in zip(TARGETS, logs, strict=True):
-        offsets = tier.calibrators[target].offsets(app, lower, upper)
-        low, middle, high = (float(np.exp(log + offset)) for offset in offsets)
-        quantiles[target] = (low, middle, high)
-    calibrated = all(c.promises(app, upper) for c in tier.calibrators.values())
-    return Prediction(quantiles, level, tier.model.family, calibrated)
+        low, high = tier.calibrators[target].offsets(app, lower, upper)
+        quantiles[target] = (
+            float(np.exp(log + low)), float(np.exp(log)), float(np.exp(log + high))
+        )  # fmt: skip
+    beyond = tuple(tier.model.encoder.beyond(row))
+    promised = all(c.promises(app, upper) for c in tier.calibrators.values())
+    return Prediction(quantiles, level, tier.model.family, promised and not beyond, beyond)
 
 
 def calibrate(

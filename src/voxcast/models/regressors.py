@@ -27,6 +27,10 @@ TRUSTED_TYPES = (
     "sklearn.tree._tree.Tree",
 )
 
+# An odd column makes an exponential of anything; no answer on the logarithmic scale goes further
+# than this factor beyond the values seen.
+REACH_LOG = float(np.log(100))
+
 
 class Regressor(Protocol):
     """What a family builds; ``volumes`` is None for families that do not look at voxels."""
@@ -72,7 +76,7 @@ class TabularRegressor:
 
         if self.build is None:
             raise ModelError("a loaded regressor is not fitted again")
-        self.floor_ = y.min(axis=0) - np.log(2)
+        self.floor_, self.ceiling_ = y.min(axis=0) - np.log(2), y.max(axis=0)
         goal = y if self.scale == "log" else np.exp(y)
         with warnings.catch_warnings():
             # A perceptron stopped at its number of iterations is stopped early, which is meant.
@@ -93,15 +97,18 @@ class TabularRegressor:
         columns = np.column_stack([estimator.predict(x) for estimator in self.estimators_])
         if self.scale != "log":
             return np.log(np.maximum(columns, np.exp(self.floor_)))
-        return columns
+        return np.clip(columns, self.floor_ - REACH_LOG, self.ceiling_ + REACH_LOG)
 
     def save(self, folder: Path) -> None:
         """Write ``tabular.skops``."""
         import skops.io
 
         content = {
-            "estimators": self.estimators_, "floor": self.floor_, "scale": self.scale
-        }  # fmt: skip
+            "estimators": self.estimators_,
+            "floor": self.floor_,
+            "ceiling": self.ceiling_,
+            "scale": self.scale,
+        }
         skops.io.dump(content, folder / "tabular.skops")
 
     @classmethod
@@ -123,5 +130,6 @@ class TabularRegressor:
             raise ModelError(f"holds untrusted types {sorted(foreign)}", path, "do not load it")
         content = skops.io.load(path, trusted=list(TRUSTED_TYPES))
         regressor = cls(None, content["scale"])
-        regressor.estimators_, regressor.floor_ = content["estimators"], content["floor"]
+        regressor.estimators_ = content["estimators"]
+        regressor.floor_, regressor.ceiling_ = content["floor"], content["ceiling"]
         return regressor

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voxcast.models.conformal import leave_one_subject_out
+from voxcast.models import point_model
+from voxcast.models.conformal import Calibrator
 from voxcast.models.metrics import under_requests
 from voxcast.models.point_model import actual_logs
 from voxcast.records import TARGETS
@@ -17,13 +18,15 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from voxcast.models.families import Params
+    from voxcast.models.validation import Validation
+
 
 @dataclass(frozen=True)
 class Risk:
-    """How often a target's upper bound was exceeded, judged out of fold.
+    """How often a target's upper bound was exceeded, by nested cross-validation.
 
-    The bound of a subject comes from the residuals of the others. ``rate`` counts subjects, and
-    ``interval`` is its exact 95 % interval.
+    ``rate`` counts subjects, and ``interval`` is its exact 95 % interval.
     """
 
     exceeded: int
@@ -51,16 +54,34 @@ def best_family(objectives: Mapping[str, float]) -> str:
 
 
 def risks(
-    table: pd.DataFrame, out_of_fold: np.ndarray, level: float, factor: float
+    validation: Validation, name: str, params: Params, level: float, factor: float
 ) -> dict[str, Risk]:
-    """Judge the upper bounds of every target on out-of-fold predictions, shape (n_runs, 3)."""
-    residuals = actual_logs(table) - out_of_fold
-    subjects, apps = table["subject"].tolist(), table["app"].tolist()
+    """Judge the upper bounds that a family's recipe gives, by nested cross-validation.
+
+    In every fold the model is fitted and its bounds are calibrated on the training subjects alone,
+    by folds within them, and then held against the subjects held out. Where a fold leaves too few
+    subjects to calibrate anything, its held-out subjects count as above their bounds.
+    """
+    table = validation.table
+    actual = actual_logs(table)
+    above = np.ones(actual.shape, dtype=bool)
+    for train, held_out in validation.folds():
+        inner = validation.part(train)
+        if inner.table["subject"].nunique() < 2:
+            continue
+        seen, new = inner.table, validation.part(held_out)
+        residuals = actual_logs(seen) - inner.out_of_fold(name, params, "volume")
+        fitted = point_model.fit(seen, inner.volumes, name, params, "volume", validation.seed)
+        logs = point_model.predict_table(fitted, new.table, new.volumes)
+        for k in range(len(TARGETS)):
+            calibrator = Calibrator.fit(
+                residuals[:, k].tolist(), seen["subject"].tolist(), seen["app"].tolist(), factor
+            )
+            offsets = [calibrator.offsets(app, 1 - level, level)[1] for app in new.table["app"]]
+            above[held_out, k] = actual[held_out, k] > logs[:, k] + np.array(offsets)
     found = {}
     for k, target in enumerate(TARGETS):
-        own = residuals[:, k]
-        bound = leave_one_subject_out(own.tolist(), subjects, apps, level, factor)
-        exceeded, n, interval = under_requests(own, bound, subjects)
+        exceeded, n, interval = under_requests(above[:, k], np.zeros(len(above)), table["subject"])
         found[target] = Risk(exceeded, n, exceeded / n, interval)
     return found
 
@@ -72,23 +93,49 @@ def subject_errors(table: pd.DataFrame, out_of_fold: np.ndarray) -> pd.Series:
     return table.assign(error=means).groupby("subject")["error"].mean()
 
 
+@dataclass(frozen=True)
+class Rival:
+    """The present champion as it is held against a challenger.
+
+    Attributes
+    ----------
+    same_recipe : bool
+        It is of the challenger's family and parameters.
+    same_model : bool
+        It is the challenger, to the byte, and carries the same catalogue.
+    more_subjects : bool
+        It has learned from more subjects of the same image set.
+    errors : Series or None
+        By subject, from `subject_errors` on the challenger's folds; None if its recipe is not one
+        that this release can fit.
+    """
+
+    same_recipe: bool
+    same_model: bool
+    more_subjects: bool
+    errors: pd.Series | None
+
+
 def decide(
     challenger: pd.Series,
-    champion: pd.Series | None,
+    champion: Rival | None,
     challenger_risks: Mapping[str, Risk],
     max_under_request: float,
 ) -> Decision:
     """Apply the rule of promotion.
 
     On an empty registry the best model by cross-validation is registered, even a baseline. After
-    that a challenger is promoted when its error over the same subjects is lower than the
-    champion's (its parameters refitted on the same folds) and no target's under-request rate
-    reaches ``max_under_request``.
+    that a challenger must not have learned from fewer subjects of the same image set, and it is
+    promoted when it is the champion's recipe fitted anew, or when its error over the same subjects
+    is lower than the champion's (its recipe fitted on the same folds); in both cases only if no
+    target's under-request rate reaches ``max_under_request``.
 
     Parameters
     ----------
-    challenger, champion : Series or None
-        Errors by subject, from `subject_errors`, on the same subjects.
+    challenger : Series
+        Errors by subject, from `subject_errors`.
+    champion : Rival or None
+        The present champion.
     challenger_risks : mapping of str to Risk
         Of every target.
     max_under_request : float
@@ -96,18 +143,24 @@ def decide(
     """
     if champion is None:
         return Decision(True, "first", "the registry had no champion")
-    gain = float((champion - challenger).mean())
-    compared = f"mean log error {challenger.mean():.4f} against {champion.mean():.4f}"
-    if gain <= 0:
-        return Decision(False, "not_better", compared)
+    if champion.same_model:
+        return Decision(False, "unchanged", "the champion is this very model")
+    if champion.more_subjects:
+        return Decision(False, "fewer_subjects", "the champion has learned from more subjects")
+    reason, said = "refitted", "the champion's family and parameters, fitted anew"
+    if champion.errors is None:
+        reason, said = "champion_unjudgeable", "the champion's recipe is of another release"
+    elif not champion.same_recipe:
+        reason = "better"
+        said = f"mean log error {challenger.mean():.4f} against {champion.errors.mean():.4f}"
+        if float((champion.errors - challenger).mean()) <= 0:
+            return Decision(False, "not_better", said)
     worst = max(challenger_risks, key=lambda target: challenger_risks[target].rate)
     risk = challenger_risks[worst]
-    said = (
-        f"{worst} above its bound for {risk.exceeded} of {risk.subjects} subjects "
+    said += (
+        f"; {worst} above its bound for {risk.exceeded} of {risk.subjects} subjects "
         f"(95 % interval {risk.interval[0]:.2f} to {risk.interval[1]:.2f})"
     )
     if risk.rate >= max_under_request:
-        return Decision(
-            False, "under_request", f"{compared}; {said}, allowed below {max_under_request}"
-        )
-    return Decision(True, "better", f"{compared}; {said}")
+        return Decision(False, "under_request", f"{said}, allowed below {max_under_request}")
+    return Decision(True, reason, said)

@@ -43,6 +43,12 @@ class Validation:
     n_folds: int
     seed: int
 
+    def part(self, rows: np.ndarray) -> Validation:
+        """Return the validation of some of the runs, by position, for folds within a fold."""
+        volumes = None if self.volumes is None else self.volumes[rows]
+        table = self.table.iloc[rows].reset_index(drop=True)
+        return Validation(table, volumes, self.n_folds, self.seed)
+
     def folds(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return (train, held out) positions; a subject is never on both sides of a fold."""
         from sklearn.model_selection import GroupKFold

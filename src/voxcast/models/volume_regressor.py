@@ -162,7 +162,7 @@ def _flipped(cubes: torch.Tensor) -> torch.Tensor:
     """Mirror each volume left to right with even odds: time does not know left from right."""
     import torch
 
-    mirror = torch.rand(len(cubes), device=cubes.device) < 0.5
+    mirror = (torch.rand(len(cubes)) < 0.5).to(cubes.device)  # drawn on the CPU: one seed for all
     return torch.where(mirror[:, None, None, None, None], cubes.flip(2), cubes)
 
 

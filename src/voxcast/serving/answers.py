@@ -5,12 +5,11 @@ No MLflow in here, so that the served answer can be tested against the forecaste
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from voxcast.errors import ImageError, ModelError
+from voxcast.errors import ModelError, VoxcastError
 from voxcast.features.rows import features
 from voxcast.files import read_json
 from voxcast.images.characteristics import characteristics
@@ -18,6 +17,7 @@ from voxcast.images.headers import ImageHeader
 from voxcast.images.volumes import coarse_from_bytes, network_volume
 from voxcast.models.forecaster import Forecaster, Prediction
 from voxcast.records import TARGETS, Configuration
+from voxcast.serving import requests
 from voxcast.serving.schema import QUANTILES, VOLUME
 
 if TYPE_CHECKING:
@@ -72,24 +72,24 @@ class Answers:
         """Read both from files."""
         return cls(Forecaster.load(forecaster), ServedCatalogue.load(catalogue))
 
-    def answer(self, requests: pd.DataFrame, quantile: float) -> pd.DataFrame:
+    def answer(self, asked: pd.DataFrame, quantile: float) -> pd.DataFrame:
         """Answer each row with the columns of `voxcast.serving.schema.signature`.
 
         Raises
         ------
-        ModelError, ImageError
-            Naming the row, for an unknown application or device, or a volume that cannot be read.
+        ModelError
+            Naming the row and what is wrong with it.
         """
         import pandas as pd
 
         rows, volumes, allocations, hosts = [], [], [], []
         seen: Seen = {}
-        for number, given in enumerate(requests.to_dict("records")):
+        for number, given in enumerate(asked.to_dict("records")):
             request = {str(k): v for k, v in given.items() if not _missing(v)}
             try:
                 row, volume, allocation = self._read(request, seen)
-            except ImageError as error:
-                raise ImageError(f"row {number}: {error}") from None
+            except VoxcastError as error:
+                raise ModelError(f"row {number}: {error}") from None
             rows.append(row)
             volumes.append(volume)
             allocations.append(allocation)
@@ -116,9 +116,12 @@ class Answers:
         if app not in self.catalogue.apps:
             known = ", ".join(self.catalogue.apps)
             raise ModelError(f"unknown application, this model knows {known}", app)
-        allocation = self._allocation(request)
-        parameters = {**self.catalogue.apps[app], **_parameters(request)}
-        header = header_of(request)
+        allocation = requests.configuration(request, self.catalogue.configurations[0])
+        devices = sorted({c.device for c in self.catalogue.configurations})
+        if allocation.device not in devices:
+            raise ModelError(f"unknown device, known are {', '.join(devices)}", allocation.device)
+        parameters = requests.parameters(request, self.catalogue.apps[app])
+        header = requests.header(request)
         contents, volume = None, None
         if VOLUME in request:
             content = bytes(request[VOLUME])
@@ -136,57 +139,6 @@ class Answers:
         if self.forecaster.tiers["volume"].model.needs_volume:
             small = network_volume(coarse, self.catalogue.network_points)
         return characteristics(coarse), small
-
-    def _allocation(self, request: Mapping[str, Any]) -> Configuration:
-        first = self.catalogue.configurations[0]
-        device = str(request.get("device", first.device))
-        known = sorted({c.device for c in self.catalogue.configurations})
-        if device not in known:
-            raise ModelError(f"unknown device, this model knows {', '.join(known)}", device)
-        cpus = float(request.get("cpus", first.cpus))
-        if cpus < 1 or cpus != int(cpus):
-            raise ModelError(f"must be a whole number of at least 1, not {cpus:g}", "cpus")
-        return Configuration(device, int(cpus), int(request.get("gpus", 0)))
-
-
-def header_of(request: Mapping[str, Any]) -> ImageHeader:
-    """Return the header that a request describes.
-
-    Raises
-    ------
-    ImageError
-        If a size is not a positive whole number or the type is not a numeric one.
-    """
-    import numpy as np
-
-    shape = [float(request[f"shape_{axis}"]) for axis in "ijk"]
-    if any(n < 1 or n != int(n) for n in shape):
-        raise ImageError(f"shape must be three positive whole numbers, not {shape}")
-    try:
-        item_bytes = np.dtype(str(request["dtype"])).itemsize
-    except TypeError:
-        raise ImageError(f"unknown dtype {request['dtype']!r}", then="e.g. int16") from None
-    return ImageHeader(
-        shape=(int(shape[0]), int(shape[1]), int(shape[2])),
-        spacing_mm=tuple(float(request[f"spacing_{axis}_mm"]) for axis in "ijk"),
-        axcodes=str(request.get("axcodes", "RAS")),
-        obliqueness_deg=float(request.get("obliqueness_deg", 0.0)),
-        dtype=str(request["dtype"]),
-        bytes_per_voxel=item_bytes,
-        file_size_bytes=int(request["file_size_bytes"]),
-    )
-
-
-def _parameters(request: Mapping[str, Any]) -> dict[str, Any]:
-    if "parameters_json" not in request:
-        return {}
-    try:
-        parameters = json.loads(request["parameters_json"])
-    except json.JSONDecodeError as error:
-        raise ModelError(f"not JSON: {error}", "parameters_json") from None
-    if not isinstance(parameters, dict):
-        raise ModelError("must be a JSON object", "parameters_json")
-    return parameters
 
 
 def _missing(value: object) -> bool:
@@ -207,4 +159,5 @@ def _columns(row: Row, allocation: Configuration, prediction: Prediction) -> dic
         "level": prediction.level,
         "family": prediction.family,
         "calibrated": prediction.calibrated,
+        "beyond": " ".join(prediction.beyond),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 import urllib.error
 import urllib.request
@@ -24,7 +25,7 @@ TIMEOUT_S = 60
 
 def questions(
     image: Path,
-    app: str,
+    app: str | None,
     configurations: Sequence[Configuration],
     *,
     coarse_points: int,
@@ -38,7 +39,9 @@ def questions(
         If the image cannot be used.
     """
     header = read_header(image)
-    row: dict[str, Any] = {"app": app, **header.columns()}
+    row: dict[str, Any] = dict(header.columns())
+    if app is not None:  # else the model's first
+        row["app"] = app
     del row["bytes_per_voxel"]  # follows from dtype
     numbers = [k for k, v in row.items() if isinstance(v, int | float)]
     row |= {name: float(row[name]) for name in numbers}
@@ -80,5 +83,5 @@ def ask(url: str, rows: Sequence[dict[str, Any]], quantile: float) -> list[dict[
             return answers
     except urllib.error.HTTPError as error:
         raise ModelError(f"the server refused: {error.read().decode()[:500]}", url) from None
-    except (urllib.error.URLError, TimeoutError) as error:
+    except (urllib.error.URLError, TimeoutError, http.client.HTTPException, ValueError) as error:
         raise ModelError(f"no answer: {error}", url, "is the server running?") from None

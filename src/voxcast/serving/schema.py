@@ -61,6 +61,7 @@ def signature() -> ModelSignature:
         ColSpec("string", "level"),
         ColSpec("string", "family"),
         ColSpec("boolean", "calibrated"),
+        ColSpec("string", "beyond"),
     ]
     params = ParamSchema([ParamSpec("quantile", "double", 0.95)])
     return ModelSignature(inputs=Schema(inputs), outputs=Schema(outputs), params=params)

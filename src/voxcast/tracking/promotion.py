@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -10,11 +9,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from voxcast.files import sha256_of
 from voxcast.models.families import FAMILIES
 from voxcast.models.forecaster import Forecaster
-from voxcast.models.selection import decide, risks, subject_errors
+from voxcast.models.selection import Rival, decide, risks, subject_errors
 from voxcast.models.validation import Validation
 from voxcast.tracking import registry, runs
+from voxcast.tracking.finals import final_run, forecaster_sha256
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,11 +27,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rule:
-    """Numbers of the rule of promotion; see `voxcast.config.EvaluationConfig`."""
+    """Numbers of the rule of promotion, see `voxcast.config.EvaluationConfig`.
+
+    ``image_set`` names the images: only of the same ones are more subjects always better.
+    """
 
     upper_quantile: float
     max_under_request: float
     uncalibrated_factor: float
+    image_set: str
 
 
 def promote(
@@ -67,32 +72,35 @@ def promote(
         The receipt.
     """
     table, name = validation.table, board.best
-    logs = board.logs(table, name, "volume")
-    risk = risks(table, logs, rule.upper_quantile, rule.uncalibrated_factor)
-    present = registry.champion()
-    decision = decide(
-        subject_errors(table, logs),
-        None if present is None else _champion_errors(present, validation, board),
-        risk,
-        rule.max_under_request,
+    risk = risks(
+        validation, name, board.params(name), rule.upper_quantile, rule.uncalibrated_factor
     )
+    present = registry.champion()
     tags = {
         "family": name,
         "params": json.dumps(board.params(name), sort_keys=True),
+        "subjects": str(table["subject"].nunique()),
         "table_sha256": table_sha256,
-        "forecaster_sha256": _folder_sha256(models / name),
+        "catalogue_sha256": sha256_of(catalogue),
+        "forecaster_sha256": forecaster_sha256(models / name),
+        "image_set": rule.image_set,
         "calibrated": str(_promises(models / name, rule.upper_quantile)).lower(),
         "upper_quantile": f"{rule.upper_quantile:g}",
         "cv_objective": f"{board.families[name]['metrics']['objective']:.6g}",
-        "reason": decision.reason,
     }
+    decision = decide(
+        subject_errors(table, board.logs(table, name, "volume")),
+        None if present is None else _rival(present, tags, validation, board),
+        risk,
+        rule.max_under_request,
+    )
     version = present
     if decision.promote:
+        tags["reason"] = decision.reason
         tags["promoted_at"] = datetime.now(UTC).isoformat(timespec="seconds")
         with TemporaryDirectory() as work:
-            version = registry.register(
-                _final_run(session, name, table_sha256), models / name, catalogue, Path(work), tags
-            )
+            run_id = final_run(session, name, models / name, table_sha256, board.families[name])
+            version = registry.register(run_id, models / name, catalogue, Path(work), tags)
     return {
         "model": registry.MODEL_NAME,
         "registered": decision.promote,
@@ -116,31 +124,40 @@ def promote(
     }
 
 
-def _champion_errors(
+def _rival(
+    present: registry.Version, tags: Mapping[str, str], validation: Validation, board: Leaderboard
+) -> Rival:
+    def same(*names: str) -> bool:
+        return all(present.tags.get(name) == tags[name] for name in names)
+
+    fewer = int(tags["subjects"]) < int(present.tags.get("subjects", "0"))
+    return Rival(
+        same_recipe=same("family", "params"),
+        same_model=same("forecaster_sha256", "catalogue_sha256"),
+        more_subjects=same("image_set") and fewer,
+        errors=_recipe_errors(present, validation, board),
+    )
+
+
+def _recipe_errors(
     present: registry.Version, validation: Validation, board: Leaderboard
 ) -> pd.Series | None:
     """Return the champion's errors on these folds: its parameters, fitted on this table.
 
     Its own predictions would not do: it may have learned from subjects that are held out here.
     """
-    name, params = present.tags.get("family"), json.loads(present.tags.get("params", "{}"))
-    if name not in FAMILIES:
-        return (
-            None  # a family of another release cannot be judged, so it does not stand in the way
-        )
+    name = present.tags.get("family", "")
+    try:
+        params = json.loads(present.tags.get("params", ""))
+    except json.JSONDecodeError:
+        return None
+    if name not in FAMILIES or set(params) != set(FAMILIES[name].defaults):
+        return None
     if name in board.families and board.params(name) == params:
-        return subject_errors(validation.table, board.logs(validation.table, name, "volume"))
-    return subject_errors(validation.table, validation.out_of_fold(name, params, "volume"))
-
-
-def _final_run(session: runs.Session, name: str, table_sha256: str) -> str:
-    tags = {"family": name, "table_sha256": table_sha256}
-    found = runs.find("final", **tags)
-    if found:
-        return found
-    # Training was tracked elsewhere or its record is gone, but a model needs a run to be in.
-    with runs.run(session, "final", f"{name} final", tags=tags) as run_id:
-        return run_id
+        logs = board.logs(validation.table, name, "volume")
+    else:
+        logs = validation.out_of_fold(name, params, "volume")
+    return subject_errors(validation.table, logs)
 
 
 def _promises(folder: Path, level: float) -> bool:
@@ -150,10 +167,3 @@ def _promises(folder: Path, level: float) -> bool:
         for calibrator in tier.calibrators.values()
         for scores in calibrator.by_app.values()
     )
-
-
-def _folder_sha256(folder: Path) -> str:
-    digest = hashlib.sha256()
-    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
-        digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()

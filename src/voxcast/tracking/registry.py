@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError
-from voxcast.files import sha256_of
+from voxcast.files import read_json, sha256_of, write_json
 from voxcast.tracking.runs import tracking_uri
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 MODEL_NAME = "voxcast"
 CHAMPION = "champion"
 CHAMPION_URI = f"models:/{MODEL_NAME}@{CHAMPION}"
+MARKER = Path("mlruns/registered.json")
+SQLITE = "sqlite:///"
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,6 @@ def register(
     import mlflow
     from mlflow.environment_variables import MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR
 
-    from voxcast.files import write_json
     from voxcast.serving import predictor_file, requirements
     from voxcast.serving.schema import example, signature
 
@@ -98,6 +99,41 @@ def register(
     return Version(str(registered.version), dict(tags))
 
 
+def versions() -> list[Version]:
+    """Return all versions of the registered model, newest first."""
+    import mlflow
+
+    found = mlflow.MlflowClient().search_model_versions(f"name = '{MODEL_NAME}'")
+    newest_first = sorted(found, key=lambda v: -int(v.version))
+    return [Version(str(v.version), dict(v.tags)) for v in newest_first]
+
+
+def write_marker(project: Path, version: str | None) -> None:
+    """Note which registry was filled; the note is an output of the stage that filled it."""
+    content = {"model": CHAMPION_URI, "version": version, "tracking_uri": tracking_uri(project)}
+    write_json(project / MARKER, content)
+
+
+def forget_lost(project: Path) -> bool:
+    """Remove the note if the registry it speaks of is gone or another one is meant now.
+
+    The next ``dvc repro`` then fills the registry again.
+
+    Returns
+    -------
+    bool
+        Whether a note was removed.
+    """
+    marker, uri = project / MARKER, tracking_uri(project)
+    if not marker.is_file():
+        return False
+    known = read_json(marker).get("tracking_uri") == uri
+    if known and (not uri.startswith(SQLITE) or Path(uri.removeprefix(SQLITE)).is_file()):
+        return False
+    marker.unlink()
+    return True
+
+
 def load_champion(project: Path | None) -> Any:
     """Load the champion as an MLflow pyfunc model.
 
@@ -114,13 +150,27 @@ def load_champion(project: Path | None) -> Any:
     import mlflow
     from mlflow.exceptions import MlflowException
 
+    uri = use(project)
+    try:
+        if champion() is None:
+            raise ModelError("the registry has no champion", uri, "train one with `make demo`")
+        return mlflow.pyfunc.load_model(CHAMPION_URI)
+    except (MlflowException, OSError, ImportError) as error:
+        raise ModelError(f"the champion cannot be loaded: {error}", uri) from error
+
+
+def use(project: Path | None) -> str:
+    """Point MLflow at the registry and return its address.
+
+    Raises
+    ------
+    ModelError
+        If it is a database file that is not there.
+    """
+    import mlflow
+
     uri = tracking_uri(project or Path.cwd())
-    if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).is_file():
+    if uri.startswith(SQLITE) and not Path(uri.removeprefix(SQLITE)).is_file():
         raise ModelError("there is no registry here", uri, "train a model with `make demo`")
     mlflow.set_tracking_uri(uri)
-    if champion() is None:
-        raise ModelError("the registry has no champion", uri, "train a model with `make demo`")
-    try:
-        return mlflow.pyfunc.load_model(CHAMPION_URI)
-    except (MlflowException, OSError) as error:
-        raise ModelError(f"the champion cannot be loaded: {error}", uri) from error
+    return uri

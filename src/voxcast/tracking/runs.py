@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import yaml
 
 import voxcast
+from voxcast.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -53,7 +54,19 @@ def connect(project: Path) -> Session:
 
     for talkative in ("mlflow", "alembic"):
         logging.getLogger(talkative).setLevel(logging.WARNING)
-    mlflow.set_tracking_uri(tracking_uri(project))
+    uri = tracking_uri(project)
+    try:
+        return _connected(project, uri)
+    except (mlflow.MlflowException, OSError, ImportError) as error:
+        raise ModelError(
+            f"cannot track runs there: {error}", uri, "see MLFLOW_TRACKING_URI"
+        ) from (error)
+
+
+def _connected(project: Path, uri: str) -> Session:
+    import mlflow
+
+    mlflow.set_tracking_uri(uri)
     outer = os.environ.pop("MLFLOW_RUN_ID", None)
     if outer is None and mlflow.get_experiment_by_name(EXPERIMENT) is None:
         local = "MLFLOW_TRACKING_URI" not in os.environ
@@ -69,7 +82,10 @@ def connect(project: Path) -> Session:
 def provenance(project: Path) -> dict[str, str]:
     """Return the tags of every run: commit, DVC hashes of table and profiles, machine, version."""
     tags = {"host": socket.gethostname(), "voxcast_version": voxcast.__version__}
-    tags["user"] = getpass.getuser()
+    try:
+        tags["user"] = getpass.getuser()
+    except (KeyError, OSError):  # a container's user need not have a name
+        tags["user"] = str(os.getuid())
     commit = subprocess.run(
         ["git", "rev-parse", "HEAD"],  # noqa: S607
         cwd=project,
@@ -148,13 +164,14 @@ def find(kind: Kind, **tags: str) -> str | None:
         filter_string=" and ".join(f"tags.{key} = '{value}'" for key, value in wanted.items()),
         order_by=["attributes.start_time DESC"],
         max_results=1,
+        search_all_experiments=True,
         output_format="list",
     )
     return found[0].info.run_id if found else None
 
 
-def log_dataset(table: pd.DataFrame, path: Path, sha256: str, context: str) -> None:
-    """Log a table, by path and hash, as an input of the active run."""
+def log_dataset(run_id: str, table: pd.DataFrame, path: Path, sha256: str, context: str) -> None:
+    """Log a table, by path and hash, as an input of a run."""
     import mlflow
 
     # As doubles, like the signature: an integer column cannot hold a missing value.
@@ -169,7 +186,12 @@ def log_dataset(table: pd.DataFrame, path: Path, sha256: str, context: str) -> N
             targets="cpu_s",
             digest=sha256[:32],
         )
-    mlflow.log_input(dataset, context=context)
+    active = mlflow.active_run()
+    if active is not None and active.info.run_id == run_id:
+        mlflow.log_input(dataset, context=context)
+    else:
+        with mlflow.start_run(run_id=run_id):
+            mlflow.log_input(dataset, context=context)
 
 
 def add(run_id: str, metrics: Mapping[str, float], tags: Mapping[str, str] | None = None) -> None:

@@ -1,0 +1,65 @@
+"""The final run of a family: one for every fitted model, named by the hash of its files.
+
+Whoever needs it, training, evaluation or registration, finds it or makes it: the server that
+tracked the training may be another one by now, or DVC may have taken the model from its cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from voxcast.tracking import runs
+
+
+def final_run(
+    session: runs.Session,
+    family: str,
+    forecaster: Path,
+    table_sha256: str,
+    found: Mapping[str, Any],
+) -> str:
+    """Return the id of the final run of a fitted family.
+
+    Parameters
+    ----------
+    session : Session
+        Of the tracking server.
+    family : str
+        Name of the family.
+    forecaster : Path
+        Folder of the fitted model.
+    table_sha256 : str
+        Hash of the training table.
+    found : mapping
+        ``params`` and ``metrics`` of the family on the leaderboard.
+    """
+    tags = {
+        "family": family,
+        "table_sha256": table_sha256,
+        "forecaster_sha256": forecaster_sha256(forecaster),
+    }
+    known = runs.find("final", **tags)
+    if known:
+        return known
+    study = runs.find("study", family=family, table_sha256=table_sha256)
+    with runs.run(
+        session,
+        "final",
+        f"{family} final",
+        parent=study,
+        tags=tags,
+        params={**found["params"], "family": family},
+        metrics=runs.prefixed("cv", found["metrics"]),
+    ) as run_id:
+        return run_id
+
+
+def forecaster_sha256(folder: Path) -> str:
+    """Return the hash of a model's files, names and bytes."""
+    digest = hashlib.sha256()
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()

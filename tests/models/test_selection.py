@@ -1,0 +1,33 @@
+"""The risk of a bound is judged where it was not read from."""
+
+import planted
+from voxcast.models.selection import risks
+from voxcast.models.validation import Validation
+from voxcast.records import TARGETS
+
+LAW = {"alpha": 1e-3, "columns": "sizes", "scale": "relative"}
+
+
+def test_a_bound_that_fits_is_exceeded_as_rarely_as_promised() -> None:
+    table = planted.table(60, noise=0.02)
+    found = risks(Validation(table, None, 4, 0), "ridge", LAW, 0.9, 1.5)
+    assert set(found) == set(TARGETS)
+    for risk in found.values():
+        assert risk.subjects == 60
+        assert risk.rate < 0.25
+        assert risk.interval[0] <= 0.1
+
+
+def test_a_subject_unlike_the_others_is_found_above_its_bound() -> None:
+    table = planted.table(24, noise=0.02)
+    odd = table["subject"].isin(sorted(set(table["subject"]))[:8])
+    table.loc[odd, "cpu_s"] *= 1 + 3 * (table.loc[odd, "cpus"] == 2)
+    calm = risks(Validation(planted.table(24, noise=0.02), None, 4, 0), "ridge", LAW, 0.8, 1.0)
+    wild = risks(Validation(table, None, 4, 0), "ridge", LAW, 0.8, 1.0)
+    # A gate that only counted ranks would say the same of both.
+    assert wild["cpu_s"] != calm["cpu_s"]
+
+
+def test_what_cannot_be_judged_counts_as_exceeded() -> None:
+    found = risks(Validation(planted.table(2), None, 2, 0), "ridge", LAW, 0.9, 1.5)
+    assert all(risk.rate == 1.0 for risk in found.values())
