@@ -127,6 +127,13 @@ def test_one_evaluation_parameter_reruns_only_what_it_must(project: Path) -> Non
         params.write_text(before)
 
 
+def test_models_are_listed(project: Path) -> None:
+    rows = json.loads(run(project, "voxcast", "models", "--json").stdout)
+    assert [(row["version"], row["champion"], row["reason"]) for row in rows] == [
+        ("1", True, "first")
+    ]
+
+
 def test_metrics_and_plots_can_be_shown(project: Path) -> None:
     shown = json.loads(run(project, "dvc", "metrics", "show", "--json").stdout)
     assert "ridge" in json.dumps(shown)

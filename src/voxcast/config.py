@@ -159,7 +159,36 @@ def load(path: str | Path = PARAMS_FILE) -> Config:
         raise ConfigError("no such file", path, "run `make params` in the project") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"not YAML: {error}", path) from None
-    return typing.cast("Config", _build(Config, raw, str(path)))
+    config: Config = _build(Config, raw, str(path))
+    _check(config, str(path))
+    return config
+
+
+def _check(config: Config, where: str) -> None:
+    """Raise a `ConfigError` for a value that has the right type and makes no sense."""
+    tune, evaluation, campaign = config.tune, config.evaluation, config.campaign
+    rules = {
+        "app: needs at least one application": bool(config.app),
+        "device: needs at least one": bool(config.device),
+        "campaign.volumes: must be at least 1": campaign.volumes >= 1,
+        "campaign.repeats: must be at least 1": campaign.repeats >= 1,
+        "features.coarse_points: must be 16 to 256": 16 <= config.features.coarse_points <= 256,
+        "features.network_points: must be 8 to 128": 8 <= config.features.network_points <= 128,
+        "tune.folds: must be at least 2": tune.folds >= 2,
+        "tune.trials: must be at least 1": tune.trials >= 1,
+        "tune.families: needs one that does without volumes": bool(set(tune.families) - {"cnn"}),
+        "evaluation.test_fraction: must lie between 0 and 1": 0 < evaluation.test_fraction < 1,
+        "evaluation.lower_quantile: must lie between 0 and 0.5": (
+            0 < evaluation.lower_quantile < 0.5
+        ),
+        "evaluation.upper_quantile: must lie between 0.5 and 1": (
+            0.5 < evaluation.upper_quantile < 1
+        ),
+        "evaluation.uncalibrated_factor: must be at least 1": evaluation.uncalibrated_factor >= 1,
+    }
+    for rule, kept in rules.items():
+        if not kept:
+            raise ConfigError(rule, where)
 
 
 def _build(kind: Any, value: Any, where: str) -> Any:

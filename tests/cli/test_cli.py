@@ -93,6 +93,10 @@ def test_predict_without_a_registry_says_how_to_get_one(head: Path) -> None:
     assert "make demo" in said
 
 
+def test_models_lists_nothing_where_there_is_no_registry(tmp_path: Path) -> None:
+    assert "no registry" in refused(run("models", cwd=tmp_path, MLFLOW_TRACKING_URI=""))
+
+
 def test_predict_refuses_a_quantile_that_is_none(head: Path) -> None:
     assert "--quantile" in refused(run("predict", str(head), "--quantile", "5", cwd=head.parent))
 

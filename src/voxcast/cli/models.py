@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 
 from voxcast.cli import project
-from voxcast.errors import ModelError
 
 
 def main(argv: list[str]) -> int:
@@ -28,18 +26,7 @@ def main(argv: list[str]) -> int:
         if registry.forget_lost(project.require(args.project)):
             print("the registry is another one or gone: it is filled again", file=sys.stderr)
         return 0
-    from mlflow.exceptions import MlflowException
-
-    uri = registry.use(project.find(args.project) or Path.cwd())
-    try:
-        champion, versions = registry.champion(), registry.versions()
-    except (MlflowException, ImportError) as error:
-        raise ModelError(f"cannot be read: {error}", uri) from error
-    rows = [
-        {"version": v.number, "champion": champion is not None and v.number == champion.number}
-        | v.tags
-        for v in versions
-    ]
+    rows = registry.listing(project.find(args.project))
     if args.json:
         print(json.dumps(rows, indent=2))
         return 0

@@ -99,13 +99,28 @@ def register(
     return Version(str(registered.version), dict(tags))
 
 
-def versions() -> list[Version]:
-    """Return all versions of the registered model, newest first."""
-    import mlflow
+def listing(project: Path | None) -> list[dict[str, Any]]:
+    """Return all versions of the registered model, newest first, with their tags.
 
-    found = mlflow.MlflowClient().search_model_versions(f"name = '{MODEL_NAME}'")
-    newest_first = sorted(found, key=lambda v: -int(v.version))
-    return [Version(str(v.version), dict(v.tags)) for v in newest_first]
+    Raises
+    ------
+    ModelError
+        If the registry cannot be read.
+    """
+    import mlflow
+    from mlflow.exceptions import MlflowException
+
+    uri = use(project)
+    try:
+        present = champion()
+        found = mlflow.MlflowClient().search_model_versions(f"name = '{MODEL_NAME}'")
+    except (MlflowException, OSError, ImportError) as error:
+        raise ModelError(f"cannot be read: {error}", uri) from error
+    number = None if present is None else present.number
+    return [
+        {"version": str(v.version), "champion": str(v.version) == number, **v.tags}
+        for v in sorted(found, key=lambda v: -int(v.version))
+    ]
 
 
 def write_marker(project: Path, version: str | None) -> None:
