@@ -1,5 +1,6 @@
 """Stage register: the best model by cross-validation becomes champion if the rule allows it."""
 
+import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -50,9 +51,10 @@ def main() -> int:
         ),
     )
     receipt["test"] = read_json(EVALUATED / "metrics.json").get(board.best)
-    openings = (EVALUATED / "openings.jsonl").read_text(encoding="utf-8").splitlines()
     # Of the table as it is now: its hash is on the last line, the table itself stays shut.
-    receipt["test_openings"] = sum(line[:80] == openings[-1][:80] for line in openings)
+    book = (EVALUATED / "openings.jsonl").read_text(encoding="utf-8").splitlines()
+    opened = [json.loads(line)["table_sha256"] for line in book]
+    receipt["test_openings"] = opened.count(opened[-1])
     write_json(RECEIPT, receipt)
     registry.write_marker(Path(), receipt["version"])
     return 0
