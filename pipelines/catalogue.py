@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pandas as pd
+
 from voxcast import config
 from voxcast.errors import exits_cleanly
 from voxcast.images.catalogue import build_catalogue
@@ -13,6 +15,7 @@ from voxcast.images.sources import read_tsv
 
 IMAGES = Path("data/images")
 OUT = Path("data/catalogue")
+SHOWN = 10
 
 
 @exits_cleanly
@@ -25,6 +28,9 @@ def main() -> int:
     ids = generated_ids(IMAGES) if made.is_file() else None
     bad = build_catalogue(files, OUT, features.coarse_points, features.network_points, ids)
     if bad:
+        problems = pd.read_parquet(OUT / "catalogue.parquet")["problem"].dropna()
+        for problem in problems.iloc[:SHOWN]:
+            print(f"voxcast: {problem}", file=sys.stderr)
         note = f"{bad} of {len(files)} volumes cannot be used; see column problem in {OUT}"
         print(f"voxcast: {note}", file=sys.stderr)
     return 0

@@ -11,7 +11,7 @@ from voxcast import config
 from voxcast.errors import exits_cleanly
 from voxcast.features.table import volumes_of
 from voxcast.files import atomic_path, sha256_file, write_json, write_text
-from voxcast.models.evaluation import judge, predict_runs
+from voxcast.models.evaluation import headline, judge, predict_runs
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.leaderboard import Leaderboard
 from voxcast.tracking import runs
@@ -20,6 +20,7 @@ from voxcast.tracking.finals import final_run
 TEST = Path("data/features/test.parquet")
 VOLUMES = Path("data/catalogue/volumes.npz")
 MODELS = Path("data/models")
+TUNED = Path("data/tune")
 OUT = Path("results/evaluate")
 
 
@@ -36,7 +37,7 @@ def main() -> int:
     frames = []
     if len(table):
         volumes = volumes_of(table, VOLUMES)
-        session, board = runs.connect(Path()), Leaderboard.load(Path("data/tune"))
+        session, board = runs.connect(Path()), Leaderboard.load(TUNED)
         lower, upper = cfg.lower_quantile, cfg.upper_quantile
         trained_on = sha256_file(TEST.with_name("train.parquet"))
         for folder in sorted(p for p in MODELS.iterdir() if p.is_dir()):
@@ -48,10 +49,13 @@ def main() -> int:
             of_family = board.families[folder.name]
             final = final_run(session, folder.name, folder, trained_on, of_family)
             runs.add(final, runs.prefixed("test", flat))
+            runs.log_dataset(final, table, TEST, sha256_file(TEST), "evaluation")
         header = predict_runs(forecaster, table, volumes, lower=lower, upper=upper, level="header")
         metrics["header_only"] = judge(header)
         frames.append(header.assign(family="header_only"))
-    write_json(OUT / "metrics.json", metrics)
+    write_json(OUT / "families.json", metrics)
+    # A few numbers, for people and for comparing states of the repository.
+    write_json(OUT / "metrics.json", headline(metrics, Leaderboard.load(TUNED).best))
     with atomic_path(OUT / "predictions.csv") as partial:
         everything = pd.concat(frames) if frames else pd.DataFrame({"family": []})
         everything.to_csv(partial, index=False, float_format="%.6g")

@@ -50,7 +50,7 @@ def main() -> int:
             sha256_of(asdict(cfg.images)),
         ),
     )
-    receipt["test"] = read_json(EVALUATED / "metrics.json").get(board.best)
+    receipt["test"] = read_json(EVALUATED / "families.json").get(board.best)
     # Of the table as it is now: its hash is on the last line, the table itself stays shut.
     book = (EVALUATED / "openings.jsonl").read_text(encoding="utf-8").splitlines()
     opened = [json.loads(line)["table_sha256"] for line in book]

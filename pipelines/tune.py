@@ -2,6 +2,7 @@
 
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
@@ -37,7 +38,10 @@ def main() -> int:
         "cpu_hours": table["cpu_s"].sum() / 3600,
     }
     title = f"campaign {cfg.campaign.name}"
-    with runs.run(session, "campaign", title, tags=table_tag, metrics=measured) as campaign:
+    params = asdict(cfg.campaign)
+    with runs.run(
+        session, "campaign", title, tags=table_tag, params=params, metrics=measured
+    ) as campaign:
         runs.log_dataset(campaign, table, TRAIN, table_tag["table_sha256"], "training")
         bar = tqdm(cfg.tune.families, desc="tune", unit="family", disable=None)
         for n, name in enumerate(bar):
@@ -61,7 +65,8 @@ def main() -> int:
                 found = tune(
                     validation, name, trials=cfg.tune.trials, budget_s=share_s, on_trial=log
                 )
-                runs.add(study, runs.prefixed("cv", found.metrics))
+                best = {**found.params, "family": name, "trials": len(found.trials)}
+                runs.add(study, runs.prefixed("cv", found.metrics), best)
             searches.append(found)
     board = Leaderboard.of(validation, searches)
     board.save(Path("data/tune"), Path("results/tune"))

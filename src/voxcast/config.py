@@ -285,6 +285,7 @@ def main(argv: list[str] | None = None) -> int:
     if args.check:
         if drifts():
             raise ConfigError("differs from what conf/ composes to", PARAMS_FILE, "make params")
+        print(f"{PARAMS_FILE} is what conf/ composes to", file=sys.stderr)
         return 0
     compose(PARAMS_FILE, args.overrides)
     load(PARAMS_FILE)

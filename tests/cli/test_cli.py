@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -62,6 +63,21 @@ def test_every_verb_explains_itself(verb: str, tmp_path: Path) -> None:
     assert f"voxcast {verb}" in shown.stdout
 
 
+def test_no_verb_at_all_shows_the_help(tmp_path: Path) -> None:
+    done = run(cwd=tmp_path)
+    assert done.returncode == 2
+    assert "predict" in done.stderr
+
+
+def test_serve_refuses_a_port_that_is_taken(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        assert "cannot listen" in refused(run("serve", "--port", port, cwd=tmp_path))
+    assert "cannot listen" in refused(run("serve", "--port", "99999999", cwd=tmp_path))
+
+
 def test_an_unknown_verb_is_refused(tmp_path: Path) -> None:
     done = run("divine", cwd=tmp_path)
     assert done.returncode == 2
@@ -116,12 +132,12 @@ def test_refresh_notices_a_changed_file_of_the_user(head: Path, tmp_path: Path) 
     for _ in range(2):
         done = run("images", "--refresh", "--project", str(project), cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-    assert "changed" not in done.stderr
+    assert done.stderr == ""
     first = sources.read_text()
     assert "head.nii.gz" in first
     content = np.asarray(nibabel.load(head).dataobj).copy()
     content[0, 0, 0] += 100
     nibabel.save(nibabel.Nifti1Image(content, nibabel.load(head).affine), head)
     done = run("images", "--refresh", "--project", str(project), cwd=tmp_path)
-    assert "changed" in done.stderr
+    assert "1 images; 1 new or changed, 1 replaced" in done.stderr
     assert sources.read_text() != first

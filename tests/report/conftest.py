@@ -160,7 +160,7 @@ def _learned(
                          | {"cv_objective": 0.01 if name == winner else error})  # fmt: skip
     (root / "results/tune").mkdir(parents=True, exist_ok=True)
     pd.DataFrame(board).to_csv(root / "results/tune/leaderboard.csv", index=False)
-    write_json(root / "results/evaluate/metrics.json", metrics)
+    write_json(root / "results/evaluate/families.json", metrics)
     everything = pd.concat(frames) if frames else pd.DataFrame({"family": []})
     everything.to_csv(root / "results/evaluate/predictions.csv", index=False)
     risk = {"exceeded": 1, "subjects": 8, "rate": 0.125, "interval": [0.003, 0.527]}

@@ -7,7 +7,7 @@ import importlib
 import sys
 
 import voxcast
-from voxcast.errors import exits_cleanly
+from voxcast.errors import EXIT_BAD_INPUT, exits_cleanly
 
 # Verb to what it is for; the module of the same name is imported only when the verb is called.
 VERBS = {
@@ -31,7 +31,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"voxcast {voxcast.__version__}")
     parser.add_argument("verb", choices=VERBS, metavar="verb", help="one of the verbs below")
     parser.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    args = parser.parse_args(sys.argv[1:] if argv is None else argv)
+    given = sys.argv[1:] if argv is None else argv
+    if not given:
+        parser.print_help(sys.stderr)
+        return EXIT_BAD_INPUT
+    args = parser.parse_args(given)
     module = importlib.import_module(f"voxcast.cli.{args.verb}")
     code: int = module.main(args.rest)
     return code

@@ -47,5 +47,10 @@ def _refresh(folder: Path, images: config.ImagesConfig) -> int:
     files = [] if images.path is None else sources.refresh(known, folder / images.path)
     if files != known:
         sources.write_tsv(path, files)
-        print(f"{SOURCES}: {len(files)} images, changed", file=sys.stderr)
+        before, now = ({(f.path, f.sha256) for f in listed} for listed in (known, files))
+        print(
+            f"{SOURCES}: {len(files)} images; {len(now - before)} new or changed, "
+            f"{len(before - now)} replaced or gone",
+            file=sys.stderr,
+        )
     return 0

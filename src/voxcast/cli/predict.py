@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from voxcast.cli import project
-from voxcast.errors import ConfigError, ModelError
+from voxcast.errors import EXIT_BAD_INPUT, ConfigError, ImageError, ModelError, one_line
 from voxcast.quantities import format_bytes, format_seconds
 from voxcast.records import Configuration
 
@@ -24,7 +24,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--app", help="application (default: the model's first)")
     parser.add_argument("--quantile", type=float, default=0.95, help="upper bound (default 0.95)")
     parser.add_argument(
-        "--cpus", type=int, nargs="+", help="CPUs (default: those that were tried)"
+        "--cpus", type=_cpus, metavar="N,N", help="CPUs (default: those that were tried)"
     )
     parser.add_argument("--header-only", action="store_true", help="do not read voxels")
     parser.add_argument("--url", help="ask a server started by `voxcast serve`")
@@ -33,16 +33,27 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     if not 0.5 < args.quantile < 1:
         raise ConfigError(f"must lie between 0.5 and 1, not {args.quantile}", "--quantile")
-    if args.cpus and min(args.cpus) < 1:
-        raise ConfigError("must be at least 1", "--cpus")
     ask = _remote(args) if args.url else _local(args)
-    found = [{"image": str(image), "predictions": ask(image)} for image in args.images]
+    found, code = [], 0
+    for image in args.images:
+        try:
+            found.append({"image": str(image), "predictions": ask(image)})
+        except ImageError as error:  # the others are answered all the same
+            print(f"voxcast: {one_line(error)}", file=sys.stderr)
+            code = EXIT_BAD_INPUT
     if args.json:
         print(json.dumps(found, indent=2))
     else:
         for answer in found:
             _show(answer["image"], answer["predictions"], args.quantile)
-    return 0
+    return code
+
+
+def _cpus(text: str) -> list[int]:
+    counts = [int(part) for part in text.split(",")]
+    if min(counts) < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {min(counts)}")
+    return counts
 
 
 def _local(args: argparse.Namespace) -> Any:

@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 from voxcast.cli import project
+from voxcast.errors import ConfigError
+
+
+def _check_free(host: str, port: int) -> None:
+    try:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+    except (OSError, OverflowError) as error:
+        raise ConfigError(
+            f"cannot listen there: {error}", f"{host}:{port}", "try --port"
+        ) from None
 
 
 def main(argv: list[str]) -> int:
@@ -22,6 +35,7 @@ def main(argv: list[str]) -> int:
     from voxcast.tracking.registry import CHAMPION_URI, load_champion
     from voxcast.tracking.runs import tracking_uri
 
+    _check_free(args.host, args.port)
     folder = project.find(args.project) or Path.cwd()
     load_champion(folder)  # a missing model is said here, and not by a server that cannot start
     command = [

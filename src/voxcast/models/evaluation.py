@@ -78,3 +78,25 @@ def judge(predicted: pd.DataFrame) -> dict[str, dict[str, Any]]:
             "asked_over_used": float(high.sum() / actual.sum()),
         }
     return found
+
+
+def headline(metrics: dict[str, Any], best: str) -> dict[str, Any]:
+    """Return the few metrics that one looks at first, of the family chosen by cross-validation.
+
+    Parameters
+    ----------
+    metrics : dict
+        ``runs``, ``subjects``, and the result of `judge` by family.
+    best : str
+        The family chosen.
+    """
+    shown = ("mape", "coverage", "asked_over_used")
+    return {
+        "runs": metrics["runs"],
+        "subjects": metrics["subjects"],
+        "family": best,
+        **{
+            target: {name: metrics[best][target][name] for name in shown}
+            for target in (TARGETS if best in metrics else ())
+        },
+    }

@@ -268,7 +268,13 @@ def _locked(folder: Path) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    then = "wait for it, or stop it"
-                    raise RunError("another campaign works here", folder, then) from None
+                    lock.seek(0)
+                    who = (
+                        f"another campaign (process {lock.read().strip() or 'unknown'}) works here"
+                    )
+                    raise RunError(who, folder, "wait for it, or stop it") from None
                 time.sleep(0.05)
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
         yield

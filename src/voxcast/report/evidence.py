@@ -70,16 +70,19 @@ class Evidence:
             _parquet(project / f"data/runs/{device}/profiles.parquet") for device in ("cpu", "gpu")
         ]
         filled = [frame for frame in devices if len(frame)] or devices[:1]
+        catalogue = _parquet(project / "data/catalogue/catalogue.parquet")
+        runs = pd.concat(filled, ignore_index=True)
         return cls(
-            catalogue=_parquet(project / "data/catalogue/catalogue.parquet"),
-            runs=pd.concat(filled, ignore_index=True),
+            catalogue=catalogue,
+            # What other image sets have left on record is not what this model has learned from.
+            runs=runs[runs["volume_id"].isin(catalogue["volume_id"])].reset_index(drop=True),
             notes=[str(note) for frame in devices for note in frame.attrs.get("notes", [])],
             phases=_parquet(project / "data/profiles/phases.parquet"),
             leaderboard=_leaderboard(project / "results/tune/leaderboard.csv"),
             predictions=_csv(project / "results/evaluate/predictions.csv").reindex(
                 columns=_PREDICTED
             ),
-            metrics=_json(project / "results/evaluate/metrics.json"),
+            metrics=_json(project / "results/evaluate/families.json"),
             receipt=_json(project / "results/register/receipt.json"),
         )
 

@@ -107,7 +107,7 @@ class Findings:
         """Say the winner's cross-validated errors beside those of the best baseline."""
         v = self.verdict
         own = v.cross_validated[v.winner]
-        text = f"{percent(own['cpu_s'])} in CPU time"
+        text = f"{v.winner} {percent(own['cpu_s'])} in CPU time"
         if v.baseline is not None:
             rival = v.cross_validated[v.baseline]["cpu_s"]
             text += f", the {v.baseline} baseline {percent(rival)}"

@@ -73,7 +73,7 @@ def ask(url: str, rows: Sequence[dict[str, Any]], quantile: float) -> list[dict[
         }
     )
     request = urllib.request.Request(  # noqa: S310  # the scheme is checked above
-        url.rstrip("/") + "/invocations",
+        url.rstrip("/").removesuffix("/invocations") + "/invocations",
         data=body.encode(),
         headers={"Content-Type": "application/json"},
     )

@@ -171,7 +171,8 @@ def load_champion(project: Path | None) -> Any:
             raise ModelError("the registry has no champion", uri, "train one with `make demo`")
         return mlflow.pyfunc.load_model(CHAMPION_URI)
     except (MlflowException, OSError, ImportError) as error:
-        raise ModelError(f"the champion cannot be loaded: {error}", uri) from error
+        then = "if the project was moved, remove mlflow.db and mlruns and run `make repro`"
+        raise ModelError(f"the champion cannot be loaded: {error}", uri, then) from error
 
 
 def use(project: Path | None) -> str:

@@ -76,12 +76,29 @@ def _connected(project: Path, uri: str) -> Session:
         mlflow.set_experiment(EXPERIMENT)
     else:
         mlflow.set_experiment(experiment_id=mlflow.get_run(outer).info.experiment_id)
+    _close_abandoned()
     return Session(outer, provenance(project))
+
+
+def _close_abandoned() -> None:
+    """Mark the runs of processes of this machine that were killed as what they are."""
+    import mlflow
+
+    client = mlflow.MlflowClient()
+    host = socket.gethostname()
+    for left in mlflow.search_runs(
+        filter_string=f"attributes.status = 'RUNNING' and tags.host = '{host}'",
+        output_format="list",
+    ):
+        pid = left.data.tags.get("pid", "")
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+            client.set_terminated(left.info.run_id, "KILLED")
 
 
 def provenance(project: Path) -> dict[str, str]:
     """Return the tags of every run: commit, DVC hashes of table and profiles, machine, version."""
     tags = {"host": socket.gethostname(), "voxcast_version": voxcast.__version__}
+    tags["pid"] = str(os.getpid())
     try:
         tags["user"] = getpass.getuser()
     except (KeyError, OSError):  # a container's user need not have a name
@@ -194,14 +211,16 @@ def log_dataset(run_id: str, table: pd.DataFrame, path: Path, sha256: str, conte
             mlflow.log_input(dataset, context=context)
 
 
-def add(run_id: str, metrics: Mapping[str, float], tags: Mapping[str, str] | None = None) -> None:
-    """Add metrics and tags to a run that is over."""
+def add(
+    run_id: str, metrics: Mapping[str, float], params: Mapping[str, Any] | None = None
+) -> None:
+    """Add metrics and parameters to a run that was opened before."""
     import mlflow
 
     mlflow.log_metrics(dict(metrics), run_id=run_id)
     client = mlflow.MlflowClient()
-    for key, value in (tags or {}).items():
-        client.set_tag(run_id, key, value)
+    for key, value in (params or {}).items():
+        client.log_param(run_id, key, value)
 
 
 def prefixed(prefix: str, metrics: Mapping[str, float]) -> dict[str, float]:
