@@ -164,7 +164,7 @@ def test_a_worse_model_than_the_baseline_is_said(build: Build) -> None:
 def test_a_missing_input_is_named(build: Build) -> None:
     project = build()
     (project / "results/evaluate/families.json").unlink()
-    with pytest.raises(TableError, match=r"metrics\.json: no such file; run `dvc repro`"):
+    with pytest.raises(TableError, match=r"families\.json: no such file; run `dvc repro`"):
         Evidence.read(project)
 
 

@@ -30,7 +30,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--url", help="ask a server started by `voxcast serve`")
     parser.add_argument("--json", action="store_true", help="one JSON list on stdout")
     project.add_argument(parser)
-    args = parser.parse_args(argv)
+    args = parser.parse_intermixed_args(argv)
     if not 0.5 < args.quantile < 1:
         raise ConfigError(f"must lie between 0.5 and 1, not {args.quantile}", "--quantile")
     ask = _remote(args) if args.url else _local(args)
