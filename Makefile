@@ -31,8 +31,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@case "$(TORCH)" in cpu|cuda) ;; *) echo "TORCH must be cpu or cuda, not $(TORCH)" >&2; exit 2;; esac
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV) \
 	  || { echo "cannot make $(VENV): needs Python 3.11 with venv; set PYTHON=/path/to/python3.11" >&2; exit 2; }
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(VENV)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt torch
+	$(VENV)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@$(VENV)/bin/python -c 'import sys, torch; have = "cuda" if torch.version.cuda else "cpu"; \
 	  have == "$(TORCH)" or print(f"note: the torch installed is the {have} build, $(TORCH) was asked for; " \
 	  "see Install in the README for how to point pip at the other", file=sys.stderr)'

@@ -157,6 +157,10 @@ def test_the_champion_answers_header_and_volume_requests(project: Path) -> None:
     assert answers["cpus"].tolist() == [1, 2]
     assert (answers["runtime_s_lower"] <= answers["runtime_s_median"]).all()
     assert (answers["runtime_s_median"] <= answers["runtime_s_upper"]).all()
+    finer = {**two, "spacing_i_mm": 1.0, "spacing_j_mm": 1.0, "spacing_k_mm": 1.0}
+    both = model.predict(pd.DataFrame([two, finer]))
+    alone = [model.predict(pd.DataFrame([row])) for row in (two, finer)]
+    pd.testing.assert_frame_equal(both, pd.concat(alone, ignore_index=True))
     assert not answers["calibrated"].any()
 
 

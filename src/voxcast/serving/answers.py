@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from voxcast.features.rows import Row
 
-    # Characteristics and small volume by the bytes of a request's volume.
-    Seen = dict[bytes, tuple[dict[str, float], np.ndarray | None]]
+    # Characteristics and small volume, by a request's volume and header.
+    Seen = dict[tuple[bytes, ImageHeader], tuple[dict[str, float], np.ndarray | None]]
 
 
 @dataclass(frozen=True)
@@ -124,10 +124,10 @@ class Answers:
         header = requests.header(request)
         contents, volume = None, None
         if VOLUME in request:
-            content = bytes(request[VOLUME])
-            if content not in seen:  # one volume is asked about in several configurations
-                seen[content] = self._look_at(content, header)
-            contents, volume = seen[content]
+            key = bytes(request[VOLUME]), header
+            if key not in seen:  # one volume is asked about in several configurations
+                seen[key] = self._look_at(*key)
+            contents, volume = seen[key]
         row = features(header.columns(), contents, app, parameters, allocation)
         return row, volume, allocation
 
