@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from voxcast.models import point_model
-from voxcast.models.conformal import Calibrator
+from voxcast.models.forecaster import calibrate
 from voxcast.models.metrics import under_requests
 from voxcast.models.point_model import actual_logs
 from voxcast.records import TARGETS
@@ -43,10 +43,6 @@ class Decision:
     reason: str
     detail: str
 
-    def to_json(self) -> dict[str, Any]:
-        """Return a JSON-able form."""
-        return asdict(self)
-
 
 def best_family(objectives: Mapping[str, float]) -> str:
     """Return the family with the smallest cross-validated objective; ties go to the first."""
@@ -70,13 +66,11 @@ def risks(
         if inner.table["subject"].nunique() < 2:
             continue
         seen, new = inner.table, validation.part(held_out)
-        residuals = actual_logs(seen) - inner.out_of_fold(name, params, "volume")
         fitted = point_model.fit(seen, inner.volumes, name, params, "volume", validation.seed)
+        tier = calibrate(fitted, seen, inner.out_of_fold(name, params, "volume"), factor)
         logs = point_model.predict_table(fitted, new.table, new.volumes)
-        for k in range(len(TARGETS)):
-            calibrator = Calibrator.fit(
-                residuals[:, k].tolist(), seen["subject"].tolist(), seen["app"].tolist(), factor
-            )
+        for k, target in enumerate(TARGETS):
+            calibrator = tier.calibrators[target]
             offsets = [calibrator.offsets(app, 1 - level, level)[1] for app in new.table["app"]]
             above[held_out, k] = actual[held_out, k] > logs[:, k] + np.array(offsets)
     found = {}
