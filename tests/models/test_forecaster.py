@@ -90,6 +90,22 @@ def test_a_model_file_with_a_foreign_type_is_refused(tmp_path: Path) -> None:
     forecaster, *_ = trained("ridge")
     forecaster.save(tmp_path)
     skops.io.dump({"estimators": [Path("x")], "floor": 0, "scale": "log"},
-                  tmp_path / "volume" / "tabular.skops")  # fmt: skip
+                  tmp_path / "volume" / "segment" / "tabular.skops")  # fmt: skip
     with pytest.raises(ModelError, match="untrusted"):
         Forecaster.load(tmp_path)
+
+
+def test_each_application_has_a_law_of_its_own() -> None:
+    rows = planted.table(16, apps=("segment", "register"))
+    model = point_model.fit(rows, None, "ridge", {**FAMILIES["ridge"].defaults}, "volume", 0)
+    errors = np.abs(point_model.predict_table(model, rows, None) - point_model.actual_logs(rows))
+    assert set(model.parts) == {"segment", "register"}
+    assert errors[:, 0].mean() < 0.02
+
+
+def test_an_application_never_seen_is_answered_and_said_to_be_beyond() -> None:
+    rows = planted.table(12)
+    model = point_model.fit(rows, None, "ridge", {**FAMILIES["ridge"].defaults}, "volume", 0)
+    asked = {**rows_of(rows)[0], "app": "other"}
+    assert model.beyond(asked) == ["app"]
+    assert np.isfinite(model.predict([asked], [1], None)).all()

@@ -92,6 +92,8 @@ def _by_volume(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
 def _unusable(run: Mapping[str, Any], volumes: Mapping[str, Any]) -> str | None:
     if run["outcome"] != "completed":
         return f"censored: {run['outcome']}"
+    if not run["volume_id"]:
+        return "an application without an image"
     if run["volume_id"] not in volumes:
         return "volume not in this catalogue"
     if not all(float(run[t]) > 0 for t in TARGETS):

@@ -62,8 +62,10 @@ class Encoder:
         categories = sorted({(c, str(row[c])) for row in rows for c in CATEGORIES if c in row})
         ranges = []
         for name in sorted({name for row in rows for name in row if name.startswith(WATCHED)}):
-            seen = [float(row[name]) for row in rows if name in row]
-            ranges.append((name, min(seen), max(seen)))
+            # A table of several applications has the columns of all.
+            seen = [x for row in rows if np.isfinite(x := float(row.get(name, np.nan)))]
+            if seen:
+                ranges.append((name, min(seen), max(seen)))
         return cls(tuple(numbers), tuple(medians), tuple(categories), tuple(ranges))
 
     def beyond(self, row: Row) -> list[str]:

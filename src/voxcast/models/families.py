@@ -71,7 +71,7 @@ class Family:
 def _median(params: Params, seed: int) -> Any:
     from sklearn.tree import DecisionTreeRegressor
 
-    # On the application's columns alone, a tree of absolute error is the median per application.
+    # On no column but the application's, a tree of absolute error is the median.
     return DecisionTreeRegressor(criterion="absolute_error", random_state=seed)
 
 

@@ -159,7 +159,7 @@ def _prediction(
         quantiles[target] = (
             float(np.exp(log + low)), float(np.exp(log)), float(np.exp(log + high))
         )  # fmt: skip
-    beyond = tuple(tier.model.encoder.beyond(row))
+    beyond = tuple(tier.model.beyond(row))
     promised = all(c.promises(app, upper) for c in tier.calibrators.values())
     return Prediction(quantiles, level, tier.model.family, promised and not beyond, beyond)
 

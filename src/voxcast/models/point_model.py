@@ -1,4 +1,9 @@
-"""One model of all targets: columns, a regressor of CPU time and memory, and the slowdown law."""
+"""One model of all targets: a part for each application, and the slowdown law.
+
+A part is an encoder of columns and a regressor of CPU time and memory. Applications follow laws of
+their own, so a tabular family learns each apart; the network, which needs every volume it can
+get, is one part for all (`POOLED`).
+"""
 
 from __future__ import annotations
 
@@ -29,6 +34,17 @@ LEVELS: tuple[Level, ...] = ("header", "volume")
 _REGRESSED = ("cpu_s", "peak_rss_bytes")
 
 
+POOLED = ""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is learned of one application, or of all."""
+
+    encoder: Encoder
+    regressor: Regressor
+
+
 @dataclass(frozen=True)
 class PointModel:
     """A fitted model that predicts one value per target; see `fit`."""
@@ -36,14 +52,19 @@ class PointModel:
     family: str
     params: Params
     level: Level
-    encoder: Encoder
-    regressor: Regressor
+    parts: dict[str, Part]
     law: SlowdownLaw
 
     @property
     def needs_volume(self) -> bool:
         """Whether it cannot answer without the small volume."""
         return family(self.family).needs_volume
+
+    def beyond(self, row: Row) -> list[str]:
+        """Return in what a run is unlike all that were measured, see `Encoder.beyond`."""
+        name = self._part(row)
+        unseen = [] if name in (str(row["app"]), POOLED) else ["app"]
+        return unseen + [n for n in self.parts[name].encoder.beyond(row) if n not in unseen]
 
     def predict(
         self,
@@ -65,7 +86,13 @@ class PointModel:
         host_classes : sequence of str or None, optional
             Hosts, where known.
         """
-        logs = self.regressor.predict(self.encoder.transform(rows), volumes)
+        logs = np.empty((len(rows), len(_REGRESSED)))
+        names = np.array([self._part(row) for row in rows], dtype=object)
+        for name in dict.fromkeys(names):
+            at = np.flatnonzero(names == name)
+            part = self.parts[name]
+            seen = None if volumes is None else volumes[at]
+            logs[at] = part.regressor.predict(part.encoder.transform([rows[n] for n in at]), seen)
         hosts = host_classes or [None] * len(rows)
         ratio = [
             self.law.ratio(str(row["app"]), n, host)
@@ -73,15 +100,25 @@ class PointModel:
         ]
         return np.column_stack([logs[:, 0], logs[:, 0] + np.log(ratio), logs[:, 1]])
 
+    def _part(self, row: Row) -> str:
+        """Name the part that answers; where the application was never seen, any does.
+
+        `beyond` says so then. A fold may leave out all subjects that an application was run on.
+        """
+        app = str(row["app"])
+        return next(name for name in (app, POOLED, *self.parts) if name in self.parts)
+
     def save(self, folder: Path) -> None:
-        """Write the model into ``folder``."""
-        folder.mkdir(parents=True, exist_ok=True)
-        self.regressor.save(folder)
+        """Write the model into ``folder``, each part into a folder of its own."""
+        for name, part in self.parts.items():
+            inside = folder / (name or "pooled")
+            inside.mkdir(parents=True, exist_ok=True)
+            part.regressor.save(inside)
         content = {
             "family": self.family,
             "params": self.params,
             "level": self.level,
-            "encoder": self.encoder.to_json(),
+            "encoders": {name: part.encoder.to_json() for name, part in self.parts.items()},
             "law": dict(self.law.ratios),
         }
         write_json(folder / "point_model.json", content)
@@ -90,12 +127,16 @@ class PointModel:
     def load(cls, folder: Path) -> PointModel:
         """Read what `save` wrote."""
         content: dict[str, Any] = read_json(folder / "point_model.json")
+        chosen = family(content["family"])
+        parts = {
+            name: Part(Encoder.from_json(encoder), chosen.load(folder / (name or "pooled")))
+            for name, encoder in content["encoders"].items()
+        }
         return cls(
             content["family"],
             content["params"],
             content["level"],
-            Encoder.from_json(content["encoder"]),
-            family(content["family"]).load(folder),
+            parts,
             SlowdownLaw(content["law"]),
         )
 
@@ -126,11 +167,18 @@ def fit(
         Of everything random in the fit.
     """
     chosen = family(name)
-    rows = rows_of(table)
-    encoder = Encoder.fit(rows, content=level == "volume", only=chosen.only(params))
-    goal = np.log(table[list(_REGRESSED)].to_numpy(dtype=float))
-    regressor = chosen.build(params, seed)
-    regressor.fit(encoder.transform(rows), goal, volumes if chosen.needs_volume else None)
+    groups = {POOLED: np.arange(len(table))}
+    if not chosen.needs_volume:
+        apps = table["app"].to_numpy()
+        groups = {str(app): np.flatnonzero(apps == app) for app in sorted(set(apps))}
+    parts = {}
+    for group, at in groups.items():
+        part, rows = table.iloc[at], rows_of(table.iloc[at])
+        encoder = Encoder.fit(rows, content=level == "volume", only=chosen.only(params))
+        goal = np.log(part[list(_REGRESSED)].to_numpy(dtype=float))
+        regressor = chosen.build(params, seed)
+        seen = volumes[at] if chosen.needs_volume and volumes is not None else None
+        parts[group] = Part(encoder, regressor.fit(encoder.transform(rows), goal, seen))
     law = SlowdownLaw.fit(
         table["app"].tolist(),
         table["cpus"].tolist(),
@@ -138,7 +186,7 @@ def fit(
         table["runtime_s"].tolist(),
         table["cpu_s"].tolist(),
     )
-    return PointModel(name, params, level, encoder, regressor, law)
+    return PointModel(name, params, level, parts, law)
 
 
 def predict_table(
