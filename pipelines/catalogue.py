@@ -10,7 +10,7 @@ import pandas as pd
 from voxcast import config
 from voxcast.errors import exits_cleanly
 from voxcast.images.catalogue import build_catalogue
-from voxcast.images.cohort import generated_ids
+from voxcast.images.participants import generated_ids
 from voxcast.images.sources import read_tsv
 
 IMAGES = Path("data/images")

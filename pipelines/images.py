@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 from voxcast import config
@@ -20,8 +19,13 @@ def main() -> int:
     """Write ``data/images``."""
     images = config.load().images
     if images.kind == "cohort":
-        chosen = {k: v for k, v in asdict(images).items() if k not in ("kind", "path")}
-        files = write_cohort(FOLDER, **chosen)
+        files = write_cohort(
+            FOLDER,
+            seed=images.seed,
+            subjects=images.subjects,
+            sizes=images.sizes,
+            label_prefix=images.label_prefix,
+        )
     elif images.path is None:
         raise ConfigError("needs a value", "images.path", "set it, e.g. -S images.path=/my/bids")
     else:

@@ -4,45 +4,44 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import nibabel
 import numpy as np
 import pytest
 
 from voxcast.errors import ConfigError
+from voxcast.files import sha256_of
 from voxcast.images.bids import find_images
-from voxcast.images.cohort import generated_ids, write_cohort
+from voxcast.images.cohort import write_cohort
+from voxcast.images.grids import FixedGrid, Sizes
 from voxcast.images.headers import read_header
-from voxcast.images.recipe import DESCRIPTIONS, Recipe, draw_recipe
+from voxcast.images.participants import generated_ids, recipe_of
+from voxcast.images.recipe import DESCRIPTIONS, GENERATOR_VERSION, Recipe, draw_recipe
 from voxcast.images.rendering import Rendered, render
 from voxcast.images.sources import ImageFile
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SPACINGS: dict[str, Any] = {
-    "fine_every": 3,
-    "fine_spacing_mm": (2.0, 2.2),
-    "coarse_spacing_mm": (4.0, 5.0),
-}
+SIZES = Sizes((60_000, 80_000, 200_000), (24, 128), (FixedGrid(3, 3, (40, 48, 40), 4.8),))
 
 
-def _draw(index: int, seed: int = 1, **kwargs: Any) -> Recipe:
-    return draw_recipe(seed, index, **(SPACINGS | kwargs))
+def _draw(index: int, seed: int = 1, attempt: int = 0) -> Recipe:
+    return draw_recipe(seed, index, SIZES, attempt)
 
 
 @pytest.fixture(scope="module")
 def cohort(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[ImageFile]]:
     folder = tmp_path_factory.mktemp("cohort")
-    return folder, write_cohort(folder / "a", seed=1, subjects=3, root=folder, **SPACINGS)
+    return folder, write_cohort(folder / "a", seed=1, subjects=3, sizes=SIZES, root=folder)
 
 
 def test_subject_depends_on_seed_and_index_only(
     cohort: tuple[Path, list[ImageFile]], tmp_path: Path
 ) -> None:
     _, files = cohort
-    again = write_cohort(tmp_path / "b", seed=1, subjects=1, root=tmp_path, **SPACINGS)
+    again = write_cohort(tmp_path / "b", seed=1, subjects=1, sizes=SIZES, root=tmp_path)
     assert again[0].sha256 == files[0].sha256
     assert len({file.sha256 for file in files}) == 3
     assert _draw(1).sha256 == _draw(1).sha256
@@ -66,6 +65,15 @@ def test_cohort_is_a_bids_dataset(cohort: tuple[Path, list[ImageFile]]) -> None:
     assert all(len(name) == 16 for name in ids.values())
 
 
+def test_recipes_come_back_from_the_table(cohort: tuple[Path, list[ImageFile]]) -> None:
+    folder, _ = cohort
+    recipes = recipe_of(folder / "a")
+    assert list(recipes) == list(generated_ids(folder / "a", folder).values())
+    for index, recipe in enumerate(recipes.values(), 1):
+        assert recipe.pop("generator_version") == GENERATOR_VERSION
+        assert sha256_of(recipe) == _draw(index).sha256
+
+
 def test_volumes_follow_their_recipes(cohort: tuple[Path, list[ImageFile]]) -> None:
     folder, files = cohort
     for index, file in enumerate(files, 1):
@@ -86,7 +94,7 @@ def test_made_subjects_are_kept_and_damaged_ones_made_again(
     first, second = (folder / file.path for file in files[:2])
     kept = first.stat().st_mtime_ns
     second.write_bytes(b"cut short")
-    assert write_cohort(folder / "a", seed=1, subjects=3, root=folder, **SPACINGS) == files
+    assert write_cohort(folder / "a", seed=1, subjects=3, sizes=SIZES, root=folder) == files
     assert first.stat().st_mtime_ns == kept
 
 
@@ -111,20 +119,34 @@ def test_check_of_a_volume_names_what_is_wrong() -> None:
 
 
 def test_recipes_stay_within_their_ranges() -> None:
-    recipes = [_draw(index, coarse_spacing_mm=(2.0, 3.0)) for index in range(1, 301)]
-    fine = [recipe for recipe in recipes if recipe.index % 3 == 0]
-    coarse = [recipe for recipe in recipes if recipe.index % 3]
-    assert all(2.0 <= mm <= 2.2 for recipe in fine for mm in recipe.spacing_mm)
-    assert all(2.0 <= mm <= 3.0 for recipe in coarse for mm in recipe.spacing_mm)
-    assert any(len(set(recipe.spacing_mm)) > 1 for recipe in coarse)
-    assert 0.65 < np.mean([recipe.shell for recipe in coarse]) < 0.85
-    assert np.mean([recipe.shell for recipe in fine]) < 0.45
-    assert {recipe.dtype for recipe in recipes} == {"uint8", "int16", "uint16", "float32"}
-    assert all(recipe.index % 3 for recipe in [_draw(1, fine_every=0)])
+    recipes = [_draw(index) for index in range(1, 301)]
+    free = [recipe for recipe in recipes if recipe.index % 3]
+    assert 0.65 < np.mean([recipe.shell for recipe in recipes]) < 0.85
+    assert any(len(set(recipe.spacing_mm)) > 1 for recipe in free)
+    assert {recipe.dtype for recipe in free} == {"uint8", "int16", "uint16", "float32"}
+    assert len({recipe.orientation for recipe in free}) > 5
+    assert all(recipe.scale[0] < 1.05 for recipe in recipes)
+
+
+def test_subjects_of_a_fixed_grid_share_the_header_and_nothing_else() -> None:
+    recipes = [_draw(index) for index in range(3, 91, 3)]
+    shared = {(r.shape, r.spacing_mm, r.orientation, r.oblique_deg, r.dtype) for r in recipes}
+    assert shared == {((40, 48, 40), (4.8, 4.8, 4.8), "RAS", (0.0, 0.0, 0.0), "int16")}
+    for name in ("noise", "gamma", "bias", "scale", "elastic_mm", "margins_mm", "noise_seed"):
+        assert len({getattr(recipe, name) for recipe in recipes}) == len(recipes)
+    assert {recipe.shell for recipe in recipes} == {True, False}
+
+
+def test_cut_fields_of_view_keep_the_brain() -> None:
+    # 4.8 mm times 40 is less than many a head with its neck.
+    for index in (3, 6, 9):
+        assert render(_draw(index)).mask_ratio > 0.9
 
 
 def test_wrong_parameters_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"images\.fine_spacing_mm"):
-        _draw(1, fine_spacing_mm=(2.0,))
+    with pytest.raises(ConfigError, match=r"images\.voxels"):
+        write_cohort(tmp_path, seed=1, subjects=1, sizes=Sizes((1, 2), (8, 16)))
     with pytest.raises(ConfigError, match=r"images\.subjects"):
-        write_cohort(tmp_path, seed=1, subjects=0, **SPACINGS)
+        write_cohort(tmp_path, seed=1, subjects=0, sizes=SIZES)
+    with pytest.raises(ConfigError, match=r"images\.label_prefix"):
+        write_cohort(tmp_path, seed=1, subjects=1, sizes=SIZES, label_prefix="a-")

@@ -1,37 +1,31 @@
 """The generated image set: head volumes made from a template, written as a BIDS dataset.
 
-Subject i depends on the seed, i and the spacings only, so a cohort grows without changing.
+Subject i depends on the seed, i and the sizes only, so a cohort grows without changing.
 """
 
 from __future__ import annotations
 
-import csv
 import gzip
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from tqdm import tqdm
 
 from voxcast.errors import ConfigError, ImageError
-from voxcast.files import atomic_path, read_json, sha256_file, sha256_of, write_json
+from voxcast.files import atomic_path, read_json, sha256_file, write_json
 from voxcast.images.bids import write_dataset_files
+from voxcast.images.participants import relative_path
 from voxcast.images.recipe import DESCRIPTIONS, GENERATOR_VERSION, Recipe, draw_recipe
 from voxcast.images.rendering import Rendered, render
 from voxcast.images.sources import ImageFile
 
+if TYPE_CHECKING:
+    import numpy as np
+
+    from voxcast.images.grids import Sizes
+
 MAX_ATTEMPTS = 5
 _GZIP_LEVEL = 3  # higher ones take far longer on noise and save little
-
-
-@dataclass(frozen=True)
-class Spacings:
-    """The parameters of an image set that decide every recipe, beside seed and index."""
-
-    fine_every: int
-    fine_spacing_mm: tuple[float, ...]
-    coarse_spacing_mm: tuple[float, ...]
 
 
 def write_cohort(
@@ -39,9 +33,8 @@ def write_cohort(
     *,
     seed: int,
     subjects: int,
-    fine_every: int,
-    fine_spacing_mm: tuple[float, ...],
-    coarse_spacing_mm: tuple[float, ...],
+    sizes: Sizes,
+    label_prefix: str = "",
     root: str | Path = ".",
 ) -> list[ImageFile]:
     """Write a cohort as a BIDS dataset and return its list of files.
@@ -52,33 +45,37 @@ def write_cohort(
     ----------
     folder : str or Path
         The dataset's folder.
+    label_prefix : str
+        Letters before a subject's number, which keep the subjects of several sets apart.
     root : str or Path
         Paths in the list are relative to it.
 
     Raises
     ------
     ConfigError
-        If there are no subjects.
+        If there are no subjects, or a parameter makes no sense.
     ImageError
         If a subject fails the check of its volume five times.
     """
     if not 1 <= subjects <= 9999:
         raise ConfigError(f"needs 1 to 9999, not {subjects}", "images.subjects")
+    if label_prefix and not (label_prefix.isascii() and label_prefix.isalpha()):
+        raise ConfigError(f"needs letters only, not {label_prefix!r}", "images.label_prefix")
+    sizes = sizes.checked()
     folder = Path(folder)
-    spacings = Spacings(fine_every, fine_spacing_mm, coarse_spacing_mm)
     files, participants = [], []
     progress = tqdm(range(1, subjects + 1), desc="making heads", unit="volume", disable=None)
     for index in progress:
-        label = f"{index:04d}"
+        label = f"{label_prefix}{index:04d}"
         path = folder / f"sub-{label}" / "anat" / f"sub-{label}_T1w.nii.gz"
-        recipe = _already_made(path, seed, index, spacings) or _make(path, seed, index, spacings)
+        recipe = _already_made(path, seed, index, sizes) or _make(path, seed, index, sizes)
         participants.append({"participant_id": f"sub-{label}", **recipe.columns()})
         files.append(
             ImageFile(
                 subject=label,
                 session="",
                 suffix="T1w",
-                path=_relative(path, Path(root)),
+                path=relative_path(path, root),
                 size_bytes=path.stat().st_size,
                 mtime_ns=0,  # decided by the recipe, not by when it was followed
                 sha256=sha256_file(path),
@@ -92,23 +89,6 @@ def write_cohort(
         DESCRIPTIONS,
     )
     return files
-
-
-def generated_ids(folder: str | Path, root: str | Path = ".") -> dict[str, str]:
-    """Return the volume identifiers of a cohort by path, read from its ``participants.tsv``.
-
-    They name recipe and generator: resampling is not bit-identical on other processors.
-    """
-    folder = Path(folder)
-    with (folder / "participants.tsv").open(encoding="utf-8", newline="") as stream:
-        rows = list(csv.DictReader(stream, delimiter="\t"))
-    ids = {}
-    for row in rows:
-        subject = row["participant_id"]
-        path = folder / subject / "anat" / f"{subject}_T1w.nii.gz"
-        content = [row["recipe_sha256"], row["generator_version"]]
-        ids[_relative(path, Path(root))] = sha256_of(content)[:16]
-    return ids
 
 
 def write_volume(path: str | Path, array: np.ndarray, affine: np.ndarray) -> None:
@@ -127,26 +107,10 @@ def write_volume(path: str | Path, array: np.ndarray, affine: np.ndarray) -> Non
         packed.write(image.to_bytes())
 
 
-def _relative(path: Path, root: Path) -> str:
-    path, root = path.absolute(), root.absolute()
-    return (path.relative_to(root) if path.is_relative_to(root) else path).as_posix()
-
-
-def _draw(seed: int, index: int, spacings: Spacings, attempt: int) -> Recipe:
-    return draw_recipe(
-        seed,
-        index,
-        fine_every=spacings.fine_every,
-        fine_spacing_mm=spacings.fine_spacing_mm,
-        coarse_spacing_mm=spacings.coarse_spacing_mm,
-        attempt=attempt,
-    )
-
-
-def _make(path: Path, seed: int, index: int, spacings: Spacings) -> Recipe:
+def _make(path: Path, seed: int, index: int, sizes: Sizes) -> Recipe:
     problem = None
     for attempt in range(MAX_ATTEMPTS):
-        recipe = _draw(seed, index, spacings, attempt)
+        recipe = draw_recipe(seed, index, sizes, attempt)
         rendered = render(recipe)
         problem = rendered.problem
         if problem is None:
@@ -159,12 +123,12 @@ def _make(path: Path, seed: int, index: int, spacings: Spacings) -> Recipe:
     )
 
 
-def _already_made(path: Path, seed: int, index: int, spacings: Spacings) -> Recipe | None:
+def _already_made(path: Path, seed: int, index: int, sizes: Sizes) -> Recipe | None:
     sidecar = _sidecar(path)
     if not (path.is_file() and sidecar.is_file()):
         return None
     content = read_json(sidecar)
-    recipe = _draw(seed, index, spacings, int(content["Attempt"]))
+    recipe = draw_recipe(seed, index, sizes, int(content["Attempt"]))
     made = (content["RecipeSHA256"], content["GeneratorVersion"], content["FileSHA256"])
     same = made == (recipe.sha256, GENERATOR_VERSION, sha256_file(path))
     return recipe if same else None

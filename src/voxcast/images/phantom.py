@@ -73,6 +73,22 @@ def brain_extent_mm() -> np.ndarray:
     return np.asarray(edge * template.grid.spacing_mm + template.grid.low_mm)
 
 
+def rotation(degrees: tuple[float, ...]) -> np.ndarray:
+    """Return the rotation about right, then anterior, then superior, shape ``(3, 3)``."""
+    from scipy.spatial.transform import Rotation
+
+    return np.asarray(Rotation.from_euler("xyz", degrees, degrees=True).as_matrix())
+
+
+def brain_box_mm(
+    rotation_deg: tuple[float, ...], scale: tuple[float, ...], oblique_deg: tuple[float, ...]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the lowest and highest corner of a posed brain along the axes of a turned grid."""
+    pose = rotation(rotation_deg) @ np.diag(scale)
+    points = brain_extent_mm() @ pose.T @ rotation(oblique_deg)
+    return points.min(axis=0), points.max(axis=0)
+
+
 def brain_channels(spacing_mm: float) -> torch.Tensor:
     """Return intensity and mask, smoothed as far as sampling at a spacing needs it.
 

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from voxcast.errors import ConfigError
 from voxcast.files import canonical_json, sha256_of
+from voxcast.images import phantom
+from voxcast.images.grids import Shape, Sizes, even_share, place
 
 # Raised whenever the same recipe gives other voxels: it is part of every generated volume's name.
-GENERATOR_VERSION = "1"
+GENERATOR_VERSION = "2"
 
 DTYPES = ("uint8", "int16", "uint16", "float32")
 ORIENTATIONS = ("RAS", "LAS", "LPS", "LPI", "RPI", "PSR", "PIR", "LIA", "ASL", "ARS")
@@ -27,14 +28,17 @@ DESCRIPTIONS = {
     "seed": "Seed of the image set",
     "index": "Number of the subject, from 1",
     "attempt": "How often the subject was drawn again because its volume failed the check",
+    "shape": "Number of voxels along right, anterior, superior",
     "spacing_mm": "Voxel spacing along right, anterior, superior in millimetres",
+    "corner_mm": "Centre of the first voxel along the grid's own axes, in millimetres from the "
+    "template's origin",
     "orientation": "Axis codes of the file",
     "oblique_deg": "Rotation of the grid against the scanner about each axis, in degrees",
     "rotation_deg": "Rotation of the head about each axis, in degrees",
     "scale": "Size of the head over that of the template, per axis",
     "elastic_mm": "Largest displacement of the elastic anatomy, in millimetres",
-    "margins_mm": "Field of view beyond the brain: left, right, posterior, anterior, inferior, "
-    "superior, in millimetres",
+    "margins_mm": "Field of view wanted beyond the brain: left, right, posterior, anterior, "
+    "inferior, superior, in millimetres; a fixed grid does not keep to it",
     "shell": "Whether skull, scalp, face and neck are there (false: skull-stripped)",
     "skull_mm": "Thickness of the skull in millimetres",
     "fat_mm": "Thickness of the fat below the skin in millimetres",
@@ -61,7 +65,9 @@ class Recipe:
     seed: int
     index: int
     attempt: int
+    shape: Shape
     spacing_mm: Vector
+    corner_mm: Vector
     orientation: str
     oblique_deg: Vector
     rotation_deg: Vector
@@ -102,68 +108,63 @@ class Recipe:
         return values
 
 
-def draw_recipe(
-    seed: int,
-    index: int,
-    *,
-    fine_every: int,
-    fine_spacing_mm: tuple[float, ...],
-    coarse_spacing_mm: tuple[float, ...],
-    attempt: int = 0,
-) -> Recipe:
+def draw_recipe(seed: int, index: int, sizes: Sizes, attempt: int = 0) -> Recipe:
     """Draw the recipe of subject `index` (from 1); other subjects do not matter.
 
     Parameters
     ----------
-    fine_every : int
-        Every so many subjects one has a fine grid with a close field of view; 0 for none.
-    fine_spacing_mm, coarse_spacing_mm : tuple of float
-        Lowest and highest spacing of the fine and of the other subjects.
+    sizes : Sizes
+        Decides shape and spacing, and has no say in the content.
     attempt : int
-        Draws another recipe for the same subject.
+        Draws another content for the same subject.
 
     Raises
     ------
     ConfigError
-        If a range of spacings is not two increasing positive numbers.
+        If no grid of `sizes` fits the field of view.
     """
-    for name, bounds in (
-        ("fine_spacing_mm", fine_spacing_mm),
-        ("coarse_spacing_mm", coarse_spacing_mm),
-    ):
-        if len(bounds) != 2 or not 0 < bounds[0] <= bounds[1]:
-            raise ConfigError(
-                f"needs two increasing numbers above 0, not {list(bounds)}", f"images.{name}"
-            )
     rng = np.random.default_rng(np.random.SeedSequence([seed, index, attempt]))
-    fine = fine_every > 0 and index % fine_every == 0
+    fixed = sizes.fixed(index)
     # Drawn in one order whatever is chosen, so that one choice does not change all others.
-    spacing_mm = _isotropic(rng, *fine_spacing_mm)
-    coarse_mm = _coarse_spacing(rng, *coarse_spacing_mm)
-    size = rng.uniform(0.87, 1.0)
-    scale = _vector(size * rng.uniform(0.96, 1.04, 3))
-    tilt = rng.normal(0, [6.0, 4.0, 5.0]).clip(-15, 15)
-    oblique = rng.uniform(-12, 12, 3) * (rng.random() < 0.3)
-    elastic_mm = rng.uniform(2.0, 5.0)
+    aspect = _aspect(rng)
+    scale = _vector(rng.uniform(0.87, 1.0) * rng.uniform(0.96, 1.04, 3))
+    tilt = _vector(rng.normal(0, [6.0, 4.0, 5.0]).clip(-15, 15))
+    oblique = _vector(rng.uniform(-12, 12, 3) * (rng.random() < 0.3))
+    elastic_mm = round(rng.uniform(2.0, 5.0), 4)
     close = rng.uniform(2.0, 4.0, 6)
     wide = _wide_margins(rng)
-    shell = rng.random() < (0.3 if fine else 0.75)
+    margins_mm = _rounded(close if rng.random() < 0.2 else wide)
+    shell = rng.random() < 0.75
     motion = _motion(rng)
     ghosts = int(rng.integers(3, 9)) * int(rng.random() < 0.2)
     dtype = str(rng.choice(DTYPES, p=(0.25, 0.4, 0.15, 0.2)))
     bright = float(round(rng.uniform(600, 4000)))
+    orientation = str(rng.choice(ORIENTATIONS))
+    if fixed is not None:  # one grid, one header: what differs is the content
+        oblique, orientation, dtype = (0.0, 0.0, 0.0), ORIENTATIONS[0], "int16"
+    low_mm, high_mm = phantom.brain_box_mm(tilt, scale, oblique)
+    spare_mm = np.reshape(margins_mm, (3, 2)) + 0.6 * elastic_mm
+    grid = place(
+        sizes,
+        even_share(seed, index),
+        fixed,
+        aspect,
+        brain_mm=(low_mm, high_mm),
+        wanted_mm=(low_mm - spare_mm[:, 0], high_mm + spare_mm[:, 1]),
+    )
     return Recipe(
         seed=seed,
         index=index,
         attempt=attempt,
-        spacing_mm=spacing_mm if fine else coarse_mm,
-        orientation=str(rng.choice(ORIENTATIONS)),
-        oblique_deg=(0.0, 0.0, 0.0) if fine else _vector(oblique),
-        # A turned head needs a larger box, and a fine grid is to stay small.
-        rotation_deg=_vector(tilt * (0.3 if fine else 1.0)),
+        shape=grid.shape,
+        spacing_mm=_vector(np.array(grid.spacing_mm)),
+        corner_mm=_vector(np.array(grid.corner_mm)),
+        orientation=orientation,
+        oblique_deg=oblique,
+        rotation_deg=tilt,
         scale=scale,
-        elastic_mm=round(elastic_mm * (0.7 if fine else 1.0), 4),
-        margins_mm=_rounded(close if fine else wide),
+        elastic_mm=elastic_mm,
+        margins_mm=margins_mm,
         shell=bool(shell),
         skull_mm=round(rng.uniform(4.0, 7.0), 4),
         fat_mm=round(rng.uniform(1.5, 5.0), 4),
@@ -183,19 +184,13 @@ def draw_recipe(
     )
 
 
-def _isotropic(rng: np.random.Generator, low_mm: float, high_mm: float) -> Vector:
-    return _vector(np.full(3, rng.uniform(low_mm, high_mm)))
-
-
-def _coarse_spacing(rng: np.random.Generator, low_mm: float, high_mm: float) -> Vector:
-    """Two of five have thick slices; every spacing stays within the range."""
-    spacing_mm = np.full(3, rng.uniform(low_mm, high_mm))
-    plane, slices = rng.uniform(0, 0.4), rng.uniform(0.7, 1.0)
-    axis = rng.integers(3)
+def _aspect(rng: np.random.Generator) -> tuple[float, ...]:
+    """Two of five have thick slices, along any axis."""
+    aspect = [1.0, 1.0, 1.0]
+    thick, axis = float(rng.uniform(1.2, 2.0)), int(rng.integers(3))
     if rng.random() < 0.4:
-        spacing_mm[:] = low_mm + plane * (high_mm - low_mm)
-        spacing_mm[axis] = low_mm + slices * (high_mm - low_mm)
-    return _vector(spacing_mm)
+        aspect[axis] = thick
+    return tuple(aspect)
 
 
 def _wide_margins(rng: np.random.Generator) -> np.ndarray:

@@ -13,6 +13,8 @@ import numpy as np
 from voxcast.images import artifacts, phantom, shell
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import torch
 
     from voxcast.images.phantom import Grid
@@ -52,56 +54,85 @@ class Rendered:
 
 def render(recipe: Recipe) -> Rendered:
     """Make the volume of a recipe; the same recipe gives the same bytes on one machine."""
-    from nibabel.orientations import axcodes2ornt, inv_ornt_aff, io_orientation, ornt_transform
-
-    pose = _rotation(recipe.rotation_deg) @ np.diag(recipe.scale)
-    affine, shape = _field_of_view(recipe, pose)
+    pose, affine, shape = grid_of(recipe)
     clean, brain = _warp(recipe, pose, affine, shape)
     image = artifacts.acquire(clean, recipe, affine)
     if not recipe.shell:
         image = image * (brain >= 0.5)  # as brain extraction leaves it: nothing outside
     array = artifacts.store(image, recipe)
     checks = _checks(array, brain >= 0.5, recipe)
+    array, affine = turned(array, affine, recipe)
+    return Rendered(array, affine, **checks)
+
+
+def grid_of(recipe: Recipe) -> tuple[np.ndarray, np.ndarray, tuple[int, ...]]:
+    """Return the pose of the head, and affine and shape of the grid before it is turned."""
+    pose = phantom.rotation(recipe.rotation_deg) @ np.diag(recipe.scale)
+    axes = phantom.rotation(recipe.oblique_deg)
+    affine = np.eye(4)
+    affine[:3, :3] = axes * np.array(recipe.spacing_mm)
+    affine[:3, 3] = axes @ np.array(recipe.corner_mm)
+    return pose, affine, recipe.shape
+
+
+def turned(array: np.ndarray, affine: np.ndarray, recipe: Recipe) -> tuple[np.ndarray, np.ndarray]:
+    """Return an array on the recipe's grid, and the grid's affine, in the file's orientation."""
+    from nibabel.orientations import axcodes2ornt, inv_ornt_aff, io_orientation, ornt_transform
+
     turn = ornt_transform(io_orientation(affine), axcodes2ornt(tuple(recipe.orientation)))
     flips = tuple(slice(None, None, int(flip)) for flip in turn[:, 1])
-    turned = array[flips].transpose(np.argsort(turn[:, 0]))
-    return Rendered(turned, affine @ inv_ornt_aff(turn, array.shape), **checks)
-
-
-def _field_of_view(recipe: Recipe, pose: np.ndarray) -> tuple[np.ndarray, tuple[int, ...]]:
-    """Return affine and shape of a grid that holds the brain and the recipe's margins."""
-    spacing_mm = np.array(recipe.spacing_mm)
-    axes = _rotation(recipe.oblique_deg)
-    points = phantom.brain_extent_mm() @ pose.T @ axes  # in millimetres along the grid's axes
-    margins_mm = np.array(recipe.margins_mm).reshape(3, 2) + 0.6 * recipe.elastic_mm
-    low_mm = points.min(axis=0) - margins_mm[:, 0]
-    high_mm = points.max(axis=0) + margins_mm[:, 1]
-    shape = np.ceil((high_mm - low_mm) / spacing_mm).astype(int) + 1
-    affine = np.eye(4)
-    affine[:3, :3] = axes * spacing_mm
-    affine[:3, 3] = axes @ low_mm
-    return affine, tuple(int(n) for n in shape)
+    other = array[flips].transpose(np.argsort(turn[:, 0]))
+    return other, affine @ inv_ornt_aff(turn, array.shape)
 
 
 def _warp(
     recipe: Recipe, pose: np.ndarray, affine: np.ndarray, shape: tuple[int, ...]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the clean image (white matter near 1) and the brain's share of each voxel."""
+    spacing_mm = float(np.prod(recipe.spacing_mm) ** (1 / 3))
+    brain = phantom.brain_channels(spacing_mm)
+    clean = np.empty(shape, np.float32)
+    share = np.empty(shape, np.float32)
+    for slab, points_mm in template_points(recipe, pose, affine, shape):
+        intensity, mask = sample(brain, phantom.brain().grid, points_mm).numpy()
+        if recipe.shell:
+            maps, grid = phantom.shell_channels()
+            around = shell.paint(
+                *sample(maps, grid, points_mm, edge="border").numpy(),
+                spacing_mm=spacing_mm,
+                skull_mm=recipe.skull_mm,
+                fat_mm=recipe.fat_mm,
+                fat_intensity=recipe.fat_intensity,
+            )
+            intensity = intensity + (1 - mask) * around
+        clean[slab] = intensity
+        share[slab] = mask
+    return clean, share
+
+
+def template_points(
+    recipe: Recipe, pose: np.ndarray, affine: np.ndarray, shape: tuple[int, ...]
+) -> Iterator[tuple[slice, torch.Tensor]]:
+    """Yield slabs of a grid's first axis and where their voxels lie in the template.
+
+    Yields
+    ------
+    slice, torch.Tensor
+        The tensor holds millimetres, shape ``(i, j, k, 3)``, the last axis in the order superior,
+        anterior, right, which `sample` expects.
+    """
     import torch
 
     mapping = (np.linalg.inv(pose) @ affine[:3])[::-1].astype(np.float32)
     to_template = torch.from_numpy(mapping[:, :3].copy())
     origin_mm = torch.from_numpy(mapping[:, 3].copy())
-    spacing_mm = float(np.prod(recipe.spacing_mm) ** (1 / 3))
-    brain = phantom.brain_channels(spacing_mm)
     elastic, region = _elastic(recipe)
-    clean = np.empty(shape, np.float32)
-    share = np.empty(shape, np.float32)
     rest = torch.meshgrid(*(torch.arange(n).float() for n in shape[1:]), indexing="ij")
     # In slabs, because a dozen maps of a fine grid at once would take gigabytes.
     thick = max(1, _SLAB_VOXELS // int(np.prod(shape[1:])))
     for start in range(0, shape[0], thick):
-        first = torch.arange(start, min(start + thick, shape[0])).float()
+        slab = slice(start, min(start + thick, shape[0]))
+        first = torch.arange(slab.start, slab.stop).float()
         index = torch.stack(
             [
                 first[:, None, None].expand(-1, *shape[1:]),
@@ -111,21 +142,7 @@ def _warp(
         )
         # Kept as superior, anterior, right from here on: grid_sample wants the last axis first.
         points_mm = index @ to_template.T + origin_mm
-        points_mm = points_mm + _sample(elastic, region, points_mm, edge="border").movedim(0, -1)
-        intensity, mask = _sample(brain, phantom.brain().grid, points_mm).numpy()
-        if recipe.shell:
-            maps, grid = phantom.shell_channels()
-            around = shell.paint(
-                *_sample(maps, grid, points_mm, edge="border").numpy(),
-                spacing_mm=spacing_mm,
-                skull_mm=recipe.skull_mm,
-                fat_mm=recipe.fat_mm,
-                fat_intensity=recipe.fat_intensity,
-            )
-            intensity = intensity + (1 - mask) * around
-        clean[start : start + thick] = intensity
-        share[start : start + thick] = mask
-    return clean, share
+        yield slab, points_mm + sample(elastic, region, points_mm, edge="border").movedim(0, -1)
 
 
 def _elastic(recipe: Recipe) -> tuple[torch.Tensor, Grid]:
@@ -142,7 +159,7 @@ def _elastic(recipe: Recipe) -> tuple[torch.Tensor, Grid]:
     return field, phantom.Grid(np.array([-112.0, -128.0, -128.0]), 8.0, tuple(size))
 
 
-def _sample(
+def sample(
     channels: torch.Tensor, grid: Grid, points_mm: torch.Tensor, edge: str = "zeros"
 ) -> torch.Tensor:
     """Interpolate channels ``(c, i, j, k)`` at points ``(..., 3)`` in reversed axis order."""
@@ -156,13 +173,6 @@ def _sample(
         channels[None], unit[None], mode="bilinear", padding_mode=edge, align_corners=True
     )[0]
     return sampled
-
-
-def _rotation(degrees: tuple[float, ...]) -> np.ndarray:
-    """Return the rotation about right, then anterior, then superior."""
-    from scipy.spatial.transform import Rotation
-
-    return np.asarray(Rotation.from_euler("xyz", degrees, degrees=True).as_matrix())
 
 
 def _checks(array: np.ndarray, brain: np.ndarray, recipe: Recipe) -> dict[str, float]:

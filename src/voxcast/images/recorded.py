@@ -1,0 +1,141 @@
+"""Characteristics of generated volumes as recorded when runs were measured on them.
+
+Volumes are not kept with a recorded history: they are made again from their recipes, and what was
+recorded says whether they are the same.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from voxcast.errors import ImageError
+from voxcast.files import canonical_json
+from voxcast.images.catalogue import CATALOGUE, CHARACTERISTICS_TABLE
+from voxcast.images.characteristics import CHARACTERISTICS
+from voxcast.images.headers import HEADER_COLUMNS
+from voxcast.images.participants import read_participants, recipe_of_row
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Hashable, Iterator, Mapping
+
+    import pandas as pd
+
+# What processors may differ by where a characteristic is near zero; all but two are ratios.
+FLOOR = 1e-4
+# A speck may just hold ten voxels or just not.
+FLOORS = {"component_count": 1.0, "foreground_voxels": 1.0}
+GRID = ("shape_i", "shape_j", "shape_k", "axcodes", "dtype")
+SHOWN = 3
+
+
+def recorded_images(
+    catalogue_folder: str | os.PathLike[str], images_folder: str | os.PathLike[str]
+) -> pd.DataFrame:
+    """Return a row a volume: recipe, header and characteristics, to be kept beside the runs.
+
+    Raises
+    ------
+    ImageError
+        If a volume of the catalogue was not generated, or its characteristics are missing.
+    """
+    import pandas as pd
+
+    rows = []
+    for row in read_participants(images_folder):
+        recipe = {name: _plain(value) for name, value in recipe_of_row(row).items()}
+        known = ("volume_id", "subject", "recipe_sha256")
+        rows.append({name: row[name] for name in known} | recipe)
+    made = pd.DataFrame(rows).drop(columns="dtype")  # the header's own type says the same
+    seen = _catalogue(catalogue_folder)
+    unknown = sorted(set(seen["volume_id"]) - set(made["volume_id"]))
+    if unknown:
+        subject = seen.set_index("volume_id")["subject"][unknown[0]]
+        raise ImageError(
+            "has no recipe of the generated set", f"subject {subject}", "make the catalogue again"
+        )
+    table = made.merge(seen.drop(columns="subject"), on="volume_id", validate="one_to_one")
+    return table.sort_values("subject", ignore_index=True)
+
+
+def check_recorded(
+    catalogue_folder: str | os.PathLike[str],
+    recorded: str | os.PathLike[str],
+    rtol: float = 1e-3,
+) -> int:
+    """Check that the volumes of a catalogue are those that were recorded.
+
+    Parameters
+    ----------
+    recorded : str or os.PathLike
+        Parquet file of what `recorded_images` returned.
+    rtol : float
+        Largest relative difference of a characteristic; near zero that of `FLOORS` is allowed.
+
+    Returns
+    -------
+    int
+        Number of volumes compared.
+
+    Raises
+    ------
+    ImageError
+        Naming the first volumes and characteristics that differ, or a recorded volume that the
+        catalogue lacks.
+    """
+    import pandas as pd
+
+    then = pd.read_parquet(recorded)
+    now = _catalogue(catalogue_folder)
+    rows = {row["volume_id"]: row for row in now.to_dict("records")}
+    subjects = set(now["subject"])
+    problems = []
+    for old in then.to_dict("records"):
+        volume = f"volume {old['volume_id']} of subject {old['subject']}"
+        new = rows.get(old["volume_id"])
+        if new is None:
+            other = "is of another recipe or generator now"
+            problems.append(f"{volume} {other if old['subject'] in subjects else 'is missing'}")
+        else:
+            problems += [f"{volume}: {text}" for text in _differences(old, new, rtol)]
+    if problems:
+        more = f" and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
+        raise ImageError(
+            "; ".join(problems[:SHOWN]) + more,
+            recorded,
+            "make the volumes with the image set and the generator that were recorded",
+        )
+    return len(then)
+
+
+def _catalogue(folder: str | os.PathLike[str]) -> pd.DataFrame:
+    import pandas as pd
+
+    columns = ["volume_id", "subject", *HEADER_COLUMNS, "voxel_sha256"]
+    table = pd.read_parquet(Path(folder) / CATALOGUE)
+    table = table[table["problem"].isna()][columns]
+    numbers = pd.read_parquet(Path(folder) / CHARACTERISTICS_TABLE)
+    return table.merge(numbers, on="volume_id", how="left", validate="many_to_one")
+
+
+def _differences(
+    old: Mapping[Hashable, Any], new: Mapping[Hashable, Any], rtol: float
+) -> Iterator[str]:
+    for name in GRID:
+        if old[name] != new[name]:
+            yield f"{name} is {new[name]}, recorded as {old[name]}"
+    for name in CHARACTERISTICS:
+        if not _close(old[name], new[name], rtol, FLOORS.get(name, FLOOR)):
+            yield f"{name} is {new[name]:.6g}, recorded as {old[name]:.6g}"
+
+
+def _plain(value: Any) -> Any:
+    return canonical_json(value) if isinstance(value, list) else value
+
+
+def _close(old: float, new: float, rtol: float, floor: float) -> bool:
+    if not (math.isfinite(old) and math.isfinite(new)):
+        return math.isnan(old) and math.isnan(new)
+    return abs(new - old) <= max(rtol * abs(old), floor)
