@@ -27,6 +27,7 @@ class Configuration:
     gpus: int = 0
     memory_bytes: int | None = None
     node_type: str = "local"
+    runtime: str = "none"  # what opens a container, see voxcast.apps.containers
 
     @property
     def label(self) -> str:
@@ -43,16 +44,32 @@ class Configuration:
 
 @dataclass(frozen=True)
 class App:
-    """An application as data: the file ``conf/app/NAME.yaml``, as the other rooms see it."""
+    """An application as data: the file ``conf/app/NAME.yaml``, as the other rooms see it.
+
+    It is a Python module that keeps the protocol of `voxcast.apps.builtin.arguments`, or a command
+    line, `argv`, in which ``{image}``, ``{out}``, ``{threads}``, ``{device}`` and the names of
+    parameters are filled in.
+    """
 
     name: str
-    module: str
     version: str
     title: str = ""
+    module: str | None = None
+    argv: tuple[str, ...] = ()
+    input: Literal["volume", "none"] = "volume"
     parameters: dict[str, Any] = field(default_factory=dict)
+    # What a campaign may draw from: two numbers are a range, a longer list its values.
+    ranges: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    scaled_down: dict[str, Any] = field(default_factory=dict)  # parameters of a scaled-down run
     packages: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()  # whose content is part of the version, trained weights say
     devices: tuple[str, ...] = ("cpu",)
     phases: tuple[str, ...] = ()
+    # Phase to a pattern with a group `seconds`, for applications that log durations.
+    phase_patterns: dict[str, str] = field(default_factory=dict)
+    container: dict[str, str] = field(default_factory=dict)  # image by device
+    binds: dict[str, str] = field(default_factory=dict)  # path inside to {inputs} or {out}
+    verify_gpu: bool = False  # a run on a GPU that never used it is a failure, not a measurement
     expected_startup_s: float = 1.0
     expected_s_per_mvoxel: float = 1.0
 
@@ -109,5 +126,12 @@ class Profile:
     cpu_method: str
     started_at: str
     limit_s: float | None = None
-    load1_before: float | None = None
+    noisy: bool = False  # the machine was busy with something else
+    load1: float | None = None  # load average over one minute, before the run
+    steal: float | None = None  # share of the machine's CPU time its hypervisor took
+    io_read_bytes: int | None = None
+    io_write_bytes: int | None = None
+    peak_threads: int | None = None
+    peak_gpu_bytes: int | None = None
+    gpu_utilisation: float | None = None  # mean over the run, 0 to 1
     phases: tuple[Phase, ...] = ()

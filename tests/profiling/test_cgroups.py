@@ -1,5 +1,7 @@
 from pathlib import Path
 
+import pytest
+
 from voxcast.profiling import cgroups
 
 V1_MOUNTS = """\
@@ -55,3 +57,18 @@ def test_a_group_that_was_made_is_gone_when_removed():
         assert all(folder.is_dir() for folder in group.folders)
         cgroups.remove(group.folders)
         assert not any(folder.exists() for folder in group.folders)
+
+
+@pytest.mark.parametrize(
+    ("version", "limits"),
+    [
+        (1, {"memory.limit_in_bytes": "5000", "memory.memsw.limit_in_bytes": "5000"}),
+        (2, {"memory.max": "5000", "memory.swap.max": "0"}),
+    ],
+)
+def test_limit_and_threads_have_their_files_in_both_versions(tmp_path, version, limits):
+    group = cgroups.Group(tmp_path, tmp_path, version)
+    group.limit_memory(5000)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == limits
+    (tmp_path / ("tasks" if version == 1 else "cgroup.threads")).write_text("7\n8\n9\n")
+    assert group.threads() == 3

@@ -2,7 +2,7 @@ import dataclasses
 import os
 
 from voxcast.profiling.gpu import gpu_models
-from voxcast.profiling.host import cpu_model, host_class, host_facts
+from voxcast.profiling.host import cpu_model, host_class, host_facts, host_id
 
 
 def test_facts_of_this_machine():
@@ -27,3 +27,18 @@ def test_models_are_read_from_recorded_texts(tmp_path):
     assert gpu_models(tmp_path) == ("NVIDIA A100-SXM4-40GB", "NVIDIA H200")
     assert gpu_models(tmp_path / "none") == ()
     assert cpu_model("CPU implementer\t: 0x41\n") == os.uname().machine
+
+
+def test_the_id_of_a_host_changes_with_each_of_its_three_parts_and_tells_none(tmp_path):
+    machine = tmp_path / "machine-id"
+    machine.write_text("0123456789abcdef0123456789abcdef\n")
+    names = [
+        host_id("node1", "CPU A", machine),
+        host_id("node2", "CPU A", machine),
+        host_id("node1", "CPU B", machine),
+        host_id("node1", "CPU A", tmp_path / "none"),
+    ]
+    assert len(set(names)) == 4
+    assert all(len(name) == 8 and int(name, 16) >= 0 for name in names)
+    assert host_id("node1", "CPU A", machine) == names[0]
+    assert host_facts().host_id == host_facts().host_id != ""

@@ -1,11 +1,17 @@
+import json
 import os
+import re
+import shutil
+import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pandas as pd
 import psutil
 import pytest
 
+from voxcast.apps import phase_log
 from voxcast.errors import RunError
 from voxcast.profiling import runner
 from voxcast.profiling.runner import measure
@@ -51,6 +57,42 @@ hoard = []
 while True:
     hoard.append(b"x" * 10_000_000)
     time.sleep(0.02)
+"""
+SPIKE = """
+import mmap, time
+time.sleep(0.25)
+hoard = mmap.mmap(-1, 200_000_000, flags=mmap.MAP_PRIVATE)
+for start in range(0, len(hoard), 4096): hoard[start] = 1
+hoard.close()
+time.sleep(30)
+"""
+POOL = """
+import os, time
+pid = os.fork()
+if not pid:
+    hoard = b"x" * 300_000_000
+    os._exit(0)
+time.sleep(60)
+"""
+WRITE = """
+import os, sys, threading, time
+def write(name):
+    with open(os.path.join(sys.argv[1], name), "wb") as stream:
+        stream.write(os.urandom(3_000_000))
+pid = os.fork()
+if not pid:
+    write("child")
+    os._exit(0)
+os.waitpid(pid, 0)
+write("parent")
+threads = [threading.Thread(target=time.sleep, args=(0.4,)) for _ in range(6)]
+for thread in threads: thread.start()
+"""
+TICK = """
+import os, time
+for _ in range(12):
+    os.write(1, b"still here\\n")
+    time.sleep(0.1)
 """
 LEAVE = """
 import os, time
@@ -126,7 +168,7 @@ def test_a_tree_that_ignores_sigterm_ends_at_its_time_limit(tmp_path, groups, mo
 def test_memory_limit_ends_the_run(tmp_path, groups):
     profile = _measure(tmp_path, GROW, memory_limit_bytes=80_000_000, groups=groups)
     assert profile.outcome == "out_of_memory"
-    assert profile.peak_rss_bytes > 80_000_000
+    assert profile.peak_rss_bytes >= 80_000_000
 
 
 @BOTH_METERS
@@ -213,3 +255,141 @@ def test_a_driver_that_is_killed_takes_the_run_along(tmp_path):
     assert _dead([pid])
     runner.sweep(tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_spike_between_two_samples_is_caught_by_the_kernel(tmp_path):
+    limit = 120_000_000
+    profile = _measure(tmp_path, SPIKE, memory_limit_bytes=limit, sample_hz=0.05, time_limit_s=5)
+    if not profile.memory_method.startswith("cgroup"):
+        pytest.skip("no control group of its own can be had here")
+    assert (profile.outcome, profile.exit_status) == ("out_of_memory", -9)
+    assert profile.runtime_s < 5
+    assert limit <= profile.peak_rss_bytes < 1.01 * limit
+    assert 0.99 * limit < profile.peak_cgroup_bytes <= limit
+
+
+def test_a_run_that_waits_for_a_child_the_kernel_has_killed_is_stopped(tmp_path):
+    profile = _measure(tmp_path, POOL, memory_limit_bytes=80_000_000, time_limit_s=20)
+    assert profile.outcome == "out_of_memory"
+    assert profile.runtime_s < 20
+
+
+@BOTH_METERS
+def test_storage_traffic_and_threads_of_the_whole_tree_are_counted(tmp_path, groups):
+    profile = _measure(tmp_path, WRITE, str(tmp_path), groups=groups)
+    assert profile.outcome == "completed"
+    if profile.io_write_bytes == 0:
+        pytest.skip("the temporary folder is not on a disk")
+    assert 6_000_000 <= profile.io_write_bytes < 7_000_000
+    assert profile.io_read_bytes >= 0
+    assert profile.peak_threads == 7
+
+
+@BOTH_METERS
+def test_a_run_that_does_nothing_is_stopped_and_is_not_a_timeout(tmp_path, groups):
+    script = "import time; time.sleep(60)"
+    profile = _measure(tmp_path, script, stall_s=0.6, time_limit_s=30, groups=groups)
+    assert profile.outcome == "stalled"
+    assert 0.6 <= profile.runtime_s < 30
+
+
+def test_a_run_that_only_writes_now_and_then_has_not_stalled(tmp_path):
+    assert _measure(tmp_path, TICK, stall_s=0.8).outcome == "completed"
+
+
+def test_a_run_takes_its_cpus_from_its_core_set(tmp_path):
+    last = max(os.sched_getaffinity(0))
+    script = "import os; print('cpu', *os.sched_getaffinity(0))"
+    _measure(tmp_path, script, core_set=[last])
+    assert _numbers(tmp_path, "cpu") == [last]
+    with pytest.raises(RunError, match="asks for 2 CPUs, 1 are available"):
+        _measure(tmp_path, script, core_set=[last], cpus=2)
+
+
+def test_the_machine_is_looked_at_before_and_during_the_run(tmp_path):
+    profile = _measure(tmp_path, "pass")
+    assert profile.load1 >= 0
+    assert profile.steal is None or 0 <= profile.steal <= 1
+    assert isinstance(profile.noisy, bool)
+    assert (profile.peak_gpu_bytes, profile.gpu_utilisation) == (None, None)
+
+
+def test_phases_are_read_by_patterns_only_where_none_were_logged(tmp_path):
+    patterns = {"warp": r"warp took (?P<seconds>[0-9.]+) s"}
+    profile = _measure(tmp_path, "print('warp took 2.5 s')", phase_patterns=patterns)
+    assert [(p.name, p.duration_s) for p in profile.phases] == [("warp", 2.5)]
+    script = "from voxcast.apps.phase_log import started; started(); print('warp took 2.5 s')"
+    profile = _measure(tmp_path, script, phase_patterns=patterns)
+    assert [phase.name for phase in profile.phases] == ["start"]
+
+
+def test_a_run_on_a_gpu_that_used_none_is_a_failure_and_says_so(tmp_path):
+    profile = _measure(tmp_path, "print('done')", gpus=1, verify_gpu=True)
+    assert (profile.outcome, profile.exit_status) == ("failed", 0)
+    assert "not recorded as a GPU's" in (tmp_path / "run" / "app.log").read_text().splitlines()[-1]
+    assert _measure(tmp_path, "print('done')", gpus=1).outcome == "completed"
+
+
+def test_a_clock_that_is_set_changes_no_duration(tmp_path, monkeypatch):
+    """The calendar's clock goes back a day at every look; nothing measured goes by it."""
+    ticks = iter(range(10**9, 0, -86_400))
+    monkeypatch.setattr(time, "time", lambda: float(next(ticks)))
+    begun = time.monotonic()
+    script = (
+        "import time\n"
+        "from voxcast.apps.phase_log import phase\n"
+        "time.time = None\n"
+        "with phase('one'): time.sleep(0.2)\n"
+    )
+    profile = _measure(tmp_path, script, time_limit_s=60)
+    assert profile.outcome == "completed"
+    assert 0.2 <= profile.runtime_s <= time.monotonic() - begun
+    assert 0.2 <= profile.phases[0].duration_s <= profile.runtime_s
+
+
+def test_no_source_of_measuring_reads_the_calendar_but_for_the_date_of_a_run():
+    rooms = [Path(runner.__file__).parent, Path(phase_log.__file__).parent]
+    named = {}
+    for path in (path for room in rooms for path in room.glob("*.py")):
+        text = path.read_text()
+        assert not re.search(r"\btime\.time(_ns)?\(|from time import|CLOCK_REALTIME", text), path
+        named[path.name] = text.count("datetime.now(")
+    assert named["runner.py"] == 1
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounting = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(mounting, capture_output=True).returncode:
+        pytest.skip("a file system cannot be mounted here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_is_an_error_that_leaves_nothing_running(tmp_path, small_disk):
+    fill = (
+        "import os, sys\n"
+        "os.write(1, f'pid {os.getpid()}\\n'.encode())\n"
+        "if not os.fork(): import time; time.sleep(60)\n"
+        "with open(sys.argv[1], 'wb', buffering=0) as stream:\n"
+        "    while stream.write(b'x' * 4096): pass\n"
+    )
+    script = tmp_path / "script.py"
+    script.write_text(fill)
+    command = [sys.executable, "-I", str(script), str(small_disk / "filler")]
+    with pytest.raises(OSError, match="No space left on device"):
+        measure(command, {}, small_disk / "run", cpus=1)
+    assert not _processes_with(str(small_disk))
+    groups = json.loads((small_disk / "run" / "run.json").read_text())["groups"]
+    assert not any(Path(group).exists() for group in groups)
+    (small_disk / "filler").unlink()
+    runner.sweep(small_disk / "run")
+    measure([sys.executable, "-I", "-c", "pass"], {}, small_disk / "run", cpus=1)
+    assert (small_disk / "run" / "samples.parquet").is_file()
+
+
+def _processes_with(argument):
+    named = psutil.process_iter(["cmdline"])
+    return [p.pid for p in named if any(argument in word for word in p.info["cmdline"] or [])]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 SELF = Path("/proc/self")
 UNIFIED = "unified"
+_TEXT_BYTES = 1 << 16
 
 
 def own_groups(mountinfo: str, membership: str) -> dict[str, Path]:
@@ -51,15 +52,14 @@ def own_groups(mountinfo: str, membership: str) -> dict[str, Path]:
 def resident_bytes(memory_stat: str, version: int) -> int:
     """Return anonymous + shared memory from the text of ``memory.stat``, page cache left out."""
     wanted = ("total_rss", "total_shmem") if version == 1 else ("anon", "shmem")
-    values = dict(line.split() for line in memory_stat.splitlines())
-    return sum(int(values[name]) for name in wanted)
+    return sum(_value(memory_stat, name) for name in wanted)
 
 
 def usage_s(cpu: str, version: int) -> float:
     """Return CPU seconds from ``cpuacct.usage`` (version 1) or ``cpu.stat`` (version 2)."""
     if version == 1:
         return int(cpu) / 1e9
-    return int(dict(line.split() for line in cpu.splitlines())["usage_usec"]) / 1e6
+    return _value(cpu, "usage_usec") / 1e6
 
 
 def oom_kills(events: str) -> int:
@@ -71,8 +71,20 @@ def oom_kills(events: str) -> int:
     return int(values.get("oom_kill", 0))
 
 
+def _value(text: str, name: str) -> int:
+    """Return the number after ``name`` at the start of a line; KeyError if there is none.
+
+    Ten times a second: not worth reading all forty lines.
+    """
+    lines = "\n" + text
+    start = lines.find(f"\n{name} ")
+    if start < 0:
+        raise KeyError(name)
+    return int(lines[start + len(name) + 2 :].partition("\n")[0])
+
+
 class Group:
-    """The control group of one run.
+    """The control group of one run; files read at each look stay open until `close`.
 
     Parameters
     ----------
@@ -85,16 +97,42 @@ class Group:
     def __init__(self, memory: Path, cpu: Path, version: int) -> None:
         self.folders = tuple(dict.fromkeys((memory, cpu)))
         self.version = version
+        self._handles: dict[Path, int] = {}
         first = version == 1
         self._stat = memory / "memory.stat"
         self._cpu = cpu / ("cpuacct.usage" if first else "cpu.stat")
         self._peak = memory / ("memory.max_usage_in_bytes" if first else "memory.peak")
         self._events = memory / ("memory.oom_control" if first else "memory.events")
+        self._threads = memory / ("tasks" if first else "cgroup.threads")
+        self._limits = (
+            ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes")
+            if first
+            else ("memory.max", "memory.swap.max")
+        )
 
     def read(self) -> tuple[int, float]:
         """Return resident bytes and CPU seconds of all that is or was in the group."""
-        resident = resident_bytes(self._stat.read_text(), self.version)
-        return resident, usage_s(self._cpu.read_text(), self.version)
+        resident = resident_bytes(self._text(self._stat), self.version)
+        return resident, usage_s(self._text(self._cpu), self.version)
+
+    def threads(self) -> int:
+        """Return how many threads there are in the group now."""
+        # Opened anew: version 1 keeps an open file's list as it was for up to a second.
+        handle = os.open(self._threads, os.O_RDONLY)
+        try:
+            return os.read(handle, _TEXT_BYTES).count(b"\n")
+        finally:
+            os.close(handle)
+
+    def limit_memory(self, limit_bytes: int) -> None:
+        """Set the limit at which the kernel kills; swapping does not raise it."""
+        for name, value in zip(self._limits, self._limit_values(limit_bytes), strict=True):
+            with contextlib.suppress(OSError):  # no swap accounted; sampling keeps the limit too
+                (self.folders[0] / name).write_text(str(value))
+
+    def _limit_values(self, limit_bytes: int) -> tuple[int, int]:
+        # Version 1 limits memory with swap, version 2 swap alone.
+        return limit_bytes, limit_bytes if self.version == 1 else 0
 
     def peak_bytes(self) -> int | None:
         """Return the kernel's own peak, page cache included; version 2 has it since Linux 5.19."""
@@ -104,19 +142,36 @@ class Group:
         """Return how many processes of the group the kernel has killed for memory."""
         return oom_kills(self._events.read_text()) if self._events.exists() else 0
 
+    def close(self) -> None:
+        """Close the files and remove the group."""
+        while self._handles:
+            os.close(self._handles.popitem()[1])
+        remove(self.folders)
 
-def make_group(run_id: str) -> Group | None:
-    """Make the group ``voxcast-<run_id>``, or return None where that cannot be had."""
+    def _text(self, path: Path) -> str:
+        if path not in self._handles:
+            self._handles[path] = os.open(path, os.O_RDONLY)
+        return os.pread(self._handles[path], _TEXT_BYTES, 0).decode()
+
+
+def planned_group(run_id: str) -> Group | None:
+    """Return the group ``voxcast-<run_id>``, which is not there yet; None without groups."""
     try:
         groups = own_groups((SELF / "mountinfo").read_text(), (SELF / "cgroup").read_text())
     except OSError:
         return None
     name = f"voxcast-{run_id}"
     if "memory" in groups and "cpuacct" in groups:
-        return _made(Group(groups["memory"] / name, groups["cpuacct"] / name, 1))
+        return Group(groups["memory"] / name, groups["cpuacct"] / name, 1)
     if UNIFIED in groups:
-        return _made(Group(groups[UNIFIED] / name, groups[UNIFIED] / name, 2))
+        return Group(groups[UNIFIED] / name, groups[UNIFIED] / name, 2)
     return None
+
+
+def make_group(run_id: str) -> Group | None:
+    """Make the group ``voxcast-<run_id>``, or return None where that cannot be had."""
+    group = planned_group(run_id)
+    return None if group is None else _made(group)
 
 
 def _made(group: Group) -> Group | None:
@@ -128,7 +183,7 @@ def _made(group: Group) -> Group | None:
             with (folder / "cgroup.procs").open("wb"):
                 pass
     except (OSError, KeyError):
-        remove(group.folders)
+        group.close()
         return None
     return group
 
@@ -137,9 +192,12 @@ def members(folders: Iterable[Path]) -> set[int]:
     """Return the processes in the groups and below."""
     found: set[int] = set()
     for folder in folders:
-        for listing in [folder / "cgroup.procs", *folder.glob("**/*/cgroup.procs")]:
-            with contextlib.suppress(OSError):
-                found |= {int(pid) for pid in listing.read_text().split()}
+        with contextlib.suppress(OSError):
+            found |= {int(pid) for pid in (folder / "cgroup.procs").read_text().split()}
+            # A folder has a link for each folder in it: searching is dear, and seldom needed.
+            for inner in folder.glob("**/*/cgroup.procs") if folder.stat().st_nlink > 2 else ():
+                with contextlib.suppress(OSError):
+                    found |= {int(pid) for pid in inner.read_text().split()}
     return found
 
 

@@ -1,10 +1,142 @@
-"""The GPUs of this machine, as its driver lists them."""
+"""The GPUs of this machine: which there are, and what a run takes of them (NVIDIA's NVML).
+
+Nothing here fails without a driver: there are then no models and no meter. The library is loaded
+only when a meter is opened.
+"""
 
 from __future__ import annotations
 
+import importlib
+import os
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 NVIDIA = Path("/proc/driver/nvidia/gpus")
+CONTROL = Path("/dev/nvidiactl")
+BY_PROCESS, BY_DEVICE = "nvml_process", "nvml_device"
+
+
+@dataclass(frozen=True)
+class GpuSample:
+    """One instant: memory of the run's processes; busy share of the device, 0 to 1.
+
+    The busiest device counts, and whoever keeps it busy: NVML does not tell utilisation by
+    process on every card. None where the card does not tell it at all (a part of a card, MIG).
+    """
+
+    memory_bytes: int
+    utilisation: float | None
+
+
+class GpuMeter:
+    """Reads what a run takes of the GPUs it may see.
+
+    `method` says where the memory came from: ``nvml_process``, what the driver lists for the
+    run's processes, or ``nvml_device``, what is used on the devices above what was when the meter
+    was opened. The second is for containers, to which the driver shows no processes, or those of
+    the host by numbers that mean nothing inside; it counts other people's growth too.
+
+    Parameters
+    ----------
+    nvml : module
+        `pynvml`, initialised.
+    devices : list
+        Handles of the devices to read.
+    """
+
+    def __init__(self, nvml: Any, devices: list[Any]) -> None:
+        self.method = BY_PROCESS
+        self._nvml = nvml
+        self._devices = devices
+        self._idle_bytes = [self._used_bytes(device) for device in devices]
+
+    def read(self, pids: set[int]) -> GpuSample:
+        """Return what the processes ``pids`` have on all devices now."""
+        listed = [process for device in self._devices for process in self._processes(device)]
+        ours = [process.usedGpuMemory for process in listed if process.pid in pids]
+        if ours and None not in ours:
+            self.method = BY_PROCESS
+            memory_bytes = sum(ours)
+        elif (
+            listed
+            and not ours
+            and all(Path(f"/proc/{process.pid}").exists() for process in listed)
+        ):
+            memory_bytes = 0  # the list can be trusted, and the run is not on it
+        else:
+            used = [self._used_bytes(device) for device in self._devices]
+            pairs = zip(used, self._idle_bytes, strict=True)
+            memory_bytes = sum(max(0, now - idle) for now, idle in pairs)
+            if memory_bytes:
+                self.method = BY_DEVICE
+        return GpuSample(memory_bytes, self._utilisation())
+
+    def close(self) -> None:
+        """Let go of the library."""
+        self._nvml.nvmlShutdown()
+
+    def _processes(self, device: Any) -> list[Any]:
+        try:
+            return list(self._nvml.nvmlDeviceGetComputeRunningProcesses(device))
+        except self._nvml.NVMLError:  # not told to this user, or not by this card
+            return []
+
+    def _used_bytes(self, device: Any) -> int:
+        try:
+            return int(self._nvml.nvmlDeviceGetMemoryInfo(device).used)
+        except self._nvml.NVMLError:
+            return 0
+
+    def _utilisation(self) -> float | None:
+        shares = []
+        for device in self._devices:
+            try:
+                shares.append(self._nvml.nvmlDeviceGetUtilizationRates(device).gpu / 100)
+            except self._nvml.NVMLError:
+                continue
+        return max(shares, default=None)
+
+
+def open_gpu_meter(nvml: Any = None) -> GpuMeter | None:
+    """Return a meter for the GPUs this process may see, or None where there is none.
+
+    ``CUDA_VISIBLE_DEVICES`` is kept to, by number or by name; numbers follow the bus addresses.
+
+    Parameters
+    ----------
+    nvml : module, optional
+        In place of `pynvml`.
+    """
+    if nvml is None:
+        try:
+            nvml = importlib.import_module("pynvml")
+        except ImportError:
+            return None
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError:  # no driver
+        return None
+    devices = _visible(nvml, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    if not devices:
+        nvml.nvmlShutdown()
+        return None
+    return GpuMeter(nvml, devices)
+
+
+def _visible(nvml: Any, chosen: str | None) -> list[Any]:
+    try:
+        if chosen is None:
+            return [nvml.nvmlDeviceGetHandleByIndex(n) for n in range(nvml.nvmlDeviceGetCount())]
+        names = [name.strip() for name in chosen.split(",") if name.strip()]
+        return [
+            nvml.nvmlDeviceGetHandleByIndex(int(name))
+            if name.isdigit()
+            else nvml.nvmlDeviceGetHandleByUUID(name)
+            for name in names
+        ]
+    except nvml.NVMLError:
+        return []
 
 
 def gpu_models(folder: Path = NVIDIA) -> tuple[str, ...]:

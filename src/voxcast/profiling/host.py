@@ -7,12 +7,18 @@ import platform
 from dataclasses import dataclass
 from pathlib import Path
 
+from voxcast.files import sha256_of
 from voxcast.profiling.gpu import gpu_models
+
+MACHINE_ID = Path("/etc/machine-id")
 
 
 @dataclass(frozen=True)
 class HostFacts:
-    """What of a machine bears on times; `cores` are those this process may use."""
+    """What of a machine bears on times; `cores` are those this process may use.
+
+    `host_id` tells machines apart, see the function of that name.
+    """
 
     cpu_model: str
     cores: int
@@ -20,18 +26,38 @@ class HostFacts:
     gpu_models: tuple[str, ...]
     kernel: str
     hostname: str
+    host_id: str = ""
 
 
 def host_facts() -> HostFacts:
     """Look this machine up."""
+    model = cpu_model(Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace"))
     return HostFacts(
-        cpu_model=cpu_model(Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")),
+        cpu_model=model,
         cores=len(os.sched_getaffinity(0)),
         memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         gpu_models=gpu_models(),
         kernel=platform.release(),
         hostname=platform.node(),
+        host_id=host_id(platform.node(), model),
     )
+
+
+def host_id(hostname: str, model: str, machine: Path = MACHINE_ID) -> str:
+    """Return eight hexadecimal digits of a hash of name, machine id where readable, CPU model.
+
+    None of the three can be told from it, so that a recorded history can be given away.
+
+    Examples
+    --------
+    >>> host_id("node1", "AMD EPYC", Path("/nowhere"))
+    '840a84cb'
+    """
+    try:
+        number = machine.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        number = ""
+    return sha256_of([hostname, number, model])[:8]
 
 
 def cpu_model(cpuinfo: str) -> str:

@@ -2,20 +2,16 @@
 
 The run has its own session and meter, exactly the CPUs it asked for, and limits that hold for the
 whole tree. It dies with us: the kernel kills its leader when we are killed, and what the leader
-leaves behind is found by `sweep` at the next start.
+leaves behind is found by `sweep` at the next start. Durations are of ``CLOCK_MONOTONIC``: a clock
+that is set during a run changes none of them.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import dataclasses
 import datetime
 import os
-import select
 import shutil
-import signal
-import subprocess
 import time
 import uuid
 from pathlib import Path
@@ -25,17 +21,24 @@ from voxcast.apps.phase_log import read_phases
 from voxcast.errors import RunError
 from voxcast.files import read_json, write_json
 from voxcast.profiling import cgroups
-from voxcast.profiling.sampler import RUN_VARIABLE, Meter, Sample, marked, open_meter
+from voxcast.profiling.activity import Activity
+from voxcast.profiling.leader import LOG_FILE, ending, started_leader
+from voxcast.profiling.limits import Limits
+from voxcast.profiling.processes import RUN_VARIABLE, end_all, marked
+from voxcast.profiling.sampler import open_meter
+from voxcast.profiling.trace import Trace
 from voxcast.records import Outcome, Phase, Profile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    import subprocess
+    from collections.abc import Mapping, Sequence
 
-LOG_FILE, SAMPLES_FILE, RUN_FILE = "app.log", "samples.parquet", "run.json"
+    from voxcast.profiling.gpu import GpuMeter
+    from voxcast.profiling.readings import Meter
+
+SAMPLES_FILE, RUN_FILE = "samples.parquet", "run.json"
 GRACE_S = 2.0
-SAMPLER_SHARE = 0.05  # of a core: a slow machine is looked at less often
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None, use_errno=True)  # opened here: between fork and exec is no place for it
+SAMPLER_SHARE = 0.03  # of a core: a slow machine is looked at less often
 
 
 def measure(
@@ -48,6 +51,11 @@ def measure(
     memory_limit_bytes: int | None = None,
     sample_hz: float = 10.0,
     groups: bool = True,
+    gpus: int = 0,
+    stall_s: float | None = None,
+    phase_patterns: Mapping[str, str] | None = None,
+    verify_gpu: bool = False,
+    core_set: Sequence[int] | None = None,
 ) -> Profile:
     """Run ``command`` and measure it from outside.
 
@@ -64,58 +72,88 @@ def measure(
     cpus : int
         CPUs the run is pinned to, out of those we may use.
     time_limit_s, memory_limit_bytes : float, int, optional
-        The whole tree is stopped at these: SIGTERM, two seconds of grace, SIGKILL.
+        The whole tree is stopped at these: SIGTERM, two seconds of grace, SIGKILL. The memory
+        limit is also the kernel's where the run has its own control group.
     sample_hz : float
         Samples a second, at most.
     groups : bool
         Whether a control group may be used where it can be had.
+    gpus : int
+        GPUs the run was given; with any, their memory and use are measured where that can be.
+    stall_s : float, optional
+        A run that takes no CPU, does no I/O and uses no GPU for so long is stopped.
+    phase_patterns : mapping, optional
+        Patterns of log lines by phase, for an application that logs no phases as ours do.
+    verify_gpu : bool
+        A run with GPUs that was not seen to use one has failed, and its log ends by saying so.
+    core_set : sequence of int, optional
+        The CPUs to take ``cpus`` from, for runs side by side; what else uses them is then all
+        that makes the run noisy. Else all that we may use.
 
     Returns
     -------
     Profile
-        `runtime_s` runs until the leader has ended, or until the tree was told to stop.
+        `runtime_s` runs until the leader has ended, or until the tree was told to stop. Where the
+        kernel stopped it for memory, the peak is at least the limit. Storage traffic misses
+        setuid programs, and up to a second of processes that outlive their parents.
 
     Raises
     ------
     RunError
         If there are not that many CPUs, or the command cannot be started.
     """
-    available = sorted(os.sched_getaffinity(0))
-    if not 1 <= cpus <= len(available):
-        raise RunError(f"asks for {cpus} CPUs, {len(available)} are available", command[0])
+    cores = sorted(os.sched_getaffinity(0) if core_set is None else core_set)
+    if not 1 <= cpus <= len(cores):
+        raise RunError(f"asks for {cpus} CPUs, {len(cores)} are available", command[0])
     folder.mkdir(parents=True, exist_ok=True)
     run_id = uuid.uuid4().hex
-    meter = open_meter(run_id, groups=groups)
-    try:
-        write_json(folder / RUN_FILE, {"run_id": run_id, "groups": list(map(str, meter.folders))})
+    # Before anything is made: whatever kills us from here on, `sweep` finds what we leave.
+    planned = cgroups.planned_group(run_id) if groups else None
+    left = [] if planned is None else list(map(str, planned.folders))
+    write_json(folder / RUN_FILE, {"run_id": run_id, "groups": left})
+    limits = Limits(time_limit_s, memory_limit_bytes, stall_s)
+    with contextlib.ExitStack() as stack:
+        meter = open_meter(run_id, groups=groups)
+        stack.callback(meter.close)
+        if memory_limit_bytes is not None:
+            meter.limit_memory(memory_limit_bytes)
+        gpu = _gpu_meter(gpus, stack)
         variables = {**os.environ, **env, RUN_VARIABLE: run_id}
         load1, begun = os.getloadavg()[0], datetime.datetime.now(datetime.UTC)
-        started = time.monotonic()
-        with _started(command, variables, folder, available[:cpus], meter) as leader:
-            samples, stopped = _watch(
-                leader, meter, started, time_limit_s, memory_limit_bytes, sample_hz
-            )
+        activity, started = Activity(cores), time.monotonic()
+        trace = Trace(meter, gpu, started, stall_s)
+        with started_leader(command, variables, folder, cores[:cpus], meter) as leader:
+            stopped = _watch(leader, trace, started, limits, sample_hz)
             runtime_s = time.monotonic() - started
+            trace.look_at_sums()
             status, waited_s = _end(leader, meter, GRACE_S if stopped else 0.0)
         cpu_s, peak, kills = meter.total_cpu_s(waited_s), meter.peak_bytes(), meter.oom_kills()
-    finally:
-        meter.close()
+        disturbed = activity.during(cpu_s)
+    trace.write(folder / SAMPLES_FILE)
     (folder / RUN_FILE).unlink()
-    _write_samples(folder / SAMPLES_FILE, samples)
-    log = (folder / LOG_FILE).read_text(encoding="utf-8", errors="replace")
+    outcome = "out_of_memory" if kills else stopped or ("failed" if status else "completed")
+    if outcome == "completed" and gpus and verify_gpu and not trace.used_gpu:
+        outcome = _refused(folder / LOG_FILE, gpu)
     return Profile(
-        outcome=stopped or _outcome(status, kills),
+        outcome=outcome,
         exit_status=status,
         runtime_s=runtime_s,
         cpu_s=cpu_s,
-        peak_rss_bytes=max((sample.rss_bytes for sample in samples), default=0),
+        peak_rss_bytes=max(trace.peak_rss_bytes, (memory_limit_bytes or 0) if kills else 0),
         peak_cgroup_bytes=peak,
         memory_method=meter.memory_method,
         cpu_method=meter.cpu_method,
         started_at=begun.isoformat(timespec="milliseconds"),
         limit_s=time_limit_s,
-        load1_before=load1,
-        phases=tuple(_with_peak(phase, samples) for phase in read_phases(log, started)),
+        noisy=disturbed.noisy,
+        load1=load1,
+        steal=disturbed.steal,
+        io_read_bytes=int(trace.traffic.read_bytes),
+        io_write_bytes=int(trace.traffic.write_bytes),
+        peak_threads=trace.peak_threads,
+        peak_gpu_bytes=trace.peak_gpu_bytes,
+        gpu_utilisation=trace.gpu_utilisation,
+        phases=tuple(map(trace.with_peak, _phases(folder / LOG_FILE, started, phase_patterns))),
     )
 
 
@@ -124,153 +162,66 @@ def sweep(folder: Path) -> None:
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         left = read_json(folder / RUN_FILE)
         cgroups.remove(map(Path, left["groups"]))
-        _kill(lambda: marked(left["run_id"]), grace_s=0.0)
+        end_all(lambda: marked(left["run_id"]), grace_s=0.0)
     shutil.rmtree(folder)
 
 
-@contextlib.contextmanager
-def _started(
-    command: Sequence[str],
-    variables: Mapping[str, str],
-    folder: Path,
-    cpus: Sequence[int],
-    meter: Meter,
-) -> Iterator[subprocess.Popen[bytes]]:
-    """Start the leader of the run; whatever happens, nothing of it is left at the end."""
-    driver = os.getpid()
-    with contextlib.ExitStack() as stack:
-        log = stack.enter_context((folder / LOG_FILE).open("ab"))
-        joins = [
-            stack.enter_context((group / "cgroup.procs").open("wb", buffering=0)).fileno()
-            for group in meter.folders
-        ]
+def _gpu_meter(gpus: int, stack: contextlib.ExitStack) -> GpuMeter | None:
+    if not gpus:
+        return None
+    from voxcast.profiling.gpu import open_gpu_meter
 
-        def become_the_run() -> None:
-            _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != driver:
-                os._exit(1)  # we were killed before the kernel was told
-            for join in joins:
-                os.write(join, b"0")
-            os.sched_setaffinity(0, cpus)
-
-        try:
-            leader = subprocess.Popen(
-                list(command),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=dict(variables),
-                start_new_session=True,
-                preexec_fn=become_the_run,  # system calls only: we may have threads
-            )
-        except (OSError, subprocess.SubprocessError) as error:
-            raise RunError(f"cannot be started ({error})", command[0]) from None
-    try:
-        meter.follow(leader.pid)
-        yield leader
-    finally:
-        _kill(meter.pids, grace_s=0.0)
-        if leader.returncode is None:
-            leader.wait()
+    gpu = open_gpu_meter()
+    if gpu is not None:
+        stack.callback(gpu.close)
+    return gpu
 
 
 def _watch(
     leader: subprocess.Popen[bytes],
-    meter: Meter,
+    trace: Trace,
     started: float,
-    time_limit_s: float | None,
-    memory_limit_bytes: int | None,
+    limits: Limits,
     sample_hz: float,
-) -> tuple[list[Sample], Outcome | None]:
+) -> Outcome | None:
     """Sample until the leader ends or a limit is reached; tell which limit."""
-    samples: list[Sample] = []
-    deadline = float("inf") if time_limit_s is None else started + time_limit_s
-    with _ending(leader.pid) as ended:
+    deadline = float("inf") if limits.time_s is None else started + limits.time_s
+    with ending(leader.pid) as ended:
         while True:
-            now = time.monotonic()
-            rss_bytes, cpu_s = meter.read()
-            cost_s = time.monotonic() - now
-            samples.append(Sample(now - started, rss_bytes, cpu_s))
-            if memory_limit_bytes is not None and rss_bytes > memory_limit_bytes:
-                return samples, "out_of_memory"
+            now, spent_s = time.monotonic(), time.thread_time()
+            sample = trace.look()
+            cost_s = time.thread_time() - spent_s
+            t_s = time.monotonic() - started
+            reached = limits.reached(t_s, sample.rss_bytes, trace.quiet_s, trace.oom_kills)
             pause_s = max(1.0 / sample_hz, cost_s / SAMPLER_SHARE)
-            if ended(min(now + pause_s, deadline) - time.monotonic()):
-                return samples, None
-            if time.monotonic() >= deadline:
-                return samples, "timeout"
-
-
-@contextlib.contextmanager
-def _ending(pid: int) -> Iterator[Callable[[float], bool]]:
-    """Give a function that waits so many seconds for the end of ``pid`` and tells whether it came.
-
-    The instant of the end is had to well under a millisecond, however rarely samples are taken.
-    """
-    try:
-        handle = os.pidfd_open(pid)
-    except OSError:  # before Linux 5.3
-        yield lambda timeout_s: _polled(pid, timeout_s)
-        return
-    try:
-        yield lambda timeout_s: bool(select.select([handle], [], [], max(0.0, timeout_s))[0])
-    finally:
-        os.close(handle)
-
-
-def _polled(pid: int, timeout_s: float) -> bool:
-    deadline = time.monotonic() + timeout_s
-    while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(0.002)
-    return True
+            wait_s = 0.0 if reached else min(now + pause_s, deadline) - time.monotonic()
+            if ended(wait_s):
+                return None
+            if reached:
+                return reached
 
 
 def _end(leader: subprocess.Popen[bytes], meter: Meter, grace_s: float) -> tuple[int, float]:
     """Stop all there still is; return the leader's exit status and waited-for CPU seconds."""
-    _kill(meter.pids, grace_s)
+    end_all(meter.pids, grace_s)
     _, status, usage = os.wait4(leader.pid, 0)
     leader.returncode = os.waitstatus_to_exitcode(status)
     return leader.returncode, usage.ru_utime + usage.ru_stime
 
 
-def _kill(pids: Callable[[], set[int]], grace_s: float, patience_s: float = 10.0) -> None:
-    """Ask all ``pids`` to end, wait, then kill them until none is left."""
-    begun = time.monotonic()
-    if grace_s:
-        _signal(pids(), signal.SIGTERM)
-    while left := pids():
-        elapsed_s = time.monotonic() - begun
-        if elapsed_s >= grace_s:
-            _signal(left, signal.SIGKILL)
-        if elapsed_s > grace_s + patience_s:
-            return  # stuck in the kernel, on a dead file server say; it dies when that answers
-        time.sleep(0.01)
+def _refused(log: Path, gpu: GpuMeter | None) -> Outcome:
+    """Say at the end of the log why a run on a GPU is none."""
+    reason = "cannot be looked at here" if gpu is None else "was not used by this run"
+    with log.open("a", encoding="utf-8") as stream:
+        stream.write(f"\nvoxcast: the GPU {reason}; its time is not recorded as a GPU's\n")
+    return "failed"
 
 
-def _signal(pids: set[int], number: signal.Signals) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, number)
+def _phases(log: Path, started: float, patterns: Mapping[str, str] | None) -> tuple[Phase, ...]:
+    text = log.read_text(encoding="utf-8", errors="replace")
+    phases = read_phases(text, started)
+    if phases or not patterns:
+        return phases
+    from voxcast.apps.phase_patterns import phases_from_log
 
-
-def _outcome(status: int, oom_kills: int) -> Outcome:
-    if status == 0:
-        return "completed"
-    return "out_of_memory" if oom_kills else "failed"
-
-
-def _with_peak(phase: Phase, samples: Sequence[Sample]) -> Phase:
-    inside = [s.rss_bytes for s in samples if phase.start_s <= s.t_s <= phase.end_s]
-    return dataclasses.replace(phase, peak_rss_bytes=max(inside, default=None))
-
-
-def _write_samples(path: Path, samples: Sequence[Sample]) -> None:
-    import pyarrow
-    import pyarrow.parquet
-
-    schema = pyarrow.schema(
-        [("t_s", pyarrow.float64()), ("rss_bytes", pyarrow.int64()), ("cpu_s", pyarrow.float64())]
-    )
-    rows = [dataclasses.asdict(sample) for sample in samples]
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), path)
+    return tuple(phases_from_log(text, patterns))

@@ -1,0 +1,155 @@
+"""Measure what measuring costs, and how true its peak is; prints JSON with the stated bounds.
+
+Costs are CPU time of the sampling thread over wall time, between the start and the end of a run,
+taken from two lengths of the same run so that starting and writing cancel out; the median of
+three. On a busy machine the same work takes up to twice the CPU time: `load1` is printed too. The
+peak is that of the samples against the kernel's own of the same run's control group.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from voxcast.profiling import cgroups, probes
+from voxcast.profiling.runner import measure
+
+HZ = 10.0
+SHORT_S, LONG_S, REPEATS = 1.5, 7.0, 3
+GROUP_BOUND, TREE_BOUND, PEAK_BOUND = 0.005, 0.03, 0.03
+
+# What each script begins with: it goes into the groups that it is told, if any.
+JOIN = """
+import mmap, os, sys, time
+for folder in sys.argv[2:]:
+    with open(os.path.join(folder, "cgroup.procs"), "w") as procs:
+        procs.write("0")
+seconds, begun = float(sys.argv[1]), time.monotonic()
+"""
+# A parent with 60 MB that its three children share, 80 MB of each child's own, and all busy.
+FAMILY = """
+shared = mmap.mmap(-1, 60_000_000)
+shared.write(b"x" * len(shared))
+children = []
+for _ in range(3):
+    pid = os.fork()
+    if not pid:
+        own = b"x" * 80_000_000
+        while time.monotonic() < begun + seconds:
+            sum(shared[::4096])
+            time.sleep(0.05)
+        os._exit(0)
+    children.append(pid)
+for pid in children:
+    os.waitpid(pid, 0)
+"""
+# A forked pair that grows to 1.2 GB all the while, in small pages: the dearest case of a tree.
+GROWTH = """
+child = os.fork()
+hoard = mmap.mmap(-1, 600_000_000, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+hoard.madvise(mmap.MADV_NOHUGEPAGE)
+done = 0
+while (passed := time.monotonic() - begun) < seconds:
+    now = min(len(hoard), int(len(hoard) * passed / seconds * 1.2))
+    for page in range(done - done % 4096, now, 4096): hoard[page] = 1
+    done = now
+    time.sleep(0.02)
+if child: os.waitpid(child, 0)
+"""
+SCRIPTS = {"family": FAMILY, "growth": GROWTH}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run: CPU seconds of the sampling thread, wall seconds, both peaks in bytes."""
+
+    spent_s: float
+    wall_s: float
+    method: str
+    peak_bytes: int
+    kernel_peak_bytes: int | None
+
+
+def measured(script: str, seconds: float, *, groups: bool) -> Measured:
+    """Measure one run, which is in a control group of its own either way, where it can be."""
+    folder = Path(tempfile.mkdtemp(prefix="voxcast-bench-"))
+    group = None if groups else cgroups.make_group(f"bench-{os.getpid()}")
+    folders = map(str, group.folders) if group else ()
+    command = [sys.executable, "-I", "-c", JOIN + script, str(seconds), *folders]
+    try:
+        spent_s, begun = time.thread_time(), time.monotonic()
+        profile = measure(command, {}, folder, cpus=1, groups=groups, sample_hz=HZ)
+        spent_s, wall_s = time.thread_time() - spent_s, time.monotonic() - begun
+        kernel = profile.peak_cgroup_bytes if group is None else group.peak_bytes()
+    finally:
+        shutil.rmtree(folder)
+        if group is not None:
+            group.close()
+    return Measured(spent_s, wall_s, profile.memory_method, profile.peak_rss_bytes, kernel)
+
+
+def bench_sampler() -> dict[str, Any]:
+    """Cost with and without a control group, and the error of the peak."""
+    measured("pass", 0.1, groups=True)  # what is imported once
+    found: dict[str, Any] = {"hz": HZ, "load1": os.getloadavg()[0], "bound_peak_error": PEAK_BOUND}
+    for name, script in SCRIPTS.items():
+        for groups, bound in ((True, GROUP_BOUND), (False, TREE_BOUND)):
+            costs, ratios, long = [], [], None
+            for _ in range(REPEATS):
+                short = measured(script, SHORT_S, groups=groups)
+                long = measured(script, LONG_S, groups=groups)
+                costs.append((long.spent_s - short.spent_s) / (long.wall_s - short.wall_s))
+                if long.kernel_peak_bytes is not None:
+                    ratios.append(long.peak_bytes / long.kernel_peak_bytes)
+            row = {
+                "method": long.method,
+                "cost_of_a_core": statistics.median(costs),
+                "bound_cost": bound,
+                "peaks_over_kernel_peak": ratios,
+            }
+            kept = row["cost_of_a_core"] <= bound
+            kept = kept and all(abs(ratio - 1) <= PEAK_BOUND for ratio in ratios)
+            found[f"{name}_{'group' if groups else 'tree'}"] = row | {"within_bounds": kept}
+    return found
+
+
+def bench_probes() -> dict[str, Any]:
+    """Median and coefficient of variation of each probe's blocks, and the time they take."""
+    with tempfile.TemporaryDirectory() as folder:
+        begun = time.monotonic()
+        rates = {
+            "probe_cpu": probes.cpu_rates(),
+            "probe_membw": probes.copy_rates(),
+            "probe_disk": probes.disk_rates(Path(folder)),
+        }
+        took_s = time.monotonic() - begun
+    rows: dict[str, Any] = {
+        name: {
+            "median": statistics.median(values),
+            "cv": statistics.stdev(values) / statistics.mean(values) if len(values) > 1 else None,
+        }
+        for name, values in rates.items()
+    }
+    return rows | {"seconds": took_s}
+
+
+def main() -> int:
+    """Print the figures; a bound that is not kept is exit status 1."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    found = {"sampler": bench_sampler(), "probes": bench_probes()}
+    print(json.dumps(found, indent=2))
+    rows = [row for row in found["sampler"].values() if isinstance(row, dict)]
+    return 0 if all(row["within_bounds"] for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

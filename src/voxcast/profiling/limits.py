@@ -1,0 +1,72 @@
+"""The limits of a run: how long, how much memory, and how long it may do nothing at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from voxcast.records import Outcome
+
+IDLE_CORES = 0.01  # CPU use below which a run does nothing; a waiting interpreter takes 0.001
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What stops a run; None is no limit."""
+
+    time_s: float | None = None
+    memory_bytes: int | None = None
+    stall_s: float | None = None
+
+    def reached(
+        self, t_s: float, rss_bytes: int, quiet_s: float, oom_kills: int
+    ) -> Outcome | None:
+        """Return the outcome of a run that is stopped now, or None if it may go on.
+
+        Parameters
+        ----------
+        t_s : float
+            Seconds since the start.
+        rss_bytes : int
+            Memory of the tree.
+        quiet_s : float
+            How long it has done nothing, see `Quiet`.
+        oom_kills : int
+            Processes that the kernel has killed: those that waited for them may wait for ever.
+        """
+        if oom_kills or (self.memory_bytes is not None and rss_bytes > self.memory_bytes):
+            return "out_of_memory"
+        if self.time_s is not None and t_s >= self.time_s:
+            return "timeout"
+        if self.stall_s is not None and quiet_s >= self.stall_s:
+            return "stalled"
+        return None
+
+
+@dataclass
+class Quiet:
+    """How long a run has done nothing: no I/O, no GPU, and CPU below `IDLE_CORES`.
+
+    Parameters
+    ----------
+    stall_s : float or None
+        Over how long CPU use is averaged; None if nobody asks.
+    """
+
+    stall_s: float | None
+    _since_s: float = field(default=0.0, init=False)
+    _cpu_s: float = field(default=0.0, init=False)
+    _moved: float = field(default=0.0, init=False)
+
+    def seen(self, t_s: float, cpu_s: float, moved: float, *, gpu_busy: bool = False) -> float:
+        """Take in one look; return for how many seconds the run has been quiet.
+
+        ``cpu_s`` and ``moved`` (bytes, of any kind) are sums since the start of the run.
+        """
+        if self.stall_s is None:
+            return 0.0
+        used_s = cpu_s - self._cpu_s
+        if gpu_busy or moved > self._moved or used_s >= IDLE_CORES * self.stall_s:
+            self._since_s, self._cpu_s, self._moved = t_s, cpu_s, moved
+        return t_s - self._since_s

@@ -1,0 +1,166 @@
+"""Single processes as ``/proc`` shows them, and how many of them are ended together.
+
+Files are read with plain system calls: at ten looks a second over a whole tree the usual layers
+on top would cost more than the kernel does. What a text means is in functions of text.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# Inherited by every process of a run: finds those that left both tree and session.
+RUN_VARIABLE = "VOXCAST_RUN"
+_TICKS = os.sysconf("SC_CLK_TCK")
+_READ_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """What ``/proc/PID/stat`` says; `cpu_s` holds the children the process has waited for."""
+
+    state: str
+    ppid: int
+    cpu_s: float
+    threads: int
+    started: int  # ticks since boot: tells two processes that had the same number apart
+
+
+class Traffic(NamedTuple):
+    """Input and output so far: to and from storage, and all that went through calls."""
+
+    read_bytes: float
+    write_bytes: float
+    called_bytes: float
+
+
+def parse_stat(text: bytes) -> Stat:
+    """Read ``/proc/PID/stat``.
+
+    Examples
+    --------
+    >>> parse_stat(b"7 (a ) b) R 1 7 7 0 -1 0 0 0 0 0 150 50 100 0 20 0 4 0 99 0 0")
+    Stat(state='R', ppid=1, cpu_s=3.0, threads=4, started=99)
+    """
+    fields = text[text.rindex(b")") + 2 :].split()  # the name may hold spaces and brackets
+    ticks = sum(map(int, fields[11:15]))
+    return Stat(
+        fields[0].decode(), int(fields[1]), ticks / _TICKS, int(fields[17]), int(fields[19])
+    )
+
+
+def parse_resident(status: bytes) -> tuple[int, int]:
+    """Return anonymous and shared memory in bytes from ``/proc/PID/status``.
+
+    Pages of files are left out, as in a control group's sum: the kernel can drop them.
+    """
+    return _kilobytes(status, b"RssAnon:") or 0, _kilobytes(status, b"RssShmem:") or 0
+
+
+class Shares(NamedTuple):
+    """Memory of a process in bytes; `_share` is each page divided by its users."""
+
+    anonymous: int
+    anonymous_share: int
+    shared_share: int
+
+
+def parse_shares(rollup: bytes) -> Shares | None:
+    """Read ``/proc/PID/smaps_rollup``; None before Linux 5.4, which mixes pages of files in."""
+    values = [_kilobytes(rollup, name) for name in (b"Anonymous:", b"Pss_Anon:", b"Pss_Shmem:")]
+    known = [value for value in values if value is not None]
+    return Shares(*known) if len(known) == 3 else None
+
+
+def parse_traffic(text: bytes) -> Traffic:
+    """Read ``/proc/PID/io``; written means handed to storage, now or by the kernel later."""
+    pairs = (line.split(b":") for line in text.splitlines())
+    values = {name: int(value) for name, value in pairs}
+    called = values[b"rchar"] + values[b"wchar"]
+    return Traffic(values[b"read_bytes"], values[b"write_bytes"], called)
+
+
+def read(pid: int, name: str) -> bytes | None:
+    """Return ``/proc/PID/name``, or None if the process is gone.
+
+    Raises
+    ------
+    PermissionError
+        If it is somebody else's, or a setuid program.
+    """
+    try:
+        handle = os.open(f"/proc/{pid}/{name}", os.O_RDONLY)
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    try:
+        return os.read(handle, _READ_BYTES)
+    except ProcessLookupError:
+        return None
+    finally:
+        os.close(handle)
+
+
+def read_stat(pid: int) -> Stat | None:
+    """Return what the kernel says of ``pid``, or None if it is gone; a zombie is not gone."""
+    text = read(pid, "stat")
+    return parse_stat(text) if text else None
+
+
+def listed() -> set[int]:
+    """Return the numbers of all processes."""
+    return {int(name) for name in os.listdir("/proc") if name.isdigit()}  # noqa: PTH208
+
+
+def alive(pids: set[int]) -> set[int]:
+    """Return those of ``pids`` that are neither gone nor zombies."""
+    return {pid for pid in pids if (stat := read_stat(pid)) and stat.state not in "ZX"}
+
+
+def is_marked(pid: int, run_id: str) -> bool:
+    """Tell whether ``pid`` carries ``run_id`` in its environment."""
+    try:
+        text = Path(f"/proc/{pid}/environ").read_bytes()  # may be longer than one read
+    except OSError:
+        return False
+    return f"{RUN_VARIABLE}={run_id}".encode() in text.split(b"\0")
+
+
+def marked(run_id: str) -> set[int]:
+    """Return the processes that carry ``run_id``, wherever they went."""
+    return {pid for pid in listed() if pid != os.getpid() and is_marked(pid, run_id)}
+
+
+def end_all(pids: Callable[[], set[int]], grace_s: float, patience_s: float = 10.0) -> None:
+    """Ask all ``pids`` to end, wait ``grace_s``, then kill them until none is left."""
+    begun = time.monotonic()
+    if grace_s:
+        _signal(pids(), signal.SIGTERM)
+    while left := pids():
+        elapsed_s = time.monotonic() - begun
+        if elapsed_s >= grace_s:
+            _signal(left, signal.SIGKILL)
+        if elapsed_s > grace_s + patience_s:
+            return  # stuck in the kernel, on a dead file server say; it dies when that answers
+        time.sleep(0.01)
+
+
+def _signal(pids: set[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def _kilobytes(text: bytes, name: bytes) -> int | None:
+    start = text.find(b"\n" + name)
+    if start < 0:
+        return None
+    start += len(name) + 1
+    return 1024 * int(text[start : text.index(b"k", start)])

@@ -1,0 +1,58 @@
+"""Sums of counters over a tree of processes that come and go, such as CPU time or bytes read.
+
+The kernel adds a process's counters to its parent's when the parent has waited for it, so the sum
+over the living holds the dead as well. Two things it does not hold are cared for: a process whose
+parent died first keeps its last counters here, and a sum never falls. Lost remain what an orphan
+does between the last look and its end, and children of a parent that ignores SIGCHLD, of which
+the kernel adds nothing to anybody.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Counted(NamedTuple):
+    """One process at one look; `started` tells two that had the same number apart."""
+
+    started: int
+    ppid: int
+    values: tuple[float, ...]
+
+
+class Tally:
+    """The sums of ``width`` counters so far.
+
+    Attributes
+    ----------
+    sums : tuple of float
+        Over all that was seen.
+    lost : tuple of float
+        The part of it that nobody alive still holds.
+    """
+
+    def __init__(self, width: int) -> None:
+        self.sums: tuple[float, ...] = (0.0,) * width
+        self.lost: tuple[float, ...] = (0.0,) * width
+        self._last: dict[int, Counted] = {}
+
+    def look(self, found: Mapping[int, Counted]) -> tuple[float, ...]:
+        """Take in one look at all processes of the tree, zombies included; return the sums."""
+        for pid, last in self._last.items():
+            now = found.get(pid)
+            gone = now is None or now.started != last.started
+            if gone and last.ppid not in self._last:  # else its parent has its counters
+                self.lost = _added(self.lost, last.values)
+        self._last = dict(found)
+        total = self.lost
+        for counted in found.values():
+            total = _added(total, counted.values)
+        self.sums = tuple(map(max, self.sums, total))
+        return self.sums
+
+
+def _added(left: tuple[float, ...], right: tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(a + b for a, b in zip(left, right, strict=True))

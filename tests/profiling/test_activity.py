@@ -1,0 +1,67 @@
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from voxcast.profiling.activity import Activity, CoreTime, core_time, disturbance
+
+STAT = """\
+cpu  300 0 100 2000 80 10 20 50 60 0
+cpu0 100 0 50 1000 40 10 20 0 60 0
+cpu1 200 0 50 1000 40 0 0 50 0 0
+cpu10 9999 0 0 0 0 0 0 0 0 0
+intr 5 0 0
+"""
+
+
+def test_only_the_watched_cores_count():
+    assert core_time(STAT, {0}) == CoreTime(1.8, 0.0, 12.2)
+    assert core_time(STAT, {0, 1}) == CoreTime(4.3, 0.5, 25.6)
+    assert core_time(STAT, {7}) == CoreTime(0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("busy_s", "own_s", "stolen_s", "noisy"),
+    [
+        (10.0, 10.0, 0.0, False),
+        (11.0, 10.0, 0.0, False),  # 0.1 core
+        (12.0, 10.0, 0.0, True),  # 0.2 cores
+        (9.0, 10.0, 0.0, False),  # ticks may count less than nanoseconds
+        (10.0, 10.0, 0.3, False),  # 1.5 % of two cores
+        (10.0, 10.0, 0.5, True),
+    ],
+)
+def test_a_run_is_noisy_from_a_stated_share_on(busy_s, own_s, stolen_s, noisy):
+    before = CoreTime(100.0, 1.0, 500.0)
+    after = CoreTime(100.0 + busy_s, 1.0 + stolen_s, 520.0)
+    found = disturbance(before, after, own_s, wall_s=10.0)
+    assert found.noisy is noisy
+    assert found.steal == pytest.approx(stolen_s / 20)
+    assert found.others == pytest.approx(max(0.0, busy_s - own_s) / 10)
+
+
+def test_a_few_ticks_in_a_short_run_are_not_noise():
+    assert not disturbance(CoreTime(0, 0, 0), CoreTime(0.15, 0, 0.4), 0.1, 0.2).noisy
+
+
+def test_a_machine_that_tells_nothing_has_no_steal():
+    nothing = CoreTime(0, 0, 0)
+    assert disturbance(nothing, nothing, 5.0, 10.0).steal is None
+
+
+def test_a_neighbour_is_noticed_and_our_own_work_is_not():
+    spin = "import time\nend = time.monotonic() + 1.2\nwhile time.monotonic() < end: pass"
+    activity = Activity(os.sched_getaffinity(0))
+    with subprocess.Popen([sys.executable, "-I", "-c", spin]) as neighbour:
+        neighbour.wait()
+    found = activity.during(0.0)
+    assert found.noisy
+    assert found.others > 0.15
+    activity = Activity(os.sched_getaffinity(0))
+    end = time.process_time() + 0.3
+    while time.process_time() < end:
+        pass
+    with_own = activity.during(0.0)
+    assert activity.during(-0.3).others > with_own.others
