@@ -1,4 +1,4 @@
-"""Measure what is missing of the campaign on one device; the table may be empty and says why."""
+"""Measure what is missing of the campaign on one device, or take what a history recorded on it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,14 @@ from pathlib import Path
 import pandas as pd
 
 from voxcast import config
+from voxcast.campaigns.device_profiles import profile_device
+from voxcast.campaigns.recorder import Conditions
 from voxcast.errors import ConfigError, exits_cleanly
-from voxcast.profiling.campaign import profile_device
+from voxcast.history.recorded_runs import write_recorded
+from voxcast.images.participants import PARTICIPANTS, recipe_of
+
+IMAGES = Path("data/images")
+CATALOGUE = Path("data/catalogue/catalogue.parquet")
 
 
 @exits_cleanly
@@ -18,24 +24,30 @@ def main() -> int:
     if len(sys.argv) != 2:
         raise ConfigError("needs one device", sys.argv[0], "e.g. cpu")
     device, cfg = sys.argv[1], config.load()
-    catalogue = Path("data/catalogue/catalogue.parquet")
-    if not catalogue.is_file():
-        raise ConfigError("no such file", catalogue, "run `dvc repro catalogue`")
+    if not CATALOGUE.is_file():
+        raise ConfigError("no such file", CATALOGUE, "run `dvc repro catalogue`")
+    rows, folder = pd.read_parquet(CATALOGUE), Path("data/runs") / device
     campaign = cfg.campaign
-    profiles = profile_device(
-        device,
-        cfg.apps(),
-        pd.read_parquet(catalogue),
-        cfg.configurations(device),
-        Path("data/runs") / device,
-        volumes=campaign.volumes,
-        repeat_volumes=campaign.repeat_volumes,
-        repeats=campaign.repeats,
-        budget_s=campaign.budget_s,
-        time_limit_s=campaign.time_limit_s,
-        scale=campaign.scale,
-        seed=campaign.seed,
-    )
+    if campaign.history:
+        volumes = set(rows["volume_id"].dropna())
+        profiles = write_recorded(folder, campaign.history, device, set(cfg.app), volumes)
+    else:
+        made = cfg.images.kind == "cohort" and (IMAGES / PARTICIPANTS).is_file()
+        profiles = profile_device(
+            device,
+            cfg.apps(),
+            rows,
+            cfg.configurations(device),
+            folder,
+            sweeps=campaign.sweeps,
+            conditions=Conditions(campaign.time_limit_s, campaign.stall_s),
+            recipes=recipe_of(IMAGES) if made else {},
+            budget_s=campaign.budget_s,
+            stop_after_s=campaign.stop_after_s,
+            seed=campaign.seed,
+            parallel=campaign.parallel,
+            anchors=campaign.anchors,
+        )
     print(f"{device}: {len(profiles)} profiles")
     return 0
 

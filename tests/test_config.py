@@ -1,5 +1,6 @@
 """Two configurations, one truth each: drift, strict loading, the groups that people compose."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import yaml
 from voxcast import config
 from voxcast.errors import ConfigError
 from voxcast.quantities import format_bytes, parse_bytes, parse_seconds, slurm_bytes
+from voxcast.records import App
 
 PROJECT = Path(__file__).parents[1]
 
@@ -32,12 +34,56 @@ def test_drift_is_noticed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("campaign", ["smoke", "tiny", "full"])
 @pytest.mark.parametrize(
-    "images", ["images=cohort", "images=cohort_full", "images=bids images.path=x"]
+    "images", ["images=cohort", "images=cohort_reference", "images=bids images.path=x"]
 )
 def test_every_option_of_every_group_composes(tmp_path: Path, campaign: str, images: str) -> None:
     cfg = composed(tmp_path, f"campaign={campaign}", *images.split())
     assert cfg.campaign.name == campaign
     assert cfg.apps()["ants_segment"].phases
+
+
+@pytest.mark.parametrize(
+    ("campaign", "prefix"), [("reference", "r"), ("recorded", "r"), ("second", "s")]
+)
+def test_a_recorded_campaign_brings_its_images_and_applications_unless_others_are_asked_for(
+    tmp_path: Path, campaign: str, prefix: str
+) -> None:
+    cfg = composed(tmp_path, f"campaign={campaign}")
+    assert cfg.images.label_prefix == prefix
+    assert {"ants_segment", "ants_register", "tile_segment"} <= set(cfg.app)
+    assert bool(cfg.campaign.history) == (campaign == "recorded")
+    assert composed(tmp_path, f"campaign={campaign}", "images=cohort").images.label_prefix == ""
+
+
+def test_an_application_is_all_of_its_record_but_the_name() -> None:
+    fields = {field.name for field in dataclasses.fields(config.AppConfig)}
+    assert fields | {"name"} == {field.name for field in dataclasses.fields(App)}
+
+
+@pytest.mark.parametrize("path", sorted((PROJECT / "conf" / "app").glob("*.yaml")), ids=str)
+def test_every_application_can_be_read_alone(path: Path) -> None:
+    given = {"version": "1", "argv": ["tool", "{image}"]} if path.stem == "command" else {}
+    app = config.load_app(path.parent, path.stem, given)
+    assert app.name == path.stem
+    assert app.version
+
+
+def test_one_alone_is_read_as_strictly(tmp_path: Path) -> None:
+    assert config.load_device(PROJECT / "conf" / "device", "gpu").usd_per_gpu_hour == 0.09
+    with pytest.raises(ConfigError, match=r"moon: unknown application; known are: .*dnn_train"):
+        config.load_app(PROJECT / "conf" / "app", "moon")
+    (tmp_path / "cpu.yaml").write_text("cpu: {node_type: local, cpu: 1}")
+    with pytest.raises(ConfigError, match=r"cpu\.yaml: cpu\.cpu: unknown key"):
+        config.load_device(tmp_path, "cpu")
+    (tmp_path / "gpu.yaml").write_text("cpu: {}")
+    with pytest.raises(ConfigError, match="needs the one key gpu"):
+        config.load_device(tmp_path, "gpu")
+
+
+def test_a_budget_is_a_stop_unless_the_cells_were_drawn_to_fill_it(tmp_path: Path) -> None:
+    assert composed(tmp_path).campaign.stop_after_s is None
+    cfg = composed(tmp_path, "campaign=second", "campaign.budget_s=60")
+    assert cfg.campaign.stop_after_s == 60
 
 
 def test_list_groups_choose_devices(tmp_path: Path) -> None:
@@ -47,7 +93,8 @@ def test_list_groups_choose_devices(tmp_path: Path) -> None:
 
 
 def changed(tmp_path: Path, key: str, value: object) -> Path:
-    content = yaml.safe_load((PROJECT / "params.yaml").read_text())
+    composed(tmp_path)
+    content = yaml.safe_load((tmp_path / "params.yaml").read_text())
     part = content
     *above, last = key.split(".")
     for name in above:
@@ -72,6 +119,12 @@ def changed(tmp_path: Path, key: str, value: object) -> Path:
         ("images.kind", "tapes", "images.kind: 'tapes' is not one of"),
         ("app", [1], "app: needs a mapping"),
         ("device.cpu.cpus", [1, "two"], "device.cpu.cpus[1]: needs int"),
+        ("device.cpu.runtime", "lxc", "device.cpu.runtime: 'lxc' is not one of"),
+        ("campaign.parallel", 0, "campaign.parallel: must be at least 1"),
+        ("campaign.budget_s", None, "campaign.sweeps[0].choose: within_budget needs"),
+        ("campaign.sweeps", [], "campaign.sweeps: needs one, or a history"),
+        ("campaign.sweeps", [{"name": "x"}], "campaign.sweeps[0].apps: key is missing"),
+        ("images.fixed_grids", [{"first": 1}], "images.fixed_grids[0].every: key is missing"),
     ],
 )
 def test_what_is_wrong_is_named_with_file_and_key(
@@ -85,7 +138,8 @@ def test_what_is_wrong_is_named_with_file_and_key(
 
 
 def test_a_missing_key_and_a_missing_file_are_named(tmp_path: Path) -> None:
-    content = yaml.safe_load((PROJECT / "params.yaml").read_text())
+    composed(tmp_path)
+    content = yaml.safe_load((tmp_path / "params.yaml").read_text())
     del content["tune"]["seed"]
     (tmp_path / "p.yaml").write_text(yaml.safe_dump(content))
     with pytest.raises(ConfigError, match=r"tune\.seed: key is missing"):

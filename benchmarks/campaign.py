@@ -1,0 +1,162 @@
+"""What a large campaign costs: listing, resuming and summarising 10,000 cells; prints JSON.
+
+Run folders are made up, as records of real ones; nothing is measured. Each step is timed in a
+process of its own, as a user would meet it, imports included, and without and with the index of
+the folder. A tenth of the cells is timed beside it: the cost of a cell must not grow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+BOUND_S = 5.0
+APPS = 5
+# Twelve words of a real recipe and six phases: records as long as real ones.
+RECIPE = {f"number_{n}": 0.123456789 * n for n in range(30)}
+
+
+def _app() -> Any:
+    from voxcast.records import App
+
+    parameters = {"shrink_factor": 4, "iterations": 50, "tolerance": 1e-7, "classes": 3}
+    return App(name="app", version="1", module="m", parameters=parameters)
+
+
+def plan_of(count: int) -> Any:
+    """Return the plan of a campaign of ``count`` cells: one parameter, all volumes, one CPU."""
+    import pandas as pd
+
+    from voxcast.campaigns.plan import make_plan
+    from voxcast.campaigns.sweeps import Sweep
+    from voxcast.records import Configuration
+
+    names = [f"{n:05d}" for n in range(count // APPS)]
+    rows = pd.DataFrame({"volume_id": names, "subject": names, "path": names, "problem": None})
+    rows = rows.assign(shape_i=100.0, shape_j=100.0, shape_k=100.0)
+    sweep = Sweep(
+        name="all", apps=(), parameters={"classes": list(range(2, 2 + APPS))}, derived={},
+        sample=None, scale="full_scale", volumes=None, volumes_offset=0, cpus=(), repeats=1,
+        repeat_volumes=None, choose="all",
+    )  # fmt: skip
+    return make_plan(
+        [sweep], {"app": _app()}, rows, [Configuration("cpu", 1)], budget_s=None, seed=1
+    )
+
+
+def make_runs(folder: Path, count: int) -> None:
+    """Make a folder for each cell but the last."""
+    from voxcast.profiling.host import host_facts
+    from voxcast.records import Phase, Profile
+
+    phases = tuple(Phase(f"phase_{n}", float(n), n + 1.0, 0.9, 10**8) for n in range(6))
+    profile = Profile(
+        "completed", 0, 6.2, 6.0, 10**9, 2 * 10**9, "cgroup2", "cgroup2",
+        "2026-01-01T00:00:00.000+00:00", 600.0, phases=phases,
+    )  # fmt: skip
+    rest = {
+        "profile": dataclasses.asdict(profile),
+        "host": dataclasses.asdict(host_facts()),
+        "probes": {"probe_cpu": 1.0, "probe_membw": 1.0, "probe_disk": 1.0},
+        "sitting": "2026-01-01-00000000-1",
+        "recipe": RECIPE,
+        "container": None,
+        "command": ["python", "-P", "-m", "m"],
+    }
+    for key, cell in list(plan_of(count).cells.items())[:-1]:
+        (folder / key).mkdir(parents=True)
+        text = json.dumps({**rest, "cell": dataclasses.asdict(cell)}, indent=2, sort_keys=True)
+        (folder / key / "record.json").write_text(text)
+
+
+def step_list(folder: Path, count: int) -> int:
+    """The cells of the campaign and what is missing: `status`."""
+    from voxcast.campaigns.overview import overview
+    from voxcast.history.run_folders import record_rows
+
+    plan = plan_of(count)
+    (row,) = overview(plan.cells, plan.expected_s, record_rows(folder))
+    return int(row["left"])
+
+
+def step_resume(folder: Path, count: int) -> int:
+    """Up to the first run that would be begun."""
+    from voxcast.campaigns.campaign import run_campaign
+    from voxcast.profiling.probes import Probes
+
+    plan = plan_of(count)
+    here = {name: Path(__file__) for name in plan.paths}
+    progress = run_campaign(
+        plan.cells, here, folder, apps={"app": _app()}, stop_after_s=0.0, probes=Probes(1, 1, 1)
+    )
+    return progress.left
+
+
+def step_summarise(folder: Path, count: int) -> int:
+    """The table of profiles."""
+    from voxcast.history.run_folders import write_profiles
+
+    return count - len(write_profiles(folder))
+
+
+STEPS = {"list": step_list, "resume": step_resume, "summarise": step_summarise}
+
+
+def measure(count: int) -> dict[str, Any]:
+    """Time each step on ``count`` cells, before there is an index and with it."""
+    from voxcast.history.index import index_path
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "runs"
+        make_runs(folder, count)
+        found: dict[str, Any] = {"cells": count}
+        for step in STEPS:
+            for state in ("first_s", "again_s"):
+                if state == "first_s":
+                    index_path(folder).unlink(missing_ok=True)
+                command = [sys.executable, __file__, "--step", step, str(folder), str(count)]
+                began = time.perf_counter()
+                done = subprocess.run(command, check=True, capture_output=True, text=True)
+                found.setdefault(step, {})[state] = time.perf_counter() - began
+                if int(done.stdout) != 1:
+                    raise SystemExit(f"{step}: {done.stdout.strip()} cells left, not one")
+    for state in ("first_s", "again_s"):
+        found[f"all_{state}"] = sum(found[step][state] for step in STEPS)
+    return found
+
+
+def main() -> int:
+    """Measure both sizes, or make one step (as the process that is timed)."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cells", type=int, default=10_000)
+    parser.add_argument("--step", nargs=3, metavar=("STEP", "FOLDER", "COUNT"))
+    args = parser.parse_args()
+    if args.step:
+        step, folder, count = args.step
+        print(STEPS[step](Path(folder), int(count)))
+        return 0
+    small, large = measure(args.cells // 10), measure(args.cells)
+    ratios = {
+        state: large[f"all_{state}"] / large["cells"] / (small[f"all_{state}"] / small["cells"])
+        for state in ("first_s", "again_s")
+    }
+    found = {
+        "cells_1_in_10": small,
+        "cells": large,
+        "bound_s": BOUND_S,
+        "cost_per_cell_over_that_of_a_tenth": ratios,
+        "bound_cost_per_cell": 1.2,
+    }
+    print(json.dumps(found, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""Measure on a machine with a GPU: prepare the inputs at home, run there, collect at home.
+
+No stage of the graph: the machine is another one. There it needs this checkout, the folder of
+inputs, and a Python with torch, numpy and nibabel; voxcast need not be installed.
+
+    python pipelines/gpu_campaign.py prepare --inputs build/gpu/inputs
+    python3 pipelines/gpu_campaign.py run --inputs build/gpu/inputs --archive gpu_runs.tar.gz
+    python pipelines/gpu_campaign.py collect --archive gpu_runs.tar.gz --into data/runs
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parents[1] / "src"
+sys.path.insert(0, str(SOURCE))
+# The applications are started as processes of their own.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    [str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])]
+)
+
+from voxcast.campaigns.gpu.cells import NETWORK, REPEATS, TRAINING, training_points  # noqa: E402
+from voxcast.errors import ConfigError, exits_cleanly  # noqa: E402
+
+
+def prepare(args: argparse.Namespace) -> None:
+    """Write the inputs from the generated image set of this project."""
+    import pandas as pd
+    import yaml
+
+    from voxcast.campaigns.gpu.inputs import Source
+    from voxcast.campaigns.gpu.inputs import prepare as write_inputs
+    from voxcast.images.participants import recipe_of
+    from voxcast.records import App
+
+    apps = {}
+    for name in (TRAINING, NETWORK):
+        fields = yaml.safe_load(Path(f"conf/app/{name}.yaml").read_text(encoding="utf-8"))[name]
+        apps[name] = App(name=name, **fields)
+    if not args.catalogue.is_file():
+        raise ConfigError("no such file", args.catalogue, "run `dvc repro catalogue`")
+    rows = pd.read_parquet(args.catalogue)
+    rows = rows[rows["problem"].isna()].drop_duplicates("volume_id").sort_values("volume_id")
+    recipes = recipe_of(args.images)
+    columns = ["volume_id", "subject", "path"]
+    sources = [
+        Source(volume, subject, Path(path), recipes.get(volume))
+        for volume, subject, path in rows.head(args.volumes)[columns].astype(str).to_numpy()
+    ]
+    print(write_inputs(args.inputs, apps, sources, training_points(), REPEATS))
+
+
+def run(args: argparse.Namespace) -> None:
+    """Measure, on whatever of the devices is here."""
+    from voxcast.campaigns.gpu.archive import unpack
+    from voxcast.campaigns.gpu.campaign import run_gpu_campaign
+
+    signal.signal(
+        signal.SIGTERM, signal.default_int_handler
+    )  # what is done is packed all the same
+    if args.resume is not None:
+        unpack(args.resume, args.work)
+    summary = run_gpu_campaign(
+        args.inputs,
+        args.work,
+        args.archive,
+        devices=args.devices.split(","),
+        cpus=args.cpus,
+        budget_s=args.budget_s,
+        time_limit_s=args.time_limit_s,
+    )
+    for note in summary.notes:
+        print(f"voxcast: {note}", file=sys.stderr)
+    print(f"{summary.made} runs made, {summary.recorded} of {summary.planned} on record")
+
+
+def collect(args: argparse.Namespace) -> None:
+    """Put what was measured there among the runs of this project."""
+    from voxcast.campaigns.gpu.archive import collect as put
+
+    counts = put(args.archive, args.into)
+    print(", ".join(f"{count} {what}" for what, count in sorted(counts.items())) or "no runs")
+
+
+@exits_cleanly
+def main(argv: list[str] | None = None) -> int:
+    """Read the command line and do one of the three."""
+    parser = argparse.ArgumentParser(
+        prog="gpu_campaign", description=(__doc__ or "").split("\n")[0]
+    )
+    verbs = parser.add_subparsers(required=True)
+    inputs, archive = Path("build/gpu/inputs"), Path("build/gpu/gpu_runs.tar.gz")
+    verb = verbs.add_parser("prepare", help=prepare.__doc__)
+    verb.set_defaults(do=prepare)
+    verb.add_argument("--inputs", type=Path, default=inputs)
+    verb.add_argument("--images", type=Path, default=Path("data/images"))
+    verb.add_argument("--catalogue", type=Path, default=Path("data/catalogue/catalogue.parquet"))
+    verb.add_argument("--volumes", type=int, default=12)
+    verb = verbs.add_parser("run", help=run.__doc__)
+    verb.set_defaults(do=run)
+    verb.add_argument("--inputs", type=Path, default=inputs)
+    verb.add_argument("--work", type=Path, default=Path("build/gpu/work"))
+    verb.add_argument("--archive", type=Path, default=archive)
+    verb.add_argument("--resume", type=Path, help="archive of an earlier campaign there")
+    verb.add_argument("--devices", default="cpu,gpu")
+    verb.add_argument("--cpus", type=int, default=4, help="of every run")
+    verb.add_argument("--budget-s", type=float, default=450.0)
+    verb.add_argument("--time-limit-s", type=float, default=60.0, help="of one run")
+    verb = verbs.add_parser("collect", help=collect.__doc__)
+    verb.set_defaults(do=collect)
+    verb.add_argument("--archive", type=Path, default=archive)
+    verb.add_argument("--into", type=Path, default=Path("data/runs"))
+    args = parser.parse_args(argv)
+    args.do(args)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Campaigns: which runs to make, made one after the other, each recorded once."""

@@ -1,0 +1,119 @@
+"""The one file that a GPU campaign brings home, and the runs in it put among those made here."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tarfile
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from voxcast.errors import RunError, TableError
+from voxcast.files import atomic_path, read_json
+from voxcast.history.run_folders import PARTIAL, read_record
+from voxcast.profiling.runner import SAMPLES_FILE
+
+RUNS, SUMMARY_FILE = "runs", "campaign.json"
+SAMPLES_JSON = "samples.json"
+MOST_BYTES = 16_000_000
+
+
+def pack(work: Path, archive: Path) -> None:
+    """Write the finished runs of ``work`` into one archive.
+
+    Raises
+    ------
+    RunError
+        If it is too large to be carried.
+    """
+    with atomic_path(archive) as partial, tarfile.open(partial, "w:gz") as tar:
+        if (work / SUMMARY_FILE).is_file():
+            tar.add(work / SUMMARY_FILE, SUMMARY_FILE)
+        for run in sorted((work / RUNS).iterdir()):
+            if not run.name.startswith("."):
+                tar.add(run, f"{RUNS}/{run.name}")
+    if archive.stat().st_size > MOST_BYTES:
+        raise RunError("is too large to be carried", archive, "take the work folder instead")
+
+
+def unpack(archive: Path, work: Path) -> None:
+    """Put the runs of an earlier campaign into ``work``, to go on from there.
+
+    Raises
+    ------
+    RunError
+        If it is no such archive.
+    """
+    try:
+        with tarfile.open(archive, "r:gz") as tar:
+            tar.extractall(work, filter="data")
+    except (OSError, tarfile.TarError) as error:
+        raise RunError(f"cannot be read ({error})", archive) from None
+
+
+def collect(archive: Path, folder: Path) -> Counter[str]:
+    """Put the runs of ``archive`` into ``folder``, one folder for each device.
+
+    A run that is there already is left as it is; one whose record is broken is named on stderr
+    and left out.
+
+    Parameters
+    ----------
+    archive : Path
+        Written by `voxcast.campaigns.gpu.campaign`.
+    folder : Path
+        Gets ``cpu/<key>`` and ``gpu/<key>``; made if missing.
+
+    Returns
+    -------
+    Counter
+        Runs added by device, and ``known`` and ``broken``.
+
+    Raises
+    ------
+    RunError
+        If the archive cannot be read.
+    """
+    counts: Counter[str] = Counter()
+    folder.mkdir(parents=True, exist_ok=True)
+    # Beside where they go, so that a run can be moved there in one step.
+    with tempfile.TemporaryDirectory(dir=folder, prefix=PARTIAL) as scratch:
+        unpack(archive, Path(scratch))
+        for run in sorted((Path(scratch) / RUNS).glob("*")):
+            try:
+                _, cell, _ = read_record(run)
+                if (run / SAMPLES_JSON).is_file():
+                    _to_parquet(run / SAMPLES_JSON, run / SAMPLES_FILE)
+            except (TableError, ValueError) as error:
+                print(f"voxcast: {error}; it is left out", file=sys.stderr)
+                counts["broken"] += 1
+                continue
+            device = cell.configuration.device
+            final = folder / device / cell.key
+            if final.exists():
+                counts["known"] += 1
+                continue
+            final.parent.mkdir(exist_ok=True)
+            shutil.move(run, final)
+            counts[device] += 1
+    return counts
+
+
+def _to_parquet(samples: Path, path: Path) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    columns = read_json(samples)
+    kinds = {
+        "t_s": pyarrow.float64(),
+        "rss_bytes": pyarrow.int64(),
+        "cpu_s": pyarrow.float64(),
+        "gpu_bytes": pyarrow.int64(),
+    }
+    if not any(value is not None for value in columns.get("gpu_bytes", ())):
+        del kinds["gpu_bytes"]  # a column only where it was looked at
+    arrays = {name: pyarrow.array(columns.get(name, []), kind) for name, kind in kinds.items()}
+    with atomic_path(path) as partial:
+        pyarrow.parquet.write_table(pyarrow.table(arrays), partial)
+    samples.unlink()

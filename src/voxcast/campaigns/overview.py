@@ -1,0 +1,138 @@
+"""How far a campaign is: cells done and left, how they ended, time left, noise of repeats."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING, Any
+
+from voxcast.campaigns.campaign import missing_cells
+from voxcast.campaigns.cells import ANCHOR_REPEAT
+from voxcast.campaigns.time_left import TimeLeft
+from voxcast.files import canonical_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import pandas as pd
+
+    from voxcast.records import Cell
+
+# What must agree for two runs to differ by their repeat alone.
+SAME_RUN = ("app", "app_version", "parameters_json", "volume_id", "node_type", "device", "cpus",
+            "gpus", "mem_limit_bytes", "scale")  # fmt: skip
+
+
+def known_elsewhere(
+    cells: Mapping[str, Cell], history: pd.DataFrame, *, any_host: bool = False
+) -> dict[str, dict[str, Any]]:
+    """Return the rows of a recorded history by cell key, for resuming where it was not measured.
+
+    Parameters
+    ----------
+    any_host : bool
+        Also a run on other hardware stands for the cell of this one; whether it was noisy does
+        then not matter, as it cannot be repeated here.
+    """
+    values = history.astype(object).where(history.notna(), None)
+    rows = [dict(zip(history.columns, row, strict=True)) for row in values.to_numpy()]
+    known: dict[str, dict[str, Any]] = {str(row["cell_key"]): row for row in rows}
+    if any_host:
+        alike = {(*(row[name] for name in SAME_RUN), row["repeat"]): row for row in rows}
+        for key, cell in cells.items():
+            row = alike.get((*_same_run(cell), cell.repeat))
+            if row is not None and key not in known:
+                known[key] = {**row, "noisy": False}
+    return known
+
+
+def overview(
+    cells: Mapping[str, Cell],
+    expected_s: Mapping[str, float],
+    known: Mapping[str, Mapping[str, Any]],
+) -> list[dict[str, Any]]:
+    """Return one row for each application, scale and allocation of a campaign.
+
+    Parameters
+    ----------
+    cells, expected_s : mapping
+        Of the plan, by key.
+    known : mapping
+        Rows on record, by key; those of no cell of the campaign (noisy runs repeated, anchors)
+        count for the noise alone.
+
+    Returns
+    -------
+    list of dict
+        ``app``, ``scale``, ``device``, ``cpus``, ``done``, ``left``, ``left_s``, ``outcomes``,
+        ``noisy``, and the median coefficients of variation of repeats, ``cv_runtime`` and
+        ``cv_cpu`` with ``repeated``, the number of runs that were repeated.
+    """
+    missing = missing_cells(cells, known)
+    times = TimeLeft({**cells, **missing}, expected_s)
+    groups: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for key, cell in {**cells, **missing}.items():
+        group = groups.setdefault(
+            _group(vars(cell) | vars(cell.configuration)),
+            {"done": 0, "left": 0, "left_s": 0.0, "outcomes": {}, "noisy": 0},
+        )
+        if key in known:
+            row = known[key]
+            times.done(key, cell, row["runtime_s"])
+            group["done"] += 1
+            group["noisy"] += bool(row["noisy"])
+            group["outcomes"][row["outcome"]] = group["outcomes"].get(row["outcome"], 0) + 1
+    for key, cell in missing.items():
+        group = groups[_group(vars(cell) | vars(cell.configuration))]
+        group["left"] += 1
+        group["left_s"] += times.of(key, cell)
+    noise = repeat_noise(known.values())
+    names = ("app", "scale", "device", "cpus")
+    none = {"repeated": 0, "cv_runtime": None, "cv_cpu": None}
+    return [
+        {**dict(zip(names, group, strict=True)), **values, **noise.get(group, none)}
+        for group, values in sorted(groups.items())
+    ]
+
+
+def repeat_noise(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """Return the median coefficients of variation of quiet repeats, by group of `overview`.
+
+    Repeats are of one machine; anchors, which are days apart, are left out.
+    """
+    repeats: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        quiet = row["outcome"] == "completed" and not row["noisy"]
+        if quiet and row["repeat"] < ANCHOR_REPEAT:
+            same = (*(row[name] for name in SAME_RUN), row["host_id"])
+            repeats.setdefault(same, []).append(row)
+    found: dict[tuple[Any, ...], list[tuple[float, float]]] = {}
+    for runs in repeats.values():
+        if len(runs) > 1:
+            cvs = _cv([r["runtime_s"] for r in runs]), _cv([r["cpu_s"] for r in runs])
+            found.setdefault(_group(runs[0]), []).append(cvs)
+    return {
+        group: {
+            "repeated": len(cvs),
+            "cv_runtime": statistics.median(wall for wall, _ in cvs),
+            "cv_cpu": statistics.median(cpu for _, cpu in cvs),
+        }
+        for group, cvs in found.items()
+    }
+
+
+def _cv(values: list[float]) -> float:
+    mean = statistics.fmean(values)
+    return statistics.stdev(values) / mean if mean else 0.0
+
+
+def _group(known: Mapping[str, Any]) -> tuple[Any, ...]:
+    return known["app"], known["scale"], known["device"], known["cpus"]
+
+
+def _same_run(cell: Cell) -> tuple[Any, ...]:
+    known = vars(cell) | vars(cell.configuration)
+    known |= {
+        "parameters_json": canonical_json(cell.parameters),
+        "mem_limit_bytes": cell.configuration.memory_bytes,
+    }
+    return tuple(known[name] for name in SAME_RUN)

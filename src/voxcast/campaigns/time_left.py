@@ -1,0 +1,74 @@
+"""How long a campaign has still to go, from what was expected and what was measured so far."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from voxcast.records import Cell
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Expected seconds that a correction is held back by: one odd run says little of a thousand.
+PRIOR_S = 10.0
+
+Group = tuple[str, str, str, int]
+
+
+class TimeLeft:
+    """Expected seconds of cells, corrected by the runs that are done.
+
+    Parameters
+    ----------
+    cells : mapping
+        The cells to measure, by key.
+    expected_s : mapping
+        Expected seconds by key, before anything is measured; 1 where it is not known.
+    """
+
+    def __init__(self, cells: Mapping[str, Cell], expected_s: Mapping[str, float]) -> None:
+        self._expected_s: dict[str, float] = {}
+        self._left_s: dict[Group, float] = {}
+        self._done_s: dict[Group, float] = {}
+        self._took_s: dict[Group, float] = {}
+        for key, cell in cells.items():
+            self.add(key, cell, expected_s.get(key, 1.0))
+
+    def add(self, key: str, cell: Cell, expected_s: float) -> None:
+        """Count one cell more."""
+        group = _group(cell)
+        self._expected_s[key] = expected_s
+        self._left_s[group] = self._left_s.get(group, 0.0) + expected_s
+
+    def done(self, key: str, cell: Cell, took_s: float) -> None:
+        """Say that a cell took ``took_s`` seconds in all."""
+        group, expected_s = _group(cell), self._expected_s[key]
+        self._left_s[group] -= expected_s
+        self._done_s[group] = self._done_s.get(group, 0.0) + expected_s
+        self._took_s[group] = self._took_s.get(group, 0.0) + took_s
+
+    def drop(self, key: str, cell: Cell) -> None:
+        """Say that a cell will not be measured."""
+        self._left_s[_group(cell)] -= self._expected_s[key]
+
+    def of(self, key: str, cell: Cell) -> float:
+        """Return the seconds that one cell is now expected to take."""
+        return self._expected_s[key] * self._factor(_group(cell))
+
+    def raw(self, key: str) -> float:
+        """Return the seconds that a cell was expected to take at first."""
+        return self._expected_s[key]
+
+    def total_s(self) -> float:
+        """Return the seconds that all cells left are now expected to take, one after the other."""
+        return sum(left_s * self._factor(group) for group, left_s in self._left_s.items())
+
+    def _factor(self, group: Group) -> float:
+        took_s, done_s = self._took_s.get(group), self._done_s.get(group)
+        if took_s is None or done_s is None:  # nothing like it was measured yet: as the others
+            took_s, done_s = sum(self._took_s.values()), sum(self._done_s.values())
+        return (took_s + PRIOR_S) / (done_s + PRIOR_S)
+
+
+def _group(cell: Cell) -> Group:
+    return cell.app, cell.scale, cell.configuration.device, cell.configuration.cpus

@@ -1,0 +1,170 @@
+"""``voxcast profile IMAGE… --app NAME``: run an application here, now, and say what it took."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import shlex
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from voxcast.cli import project
+from voxcast.errors import ConfigError
+from voxcast.quantities import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from voxcast.records import App, Cell, Configuration, Profile
+
+FAILED = 1
+
+
+def main(argv: list[str]) -> int:
+    """Measure each image and print wall and CPU time, peak memory, phases, outcome."""
+    parser = argparse.ArgumentParser(prog="voxcast profile", description=__doc__)
+    parser.add_argument("images", nargs="*", type=Path, metavar="IMAGE")
+    parser.add_argument("--app", required=True, help="an application of conf/app")
+    parser.add_argument("--device", default="cpu", help="of conf/device (default: cpu)")
+    parser.add_argument("--cpus", type=int, default=1, metavar="N")
+    parser.add_argument(
+        "-p", dest="parameters", action="append", default=[], metavar="NAME=VALUE",
+        help="a parameter of the application, as often as wanted",
+    )  # fmt: skip
+    parser.add_argument("--scale", choices=("full_scale", "scaled_down"), default="full_scale")
+    parser.add_argument("--argv", help="command line of an application that has none of its own, "
+                        "e.g. 'tool {image} -o {out}'")  # fmt: skip
+    parser.add_argument("--time-limit", type=float, metavar="S", help="stop it after S seconds")
+    parser.add_argument("--out", type=Path, help="keep log, samples and results here")
+    parser.add_argument("--json", action="store_true", help="one JSON list on stdout")
+    project.add_argument(parser)
+    args = parser.parse_intermixed_args(argv)
+    app, configuration = _chosen(args)
+    parameters = _parameters(app, args)
+    images: list[Path | None] = [*args.images]
+    if app.input == "none":
+        if images:
+            raise ConfigError("takes no image", app.name)
+        images = [None]
+    elif not images:
+        raise ConfigError("needs an image", app.name, "name one or several files")
+    for image in images:
+        if image is not None and not image.is_file():
+            raise ConfigError("no such file", image)
+    found = []
+    for number, image in enumerate(images, 1):
+        found.append(_profile(app, image, number, configuration, parameters, args))
+        if not args.json:
+            _show(image, app, configuration, args.scale, found[-1])
+    if args.json:
+        print(json.dumps(found, indent=2))
+    return 0 if all(one["outcome"] == "completed" for one in found) else FAILED
+
+
+def _chosen(args: argparse.Namespace) -> tuple[App, Configuration]:
+    from voxcast import config
+    from voxcast.quantities import parse_bytes
+    from voxcast.records import Configuration
+
+    folder = project.require(args.project)
+    given: dict[str, Any] = {}
+    if args.argv is not None:
+        given = {"argv": shlex.split(args.argv), "version": "unknown"}
+    try:
+        app = config.load_app(folder / config.CONF_DIR / "app", args.app, given)
+    except ConfigError as error:
+        if given or error.what != "needs a value":
+            raise
+        then = "give --argv 'tool {image} {out}'"
+        raise ConfigError("needs a command line", args.app, then) from None
+    if given and app.module is not None:
+        raise ConfigError("has a module and takes no command line", f"{app.name} --argv")
+    if args.device not in app.devices:
+        known = ", ".join(app.devices)
+        raise ConfigError(f"does not run on {args.device}", app.name, f"it runs on: {known}")
+    device = config.load_device(folder / config.CONF_DIR / "device", args.device)
+    return app, Configuration(
+        device=args.device,
+        cpus=args.cpus,
+        gpus=device.gpus,
+        memory_bytes=None if device.memory is None else parse_bytes(device.memory),
+        node_type=device.node_type,
+        runtime=device.runtime,
+    )
+
+
+def _parameters(app: App, args: argparse.Namespace) -> dict[str, Any]:
+    import yaml
+
+    from voxcast.apps.catalogue import scaled_parameters
+
+    given = {}
+    for text in args.parameters:
+        name, sign, value = text.partition("=")
+        if not sign:
+            raise ConfigError(f"needs NAME=VALUE, not {text!r}", "-p")
+        given[name] = yaml.safe_load(value)
+        # YAML takes 1e-3 for text.
+        if isinstance(given[name], str) and isinstance(app.parameters.get(name), int | float):
+            with contextlib.suppress(ValueError):
+                given[name] = float(value)
+    return scaled_parameters(app, args.scale, given)
+
+
+def _profile(
+    app: App,
+    image: Path | None,
+    number: int,
+    configuration: Configuration,
+    parameters: dict[str, Any],
+    args: argparse.Namespace,
+) -> dict[str, Any]:
+    from voxcast.campaigns.recorder import Conditions, log_tail, measure_app
+    from voxcast.records import Cell
+
+    with contextlib.ExitStack() as stack:
+        if args.out is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="voxcast-")))
+        else:
+            # By number, as images of several subjects often have the same name.
+            name = app.name if image is None else image.name.split(".")[0]
+            folder = args.out / f"{number:02d}-{name}"
+            if folder.exists():
+                raise ConfigError("is there already", folder, "name another --out")
+        (folder / "out").mkdir(parents=True)
+        cell: Cell = Cell(
+            app=app.name, app_version="", parameters=parameters, volume_id="", subject="",
+            configuration=configuration, scale=args.scale, repeat=0, host_class="",
+        )  # fmt: skip
+        source = None if image is None else image.absolute()
+        profile: Profile = measure_app(
+            app, source, folder.absolute(), cell, Conditions(args.time_limit)
+        )
+        if profile.outcome != "completed":
+            print(log_tail(folder).rstrip(), file=sys.stderr)
+    said = {"image": None if image is None else str(image), "app": app.name, "scale": args.scale}
+    said |= {"configuration": dataclasses.asdict(configuration), "parameters": parameters}
+    kept = {} if args.out is None else {"folder": str(folder)}
+    return {**said, **dataclasses.asdict(profile), **kept}
+
+
+def _show(
+    image: Path | None, app: App, configuration: Configuration, scale: str, one: dict[str, Any]
+) -> None:
+    what = app.name if image is None else f"{image.name}: {app.name}"
+    scaled = ", scaled down" if scale == "scaled_down" else ""
+    noisy = ", on a busy machine" if one["noisy"] else ""
+    print(f"{what}, {configuration.label}{scaled}: {one['outcome']}{noisy}")
+    memory = f"{format_bytes(one['peak_rss_bytes'])} ({one['memory_method']})"
+    times = f"wall {format_seconds(one['runtime_s'])}, CPU {format_seconds(one['cpu_s'])}"
+    print(f"  {times}, peak memory {memory}")
+    for phase in one["phases"]:
+        cpu = "" if phase["cpu_s"] is None else f"CPU {format_seconds(phase['cpu_s'])}"
+        peak = phase["peak_rss_bytes"]
+        memory = "" if peak is None else format_bytes(peak)
+        wall = format_seconds(phase["end_s"] - phase["start_s"])
+        print(f"  {phase['name']:16}{wall:>12}  {cpu:16}{memory:>10}")
+    if "folder" in one:
+        print(f"  kept in {one['folder']}")

@@ -1,0 +1,191 @@
+"""``voxcast campaign`` and ``voxcast profile`` in a project of two small images."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+PROJECT = Path(__file__).parents[2]
+APPLICATION = """
+import json, sys, time
+given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+print("voxcast phase: ignored", flush=True)
+todo = json.loads(given["--parameters"])
+with open(given["--out"] + "/result.json", "w") as result:
+    json.dump(todo, result)
+time.sleep(todo["sleep_s"])
+sys.exit(todo["status"])
+"""
+PLAIN = {
+    "title": "", "version": "1", "module": "application_of_project", "argv": [], "input": "volume",
+    "parameters": {"sleep_s": 0.05, "status": 0}, "ranges": {"sleep_s": [0.01, 0.05]},
+    "scaled_down": {"sleep_s": 0.01}, "packages": [], "files": [], "devices": ["cpu"],
+    "phases": [], "phase_patterns": {}, "container": {}, "binds": {}, "verify_gpu": False,
+    "expected_startup_s": 0.1, "expected_s_per_mvoxel": 0.0,
+}  # fmt: skip
+SWEEP = {
+    "name": "images", "apps": ["waits"], "parameters": {}, "derived": {}, "sample": None,
+    "scale": "full_scale", "volumes": None, "volumes_offset": 0, "cpus": [1], "repeats": 2,
+    "repeat_volumes": None, "choose": "all",
+}  # fmt: skip
+CAMPAIGN = {
+    "name": "two", "seed": 1, "budget_s": None, "time_limit_s": 60, "stall_s": None, "parallel": 1,
+    "anchors": 1, "history": [],
+    "sweeps": [SWEEP, {**SWEEP, "name": "bare", "apps": ["bare"], "sample": 3, "repeats": 1}],
+}  # fmt: skip
+DEFAULTS = [
+    {"override /app@_global_.app": ["waits", "bare"]},
+    {"override /device@_global_.device": ["cpu"]},
+    "_self_",
+]
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("voxcast") / "project"
+    shutil.copytree(PROJECT / "conf", folder / "conf")
+    (folder / "params.yaml").write_text("")
+    (folder / "modules").mkdir()
+    (folder / "modules" / "application_of_project.py").write_text(APPLICATION)
+    for name, app in (("waits", PLAIN), ("bare", {**PLAIN, "input": "none"})):
+        (folder / "conf" / "app" / f"{name}.yaml").write_text(yaml.safe_dump({name: app}))
+    campaign = yaml.safe_dump({"defaults": DEFAULTS, **CAMPAIGN}, sort_keys=False)
+    (folder / "conf" / "campaign" / "two.yaml").write_text(campaign)
+    for subject in "12":
+        path = folder / "mri" / f"sub-{subject}" / "anat" / f"sub-{subject}_T1w.nii.gz"
+        path.parent.mkdir(parents=True)
+        voxels = np.random.default_rng(int(subject)).normal(100, 9, (20, 22, 18)).astype(np.int16)
+        nibabel.save(nibabel.Nifti1Image(voxels, np.diag([3.0, 3.0, 3.0, 1.0])), path)
+    return folder
+
+
+def _command(project, *arguments):
+    environment = {**os.environ, "PYTHONPATH": str(project / "modules")}
+    environment.pop("VOXCAST_PROJECT", None)
+    return {
+        "args": [sys.executable, "-m", "voxcast.cli", *arguments],
+        "cwd": project,
+        "env": environment,
+        "text": True,
+    }
+
+
+def voxcast(project, *arguments, status=0):
+    done = subprocess.run(capture_output=True, check=False, **_command(project, *arguments))
+    assert done.returncode == status, done.stdout + done.stderr
+    return done
+
+
+MINE = ("-S", "images=bids", "-S", "images.path=mri")
+
+
+def _campaign(project, action, *arguments, **kwargs):
+    return voxcast(project, "campaign", action, "two", *MINE, *arguments, **kwargs)
+
+
+def test_a_campaign_is_measured_in_sittings_killed_resumed_shown_and_collected(project):
+    command = _command(project, "campaign", "run", "two", *MINE)
+    driver = subprocess.Popen(stderr=subprocess.DEVNULL, **command)
+    runs = project / "data" / "campaigns" / "two" / "runs"
+    while len(list(runs.glob("[!.]*/record.json"))) < 2:
+        assert driver.poll() is None
+        time.sleep(0.01)
+    os.kill(driver.pid, signal.SIGSTOP)  # so that it is still at it
+    refused = _campaign(project, "run", status=2)
+    assert "another campaign (process" in refused.stderr
+    os.kill(driver.pid, signal.SIGKILL)
+    driver.wait()
+    kept = {path: path.stat().st_mtime_ns for path in runs.glob("[!.]*/record.json")}
+
+    stopped = _campaign(project, "run", "--hours", "0")
+    assert "two: 0 runs measured, " in stopped.stdout
+    assert "go on by `voxcast campaign run two --hours 0`" in stopped.stderr
+    done = json.loads(_campaign(project, "run", "--json").stdout)
+    assert done["left"] == 0
+    assert all(path.stat().st_mtime_ns == time_ns for path, time_ns in kept.items())
+    assert not (project / "params.yaml").read_text()  # a campaign does not touch the project's
+
+    rows = {row["app"]: row for row in json.loads(_campaign(project, "status", "--json").stdout)}
+    assert rows["waits"]["left"] == rows["bare"]["left"] == 0
+    assert rows["waits"]["outcomes"]["completed"] >= 4
+    assert rows["bare"]["outcomes"]["completed"] >= 3
+    shown = _campaign(project, "status").stdout
+    assert "0 left" in shown
+    assert "waits" in shown
+
+    batch = project / "data" / "history" / "two"
+    history = pd.concat([pd.read_parquet(part) for part in batch.glob("*/runs.parquet")])
+    assert history["cell_key"].is_unique
+    assert set(history["cell_key"]) == {path.name for path in runs.glob("[!.]*")}
+    assert {1001, 1002} <= set(history["repeat"])  # anchors of both sittings
+    assert history["sitting"].nunique() == 2
+    assert _campaign(project, "collect").stdout == "nothing new\n"
+    assert (batch / "provenance.yaml").is_file()
+
+    # Where nothing but the history is left, as in a clone, nothing is measured again.
+    shutil.rmtree(runs)
+    again = _campaign(project, "run")
+    assert "two: 0 runs measured, 0 left" in again.stdout
+
+
+def test_an_unknown_and_a_recorded_campaign_are_said(project):
+    done = voxcast(project, "campaign", "run", "moon", status=2)
+    assert "moon: unknown campaign; known are: full, recorded" in done.stderr
+
+
+def test_profile_measures_now_and_prints_json(project):
+    image = next((project / "mri").rglob("*.nii.gz"))
+    arguments = (str(image), "--app", "waits", "-p", "sleep_s=2e-1", "--json", "--out", "kept")
+    (one,) = json.loads(voxcast(project, "profile", *arguments).stdout)
+    assert one["outcome"] == "completed"
+    assert one["parameters"] == {"sleep_s": 0.2, "status": 0}
+    assert one["runtime_s"] > 0.2
+    kept = {path.name for path in (project / one["folder"]).iterdir()}
+    assert kept == {"app.log", "samples.parquet", "out"}
+    assert "is there already" in voxcast(project, "profile", *arguments, status=2).stderr
+
+
+def test_profile_shows_an_application_without_an_image_scaled_down(project):
+    shown = voxcast(project, "profile", "--app", "bare", "--scale", "scaled_down").stdout
+    assert shown.startswith("bare, cpu, 1 CPU, scaled down: completed")
+    assert "peak memory" in shown
+
+
+def test_profile_runs_any_command_line_and_says_when_it_fails(project):
+    image = next((project / "mri").rglob("*.nii.gz"))
+    copies = ("--app", "command", "--argv", "cp {image} {out}/copy.nii.gz")
+    shown = voxcast(project, "profile", str(image), *copies).stdout
+    assert shown.startswith(f"{image.name}: command, cpu, 1 CPU: completed")
+    failing = ("--app", "command", "--argv", "ls {out}/gone")
+    done = voxcast(project, "profile", str(image), *failing, status=1)
+    assert "No such file" in done.stderr
+    assert ": failed" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--app", "moon"), "moon: unknown application; known are:"),
+        (("--app", "waits"), "waits: needs an image"),
+        (("--app", "waits", "gone.nii"), "gone.nii: no such file"),
+        (("--app", "bare", "x.nii"), "bare: takes no image"),
+        (("--app", "bare", "--device", "gpu"), "bare: does not run on gpu; it runs on: cpu"),
+        (("--app", "bare", "-p", "slep=1"), "bare.slep: unknown parameter"),
+        (("--app", "bare", "-p", "sleep"), "-p: needs NAME=VALUE"),
+        (("--app", "bare", "--argv", "ls"), "bare --argv: has a module"),
+        (("--app", "command", "x.nii"), "command: needs a command line"),
+        (("--app", "bare", "--cpus", "9999"), "asks for 9999 CPUs"),
+    ],
+)
+def test_profile_says_what_is_wrong(project, arguments, said):
+    assert said in voxcast(project, "profile", *arguments, status=2).stderr

@@ -1,0 +1,133 @@
+"""``voxcast import`` and ``voxcast fit`` as users call them, and what the SLANT runs must say."""
+
+import contextlib
+import io
+import json
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from voxcast.cli import main
+
+SAMPLES = Path(__file__).parents[1] / "samples" / "imports"
+ARTIFACT = os.environ.get("VOXCAST_SLANT_ARTIFACT")
+
+
+class Done(NamedTuple):
+    stdout: str
+    stderr: str
+
+
+def voxcast(*arguments: object, code: int = 0) -> Done:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            got: object = main([str(argument) for argument in arguments])
+        except SystemExit as end:  # argparse
+            got = end.code
+    assert got == code, err.getvalue()
+    return Done(out.getvalue(), err.getvalue())
+
+
+def test_import_lists_what_it_could_not_use(tmp_path: Path) -> None:
+    said = voxcast(
+        "import", "sacct", SAMPLES / "sacct.txt", "--into", tmp_path
+    ).stdout.splitlines()
+    assert said[-1] == "20 read = 12 imported + 0 already known + 3 skipped + 5 bad"
+    assert said[0] == f"bad      {SAMPLES / 'sacct.txt'}:25: run time is 0 s"
+    again = voxcast("import", "sacct", SAMPLES / "sacct.txt", "--into", tmp_path, "--json")
+    content = json.loads(again.stdout)
+    assert (content["imported"], content["known"], content["part"]) == (0, 12, None)
+    assert len(content["bad"]) == 5
+
+
+def test_import_takes_a_map_and_a_name(tmp_path: Path) -> None:
+    into = ("--into", tmp_path, "--map", SAMPLES / "runs.yaml")
+    voxcast("import", "csv", SAMPLES / "runs.csv", *into, "--app", "own")
+    fitted = voxcast("fit", tmp_path, "--by", "app,label:dataset", "--json")
+    assert [g["group"] for g in json.loads(fitted.stdout)["groups"]] == [
+        {"app": "own", "label:dataset": "A, first"},
+        {"app": "own", "label:dataset": "B"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["import", "sacct"], "no file given"),
+        (["import", "sacct", "nowhere.txt"], "nowhere.txt"),
+        (["import", "csv", SAMPLES / "runs.csv"], "--map"),
+        (["import", "nextflow", SAMPLES / "sacct.txt"], "no column"),
+        (["import", "abacus", "x"], "invalid choice"),
+    ],
+)
+def test_import_refuses_in_one_line(arguments: list[str], said: str, tmp_path: Path) -> None:
+    assert said in voxcast(*arguments, "--into", tmp_path, code=2).stderr.splitlines()[-1]
+
+
+def test_import_of_bad_records_alone_fails(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("JobID|JobName|State|ElapsedRaw\n1|a|COMPLETED|-1\n")
+    done = voxcast("import", "sacct", tmp_path / "x", "--into", tmp_path / "h", code=2)
+    assert "run time is -1 s" in done.stdout
+
+
+def test_fit_on_made_up_runs(tmp_path: Path) -> None:
+    voxcast("import", "slant", SAMPLES / "slant", "--into", tmp_path)
+    done = voxcast("fit", tmp_path, "--by", "app,label:dataset", "--bootstrap", 20)
+    assert "app slant, dataset MADEUP-1: n 12, " in done.stdout
+    assert "best by KS: " in done.stdout
+    assert "peak memory: constant, 50.1 GB to 50.2 GB" in done.stdout
+    together = json.loads(voxcast("fit", tmp_path, "--bootstrap", 0, "--json").stdout)["groups"][0]
+    assert together["bimodal"]
+    memory = voxcast("fit", tmp_path, "--target", "peak_rss_bytes", "--by", "").stdout
+    assert memory.startswith("all runs: n 24, 50.1 ± 0.0 GB")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--target", "speed"], "no such target"),
+        (["--by", "label:nothing"], "no run has this label"),
+        (["--target", "cpu_s"], "no completed run has cpu_s"),
+        (["--bootstrap", "-1"], "--bootstrap"),
+    ],
+)
+def test_fit_refuses_in_one_line(arguments: list[str], said: str, tmp_path: Path) -> None:
+    voxcast("import", "slant", SAMPLES / "slant", "--into", tmp_path)
+    assert said in voxcast("fit", tmp_path, *arguments, code=2).stderr.splitlines()[-1]
+
+
+def test_fit_of_nothing_is_refused(tmp_path: Path) -> None:
+    assert "no recorded runs" in voxcast("fit", tmp_path, code=2).stderr
+
+
+@pytest.mark.skipif(not ARTIFACT, reason="VOXCAST_SLANT_ARTIFACT names no tables of the artifact")
+def test_what_the_slant_runs_say(tmp_path: Path) -> None:
+    said = voxcast("import", "slant", "--into", tmp_path).stdout.strip()
+    assert said == "312 read = 312 imported + 0 already known + 0 skipped + 0 bad"
+    by = "app,label:dataset,label:modality"
+    content = json.loads(voxcast("fit", tmp_path, "--by", by, "--bootstrap", 0, "--json").stdout)
+    found = {tuple(group["group"].values())[1:]: group for group in content["groups"]}
+    oasis, drd = found["OASIS-3", "T1w"], found["DRD", "bold"]
+
+    assert (oasis["n"], drd["n"]) == (194, 88)
+    assert (round(oasis["mean"] / 60, 1), round(oasis["sd"] / 60, 1)) == (67.4, 2.7)
+    assert (round(drd["mean"] / 60, 1), round(drd["sd"] / 60, 1)) == (125.2, 14.4)
+
+    assert drd["best_by_ks"] == "lognormal"
+    lognormal = drd["fits"][0]
+    assert lognormal["ks_p"] == pytest.approx(0.91, abs=0.005)
+    assert lognormal["parameters"]["sigma"] == pytest.approx(0.1148, abs=1e-4)
+    assert {"lognormal", "gamma"} <= set(drd["tied_by_aic"])
+
+    peaks = [group["peak_memory"] for group in content["groups"] if group["n"] > 1]
+    assert all(peak["constant"] for peak in peaks)
+    assert round(min(peak["low"] for peak in peaks) / 1e9, 1) == 50.0
+    assert round(max(peak["high"] for peak in peaks) / 1e9, 1) == 50.3
+
+    # All runs together, and DRD's T1w and bold runs, fall into two groups; bold alone does not.
+    pooled = json.loads(voxcast("fit", tmp_path, "--bootstrap", 0, "--json").stdout)
+    assert pooled["groups"][0]["bimodal"]
+    assert not drd["bimodal"]
