@@ -1,45 +1,137 @@
+import dataclasses
 import importlib.metadata
 import json
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from voxcast.apps.catalogue import (
     THREAD_VARIABLES,
     app_version,
     choose,
     command,
+    container_facts,
     environment,
     merged_parameters,
+    scaled_parameters,
 )
+from voxcast.apps.validation import check_app
 from voxcast.errors import ConfigError, RunError
 from voxcast.records import App, Configuration
 
-APP = App(name="segment", module="some.segment", version="1", parameters={"classes": 3})
+APP = App(name="segment", module="json.tool", version="1", parameters={"classes": 3})
+TOOL = App(
+    name="tool",
+    version="1",
+    argv=("tool", "-i", "{image}", "-o={out}/a b", "-n", "{threads}", "{steps}", "{{{device}}}"),
+    parameters={"steps": 10, "fast": True, "mode": "x y"},
+)
+CONTAINED = App(
+    name="contained",
+    version="1",
+    argv=("/run.sh", "{image}", "{out}"),
+    container={"cpu": "/images/tool.sif"},
+    binds={"/INPUTS": "{inputs}", "/OUTPUTS": "{out}", "/work": "{scratch}", "/key": "/etc/key"},
+)
+IMAGE = Path("my data/sub-01; rm -rf {out} T1w.nii.gz")
+ONE_CPU = Configuration("cpu", 1)
+CONF = Path(__file__).parents[2] / "conf" / "app"
 
 
-def test_command_is_an_argument_list_that_takes_any_name():
-    image = Path("my data/sub-01; rm -rf T1w.nii.gz")
-    made = command(APP, image, Path("out"), Configuration("cpu", 2), {"classes": 4})
-    assert made[:4] == [sys.executable, "-P", "-m", "some.segment"]
+def test_a_module_keeps_the_command_line_of_the_built_in_ones():
+    made = command(APP, IMAGE, Path("out"), Configuration("gpu", 2, gpus=1), {"classes": 4})
+    assert made[:4] == [sys.executable, "-P", "-m", "json.tool"]
     given = dict(zip(made[4::2], made[5::2], strict=True))
-    assert given["--image"] == str(image)
-    assert given["--threads"] == "2"
+    assert given["--image"] == str(IMAGE)
+    assert (given["--threads"], given["--device"]) == ("2", "gpu")
     assert json.loads(given["--parameters"]) == {"classes": 4}
+    without = dataclasses.replace(APP, input="none")
+    assert "--image" not in command(without, None, Path("out"), ONE_CPU, {})
+    with pytest.raises(ConfigError, match="segment: needs an image"):
+        command(APP, None, Path("out"), ONE_CPU, {})
 
 
-def test_environment_holds_every_library_to_its_threads():
-    assert environment(Configuration("cpu", 3)) == dict.fromkeys(THREAD_VARIABLES, "3")
+def test_an_argument_is_filled_in_whole_and_only_once():
+    made = command(TOOL, IMAGE, Path("out"), Configuration("cpu", 2), TOOL.parameters)
+    assert made == ["tool", "-i", str(IMAGE), "-o=out/a b", "-n", "2", "10", "{cpu}"]
+    flags = dataclasses.replace(TOOL, argv=("tool", "{fast}", "{mode}"), input="none")
+    assert command(flags, None, Path("out"), ONE_CPU, TOOL.parameters) == ["tool", "true", "x y"]
 
 
-def test_version_names_the_packages():
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("{imge}", r"tool\.argv: unknown \{imge\}; known are: device, fast, image"),
+        ('{"a": 1}', r"a single brace in .*; double it"),
+        ("}", "a single brace"),
+        ("{}", "a single brace"),
+    ],
+)
+def test_a_placeholder_that_is_not_known_is_refused(argument, message):
+    with pytest.raises(ConfigError, match=message):
+        check_app(dataclasses.replace(TOOL, argv=("tool", "{image}", argument)))
+
+
+def test_inside_a_container_the_paths_are_those_inside():
+    made = command(
+        CONTAINED, IMAGE, Path("/run/out"), Configuration("cpu", 2, runtime="apptainer"), {}
+    )
+    assert made[-4:] == ["/images/tool.sif", "/run.sh", f"/INPUTS/{IMAGE.name}", "/OUTPUTS"]
+    assert [part for part in made if part.startswith("--bind=")] == [
+        "--bind=/run/inputs:/INPUTS:ro",
+        "--bind=/run/out:/OUTPUTS:rw",
+        "--bind=/run/scratch:/work:rw",
+        "--bind=/etc/key:/key:ro",
+    ]
+    assert "--env=OMP_NUM_THREADS=2" in made
+    with pytest.raises(ConfigError, match=r"no runtime is chosen; set device\.cpu\.runtime"):
+        command(CONTAINED, IMAGE, Path("/run/out"), ONE_CPU, {})
+    gpu = Configuration("gpu", 1, gpus=1, runtime="apptainer")
+    with pytest.raises(ConfigError, match=r"app\.contained\.container\.gpu: no image"):
+        command(CONTAINED, IMAGE, Path("/run/out"), gpu, {})
+
+
+def test_environment_holds_every_library_to_its_threads_and_devices():
+    made = environment(Configuration("cpu", 3))
+    assert made == {**dict.fromkeys(THREAD_VARIABLES, "3"), "CUDA_VISIBLE_DEVICES": ""}
+    assert "CUDA_VISIBLE_DEVICES" not in environment(Configuration("gpu", 3, gpus=1))
+
+
+def test_charliecloud_is_told_a_user_where_there_is_none(monkeypatch):
+    monkeypatch.delenv("USER", raising=False)
+    assert environment(Configuration("cpu", 1, runtime="charliecloud"))["USER"]
+
+
+def test_version_names_all_that_the_application_rests_on(tmp_path):
     installed = importlib.metadata.version("numpy")
     app = App(name="a", module="a", version="2", packages=("numpy",))
     assert app_version(app) == f"2+numpy{installed}"
     assert app_version(APP) == "1"
     with pytest.raises(RunError, match="pip install no-such-package"):
-        app_version(App(name="a", module="a", version="2", packages=("no-such-package",)))
+        app_version(dataclasses.replace(app, packages=("no-such-package",)))
+    weights = tmp_path / "weights"
+    trained = dataclasses.replace(APP, files=(str(weights),))
+    with pytest.raises(RunError, match=r"app\.segment\.files: cannot read .*weights"):
+        app_version(trained)
+    weights.write_bytes(b"1")
+    first = app_version(trained)
+    assert first.startswith("1+files")
+    weights.write_bytes(b"2")
+    assert app_version(trained) != first
+
+
+def test_version_and_facts_hold_the_digest_of_the_image(tmp_path):
+    image = tmp_path / "tool.sif"
+    image.write_bytes(b"an image")
+    app = dataclasses.replace(CONTAINED, container={"cpu": str(image)})
+    chosen = Configuration("cpu", 1, runtime="apptainer")
+    facts = container_facts(app, chosen)
+    assert (facts["runtime"], facts["image"]) == ("apptainer", str(image))
+    assert app_version(app, chosen) == f"1+image{facts['digest'][7:19]}"
+    assert container_facts(app, ONE_CPU) is None
+    assert container_facts(APP, chosen) is None
 
 
 def test_unknown_names_are_answered_with_the_known_ones():
@@ -49,3 +141,68 @@ def test_unknown_names_are_answered_with_the_known_ones():
     assert merged_parameters(APP, {"classes": 5}) == {"classes": 5}
     with pytest.raises(ConfigError, match=r"segment\.clases.*known are: classes"):
         merged_parameters(APP, {"clases": 5})
+
+
+def test_what_scales_a_run_down_gives_way_to_what_was_asked_for():
+    app = dataclasses.replace(TOOL, scaled_down={"steps": 2, "fast": False})
+    assert scaled_parameters(app, "full_scale", {})["steps"] == 10
+    assert scaled_parameters(app, "scaled_down", {"fast": True}) == {
+        "steps": 2,
+        "fast": True,
+        "mode": "x y",
+    }
+    with pytest.raises(
+        ConfigError, match=r"cannot be scaled down; set scaled_down in conf/app/tool"
+    ):
+        scaled_parameters(TOOL, "scaled_down", {})
+
+
+@pytest.mark.parametrize("app", [APP, TOOL, CONTAINED], ids=lambda app: app.name)
+def test_an_application_that_makes_sense_passes(app):
+    check_app(app)
+
+
+@pytest.mark.parametrize(
+    ("app", "change", "message"),
+    [
+        (APP, {"argv": ("tool", "{image}")}, "a module or argv, and not both"),
+        (APP, {"module": None}, "a module or argv"),
+        (APP, {"module": "no.such.module"}, r"app\.segment\.module: no such module"),
+        (APP, {"module": "a b"}, "no such module"),
+        (APP, {"devices": ()}, "at least one device"),
+        (APP, {"verify_gpu": True}, "verify_gpu"),
+        (TOOL, {"argv": ("tool",)}, "does not say where the image goes"),
+        (TOOL, {"argv": ("tool", "{{image}}")}, "does not say where the image goes"),
+        (TOOL, {"input": "none"}, "input: none but names an image"),
+        (APP, {"parameters": {"image": 1}}, r"parameters\.image: cannot be a parameter"),
+        (APP, {"parameters": {"a-b": 1}}, r"parameters\.a-b: cannot be a parameter"),
+        (APP, {"ranges": {"clases": (1, 2)}}, r"ranges\.clases.*known are: classes"),
+        (APP, {"ranges": {"classes": (2,)}}, "a low and a higher number"),
+        (APP, {"ranges": {"classes": (3, 2)}}, "a low and a higher number"),
+        (APP, {"scaled_down": {"clases": 2}}, r"scaled_down\.clases.*known are"),
+        (APP, {"phase_patterns": {"a": "("}}, "not a regular expression"),
+        (APP, {"phase_patterns": {"a": "a"}}, "needs a group"),
+        (APP, {"phase_patterns": {"a": "(?P<seconds>.)"}}, "not among the phases"),
+        (APP, {"binds": {"/a": "{out}"}}, "are for a container"),
+        (APP, {"container": {"cpu": "image"}}, "a module cannot run in a container"),
+        (CONTAINED, {"devices": ("cpu", "gpu")}, "an image for each of cpu, gpu"),
+        (CONTAINED, {"binds": {"/a": "{inputs}"}}, r"one path for \{out\}"),
+        (CONTAINED, {"binds": {"/a": "{out}"}}, r"one path for \{inputs\}"),
+        (CONTAINED, {"binds": {"a": "{out}"}}, "a full path inside"),
+        (CONTAINED, {"binds": {"/a": "{outs}"}}, r"unknown \{outs\}; known are"),
+    ],
+)
+def test_what_makes_no_sense_is_named(app, change, message):
+    with pytest.raises(ConfigError, match=message):
+        check_app(dataclasses.replace(app, **change))
+
+
+@pytest.mark.parametrize("name", ["slant", "command"])
+def test_what_comes_with_the_project_makes_sense(name):
+    ((key, raw),) = yaml.safe_load((CONF / f"{name}.yaml").read_text()).items()
+    assert [key, *sorted(raw)] == [name, *sorted(f.name for f in dataclasses.fields(App)[1:])]
+    if name == "command":
+        assert raw["argv"] == raw["version"] == "???"  # nobody else can know them
+        raw["argv"] = ["my_tool", "{image}", "{out}"]
+    lists = {key: tuple(value) for key, value in raw.items() if isinstance(value, list)}
+    check_app(App(name=name, **{**raw, **lists}))

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
+from voxcast.apps.container_images import digest
+from voxcast.apps.containers import wrap
+from voxcast.apps.staging import INPUTS, OUT, path_inside, run_binds
 from voxcast.errors import ConfigError, RunError
+from voxcast.files import sha256_file, sha256_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from voxcast.records import App, Configuration
+    from voxcast.records import App, Configuration, Scale
 
 # Every library that would otherwise start as many threads as there are cores.
 THREAD_VARIABLES = (
@@ -22,6 +28,9 @@ THREAD_VARIABLES = (
     "OPENBLAS_NUM_THREADS",
     "MKL_NUM_THREADS",
 )
+PLACEHOLDERS = ("image", "out", "threads", "device")  # and the names of parameters
+# A doubled brace, a placeholder, or a brace that is neither.
+_BRACES = re.compile(r"\{\{|\}\}|\{([A-Za-z_]\w*)\}|[{}]")
 
 
 def choose(apps: Mapping[str, App], name: str) -> App:
@@ -54,39 +63,203 @@ def merged_parameters(app: App, overrides: Mapping[str, Any]) -> dict[str, Any]:
     return {**app.parameters, **overrides}
 
 
+def scaled_parameters(app: App, scale: Scale, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a run at ``scale``; ``overrides`` win over what scales it down.
+
+    Raises
+    ------
+    ConfigError
+        If the application has no such parameter, or nothing that scales it down: such a run would
+        be a full-scale one under a wrong name.
+    """
+    if scale == "full_scale":
+        return merged_parameters(app, overrides)
+    if not app.scaled_down:
+        then = f"set scaled_down in conf/app/{app.name}.yaml, or run it at full scale"
+        raise ConfigError("cannot be scaled down", app.name, then)
+    return merged_parameters(app, {**app.scaled_down, **overrides})
+
+
 def command(
-    app: App, image: Path, out: Path, configuration: Configuration, parameters: Mapping[str, Any]
+    app: App,
+    image: Path | None,
+    out: Path,
+    configuration: Configuration,
+    parameters: Mapping[str, Any],
+    *,
+    program: Sequence[str] = (),
+    options: Sequence[str] = (),
 ) -> list[str]:
-    """Return the argument list that runs ``app`` on ``image`` and writes into ``out``."""
-    arguments = {
-        "--image": str(image),
-        "--out": str(out),
-        "--threads": str(configuration.cpus),
-        "--parameters": json.dumps(dict(parameters), sort_keys=True),
-    }
-    # -P: the folder we are in is not searched for modules, so nothing there shadows a library.
-    flat = [part for pair in arguments.items() for part in pair]
-    return [sys.executable, "-P", "-m", app.module, *flat]
+    """Return the argument list that runs ``app`` on ``image`` and writes into ``out``.
+
+    An application in a container needs its folders laid out, see `voxcast.apps.staging.staged`.
+
+    Parameters
+    ----------
+    image : Path or None
+        None for an application without input.
+    program, options : sequence of str
+        For the container runtime, see `voxcast.apps.containers.wrap`.
+
+    Raises
+    ------
+    ConfigError
+        If an image is missing, an argument names what is not known, or a container has no runtime.
+    """
+    if app.input == "volume" and image is None:
+        raise ConfigError("needs an image", app.name)
+    if app.input == "none":
+        image = None
+    if app.module is not None:
+        return _module_command(app.module, image, out, configuration, parameters)
+    values = {name: _text(value) for name, value in parameters.items()}
+    values |= {"threads": str(configuration.cpus), "device": configuration.device}
+    values |= {"image": str(image or ""), "out": str(out)}
+    if not app.container:
+        return filled(app.argv, values, app.name)
+    if configuration.runtime == "none":
+        then = f"set device.{configuration.device}.runtime, e.g. to apptainer"
+        raise ConfigError("runs in a container and no runtime is chosen", app.name, then)
+    values["image"] = f"{path_inside(app, INPUTS)}/{image.name}" if image else ""
+    values["out"] = path_inside(app, OUT)
+    return wrap(
+        configuration.runtime,
+        container_image(app, configuration),
+        filled(app.argv, values, app.name),
+        binds=run_binds(app, out),
+        env=library_variables(configuration),
+        gpus=configuration.gpus,
+        cpus=configuration.cpus,
+        memory_bytes=configuration.memory_bytes,
+        # No application here needs a network. Many clusters forbid the kernel's means by which
+        # these two take it away (user.max_net_namespaces), and nothing would start there.
+        network=configuration.runtime in ("apptainer", "singularity"),
+        user=(os.getuid(), os.getgid()),
+        program=program,
+        options=options,
+    )
+
+
+def filled(argv: Sequence[str], values: Mapping[str, str], where: str) -> list[str]:
+    """Return ``argv`` with ``{name}`` replaced by its value and doubled braces by single ones.
+
+    What is put in is not looked at again and not split: a name with spaces stays one argument.
+
+    Raises
+    ------
+    ConfigError
+        For a name that is not in ``values``, or a brace that stands alone.
+
+    Examples
+    --------
+    >>> filled(["tool", "-i={image}", "{{literal}}"], {"image": "my T1w.nii"}, "tool")
+    ['tool', '-i=my T1w.nii', '{literal}']
+    """
+
+    def value(match: re.Match[str]) -> str:
+        if match[0] in ("{{", "}}"):
+            return match[0][0]
+        if match[1] is None:
+            then = "double it if it is meant as a brace"
+            raise ConfigError(f"a single brace in {match.string!r}", f"{where}.argv", then)
+        if match[1] not in values:
+            known = ", ".join(sorted(values))
+            raise ConfigError(f"unknown {match[0]}", f"{where}.argv", f"known are: {known}")
+        return values[match[1]]
+
+    return [_BRACES.sub(value, part) for part in argv]
+
+
+def library_variables(configuration: Configuration) -> dict[str, str]:
+    """Return the variables that hold libraries to the threads and GPUs they were given."""
+    variables = {name: str(configuration.cpus) for name in THREAD_VARIABLES}
+    # A program that takes any GPU it finds must not find one in a run that counts as CPU.
+    return variables if configuration.gpus else {**variables, "CUDA_VISIBLE_DEVICES": ""}
 
 
 def environment(configuration: Configuration) -> dict[str, str]:
-    """Return the variables that hold the libraries to the threads they were given."""
-    return {name: str(configuration.cpus) for name in THREAD_VARIABLES}
+    """Return the variables to start a run with, beside our own."""
+    variables = library_variables(configuration)
+    if configuration.runtime == "charliecloud":  # which refuses to start without
+        variables["USER"] = os.environ.get("USER") or str(os.getuid())
+    return variables
 
 
-def app_version(app: App) -> str:
-    """Return the version of ``app`` and of the packages it rests on, e.g. ``1+antspyx0.6.3``.
+def container_image(app: App, configuration: Configuration) -> str:
+    """Return the image for the device of ``configuration``.
+
+    Raises
+    ------
+    ConfigError
+        If the application names none.
+    """
+    if configuration.device not in app.container:
+        where = f"app.{app.name}.container.{configuration.device}"
+        raise ConfigError("no image for this device", where, "set it, or leave the device out")
+    return app.container[configuration.device]
+
+
+def container_facts(
+    app: App, configuration: Configuration, program: Sequence[str] = ()
+) -> dict[str, str] | None:
+    """Return runtime, image and digest for a record, or None without a container."""
+    if not app.container or configuration.runtime == "none":
+        return None
+    image, runtime = container_image(app, configuration), configuration.runtime
+    return {"runtime": runtime, "image": image, "digest": digest(runtime, image, program)}
+
+
+def app_version(
+    app: App, configuration: Configuration | None = None, program: Sequence[str] = ()
+) -> str:
+    """Return the version of ``app`` and of all it rests on, e.g. ``1+antspyx0.6.3``.
+
+    To its own version are added those of its packages, a hash of the content of its files, and,
+    for a configuration with a container runtime, the digest of its image.
 
     Raises
     ------
     RunError
-        If one of the packages is not installed.
+        If a package is not installed, or a file or the image is missing.
     """
-    parts = []
+    parts = [app.version]
     for package in app.packages:
         try:
             parts.append(package + importlib.metadata.version(package))
         except importlib.metadata.PackageNotFoundError:
             then = f"pip install {package}"
             raise RunError(f"needs the package {package}", app.name, then) from None
-    return "+".join([app.version, *parts])
+    if app.files:
+        try:
+            parts.append("files" + sha256_of([sha256_file(path) for path in app.files])[:12])
+        except OSError as error:
+            where = f"app.{app.name}.files"
+            raise RunError(f"cannot read {error.filename} ({error.strerror})", where) from None
+    facts = None if configuration is None else container_facts(app, configuration, program)
+    if facts is not None:
+        parts.append("image" + facts["digest"].removeprefix("sha256:")[:12])
+    return "+".join(parts)
+
+
+def _module_command(
+    module: str,
+    image: Path | None,
+    out: Path,
+    configuration: Configuration,
+    parameters: Mapping[str, Any],
+) -> list[str]:
+    arguments = {} if image is None else {"--image": str(image)}
+    arguments |= {
+        "--out": str(out),
+        "--threads": str(configuration.cpus),
+        "--device": configuration.device,
+        "--parameters": json.dumps(dict(parameters), sort_keys=True),
+    }
+    # -P: the folder we are in is not searched for modules, so nothing there shadows a library.
+    flat = [part for pair in arguments.items() for part in pair]
+    return [sys.executable, "-P", "-m", module, *flat]
+
+
+def _text(value: Any) -> str:
+    """Return a parameter as an argument: text as it is, the rest as JSON writes it."""
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)

@@ -10,17 +10,24 @@ Run as ``python -m voxcast.apps.builtin.ants_segment --image T1w.nii.gz --out FO
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from voxcast.apps.catalogue import THREAD_VARIABLES
+from voxcast.apps.builtin import arguments
+from voxcast.apps.builtin.ants_volume import (
+    foreground,
+    is_finer,
+    read_volume,
+    resample,
+    volume_ml,
+    write_volume,
+)
 from voxcast.apps.phase_log import phase, started
-from voxcast.errors import ConfigError, ImageError, exits_cleanly
-from voxcast.files import atomic_path, write_json
+from voxcast.errors import exits_cleanly
+from voxcast.files import write_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 DEFAULTS: dict[str, Any] = {
     "n4_shrink_factor": 4,
@@ -29,6 +36,7 @@ DEFAULTS: dict[str, Any] = {
     "atropos_classes": 3,
     "atropos_iterations": 30,
     "atropos_tolerance": 5e-4,
+    "spacing_mm": 0.0,
 }
 N4_LEVELS = 4
 
@@ -59,12 +67,12 @@ def segment(image: Path, out: Path, parameters: dict[str, Any]) -> dict[str, Any
 
     started()
     with phase("load"):
-        volume = _read(image)
+        volume = read_volume(image)
+    if is_finer(volume, parameters["spacing_mm"]):
+        with phase("resample"):
+            volume = resample(volume, parameters["spacing_mm"])
     with phase("mask"):
-        mask = ants.get_mask(volume)
-        # On a volume of one value ANTs calls everything foreground, and Atropos fails later.
-        if not mask.sum() > 0 or not volume.max() > volume.min():
-            raise ImageError("has no foreground to segment", image, "look at it in a viewer")
+        mask = foreground(volume, image)
     with phase("n4"):
         iterations = [parameters["n4_iterations"]] * N4_LEVELS
         corrected = ants.n4_bias_field_correction(
@@ -83,25 +91,9 @@ def segment(image: Path, out: Path, parameters: dict[str, Any]) -> dict[str, Any
         )["segmentation"]
     with phase("write"):
         volumes = _volumes_ml(mask, labels, parameters["atropos_classes"])
-        out.mkdir(parents=True, exist_ok=True)
-        with atomic_path(out / "labels.nii.gz") as partial:
-            ants.image_write(labels.astype("uint8"), str(partial))
+        write_volume(out / "labels.nii.gz", labels.astype("uint8"))
         write_json(out / "volumes.json", volumes)
     return volumes
-
-
-def _read(image: Path) -> Any:
-    import ants
-
-    if not image.is_file():
-        raise ImageError("no such file", image)
-    try:
-        volume = ants.image_read(str(image))
-    except (RuntimeError, ValueError) as error:
-        raise ImageError(f"ANTs cannot read it ({error})", image) from None
-    if volume.dimension != 3 or volume.components != 1:
-        raise ImageError("is not one 3-D volume", image)
-    return volume
 
 
 def _volumes_ml(mask: Any, labels: Any, classes: int) -> dict[str, Any]:
@@ -110,32 +102,16 @@ def _volumes_ml(mask: Any, labels: Any, classes: int) -> dict[str, Any]:
     voxel_ml = float(np.prod(labels.spacing)) / 1000.0
     counts = np.bincount(labels.numpy().astype(np.int64).ravel(), minlength=classes + 1)
     return {
-        "mask_ml": float(mask.sum()) * voxel_ml,
+        "mask_ml": volume_ml(mask),
         "classes_ml": {str(n): float(counts[n]) * voxel_ml for n in range(1, classes + 1)},
     }
-
-
-def _parameters(text: str) -> dict[str, Any]:
-    given = json.loads(text)
-    unknown = sorted(set(given) - set(DEFAULTS))
-    if unknown:
-        known = ", ".join(sorted(DEFAULTS))
-        raise ConfigError("unknown parameter", unknown[0], f"known are: {known}")
-    return {**DEFAULTS, **given}
 
 
 @exits_cleanly
 def main(argv: list[str] | None = None) -> int:
     """Run the application from the command line."""
-    parser = argparse.ArgumentParser(prog="ants_segment", description=__doc__)
-    parser.add_argument("--image", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--threads", type=int, default=1, help="unless the environment says")
-    parser.add_argument("--parameters", default="{}", help="JSON, see DEFAULTS")
-    args = parser.parse_args(argv)
-    for name in THREAD_VARIABLES:  # read by ITK and OpenMP when they are loaded
-        os.environ.setdefault(name, str(args.threads))
-    segment(args.image, args.out, _parameters(args.parameters))
+    asked = arguments.parse(argv, DEFAULTS, prog="ants_segment", description=__doc__)
+    segment(asked.image, asked.out, asked.parameters)
     return 0
 
 

@@ -1,0 +1,94 @@
+"""Volumes as the ANTs applications read, coarsen, look at and write them; no algorithm is here."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from voxcast.errors import ConfigError, ImageError
+from voxcast.files import atomic_path
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_LINEAR = 0  # of ants.resample_image, whose default is the nearest neighbour
+
+
+def read_volume(image: Path) -> Any:
+    """Read one 3-D volume.
+
+    Returns
+    -------
+    ants.ANTsImage
+        With voxels of type float32, as all algorithms of ANTs take them.
+
+    Raises
+    ------
+    ImageError
+        If the file is missing, ANTs cannot read it, or it is not one 3-D volume.
+    """
+    import ants
+
+    if not image.is_file():
+        raise ImageError("no such file", image)
+    try:
+        volume = ants.image_read(str(image))
+    except (RuntimeError, ValueError) as error:
+        raise ImageError(f"ANTs cannot read it ({error})", image) from None
+    if volume.dimension != 3 or volume.components != 1:
+        raise ImageError("is not one 3-D volume", image)
+    return volume
+
+
+def is_finer(volume: Any, spacing_mm: float) -> bool:
+    """Say whether an axis of ``volume`` is finer than ``spacing_mm``; 0.0 is the image's own.
+
+    Raises
+    ------
+    ConfigError
+        If the spacing is negative or not finite.
+    """
+    if not (math.isfinite(spacing_mm) and spacing_mm >= 0):
+        raise ConfigError(f"needs 0 or a spacing in mm, not {spacing_mm}", "spacing_mm")
+    return min(volume.spacing) < spacing_mm
+
+
+def resample(volume: Any, spacing_mm: float) -> Any:
+    """Return ``volume`` with no axis finer than ``spacing_mm``; coarser ones are left as they are.
+
+    Linear and without smoothing: this makes a run smaller, it is no way to make a good image.
+    """
+    import ants
+
+    spacing = [max(spacing_mm, own) for own in volume.spacing]
+    return ants.resample_image(volume, spacing, use_voxels=False, interp_type=_LINEAR)
+
+
+def foreground(volume: Any, image: Path) -> Any:
+    """Return the foreground mask that ANTs finds: the head or the brain, whichever is there.
+
+    Raises
+    ------
+    ImageError
+        If there is none; `image` is named in the message.
+    """
+    import ants
+
+    mask = ants.get_mask(volume)
+    # On a volume of one value ANTs calls everything foreground, and what follows fails later.
+    if not mask.sum() > 0 or not volume.max() > volume.min():
+        raise ImageError("has no foreground", image, "look at it in a viewer")
+    return mask
+
+
+def volume_ml(mask: Any) -> float:
+    """Return the volume of the voxels of ``mask`` in millilitres."""
+    return float(mask.sum()) * math.prod(mask.spacing) / 1000.0
+
+
+def write_volume(path: Path, volume: Any) -> None:
+    """Write ``volume`` atomically; the folder is made if missing."""
+    import ants
+
+    with atomic_path(path) as partial:
+        ants.image_write(volume, str(partial))

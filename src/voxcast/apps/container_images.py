@@ -1,0 +1,118 @@
+"""Container images on this machine: whether they can be run, and what exactly they hold."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from voxcast.apps.containers import PROGRAMS, WRITES_THROUGH, is_path, known
+from voxcast.errors import RunError
+from voxcast.files import sha256_file
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_FROM_FILES = ("apptainer", "singularity", "charliecloud")
+
+
+def available(runtime: str, program: Sequence[str] = ()) -> bool:
+    """Tell whether the runtime's program is on this machine."""
+    known(runtime)
+    return runtime == "none" or shutil.which([*program, PROGRAMS[runtime]][0]) is not None
+
+
+def check(
+    runtime: str, image: str, targets: Sequence[str] = (), program: Sequence[str] = ()
+) -> None:
+    """Make sure that ``image`` can be run, before a campaign begins.
+
+    Parameters
+    ----------
+    targets : sequence of str
+        Paths inside to which something will be bound.
+
+    Raises
+    ------
+    RunError
+        If the runtime, the image, or a path that Charliecloud needs is not there.
+    """
+    if runtime == "none":
+        return
+    if not available(runtime, program):
+        package = "charliecloud" if runtime == "charliecloud" else runtime
+        then = f"install {package}, or choose another runtime in conf/device"
+        raise RunError(f"the program {PROGRAMS[runtime]} is not installed", runtime, then)
+    if (runtime in _FROM_FILES or is_path(image)) and not Path(image).exists():
+        raise RunError("no such image", image, _pull(runtime, image))
+    if runtime in WRITES_THROUGH and Path(image).is_dir():
+        for target in targets:
+            if not (Path(image) / target.lstrip("/")).exists():
+                where = Path(image) / target.lstrip("/")
+                raise RunError(
+                    "the image needs it as a place to bind to", where, "make the folder"
+                )
+    if runtime not in _FROM_FILES and not is_path(image):
+        digest(runtime, image, program)
+
+
+def digest(runtime: str, image: str, program: Sequence[str] = ()) -> str:
+    """Return what the image holds, as ``sha256:…``.
+
+    A file is hashed; a name is answered by podman or docker. A folder is not read: the digest is
+    of its listing (path, kind, size and time of change of each file), so a folder that was copied
+    counts as another image.
+
+    Raises
+    ------
+    RunError
+        If there is no such image.
+    """
+    path = Path(image)
+    if runtime in _FROM_FILES or is_path(image):
+        if path.is_dir():
+            return f"sha256:{_listing(path)}"
+        if not path.is_file():
+            raise RunError("no such image", image, _pull(runtime, image))
+        stat = path.stat()
+        return f"sha256:{_hashed(str(path.resolve()), stat.st_size, stat.st_mtime_ns)}"
+    command = [*(program or [PROGRAMS[runtime]]), "image", "inspect", image]
+    try:
+        answer = subprocess.run(command, capture_output=True, timeout=60, check=True).stdout
+        facts = json.loads(answer)[0]
+        digests = sorted(text.partition("@")[2] for text in facts.get("RepoDigests") or [])
+        return digests[0] if digests else f"sha256:{facts['Id'].removeprefix('sha256:')}"
+    except FileNotFoundError:
+        raise RunError("is not installed", command[0], f"install {runtime}") from None
+    except (subprocess.SubprocessError, ValueError, KeyError, IndexError):
+        raise RunError("no such image", image, _pull(runtime, image)) from None
+
+
+@functools.lru_cache(maxsize=16)
+def _hashed(path: str, size: int, mtime_ns: int) -> str:
+    return sha256_file(path)  # an image has gigabytes: read once, unless it has changed
+
+
+def _listing(folder: Path) -> str:
+    total = hashlib.sha256()
+    for root, folders, files in os.walk(folder):
+        folders.sort()
+        for name in sorted(files + [name for name in folders if Path(root, name).is_symlink()]):
+            path = Path(root, name)
+            stat = path.lstat()
+            facts = [stat.st_mode, stat.st_size, stat.st_mtime_ns]
+            total.update(os.fsencode(f"{path.relative_to(folder)}\0{facts}\n"))
+    return total.hexdigest()
+
+
+def _pull(runtime: str, image: str) -> str:
+    if runtime in ("podman", "docker"):
+        return f"{runtime} pull {image}"
+    if runtime == "charliecloud":
+        return "make it by ch-image pull and ch-convert, and name the folder or the .sqfs file"
+    return f"{runtime} pull image.sif docker://{image}, and name that file"

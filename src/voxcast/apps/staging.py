@@ -1,0 +1,102 @@
+"""The folders of one run as a container sees them: one image in, results out, room to scratch.
+
+A run has ``inputs`` and ``scratch`` beside its folder of results. Containers of the kind of SLANT
+work on whatever lies in their input folder, so exactly one image is put there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from voxcast.apps.containers import WRITES_THROUGH, Bind
+from voxcast.errors import ImageError, RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from voxcast.records import App, Configuration
+
+INPUTS, OUT, SCRATCH = "{inputs}", "{out}", "{scratch}"  # what a bind may name
+
+
+def run_binds(app: App, out: Path) -> list[Bind]:
+    """Return the binds of a run that writes into ``out``; all but results and scratch read-only.
+
+    Folders are not made here, see `staged`.
+    """
+    out = out.absolute()  # docker takes a relative path for the name of a volume
+    folders = {INPUTS: out.parent / "inputs", OUT: out, SCRATCH: out.parent / "scratch"}
+    return [
+        Bind(str(folders.get(host, host)), inside, read_only=host not in (OUT, SCRATCH))
+        for inside, host in app.binds.items()
+    ]
+
+
+def path_inside(app: App, folder: str) -> str:
+    """Return where `INPUTS` or `OUT` is seen inside the container of ``app``."""
+    return next((inside for inside, host in app.binds.items() if host == folder), "")
+
+
+@contextlib.contextmanager
+def staged(
+    app: App, image: Path | None, out: Path, configuration: Configuration
+) -> Iterator[None]:
+    """Lay out the folders of a run for the block; inputs and scratch are gone after it.
+
+    Does nothing for an application that is not in a container.
+
+    Raises
+    ------
+    ImageError
+        If the image is not a file.
+    """
+    if not app.container:
+        yield
+        return
+    hosts = {host: Path(bind.host) for host, bind in _by_host(app, out).items()}
+    made = [hosts[name] for name in (INPUTS, SCRATCH) if name in hosts]
+    try:
+        for folder in made:
+            folder.mkdir(parents=True)
+        if INPUTS in hosts and image is not None:
+            # Where a bind cannot be read-only, the program gets a file that is not the user's own.
+            link = configuration.runtime not in WRITES_THROUGH
+            staged_inputs(image, hosts[INPUTS], link=link)
+        yield
+    finally:
+        for folder in made:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def staged_inputs(image: Path, folder: Path, *, link: bool = True) -> Path:
+    """Put ``image``, and nothing else, into ``folder`` under its own name.
+
+    It is linked hard where it can be, else copied: a symbolic link would lead nowhere inside.
+
+    Raises
+    ------
+    ImageError
+        If the image is not a file.
+    RunError
+        If the folder holds anything yet.
+    """
+    if not image.is_file():
+        raise ImageError("no such file", image)
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise RunError("is not empty, the application would run on what is in it", folder)
+    target = folder / image.name
+    if link:
+        with contextlib.suppress(OSError):  # another file system, or another owner
+            os.link(image.resolve(), target)
+            return target
+    shutil.copyfile(image, target)
+    return target
+
+
+def _by_host(app: App, out: Path) -> dict[str, Bind]:
+    return dict(zip(app.binds.values(), run_binds(app, out), strict=True))

@@ -1,0 +1,116 @@
+"""Whether an application as data makes sense, said before anything is run."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from typing import TYPE_CHECKING
+
+from voxcast.apps.catalogue import PLACEHOLDERS, filled
+from voxcast.apps.staging import INPUTS, OUT, SCRATCH
+from voxcast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from voxcast.records import App
+
+_NAME = re.compile(r"[A-Za-z_]\w*")
+
+
+def check_app(app: App) -> None:
+    """Check what no type can say of ``conf/app/NAME.yaml``.
+
+    Raises
+    ------
+    ConfigError
+        Naming the key, for the first rule that is not kept.
+    """
+    _check_start(app)
+    _check_parameters(app)
+    _check_phases(app)
+    _check_container(app)
+
+
+def _check_start(app: App) -> None:
+    if (app.module is None) == (not app.argv):
+        then = "a module is for Python, argv for any other program"
+        raise ConfigError("needs a module or argv, and not both", f"app.{app.name}", then)
+    if not app.devices:
+        raise ConfigError("needs at least one device", f"app.{app.name}.devices")
+    if app.verify_gpu and "gpu" not in app.devices:
+        raise ConfigError("is meant for applications on a GPU", f"app.{app.name}.verify_gpu")
+    if app.module is not None and not _exists(app.module):
+        raise ConfigError(f"no such module: {app.module}", f"app.{app.name}.module")
+    values = dict.fromkeys((*PLACEHOLDERS, *app.parameters), "") | {"image": "\0"}
+    made = filled(app.argv, values, f"app.{app.name}")
+    told = any("\0" in part for part in made) or INPUTS in app.binds.values()
+    if app.argv and (app.input == "volume") != told:
+        what = (
+            "has input: none but names an image"
+            if told
+            else "does not say where the image goes: {image} in argv, or {inputs} in binds"
+        )
+        raise ConfigError(what, f"app.{app.name}")
+
+
+def _exists(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):  # a package above it is not there, or no name at all
+        return False
+
+
+def _check_parameters(app: App) -> None:
+    for name in app.parameters:
+        if name in PLACEHOLDERS or not _NAME.fullmatch(name):
+            then = f"names are letters, digits and _, and not {', '.join(PLACEHOLDERS)}"
+            raise ConfigError("cannot be a parameter", f"app.{app.name}.parameters.{name}", then)
+    for group, names in (("ranges", app.ranges), ("scaled_down", app.scaled_down)):
+        for name in sorted(set(names) - set(app.parameters)):
+            known = ", ".join(sorted(app.parameters)) or "none"
+            where = f"app.{app.name}.{group}.{name}"
+            raise ConfigError("unknown parameter", where, f"known are: {known}")
+    for name, values in app.ranges.items():
+        numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+        if len(values) < 2 or (len(values) == 2 and numbers and not values[0] < values[1]):
+            where = f"app.{app.name}.ranges.{name}"
+            raise ConfigError("needs a low and a higher number, or a list of values", where)
+
+
+def _check_phases(app: App) -> None:
+    for name, pattern in app.phase_patterns.items():
+        where = f"app.{app.name}.phase_patterns.{name}"
+        try:
+            groups = re.compile(pattern).groupindex
+        except re.error as error:
+            raise ConfigError(f"not a regular expression ({error})", where) from None
+        if "seconds" not in groups:
+            raise ConfigError("needs a group (?P<seconds>…)", where)
+        if name not in app.phases:
+            raise ConfigError("is not among the phases", where, "name it in phases, in its order")
+
+
+def _check_container(app: App) -> None:
+    where = f"app.{app.name}"
+    if not app.container:
+        if app.binds:
+            raise ConfigError("are for a container, and none is named", f"{where}.binds")
+        return
+    if app.module is not None:
+        then = "give argv: our Python is not inside"
+        raise ConfigError("a module cannot run in a container", f"{where}.container", then)
+    if set(app.container) != set(app.devices):
+        wanted = ", ".join(app.devices)
+        raise ConfigError(f"needs an image for each of {wanted}", f"{where}.container")
+    hosts = list(app.binds.values())
+    for inside, host in app.binds.items():
+        if not inside.startswith("/") or ".." in inside.split("/"):
+            raise ConfigError("needs a full path inside", f"{where}.binds.{inside}")
+        if host not in (INPUTS, OUT, SCRATCH) and not host.startswith("/"):
+            then = f"known are: {INPUTS}, {OUT}, {SCRATCH}, or a full path, which is read-only"
+            raise ConfigError(f"unknown {host}", f"{where}.binds.{inside}", then)
+    needed = (INPUTS, OUT) if app.input == "volume" else (OUT,)
+    for host in needed:
+        if hosts.count(host) != 1:
+            raise ConfigError(f"needs one path for {host}", f"{where}.binds")
+    if hosts.count(SCRATCH) > 1:
+        raise ConfigError(f"needs at most one path for {SCRATCH}", f"{where}.binds")

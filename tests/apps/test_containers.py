@@ -1,0 +1,236 @@
+"""Rendering against recorded text, images on disk, and one container really run and measured."""
+
+import os
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from voxcast.apps import container_images, containers
+from voxcast.apps.catalogue import app_version, command, container_facts, environment
+from voxcast.apps.containers import PROGRAMS, wrap
+from voxcast.apps.staging import staged, staged_inputs
+from voxcast.errors import ConfigError, ImageError, RunError
+from voxcast.profiling.processes import RUN_VARIABLE
+from voxcast.profiling.runner import measure
+from voxcast.records import App, Configuration
+
+RECORDED = Path(__file__).with_name("containers.txt")
+IMAGES = {"podman": "registry.example/tool:1.0", "docker": "registry.example/tool:1.0"}
+BINDS = [
+    ("/data/it's $HOME; a set/inputs", "/INPUTS", True),
+    ("/data/it's $HOME; a set/out", "/OUTPUTS", False),
+]
+PROGRAM = ["/opt/tool/run.sh", "--image=/INPUTS/sub-01 (1)_T1w.nii.gz", "--note", 'a "b" $c `d`']
+
+
+def rendered(runtime: str) -> list[str]:
+    return wrap(
+        runtime,
+        IMAGES.get(runtime, "/images/tool 1.0.sif"),
+        PROGRAM,
+        binds=BINDS,
+        env={"OMP_NUM_THREADS": "2"},
+        gpus=1,
+        cpus=2,
+        memory_bytes=8_000_000_000,
+        user=(1000, 100),
+        options=["--hostname=run"] if runtime == "docker" else [],
+    )
+
+
+def test_every_runtime_renders_as_recorded():
+    recorded = dict(
+        line.split(": ", 1) for line in RECORDED.read_text().splitlines() if line[:1] != "#"
+    )
+    assert {runtime: shlex.join(rendered(runtime)) for runtime in PROGRAMS} == recorded
+
+
+@pytest.mark.parametrize("runtime", [name for name in PROGRAMS if name != "none"])
+def test_the_program_comes_last_and_unchanged(runtime):
+    made = rendered(runtime)
+    if runtime in ("podman", "docker"):  # which would hand it to the image's entry point
+        assert f"--entrypoint={PROGRAM[0]}" in made
+        assert made[-len(PROGRAM) :] == [IMAGES[runtime], *PROGRAM[1:]]
+    else:
+        assert made[-len(PROGRAM) :] == PROGRAM
+
+
+@pytest.mark.parametrize(
+    ("runtime", "path"),
+    [
+        ("apptainer", "/data/12:30"),
+        ("singularity", "/data/a,b"),
+        ("podman", "/data/a,b"),
+        ("docker", '/data/"a"'),
+        ("charliecloud", "/data/12:30"),
+    ],
+)
+def test_a_path_that_a_runtime_would_cut_is_refused(runtime, path):
+    with pytest.raises(ConfigError, match=f"{runtime} cannot bind a path with .*; move"):
+        wrap(runtime, "image", ["tool"], binds=[(path, "/INPUTS", True)])
+
+
+def test_options_that_change_with_the_machine():
+    podman = ["podman", "--runtime", "runc"]
+    made = wrap("podman", "/images/tool", ["tool"], program=podman, options=["--ulimit=core=0"])
+    assert made[:4] == [*podman, "run"]
+    assert made[-3:] == ["--ulimit=core=0", "--rootfs", "/images/tool"]
+    assert not any(part.startswith("--user") for part in made)
+    root = wrap("docker", "tool", ["tool"], user=(0, 0))
+    assert not any(part.startswith("--user") for part in root)
+    assert "--network=none" in root
+    assert "--network=none" not in wrap("docker", "tool", ["tool"], network=True)
+    assert "--net" not in wrap("apptainer", "tool.sif", ["tool"], network=True)
+
+
+def test_an_unknown_runtime_is_answered_with_the_known_ones():
+    with pytest.raises(ConfigError, match=r"dockr.*known are: none, apptainer"):
+        wrap("dockr", "image", ["tool"])
+
+
+def test_the_mark_of_a_run_is_the_one_that_is_looked_for():
+    assert containers.RUN_VARIABLE == RUN_VARIABLE
+
+
+def test_what_is_missing_is_named_with_what_to_do(tmp_path):
+    assert container_images.available("none")
+    program = [str(tmp_path / "apptainer")]
+    assert not container_images.available("apptainer", program)
+    with pytest.raises(RunError, match="apptainer is not installed; install apptainer"):
+        container_images.check("apptainer", "image.sif", program=program)
+    there = ["sh"]
+    with pytest.raises(RunError, match=r"apptainer pull image\.sif docker://some/image:1"):
+        container_images.check("apptainer", "some/image:1", program=there)
+    with pytest.raises(RunError, match=r"INPUTS: the image needs it .*; make the folder"):
+        container_images.check("charliecloud", str(tmp_path), ["/INPUTS"], there)
+    (tmp_path / "INPUTS").mkdir()
+    container_images.check("charliecloud", str(tmp_path), ["/INPUTS"], there)
+    with pytest.raises(RunError, match="no such image; podman pull some/image:1"):
+        container_images.digest("podman", "some/image:1", ["false"])
+
+
+def test_the_digest_of_a_name_is_what_the_runtime_says(tmp_path):
+    answer = tmp_path / "runtime"
+    answer.write_text("#!/bin/sh\ncat <<'E'\n" + '[{"Id": "ab12", "RepoDigests": []}]\nE\n')
+    answer.chmod(0o755)
+    assert container_images.digest("podman", "tool", [str(answer)]) == "sha256:ab12"
+    pulled = '[{"Id": "ab12", "RepoDigests": ["docker.io/some/tool@sha256:cd34"]}]'
+    answer.write_text(f"#!/bin/sh\ncat <<'E'\n{pulled}\nE\n")
+    assert container_images.digest("docker", "tool", [str(answer)]) == "sha256:cd34"
+
+
+def test_the_digest_follows_the_content_of_a_file_and_the_listing_of_a_folder(tmp_path):
+    image = tmp_path / "tool.sif"
+    image.write_bytes(b"one")
+    first = container_images.digest("apptainer", str(image))
+    assert first == container_images.digest("charliecloud", str(image))
+    image.write_bytes(b"three")
+    assert container_images.digest("apptainer", str(image)) != first
+    folder = tmp_path / "tool"
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "tool").write_text("1")
+    (folder / "lib").symlink_to("bin")
+    listed = container_images.digest("charliecloud", str(folder))
+    (folder / "INPUTS").mkdir()  # a place to bind to changes nothing
+    assert container_images.digest("charliecloud", str(folder)) == listed
+    (folder / "bin" / "tool").write_text("22")
+    assert container_images.digest("charliecloud", str(folder)) != listed
+
+
+def test_exactly_one_image_is_staged(tmp_path):
+    stored = tmp_path / "stored.nii.gz"
+    stored.write_bytes(b"voxels")
+    image = tmp_path / "sub-01 T1w.nii.gz"
+    image.symlink_to(stored)
+    linked = staged_inputs(image, tmp_path / "linked")
+    assert [path.name for path in (tmp_path / "linked").iterdir()] == [image.name]
+    assert linked.samefile(stored)
+    assert not linked.is_symlink()
+    copied = staged_inputs(image, tmp_path / "copied", link=False)
+    assert copied.read_bytes() == b"voxels"
+    assert not copied.samefile(stored)
+    with pytest.raises(RunError, match="is not empty"):
+        staged_inputs(image, tmp_path / "linked")
+    with pytest.raises(ImageError, match="no such file"):
+        staged_inputs(tmp_path / "none.nii.gz", tmp_path / "other")
+
+
+@pytest.fixture(scope="session")
+def busybox_image(tmp_path_factory) -> Path:
+    """A folder with one static program, out of a Debian package; VOXCAST_TEST_IMAGE wins."""
+    if given := os.environ.get("VOXCAST_TEST_IMAGE"):
+        return Path(given)
+    folder = tmp_path_factory.mktemp("image")
+    package = folder / "package"
+    package.mkdir()
+    try:
+        subprocess.run(
+            ["apt-get", "download", "busybox-static"],
+            cwd=package,
+            check=True,
+            capture_output=True,
+            timeout=60,
+        )
+        (found,) = package.glob("busybox-static_*.deb")
+        subprocess.run(["dpkg", "-x", found, folder / "root"], check=True, capture_output=True)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        pytest.skip(
+            "no image: busybox-static cannot be downloaded by apt-get; set "
+            "VOXCAST_TEST_IMAGE to an image folder with /bin/busybox"
+        )
+    for name in ("dev", "etc", "proc", "sys", "tmp", "INPUTS", "OUTPUTS"):
+        (folder / "root" / name).mkdir(exist_ok=True)
+    for name in ("passwd", "group"):  # Charliecloud binds its own over them
+        (folder / "root" / "etc" / name).touch()
+    return folder / "root"
+
+
+@pytest.mark.skipif(shutil.which("ch-run") is None, reason="needs Charliecloud's ch-run")
+def test_a_containerised_application_is_run_and_measured(tmp_path, busybox_image, monkeypatch):
+    monkeypatch.delenv("USER", raising=False)
+    monkeypatch.setenv("LEAKED", "from outside")
+    script = (
+        "busybox cp -r /INPUTS/. /OUTPUTS && busybox env > /OUTPUTS/env.txt"
+        " && busybox touch /tmp/scratch /INPUTS/sub-01*"
+        # a buffer of 40 MB, filled often enough to be seen
+        " && busybox dd if=/dev/zero of=/dev/null bs=40M count=60"
+        " && busybox echo '***copy time: 0.25 seconds'"
+    )
+    app = App(
+        name="copy",
+        version="1",
+        argv=("/bin/busybox", "sh", "-c", script),
+        container={"cpu": str(busybox_image)},
+        binds={"/INPUTS": "{inputs}", "/OUTPUTS": "{out}", "/tmp": "{scratch}"},  # noqa: S108
+    )
+    image, out = tmp_path / "sub-01 it's_T1w.nii.gz", tmp_path / "run 1" / "out"
+    image.write_bytes(b"voxels")
+    out.mkdir(parents=True)
+    configuration = Configuration("cpu", 1, runtime="charliecloud")
+    before = image.stat().st_mtime_ns
+    container_images.check("charliecloud", str(busybox_image), list(app.binds))
+    with staged(app, image, out, configuration):
+        profile = measure(
+            command(app, image, out, configuration, {}),
+            environment(configuration),
+            out.parent,
+            cpus=1,
+            time_limit_s=30,
+        )
+        assert (out.parent / "scratch" / "scratch").exists()
+    assert profile.outcome == "completed", (out.parent / "app.log").read_text()
+    assert (out / image.name).read_bytes() == b"voxels"
+    variables = dict(line.split("=", 1) for line in (out / "env.txt").read_text().splitlines())
+    assert variables["OMP_NUM_THREADS"] == "1"
+    assert RUN_VARIABLE in variables
+    assert "LEAKED" not in variables
+    assert image.stat().st_mtime_ns == before  # the program got a copy
+    assert sorted(path.name for path in out.parent.iterdir() if path.is_dir()) == ["out"]
+    assert profile.peak_rss_bytes > 30e6  # of the program inside, not of what started it
+    assert 0 < profile.cpu_s < 30
+    facts = container_facts(app, configuration)
+    assert facts["image"] == str(busybox_image)
+    assert app_version(app, configuration) == f"1+image{facts['digest'][7:19]}"

@@ -1,0 +1,47 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from voxcast.apps.phase_patterns import phases_from_log
+
+# What the container prints, as published with its runs on a many-core CPU.
+SLANT_LOG = """\
+Processing /INPUTS/test_volume.nii.gz
+*******preprocessing time: 2839.628881 seconds
+*******segmentation time: 7551.472055 seconds
+Elapsed time is 189.978879 seconds.
+*******postprocessing time: 3176.751577 seconds
+*******generating pdf time: 50.7 seconds
+*******generating text file time: 17.1 seconds
+"""
+PATTERNS = {"load": r"load: (?P<seconds>\S+) s", "fit": r"fit: (?P<seconds>\S*) s"}
+
+
+def test_the_log_of_slant_is_read_by_its_own_patterns():
+    conf = Path(__file__).parents[2] / "conf" / "app" / "slant.yaml"
+    slant = yaml.safe_load(conf.read_text())["slant"]
+    phases = phases_from_log(SLANT_LOG, slant["phase_patterns"])
+    assert [phase.name for phase in phases] == slant["phases"]
+    assert phases[0].start_s == 0
+    assert phases[1].start_s == phases[0].end_s == 2839.628881
+    assert phases[-1].end_s == pytest.approx(13635.65, abs=0.01)
+
+
+def test_order_is_that_of_the_log_and_a_phase_may_come_twice():
+    phases = phases_from_log("fit: 2 s load: 1 s\r\nfit: 3 s", PATTERNS)
+    found = [(phase.name, phase.start_s, phase.end_s) for phase in phases]
+    assert found == [("fit", 0, 2), ("load", 2, 3), ("fit", 3, 6)]
+
+
+@pytest.mark.parametrize(
+    "line", ["", "load: -1 s", "load: nan s", "load: inf s", "load: 1e999 s", "fit:  s", "load: 1"]
+)
+def test_junk_is_passed_over(line):
+    log = f"\x00\ufffd{line}\nload: 1.5 s\n" + "x" * 100_000
+    assert [phase.duration_s for phase in phases_from_log(log, PATTERNS)] == [1.5]
+
+
+def test_a_group_that_took_no_part_is_no_duration():
+    assert phases_from_log("load", {"load": r"load(: (?P<seconds>\d+))?"}) == ()
+    assert phases_from_log("anything", {}) == ()
