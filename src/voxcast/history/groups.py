@@ -1,0 +1,55 @@
+"""Groups of runs: by columns, by labels of the source, by parameters of the application."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from voxcast.errors import TableError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+
+JSON_COLUMNS = {"label": "labels_json", "parameter": "parameters_json"}
+
+
+def group_column(frame: pd.DataFrame, name: str) -> pd.Series[str]:
+    """Return what a run belongs to, as text: ``app``, ``label:dataset``, ``parameter:epochs``.
+
+    A run that does not say is in the group of the empty text.
+
+    Raises
+    ------
+    TableError
+        If no run has such a column, label or parameter.
+    """
+    import pandas as pd
+
+    kind, _, key = name.partition(":")
+    if not key:
+        if name not in frame.columns:
+            listed = ", ".join(map(str, frame.columns))
+            raise TableError("no such column", name, f"there are {listed}, label:NAME")
+        return frame[name].map(lambda value: "" if pd.isna(value) else str(value)).astype(str)
+    if kind not in JSON_COLUMNS:
+        raise TableError("no such column", name, "write label:NAME or parameter:NAME")
+    said = frame[JSON_COLUMNS[kind]].map(lambda text: json.loads(text) if text else {})
+    if len(frame) and not any(key in own for own in said):
+        there = sorted({label for own in said for label in own})
+        raise TableError(
+            f"no run has this {kind}", name, f"there are {', '.join(there) or 'none'}"
+        )
+    return said.map(lambda own: str(own.get(key, ""))).astype(str)
+
+
+def groups(frame: pd.DataFrame, by: Sequence[str]) -> list[tuple[dict[str, str], pd.DataFrame]]:
+    """Split runs by `group_column`; each group with its values, in their order."""
+    if frame.empty:
+        return []
+    columns = {name: group_column(frame, name) for name in by}
+    if not columns:
+        return [({}, frame)]
+    found = frame.groupby([column.rename(name) for name, column in columns.items()], sort=True)
+    return [(dict(zip(columns, map(str, key), strict=True)), own) for key, own in found]

@@ -1,0 +1,231 @@
+"""Recorded campaigns: append-only parts of a history that is kept with the project.
+
+A batch is a folder, ``data/history/NAME``; a part of it is a folder ``<date>-<host_id>-<n>`` with
+``runs.parquet``, ``phases.parquet`` and ``traces.parquet``. A part is made beside its place and
+renamed into it, so it is there whole or not at all, and is never written again. Beside the parts
+lies ``provenance.yaml``, made from what each part says of itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import fcntl
+import importlib.metadata
+import os
+import platform
+import shutil
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import voxcast
+from voxcast.errors import TableError
+from voxcast.files import read_json, write_text
+from voxcast.history.run_folders import RECORD_FILE, read_row
+from voxcast.history.schema import DTYPES, PHASE_DTYPES, TRACE_DTYPES, frame_of
+from voxcast.history.thinning import thinned
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    import pandas as pd
+
+RUNS, PHASES, TRACES = "runs.parquet", "phases.parquet", "traces.parquet"
+PROVENANCE = "provenance.yaml"
+SAMPLES_FILE = "samples.parquet"
+PARTIAL = ".partial-"
+PACKAGES = ("antspyx", "numpy", "torch")
+
+
+def collect(
+    runs: Path, batch: Path, *, campaign: str = "", campaign_sha256: str = ""
+) -> list[Path]:
+    """Put those runs of a folder that are in no part of ``batch`` yet into new parts, one a host.
+
+    Parameters
+    ----------
+    runs : Path
+        A folder of runs, one folder each.
+    batch : Path
+        Made if missing.
+    campaign, campaign_sha256 : str
+        Name of the campaign and hash of what it said, for the provenance.
+
+    Returns
+    -------
+    list of Path
+        The new parts; none if there was nothing new.
+    """
+    with _locked(batch):
+        for left in batch.glob(PARTIAL + "*"):
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+        known = known_keys(batch)
+        by_host: dict[str, list[tuple[dict[str, Any], Path]]] = {}
+        for run in sorted(runs.iterdir()) if runs.is_dir() else []:
+            if run.name not in known and (run / RECORD_FILE).is_file():
+                with contextlib.suppress(TableError):  # said when the folder itself is read
+                    row = read_row(run)
+                    by_host.setdefault(row["host_id"], []).append((row, run))
+        made = []
+        for host_id, found in sorted(by_host.items()):
+            said = _provenance(found, campaign, campaign_sha256)
+            made.append(_write_part(batch, host_id, found, said))
+        if made or (_parts(batch) and not (batch / PROVENANCE).is_file()):
+            _write_provenance(batch)
+    return made
+
+
+def known_keys(batch: Path) -> set[str]:
+    """Return the cell keys of all runs in the parts of ``batch``."""
+    import pandas as pd
+
+    tables = [pd.read_parquet(part / RUNS, columns=["cell_key"]) for part in _parts(batch)]
+    return {str(key) for table in tables for key in table["cell_key"]}
+
+
+def load_history(batches: Sequence[Path | str]) -> pd.DataFrame:
+    """Read the runs of all parts of ``batches``, a key once, in the order they were started.
+
+    Raises
+    ------
+    TableError
+        If a batch holds no part, or a part has other columns than a history.
+    """
+    frame = _load(batches, RUNS, DTYPES).drop_duplicates("cell_key")
+    return frame.sort_values(["started_at", "cell_key"], ignore_index=True)
+
+
+def load_phases(batches: Sequence[Path | str]) -> pd.DataFrame:
+    """Read the phases of all runs of ``batches``, by key and start; see `load_history`."""
+    frame = _load(batches, PHASES, PHASE_DTYPES)
+    frame = frame.drop_duplicates(["cell_key", "phase", "start_s"])
+    return frame.sort_values(["cell_key", "start_s"], kind="stable", ignore_index=True)
+
+
+def load_traces(batches: Sequence[Path | str]) -> pd.DataFrame:
+    """Read the thinned traces of all runs of ``batches``, by key and time; see `load_history`."""
+    frame = _load(batches, TRACES, TRACE_DTYPES).drop_duplicates(["cell_key", "t_s"])
+    return frame.sort_values(["cell_key", "t_s"], kind="stable", ignore_index=True)
+
+
+def _load(batches: Sequence[Path | str], name: str, dtypes: Mapping[str, str]) -> pd.DataFrame:
+    import pandas as pd
+
+    frames = []
+    for batch in map(Path, batches):
+        parts = _parts(batch)
+        if not parts:
+            raise TableError("holds no recorded runs", batch, "see voxcast campaign run")
+        for part in parts:
+            frame = pd.read_parquet(part / name)
+            if missing := sorted(set(dtypes) - set(frame.columns)):
+                raise TableError(f"lacks the column {missing[0]}", part / name)
+            frames.append(frame[list(dtypes)].astype(dict(dtypes)))
+    return pd.concat(frames, ignore_index=True) if frames else frame_of([], dtypes)
+
+
+def _parts(batch: Path) -> list[Path]:
+    return sorted(path.parent for path in batch.glob(f"[!.]*/{RUNS}"))
+
+
+def _write_part(
+    batch: Path, host_id: str, found: Sequence[tuple[dict[str, Any], Path]], said: dict[str, Any]
+) -> Path:
+    partial = batch / f"{PARTIAL}{uuid.uuid4().hex[:8]}"
+    partial.mkdir()
+    try:
+        found = sorted(found, key=lambda one: (one[0]["started_at"], one[0]["cell_key"]))
+        runs = frame_of(row for row, _ in found)
+        runs.attrs["provenance"] = said
+        phases = frame_of((p for row, run in found for p in _phases(row, run)), PHASE_DTYPES)
+        for name, frame in ((RUNS, runs), (PHASES, phases), (TRACES, _traces(found))):
+            frame.to_parquet(partial / name, index=False, compression="zstd")
+            _sync(partial / name)
+        _sync(partial)
+        part = batch / _free_name(batch, host_id)
+        partial.rename(part)
+        _sync(batch)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return part
+
+
+def _free_name(batch: Path, host_id: str) -> str:
+    stem = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}-{host_id}-"
+    taken = [p.name.removeprefix(stem) for p in batch.iterdir() if p.name.startswith(stem)]
+    return f"{stem}{1 + max((int(n) for n in taken if n.isdigit()), default=0)}"
+
+
+def _phases(row: Mapping[str, Any], run: Path) -> Iterator[dict[str, Any]]:
+    for phase in read_json(run / RECORD_FILE)["profile"]["phases"]:
+        known = {**row, **phase, "phase": phase["name"]}
+        known["duration_s"] = phase["end_s"] - phase["start_s"]
+        yield {name: known[name] for name in PHASE_DTYPES}
+
+
+def _traces(found: Iterable[tuple[dict[str, Any], Path]]) -> pd.DataFrame:
+    import pandas as pd
+
+    frames = [frame_of([], TRACE_DTYPES)]
+    for row, run in found:
+        with contextlib.suppress(FileNotFoundError):
+            samples = thinned(pd.read_parquet(run / SAMPLES_FILE), "rss_bytes")
+            samples = samples.assign(cell_key=row["cell_key"])[list(TRACE_DTYPES)]
+            frames.append(samples.astype(TRACE_DTYPES))
+    return pd.concat(frames, ignore_index=True)
+
+
+def _provenance(
+    found: Sequence[tuple[dict[str, Any], Path]], campaign: str, campaign_sha256: str
+) -> dict[str, Any]:
+    record = read_json(found[0][1] / RECORD_FILE)
+    rows = [row for row, _ in found]
+    versions = {"python": platform.python_version(), "voxcast": voxcast.__version__}
+    for package in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
+    return {
+        "runs": len(rows),
+        "first_started_at": min(row["started_at"] for row in rows),
+        "last_started_at": max(row["started_at"] for row in rows),
+        "sittings": sorted({row["sitting"] for row in rows}),
+        "campaign": campaign,
+        "campaign_sha256": campaign_sha256,
+        "machine": {k: v for k, v in record["host"].items() if k != "hostname"},
+        "versions": versions,
+    }
+
+
+def _write_provenance(batch: Path) -> None:
+    import pyarrow.parquet
+    import yaml
+
+    said = {}
+    for part in _parts(batch):
+        metadata = pyarrow.parquet.read_schema(part / RUNS).pandas_metadata or {}
+        said[part.name] = (metadata.get("attributes") or {}).get("provenance", {})
+    text = yaml.safe_dump({"parts": said}, sort_keys=False, allow_unicode=True)
+    write_text(
+        batch / PROVENANCE, f"# Where these runs come from; written with each part.\n{text}"
+    )
+
+
+@contextlib.contextmanager
+def _locked(batch: Path) -> Iterator[None]:
+    """Wait for whoever else adds to ``batch``; the lock is the folder, no file is left in it."""
+    batch.mkdir(parents=True, exist_ok=True)
+    handle = os.open(batch, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

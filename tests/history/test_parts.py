@@ -1,0 +1,144 @@
+import os
+import shutil
+import signal
+import time
+
+import pandas as pd
+import pytest
+import yaml
+
+from made_up_runs import cell, write_run
+from voxcast.errors import TableError
+from voxcast.history.parts import collect, known_keys, load_history, load_phases, load_traces
+from voxcast.history.recorded_runs import write_recorded
+from voxcast.history.run_folders import load_records
+from voxcast.history.schema import DTYPES, PHASE_DTYPES, TRACE_DTYPES
+from voxcast.history.thinning import thinned
+
+
+def _names(batch):
+    return sorted(path.name for path in batch.iterdir())
+
+
+def test_what_is_collected_is_what_was_measured_once(tmp_path):
+    runs, batch = tmp_path / "runs", tmp_path / "history" / "reference"
+    for repeat in range(3):
+        write_run(runs, cell(repeat), samples=50)
+    (first,) = collect(runs, batch, campaign="reference", campaign_sha256="ab")
+    assert collect(runs, batch) == []  # nothing twice
+    write_run(runs, cell(3), samples=500)
+    (second,) = collect(runs, batch)
+    assert first.name[10:] == "-00aa11bb-1"
+    assert second.name[10:] == "-00aa11bb-2"
+
+    history = load_history([batch])
+    pd.testing.assert_frame_equal(history, load_records(runs), check_like=True)
+    assert history.dtypes.astype(str).to_dict() == DTYPES
+    phases = load_phases([batch])
+    assert phases.dtypes.astype(str).to_dict() == PHASE_DTYPES
+    assert phases["duration_s"].tolist() == [1.0] * 4
+    traces = load_traces([batch])
+    assert traces.dtypes.astype(str).to_dict() == TRACE_DTYPES
+    assert traces.groupby("cell_key").size().to_dict() == {
+        cell(n).key: 50 if n < 3 else 200 for n in range(4)
+    }
+    assert (traces.groupby("cell_key")["rss_bytes"].max() == 1000).all()
+
+    said = yaml.safe_load((batch / "provenance.yaml").read_text())["parts"]
+    assert list(said) == [first.name, second.name]
+    assert said[first.name]["runs"] == 3
+    assert said[first.name]["campaign_sha256"] == "ab"
+    assert said[first.name]["machine"]["cpu_model"] == "CPU"
+    assert "hostname" not in said[first.name]["machine"]
+    assert "voxcast" in said[first.name]["versions"]
+
+
+def test_each_host_has_parts_of_its_own_and_a_key_counts_once(tmp_path):
+    here, there, both = tmp_path / "a", tmp_path / "b", tmp_path / "batch"
+    write_run(here, cell(0))
+    write_run(here, cell(1), host_id="ffff0000")
+    write_run(there, cell(0), runtime_s=99.0)
+    assert sorted(p.name[11:] for p in collect(here, both)) == ["00aa11bb-1", "ffff0000-1"]
+    other = tmp_path / "other"
+    collect(there, other)
+    history = load_history([both, other])
+    assert len(history) == 2
+    assert 99.0 not in set(history["runtime_s"])
+
+
+def test_a_half_written_part_is_never_seen_and_a_lost_provenance_comes_back(tmp_path):
+    runs, batch = tmp_path / "runs", tmp_path / "batch"
+    write_run(runs, cell(), samples=3)
+    (part,) = collect(runs, batch)
+    shutil.copytree(part, batch / ".partial-1")
+    (batch / ".partial-1" / "phases.parquet").unlink()
+    assert len(load_history([batch])) == 1
+    before = (batch / "provenance.yaml").read_text()
+    (batch / "provenance.yaml").unlink()
+    collect(runs, batch)
+    assert _names(batch) == [part.name, "provenance.yaml"]
+    assert (batch / "provenance.yaml").read_text() == before
+
+
+def test_killed_while_collecting_nothing_is_lost_and_nothing_double(tmp_path):
+    runs, batch = tmp_path / "runs", tmp_path / "batch"
+    collect(runs, batch)  # imports all it needs before it is forked
+    for repeat in range(12):
+        write_run(runs, cell(repeat), samples=300)
+        driver = os.fork()
+        if not driver:
+            collect(runs, batch)
+            os._exit(0)
+        time.sleep(0.004 * repeat)
+        os.kill(driver, signal.SIGKILL)
+        os.waitpid(driver, 0)
+        assert known_keys(batch) <= {path.name for path in runs.iterdir()}
+        if known_keys(batch):
+            assert load_history([batch])["cell_key"].is_unique
+            assert set(load_traces([batch])["cell_key"]) == known_keys(batch)
+    collect(runs, batch)
+    history = pd.concat([pd.read_parquet(p) for p in batch.glob("[!.]*/runs.parquet")])
+    assert sorted(history["cell_key"]) == sorted(path.name for path in runs.iterdir())
+    assert not list(batch.glob(".*"))
+
+
+def test_a_batch_without_parts_is_said(tmp_path):
+    with pytest.raises(TableError, match="holds no recorded runs"):
+        load_history([tmp_path / "none"])
+    assert collect(tmp_path / "none", tmp_path / "batch") == []
+
+
+def test_a_thin_series_keeps_its_ends_and_its_peak():
+    samples = pd.DataFrame({"t_s": range(1000), "rss_bytes": [5] * 1000})
+    samples.loc[[3, 997], "rss_bytes"] = [9, 8]
+    thin = thinned(samples, "rss_bytes", 40)
+    assert len(thin) == 40
+    assert thin["t_s"].is_monotonic_increasing
+    assert {0, 3, 997, 999} <= set(thin["t_s"])
+    assert thinned(thin, "rss_bytes", 40) is thin
+    with pytest.raises(ValueError, match="at least 3"):
+        thinned(samples, "rss_bytes", 2)
+
+
+def test_a_recorded_history_stands_for_runs_of_the_device_and_says_what_is_left_out(
+    tmp_path, capsys
+):
+    runs, batch, folder = tmp_path / "runs", tmp_path / "batch", tmp_path / "cpu"
+    write_run(runs, cell(), samples=9)
+    write_run(runs, cell(app="other"))
+    write_run(runs, cell(volume_id="gone"))
+    write_run(runs, cell(volume_id="", subject=""))
+    collect(runs, batch)
+    kept = write_recorded(folder, [batch], "cpu", {"app"}, {"v1"})
+    assert sorted(kept["volume_id"]) == ["", "v1"]
+    read = pd.read_parquet(folder / "profiles.parquet")
+    assert read.attrs["notes"] == [
+        "cpu: 1 recorded runs are of applications not chosen here",
+        "cpu: 1 recorded runs are of volumes not in this image set",
+    ]
+    assert all(note in capsys.readouterr().err for note in read.attrs["notes"][:1])
+    assert set(pd.read_parquet(folder / "phases.parquet")["cell_key"]) == set(read["cell_key"])
+    assert set(pd.read_parquet(folder / "traces.parquet")["cell_key"]) == {cell().key}
+    assert len(write_recorded(tmp_path / "gpu", [batch], "gpu", {"app"}, {"v1"})) == 0
+    gpu = pd.read_parquet(tmp_path / "gpu" / "profiles.parquet")
+    assert gpu.attrs["notes"] == ["gpu: the recorded history has no runs on it"]

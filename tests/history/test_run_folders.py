@@ -1,0 +1,72 @@
+import pandas as pd
+
+from made_up_runs import cell, write_run
+from voxcast.history import run_folders
+from voxcast.history.index import index_path
+from voxcast.history.run_folders import load_records, record_rows, write_profiles
+from voxcast.history.schema import DTYPES
+
+
+def test_no_records_give_an_empty_table_with_all_columns_and_the_reason(tmp_path):
+    for folder in (tmp_path, tmp_path / "missing"):
+        assert load_records(folder).dtypes.astype(str).to_dict() == DTYPES
+    write_profiles(tmp_path / "gpu", ["there is no GPU here"])
+    read = pd.read_parquet(tmp_path / "gpu" / "profiles.parquet")
+    assert list(read.columns) == list(DTYPES)
+    assert len(read) == 0
+    assert read.attrs["notes"] == ["there is no GPU here"]
+
+
+def test_records_become_rows_in_the_order_they_were_started(tmp_path):
+    runs = [write_run(tmp_path, cell(repeat)) for repeat in range(3)]
+    written = write_profiles(tmp_path)
+    read = pd.read_parquet(tmp_path / "profiles.parquet")
+    pd.testing.assert_frame_equal(written, read)
+    assert read["cell_key"].tolist() == [run.name for run in reversed(runs)]
+    assert read.dtypes.astype(str).to_dict() == DTYPES
+    assert read["peak_rss_bytes"].tolist() == [2**53 + 1] * 3  # no float has been in between
+    assert read["parameters_json"].tolist() == ['{"a":1.5}'] * 3
+    assert read["recipe_json"].tolist() == ['{"seed":1,"spacing_mm":[1.0,1.0,2.0]}'] * 3
+    assert read["probe_membw"].tolist() == [10.0] * 3
+    assert read["host_id"].tolist() == ["00aa11bb"] * 3
+    assert read["peak_cgroup_bytes"].isna().all()
+
+
+def test_foreign_and_broken_folders_are_named_and_left_out(tmp_path, capsys):
+    good = write_run(tmp_path, cell())
+    write_run(tmp_path, cell(1), name="renamed")
+    write_run(tmp_path, cell(2), runtime_s="long")
+    (tmp_path / "cut").mkdir()
+    (tmp_path / "cut" / "record.json").write_text('{"cell": {"app"')
+    (tmp_path / "list").mkdir()
+    (tmp_path / "list" / "record.json").write_text("[]")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / ".partial-x").mkdir()
+    (tmp_path / "readme.txt").write_text("mine")
+    assert load_records(tmp_path)["cell_key"].tolist() == [good.name]
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 5
+    assert any("renamed: holds the record of another cell" in line for line in said)
+    assert any("notes: holds no record" in line for line in said)
+
+
+def test_the_index_is_believed_only_as_far_as_the_records_it_knows(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "runs"
+    monkeypatch.setattr(run_folders, "WORTH_WRITING", 2)
+    runs = [write_run(folder, cell(repeat)) for repeat in range(3)]
+    rows = record_rows(folder)
+    index = index_path(folder)
+    assert index.parent == tmp_path  # not in the folder, which is a stage's output
+    assert index.is_file()
+    written = index.read_text()
+
+    assert record_rows(folder) == rows  # from the index
+    write_run(folder, cell(3))
+    assert len(record_rows(folder)) == 4  # one more, not in the index
+    assert index.read_text() == written
+    (runs[0] / "record.json").write_text("{}")
+    assert set(record_rows(folder)) == {runs[1].name, runs[2].name, cell(3).key}
+    assert "holds a broken record" in capsys.readouterr().err
+    for spoilt in (written[: len(written) // 2], "0\n" + written, "", "[]\n", written + "{}\n"):
+        index.write_text(spoilt)
+        assert set(record_rows(folder)) == {runs[1].name, runs[2].name, cell(3).key}
