@@ -7,14 +7,20 @@ import re
 
 from voxcast.errors import ConfigError
 
-# Decimal units are SI (GB = 10**9 bytes), binary ones IEC (GiB = 2**30); Slurm's bare K, M, G are
-# binary and are read by `slurm_bytes`, so that nobody has to guess which was meant.
+# Decimal units are SI (GB = 10**9 bytes), binary ones IEC (GiB = 2**30); Slurm's bare K, M, G and
+# Nextflow's KB, MB, GB are binary and are read by `slurm_bytes` and `nextflow_bytes`, so that
+# nobody has to guess which was meant. The same goes for clocks: 2:30 is 2 h 30 min to people and
+# 2 min 30 s to Slurm.
 _BYTES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _BYTES |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 _SLURM_BYTES = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+_NEXTFLOW_BYTES = {"b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40, "pb": 2**50}
 _SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _NUMBER_UNIT = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z]+)\s*")
 _CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d{1,2})(?::(\d{1,2}(?:\.\d+)?))?")
+_SLURM_CLOCK = re.compile(r"(?:(?:(\d{1,6})-)?(\d{1,6}):)?(\d{1,3}):(\d{1,2}(?:\.\d{1,9})?)")
+_NEXTFLOW_TIME = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)(ms|d|h|m|s)")
+_NEXTFLOW_SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def parse_bytes(text: str) -> int:
@@ -57,6 +63,46 @@ def parse_seconds(text: str) -> float:
         days, hours, minutes, seconds = (float(part or 0) for part in clock.groups())
         return days * 86400 + hours * 3600 + minutes * 60 + seconds
     return _scaled(text, _SECONDS, "duration", "90s, 1.5h or 02:30:00")
+
+
+def slurm_seconds(text: str) -> float:
+    """Read a duration as Slurm's accounting writes it, ``[[D-]HH:]MM:SS[.fraction]``.
+
+    Examples
+    --------
+    >>> slurm_seconds("1-02:03:04"), slurm_seconds("02:30.500")
+    (93784.0, 150.5)
+    """
+    clock = _SLURM_CLOCK.fullmatch(text.strip())
+    if clock is None:
+        raise ConfigError(f"not a Slurm duration: {text!r}", then="write it as D-HH:MM:SS")
+    days, hours, minutes, seconds = (float(part or 0) for part in clock.groups())
+    return days * 86400 + hours * 3600 + minutes * 60 + seconds
+
+
+def nextflow_seconds(text: str) -> float:
+    """Read a duration as Nextflow writes it, ``1m 5s`` or ``350ms``.
+
+    Examples
+    --------
+    >>> nextflow_seconds("1m 5s"), nextflow_seconds("1d 2h")
+    (65.0, 93600.0)
+    """
+    parts = [_NEXTFLOW_TIME.fullmatch(part) for part in text.split()]
+    if not parts or not all(parts):
+        raise ConfigError(f"not a Nextflow duration: {text!r}", then="write it as 1h 2m 3s")
+    return sum(float(part[1]) * _NEXTFLOW_SECONDS[part[2]] for part in parts if part)
+
+
+def nextflow_bytes(text: str) -> int:
+    """Read a size as Nextflow writes it, ``1.2 GB``, in binary units whatever their names say.
+
+    Examples
+    --------
+    >>> nextflow_bytes("1.5 KB")
+    1536
+    """
+    return round(_scaled(text, _NEXTFLOW_BYTES, "Nextflow size", "1.2 GB"))
 
 
 def _scaled(text: str, units: dict[str, float] | dict[str, int], noun: str, example: str) -> float:

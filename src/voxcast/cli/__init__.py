@@ -14,9 +14,15 @@ VERBS = {
     "inspect": "what the catalogue knows of an image",
     "images": "list the image set; --refresh notices changed files",
     "predict": "runtime and memory of an application on an image, per configuration",
+    "profile": "run an application here, now, and say what it took",
+    "campaign": "run|status|collect NAME: measure in sittings, and record for good",
+    "compare": "CPU against GPU: speed-up, noise, memory, cost, which images gain least",
     "models": "versions of the registered model, which is champion, and why",
     "serve": "answer over HTTP with the registered champion",
+    "import": "other people's histories: sacct, Nextflow, Snakemake, SLANT, any CSV",
+    "fit": "how runtimes vary: distributions, modes, constancy of memory",
 }
+MODULES = {"import": "imports"}  # where the verb is a keyword of Python
 
 
 @exits_cleanly
@@ -36,6 +42,6 @@ def main(argv: list[str] | None = None) -> int:
         parser.print_help(sys.stderr)
         return EXIT_BAD_INPUT
     args = parser.parse_args(given)
-    module = importlib.import_module(f"voxcast.cli.{args.verb}")
+    module = importlib.import_module(f"voxcast.cli.{MODULES.get(args.verb, args.verb)}")
     code: int = module.main(args.rest)
     return code

@@ -1,0 +1,74 @@
+"""``voxcast import``: runs that somebody else's accounting knows of, into the history."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from voxcast.cli import project
+from voxcast.errors import EXIT_BAD_INPUT, ConfigError
+
+if TYPE_CHECKING:
+    from voxcast.history.imports.ledger import Ledger
+
+KINDS = {
+    "sacct": "Slurm: `sacct -P` with any columns, or `sacct --json`",
+    "nextflow": "trace.txt, raw or not",
+    "snakemake": "benchmark files of rules",
+    "slant": "the published SLANT runs; folder given or in VOXCAST_SLANT_ARTIFACT",
+    "csv": "any table, with --map",
+}
+DEFAULT_INTO = Path("data/history/imported")
+
+
+def main(argv: list[str]) -> int:
+    """Import files and account for every record in them."""
+    parser = argparse.ArgumentParser(
+        prog="voxcast import",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="kinds:\n" + "\n".join(f"  {kind:10} {what}" for kind, what in KINDS.items()),
+    )
+    parser.add_argument("kind", choices=KINDS, metavar="KIND", help="one of the kinds below")
+    parser.add_argument("files", type=Path, nargs="*", metavar="FILE")
+    parser.add_argument(
+        "--into", type=Path, help=f"history to add to (default: {DEFAULT_INTO} of the project)"
+    )
+    parser.add_argument("--map", type=Path, help="column map of a CSV table, in YAML")
+    parser.add_argument("--app", help="name of the application, instead of what the file says")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    project.add_argument(parser)
+    args = parser.parse_args(argv)
+
+    from voxcast.history.imports import column_map, ledger, slant
+
+    files = args.files or ([slant.folder()] if args.kind == "slant" else [])
+    if not files:
+        raise ConfigError("no file given", args.kind)
+    columns = column_map.load_map(args.map) if args.map else None
+    into = args.into or project.require(args.project) / DEFAULT_INTO
+    done = ledger.import_files(args.kind, files, into, args.app, columns)
+    if args.json:
+        print(json.dumps(asdict(done) | {"into": str(into)}, indent=2))
+    else:
+        _print(done, into)
+    if done.bad and len(done.bad) == done.read:
+        print("voxcast: no record could be used", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    return 0
+
+
+def _print(done: Ledger, into: Path) -> None:
+    for title, remarks in (("bad", done.bad), ("skipped", done.skipped)):
+        for remark in remarks:
+            print(f"{title:8} {remark.file}:{remark.line}: {remark.reason}")
+    print(
+        f"{done.read} read = {done.imported} imported + {done.known} already known "
+        f"+ {len(done.skipped)} skipped + {len(done.bad)} bad"
+    )
+    where = "nothing new to write" if done.part is None else f"written to {into / done.part}"
+    print(where, file=sys.stderr)

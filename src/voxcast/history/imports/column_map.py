@@ -1,0 +1,170 @@
+"""The column map of a CSV table: which of its columns is which of ours, in YAML.
+
+.. code-block:: yaml
+
+    delimiter: ","                      # the default
+    columns:
+      app: tool                         # our column: the table's
+      runtime_s: {column: wall, unit: min}
+      peak_rss_bytes: {column: mem, unit: GiB}
+      outcome: {column: status, values: {ok: completed, killed: out_of_memory}}
+    constants: {device: cpu, cpus: 4}
+    labels: {dataset: study}            # name of a label: the table's column
+    identity: [job]                     # columns that name a run; all of them by default
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from voxcast.errors import ConfigError, VoxcastError
+from voxcast.history.schema import DTYPES, KINDS
+from voxcast.quantities import (
+    nextflow_bytes,
+    nextflow_seconds,
+    parse_bytes,
+    parse_seconds,
+    slurm_bytes,
+    slurm_seconds,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+OWN = ("cell_key", "source", "labels_json")  # set by the import itself
+TARGETS = tuple(name for name in DTYPES if name not in OWN)
+# Ways of writing that belong to a program rather than being one unit.
+_PARSERS: dict[str, dict[str, Callable[[str], float]]] = {
+    "_s": {"": parse_seconds, "slurm": slurm_seconds, "nextflow": nextflow_seconds},
+    "_bytes": {"": parse_bytes, "slurm": slurm_bytes, "nextflow": nextflow_bytes},
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """Where a value comes from: a column, the unit of bare numbers, words to replace."""
+
+    column: str
+    unit: str = ""
+    values: dict[str, Any] = field(default_factory=dict)
+
+    def number(self, target: str, text: str) -> float:
+        """Read a number for the column ``target`` of the history, in its unit.
+
+        Raises
+        ------
+        ConfigError, ValueError
+            If it is no number, or has another unit than times or sizes have.
+        """
+        parsers = _parsers(target)
+        bare = text[-1:].isdecimal() or text.endswith(".")
+        if not parsers or (not self.unit and bare and ":" not in text):
+            return float(text)
+        if self.unit in parsers:
+            return parsers[self.unit](text)
+        return parsers[""](f"{text}{self.unit}" if bare and ":" not in text else text)
+
+
+@dataclass(frozen=True)
+class ColumnMap:
+    """The map of one kind of table, see the module."""
+
+    columns: dict[str, Column]
+    constants: dict[str, Any] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
+    identity: tuple[str, ...] = ()
+    delimiter: str = ","
+
+
+def load_map(path: Path) -> ColumnMap:
+    """Read a column map.
+
+    Raises
+    ------
+    ConfigError
+        If the file, a key, a target or a unit is wrong.
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise ConfigError(f"cannot be read: {' '.join(str(error).split())[:120]}", path) from error
+    keys = ("columns", "constants", "labels", "identity", "delimiter")
+    if not isinstance(content, dict) or not isinstance(content.get("columns"), dict):
+        raise ConfigError("has no mapping `columns`", path, f"write the keys {', '.join(keys)}")
+    _known(path, content, keys, "key")
+    columns = {
+        str(to): _column(path, str(to), source) for to, source in content["columns"].items()
+    }
+    constants = _mapping(path, content, "constants")
+    _known(path, [*columns, *constants], TARGETS, "column of the history")
+    if "runtime_s" not in columns:
+        raise ConfigError("columns: does not say which column is runtime_s", path)
+    delimiter = content.get("delimiter", ",")
+    if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n\0 ':
+        raise ConfigError(f"delimiter: must be one character, not {delimiter!r}", path)
+    identity = content.get("identity") or []
+    if not isinstance(identity, list):
+        raise ConfigError("identity: must be a list of columns", path)
+    return ColumnMap(
+        columns,
+        {name: _constant(path, name, value) for name, value in constants.items()},
+        {str(name): str(column) for name, column in _mapping(path, content, "labels").items()},
+        tuple(str(name) for name in identity),
+        delimiter,
+    )
+
+
+def _column(path: Path, target: str, source: Any) -> Column:
+    if isinstance(source, str):
+        return Column(source)
+    if not isinstance(source, dict) or not isinstance(source.get("column"), str):
+        raise ConfigError(f"columns: {target}: name the table's column", path)
+    _known(path, source, ("column", "unit", "values"), "key")
+    column = Column(
+        source["column"],
+        str(source.get("unit", "")),
+        {str(key): value for key, value in _mapping(path, source, "values").items()},
+    )
+    if column.unit:
+        parsers = _parsers(target)
+        if not parsers:
+            raise ConfigError(f"columns: {target}: has no unit", path)
+        try:
+            _ = column.unit in parsers or parsers[""](f"1{column.unit}")
+        except VoxcastError as error:
+            raise ConfigError(
+                f"columns: {target}: not a unit: {column.unit!r}",
+                path,
+                "units are ms, s, min, h, d, slurm, nextflow for times; B, kB, MB, GB, TB, "
+                "KiB, MiB, GiB, TiB, slurm, nextflow for sizes",
+            ) from error
+    return column
+
+
+def _parsers(target: str) -> dict[str, Callable[[str], float]]:
+    return next((own for end, own in _PARSERS.items() if target.endswith(end)), {})
+
+
+def _constant(path: Path, name: str, value: Any) -> Any:
+    dtype = DTYPES[name]
+    # A truth value is an int to Python, and not to us.
+    if not isinstance(value, KINDS[dtype]) or (isinstance(value, bool) and dtype != "bool"):
+        raise ConfigError(f"constants: {name}: {value!r} has the wrong type", path)
+    return value
+
+
+def _mapping(path: Path, content: dict[str, Any], key: str) -> dict[str, Any]:
+    value = content.get(key) or {}
+    if not isinstance(value, dict):
+        raise ConfigError(f"{key}: must be a mapping", path)
+    return value
+
+
+def _known(path: Path, names: Iterable[Any], valid: Iterable[str], noun: str) -> None:
+    for name in names:
+        if name not in valid:
+            raise ConfigError(f"{name!r} is no {noun}", path, f"valid are {', '.join(valid)}")

@@ -1,0 +1,110 @@
+"""Lines of text files that nobody has vouched for: size, encoding and columns are checked."""
+
+from __future__ import annotations
+
+import codecs
+from typing import TYPE_CHECKING
+
+from voxcast.errors import TableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from voxcast.history.imports.reading import Reading
+
+MAX_LINE_BYTES = 1 << 20
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+def opening(path: Path) -> bytes:
+    """Return the first bytes of a text file.
+
+    Raises
+    ------
+    TableError
+        If the file is missing, empty, or not a text file at all.
+    """
+    try:
+        with path.open("rb") as stream:
+            start = stream.read(1 << 16)
+    except OSError as error:
+        raise TableError(f"cannot be read: {error.strerror}", path) from error
+    if not start.strip():
+        raise TableError("the file is empty", path)
+    if start.startswith(_UTF16):
+        raise TableError("is UTF-16", path, "save it as UTF-8")
+    if b"\0" in start:
+        raise TableError("is not a text file", path)
+    return start
+
+
+def text_lines(reading: Reading) -> Iterator[tuple[int, str]]:
+    """Give the lines that hold text, with their numbers; unreadable ones are listed as bad.
+
+    Raises
+    ------
+    TableError
+        If it is no text file, see `opening`.
+    """
+    path = reading.path
+    opening(path)
+    with path.open("rb") as stream:
+        number = 0
+        while raw := stream.readline(MAX_LINE_BYTES):
+            number += 1
+            if len(raw) == MAX_LINE_BYTES and not raw.endswith(b"\n"):
+                while (rest := stream.readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
+                    pass
+                reading.refuse(number, f"a line of more than {MAX_LINE_BYTES} bytes")
+                continue
+            if number == 1:
+                raw = raw.removeprefix(codecs.BOM_UTF8)
+            try:
+                text = raw.decode("utf-8")
+            except UnicodeDecodeError as error:
+                reading.refuse(number, f"not UTF-8: byte {error.start + 1} of the line")
+                continue
+            if "\0" in text:
+                reading.refuse(number, "holds a NUL byte")
+            elif text.strip():
+                yield number, text.rstrip("\r\n")
+
+
+def columns_of(
+    reading: Reading, delimiter: str, needed: tuple[tuple[str, ...], ...], advice: str
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Give the lines of a delimited table without quotes as mappings from column to text.
+
+    Parameters
+    ----------
+    needed : tuple of tuple of str
+        Of each group at least one column must be in the first line; names are compared without
+        regard to case and keep the spelling given here.
+    advice : str
+        What to do when the first line is not such a header.
+
+    Raises
+    ------
+    TableError
+        If the first line lacks a needed column.
+    """
+    lines = text_lines(reading)
+    number, first = next(lines, (0, ""))
+    closed = first.endswith(delimiter)  # `sacct -p` ends every line with the delimiter
+    header = [name.strip().lower() for name in first.removesuffix(delimiter).split(delimiter)]
+    for group in needed:
+        if not {name.lower() for name in group} & set(header):
+            missing = " or ".join(group)
+            raise TableError(f"no column {missing} in line {number}", reading.path, advice)
+    if len(set(header)) < len(header):
+        twice = sorted({name for name in header if header.count(name) > 1})
+        raise TableError(f"a column is there twice: {', '.join(twice)}", reading.path, advice)
+    for number, line in lines:
+        fields = line.split(delimiter)
+        if closed and not fields[-1].strip():
+            fields.pop()
+        if len(fields) != len(header):
+            reading.refuse(number, f"{len(fields)} columns where the header has {len(header)}")
+            continue
+        yield number, dict(zip(header, (text.strip() for text in fields), strict=True))

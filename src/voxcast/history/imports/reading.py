@@ -1,0 +1,151 @@
+"""What one file of somebody else's history held: rows, and what could not be used and why."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from voxcast.errors import TableError, VoxcastError
+from voxcast.files import canonical_json, sha256_of
+from voxcast.history.schema import DTYPES, checked_row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+# No node has more memory, and no scheduler lets a job run longer: larger numbers are wrong units.
+MAX_BYTES = 2**50
+MAX_SECONDS = 10 * 365.25 * 86400
+
+
+class NotARunError(Exception):
+    """A record that is right but tells of no finished run, such as a job still waiting."""
+
+
+@dataclass(frozen=True)
+class Remark:
+    """Why a record was not imported; ``line`` is the record's number where a file has no lines."""
+
+    file: str
+    line: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """A run as a source tells of it.
+
+    Attributes
+    ----------
+    identity : object
+        What tells this run from all others of its source; JSON. Importing is idempotent because
+        the key is its hash, so nothing belongs here that a second export would write differently.
+    known : mapping
+        Columns of the history.
+    labels : mapping
+        What else is known; entries that are empty or None are left out.
+    """
+
+    identity: object
+    known: Mapping[str, Any]
+    labels: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Reading:
+    """Collects the records of one file. ``read`` is rows + skipped + bad."""
+
+    source: str
+    path: Path
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    skipped: list[Remark] = field(default_factory=list)
+    bad: list[Remark] = field(default_factory=list)
+    phases: list[dict[str, Any]] = field(default_factory=list)
+    traces: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def read(self) -> int:
+        """The number of records there were."""
+        return len(self.rows) + len(self.skipped) + len(self.bad)
+
+    def record(self, line: int, make: Callable[[], Found]) -> dict[str, Any] | None:
+        """Add the run that ``make`` returns, or the reason why there is none."""
+        try:
+            self.rows.append(row_of(self.source, make()))
+            return self.rows[-1]
+        except NotARunError as note:
+            self.skipped.append(Remark(str(self.path), line, str(note)))
+        except VoxcastError as error:
+            self.refuse(line, error.what)
+        return None
+
+    def refuse(self, line: int, reason: str) -> None:
+        """List a record as bad."""
+        self.bad.append(Remark(str(self.path), line, " ".join(reason.split())[:300]))
+
+
+def row_of(source: str, found: Found) -> dict[str, Any]:
+    """Return the checked row of one imported run.
+
+    Raises
+    ------
+    TableError
+        If a number in it cannot be true.
+    """
+    known = dict(found.known)
+    runtime = known.get("runtime_s")
+    if runtime is None:
+        raise TableError("no run time")
+    if not math.isfinite(runtime) or runtime <= 0:
+        raise TableError(f"run time is {runtime:g} s")
+    if not known.get("app"):
+        raise TableError("no name of an application")
+    for name, value in known.items():
+        # Numbers that are wrong make the row wrong; unknown ones (None) do not.
+        if value is None or isinstance(value, (str, bool)):
+            continue
+        if not math.isfinite(value) or value < 0:
+            if name != "exit_status":
+                raise TableError(f"{name} is {value}")
+        elif name.endswith("_bytes") and value > MAX_BYTES:
+            raise TableError(f"{name} is {value:.3g}, more than any node has")
+        elif name.endswith("_s") and value > MAX_SECONDS:
+            raise TableError(f"{name} is {value:.3g}, more than ten years")
+        elif DTYPES[name] in ("int64", "Int64") and value >= 2**63:
+            raise TableError(f"{name} is {value:.3g}")
+    labels = {k: v for k, v in found.labels.items() if v is not None and v != ""}
+    known |= {
+        "cell_key": sha256_of([source, found.identity]),
+        "source": source,
+        "labels_json": canonical_json(labels),
+        "scale": known.get("scale") or "full_scale",
+    }
+    return checked_row(known)
+
+
+def positive(value: float | None) -> float | None:
+    """Return a measured amount, or None where zero means that nothing was sampled.
+
+    Examples
+    --------
+    >>> positive(2.0), positive(0.0), positive(None)
+    (2.0, None, None)
+    """
+    return value if value else None
+
+
+def parsed(name: str, text: str, parse: Callable[[str], float]) -> float:
+    """Return ``parse(text)``, with the column's name in the error.
+
+    Raises
+    ------
+    TableError
+        If the text cannot be parsed.
+    """
+    try:
+        return parse(text)
+    except VoxcastError as error:
+        raise TableError(f"{name}: {error.what[:80]}") from error
+    except ValueError as error:
+        raise TableError(f"{name} is no number: {text[:40]!r}") from error

@@ -1,0 +1,146 @@
+"""JSON of ``sacct --json``: the shapes of Slurm 22.05 and of 23.02 and newer."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from voxcast.errors import TableError
+from voxcast.history.imports.reading import Found, NotARunError, Reading
+from voxcast.history.imports.slurm_job import SlurmJob
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SOURCE = "sacct"
+_MIB = 2**20
+
+
+def read(path: Path, app: str | None = None) -> Reading:
+    """Read the jobs; a remark's line is the job's number in the list.
+
+    Raises
+    ------
+    TableError
+        If it is not such JSON.
+    """
+    reading = Reading(SOURCE, path)
+    try:
+        content = json.loads(path.read_bytes())
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise TableError(f"is not JSON: {str(error)[:80]}", path) from error
+    jobs = content.get("jobs") if isinstance(content, dict) else None
+    if not isinstance(jobs, list):
+        raise TableError("holds no list `jobs`", path, "write it with `sacct --json`")
+    for number, job in enumerate(jobs, start=1):
+        reading.record(number, lambda job=job: _checked(job, app))  # type: ignore[misc]
+    return reading
+
+
+def _checked(job: Any, app: str | None) -> Found:
+    try:
+        return _found(job, app)
+    except (TypeError, ValueError, AttributeError, KeyError, OverflowError) as error:
+        raise TableError(f"not a job as sacct writes it: {str(error)[:80]}") from error
+
+
+def _found(job: dict[str, Any], app: str | None) -> Found:
+    time = job["time"]
+    state = _one(job["state"]["current"])
+    start, end = (_number(time.get(name)) for name in ("start", "end"))
+    allocated = _tres(job["tres"].get("allocated"))
+    requested = _tres(job["tres"].get("requested"))
+    exit_code = job.get("exit_code") or {}
+    signal = exit_code.get("signal") or {}
+    limit = _number(time.get("limit"))
+    steps = job.get("steps") or []
+    if not start and state in ("PENDING", "CANCELLED"):
+        raise NotARunError(f"job {_job_id(job)} is {state} and never ran")
+    slurm_job = SlurmJob(
+        job_id=_job_id(job),
+        state=state,
+        runtime_s=_number(time.get("elapsed")),
+        name=str(job.get("name") or ""),
+        exit_status=_int(exit_code.get("return_code")),
+        signal=_int(signal.get("id", signal.get("signal_id"))) or 0,
+        cpu_s=_seconds(time.get("total")),
+        limit_s=None if limit is None else 60.0 * limit,
+        mem_limit_bytes=(allocated.get("mem") or requested.get("mem") or 0) * _MIB or None,
+        cpus=allocated.get("cpu") or requested.get("cpu") or 0,
+        gpus=allocated.get("gres/gpu", 0),
+        nodes="" if job.get("nodes") in (None, "None assigned") else str(job["nodes"]),
+        partition=str(job.get("partition") or ""),
+        cluster=str(job.get("cluster") or ""),
+        start=datetime.fromtimestamp(start, UTC).isoformat() if start else "",
+        start_s=int(start) if start else None,
+        end_s=int(end) if end else None,
+        notes=_notes(job),
+        step_states=[_one(step.get("state")) for step in steps],
+    )
+    for step in steps:
+        # What the tasks used is filed under "requested" and what they wrote under "consumed".
+        for entry in (step.get("tres") or {}).get("requested", {}).get("max") or []:
+            if entry.get("type") == "mem":
+                slurm_job.add_peak(_int(entry.get("count")))
+        tasks = _int((step.get("tasks") or {}).get("count")) or 0
+        slurm_job.tasks = max(slurm_job.tasks or 0, tasks) or None
+    return slurm_job.found(app)
+
+
+def _job_id(job: dict[str, Any]) -> str:
+    """Return the number as the text form shows it: ``12_3`` in an array, ``12+1`` in a het job."""
+    array, het = job.get("array") or {}, job.get("het") or {}
+    task = _int(array.get("task_id"))
+    if _int(array.get("job_id")) and task is not None:
+        return f"{_int(array['job_id'])}_{task}"
+    if _int(het.get("job_id")):
+        return f"{_int(het['job_id'])}+{_int(het.get('job_offset')) or 0}"
+    number = _int(job["job_id"])
+    if number is None:
+        raise TableError("no job_id")
+    return str(number)
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, dict):  # since 23.02
+        value = value.get("number") if value.get("set") and not value.get("infinite") else None
+    if value is None or isinstance(value, bool):
+        return None
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{value} is not a finite number")
+    return number
+
+
+def _int(value: Any) -> int | None:
+    number = _number(value)
+    return None if number is None else int(number)
+
+
+def _seconds(value: Any) -> float | None:
+    if not isinstance(value, dict):
+        return _number(value)
+    return (_number(value.get("seconds")) or 0) + (_number(value.get("microseconds")) or 0) / 1e6
+
+
+def _tres(entries: Any) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for entry in entries or []:
+        name = str(entry.get("type"))
+        if name == "gres":
+            name = f"gres/{str(entry.get('name')).partition(':')[0]}"
+        found[name] = max(found.get(name, 0), _int(entry.get("count")) or 0)
+    return found
+
+
+def _one(value: Any) -> str:
+    return str(value[0] if isinstance(value, list) and value else value)
+
+
+def _notes(job: dict[str, Any]) -> list[str]:
+    comments = job.get("comment")
+    texts = list(comments.values()) if isinstance(comments, dict) else [comments]
+    texts.append(job["state"].get("reason"))
+    return [str(text) for text in texts if text and text != "None"]

@@ -1,0 +1,175 @@
+"""The runs themselves as a law, their quantiles without any family, and how constant they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import stats
+
+from voxcast.laws.law import checked_sample
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from voxcast.laws.law import Law
+
+# Peak memory that stays within 2 % of its median is one number to a scheduler.
+CONSTANT_RANGE = 0.02
+
+
+class EmpiricalLaw:
+    """The law that gives every run of a sample the same weight; see `voxcast.laws.law.Law`."""
+
+    family = "empirical"
+
+    def __init__(self, values: ArrayLike) -> None:
+        self.values = checked_sample(values, 1)
+
+    @property
+    def mean(self) -> float:
+        """Mean of the sample."""
+        return float(self.values.mean())
+
+    @property
+    def sd(self) -> float:
+        """Standard deviation of the law, divided by n."""
+        return float(self.values.std())
+
+    def pdf(self, x: ArrayLike) -> NDArray[np.float64]:
+        """Height of a histogram (Freedman and Diaconis) at ``x``: a law of points has none."""
+        edges, height = histogram(self.values)
+        bins = np.searchsorted(edges, x, side="right") - 1
+        inside = (np.asarray(x) >= edges[0]) & (np.asarray(x) <= edges[-1])
+        return np.where(inside, height[np.clip(bins, 0, len(height) - 1)], 0.0)
+
+    def cdf(self, x: ArrayLike) -> NDArray[np.float64]:
+        """Share of runs of at most ``x``."""
+        return np.searchsorted(self.values, x, side="right") / len(self.values)
+
+    def sf(self, x: ArrayLike) -> NDArray[np.float64]:
+        """Share of runs of more than ``x``."""
+        return 1 - self.cdf(x)
+
+    def quantile(self, p: ArrayLike) -> NDArray[np.float64]:
+        """Smallest run such that the share ``p`` is at most as long."""
+        # Rounding first: 0.1 * 30 is a little more than 3.
+        rank = np.ceil(np.round(np.asarray(p, dtype=float) * len(self.values), 9))
+        return self.values[np.clip(rank.astype(int) - 1, 0, len(self.values) - 1)]
+
+    def sample(self, size: int, seed: int) -> NDArray[np.float64]:
+        """Draw ``size`` runs with replacement."""
+        return np.random.default_rng(seed).choice(self.values, size)
+
+
+@dataclass(frozen=True)
+class QuantileInterval:
+    """A quantile with an interval between two runs of the sample.
+
+    Attributes
+    ----------
+    low, high : float or None
+        None where the sample is too small to bound the quantile on that side.
+    confidence : float
+        The probability that the interval holds the quantile, whatever the law; at least the one
+        asked for, because runs are counted.
+    """
+
+    p: float
+    value: float
+    low: float | None
+    high: float | None
+    confidence: float
+
+
+def quantile_interval(values: ArrayLike, p: float, confidence: float = 0.95) -> QuantileInterval:
+    """Return the ``p`` quantile with a distribution-free interval.
+
+    The number of runs below a quantile is binomial, so its tails name the two runs (David and
+    Nagaraja, Order Statistics, 2003, section 7.1).
+
+    Examples
+    --------
+    >>> at = quantile_interval(range(1, 101), 0.5)
+    >>> at.low, at.value, at.high, round(at.confidence, 3)
+    (40.0, 50.0, 61.0, 0.965)
+    >>> quantile_interval(range(1, 21), 0.95).high is None
+    True
+    """
+    x = checked_sample(values, 1)
+    n, tail = len(x), (1 - confidence) / 2
+    # x[low] is below the quantile unless at most `low` runs are; x[high] above it likewise.
+    low = int(stats.binom.ppf(tail, n, p))
+    low -= stats.binom.cdf(low, n, p) > tail  # the largest rank whose tail is small enough
+    high = int(stats.binom.ppf(1 - tail, n, p))
+    reached = stats.binom.cdf(high, n, p) if high < n else 1.0
+    missed = stats.binom.cdf(low, n, p) if low >= 0 else 0.0
+    return QuantileInterval(
+        p,
+        float(EmpiricalLaw(x).quantile(p)),
+        float(x[low]) if low >= 0 else None,
+        float(x[high]) if high < n else None,
+        float(reached - missed),
+    )
+
+
+@dataclass(frozen=True)
+class Constancy:
+    """How little an amount varies; ``range_share`` is (max - min) / median."""
+
+    n: int
+    low: float
+    median: float
+    high: float
+    cv: float
+    range_share: float
+
+    @property
+    def constant(self) -> bool:
+        """Whether one number says it all."""
+        return self.n > 1 and self.range_share <= CONSTANT_RANGE
+
+
+def constancy(values: ArrayLike) -> Constancy:
+    """Describe the range of positive ``values``."""
+    x = checked_sample(values, 1)
+    median, sd = float(np.median(x)), float(x.std(ddof=1)) if len(x) > 1 else 0.0
+    low, high = float(x[0]), float(x[-1])
+    return Constancy(len(x), low, median, high, sd / float(x.mean()), (high - low) / median)
+
+
+def ecdf(values: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return sorted values and the share of runs up to each, for a plot in steps."""
+    x = checked_sample(values, 1)
+    return x, np.arange(1, len(x) + 1) / len(x)
+
+
+def histogram(values: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return edges and heights of a density histogram (Freedman and Diaconis, at most 60 bins)."""
+    x = checked_sample(values, 1)
+    quartiles = np.quantile(x, [0.25, 0.75])
+    width = 2 * float(quartiles[1] - quartiles[0]) / len(x) ** (1 / 3)
+    span = float(x[-1] - x[0])
+    bins = 1 if not width else int(np.clip(np.ceil(span / width), 1, 60))
+    height, edges = np.histogram(x, bins=bins, density=True)
+    return edges, height
+
+
+def curves(
+    laws: Sequence[Law], values: ArrayLike, points: int = 200
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return a grid around ``values``, and the laws' densities and distributions on it.
+
+    Returns
+    -------
+    grid : ndarray, shape (points,)
+    densities, distributions : ndarray, shape (laws, points)
+    """
+    x = checked_sample(values, 1)
+    margin = 0.15 * float(x[-1] - x[0]) or 0.01 * float(x[0])
+    grid = np.linspace(max(float(x[0]) - margin, 1e-9), float(x[-1]) + margin, points)
+    densities = np.array([law.pdf(grid) for law in laws]).reshape(-1, points)
+    return grid, densities, np.array([law.cdf(grid) for law in laws]).reshape(-1, points)

@@ -1,0 +1,250 @@
+"""Families of laws and their fit by maximum likelihood.
+
+Location is fixed at 0 in all families but the normal: runtimes start there, a free location makes
+the likelihood of lognormal, gamma and Weibull unbounded (it goes to the smallest run), and fits of
+ten runs must not depend on where a search happened to stop. Every family then has two parameters,
+so AIC compares likelihoods alone.
+
+The truncated normal is cut at 0, not at the range of the sample: the likelihood of the upper cut
+is largest at the largest run seen, which would call every longer run impossible. A cut that is
+known, such as a limit of the queue, can be given to `TruncatedNormal` itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import numpy as np
+from scipy import optimize, special, stats
+
+from voxcast.laws.law import checked_sample
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+# This far from the cut the mass that is lost is below the rounding of a double.
+_UNCUT_SDS = 8.0
+# A sample more scattered than an exponential has no truncated normal of largest likelihood: the
+# fit runs off towards the exponential. It is stopped here, where both look alike.
+_LEAST_MEAN_SDS = -30.0
+# Below it log(k) - digamma(k) is 1 / (2 k) + 1 / (12 k^2) to all digits there are.
+_STIRLING_GAP = 1e-5
+
+
+@dataclass(frozen=True)
+class FamilyLaw:
+    """A member of a family; its fields are the parameters."""
+
+    family: ClassVar[str]
+    positive: ClassVar[bool] = True  # whether it gives amounts below zero no chance
+
+    @classmethod
+    def fit(cls, values: ArrayLike) -> Self:
+        """Return the member under which positive ``values``, not all equal, are likeliest."""
+        raise NotImplementedError
+
+    def _scipy(self) -> tuple[stats.rv_continuous, tuple[float, ...]]:
+        """Return SciPy's law and its arguments; freezing it would cost more than using it."""
+        raise NotImplementedError
+
+    @property
+    def parameters(self) -> dict[str, float]:
+        """Parameters by name."""
+        return asdict(self)
+
+    @property
+    def mean(self) -> float:
+        """Expected value."""
+        law, own = self._scipy()
+        return float(law.mean(*own))
+
+    @property
+    def sd(self) -> float:
+        """Standard deviation."""
+        law, own = self._scipy()
+        return float(law.std(*own))
+
+    def pdf(self, x: ArrayLike) -> NDArray[np.float64]:
+        """Density at ``x``."""
+        law, own = self._scipy()
+        return np.asarray(law.pdf(x, *own))
+
+    def cdf(self, x: ArrayLike) -> NDArray[np.float64]:
+        """Probability of at most ``x``."""
+        law, own = self._scipy()
+        return np.asarray(law.cdf(x, *own))
+
+    def sf(self, x: ArrayLike) -> NDArray[np.float64]:
+        """Probability of more than ``x``."""
+        law, own = self._scipy()
+        return np.asarray(law.sf(x, *own))
+
+    def quantile(self, p: ArrayLike) -> NDArray[np.float64]:
+        """Smallest amount that is enough with probability ``p``."""
+        law, own = self._scipy()
+        return np.asarray(law.ppf(p, *own))
+
+    def sample(self, size: int, seed: int) -> NDArray[np.float64]:
+        """Draw ``size`` amounts."""
+        law, own = self._scipy()
+        return np.asarray(law.rvs(*own, size=size, random_state=np.random.default_rng(seed)))
+
+    def log_likelihood(self, values: ArrayLike) -> float:
+        """Log of the density of independent ``values``."""
+        law, own = self._scipy()
+        return float(np.sum(law.logpdf(values, *own)))
+
+    def aic(self, values: ArrayLike) -> float:
+        """Akaike's criterion: twice the parameters less twice the log likelihood."""
+        return 2 * len(fields(self)) - 2 * self.log_likelihood(values)
+
+
+@dataclass(frozen=True)
+class Normal(FamilyLaw):
+    """Normal law; it gives times below zero a chance, a negligible one for small variation."""
+
+    mu: float
+    sigma: float
+    family: ClassVar[str] = "normal"
+    positive: ClassVar[bool] = False
+
+    @classmethod
+    def fit(cls, values: ArrayLike) -> Self:
+        x = np.asarray(values, dtype=np.float64)
+        return cls(float(x.mean()), float(x.std()))
+
+    def _scipy(self) -> tuple[stats.rv_continuous, tuple[float, ...]]:
+        return stats.norm, (self.mu, self.sigma)
+
+
+@dataclass(frozen=True)
+class TruncatedNormal(FamilyLaw):
+    """Normal law cut to ``lower`` .. ``upper``; ``mu`` and ``sigma`` are those before the cut."""
+
+    mu: float
+    sigma: float
+    lower: float = 0.0
+    upper: float = np.inf
+    family: ClassVar[str] = "truncated_normal"
+
+    @classmethod
+    def fit(cls, values: ArrayLike) -> Self:
+        x = checked_sample(values, 2)
+        mean, sd = float(x.mean()), float(x.std())
+        if mean > _UNCUT_SDS * sd:
+            return cls(mean, sd)
+        # Scaled to mean 1, with ratio = mu / sigma. For a given ratio the likeliest 1 / sigma is
+        # the root of a square; the likelihood of an exponential family has one maximum, so the
+        # slope along the ratio then changes its sign once.
+        mean_square = float(np.mean((x / mean) ** 2))
+
+        def precision(ratio: float) -> float:
+            return float((ratio + np.sqrt(ratio**2 + 4 * mean_square)) / (2 * mean_square))
+
+        def slope(ratio: float) -> float:
+            log_hazard = -(ratio**2) / 2 - np.log(2 * np.pi) / 2 - special.log_ndtr(ratio)
+            return float(ratio - precision(ratio) + np.exp(log_hazard))
+
+        low, high = _LEAST_MEAN_SDS, 2 * _UNCUT_SDS
+        ratio = low if slope(low) >= 0 else float(optimize.brentq(slope, low, high, xtol=1e-13))
+        sigma = mean / precision(ratio)
+        return cls(ratio * sigma, sigma)
+
+    def aic(self, values: ArrayLike) -> float:
+        """Akaike's criterion; the cuts are given, not fitted."""
+        return 4 - 2 * self.log_likelihood(values)
+
+    def _scipy(self) -> tuple[stats.rv_continuous, tuple[float, ...]]:
+        cuts = ((self.lower - self.mu) / self.sigma, (self.upper - self.mu) / self.sigma)
+        return stats.truncnorm, (*cuts, self.mu, self.sigma)
+
+
+@dataclass(frozen=True)
+class Lognormal(FamilyLaw):
+    """Lognormal law: logs are normal around log ``median`` with ``sigma``."""
+
+    sigma: float
+    median: float
+    family: ClassVar[str] = "lognormal"
+
+    @classmethod
+    def fit(cls, values: ArrayLike) -> Self:
+        logs = np.log(checked_sample(values, 2))
+        return cls(float(logs.std()), float(np.exp(logs.mean())))
+
+    def _scipy(self) -> tuple[stats.rv_continuous, tuple[float, ...]]:
+        return stats.lognorm, (self.sigma, 0.0, self.median)
+
+
+@dataclass(frozen=True)
+class Gamma(FamilyLaw):
+    """Gamma law."""
+
+    shape: float
+    scale: float
+    family: ClassVar[str] = "gamma"
+
+    @classmethod
+    def fit(cls, values: ArrayLike) -> Self:
+        x = checked_sample(values, 2)
+        # log mean less mean log, written so that it keeps its digits for little variation.
+        excess_share = x / x.mean() - 1
+        gap = float(np.mean(excess_share - np.log1p(excess_share)))
+        if gap < _STIRLING_GAP:
+            shape = (1 + np.sqrt(1 + 4 * gap / 3)) / (4 * gap)
+            return cls(float(shape), float(x.mean() / shape))
+
+        # log(shape) - digamma(shape) falls from infinity to 0, so there is one root.
+        def excess(log_shape: float) -> float:
+            shape = np.exp(log_shape)
+            return float(log_shape - special.digamma(shape) - gap)
+
+        # The difference lies between 1 / (2 shape) and 1 / shape (Alzer, 1997).
+        low, high = np.log(0.4 / gap), np.log(1.1 / gap)
+        shape = float(np.exp(optimize.brentq(excess, low, high, xtol=1e-13)))
+        return cls(shape, float(x.mean()) / shape)
+
+    def _scipy(self) -> tuple[stats.rv_continuous, tuple[float, ...]]:
+        return stats.gamma, (self.shape, 0.0, self.scale)
+
+
+@dataclass(frozen=True)
+class Weibull(FamilyLaw):
+    """Weibull law."""
+
+    shape: float
+    scale: float
+    family: ClassVar[str] = "weibull"
+
+    @classmethod
+    def fit(cls, values: ArrayLike) -> Self:
+        logs = np.log(checked_sample(values, 2))
+        logs_from_top = logs - logs[-1]  # so that no power overflows
+
+        def excess(log_shape: float) -> float:
+            shape = np.exp(log_shape)
+            weights = np.exp(shape * logs_from_top)
+            return float(
+                weights @ logs_from_top / weights.sum() - 1 / shape - logs_from_top.mean()
+            )
+
+        # The likelihood's slope rises in the shape, so there is one root; spread of logs sets
+        # its order of magnitude (of a Weibull law it is 1.28 / shape).
+        guess = np.log(1.2825 / logs.std())
+        low, high = guess - 1.0, guess + 1.0
+        while excess(low) > 0:
+            low -= 1.0
+        while excess(high) < 0:
+            high += 1.0
+        shape = float(np.exp(optimize.brentq(excess, low, high, xtol=1e-13)))
+        mean_power = float(np.mean(np.exp(shape * logs_from_top)))
+        return cls(shape, float(np.exp(logs[-1] + np.log(mean_power) / shape)))
+
+    def _scipy(self) -> tuple[stats.rv_continuous, tuple[float, ...]]:
+        return stats.weibull_min, (self.shape, 0.0, self.scale)
+
+
+FAMILIES: dict[str, type[FamilyLaw]] = {
+    law.family: law for law in (Normal, TruncatedNormal, Lognormal, Gamma, Weibull)
+}

@@ -1,0 +1,62 @@
+"""What a law of runtimes can be asked, whether it was fitted or is the sample itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from voxcast.errors import TableError
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+
+class Law(Protocol):
+    """A distribution of a positive amount; `x` and results are in the unit of the sample."""
+
+    @property
+    def mean(self) -> float:
+        """Expected value."""
+        ...
+
+    @property
+    def sd(self) -> float:
+        """Standard deviation."""
+        ...
+
+    def pdf(self, x: ArrayLike) -> NDArray[np.float64]:
+        """Density at ``x``."""
+        ...
+
+    def cdf(self, x: ArrayLike) -> NDArray[np.float64]:
+        """Probability of at most ``x``."""
+        ...
+
+    def sf(self, x: ArrayLike) -> NDArray[np.float64]:
+        """Probability of more than ``x``: that a request of ``x`` is too small."""
+        ...
+
+    def quantile(self, p: ArrayLike) -> NDArray[np.float64]:
+        """Smallest amount that is enough with probability ``p``."""
+        ...
+
+    def sample(self, size: int, seed: int) -> NDArray[np.float64]:
+        """Draw ``size`` amounts, the same ones for the same seed."""
+        ...
+
+
+def checked_sample(values: ArrayLike, least: int = 1) -> NDArray[np.float64]:
+    """Return positive amounts as a sorted array.
+
+    Raises
+    ------
+    TableError
+        If there are fewer than ``least``, or one is not a positive finite number.
+    """
+    x = np.sort(np.asarray(values, dtype=np.float64).ravel())
+    if len(x) < least:
+        raise TableError(f"{len(x)} runs are too few", "law", f"at least {least} are needed")
+    if len(x) and not (np.isfinite(x).all() and x[0] > 0):
+        raise TableError("every amount must be a positive finite number", "law")
+    return x

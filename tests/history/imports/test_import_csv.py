@@ -1,0 +1,96 @@
+"""Any CSV table by a column map."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from voxcast.errors import ConfigError, TableError
+from voxcast.history.imports import columns
+from voxcast.history.imports.column_map import Column, load_map
+
+SAMPLES = Path(__file__).parents[2] / "samples" / "imports"
+
+
+def test_a_table_by_its_map() -> None:
+    reading = columns.read(SAMPLES / "runs.csv", None, load_map(SAMPLES / "runs.yaml"))
+    assert [(row["runtime_s"], row["peak_rss_bytes"], row["outcome"]) for row in reading.rows] == [
+        (150, 1.5 * 2**30, "completed"),
+        (210, 2 * 2**30, "out_of_memory"),
+        (180, None, "completed"),
+    ]
+    assert reading.rows[0]["cpus"] == 4
+    assert json.loads(reading.rows[0]["labels_json"]) == {"dataset": "A, first"}
+    assert [(r.line, r.reason) for r in reading.bad] == [
+        (4, "no run time"),
+        (5, "wall: not a duration: 'soon'"),
+        (6, "outcome 'lost' is none of ours; map it by `values`"),
+        (8, "3 columns where the header has 7"),
+    ]
+
+
+def test_without_an_identity_equal_lines_are_runs_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text("columns: {runtime_s: t}\nconstants: {app: a}\n")
+    (tmp_path / "t.csv").write_text("t\n5\n5\n")
+    reading = columns.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
+    assert len({row["cell_key"] for row in reading.rows}) == 2
+
+
+def test_an_open_quote_spoils_its_own_line_alone(tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text("columns: {runtime_s: t, app: a}\n")
+    (tmp_path / "t.csv").write_text('t,a\n5,x\n6,"y\n7,z\n8,z\n')
+    reading = columns.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
+    assert [row["app"] for row in reading.rows] == ["x", "z", "z"]
+    assert [r.line for r in reading.bad] == [3]
+    assert "quotes" in reading.bad[0].reason
+
+
+@pytest.mark.parametrize(
+    ("target", "unit", "text", "value"),
+    [
+        ("runtime_s", "", "2.5", 2.5),
+        ("runtime_s", "", "2.5h", 9000),
+        ("runtime_s", "", "01:00:05", 3605),
+        ("runtime_s", "min", "2", 120),
+        ("runtime_s", "slurm", "02:30", 150),
+        ("runtime_s", "nextflow", "1m 5s", 65),
+        ("peak_rss_bytes", "", "12", 12),
+        ("peak_rss_bytes", "GB", "1.5", 1.5e9),
+        ("peak_rss_bytes", "GB", "1.5 MiB", 1.5 * 2**20),
+        ("peak_rss_bytes", "slurm", "340K", 348160),
+        ("peak_rss_bytes", "nextflow", "1 KB", 1024),
+        ("cpus", "", "4", 4),
+    ],
+)
+def test_units(target: str, unit: str, text: str, value: float) -> None:
+    assert Column("x", unit).number(target, text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("columns: {runtime_s: t, speed: v}", "'speed' is no column of the history"),
+        ("columns: {app: t}", "runtime_s"),
+        ("columns: {runtime_s: {column: t, unit: parsec}}", "not a unit: 'parsec'"),
+        ("columns: {runtime_s: {column: t, units: s}}", "'units' is no key"),
+        ("columns: {runtime_s: t, app: {column: a, unit: s}}", "has no unit"),
+        ("columns: {runtime_s: t}\nconstants: {cpus: four}", "wrong type"),
+        ("columns: {runtime_s: t}\ndelimiter: ab", "one character"),
+        ("columns: {runtime_s: t, cell_key: k}", "'cell_key'"),
+        ("columns: [runtime_s]", "no mapping `columns`"),
+        ("{", "cannot be read"),
+    ],
+)
+def test_a_wrong_map_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "m.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=r".") as error:
+        load_map(tmp_path / "m.yaml")
+    assert said in str(error.value)
+
+
+def test_a_table_without_a_mapped_column_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(
+        TableError, match="has no column job, mem, status, study, tool, wall, when"
+    ):
+        columns.read(tmp_path / "t.csv", None, load_map(SAMPLES / "runs.yaml"))

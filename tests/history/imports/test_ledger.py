@@ -1,0 +1,167 @@
+"""The import as a whole: accounts that add up, nothing twice, nothing half written, bad files."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from voxcast.errors import ConfigError, TableError
+from voxcast.files import read_json
+from voxcast.history.imports import ledger, slant
+from voxcast.history.imports.column_map import load_map
+from voxcast.history.parts import load_history, load_phases, load_traces
+from voxcast.history.schema import DTYPES
+
+SAMPLES = Path(__file__).parents[2] / "samples" / "imports"
+CASES = {
+    "sacct": ["sacct.txt", "sacct_22_05.json", "sacct_23_11.json"],
+    "nextflow": ["trace.txt", "trace_raw.txt"],
+    "snakemake": ["sub-01.align.benchmark.tsv", "extended.tsv"],
+    "csv": ["runs.csv"],
+    "slant": ["slant"],
+}
+
+
+def run(kind: str, into: Path) -> ledger.Ledger:
+    columns = load_map(SAMPLES / "runs.yaml") if kind == "csv" else None
+    return ledger.import_files(kind, [SAMPLES / f for f in CASES[kind]], into, None, columns)
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_accounts_add_up_and_a_second_import_adds_nothing(kind: str, tmp_path: Path) -> None:
+    first = run(kind, tmp_path)
+    assert first.read == first.imported + first.known + len(first.skipped) + len(first.bad)
+    assert first.imported > 0
+    table = load_history([tmp_path])
+    assert len(table) == first.imported
+    assert {name: str(kind) for name, kind in table.dtypes.items()} == {
+        name: str(kind) for name, kind in DTYPES.items()
+    }
+    again = run(kind, tmp_path)
+    assert (again.read, again.imported, again.part) == (first.read, 0, None)
+    assert again.known == first.imported + first.known
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_kinds_share_a_history(tmp_path: Path) -> None:
+    imported = sum(run(kind, tmp_path).imported for kind in CASES)
+    assert len(load_history([tmp_path])) == imported
+    assert read_json(next(tmp_path.glob("*-csv-1")) / "import.json")["bad"][0]["line"] == 4
+
+
+def test_new_records_become_a_new_part(tmp_path: Path) -> None:
+    ledger.import_files("nextflow", [SAMPLES / "trace.txt"], tmp_path)
+    more = ledger.import_files("nextflow", [SAMPLES / "trace_raw.txt"], tmp_path)
+    assert (more.imported, more.known) == (1, 1)
+    assert str(more.part).endswith("-nextflow-2")
+
+
+def test_one_unreadable_file_and_nothing_is_written(tmp_path: Path) -> None:
+    (tmp_path / "empty").write_text("")
+    into = tmp_path / "history"
+    with pytest.raises(TableError, match="empty"):
+        ledger.import_files("sacct", [SAMPLES / "sacct.txt", tmp_path / "empty"], into)
+    assert not into.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is empty"),
+        (b"\n \n", "is empty"),
+        (b"\x7fELF\0\0\1", "not a text file"),
+        ("JobID|State\n".encode("utf-16"), "is UTF-16"),
+        (b"a" * 3_000_000, "no column"),
+        (b"\xff\xfe\xfd JobID\n1\n", "UTF-16"),
+        (b"\x80\x81 JobID\n1\n", "no column"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["sacct", "nextflow", "snakemake"])
+def test_files_of_another_kind_are_refused(
+    kind: str, content: bytes, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "x").write_bytes(content)
+    with pytest.raises(TableError, match=said):
+        ledger.import_files(kind, [tmp_path / "x"], tmp_path / "into")
+
+
+def test_missing_files_and_folders_are_refused(tmp_path: Path) -> None:
+    for path in (tmp_path / "none", tmp_path):
+        with pytest.raises(TableError, match="cannot be read"):
+            ledger.import_files("sacct", [path], tmp_path / "into")
+    with pytest.raises(ConfigError, match="column map"):
+        ledger.import_files("csv", [SAMPLES / "runs.csv"], tmp_path / "into")
+
+
+def test_odd_lines_are_listed_and_the_rest_is_read(tmp_path: Path) -> None:
+    good = b"%d|a|COMPLETED|30\n"
+    (tmp_path / "x").write_bytes(
+        b"\xef\xbb\xbfJobID|JobName|State|ElapsedRaw\r\n"
+        + good % 1
+        + b"2|na\xefve|COMPLETED|30\n"
+        + b"3|" + b"x" * 3_000_000 + b"|COMPLETED|30\n"
+        + b"\n"
+        + b"5|nul\0|COMPLETED|30\n"
+        + good % 6
+    )  # fmt: skip
+    done = ledger.import_files("sacct", [tmp_path / "x"], tmp_path / "into")
+    assert (done.read, done.imported) == (5, 2)
+    assert [(r.line, r.reason.split(":")[0]) for r in done.bad] == [
+        (3, "not UTF-8"),
+        (4, "a line of more than 1048576 bytes"),
+        (6, "holds a NUL byte"),
+    ]
+
+
+def test_a_long_export_is_read_and_two_imports_at_once_add_it_once(tmp_path: Path) -> None:
+    lines = [
+        f"{i}|app{i % 7}|COMPLETED|{10 + i % 500}|2024-05-01T10:00:00\n"
+        f"{i}.batch|batch|COMPLETED|{10 + i % 500}|2024-05-01T10:00:00\n"
+        for i in range(3000)
+    ]
+    (tmp_path / "x").write_text("JobID|JobName|State|ElapsedRaw|Start\n" + "".join(lines))
+    command = [sys.executable, "-m", "voxcast.cli", "import", "sacct", str(tmp_path / "x"),
+               "--into", str(tmp_path / "into")]  # fmt: skip
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    said = sorted(process.communicate()[0].strip() for process in both)
+    assert said == [
+        "3000 read = 0 imported + 3000 already known + 0 skipped + 0 bad",
+        "3000 read = 3000 imported + 0 already known + 0 skipped + 0 bad",
+    ]
+    assert len(load_history([tmp_path / "into"])) == 3000
+
+
+def test_what_a_killed_import_left_is_no_part_and_goes(tmp_path: Path) -> None:
+    left = tmp_path / ".partial-killed"
+    left.mkdir()
+    (left / "runs.parquet").write_text("half")
+    done = ledger.import_files("nextflow", [SAMPLES / "trace.txt"], tmp_path)
+    assert done.imported == 5
+    assert [path.name for path in tmp_path.iterdir()] == [done.part]
+
+
+def test_a_part_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+    part = tmp_path / "2024-01-01-sacct-1"
+    part.mkdir()
+    (part / "runs.parquet").write_text("not parquet")
+    with pytest.raises(TableError, match="move that part"):
+        ledger.import_files("nextflow", [SAMPLES / "trace.txt"], tmp_path)
+
+
+def test_slant_comes_with_phases_and_traces(tmp_path: Path) -> None:
+    run("slant", tmp_path)
+    phases, traces = load_phases([tmp_path]), load_traces([tmp_path])
+    assert phases["phase"].tolist() == ["task_1", "task_2"] * 2
+    assert 100 < len(traces) <= 200
+    assert traces["cell_key"].nunique() == 1
+
+
+def test_slant_says_where_its_folder_comes_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(slant.VARIABLE, raising=False)
+    with pytest.raises(TableError, match=slant.VARIABLE):
+        slant.folder()
+    with pytest.raises(TableError, match="has no slant_runs"):
+        slant.read(tmp_path)

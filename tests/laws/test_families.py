@@ -1,0 +1,96 @@
+"""Families against SciPy's own likelihoods, and on samples that break careless fits."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from voxcast.errors import TableError
+from voxcast.laws.families import FAMILIES, FamilyLaw, Lognormal, Normal, TruncatedNormal
+
+SCIPY = {"lognormal": stats.lognorm, "gamma": stats.gamma, "weibull": stats.weibull_min}
+LAWS = [
+    Normal(100, 20),
+    TruncatedNormal(10, 20),
+    TruncatedNormal(122.863, 13.681, 0, 190),
+    *(family.fit(np.random.default_rng(3).lognormal(4, 0.4, 60)) for family in FAMILIES.values()),
+]
+RNG = np.random.default_rng(1)
+SAMPLES = {
+    "wide": RNG.lognormal(5, 1.5, 60),
+    "narrow": RNG.normal(1e5, 1, 30),
+    "small": RNG.weibull(40, 100) * 1e-3,
+    "exponential": RNG.exponential(3, 50),
+    "heavy": RNG.pareto(1.1, 50) + 1,
+}
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+@pytest.mark.parametrize("family", SCIPY)
+def test_no_other_parameters_are_likelier(family: str, sample: str) -> None:
+    x = SAMPLES[sample]
+    theirs = SCIPY[family].fit(x, floc=0)
+    likelihood = float(np.sum(SCIPY[family].logpdf(x, *theirs)))
+    assert FAMILIES[family].fit(x).log_likelihood(x) >= likelihood - 2e-3
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_truncated_normal_is_at_least_as_likely_as_its_neighbours(sample: str) -> None:
+    x = SAMPLES[sample]
+    law = TruncatedNormal.fit(x)
+    best = law.log_likelihood(x)
+    for mu in (0.9, 1.0, 1.1):
+        for sigma in (0.9, 1.0, 1.1):
+            other = TruncatedNormal(law.mu * mu, law.sigma * sigma)
+            assert other.log_likelihood(x) <= best + 0.02
+
+
+def test_truncated_normal_finds_its_own_parameters() -> None:
+    law = TruncatedNormal.fit(TruncatedNormal(5.0, 10.0).sample(200_000, seed=0))
+    assert law.mu == pytest.approx(5.0, abs=0.3)
+    assert law.sigma == pytest.approx(10.0, abs=0.1)
+
+
+def test_far_from_the_cut_it_is_the_normal() -> None:
+    x = RNG.normal(100, 5, 40)
+    assert TruncatedNormal.fit(x).parameters["mu"] == Normal.fit(x).mu
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.family)
+def test_a_law_agrees_with_itself(law: FamilyLaw) -> None:
+    p = np.array([0.01, 0.3, 0.5, 0.9, 0.999])
+    x = law.quantile(p)
+    np.testing.assert_allclose(law.cdf(x), p, rtol=1e-9)
+    np.testing.assert_allclose(law.sf(x), 1 - p, rtol=1e-9)
+    grid = np.linspace(float(x[0]), float(x[-1]), 20_001)
+    middle = (grid[1:] + grid[:-1]) / 2
+    np.testing.assert_allclose(law.pdf(middle).sum() * np.diff(grid)[0], 0.989, atol=1e-4)
+    drawn = law.sample(40_000, seed=2)
+    assert drawn.mean() == pytest.approx(law.mean, abs=5 * law.sd / 200)
+    assert drawn.std() == pytest.approx(law.sd, rel=0.05)
+    np.testing.assert_array_equal(drawn, law.sample(40_000, seed=2))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.floats(1e-3, 1e7), min_size=2, max_size=20))
+def test_any_sample_gives_finite_parameters(values: list[float]) -> None:
+    if max(values) - min(values) <= 1e-9 * max(values):
+        return
+    for family in FAMILIES.values():
+        assert all(np.isfinite(list(family.fit(values).parameters.values())[:2])), family.family
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.floats(1e-3, 1e6))
+def test_the_unit_does_not_matter(factor: float) -> None:
+    x = SAMPLES["wide"][:20]
+    for family in FAMILIES.values():
+        a, b = family.fit(x), family.fit(x * factor)
+        np.testing.assert_allclose(a.cdf(x), b.cdf(x * factor), atol=1e-5)
+
+
+@pytest.mark.parametrize("values", [[1.0, 0.0], [1.0, -2.0], [1.0, np.nan], [1.0, np.inf], [1.0]])
+def test_samples_that_are_none_are_refused(values: list[float]) -> None:
+    with pytest.raises(TableError):
+        Lognormal.fit(values)
