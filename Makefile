@@ -15,7 +15,7 @@ export DVC_NO_ANALYTICS := true
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: setup ## Install if needed, run the whole graph on this machine, say what came out
@@ -47,6 +47,16 @@ repro: setup ## Bring everything up to date: dvc repro
 	@voxcast images --refresh
 	@voxcast models --refresh
 	@dvc repro
+
+NAME ?= reference
+HOURS ?= 2
+.PHONY: campaign
+campaign: setup ## Measure a recorded campaign for HOURS=2, NAME=reference; goes on where it stopped
+	voxcast campaign run $(NAME) --hours $(HOURS)
+
+.PHONY: gpu-campaign
+gpu-campaign: ## On a machine with CUDA, torch, numpy and nibabel: measure, pack (see the README)
+	$(PYTHON) pipelines/gpu_campaign.py run
 
 .PHONY: ui
 ui: setup ## Compare runs in the browser: mlflow ui on http://127.0.0.1:5000

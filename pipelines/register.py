@@ -35,8 +35,10 @@ def main() -> int:
         board,
         Path("data/models"),
         {
-            "apps": {name: app.parameters for name, app in cfg.app.items()},
             # What was never measured cannot be predicted.
+            "apps": {
+                name: app.parameters for name, app in cfg.app.items() if name in set(table["app"])
+            },
             "configurations": [
                 asdict(c) for c in cfg.configurations() if c.device in set(table["device"])
             ],

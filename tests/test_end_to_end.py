@@ -23,8 +23,8 @@ from voxcast.records import TARGETS
 PROJECT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
 TINY = (
-    "campaign=tiny", "images.subjects=4", "images.fine_every=0",
-    "images.coarse_spacing_mm=[4.0,5.0]",
+    "campaign=tiny", "images.subjects=4", "images.axis_voxels=[24,128]",
+    "images.voxels=[60000,80000,200000]",
     "tune.trials=2", "tune.budget_s=30", "tune.folds=2", "evaluation.split_seed=14",
 )  # fmt: skip
 

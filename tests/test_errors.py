@@ -60,7 +60,7 @@ def test_a_stage_on_a_full_disk_leaves_nothing_half_written(tmp_path: Path) -> N
         pytest.skip("this system does not let us mount")
     try:
         params = yaml.safe_load((PROJECT / "params.yaml").read_text())
-        params["images"] |= {"subjects": 2, "fine_every": 0, "coarse_spacing_mm": [2.5, 2.6]}
+        params["images"] |= {"subjects": 2, "voxels": [300000, 400000, 500000]}
         (disk / "params.yaml").write_text(yaml.safe_dump(params))
         done = subprocess.run(
             [sys.executable, str(PROJECT / "pipelines/images.py")],

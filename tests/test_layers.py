@@ -10,9 +10,9 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "voxcast"
 FLOORS = {
     "errors": 0, "quantities": 0, "files": 0, "records": 0,
-    "images": 1, "laws": 1, "apps": 1,
+    "images": 1, "laws": 1, "apps": 1, "history": 1,
     "profiling": 2, "features": 2, "phases": 2,
-    "models": 3, "allocation": 3,
+    "models": 3, "allocation": 3, "campaigns": 3,
     "tracking": 4, "serving": 4, "hpc": 4,
     "report": 5, "config": 5,
     "cli": 6,

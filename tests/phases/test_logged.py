@@ -3,7 +3,8 @@ import json
 import pandas as pd
 import pytest
 
-from voxcast.phases.logged import DTYPES, phase_summary, phase_table
+from voxcast.history.schema import PHASE_DTYPES
+from voxcast.phases.logged import phase_summary, phase_table
 
 
 def _record(folder, key, cpus=1, phases=(("n4", 1.0, 4.0), ("atropos", 4.0, 5.0))):
@@ -41,7 +42,7 @@ def test_summary_gives_each_phase_its_share(tmp_path):
 
 def test_no_runs_give_empty_tables_with_all_columns(tmp_path):
     table = phase_table([tmp_path])
-    assert table.dtypes.astype(str).to_dict() == DTYPES
+    assert table.dtypes.astype(str).to_dict() == PHASE_DTYPES
     table.to_parquet(tmp_path / "phases.parquet")
-    assert list(pd.read_parquet(tmp_path / "phases.parquet").columns) == list(DTYPES)
+    assert list(pd.read_parquet(tmp_path / "phases.parquet").columns) == list(PHASE_DTYPES)
     assert len(phase_summary(table)) == 0

@@ -6,6 +6,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from voxcast.files import read_json
+from voxcast.history.parts import PHASES
+from voxcast.history.schema import PHASE_DTYPES, frame_of
 from voxcast.records import Phase
 
 if TYPE_CHECKING:
@@ -14,19 +16,6 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-DTYPES = {
-    "cell_key": "str",
-    "app": "str",
-    "volume_id": "str",
-    "cpus": "int64",
-    "phase": "str",
-    "start_s": "float64",
-    "end_s": "float64",
-    "duration_s": "float64",
-    "cpu_s": "float64",
-    "peak_rss_bytes": "Int64",
-}
-
 
 def phase_table(folders: Iterable[Path]) -> pd.DataFrame:
     """Read the phases of all runs recorded in ``folders``.
@@ -34,7 +23,8 @@ def phase_table(folders: Iterable[Path]) -> pd.DataFrame:
     Parameters
     ----------
     folders : iterable of Path
-        Folders with one folder a run, each with its ``record.json``.
+        Folders with one folder a run, each with its ``record.json``; or with the phases of a
+        recorded history, which then stand for them.
 
     Returns
     -------
@@ -45,14 +35,19 @@ def phase_table(folders: Iterable[Path]) -> pd.DataFrame:
     import pandas as pd
 
     rows: list[dict[str, Any]] = []
+    recorded = []
     for folder in folders:
+        if (folder / PHASES).is_file():
+            recorded.append(pd.read_parquet(folder / PHASES))
+            continue
         for path in sorted(folder.glob("[!.]*/record.json")):
             try:
                 rows += _rows(path.parent.name, read_json(path))
             except (OSError, ValueError, TypeError, KeyError) as error:
                 print(f"voxcast: {path}: broken record ({error!r}); left out", file=sys.stderr)
-    frame = pd.DataFrame(rows, columns=list(DTYPES)).astype(DTYPES)
-    return frame.sort_values(["cell_key", "start_s"], kind="stable", ignore_index=True)
+    tables = [frame_of(rows, PHASE_DTYPES), *recorded]
+    table = pd.concat([one for one in tables if len(one)] or tables[:1])
+    return table.sort_values(["cell_key", "start_s"], kind="stable", ignore_index=True)
 
 
 def phase_summary(table: pd.DataFrame) -> pd.DataFrame:

@@ -1,0 +1,1 @@
+"""What a run costs and which allocation to ask for."""
