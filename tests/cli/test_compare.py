@@ -1,7 +1,6 @@
 """``voxcast compare --by device`` on real folders of runs."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,21 +8,12 @@ from pathlib import Path
 import pytest
 
 from made_up_runs import cell, write_run
+from voxcast.cli import main
 from voxcast.history.parts import collect
 from voxcast.records import Configuration
 
 VOXCAST = Path(sys.executable).with_name("voxcast")
 CPU, GPU = Configuration("cpu", 2), Configuration("gpu", 2, 1)
-
-
-def compare(cwd: Path, *arguments: str, status: int = 0) -> subprocess.CompletedProcess[str]:
-    environment = {k: v for k, v in os.environ.items() if k != "VOXCAST_PROJECT"}
-    done = subprocess.run(
-        [VOXCAST, "compare", *arguments],
-        cwd=cwd, env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == status, done.stdout + done.stderr
-    return done
 
 
 def measure(folder: Path, configuration: Configuration, seconds: float) -> None:
@@ -45,8 +35,30 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def compare(project, monkeypatch, capsys):
+    """Return a function that runs the verb in the project and gives stdout and stderr."""
+    monkeypatch.chdir(project)
+    monkeypatch.delenv("VOXCAST_PROJECT", raising=False)
+
+    def run(*arguments: str, status: int = 0) -> tuple[str, str]:
+        try:
+            code = main(["compare", *arguments])
+        except SystemExit as left:  # by the parser
+            code = left.code
+        said = capsys.readouterr()
+        assert code == status, said
+        return said.out, said.err
+
+    return run
+
+
 def test_speedup_cost_and_variability_come_out(project: Path) -> None:
-    found = json.loads(compare(project, "--by", "device", "--json").stdout)
+    done = subprocess.run(
+        [VOXCAST, "compare", "--by", "device", "--json", "--project", project],
+        cwd="/", capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    found = json.loads(done.stdout)
     assert found["runs"] == 24
     assert found["missing"] is None
     whole, phase = found["comparisons"]
@@ -62,20 +74,19 @@ def test_speedup_cost_and_variability_come_out(project: Path) -> None:
     assert phase["speedup"] == pytest.approx(1)
 
 
-def test_it_reads_to_people(project: Path) -> None:
-    shown = compare(project)
-    assert "app, 2 CPUs: whole run: 5×" in shown.stdout
-    assert "gain least: v0: 5×" in shown.stdout
-    assert "24 runs on record" in shown.stderr
-    free = compare(project, "--usd-per-gpu-hour", "0", "--usd-per-core-hour", "0").stdout
+def test_it_reads_to_people(compare) -> None:
+    out, err = compare()
+    assert "app, 2 CPUs: whole run: 5×" in out
+    assert "gain least: v" in out
+    assert "24 runs on record" in err
+    free, _ = compare("--usd-per-gpu-hour", "0", "--usd-per-core-hour", "0")
     assert "0 USD a 1000 runs on the CPU" in free
 
 
-def test_named_folders_need_no_project(project: Path, tmp_path: Path) -> None:
+def test_named_folders_need_no_project(project: Path, compare) -> None:
     (project / "params.yaml").unlink()
-    assert "no project here" in compare(tmp_path, status=2).stderr
-    history, runs = str(project / "data" / "history"), str(project / "data" / "runs" / "gpu")
-    assert "whole run: 5×" in compare(Path("/"), "--history", history, runs).stdout
+    assert "no project here" in compare(status=2)[1]
+    assert "whole run: 5×" in compare("--history", "data/history", "data/runs/gpu")[0]
 
 
 @pytest.mark.parametrize(
@@ -83,14 +94,14 @@ def test_named_folders_need_no_project(project: Path, tmp_path: Path) -> None:
     [
         ("history", "no run on a GPU is on record"),
         ("runs", "no run on a CPU is on record"),
-        ("nothing", "no completed run is on record"),
+        ("nothing", "no completed measured run is on record"),
     ],
 )
-def test_a_side_without_runs_is_said(project: Path, kept: str, said: str) -> None:
+def test_a_side_without_runs_is_said(project: Path, compare, kept: str, said: str) -> None:
     for name in {"history", "runs"} - {kept}:
         (project / "data" / name).rename(project / f"away-{name}")
-    assert said in compare(project).stdout
-    found = json.loads(compare(project, "--json").stdout)
+    assert said in compare()[0]
+    found = json.loads(compare("--json")[0])
     assert said in found["missing"]
     assert found["comparisons"] == []
 
@@ -105,7 +116,7 @@ def test_a_side_without_runs_is_said(project: Path, kept: str, said: str) -> Non
         (("--by", "moon"), "invalid choice"),
     ],
 )
-def test_what_is_wrong_is_said(project: Path, arguments: tuple[str, ...], said: str) -> None:
-    done = compare(project, *arguments, status=2)
-    assert said in done.stderr
-    assert done.stdout == ""
+def test_what_is_wrong_is_said(compare, arguments: tuple[str, ...], said: str) -> None:
+    out, err = compare(*arguments, status=2)
+    assert said in err
+    assert out == ""

@@ -12,11 +12,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from made_up_campaign import Campaign
 from voxcast.files import write_json
+from voxcast.history.schema import DTYPES as PROFILE_DTYPES
+from voxcast.history.schema import PHASE_DTYPES, UNKNOWN
 from voxcast.images.headers import read_header
 from voxcast.models.evaluation import judge
-from voxcast.phases.logged import DTYPES as PHASE_DTYPES
-from voxcast.profiling.history import DTYPES as PROFILE_DTYPES
 from voxcast.records import TARGETS
 
 PHASES = {"load": 0.05, "mask": 0.15, "n4": 0.45, "atropos": 0.35}
@@ -40,16 +41,27 @@ def build(tmp_path: Path) -> Build:
         subject: str = "{:04d}",
         winner: str = "ridge",
         receipt: dict[str, Any] | None = None,
+        campaign: bool = False,
+        gpu: bool = False,
     ) -> Path:
         rng = np.random.default_rng(1)
         catalogue = _catalogue(tmp_path, subjects, subject, rng)
-        runs = _runs(catalogue, cpus, repeated, speed, noise, app, rng)
+        if campaign:  # four applications at once
+            made = Campaign()
+            made.images(catalogue.to_dict("records"))
+            made.training(gpu=gpu)
+            if gpu:
+                made.network(catalogue.to_dict("records"))
+            every, phases = made.tables()
+        else:
+            every = _runs(catalogue, cpus, repeated, speed, noise, app, rng)
+            phases = _phases(every)
         _write(tmp_path / "data/catalogue/catalogue.parquet", catalogue)
+        runs, on_gpu = every[every["gpus"] == 0], every[every["gpus"] > 0].copy()
         _write(tmp_path / "data/runs/cpu/profiles.parquet", runs)
-        none = runs.iloc[:0].copy()
-        none.attrs["notes"] = ["no GPU on this machine"]
-        _write(tmp_path / "data/runs/gpu/profiles.parquet", none)
-        _write(tmp_path / "data/profiles/phases.parquet", _phases(runs))
+        on_gpu.attrs["notes"] = [] if gpu else ["no GPU on this machine"]
+        _write(tmp_path / "data/runs/gpu/profiles.parquet", on_gpu)
+        _write(tmp_path / "data/profiles/phases.parquet", phases)
         _learned(tmp_path, runs, test_subjects, winner, rng, receipt or {})
         return tmp_path
 
@@ -96,7 +108,7 @@ def _runs(
                 wobble = np.exp(rng.normal(0, noise))
                 cpu_s = base_s * np.exp(rng.normal(0, noise / 4))
                 rows.append(
-                    dict.fromkeys(PROFILE_DTYPES)
+                    {name: UNKNOWN[dtype] for name, dtype in PROFILE_DTYPES.items()}
                     | {
                         "cell_key": f"{app}{volume['volume_id']}{k}{repeat}", "app": app,
                         "app_version": "1", "parameters_json": "{}",
@@ -106,7 +118,8 @@ def _runs(
                         "outcome": "completed", "exit_status": 0, "limit_s": 600.0,
                         "runtime_s": cpu_s / (speed if k > 1 else 1) * wobble,
                         "cpu_s": cpu_s, "peak_rss_bytes": int(3e8 + 60 * voxels),
-                        "memory_method": "cgroup", "cpu_method": "cgroup", "load1_before": 0.4,
+                        "memory_method": "cgroup", "cpu_method": "cgroup", "load1": 0.4,
+                        "source": "measured",
                         "started_at": f"2026-01-01T00:{number:02d}:00+00:00",
                     }
                 )  # fmt: skip
@@ -133,8 +146,9 @@ def _learned(
     root: Path, runs: pd.DataFrame, test_subjects: int, winner: str, rng: np.random.Generator,
     receipt: dict[str, Any],
 ) -> None:  # fmt: skip
-    names = sorted(runs["subject"].unique())
-    done = runs[runs["outcome"] == "completed"]
+    names = sorted(set(runs["subject"]) - {""})
+    done = runs[(runs["outcome"] == "completed") & (runs["scale"] == "full_scale")]
+    done = done[done["volume_id"] != ""]
     test = done[done["subject"].isin(names[len(names) - test_subjects :])]
     metrics: dict[str, Any] = {"runs": len(test), "subjects": test["subject"].nunique()}
     board, frames = [], []

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from made_up_campaign import Campaign
 from voxcast.report.evidence import Evidence
 from voxcast.report.intervals import clustered_mean
 from voxcast.report.noise import compare_cpus, repeat_noise
@@ -34,6 +35,37 @@ def test_runs_of_other_parameters_are_no_repeats(build: Build) -> None:
     runs = completed(build, repeated=3)
     other = runs.assign(parameters_json=runs["repeat"].astype(str))
     assert repeat_noise(other) == []
+
+
+def test_anchors_disturbed_runs_and_their_repetition_are_no_plain_repeats(build: Build) -> None:
+    runs = completed(build, repeated=3)
+    again = runs[runs["repeat"] == 1].index
+    for changed in ({"repeat": 101}, {"repeat": 1001}, {"noisy": True}):
+        other = runs.copy()
+        for name, value in changed.items():
+            other.loc[again, name] = value
+        assert repeat_noise(other) == []
+
+
+def test_unknown_memory_is_not_called_constant(build: Build) -> None:
+    runs = completed(build)
+    [pooled] = repeat_noise(
+        runs.assign(peak_rss_bytes=runs["peak_rss_bytes"].mask(runs["cpus"] > 0))
+    )
+    assert not pooled.cv["peak_rss_bytes"].known
+    assert pooled.cv["cpu_s"].known
+
+
+def test_runs_without_an_image_are_compared_by_their_settings() -> None:
+    made = Campaign()
+    for n in range(8):
+        parameters = f'{{"epochs":{n}}}'
+        for cpus in (1, 2):
+            made.run("train", 5.0 + n, (5.0 + n) / cpus, {}, cpus=cpus, parameters_json=parameters)
+    [one] = compare_cpus(made.tables()[0])
+    assert one.differs
+    assert "2 CPUs are 2.0" in one.verdict
+    assert "8 settings" in one.verdict
 
 
 @pytest.mark.parametrize(

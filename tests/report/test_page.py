@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 import voxcast
+from made_up_campaign import Campaign
 from voxcast.errors import TableError
 from voxcast.report.evidence import Evidence
 from voxcast.report.findings import Findings
@@ -21,7 +22,8 @@ from voxcast.report.summary import summary
 Build = Callable[..., Path]
 SCRIPT = Path(__file__).parents[2] / "pipelines" / "report.py"
 VOID = {"meta", "img", "br", "link", "input", "hr"}
-SECTIONS = ("models", "predictions", "bounds", "volumes", "runs", "noise", "cpus", "phases")
+SECTIONS = ("models", "predictions", "bounds", "volumes", "runs", "noise", "variation", "cpus",
+            "devices", "phases")  # fmt: skip
 
 
 class Page(HTMLParser):
@@ -98,6 +100,7 @@ def test_the_page_says_who_won_and_what_speaks_against_it(build: Build) -> None:
     assert "Only 4 unseen subjects" in found.text
     assert "1 timeout" in found.text
     assert "no GPU on this machine" in found.text
+    assert "No run on a GPU is on record, so there is nothing to compare." in found.text
     assert "before all trials of forest" in found.text
     assert "noise floor" in found.text
     said = lines(text)
@@ -107,6 +110,44 @@ def test_the_page_says_who_won_and_what_speaks_against_it(build: Build) -> None:
     assert said["report"] == "results/report/index.html"
     assert said["next"] == ".venv/bin/voxcast predict data/images/0001.nii.gz"
     assert ".venv/bin/mlflow ui" in said["or"]
+
+
+def test_four_applications_and_a_gpu_at_once(build: Build) -> None:
+    project = build(subjects=16, test_subjects=4, campaign=True, gpu=True)
+    found, html, text = rendered(project)
+    runs = Evidence.read(project).runs
+    for app in runs["app"].unique():
+        assert f"{app}: cpu" in found.text
+    assert "no image, 72 settings" in found.text.replace("\u00a0", " ")
+    assert "3 runs of" in found.text  # disturbed
+    assert "on 16 volumes of 16 subjects, with 1, 2 and 4 CPUs on cpu" in lines(text)["measured"]
+    assert "cpu, 1 CPU, scaled down" in found.text
+    # Planted: how fast the GPU is, its price, how the machine drifted, that networks differ.
+    whole = re.search(r"tile_segment_network, 4 CPUs: whole run\s*16\s*([\d.]+)×", found.text)
+    assert whole
+    assert float(whole[1]) == pytest.approx(5.1, rel=0.05)
+    assert "0.09 $ a GPU-hour" in found.text
+    assert "tile_segment, 1 CPU: whole run, composed" in found.text
+    assert re.search(r"changed by (2|3)\.\d % \(\w+, down\) at most", found.text)
+    assert "two (33 % near" in found.text.replace("\u00a0", " ")
+    ids = [attrs["id"] for _, attrs in found.tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    assert html.count("<svg") > 20
+
+
+def test_the_recorded_history_counts_for_devices_alone(build: Build) -> None:
+    project = build(subjects=6, test_subjects=2)
+    made = Campaign()
+    made.training(points=6, gpu=True)
+    runs, phases = made.tables()
+    part = project / "data" / "history" / "gpu" / "2026-01-01-00aa11bb-1"
+    part.mkdir(parents=True)
+    runs.to_parquet(part / "runs.parquet", index=False)
+    phases.to_parquet(part / "phases.parquet", index=False)
+    evidence = Evidence.read(project)
+    assert set(evidence.runs["app"]) == {"segment"}
+    assert set(evidence.on_record["app"]) == {"segment", "dnn_train"}
+    assert set(evidence.phases_on_record["app"]) == {"segment", "dnn_train"}
 
 
 def test_hostile_names_stay_text(build: Build) -> None:

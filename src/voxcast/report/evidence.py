@@ -10,11 +10,13 @@ import pandas as pd
 from voxcast.errors import TableError
 from voxcast.files import read_json
 from voxcast.records import TARGETS, Configuration
+from voxcast.report.runs_on_record import runs_on_record, united
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 HEADER_ONLY = "header_only"
+FULL_SCALE = "full_scale"
 _NAMES = ("cell_key", "subject", "volume_id", "app", "device", "family")
 _BOUNDS = [f"{t}_{kind}" for t in TARGETS for kind in ("actual", "lower", "median", "upper")]
 _PREDICTED = [*_NAMES[:-1], "cpus", "repeat", *_BOUNDS, "family"]
@@ -32,6 +34,9 @@ class Evidence:
         Profiles of all devices, censored ones too.
     notes : list of str
         Why something was not measured.
+    on_record, phases_on_record : DataFrame
+        All measured runs and their phases, those of other image sets and of the recorded history
+        too: devices are compared on all that is known of them.
     phases, leaderboard, predictions : DataFrame
         As written by phases, tune and evaluate; predictions are empty without a test side.
     metrics, receipt : dict
@@ -41,6 +46,8 @@ class Evidence:
     catalogue: pd.DataFrame
     runs: pd.DataFrame
     notes: list[str]
+    on_record: pd.DataFrame
+    phases_on_record: pd.DataFrame
     phases: pd.DataFrame
     leaderboard: pd.DataFrame
     predictions: pd.DataFrame
@@ -51,6 +58,12 @@ class Evidence:
     def completed(self) -> pd.DataFrame:
         """The runs that ended by themselves and well."""
         return self.runs[self.runs["outcome"] == "completed"]
+
+    @property
+    def modelled(self) -> pd.DataFrame:
+        """Completed runs of the kind that models learn from: at full scale, on a volume."""
+        done = self.completed
+        return done[(done["scale"] == FULL_SCALE) & (done["volume_id"] != "")]
 
     def predicted(self, family: str) -> pd.DataFrame:
         """Return one family's predictions on the test side, by cell key."""
@@ -72,12 +85,19 @@ class Evidence:
         filled = [frame for frame in devices if len(frame)] or devices[:1]
         catalogue = _parquet(project / "data/catalogue/catalogue.parquet")
         runs = pd.concat(filled, ignore_index=True)
+        phases = _parquet(project / "data/profiles/phases.parquet")
+        history = runs_on_record([project / "data/history"], named=False)
+        on_record, phases_on_record = united([(runs, phases), history])
         return cls(
             catalogue=catalogue,
             # What other image sets have left on record is not what this model has learned from.
-            runs=runs[runs["volume_id"].isin(catalogue["volume_id"])].reset_index(drop=True),
+            runs=runs[runs["volume_id"].isin([*catalogue["volume_id"], ""])].reset_index(
+                drop=True
+            ),
             notes=[str(note) for frame in devices for note in frame.attrs.get("notes", [])],
-            phases=_parquet(project / "data/profiles/phases.parquet"),
+            on_record=on_record,
+            phases_on_record=phases_on_record,
+            phases=phases,
             leaderboard=_leaderboard(project / "results/tune/leaderboard.csv"),
             predictions=_csv(project / "results/evaluate/predictions.csv").reindex(
                 columns=_PREDICTED
@@ -87,13 +107,47 @@ class Evidence:
         )
 
 
-def by_configuration(frame: pd.DataFrame) -> list[tuple[str, Configuration, pd.DataFrame]]:
-    """Part a table of runs by application and allocation, in this order."""
-    groups = frame.groupby(["app", "device", "cpus"], sort=True)
-    parts = [(own.iloc[0], own) for _, own in groups]
+@dataclass(frozen=True)
+class Part:
+    """The runs of one application in one allocation, at one scale."""
+
+    app: str
+    configuration: Configuration
+    scale: str
+    runs: pd.DataFrame
+
+    @property
+    def allocation(self) -> str:
+        """Allocation and scale, for people."""
+        return allocation(self.configuration, self.scale)
+
+    @property
+    def label(self) -> str:
+        """Application, allocation and scale, for people."""
+        return f"{self.app}: {self.allocation}"
+
+
+def allocation(configuration: Configuration, scale: str | None) -> str:
+    """Write an allocation, and the scale where it is not the full one.
+
+    Examples
+    --------
+    >>> allocation(Configuration("cpu", 1), "scaled_down")
+    'cpu, 1 CPU, scaled down'
+    """
+    return f"{configuration.label}{', scaled down' if scale == 'scaled_down' else ''}"
+
+
+def by_configuration(frame: pd.DataFrame) -> list[Part]:
+    """Part a table of runs by application, allocation and scale, in this order.
+
+    A table without a scale, such as predictions, is all at full scale.
+    """
+    scales = frame["scale"] if "scale" in frame.columns else frame["app"].map(lambda _: FULL_SCALE)
+    groups = frame.groupby(["app", "device", "cpus", scales.rename("scale")], sort=True)
     return [
-        (str(one["app"]), Configuration(str(one["device"]), int(one["cpus"])), own)
-        for one, own in parts
+        Part(str(app), Configuration(str(device), int(str(cpus))), str(scale), own)
+        for (app, device, cpus, scale), own in groups
     ]
 
 

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from voxcast.records import TARGETS
-from voxcast.report.canvas import FAINT, INK, SERIES, inline_svg, log_axes, log_axis, panel
+from voxcast.report.canvas import INK, SERIES, inline_svg, log_axes, panel
 from voxcast.report.evidence import by_configuration
-from voxcast.report.intervals import TITLES, amount, counted, heading, percent
+from voxcast.report.intervals import TITLES, counted, heading, percent
 from voxcast.report.verdict import BASELINES, error_of
 
 if TYPE_CHECKING:
     import pandas as pd
     from markupsafe import Markup
 
-    from voxcast.report.noise import Comparison
     from voxcast.report.verdict import Verdict
 
 
@@ -28,111 +26,6 @@ class Drawing:
 
     svg: Markup
     caption: str
-
-
-def size_panels(runs: pd.DataFrame) -> list[Drawing]:
-    """Draw CPU time against the size of the volume, one panel an application.
-
-    ``runs`` are completed profiles with ``megavoxels``.
-    """
-    drawings = []
-    for app, own in runs.groupby("app", sort=True):
-        with panel() as (figure, axes):
-            for n, (_, configuration, some) in enumerate(by_configuration(own)):
-                axes.plot(
-                    some["megavoxels"], some["cpu_s"], "os^Dv"[n % 5],
-                    color=SERIES[n % len(SERIES)], alpha=0.8, markersize=5,
-                    markerfacecolor="none" if n else None, label=configuration.label,
-                )  # fmt: skip
-            log_axes(axes, own["megavoxels"], own["cpu_s"])
-            axes.set(xlabel="voxels (millions)", ylabel="measured CPU time (s)", title=str(app))
-            axes.legend(loc="upper left", handletextpad=0.1)
-            alt = f"CPU time of {app} against millions of voxels, {counted(len(own), 'run')}"
-            drawings.append(Drawing(inline_svg(figure, f"size {app}", alt), ""))
-    return drawings
-
-
-def speedup_panels(comparisons: list[Comparison]) -> list[Drawing]:
-    """Draw how much faster each volume ran with more CPUs, one panel a comparison."""
-    drawings = []
-    for one in comparisons:
-        with panel() as (figure, axes):
-            low, high = one.pairs["runtime_s"].min(), one.pairs["runtime_s"].max()
-            if one.noise_percent is not None:
-                edge = 1 + one.noise_percent / 100
-                axes.axhspan(1 / edge, edge, color=FAINT, alpha=0.3, linewidth=0)
-            axes.axhline(1, color=INK, linewidth=1)
-            if one.speedup.known:
-                axes.axhspan(
-                    one.speedup.low, one.speedup.high, color=SERIES[0], alpha=0.2, linewidth=0
-                )
-            axes.axhline(one.speedup.value, color=SERIES[0], linewidth=1.5)
-            axes.plot(
-                one.pairs["runtime_s"], one.pairs["speedup"], "o", color=SERIES[0], markersize=5,
-                markeredgewidth=0,
-            )  # fmt: skip
-            log_axis(axes, "x", low, high)
-            spread = max(abs(math.log(v)) for v in (*one.pairs["speedup"], one.speedup.value))
-            top = math.exp(max(1.25 * spread, 0.15))
-            axes.set_yscale("log")
-            log_axis(axes, "y", 1 / top, top)
-            base = counted(one.base_cpus, "CPU")
-            axes.set(
-                xlabel=f"wall time with {base} (s)",
-                ylabel=f"times faster with {one.cpus}",
-                title=f"{one.app}: {one.cpus} CPUs against {one.base_cpus}",
-            )
-            alt = f"Speed of {one.app} volume by volume. {one.verdict}."
-            svg = inline_svg(figure, f"speedup {one.app} {one.device} {one.cpus}", alt)
-        band = "" if one.noise_percent is None else " Grey: what repeats alone differ by."
-        drawings.append(
-            Drawing(svg, f"{one.device}. Line and blue band: mean and 95 % interval.{band}")
-        )
-    return drawings
-
-
-def phase_panels(summary: pd.DataFrame) -> list[Drawing]:
-    """Draw the median duration of every phase, one panel an application.
-
-    ``summary`` is what `voxcast.phases.logged.phase_summary` gives.
-    """
-    drawings = []
-    for app, own in summary.groupby("app", sort=True):
-        names = list(dict.fromkeys(own["phase"]))
-        tried = sorted(own["cpus"].unique())
-        with panel(4.2, 0.9 + 0.24 * len(names) * (len(tried) + 0.6)) as (figure, axes):
-            height, longest = 0.84 / len(tried), float(own["duration_s"].max())
-            for n, cpus in enumerate(tried):
-                some = own[own["cpus"] == cpus].set_index("phase")
-                here = [k for k, name in enumerate(names) if name in some.index]
-                widths = some.loc[[names[k] for k in here], "duration_s"]
-                places = [k + (n - (len(tried) - 1) / 2) * height for k in here]
-                label = counted(int(cpus), "CPU")
-                axes.barh(places, widths, 0.9 * height, color=SERIES[n % len(SERIES)], label=label)
-                for place, name, width in zip(places, widths.index, widths, strict=True):
-                    share = percent(100 * float(some.loc[name, "share"]))
-                    text = f"{amount('cpu_s', float(width))}, {share}"
-                    axes.annotate(
-                        text,
-                        (width, place),
-                        (4, 0),
-                        textcoords="offset points",
-                        va="center",
-                        fontsize=8.5,
-                    )
-            axes.set_xlim(0, 1.45 * longest)
-            axes.set_yticks(range(len(names)), names)
-            axes.invert_yaxis()
-            axes.grid(axis="y", visible=False)
-            axes.set(xlabel="median duration (s)", title=str(app))
-            if len(tried) > 1:
-                axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderpad=0)
-            lines = (
-                f"{r.phase} {amount('cpu_s', float(str(r.duration_s)))}" for r in own.itertuples()
-            )
-            svg = inline_svg(figure, f"phases {app}", f"Phases of {app}: {', '.join(lines)}")
-        drawings.append(Drawing(svg, "Median over runs, and the part of all phases' time."))
-    return drawings
 
 
 def error_panels(verdict: Verdict, noise_percent: dict[str, float]) -> list[Drawing]:
@@ -177,8 +70,8 @@ def error_panels(verdict: Verdict, noise_percent: dict[str, float]) -> list[Draw
 def scatter_panels(predicted: pd.DataFrame) -> list[Drawing]:
     """Draw predicted against measured: a panel for each configuration and target."""
     return [
-        _scatter(own, f"{app}: {configuration.label}", target)
-        for app, configuration, own in by_configuration(predicted)
+        _scatter(part.runs, part.label, target)
+        for part in by_configuration(predicted)
         for target in TARGETS
     ]
 

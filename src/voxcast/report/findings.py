@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from voxcast.quantities import format_seconds
-from voxcast.records import TARGETS
 from voxcast.report.intervals import TITLES, Interval, counted, heading, percent, percent_interval
 from voxcast.report.noise import Comparison, Noise, compare_cpus, repeat_noise
 from voxcast.report.verdict import BASELINES, Verdict
@@ -27,7 +27,7 @@ class Findings:
     verdict : Verdict
         The numbers of the comparison.
     noise : Noise or None
-        Pooled over all repeats; None if nothing was repeated.
+        Pooled over all repeats of what is modelled; None if nothing was repeated undisturbed.
     comparisons : list of Comparison
         Numbers of CPUs.
     """
@@ -40,7 +40,7 @@ class Findings:
     @classmethod
     def of(cls, evidence: Evidence) -> Findings:
         """Work out what the evidence says."""
-        pooled = repeat_noise(evidence.completed)
+        pooled = repeat_noise(evidence.modelled)
         return cls(
             evidence,
             Verdict.of(evidence),
@@ -51,7 +51,8 @@ class Findings:
     @property
     def floor_percent(self) -> dict[str, float]:
         """The noise floor by target, in percent; empty if nothing was repeated."""
-        return {} if self.noise is None else {t: self.noise.cv[t].value for t in TARGETS}
+        cv = {} if self.noise is None else self.noise.cv
+        return {t: cv[t].value for t in cv if math.isfinite(cv[t].value)}
 
     def headline(self) -> str:
         """Return the answer as one sentence."""
@@ -85,10 +86,11 @@ class Findings:
             for device, own in done.groupby("device", sort=True)
         ]
         apps = ", ".join(sorted(runs["app"].unique()))
+        seen = done[done["volume_id"] != ""]
         return (
             f"{len(done)} of {counted(len(runs), 'run')} completed: {apps} on "
-            f"{counted(done['volume_id'].nunique(), 'volume')} of "
-            f"{counted(done['subject'].nunique(), 'subject')}, with {' and '.join(tried)}; "
+            f"{counted(seen['volume_id'].nunique(), 'volume')} of "
+            f"{counted(seen['subject'].nunique(), 'subject')}, with {' and '.join(tried)}; "
             f"{format_seconds(float(done['cpu_s'].sum()))} of CPU time"
         )
 
@@ -145,7 +147,8 @@ class Findings:
     def floor(self) -> str:
         """Say how far repeats of one run differ."""
         if self.noise is None:
-            return "no run was repeated: how much of any error is noise is not known"
+            undisturbed = " undisturbed" if self.evidence.modelled["noisy"].any() else ""
+            return f"no run was repeated{undisturbed}: how much of any error is noise is not known"
         cv = self.noise.cv
         return (
             f"repeats of one run differ by {percent(cv['cpu_s'].value)} in CPU time and "
@@ -157,8 +160,8 @@ class Findings:
         """Say what more CPUs change."""
         if not self.comparisons:
             return "only one configuration was measured: nothing to compare"
-        several = len({one.app for one in self.comparisons}) > 1
-        return "; ".join(f"{one.app}: " * several + one.verdict for one in self.comparisons)
+        several = len({one.label for one in self.comparisons}) > 1
+        return "; ".join(f"{one.label}: " * several + one.verdict for one in self.comparisons)
 
     def cautions(self) -> list[str]:
         """Return everything that limits or contradicts the answer, the gravest first."""
@@ -231,11 +234,16 @@ class Findings:
         runs, said = self.evidence.runs, []
         if self.noise is None:
             said.append(f"{heading(self.floor())}.")
-        said += [f"{one.app}: {one.verdict}." for one in self.comparisons if not one.differs]
+        said += [f"{one.label}: {one.verdict}." for one in self.comparisons if not one.differs]
         other = runs[runs["outcome"] != "completed"]["outcome"].value_counts()
         if len(other):
             kinds = ", ".join(f"{n} {str(k).replace('_', ' ')}" for k, n in other.items())
             said.append(f"Runs that did not complete are bounds and taught no model: {kinds}.")
+        if noisy := int(runs["noisy"].sum()):
+            said.append(
+                f"{counted(noisy, 'run')} of {len(runs)} shared the machine with other work; "
+                "their wall time is longer for it."
+            )
         bad = self.evidence.catalogue["problem"].notna().sum()
         if bad:
             said.append(
@@ -258,4 +266,7 @@ def _points(gain: Interval) -> str:
 
 
 def _cpus(numbers: list[int]) -> str:
-    return "1 CPU" if numbers == [1] else f"{' and '.join(map(str, numbers))} CPUs"
+    if numbers == [1]:
+        return "1 CPU"
+    *most, last = map(str, numbers)
+    return f"{', '.join(most)} and {last} CPUs" if most else f"{last} CPUs"

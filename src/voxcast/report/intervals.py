@@ -82,6 +82,20 @@ def percent(value: float) -> str:
     return f"{value:.1f} %" if abs(value) >= 0.95 else f"{value:.2g} %"
 
 
+def percents(values: Sequence[float]) -> str:
+    """Write several percentages, the sign once.
+
+    Examples
+    --------
+    >>> percents([4.0, 0.456]), percents([1.0, float("nan")])
+    ('4.0 · 0.46 %', '1.0 % · unknown')
+    """
+    texts = [percent(value) for value in values]
+    if all(text.endswith(" %") for text in texts):
+        return f"{' · '.join(text.removesuffix(' %') for text in texts)} %"
+    return " · ".join(dict.fromkeys(texts))
+
+
 def percent_interval(interval: Interval) -> str:
     """Write a percentage with its interval; an error cannot be below zero, so neither is ``low``.
 
@@ -107,6 +121,32 @@ def amount(target: str, value: float) -> str:
     if not math.isfinite(value):
         return "unknown"
     return format_bytes(value) if target.endswith("_bytes") else format_seconds(value)
+
+
+def amounts(target: str, values: Sequence[float]) -> str:
+    """Write several values of ``target`` in one unit, that of the largest.
+
+    Examples
+    --------
+    >>> amounts("cpu_s", [0.5, 12.34, 95]), amounts("peak_rss_bytes", [3e8, 1.2e9])
+    ('0.50 · 12.3 · 95.0 s', '0.30 · 1.20 GB')
+    """
+    if not all(math.isfinite(value) for value in values):
+        return " · ".join(dict.fromkeys(amount(target, value) for value in values))
+    largest = max(values)
+    if target.endswith("_bytes"):
+        unit = format_bytes(largest).rpartition(" ")[2]
+        factor = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3, "B": 1.0}[unit]
+    else:
+        steps = ((10 * 3600.0, "h", 3600.0), (600.0, "min", 60.0), (0.0, "s", 1.0))
+        unit, factor = next((u, f) for least, u, f in steps if largest >= least)
+    return f"{' · '.join(_short(value / factor) for value in values)} {unit}"
+
+
+def _short(value: float) -> str:
+    if value >= 99.95:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
 
 
 def heading(text: str) -> str:

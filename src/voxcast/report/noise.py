@@ -10,15 +10,12 @@ import numpy as np
 
 from voxcast.records import TARGETS
 from voxcast.report.intervals import Interval, clustered_mean, counted, percent
+from voxcast.report.repeats import ALLOCATION, WORK, plain_repeats, settled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pandas as pd
-
-# Runs that agree in all of these are the same run, made again.
-_CONFIGURATION = ["device", "node_type", "cpus", "gpus", "memory_bytes"]
-_VOLUME = ["app", "app_version", "parameters_json", "volume_id", "scale", "host_class"]
 
 
 @dataclass(frozen=True)
@@ -27,7 +24,7 @@ class Noise:
 
     Attributes
     ----------
-    app, device, cpus : str, str, int, or None
+    app, device, cpus, scale, host_class : str, str, int, str, str, or None
         What it is of; None means pooled over all.
     cells, runs : int
         How many runs were repeated, and how often in all.
@@ -38,6 +35,8 @@ class Noise:
     app: str | None
     device: str | None
     cpus: int | None
+    scale: str | None
+    host_class: str | None
     cells: int
     runs: int
     cv: dict[str, Interval]
@@ -56,17 +55,23 @@ class Comparison:
     noise_percent : float or None
         CV of wall time of this application's repeats; None if nothing was repeated.
     pairs : DataFrame
-        One row a volume: ``volume_id subject runtime_s speedup``.
+        One row a piece of work: ``volume_id subject runtime_s speedup``.
     """
 
     app: str
     device: str
+    scale: str
     base_cpus: int
     cpus: int
     speedup: Interval
     cpu_ratio: Interval
     noise_percent: float | None
     pairs: pd.DataFrame
+
+    @property
+    def label(self) -> str:
+        """The application, and that it is scaled down if it is."""
+        return self.app if self.scale == "full_scale" else f"{self.app}, scaled down"
 
     @property
     def differs(self) -> bool:
@@ -79,7 +84,7 @@ class Comparison:
         """What may be said, as one sentence without a full stop."""
         cpus, ratio = counted(self.cpus, "CPU"), self.speedup.value
         against = f"{cpus} against {self.base_cpus}"
-        measured = counted(self.speedup.subjects, "subject")
+        measured = counted(self.speedup.subjects, self._of)
         if not self.speedup.known:
             return f"{against}: {ratio:.2f}× the speed on {measured}, too few to say more"
         bounds = f"{self.speedup.low:.2f} to {self.speedup.high:.2f}"
@@ -98,24 +103,30 @@ class Comparison:
             f"({ratio:.2f}× the speed, {bounds}; {measured})"
         )
 
+    @property
+    def _of(self) -> str:
+        # Runs without an image are independent where their parameters differ.
+        return "subject" if (self.pairs["subject"] != "").any() else "setting"
+
 
 def repeat_noise(runs: pd.DataFrame, by: Sequence[str] = ()) -> list[Noise]:
-    """Pool the scatter of repeats of completed runs.
+    """Pool the scatter of plain repeats of completed runs.
 
     Parameters
     ----------
     runs : DataFrame
         Completed profiles.
     by : sequence of str
-        Any of ``app``, ``device``, ``cpus``; nothing pools over all.
+        Any of ``app device cpus scale host_class``; nothing pools over all.
 
     Returns
     -------
     list of Noise
         Only of groups in which something was repeated; empty if nothing was.
     """
-    cells = runs.groupby(_VOLUME + _CONFIGURATION, dropna=False)["cell_key"]
-    repeated = runs[cells.transform("size") > 1]
+    plain = plain_repeats(runs)
+    cells = plain.groupby(WORK + ALLOCATION, dropna=False)["cell_key"]
+    repeated = plain[cells.transform("size") > 1]
     if repeated.empty:
         return []
     if not by:
@@ -127,27 +138,29 @@ def repeat_noise(runs: pd.DataFrame, by: Sequence[str] = ()) -> list[Noise]:
 def _pooled(repeated: pd.DataFrame, of: dict[str, object]) -> Noise:
     from scipy.stats import chi2
 
-    keys = [repeated[name] for name in _VOLUME + _CONFIGURATION]
+    keys = [repeated[name] for name in WORK + ALLOCATION]
     cells = repeated.groupby(keys, dropna=False).ngroups
-    freedom = len(repeated) - cells
     cv = {}
     for target in TARGETS:
-        logs = repeated[target].astype(float).clip(lower=1e-9).map(math.log)
-        excess = logs - logs.groupby(keys, dropna=False).transform("mean")
-        squares = float((excess**2).sum())
+        known = repeated[target].notna()
+        logs = repeated.loc[known, target].astype(float).clip(lower=1e-9).map(math.log)
+        own = [key[known] for key in keys]
+        groups = logs.groupby(own, dropna=False)
+        freedom = len(logs) - groups.ngroups
+        if not freedom:
+            cv[target] = Interval(math.nan, math.nan, math.nan, groups.ngroups)
+            continue
+        squares = float(((logs - groups.transform("mean")) ** 2).sum())
         low, high = (squares / float(chi2.ppf(p, freedom)) for p in (0.975, 0.025))
         cv[target] = Interval(
-            _cv_percent(squares / freedom), _cv_percent(low), _cv_percent(high), cells
+            _cv_percent(squares / freedom), _cv_percent(low), _cv_percent(high), groups.ngroups
         )
-    app, device, cpus = of.get("app"), of.get("device"), of.get("cpus")
-    return Noise(
-        None if app is None else str(app),
-        None if device is None else str(device),
-        None if cpus is None else int(str(cpus)),
-        cells,
-        len(repeated),
-        cv,
-    )
+    texts = {
+        name: None if of.get(name) is None else str(of[name])
+        for name in ("app", "device", "scale", "host_class")
+    }
+    cpus = int(str(of["cpus"])) if "cpus" in of else None
+    return Noise(cpus=cpus, cells=cells, runs=len(repeated), cv=cv, **texts)
 
 
 def _cv_percent(variance: float) -> float:
@@ -161,19 +174,20 @@ def compare_cpus(runs: pd.DataFrame) -> list[Comparison]:
     ``runs`` are completed profiles; repeats of a run count as their geometric mean.
     """
     found = []
-    for (app, device), own in runs.groupby(["app", "device"], sort=True):
-        noise = repeat_noise(own)
+    for (app, device, scale), every in runs.groupby(["app", "device", "scale"], sort=True):
+        noise = repeat_noise(every)
+        own = settled(every)
         noise_percent = noise[0].cv["runtime_s"].value if noise else None
         logs = own.assign(
             wall=np.log(own["runtime_s"].clip(lower=1e-9)),
             cpu=np.log(own["cpu_s"].clip(lower=1e-9)),
         )
-        cells = logs.groupby([*_VOLUME, "subject", "cpus"], as_index=False)[["wall", "cpu"]].mean()
+        cells = logs.groupby([*WORK, "subject", "cpus"], as_index=False)[["wall", "cpu"]].mean()
         base_cpus = int(cells["cpus"].min())
         base = cells[cells["cpus"] == base_cpus].drop(columns="cpus")
         for cpus in sorted(set(cells["cpus"]) - {base_cpus}):
             other = cells[cells["cpus"] == cpus].drop(columns="cpus")
-            both = base.merge(other, on=[*_VOLUME, "subject"], suffixes=("_base", "_other"))
+            both = base.merge(other, on=[*WORK, "subject"], suffixes=("_base", "_other"))
             if both.empty:
                 continue
             gain = both["wall_base"] - both["wall_other"]
@@ -181,15 +195,16 @@ def compare_cpus(runs: pd.DataFrame) -> list[Comparison]:
             pairs = both[["volume_id", "subject"]].assign(
                 runtime_s=np.exp(both["wall_base"]), speedup=np.exp(gain)
             )
-            subjects = both["subject"].tolist()
+            subjects = both["subject"].where(both["subject"] != "", both["parameters_json"])
             found.append(
                 Comparison(
                     str(app),
                     str(device),
+                    str(scale),
                     base_cpus,
                     int(cpus),
-                    _exp(clustered_mean(gain, subjects)),
-                    _exp(clustered_mean(spent, subjects)),
+                    _exp(clustered_mean(gain, subjects.tolist())),
+                    _exp(clustered_mean(spent, subjects.tolist())),
                     noise_percent,
                     pairs,
                 )

@@ -8,13 +8,17 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from voxcast.allocation.pricing import Prices
 from voxcast.phases.logged import phase_summary
-from voxcast.report import figures, tables
-from voxcast.report.evidence import HEADER_ONLY
-from voxcast.report.intervals import counted, heading
+from voxcast.report import figures, run_figures, run_tables, tables
+from voxcast.report.devices import COMPOSITIONS, compare_devices, missing_side
+from voxcast.report.drift import drift
+from voxcast.report.evidence import FULL_SCALE, HEADER_ONLY
+from voxcast.report.intervals import counted, heading, percent
 from voxcast.report.noise import repeat_noise
 from voxcast.report.slices import pictures
 from voxcast.report.summary import example
+from voxcast.report.variation import wall_times
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
     from voxcast.report.findings import Findings
 
 TEMPLATE = "page.html.j2"
+LEAST = 3  # of the work that gains least by a GPU
 
 
 def page(findings: Findings, project: Path) -> str:
@@ -47,26 +52,32 @@ def page(findings: Findings, project: Path) -> str:
 def _content(findings: Findings, project: Path) -> dict[str, Any]:
     evidence, verdict = findings.evidence, findings.verdict
     done = evidence.completed
-    phases = phase_summary(evidence.phases[evidence.phases["cell_key"].isin(done["cell_key"])])
+    phases = phase_summary(_phases(evidence.phases, done))
     own = evidence.predicted(verdict.winner)
-    noises = repeat_noise(done, by=("app", "device", "cpus"))
+    noises = repeat_noise(done, by=("app", "device", "cpus", "scale"))
     metrics = {
         name: evidence.metrics[name]
         for name in [*verdict.cross_validated, HEADER_ONLY]
         if name in evidence.metrics
     }
+    paths = evidence.catalogue.dropna(subset="volume_id")
+    names = {
+        str(v): Path(str(p)).name for v, p in zip(paths["volume_id"], paths["path"], strict=True)
+    }
     return {
+        **_of_devices(findings, names),
+        **_of_variation(done, names),
         "f": findings,
         "v": verdict,
         "headline": findings.headline(),
         "cautions": findings.cautions(),
-        "measured_table": tables.measured(evidence.runs),
-        "noise_table": tables.noise_floor(noises) if noises else None,
-        "size_panels": figures.size_panels(_sized(done, evidence.catalogue)),
-        "speedup_panels": figures.speedup_panels(findings.comparisons),
-        "cpu_table": tables.configurations(findings.comparisons),
-        "phase_panels": figures.phase_panels(phases),
-        "phase_table": tables.phases(phases) if len(phases) else None,
+        "measured_table": run_tables.measured(evidence.runs),
+        "noise_table": run_tables.noise_floor(noises) if noises else None,
+        "size_panels": run_figures.size_panels(_sized(done, evidence.catalogue)),
+        "speedup_panels": run_figures.speedup_panels(findings.comparisons),
+        "cpu_table": run_tables.configurations(findings.comparisons),
+        "phase_panels": run_figures.phase_panels(phases),
+        "phase_table": run_tables.phases(phases) if len(phases) else None,
         "error_panels": figures.error_panels(verdict, findings.floor_percent),
         "model_tables": [
             tables.cross_validated(verdict, evidence.leaderboard, findings.floor_percent),
@@ -87,6 +98,60 @@ def _content(findings: Findings, project: Path) -> dict[str, Any]:
         "facts": _facts(findings),
         "example": example(findings),
     }
+
+
+def _of_devices(findings: Findings, names: dict[str, str]) -> dict[str, Any]:
+    """CPU against GPU, on all that is on record."""
+    evidence, prices = findings.evidence, Prices()
+    missing = missing_side(evidence.on_record)
+    found = (
+        []
+        if missing
+        else compare_devices(
+            evidence.on_record, evidence.phases_on_record, prices, compositions=COMPOSITIONS
+        )
+    )
+    return {
+        "devices_missing": missing,
+        "device_panels": run_figures.device_panels(found),
+        "device_table": run_tables.devices(found, prices) if found else None,
+        "device_notes": [
+            f"{one.label}, on {one.machines}. Gain least: {'; '.join(one.least(LEAST, names))}."
+            for one in found
+            if not one.phase
+        ],
+        "composed": any(one.composed for one in found),
+    }
+
+
+def _of_variation(done: pd.DataFrame, names: dict[str, str]) -> dict[str, Any]:
+    """How wall time varies, and how the machine drifted."""
+    kinds = done["host_class"].value_counts().index
+    machines = {str(name): f"machine {n}" for n, name in enumerate(kinds, 1) if len(kinds) > 1}
+    groups, drifted = wall_times(done, machines), drift(done)
+    change = None
+    if drifted is not None:
+        anchor, share = drifted.largest
+        change = f"{percent(100 * abs(share))} ({anchor.app}, {'up' if share > 0 else 'down'})"
+    return {
+        "variation_panels": run_figures.variation_panels(groups),
+        "variation_tables": [
+            f(groups) for f in (run_tables.variations, run_tables.laws) if groups
+        ],
+        "machines": [f"{short}: {name}" for name, short in machines.items()],
+        "drift_table": None if drifted is None else run_tables.drift(drifted, names),
+        "drift": change,
+    }
+
+
+def _phases(phases: pd.DataFrame, done: pd.DataFrame) -> pd.DataFrame:
+    """Phases of full-scale runs, or of all if there are no others; those on a GPU apart."""
+    full = done[done["scale"] == FULL_SCALE]
+    runs = full if len(full) else done
+    gpu = set(runs.loc[runs["gpus"] > 0, "cell_key"])
+    own = phases[phases["cell_key"].isin(runs["cell_key"])]
+    on_gpu = own["cell_key"].isin(gpu)
+    return own.assign(app=own["app"].where(~on_gpu, own["app"] + " on GPU"))
 
 
 def _kept(text: str) -> str:
@@ -114,7 +179,7 @@ def _facts(findings: Findings) -> dict[str, str]:
     runs, receipt = findings.evidence.runs, findings.evidence.receipt
     challenger = receipt["challenger"]
     versions = runs[["app", "app_version"]].drop_duplicates().sort_values("app")
-    loads = runs["load1_before"].dropna()
+    loads = runs["load1"].dropna()
     started = sorted(runs["started_at"].dropna())
     facts = {
         "Applications": ", ".join(f"{a} version {n}" for a, n in versions.itertuples(index=False)),

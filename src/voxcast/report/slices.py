@@ -85,8 +85,8 @@ def pictures(
 
 def _times(own: pd.DataFrame) -> list[str]:
     lines = []
-    for app, configuration, runs in by_configuration(own):
-        parts = []
+    for part in by_configuration(own):
+        runs, parts = part.runs, []
         for target, title in (("cpu_s", "CPU time"), ("runtime_s", "wall time")):
             actual, middle = (float(runs[f"{target}_{k}"].median()) for k in ("actual", "median"))
             off = 100 * (middle - actual) / actual
@@ -94,7 +94,7 @@ def _times(own: pd.DataFrame) -> list[str]:
                 f"{title} predicted {amount(target, middle)}, measured {amount(target, actual)} "
                 f"({percent(abs(off))} too {'high' if off > 0 else 'low'})"
             )
-        lines.append(f"{app}, {configuration.label}: {'; '.join(parts)}")
+        lines.append(f"{part.app}, {part.allocation}: {'; '.join(parts)}")
     return lines
 
 

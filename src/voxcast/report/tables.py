@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from voxcast.quantities import format_bytes, format_seconds
-from voxcast.records import TARGETS, Configuration
+from voxcast.records import TARGETS
 from voxcast.report.evidence import HEADER_ONLY, by_configuration
-from voxcast.report.intervals import TITLES, amount, counted, heading, percent, percent_interval
+from voxcast.report.intervals import TITLES, counted, heading, percent, percent_interval
 from voxcast.report.verdict import BASELINES, error_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from voxcast.report.noise import Comparison, Noise
+    from voxcast.report.noise import Noise
     from voxcast.report.verdict import Verdict
 
 
@@ -25,77 +25,6 @@ class Table:
     caption: str
     head: list[str]
     rows: list[list[str]]
-
-
-def measured(runs: pd.DataFrame) -> Table:
-    """Say what was run, by application and configuration, and how it ended."""
-    rows = []
-    for app, configuration, own in by_configuration(runs):
-        done = own[own["outcome"] == "completed"]
-        rows.append(
-            [
-                f"{app}: {configuration.label}",
-                _outcomes(own),
-                f"{done['volume_id'].nunique()} of {done['subject'].nunique()}",
-                *(_spread(done, target) for target in TARGETS),
-                format_seconds(float(done["cpu_s"].sum())),
-            ]
-        )
-    head = ["Run", "Outcome", "Volumes of subjects", *map(heading, TITLES.values())]
-    return Table("Smallest, median and largest of the completed runs", [*head, "In all"], rows)
-
-
-def _outcomes(runs: pd.DataFrame) -> str:
-    counts = runs["outcome"].value_counts(sort=False).sort_index()
-    return ", ".join(f"{n} {str(name).replace('_', ' ')}" for name, n in counts.items())
-
-
-def _spread(runs: pd.DataFrame, target: str) -> str:
-    if runs.empty:
-        return "none"
-    values = runs[target].astype(float)
-    return " · ".join(amount(target, v) for v in (values.min(), values.median(), values.max()))
-
-
-def noise_floor(noises: list[Noise]) -> Table:
-    """Show how far repeats differ; ``noises`` by application, device and number of CPUs."""
-    rows = [
-        [
-            f"{one.app}: {Configuration(str(one.device), one.cpus or 0).label}",
-            f"{one.cells} × {one.runs / one.cells:.2g}",
-            *(percent_interval(one.cv[target]) for target in TARGETS),
-        ]
-        for one in noises
-    ]
-    head = ["Run", "Cells × times", *map(heading, TITLES.values())]
-    return Table("Coefficient of variation of repeats, with 95 % interval", head, rows)
-
-
-def configurations(comparisons: list[Comparison]) -> Table:
-    """Compare numbers of CPUs."""
-    rows = []
-    for one in comparisons:
-        noise = "unknown" if one.noise_percent is None else percent(one.noise_percent)
-        rows.append(
-            [
-                f"{one.app}, {one.device}: {one.cpus} against {one.base_cpus}",
-                str(len(one.pairs)),
-                _ratio(one.speedup.value, one.speedup.low, one.speedup.high),
-                _ratio(one.cpu_ratio.value, one.cpu_ratio.low, one.cpu_ratio.high),
-                percent(100 * one.speedup.value * one.base_cpus / one.cpus),
-                noise,
-            ]
-        )
-    caption = (
-        "Geometric means over volumes, with 95 % interval over subjects; efficiency: times faster "
-        "over times the CPUs"
-    )
-    head = ["CPUs", "Volumes", "Times faster", "Times the CPU time", "Efficiency", "Repeat noise"]
-    return Table(caption, head, rows)
-
-
-def _ratio(value: float, low: float, high: float) -> str:
-    return f"{value:.2f} ({low:.2f} to {high:.2f})" if low == low else f"{value:.2f}"
 
 
 def cross_validated(verdict: Verdict, leaderboard: pd.DataFrame, floor: dict[str, float]) -> Table:
@@ -110,7 +39,7 @@ def cross_validated(verdict: Verdict, leaderboard: pd.DataFrame, floor: dict[str
         for row in leaderboard.to_dict("records")
     ]
     if floor:
-        rows.append(["noise floor", "", *(percent(floor[t]) for t in TARGETS), ""])
+        rows.append(["noise floor", "", *(percent(floor.get(t, math.nan)) for t in TARGETS), ""])
     caption = (
         "By cross-validation on the training side: mean absolute percentage error. The objective, "
         "mean log error of CPU time and memory, decides"
@@ -126,7 +55,7 @@ def tested(verdict: Verdict, floor: dict[str, float]) -> Table:
         shown = "best on headers alone" if name == HEADER_ONLY else _model_name(name, verdict)
         rows.append([shown, *(percent_interval(errors_of[t]) for t in TARGETS)])
     if floor:
-        rows.append(["noise floor", *(percent(floor[t]) for t in TARGETS)])
+        rows.append(["noise floor", *(percent(floor.get(t, math.nan)) for t in TARGETS)])
     subjects = counted(verdict.test_subjects, "unseen subject")
     caption = f"On {subjects}: mean absolute percentage error, with 95 % interval"
     return Table(caption, ["Model", *map(heading, TITLES.values())], rows)
@@ -148,14 +77,12 @@ def _trials(row: dict[Any, Any]) -> str:
 
 def errors(predicted: pd.DataFrame, noises: list[Noise]) -> Table:
     """Show the winner's error by application and configuration, the noise floor beside it."""
-    floors = {(one.app, one.device, one.cpus): one for one in noises}
+    floors = {(one.app, one.device, one.cpus, one.scale): one for one in noises}
     rows = []
-    for app, configuration, own in by_configuration(predicted):
-        floor = floors.get((app, configuration.device, configuration.cpus))
-        row = [
-            f"{app}: {configuration.label}",
-            f"{len(own)} of {own['subject'].nunique()}",
-        ]
+    for part in by_configuration(predicted):
+        own, to = part.runs, part.configuration
+        floor = floors.get((part.app, to.device, to.cpus, part.scale))
+        row = [part.label, f"{len(own)} of {own['subject'].nunique()}"]
         for target in TARGETS:
             row.append(percent_interval(error_of(own, target)))
             row.append("unknown" if floor is None else percent(floor.cv[target].value))
@@ -212,21 +139,3 @@ def bounds(found: dict[str, dict[str, Any]], risk: dict[str, dict[str, Any]]) ->
 
 def _share(rate: float, low: float, high: float, before: str = "") -> str:
     return f"{before}{percent(100 * rate)} ({100 * low:.0f} to {percent(100 * high)})"
-
-
-def phases(summary: pd.DataFrame) -> Table:
-    """Show medians of every phase."""
-    rows = [
-        [
-            f"{row['app']}: {row['cpus']} CPU{'s' if row['cpus'] != 1 else ''}",
-            str(row["phase"]),
-            str(row["runs"]),
-            amount("cpu_s", float(row["duration_s"])),
-            percent(100 * float(row["share"])),
-            amount("cpu_s", float(row["cpu_s"])),
-            format_bytes(row["peak_rss_bytes"]) if row["peak_rss_bytes"] > 0 else "unknown",
-        ]
-        for row in summary.to_dict("records")
-    ]
-    head = ["Run", "Phase", "Runs", "Wall time", "Of all phases", "CPU time", "Peak memory"]
-    return Table("Medians over completed runs", head, rows)

@@ -1,0 +1,76 @@
+"""Runs on record, in real folders of every kind."""
+
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from made_up_runs import cell, write_run
+from voxcast.errors import TableError
+from voxcast.history.parts import RUNS, collect
+from voxcast.history.run_folders import write_profiles
+from voxcast.records import Configuration
+from voxcast.report.runs_on_record import runs_on_record
+
+GPU = Configuration("gpu", 1, 1)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """One batch of two cells, and runs of two devices, of which one is in the batch too."""
+    cpu, gpu = tmp_path / "runs" / "cpu", tmp_path / "runs" / "gpu"
+    for repeat in range(2):
+        write_run(cpu, cell(repeat))
+    collect(cpu, tmp_path / "history" / "one")
+    write_run(cpu, cell(2))
+    write_run(gpu, cell(0, configuration=GPU))
+    shutil.rmtree(cpu / cell(0).key)
+    return tmp_path
+
+
+def test_every_kind_of_folder_is_read_and_a_key_once(project: Path) -> None:
+    counts = {
+        "history/one": 2, "history": 2, "runs/cpu": 2, "runs/gpu": 1, "runs": 3,
+    }  # fmt: skip
+    for name, count in counts.items():
+        runs, phases = runs_on_record([project / name])
+        assert len(runs) == count, name
+        assert runs["cell_key"].is_unique
+        assert set(phases["cell_key"]) == set(runs["cell_key"])
+        assert set(phases["phase"]) == {"n4"}
+    runs, phases = runs_on_record([project / "history", project / "runs"])
+    assert len(runs) == len(phases) == 4
+    assert runs["started_at"].is_monotonic_increasing
+    assert runs["peak_rss_bytes"].iloc[0] == 2**53 + 1
+
+
+def test_recorded_runs_in_the_place_of_measured_ones_are_read(project: Path) -> None:
+    runs, _ = runs_on_record([project / "history"])
+    write_profiles(project / "runs" / "cpu", frame=runs)
+    there, _ = runs_on_record([project / "runs" / "cpu"])
+    assert len(there) == 3
+
+
+def test_imported_runs_are_left_out(project: Path) -> None:
+    part = next((project / "history" / "one").glob(f"*/{RUNS}"))
+    frame = pd.read_parquet(part)
+    frame.loc[0, "source"] = "sacct"
+    frame.to_parquet(part, index=False)
+    runs, phases = runs_on_record([project / "history"])
+    assert len(runs) == len(phases) == 1
+
+
+def test_what_nobody_named_may_be_missing(project: Path) -> None:
+    (project / "empty").mkdir()
+    assert len(runs_on_record([project / "gone", project / "empty"], named=False)[0]) == 0
+    with pytest.raises(TableError, match="gone: no such folder"):
+        runs_on_record([project / "gone"])
+    with pytest.raises(TableError, match="empty: holds no runs"):
+        runs_on_record([project / "empty"])
+
+
+def test_a_broken_table_is_named(project: Path) -> None:
+    (project / "runs" / "cpu" / "profiles.parquet").write_bytes(b"not a table")
+    with pytest.raises(TableError, match="runs/cpu: cannot be read"):
+        runs_on_record([project / "runs"])

@@ -1,0 +1,70 @@
+"""Variation of wall time: what counts, which law is found, what is said of noise."""
+
+import numpy as np
+import pytest
+
+from made_up_campaign import MACHINE, Campaign
+from voxcast.report.run_tables import laws, variations
+from voxcast.report.variation import wall_times
+
+
+def campaign(values: np.ndarray, repeats: int = 1) -> Campaign:
+    made = Campaign()
+    for n, value in enumerate(values):
+        for repeat in range(repeats):
+            made.run("app", value, value, {}, repeat=repeat, volume_id=f"v{n}", subject=f"{n}")
+    return made
+
+
+def test_a_planted_law_is_found_and_repeats_count_once() -> None:
+    values = np.random.default_rng(2).lognormal(3.0, 0.5, 100)
+    [one] = wall_times(campaign(values, repeats=3).tables()[0])
+    assert one.varied.n == 100
+    assert one.of == "volume"
+    assert one.varied.best_by_aic == "lognormal"
+    assert one.bootstrap_p is not None
+    assert one.bootstrap_p > 0.05
+    assert one.varied.mean == pytest.approx(values.mean(), rel=0.01)
+    assert one.noise is not None
+    assert 0.7 < one.noise.value < 1.3  # planted at 1 %, where the spread is 50 %
+
+
+def test_anchors_and_what_was_disturbed_do_not_count() -> None:
+    made = campaign(np.full(6, 10.0) + np.arange(6))
+    made.run("app", 90, 90, {}, repeat=1001, volume_id="v0", subject="0")
+    made.run("app", 90, 90, {}, repeat=1, noisy=True, volume_id="v1", subject="1")
+    made.run("app", 11, 11, {}, repeat=101, volume_id="v1", subject="1")
+    made.run("app", 90, 90, {}, noisy=True, volume_id="v9", subject="9")  # all there is of it
+    [one] = wall_times(made.tables()[0])
+    assert one.varied.n == 7
+    assert sorted(one.values_s)[-2] < 20
+    assert max(one.values_s) > 80
+
+
+def test_scales_allocations_and_machines_are_apart_and_two_groups_are_two_modes() -> None:
+    made = Campaign()
+    made.training()
+    made.training(points=3, gpu=True)
+    groups = wall_times(made.tables()[0], {MACHINE: "machine 1"})
+    labels = [one.label for one in groups]
+    assert labels == [
+        "dnn_train: cpu, 1 CPU, machine 1",
+        "dnn_train: cpu, 1 CPU, scaled down, machine 1",
+        "dnn_train: cpu, 4 CPUs",
+        "dnn_train: gpu, 4 CPUs",
+    ]
+    assert groups[0].of == "setting"
+    assert groups[0].varied.modality.bimodal
+    assert [row[0] for row in variations(groups).rows] == labels
+    few = laws(groups).rows[2]
+    assert few[1:] == ["too few runs", "", "", "", "too few runs", "too few runs"]
+
+
+def test_one_value_and_equal_ones_are_described_without_a_law() -> None:
+    runs = campaign(np.array([5.0])).tables()[0]
+    [one] = wall_times(runs)
+    assert one.bootstrap_p is None
+    runs["runtime_s"] = 3.0
+    [one] = wall_times(runs)
+    assert variations([one]).rows[0][2].replace("\u00a0", " ") == "3.00 ± 0.00 s"
+    assert wall_times(runs.iloc[:0]) == []
