@@ -17,6 +17,11 @@ Scale = Literal["scaled_down", "full_scale"]
 # What is predicted. Wall time is what a scheduler limits; CPU time is what the image decides.
 TARGETS = ("cpu_s", "runtime_s", "peak_rss_bytes")
 
+# Repeats that no campaign asks for are numbered from here, so that each is a cell of its own: a
+# run made again because the machine was busy, and the first runs of a sitting.
+NOISY_REPEAT = 100
+ANCHOR_REPEAT = 1000
+
 
 @dataclass(frozen=True)
 class Configuration:

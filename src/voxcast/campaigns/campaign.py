@@ -17,13 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.campaigns.cells import NOISY_REPEAT, again
+from voxcast.campaigns.cells import again
 from voxcast.campaigns.recorder import Conditions, Recorder
 from voxcast.campaigns.sittings import open_sitting
 from voxcast.campaigns.waiting import Waiting
 from voxcast.errors import RunError
 from voxcast.history.run_folders import PARTIAL, record_rows
 from voxcast.profiling.runner import sweep
+from voxcast.records import NOISY_REPEAT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

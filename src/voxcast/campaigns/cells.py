@@ -14,7 +14,7 @@ from voxcast.apps.catalogue import app_version, scaled_parameters
 from voxcast.campaigns.budgets import cells_within, expected_s
 from voxcast.campaigns.sweeps import Sweep, Volumes, sweep_cells
 from voxcast.files import sha256_of
-from voxcast.records import App, Cell, Configuration
+from voxcast.records import ANCHOR_REPEAT, NOISY_REPEAT, App, Cell, Configuration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from voxcast.profiling.host import HostFacts
-
-# Repeats that no sweep asks for are numbered from here, so that each is a cell of its own.
-NOISY_REPEAT = 100
-ANCHOR_REPEAT = 1000
 
 
 def fitting(

@@ -6,9 +6,9 @@ import statistics
 from typing import TYPE_CHECKING, Any
 
 from voxcast.campaigns.campaign import missing_cells
-from voxcast.campaigns.cells import ANCHOR_REPEAT
 from voxcast.campaigns.time_left import TimeLeft
 from voxcast.files import canonical_json
+from voxcast.records import NOISY_REPEAT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -97,12 +97,12 @@ def overview(
 def repeat_noise(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[Any, ...], dict[str, Any]]:
     """Return the median coefficients of variation of quiet repeats, by group of `overview`.
 
-    Repeats are of one machine; anchors, which are days apart, are left out.
+    Repeats are of one machine; anchors, which are days apart, and runs made again are left out.
     """
     repeats: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
         quiet = row["outcome"] == "completed" and not row["noisy"]
-        if quiet and row["repeat"] < ANCHOR_REPEAT:
+        if quiet and row["repeat"] < NOISY_REPEAT:
             same = (*(row[name] for name in SAME_RUN), row["host_id"])
             repeats.setdefault(same, []).append(row)
     found: dict[tuple[Any, ...], list[tuple[float, float]]] = {}

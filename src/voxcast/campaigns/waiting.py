@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from voxcast.campaigns.cells import ANCHOR_REPEAT, NOISY_REPEAT, again
+from voxcast.campaigns.cells import again
 from voxcast.campaigns.time_left import TimeLeft
 from voxcast.quantities import format_seconds
+from voxcast.records import ANCHOR_REPEAT, NOISY_REPEAT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from voxcast.errors import TableError
 from voxcast.features.rows import CATEGORIES, features
 from voxcast.features.sides import side
+from voxcast.history.repeats import settled
 from voxcast.records import TARGETS, Configuration
 
 if TYPE_CHECKING:
@@ -46,8 +47,9 @@ def build_table(
 
     Censored runs (every outcome but ``completed``) are lower bounds and never become labels. Runs
     of another scale, of an older version of their application, or whose memory was measured by
-    another method than most, follow other laws and are not pooled. All that is left out is
-    counted, not silently dropped.
+    another method than most, follow other laws and are not pooled. Anchors, which every sitting
+    repeats, and disturbed runs that were made again undisturbed do not count twice. All that is
+    left out is counted, not silently dropped.
 
     Returns
     -------
@@ -64,8 +66,11 @@ def build_table(
     records = []
     left_out: dict[str, int] = {}
     versions, method = _versions(profiles), _method(profiles)
+    counting = set(settled(profiles)["cell_key"])
     for run in _records(profiles.sort_values("cell_key")):
         reason = _unusable(run, by_volume) or _unlike(run, versions, method)
+        if not reason and run["cell_key"] not in counting:
+            reason = "anchor, or disturbed and made again"
         if reason:
             left_out[reason] = left_out.get(reason, 0) + 1
             continue
@@ -90,14 +95,16 @@ def _by_volume(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
 
 
 def _unusable(run: Mapping[str, Any], volumes: Mapping[str, Any]) -> str | None:
+    import pandas as pd
+
     if run["outcome"] != "completed":
         return f"censored: {run['outcome']}"
     if not run["volume_id"]:
         return "an application without an image"
     if run["volume_id"] not in volumes:
         return "volume not in this catalogue"
-    if not all(float(run[t]) > 0 for t in TARGETS):
-        return "a target is not positive"
+    if not all(not pd.isna(run[t]) and float(run[t]) > 0 for t in TARGETS):
+        return "a target is unknown or not positive"
     return None
 
 

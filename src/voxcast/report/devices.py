@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcast.allocation.pricing import Prices
+from voxcast.history.repeats import plain_repeats, settled
 from voxcast.report.intervals import Interval
-from voxcast.report.repeats import plain_repeats, settled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

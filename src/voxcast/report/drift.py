@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from voxcast.history.repeats import ALLOCATION, WORK, anchors
 from voxcast.records import Configuration
-from voxcast.report.repeats import ALLOCATION, WORK, anchors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

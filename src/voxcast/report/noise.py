@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from voxcast.history.repeats import ALLOCATION, WORK, plain_repeats, settled
 from voxcast.records import TARGETS
 from voxcast.report.intervals import Interval, clustered_mean, counted, percent
-from voxcast.report.repeats import ALLOCATION, WORK, plain_repeats, settled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from voxcast.history.repeats import once_each
 from voxcast.laws.fits import rank_fits
 from voxcast.laws.variation import Variation, variation
 from voxcast.records import Configuration
 from voxcast.report.evidence import allocation
 from voxcast.report.noise import repeat_noise
-from voxcast.report.repeats import once_each
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

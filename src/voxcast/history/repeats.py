@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.campaigns.cells import ANCHOR_REPEAT, NOISY_REPEAT
+from voxcast.records import ANCHOR_REPEAT, NOISY_REPEAT
 
 if TYPE_CHECKING:
     import pandas as pd
