@@ -16,12 +16,12 @@ import pytest
 
 from made_up_runs import cell, write_run
 from voxcast import config
+from voxcast.campaigns import campaign
 from voxcast.campaigns.campaign import core_sets, missing_cells, run_campaign
 from voxcast.campaigns.cells import again
 from voxcast.errors import RunError
 from voxcast.history.parts import collect
 from voxcast.history.run_folders import load_records, read_record, write_profiles
-from voxcast.campaigns import campaign
 from voxcast.profiling.probes import Probes
 from voxcast.records import App, Cell, Configuration
 
