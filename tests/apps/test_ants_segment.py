@@ -8,20 +8,10 @@ import numpy as np
 import pytest
 import yaml
 
-from voxcast.apps.builtin.ants_segment import DEFAULTS
+from small_head import write_head
+from voxcast.apps.builtin.ants_segment import DEFAULTS, main
+from voxcast.apps.catalogue import THREAD_VARIABLES
 from voxcast.apps.phase_log import read_phases
-
-
-def _head(path, value=None):
-    """A ball of two shells in air, 4 mm voxels."""
-    grid = np.stack(np.meshgrid(*[np.arange(32.0)] * 3, indexing="ij"))
-    radius = np.sqrt(((grid - 15.5) ** 2).sum(axis=0))
-    noise = np.random.default_rng(3).normal(0, 10, radius.shape)
-    voxels = np.select([radius < 6, radius < 9, radius < 12], [300, 600, 900], 0) + noise
-    if value is not None:
-        voxels = np.full(radius.shape, value)
-    image = nibabel.Nifti1Image(voxels.astype(np.float32), np.diag([4.0, 4.0, 4.0, 1.0]))
-    nibabel.save(image, path)
 
 
 def _run(image, out):
@@ -32,7 +22,7 @@ def _run(image, out):
 
 def test_a_real_run_writes_labels_volumes_and_phases(tmp_path):
     pytest.importorskip("ants")
-    _head(tmp_path / "T1w.nii.gz")
+    write_head(tmp_path / "T1w.nii.gz")
     done = _run(tmp_path / "T1w.nii.gz", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     names = [phase.name for phase in read_phases(done.stdout, 0.0)]
@@ -47,11 +37,26 @@ def test_a_real_run_writes_labels_volumes_and_phases(tmp_path):
 
 def test_a_volume_without_foreground_is_refused_in_one_line(tmp_path):
     pytest.importorskip("ants")
-    _head(tmp_path / "empty.nii.gz", value=0)
+    write_head(tmp_path / "empty.nii.gz", value=0)
     done = _run(tmp_path / "empty.nii.gz", tmp_path / "out")
     assert done.returncode == 2
-    assert "empty.nii.gz: has no foreground to segment" in done.stderr
+    assert "empty.nii.gz: has no foreground" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_scaled_down_it_works_on_a_coarser_grid_and_says_so(tmp_path, capsys, monkeypatch):
+    pytest.importorskip("ants")
+    for name in THREAD_VARIABLES:  # the application sets what is not set, for its process
+        monkeypatch.setenv(name, "1")
+    write_head(tmp_path / "T1w.nii.gz")
+    scaled = json.dumps({"spacing_mm": 6.4, "n4_iterations": 2, "atropos_iterations": 2})
+    given = ["--image", tmp_path / "T1w.nii.gz", "--out", tmp_path / "out", "--parameters", scaled]
+    assert main([str(part) for part in given]) == 0
+    names = [phase.name for phase in read_phases(capsys.readouterr().out, 0.0)]
+    assert names == ["start", "load", "resample", "mask", "n4", "atropos", "write"]
+    labels = nibabel.load(tmp_path / "out" / "labels.nii.gz")
+    assert labels.shape == (20, 20, 20)
+    assert labels.header.get_zooms() == pytest.approx((6.4, 6.4, 6.4))
 
 
 def test_the_defaults_are_those_of_the_configuration() -> None:

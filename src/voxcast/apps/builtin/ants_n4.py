@@ -7,7 +7,7 @@ Run as ``python -m voxcast.apps.builtin.ants_n4 --image T1w.nii.gz --out FOLDER`
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from voxcast.apps.builtin import arguments
 from voxcast.apps.builtin.ants_volume import (
@@ -57,6 +57,7 @@ def correct(image: Path, out: Path, parameters: dict[str, Any]) -> dict[str, flo
         If the volume cannot be read, is not 3-D, or has no foreground.
     """
     import ants
+    import numpy as np
 
     started()
     with phase("load"):
@@ -77,13 +78,16 @@ def correct(image: Path, out: Path, parameters: dict[str, Any]) -> dict[str, flo
             },
             return_bias_field=True,
         )
-        corrected = volume / bias
+        inside = mask.numpy() > 0
+        # Outside its mask ANTs leaves a volume as it is: there the field is extrapolated.
+        voxels = np.divide(volume.numpy(), bias.numpy(), where=inside, out=volume.numpy())
+        corrected = volume.new_image_like(voxels)
     with phase("write"):
-        inside = bias.numpy()[mask.numpy() > 0]
+        field = bias.numpy()[inside]
         result = {
             "mask_ml": volume_ml(mask),
-            "bias_min": float(inside.min()),
-            "bias_max": float(inside.max()),
+            "bias_min": float(field.min()),
+            "bias_max": float(field.max()),
         }
         write_volume(out / "corrected.nii.gz", corrected)
         write_json(out / "result.json", result)
@@ -94,7 +98,7 @@ def correct(image: Path, out: Path, parameters: dict[str, Any]) -> dict[str, flo
 def main(argv: list[str] | None = None) -> int:
     """Run the application from the command line."""
     asked = arguments.parse(argv, DEFAULTS, prog="ants_n4", description=__doc__)
-    correct(asked.image, asked.out, asked.parameters)
+    correct(cast("Path", asked.image), asked.out, asked.parameters)
     return 0
 
 

@@ -11,7 +11,7 @@ Run as ``python -m voxcast.apps.builtin.ants_segment --image T1w.nii.gz --out FO
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from voxcast.apps.builtin import arguments
 from voxcast.apps.builtin.ants_volume import (
@@ -111,7 +111,7 @@ def _volumes_ml(mask: Any, labels: Any, classes: int) -> dict[str, Any]:
 def main(argv: list[str] | None = None) -> int:
     """Run the application from the command line."""
     asked = arguments.parse(argv, DEFAULTS, prog="ants_segment", description=__doc__)
-    segment(asked.image, asked.out, asked.parameters)
+    segment(cast("Path", asked.image), asked.out, asked.parameters)
     return 0
 
 

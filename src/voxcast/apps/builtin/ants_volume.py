@@ -74,11 +74,18 @@ def foreground(volume: Any, image: Path) -> Any:
     """
     import ants
 
-    mask = ants.get_mask(volume)
     # On a volume of one value ANTs calls everything foreground, and what follows fails later.
-    if not mask.sum() > 0 or not volume.max() > volume.min():
+    check_contrast(volume, image)
+    mask = ants.get_mask(volume)
+    if not mask.sum() > 0:
         raise ImageError("has no foreground", image, "look at it in a viewer")
     return mask
+
+
+def check_contrast(volume: Any, image: Path) -> None:
+    """Raise an `ImageError` that names `image` if all voxels of ``volume`` have one value."""
+    if not volume.max() > volume.min():
+        raise ImageError("has no foreground", image, "look at it in a viewer")
 
 
 def volume_ml(mask: Any) -> float:

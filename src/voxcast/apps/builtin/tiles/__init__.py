@@ -1,0 +1,1 @@
+"""The parts of the tiled segmentation: grid and tiles, network, weights, alignment, training."""

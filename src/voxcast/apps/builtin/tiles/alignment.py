@@ -1,0 +1,117 @@
+"""From a scan to the network's grid and back: affine registration, N4, intensities, inverse.
+
+Needs ANTs. The steps and their order are SLANT's, which uses NiftyReg for the first.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from voxcast.apps.builtin.tiles.pose import TO_LPS, starting_transform
+from voxcast.apps.builtin.tiles.reference import reference
+from voxcast.apps.builtin.tiles.tiling import LOW_MM, SPACING_MM
+
+# Of each level of the registration, coarse to fine, at a scale of 1. No level is so coarse that it
+# could lead away from the start, which is within a voxel or two.
+AFFINE_ITERATIONS = (100, 50, 10)
+AFFINE_SHRINK = (4, 2, 1)
+AFFINE_SMOOTHING = (2, 1, 0)
+N4_LEVELS = 4
+N4_SHRINK = 4
+INTENSITY_STEP = 1 / 32  # a fifth of the noise of a very clean scan
+SEED = 1
+
+
+def template_image() -> Any:
+    """Return the template on the network's grid as an ANTs image."""
+    return on_grid(reference().intensity)
+
+
+def on_grid(array: np.ndarray) -> Any:
+    """Return an array on the network's grid as an ANTs image."""
+    import ants
+
+    return ants.from_numpy(
+        array.astype(np.float32),
+        origin=list(TO_LPS @ LOW_MM),
+        spacing=[SPACING_MM] * 3,
+        direction=TO_LPS,
+    )
+
+
+def register(scan: Any, iterations: float, folder: Path) -> tuple[Any, str]:
+    """Register a scan to the template by an affine transform.
+
+    Parameters
+    ----------
+    scan : ants.ANTsImage
+        Three axes.
+    iterations : float
+        Scale of `AFFINE_ITERATIONS`.
+    folder : Path
+        Where the transform is written.
+
+    Returns
+    -------
+    ants.ANTsImage, str
+        The scan on the network's grid, and the transform's file.
+    """
+    import ants
+
+    start = folder / "start.mat"
+    ants.write_transform(starting_transform(scan), str(start))
+    # `registration` takes an argument random_seed and ignores it; this is the seed it goes by.
+    ants.config.set_ants_deterministic(on=False, seed_value=SEED)
+    done = ants.registration(
+        fixed=template_image(),
+        moving=scan,
+        type_of_transform="Affine",
+        initial_transform=[str(start)],
+        mask=on_grid(reference().rim),
+        outprefix=str(folder / "affine_"),
+        aff_iterations=tuple(round(n * iterations) for n in AFFINE_ITERATIONS),
+        aff_shrink_factors=AFFINE_SHRINK,
+        aff_smoothing_sigmas=AFFINE_SMOOTHING,
+    )
+    return done["warpedmovout"], done["fwdtransforms"][0]
+
+
+def correct_bias(aligned: Any, iterations: int) -> Any:
+    """Correct the bias field by N4 on the network's grid, inside the template's brain and rim."""
+    import ants
+
+    return ants.n4_bias_field_correction(
+        aligned,
+        mask=on_grid(reference().rim),
+        shrink_factor=N4_SHRINK,
+        convergence={"iters": [iterations] * N4_LEVELS, "tol": 1e-7},
+    )
+
+
+def normalise(corrected: np.ndarray) -> np.ndarray:
+    """Return intensities with the brain near 0 and of unit spread, float32.
+
+    Median and spread are taken inside the template's brain, so that skull and fat have no say. The
+    result is cut to -4 to 4 and rounded to `INTENSITY_STEP`, so that a file of small integers
+    holds exactly what the network was given.
+    """
+    p5, median, p95 = np.percentile(corrected[reference().brain], (5, 50, 95))
+    spread = max(float(p95 - p5) / 2, 1e-6)
+    scaled = np.clip((corrected - median) / spread, -4, 4)
+    return np.asarray(np.rint(scaled / INTENSITY_STEP) * INTENSITY_STEP, dtype=np.float32)
+
+
+def to_native(labels: np.ndarray, scan: Any, transform: str) -> Any:
+    """Return labels of the network's grid on the grid of the scan."""
+    import ants
+
+    return ants.apply_transforms(
+        fixed=scan,
+        moving=on_grid(labels),
+        transformlist=[transform],
+        whichtoinvert=[True],
+        interpolator="genericLabel",
+    )

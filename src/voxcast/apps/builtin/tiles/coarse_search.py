@@ -1,0 +1,170 @@
+"""Where in a scan the brain lies, roughly: the template tried at every place of a coarse grid.
+
+Registration finds the nearest fit and no other. A head with neck and shoulders has its centre of
+mass far below its brain, and a registration that starts there often ends there. This search takes
+about a second and starts it inside the brain.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import fft, ndimage
+from scipy.optimize import minimize
+from scipy.spatial.transform import Rotation
+
+from voxcast.apps.builtin.tiles.reference import reference
+from voxcast.apps.builtin.tiles.tiling import grid_affine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+STEP_MM = 8.0
+SCALES = (0.85, 0.92, 0.99, 1.06)
+PITCHES_DEG = (-15.0, -7.5, 0.0, 7.5, 15.0)  # a head nods more than it turns or tilts
+# Every start is followed for the first number of evaluations, the best three for the second.
+_EVALUATIONS = (100, 300)
+_FINALISTS = 3
+_EVERY = 101  # of the template's voxels is looked at
+_UNITS = np.array([5.0, 5.0, 5.0, 5.0, 5.0, 5.0, 0.05])  # degrees, millimetres, log of scale
+_HALF_MM = np.array([104.0, 120.0, 104.0])  # of a box that holds the template at any angle
+_LEAST_CORRELATION = 0.4
+_LEAST_SPREAD = 0.05  # of the scan's own, below which a place is as good as empty
+
+
+def find_brain(scan: np.ndarray, low_mm: np.ndarray) -> np.ndarray:
+    """Return the transform, template millimetres to scan millimetres, that fits best.
+
+    Parameters
+    ----------
+    scan : numpy.ndarray
+        Float, axes right, anterior, superior, `STEP_MM` apart.
+    low_mm : numpy.ndarray
+        Where its first voxel lies.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape ``(4, 4)``: a rotation, one scale and a translation.
+    """
+    lowest = scan.min()
+    scan = np.minimum((scan - lowest) / (np.percentile(scan, 99) - lowest + 1e-9), 1.5)
+    starts = []
+    for scale, pitch_deg in itertools.product(SCALES, PITCHES_DEG):
+        fit = _fit_everywhere(scan, *_turned_template(scale * _rotation([pitch_deg, 0.0, 0.0])))
+        place = np.unravel_index(fit.argmax(), fit.shape)
+        centre_mm = low_mm + STEP_MM * np.array(place)
+        starts.append(np.array([pitch_deg, 0.0, 0.0, *centre_mm, np.log(scale)]))
+    misfit = _misfit(scan, low_mm)
+    found = sorted((_refine(misfit, start, _EVALUATIONS[0]) for start in starts), key=_first)
+    best = min((_refine(misfit, at, _EVALUATIONS[1]) for _, at in found[:_FINALISTS]), key=_first)
+    return _matrix(best[1])
+
+
+def _first(candidate: tuple[float, np.ndarray]) -> float:
+    return candidate[0]
+
+
+def _misfit(scan: np.ndarray, low_mm: np.ndarray) -> Callable[[np.ndarray], float]:
+    """Return the function of angles, centre and log scale that is least where the brain lies.
+
+    It is minus the share of the scan's variance that the template explains when it may be brighter
+    on one side: a bias field must not decide where the brain is. That alone would also take a
+    negative of the template, so where the two hardly correlate it counts for less.
+    """
+    known, affine = reference(), grid_affine()
+    index = np.argwhere(known.rim)[::_EVERY]
+    points_mm = index @ affine[:3, :3].T + affine[:3, 3]
+    template = _blurred()[tuple(index.T)]
+    slopes = (points_mm - points_mm.mean(axis=0)) / points_mm.std(axis=0)
+    regressors = [template, *(template * slopes.T), np.ones_like(template)]
+    basis = np.linalg.qr(np.stack(regressors, axis=1))[0]
+    centred = (template - template.mean()) / float(np.linalg.norm(template - template.mean()))
+    least = len(index) * (_LEAST_SPREAD * float(scan.std())) ** 2
+
+    def misfit(parameters: np.ndarray) -> float:
+        matrix = _matrix(parameters)
+        places = (points_mm @ matrix[:3, :3].T + matrix[:3, 3] - low_mm) / STEP_MM
+        seen = ndimage.map_coordinates(scan, places.T, order=1)
+        total = max(float(((seen - seen.mean()) ** 2).sum()), least)
+        explained = float(((basis.T @ seen) ** 2).sum()) - len(index) * float(seen.mean()) ** 2
+        correlation = float(centred @ seen) / total**0.5
+        return -explained / total * min(max(correlation / _LEAST_CORRELATION, 0.0), 1.0)
+
+    return misfit
+
+
+def _refine(
+    misfit: Callable[[np.ndarray], float], start: np.ndarray, evaluations: int
+) -> tuple[float, np.ndarray]:
+    """Return the least misfit near a start, and where it is."""
+    done = minimize(
+        lambda step: misfit(start + step * _UNITS),
+        np.zeros(len(_UNITS)),
+        method="Powell",
+        options={"maxfev": evaluations},
+    )
+    return float(done.fun), start + done.x * _UNITS
+
+
+def _matrix(parameters: np.ndarray) -> np.ndarray:
+    """Return the transform that turns and scales the template's brain about its centre."""
+    matrix = np.eye(4)
+    matrix[:3, :3] = np.exp(parameters[6]) * _rotation(parameters[:3])
+    matrix[:3, 3] = parameters[3:6] - matrix[:3, :3] @ _centre_mm()
+    return matrix
+
+
+def _rotation(degrees: np.ndarray | list[float]) -> np.ndarray:
+    return np.asarray(Rotation.from_euler("xyz", degrees, degrees=True).as_matrix())
+
+
+@functools.cache
+def _centre_mm() -> np.ndarray:
+    affine = grid_affine()
+    middle = np.array(ndimage.center_of_mass(reference().brain))
+    return np.asarray(affine[:3, :3] @ middle + affine[:3, 3])
+
+
+@functools.cache
+def _blurred() -> np.ndarray:
+    """Return the template as sharp as a scan of `STEP_MM` shows it."""
+    return np.asarray(ndimage.gaussian_filter(reference().intensity, STEP_MM / 2.355 / 2.0))
+
+
+def _turned_template(turn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return intensity and rim, turned and scaled, the brain's centre in the middle of the box."""
+    affine = grid_affine()
+    half = np.ceil(_HALF_MM / STEP_MM).astype(int)
+    # From voxels of the box to millimetres of the template to voxels of the network's grid.
+    matrix = np.linalg.inv(affine[:3, :3]) @ np.linalg.inv(turn) * STEP_MM
+    offset = np.linalg.inv(affine[:3, :3]) @ (_centre_mm() - affine[:3, 3]) - matrix @ half
+    intensity, rim = (
+        ndimage.affine_transform(m, matrix, offset, output_shape=tuple(2 * half + 1), order=1)
+        for m in (_blurred(), reference().rim.astype(np.float32))
+    )
+    return intensity, (rim > 0.5).astype(np.float64)
+
+
+def _fit_everywhere(scan: np.ndarray, template: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Return the correlation inside the mask, with the template's middle on each voxel."""
+    size = [
+        fft.next_fast_len(a + b, real=True) for a, b in zip(scan.shape, mask.shape, strict=True)
+    ]
+    count = mask.sum()
+    centred = (template - (template * mask).sum() / count) * mask
+    kernels = [np.conj(fft.rfftn(kernel, size)) for kernel in (centred, mask)]
+    once, twice = fft.rfftn(scan, size), fft.rfftn(scan**2, size)
+    shift = [n // 2 for n in mask.shape]
+
+    def at_each(spectrum: np.ndarray) -> np.ndarray:
+        whole = np.roll(fft.irfftn(spectrum, size), shift, axis=(0, 1, 2))
+        return whole[tuple(slice(0, n) for n in scan.shape)]
+
+    variance = at_each(twice * kernels[1]) / count - (at_each(once * kernels[1]) / count) ** 2
+    spread = np.sqrt(np.clip(variance, (_LEAST_SPREAD * scan.std()) ** 2, None))
+    norm = float(np.sqrt((centred**2).sum() / count))
+    return np.asarray(at_each(once * kernels[0]) / (count * spread * norm))

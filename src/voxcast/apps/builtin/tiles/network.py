@@ -1,0 +1,115 @@
+"""The 3-D U-Net that labels one tile, and the pass over all tiles.
+
+Of SLANT's network it has the shape (convolution, batch normalisation, ReLU; pooling by 2; skip
+connections) and not the size: two poolings instead of three, 4 classes instead of 133, and one
+network for all tiles instead of one for each. Where a tile lies is told it by three more input
+channels. Needs torch and numpy only.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import nn
+
+from voxcast.apps.builtin.tiles import tiling
+from voxcast.apps.builtin.tiles.tiling import SHAPE, Tile
+from voxcast.errors import RunError
+
+CLASSES = 4
+CHANNELS = 4  # intensity, and the three coordinates
+WIDTH = 16
+
+
+class TileNet(nn.Module):
+    """A U-Net with two poolings; each axis of its input must be a multiple of 4.
+
+    Input ``(n, CHANNELS, i, j, k)``, output ``(n, CLASSES, i, j, k)``, the logits.
+    """
+
+    def __init__(self, width: int = WIDTH) -> None:
+        super().__init__()
+        self.down1 = _block(CHANNELS, width, width)
+        self.down2 = _block(width, 2 * width, 2 * width)
+        self.bottom = _block(2 * width, 4 * width, 4 * width)
+        self.up2 = nn.ConvTranspose3d(4 * width, 2 * width, 2, stride=2)
+        self.join2 = _block(4 * width, 2 * width)
+        self.up1 = nn.ConvTranspose3d(2 * width, width, 2, stride=2)
+        self.join1 = _block(2 * width, width)
+        self.head = nn.Conv3d(width, CLASSES, 1)
+        self.pool = nn.MaxPool3d(2)
+
+    def forward(self, tile: torch.Tensor) -> torch.Tensor:
+        """Return the logits of each class in each voxel."""
+        first = self.down1(tile)
+        second = self.down2(self.pool(first))
+        third = self.up2(self.bottom(self.pool(second)))
+        third = self.up1(self.join2(torch.cat([second, third], dim=1)))
+        logits: torch.Tensor = self.head(self.join1(torch.cat([first, third], dim=1)))
+        return logits
+
+
+def segment_tiles(
+    normalised: np.ndarray, network: TileNet, device: torch.device, per_axis: int = 3
+) -> np.ndarray:
+    """Return the labels of a normalised volume: all tiles through the network, then the vote.
+
+    Parameters
+    ----------
+    normalised : numpy.ndarray
+        Of shape `tiling.SHAPE`, on the grid of `tiling`, its brain near 0 with unit spread.
+    network : TileNet
+        As `voxcast.apps.builtin.tiles.weights.load` returns it.
+
+    Returns
+    -------
+    numpy.ndarray
+        uint8 of `tiling.SHAPE`.
+    """
+    places = tiling.tiles(per_axis)
+    return tiling.fuse(label_tiles(normalised, network, device, places), places, CLASSES)
+
+
+@torch.inference_mode()
+def label_tiles(
+    normalised: np.ndarray, network: TileNet, device: torch.device, places: list[Tile]
+) -> list[np.ndarray]:
+    """Return the label of each voxel of each tile, one tile after the other as SLANT does."""
+    network = network.to(device).eval()
+    volume = with_coordinates(normalised).to(device)
+    labels = []
+    for place in places:
+        logits = network(volume[(slice(None), *place)][None])[0]
+        labels.append(logits.argmax(dim=0).to(torch.uint8).cpu().numpy())
+    return labels
+
+
+def with_coordinates(normalised: np.ndarray) -> torch.Tensor:
+    """Return volume and coordinates from -1 to 1 as channels, float32 ``(4, i, j, k)``."""
+    axes = torch.meshgrid(*(torch.linspace(-1, 1, n) for n in SHAPE), indexing="ij")
+    return torch.stack([torch.from_numpy(normalised.astype(np.float32)), *axes])
+
+
+def choose_device(name: str) -> torch.device:
+    """Return the torch device of ``cpu`` or ``gpu``.
+
+    Raises
+    ------
+    RunError
+        If a GPU is asked for and torch can use none: a run on the CPU would be a false label.
+    """
+    if name == "gpu" and not torch.cuda.is_available():
+        raise RunError("torch finds no CUDA device", "--device gpu", "run it with --device cpu")
+    return torch.device("cuda" if name == "gpu" else "cpu")
+
+
+def _block(channels: int, *widths: int) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for width in widths:
+        layers += [
+            nn.Conv3d(channels, width, 3, padding=1, bias=False),
+            nn.BatchNorm3d(width),
+            nn.ReLU(inplace=True),
+        ]
+        channels = width
+    return nn.Sequential(*layers)

@@ -1,0 +1,107 @@
+"""Which tissue each voxel of a generated head is: the truth that a segmentation is judged by.
+
+The maps are the MNI152 tissue priors that nilearn bundles, warped as the image was, so the labels
+follow its pose and elastic anatomy. They are priors of an average brain: a label says which tissue
+holds most of a voxel there. Motion during the acquisition moves the image and not these labels.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy import ndimage
+from tqdm import tqdm
+
+from voxcast.images import phantom
+from voxcast.images.cohort import write_volume
+from voxcast.images.recipe import draw_recipe
+from voxcast.images.rendering import grid_of, render, sample, template_points, turned
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import torch
+
+    from voxcast.images.grids import Sizes
+    from voxcast.images.recipe import Recipe
+
+TISSUES = ("background", "csf", "gm", "wm")  # the label of a tissue is its place here
+
+
+def tissue_labels(recipe: Recipe) -> np.ndarray:
+    """Return the labels of the volume that `voxcast.images.rendering.render` makes.
+
+    Returns
+    -------
+    numpy.ndarray
+        uint8, in the file's orientation, 0 to 3 as in `TISSUES`.
+    """
+    pose, affine, shape = grid_of(recipe)
+    maps = _maps(float(np.prod(recipe.spacing_mm) ** (1 / 3)))
+    labels = np.empty(shape, np.uint8)
+    for slab, points_mm in template_points(recipe, pose, affine, shape):
+        shares = sample(maps, phantom.brain().grid, points_mm).numpy()
+        # Outside the maps all three are zero, and what is no tissue is background.
+        everything = np.concatenate([1.0 - shares.sum(axis=0, keepdims=True), shares])
+        labels[slab] = everything.argmax(axis=0)
+    return turned(labels, affine, recipe)[0]
+
+
+def write_labelled_heads(
+    folder: Path, *, seed: int, subjects: int, sizes: Sizes
+) -> list[tuple[Path, Path]]:
+    """Write generated heads and their labels, to learn from or to be judged by.
+
+    Returns
+    -------
+    list of (Path, Path)
+        The scan and the labels of each, both ``.nii.gz``; a subject whose volume fails its check
+        is left out.
+    """
+    written = []
+    for index in tqdm(range(1, subjects + 1), desc="making heads", unit="head", disable=None):
+        recipe = draw_recipe(seed, index, sizes)
+        rendered = render(recipe)
+        if rendered.problem is None:
+            scan, labels = (folder / f"{index:04d}_{name}.nii.gz" for name in ("T1w", "dseg"))
+            write_volume(scan, rendered.array, rendered.affine)
+            write_volume(labels, tissue_labels(recipe), rendered.affine)
+            written.append((scan, labels))
+    return written
+
+
+@functools.cache
+def _template_maps() -> np.ndarray:
+    """Return the shares of CSF, GM and WM, float32 of shape ``(3, i, j, k)`` on brain's grid."""
+    from nilearn.datasets import load_mni152_gm_template, load_mni152_wm_template
+
+    brain = phantom.brain()
+    grey, white = (
+        _on_grid(load(resolution=1), brain.grid)
+        for load in (load_mni152_gm_template, load_mni152_wm_template)
+    )
+    # No map of the fluid is bundled: it is what of the brain is neither grey nor white.
+    fluid = np.clip(brain.mask - grey - white, 0, None)
+    return np.stack([fluid, grey * brain.mask, white * brain.mask]).astype(np.float32)
+
+
+@functools.cache
+def _maps(spacing_mm: float) -> torch.Tensor:
+    import torch
+
+    # As the image: a coarse voxel holds a mixture, and is labelled by what most of it is.
+    sigma = max(0.0, spacing_mm**2 - 1.0) ** 0.5 / 2.355
+    maps = [ndimage.gaussian_filter(m, sigma, truncate=3.0) for m in _template_maps()]
+    return torch.from_numpy(np.stack(maps))
+
+
+def _on_grid(image: Any, grid: phantom.Grid) -> np.ndarray:
+    """Cut a 1 mm map to the grid, which lies on the same voxels and has a border of zeros."""
+    data = np.asarray(image.dataobj, dtype=np.float32)
+    start = np.rint(grid.low_mm - image.affine[:3, 3]).astype(int)
+    padded = np.pad(data, phantom.BRAIN_PAD)
+    start = start + phantom.BRAIN_PAD
+    window = (slice(n, n + size) for n, size in zip(start, grid.shape, strict=True))
+    return np.asarray(padded[tuple(window)])

@@ -1,0 +1,85 @@
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from voxcast.apps.builtin.tiles import network, tiling, training, weights
+from voxcast.errors import ModelError, RunError
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_network_keeps_the_shape_of_a_tile():
+    tile = torch.zeros(1, network.CHANNELS, *tiling.TILE)
+    with torch.inference_mode():
+        logits = weights.load()(tile)
+    assert logits.shape == (1, network.CLASSES, *tiling.TILE)
+    assert torch.isfinite(logits).all()
+
+
+def test_weights_come_back_as_they_were_but_for_half_precision(tmp_path):
+    torch.manual_seed(3)
+    made = network.TileNet()
+    weights.save(made, tmp_path / "weights.pt")
+    again = weights.load(tmp_path / "weights.pt").state_dict()
+    for name, value in made.state_dict().items():
+        torch.testing.assert_close(again[name], value, rtol=1e-3, atol=1e-6)
+
+
+class Trap:
+    """What a hostile file would hold: a call that is made when it is unpickled."""
+
+    def __reduce__(self):
+        return (Path.touch, (Path("sprung"),))
+
+
+def test_what_is_no_state_dict_is_refused_and_runs_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save({"head.bias": Trap()}, "trap.pt")
+    Path("plain.pt").write_bytes(pickle.dumps(Trap(), protocol=2))
+    torch.save(torch.nn.Linear(2, 2).state_dict(), "other.pt")
+    for name in ("trap.pt", "plain.pt", "other.pt"):
+        with pytest.raises(ModelError, match=f"{name}: is not this network's weights"):
+            weights.load(name)
+    assert not Path("sprung").exists()
+    with pytest.raises(ModelError, match=r"missing\.pt: no such file"):
+        weights.load("missing.pt")
+
+
+def test_the_weights_of_the_package_are_part_of_both_applications_versions():
+    for name in ("tile_segment", "tile_segment_network"):
+        (named,) = yaml.safe_load((ROOT / f"conf/app/{name}.yaml").read_text())[name]["files"]
+        assert (ROOT / named).samefile(weights.PATH)
+    assert weights.PATH.stat().st_size < 2e6
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_gpu_that_is_not_there_is_not_replaced_by_the_cpu():
+    with pytest.raises(RunError, match="no CUDA device"):
+        network.choose_device("gpu")
+
+
+def test_training_learns_what_it_saw_and_is_repeatable():
+    place = np.indices(tiling.SHAPE)
+    middle = np.reshape(tiling.SHAPE, (3, 1, 1, 1)) / 2
+    labels = (((place - middle) ** 2).sum(axis=0) < 30**2).astype(np.uint8) * 3
+    noise = np.random.default_rng(0).normal(0, 0.3, tiling.SHAPE)
+    volume = (labels * 0.5 - 1 + noise).astype(np.float32)
+    first, again = (
+        training.train([volume], [labels], steps=30, seed=5, crop=(16, 16, 16)) for _ in range(2)
+    )
+    for a, b in zip(first.parameters(), again.parameters(), strict=True):
+        torch.testing.assert_close(a, b)
+    (place,) = [place for place in tiling.tiles(2) if place[0].start == place[1].start == 0][:1]
+    (found,) = network.label_tiles(volume, first, torch.device("cpu"), [place])
+    assert training.dice(found, labels[place])[2] > 0.8
+
+
+def test_dice_is_one_for_equals_and_unknown_for_what_is_not_there():
+    labels = np.array([0, 1, 1, 2])
+    assert training.dice(labels, labels)[:2] == [1.0, 1.0]
+    assert np.isnan(training.dice(labels, labels)[2])
+    assert training.dice(np.array([1, 1, 0, 2]), labels)[0] == 0.5

@@ -1,0 +1,61 @@
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from voxcast.apps.builtin.tiles import tiling
+from voxcast.errors import ConfigError
+
+
+@given(st.integers(1, 300), st.integers(1, 300), st.integers(1, tiling.MOST_TILES))
+def test_tiles_cover_an_axis_from_end_to_end(size, tile, count):
+    if tile > size or -(-size // tile) > count:
+        return
+    starts = tiling.starts(size, tile, count)
+    assert len(starts) == count
+    assert starts[0] == 0
+    assert count == 1 or starts[-1] + tile == size
+    assert all(b - a <= tile for a, b in itertools.pairwise(starts))
+
+
+@pytest.mark.parametrize("per_axis", [2, 3, 4, 5])
+def test_every_voxel_lies_in_a_tile_of_the_networks_shape(per_axis):
+    places = tiling.tiles(per_axis)
+    assert len(places) == per_axis**3
+    seen = np.zeros(tiling.SHAPE, int)
+    for place in places:
+        assert seen[place].shape == tiling.TILE
+        seen[place] += 1
+    assert seen.min() >= 1
+    assert all(size % 4 == 0 for size in tiling.TILE)  # the network pools twice
+
+
+@pytest.mark.parametrize("per_axis", [1, 6])
+def test_a_number_of_tiles_that_makes_no_sense_is_refused(per_axis):
+    with pytest.raises(ConfigError, match=f"tiles_per_axis: needs 2 to 5, not {per_axis}"):
+        tiling.tiles(per_axis)
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([2, 3]))
+def test_the_vote_is_that_of_each_voxel_by_itself(seed, per_axis):
+    rng = np.random.default_rng(seed)
+    places = tiling.tiles(per_axis)
+    labels = [rng.integers(0, 4, tiling.TILE, dtype=np.uint8) for _ in places]
+    fused = tiling.fuse(labels, places, 4)
+    assert fused.dtype == np.uint8
+    for voxel in rng.integers(0, tiling.SHAPE, (50, 3)):
+        votes = [
+            tile[tuple(voxel - [axis.start for axis in place])]
+            for tile, place in zip(labels, places, strict=True)
+            if all(axis.start <= n < axis.stop for n, axis in zip(voxel, place, strict=True))
+        ]
+        assert fused[tuple(voxel)] == np.bincount(votes).argmax()  # of equals the lowest
+
+
+def test_tiles_that_agree_give_back_what_they_were_cut_from():
+    whole = np.random.default_rng(1).integers(0, 4, tiling.SHAPE, dtype=np.uint8)
+    places = tiling.tiles(3)
+    assert (tiling.fuse([whole[place] for place in places], places, 4) == whole).all()
