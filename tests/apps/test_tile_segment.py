@@ -82,13 +82,14 @@ def test_the_network_alone_gives_what_the_same_steps_give_in_one_process(head, t
     volume = nibabel.Nifti1Image(normalised, tiling.grid_affine())
     volume.set_data_dtype("int16")
     nibabel.save(volume, tmp_path / "normalised.nii.gz")
-    done = _run("tile_segment_network", tmp_path / "normalised.nii.gz", tmp_path / "out")
+    few = {"tiles_per_axis": 2}
+    done = _run("tile_segment_network", tmp_path / "normalised.nii.gz", tmp_path / "out", few)
     assert done.returncode == 0, done.stderr
     conf = yaml.safe_load((CONF / "tile_segment_network.yaml").read_text())
     names = [phase.name for phase in read_phases(done.stdout, 0.0)]
     assert names == conf["tile_segment_network"]["phases"]
     found = _array(tmp_path / "out" / "labels.nii.gz")
-    inside = network.segment_tiles(normalised, weights.load(), torch.device("cpu"))
+    inside = network.segment_tiles(normalised, weights.load(), torch.device("cpu"), 2)
     assert (found != inside).mean() < 1e-3
     assert training.dice(found, truth)[1] > 0.8
 
