@@ -79,7 +79,8 @@ def run_campaign(
     expected_s : mapping, optional
         Expected seconds of a cell by key, for the time left that is shown.
     anchors : sequence of Cell
-        Run at the start of this sitting, if there is anything to measure at all.
+        Run at the start of this sitting, if there is anything to measure at all; each once before
+        it counts, as the first run of an application waits for the disk that its libraries are on.
     elsewhere : mapping, optional
         Rows of the history by key that count as recorded, though they are not in ``folder``.
     stop_after_s : float, optional
@@ -128,6 +129,8 @@ def run_campaign(
             deadline=None if stop_after_s is None else begun + stop_after_s,
             repeat_until=None if repeat_noisy_s is None else begun + repeat_noisy_s,
         ) as queue:
+            for cell in first:
+                recorder.warm_up(cell)
             _work(queue, recorder, parallel, on_record)
             return Progress(queue.made, queue.left(), queue.left_s())
 

@@ -112,6 +112,17 @@ class Recorder:
             shutil.rmtree(partial, ignore_errors=True)
         return profile
 
+    def warm_up(self, cell: Cell) -> None:
+        """Run ``cell`` unrecorded, so that what it reads is in memory for those that count."""
+        partial = self.folder / f"{PARTIAL}warm-up-{uuid.uuid4().hex[:8]}"
+        app = choose(self.apps, cell.app)
+        image = self.paths[cell.volume_id] if app.input == "volume" else None
+        try:
+            (partial / "out").mkdir(parents=True)
+            measure_app(app, image, partial, cell, self.conditions)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
     def stop(self) -> None:
         """End what other threads measure at this moment, unrecorded; nothing is begun after it."""
         with self._lock:

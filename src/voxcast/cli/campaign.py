@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -87,6 +88,8 @@ class Campaign:
     def run(self, hours: float | None, parallel: int | None, any_host: bool, as_json: bool) -> int:
         """Measure until all is done or the time is up; collect now and then."""
         begun = time.monotonic()
+        # A batch system ends a job by SIGTERM: what is measured is collected then too.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         from voxcast.campaigns.campaign import run_campaign
         from voxcast.campaigns.recorder import Conditions
         from voxcast.images.participants import PARTICIPANTS, recipe_of
