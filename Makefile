@@ -54,6 +54,10 @@ HOURS ?= 2
 campaign: setup ## Measure a recorded campaign for HOURS=2, NAME=reference; goes on where it stopped
 	voxcast campaign run $(NAME) --hours $(HOURS)
 
+.PHONY: tile-weights
+tile-weights: setup ## Train the network of tile_segment again, into data/tile_weights (minutes)
+	@dvc repro pipelines/dvc.yaml:tile_weights
+
 .PHONY: gpu-campaign
 gpu-campaign: ## On a machine with CUDA, torch, numpy and nibabel: measure, pack (see the README)
 	$(PYTHON) pipelines/gpu_campaign.py run

@@ -1,8 +1,9 @@
-"""Stage tile_weights: train the network of `tile_segment` on generated heads, judge it on others.
+"""Stage tile_weights of pipelines/dvc.yaml: train the network of `tile_segment`, judge it.
 
-No image set has these seeds, so no volume of a campaign was trained on. The weights in use lie in
-the package, made by this script; made again they differ as much as registration and threads do
-from run to run. Copied there they are adopted, and the applications get another version.
+It learns on generated heads and is judged on others. No image set has these seeds, so no volume of
+a campaign was trained on. The weights in use lie in the package, made by this script; made again
+they differ as much as registration and threads do from run to run. Copied there they are adopted,
+and the applications get another version.
 """
 
 import sys
