@@ -196,7 +196,7 @@ def test_a_containerised_application_is_run_and_measured(tmp_path, busybox_image
         "busybox cp -r /INPUTS/. /OUTPUTS && busybox env > /OUTPUTS/env.txt"
         " && busybox touch /tmp/scratch /INPUTS/sub-01*"
         # a buffer of 40 MB, filled often enough to be seen
-        " && busybox dd if=/dev/zero of=/dev/null bs=40M count=60"
+        " && busybox dd if=/dev/zero of=/dev/null bs=40M count=400"
         " && busybox echo '***copy time: 0.25 seconds'"
     )
     app = App(
