@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+PARTIAL = ".partial-"  # how the name of what is not finished begins; what is left of it is swept
 
 
 @contextlib.contextmanager
@@ -25,18 +29,77 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     target.parent.mkdir(parents=True, exist_ok=True)
     # The suffix is kept at the end, because writers such as nibabel go by it.
     handle, name = tempfile.mkstemp(
-        dir=target.parent, prefix=".partial-", suffix="".join(target.suffixes[-2:])
+        dir=target.parent, prefix=PARTIAL, suffix="".join(target.suffixes[-2:])
     )
     os.close(handle)
     partial = Path(name)
     try:
         yield partial
         partial.chmod(0o644)
-        with partial.open("rb") as written:
-            os.fsync(written.fileno())
+        sync(partial)
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give a folder beside ``path`` and move it there, synced, when the block succeeds.
+
+    Raises
+    ------
+    OSError
+        If there is a folder with something in it under ``path`` by then.
+    """
+    target = Path(path)
+    partial = Path(tempfile.mkdtemp(prefix=PARTIAL, dir=target.parent))
+    try:
+        yield partial
+        partial.chmod(0o755)
+        for written in (*partial.iterdir(), partial):
+            sync(written)
+        partial.rename(target)
+        sync(target.parent)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def remove_folder(folder: str | os.PathLike[str]) -> None:
+    """Remove a folder with all in it, read-only folders too."""
+
+    def unlocked(_: object, name: str, __: object) -> None:
+        path = Path(name)
+        with contextlib.suppress(FileNotFoundError):
+            if path != Path(folder):  # what is around the folder is not ours to open
+                path.parent.chmod(0o700)
+            if path.is_symlink() or not path.is_dir():
+                path.unlink()
+            else:
+                path.chmod(0o700)
+                shutil.rmtree(path)
+
+    shutil.rmtree(folder, onerror=unlocked)
+
+
+def sync(path: str | os.PathLike[str]) -> None:
+    """Wait until a file, or the list of names in a folder, is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Wait for whoever else holds ``folder``, made if missing; no file is left in it."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

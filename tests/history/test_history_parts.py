@@ -142,3 +142,15 @@ def test_a_recorded_history_stands_for_runs_of_the_device_and_says_what_is_left_
     assert len(write_recorded(tmp_path / "gpu", [batch], "gpu", {"app"}, {"v1"})) == 0
     gpu = pd.read_parquet(tmp_path / "gpu" / "profiles.parquet")
     assert gpu.attrs["notes"] == ["gpu: the recorded history has no runs on it"]
+
+
+def test_a_failed_run_is_not_recorded_for_good_and_may_be_made_again(tmp_path):
+    failed = write_run(tmp_path / "runs", cell(), outcome="failed")
+    write_run(tmp_path / "runs", cell(1), outcome="timeout")
+    [part] = collect(tmp_path / "runs", tmp_path / "batch")
+    assert load_history([tmp_path / "batch"])["outcome"].tolist() == ["timeout"]
+    shutil.rmtree(failed)
+    write_run(tmp_path / "runs", cell())
+    collect(tmp_path / "runs", tmp_path / "batch")
+    assert set(load_history([tmp_path / "batch"])["outcome"]) == {"completed", "timeout"}
+    assert part.is_dir()

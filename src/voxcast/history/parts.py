@@ -10,19 +10,16 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import fcntl
 import importlib.metadata
-import os
 import platform
 import shutil
-import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import voxcast
 from voxcast.errors import TableError
-from voxcast.files import read_json, write_text
-from voxcast.history.run_folders import RECORD_FILE, read_row
+from voxcast.files import PARTIAL, atomic_folder, locked, read_json, write_text
+from voxcast.history.run_folders import RECORD_FILE, SAMPLES_FILE, read_row
 from voxcast.history.schema import DTYPES, PHASE_DTYPES, TRACE_DTYPES, frame_of
 from voxcast.history.thinning import thinned
 
@@ -33,8 +30,6 @@ if TYPE_CHECKING:
 
 RUNS, PHASES, TRACES = "runs.parquet", "phases.parquet", "traces.parquet"
 PROVENANCE = "provenance.yaml"
-SAMPLES_FILE = "samples.parquet"
-PARTIAL = ".partial-"
 PACKAGES = ("antspyx", "numpy", "torch")
 
 
@@ -42,6 +37,9 @@ def collect(
     runs: Path, batch: Path, *, campaign: str = "", campaign_sha256: str = ""
 ) -> list[Path]:
     """Put those runs of a folder that are in no part of ``batch`` yet into new parts, one a host.
+
+    A run that failed says nothing of time or memory, and once mended it is made again: it stays
+    where it was measured.
 
     Parameters
     ----------
@@ -57,21 +55,21 @@ def collect(
     list of Path
         The new parts; none if there was nothing new.
     """
-    with _locked(batch):
-        for left in batch.glob(PARTIAL + "*"):
-            shutil.rmtree(left) if left.is_dir() else left.unlink()
+    with locked(batch):
+        sweep_partial(batch)
         known = known_keys(batch)
         by_host: dict[str, list[tuple[dict[str, Any], Path]]] = {}
         for run in sorted(runs.iterdir()) if runs.is_dir() else []:
             if run.name not in known and (run / RECORD_FILE).is_file():
                 with contextlib.suppress(TableError):  # said when the folder itself is read
                     row = read_row(run)
-                    by_host.setdefault(row["host_id"], []).append((row, run))
+                    if row["outcome"] != "failed":
+                        by_host.setdefault(row["host_id"], []).append((row, run))
         made = []
         for host_id, found in sorted(by_host.items()):
             said = _provenance(found, campaign, campaign_sha256)
             made.append(_write_part(batch, host_id, found, said))
-        if made or (_parts(batch) and not (batch / PROVENANCE).is_file()):
+        if made or (known_parts(batch) and not (batch / PROVENANCE).is_file()):
             _write_provenance(batch)
     return made
 
@@ -80,8 +78,34 @@ def known_keys(batch: Path) -> set[str]:
     """Return the cell keys of all runs in the parts of ``batch``."""
     import pandas as pd
 
-    tables = [pd.read_parquet(part / RUNS, columns=["cell_key"]) for part in _parts(batch)]
+    tables = [pd.read_parquet(part / RUNS, columns=["cell_key"]) for part in known_parts(batch)]
     return {str(key) for table in tables for key in table["cell_key"]}
+
+
+def free_part(batch: Path, source: str) -> Path:
+    """Return the next free ``<date>-<source>-<n>`` of ``batch``; for who holds its lock."""
+    stem = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}-{source}-"
+    taken = [p.name.removeprefix(stem) for p in batch.iterdir() if p.name.startswith(stem)]
+    return batch / f"{stem}{1 + max((int(n) for n in taken if n.isdigit()), default=0)}"
+
+
+def write_tables(
+    folder: Path,
+    runs: pd.DataFrame,
+    phases: pd.DataFrame,
+    traces: pd.DataFrame,
+    provenance: Mapping[str, Any],
+) -> None:
+    """Write the tables of a part into ``folder``, in the first also where they come from."""
+    runs.attrs["provenance"] = dict(provenance)
+    for name, frame in ((RUNS, runs), (PHASES, phases), (TRACES, traces)):
+        frame.to_parquet(folder / name, index=False, compression="zstd")
+
+
+def sweep_partial(batch: Path) -> None:
+    """Remove what a killed process left half-written in ``batch``; for who holds its lock."""
+    for left in batch.glob(PARTIAL + "*"):
+        shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 
 def load_history(batches: Sequence[Path | str]) -> pd.DataFrame:
@@ -114,7 +138,7 @@ def _load(batches: Sequence[Path | str], name: str, dtypes: Mapping[str, str]) -
 
     frames = []
     for batch in map(Path, batches):
-        parts = _parts(batch)
+        parts = known_parts(batch)
         if not parts:
             raise TableError("holds no recorded runs", batch, "see voxcast campaign run")
         for part in parts:
@@ -125,36 +149,21 @@ def _load(batches: Sequence[Path | str], name: str, dtypes: Mapping[str, str]) -
     return pd.concat(frames, ignore_index=True) if frames else frame_of([], dtypes)
 
 
-def _parts(batch: Path) -> list[Path]:
+def known_parts(batch: Path) -> list[Path]:
+    """Return the parts of ``batch``, oldest first."""
     return sorted(path.parent for path in batch.glob(f"[!.]*/{RUNS}"))
 
 
 def _write_part(
     batch: Path, host_id: str, found: Sequence[tuple[dict[str, Any], Path]], said: dict[str, Any]
 ) -> Path:
-    partial = batch / f"{PARTIAL}{uuid.uuid4().hex[:8]}"
-    partial.mkdir()
-    try:
-        found = sorted(found, key=lambda one: (one[0]["started_at"], one[0]["cell_key"]))
-        runs = frame_of(row for row, _ in found)
-        runs.attrs["provenance"] = said
-        phases = frame_of((p for row, run in found for p in _phases(row, run)), PHASE_DTYPES)
-        for name, frame in ((RUNS, runs), (PHASES, phases), (TRACES, _traces(found))):
-            frame.to_parquet(partial / name, index=False, compression="zstd")
-            _sync(partial / name)
-        _sync(partial)
-        part = batch / _free_name(batch, host_id)
-        partial.rename(part)
-        _sync(batch)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    found = sorted(found, key=lambda one: (one[0]["started_at"], one[0]["cell_key"]))
+    runs = frame_of(row for row, _ in found)
+    phases = frame_of((p for row, run in found for p in _phases(row, run)), PHASE_DTYPES)
+    part = free_part(batch, host_id)
+    with atomic_folder(part) as partial:
+        write_tables(partial, runs, phases, _traces(found), said)
     return part
-
-
-def _free_name(batch: Path, host_id: str) -> str:
-    stem = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}-{host_id}-"
-    taken = [p.name.removeprefix(stem) for p in batch.iterdir() if p.name.startswith(stem)]
-    return f"{stem}{1 + max((int(n) for n in taken if n.isdigit()), default=0)}"
 
 
 def _phases(row: Mapping[str, Any], run: Path) -> Iterator[dict[str, Any]]:
@@ -202,30 +211,10 @@ def _write_provenance(batch: Path) -> None:
     import yaml
 
     said = {}
-    for part in _parts(batch):
+    for part in known_parts(batch):
         metadata = pyarrow.parquet.read_schema(part / RUNS).pandas_metadata or {}
         said[part.name] = (metadata.get("attributes") or {}).get("provenance", {})
     text = yaml.safe_dump({"parts": said}, sort_keys=False, allow_unicode=True)
     write_text(
         batch / PROVENANCE, f"# Where these runs come from; written with each part.\n{text}"
     )
-
-
-@contextlib.contextmanager
-def _locked(batch: Path) -> Iterator[None]:
-    """Wait for whoever else adds to ``batch``; the lock is the folder, no file is left in it."""
-    batch.mkdir(parents=True, exist_ok=True)
-    handle = os.open(batch, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # What is done; runs that agree in it and in the allocation are the same run, made again.
-WORK = ["app", "app_version", "parameters_json", "volume_id", "scale", "host_class"]
+TASK = ["app", "app_version", "parameters_json", "volume_id", "scale"]
+WORK = [*TASK, "host_class"]
 ALLOCATION = ["device", "node_type", "cpus", "gpus", "mem_limit_bytes"]
 
 
@@ -38,9 +39,10 @@ def settled(runs: pd.DataFrame) -> pd.DataFrame:
     return own[quiet | ~quiet.groupby(keys, dropna=False).transform("any")]
 
 
-def once_each(runs: pd.DataFrame, target: str) -> pd.Series[float]:
-    """Return one value a piece of work: the geometric mean of its settled runs."""
+def once_each(runs: pd.DataFrame, target: str) -> pd.DataFrame:
+    """Return one row a piece of work, its ``target`` the geometric mean of the settled runs."""
     own = settled(runs)
     logs = own[target].astype(float).clip(lower=1e-9).map(np.log)
-    means = logs.groupby([own[name] for name in WORK + ALLOCATION], dropna=False).mean()
-    return np.exp(means)
+    keys = WORK + ALLOCATION
+    means = logs.groupby([own[name] for name in keys], dropna=False).transform("mean")
+    return own.assign(**{target: np.exp(means)}).drop_duplicates(keys)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 RECORD_FILE = "record.json"
 PROFILES_FILE = "profiles.parquet"
-PARTIAL = ".partial-"
+SAMPLES_FILE, SAMPLES_JSON = "samples.parquet", "samples.json"  # the latter without pyarrow
 
 
 def read_record(folder: Path) -> tuple[dict[str, Any], Cell, Profile]:

@@ -94,3 +94,26 @@ def test_a_table_without_a_mapped_column_is_refused(tmp_path: Path) -> None:
         TableError, match="has no column job, mem, status, study, tool, wall, when"
     ):
         columns.read(tmp_path / "t.csv", None, load_map(SAMPLES / "runs.yaml"))
+
+
+def test_an_outcome_that_is_not_told_is_no_label(tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text(
+        "columns:\n  runtime_s: t\n  outcome: {column: state, values: {ok: completed}}\n"
+        "constants: {app: a}\n"
+    )
+    (tmp_path / "t.csv").write_text("t,state\n5,ok\n6,\n7,NA\n")
+    reading = columns.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
+    assert [row["runtime_s"] for row in reading.rows] == [5]
+    assert [r.line for r in reading.bad] == [3, 4]
+    assert "no outcome in state" in reading.bad[0].reason
+
+
+def test_runs_of_two_studies_may_have_the_same_names(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("job,t\n1,5\n")
+    keys = set()
+    for study in ("", "study: a\n", "study: b\n"):
+        text = "columns: {runtime_s: t}\nconstants: {app: x}\nidentity: [job]\n"
+        (tmp_path / "m.yaml").write_text(text + study)
+        reading = columns.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
+        keys.add(reading.rows[0]["cell_key"])
+    assert len(keys) == 3

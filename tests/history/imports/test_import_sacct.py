@@ -146,3 +146,19 @@ def test_other_files_are_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "x").write_text(content)
     with pytest.raises(TableError):
         sacct.read(tmp_path / "x")
+
+
+@pytest.mark.parametrize(
+    ("job", "step", "outcome"),
+    [
+        ("COMPLETED|0:0", "1.0|srun|OUT_OF_ME+|0:125", "out_of_memory"),
+        ("FAILED|1:0", "1.0|srun|OUT_OF_MEMORY|0:125", "out_of_memory"),
+        ("COMPLETED|0:0", "1.extern|extern|OUT_OF_MEMORY|0:125", "completed"),
+        ("TIMEOUT|0:0", "1.0|srun|OUT_OF_MEMORY|0:125", "timeout"),
+    ],
+)
+def test_a_step_that_was_killed_for_memory_is_no_label(
+    tmp_path: Path, job: str, step: str, outcome: str
+) -> None:
+    (tmp_path / "x").write_text(f"{HEADER}1|a|{job}|12|||\n{step}|12|||\n")
+    assert sacct.read(tmp_path / "x").rows[0]["outcome"] == outcome

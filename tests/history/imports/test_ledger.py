@@ -1,5 +1,6 @@
 """The import as a whole: accounts that add up, nothing twice, nothing half written, bad files."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -165,3 +166,42 @@ def test_slant_says_where_its_folder_comes_from(
         slant.folder()
     with pytest.raises(TableError, match="has no slant_runs"):
         slant.read(tmp_path)
+
+
+def test_two_runs_of_one_name_are_not_taken_for_one(tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text(
+        "columns: {runtime_s: t, outcome: state}\nconstants: {app: x}\nidentity: [job]\n"
+    )
+    columns = load_map(tmp_path / "m.yaml")
+    (tmp_path / "t.csv").write_text("job,t,state\n7,5,failed\n7,90,completed\n8,4,completed\n")
+    into = tmp_path / "into"
+    first = ledger.import_files("csv", [tmp_path / "t.csv"], into, None, columns)
+    assert (first.read, first.imported, first.known) == (3, 2, 0)
+    assert [remark.line for remark in first.bad] == [3]
+    (tmp_path / "t.csv").write_text("job,t,state\n7,5.01,failed\n8,44,completed\n")
+    again = ledger.import_files("csv", [tmp_path / "t.csv"], into, None, columns)
+    assert (again.read, again.imported, again.known, len(again.bad)) == (2, 0, 1, 1)
+    assert "identity" in again.bad[0].reason
+
+
+def test_files_of_one_name_are_both_in_the_account(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "a" / "trace.txt").write_bytes((SAMPLES / "trace.txt").read_bytes())
+    (tmp_path / "b" / "trace.txt").write_bytes((SAMPLES / "trace_raw.txt").read_bytes())
+    files = [tmp_path / name / "trace.txt" for name in ("a", "b")]
+    made = ledger.import_files("nextflow", files, tmp_path / "into")
+    assert list(made.files) == ["trace.txt", "trace.txt (2)"]
+    assert len(set(made.files.values())) == 2
+
+
+def test_a_table_with_numbers_that_are_none_lists_them(tmp_path: Path) -> None:
+    shutil.copytree(SAMPLES / "slant", tmp_path / "slant")
+    path = tmp_path / "slant" / slant.RUNS
+    header, first, *rest = path.read_text().splitlines()
+    names = header.split(",")
+    values = first.split(",")
+    values[names.index("node_used_mem_max_kb")] = "inf"
+    path.write_text("\n".join([header, ",".join(values), *rest]) + "\n")
+    reading = slant.read(tmp_path / "slant")
+    assert [(r.line, r.reason) for r in reading.bad] == [(2, "node_used_mem_max_kb is inf")]

@@ -11,6 +11,7 @@
     constants: {device: cpu, cpus: 4}
     labels: {dataset: study}            # name of a label: the table's column
     identity: [job]                     # columns that name a run; all of them by default
+    study: atlas-2                      # tells its runs from those of another with such names
 """
 
 from __future__ import annotations
@@ -77,6 +78,7 @@ class ColumnMap:
     constants: dict[str, Any] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
     identity: tuple[str, ...] = ()
+    study: str = ""
     delimiter: str = ","
 
 
@@ -92,7 +94,7 @@ def load_map(path: Path) -> ColumnMap:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise ConfigError(f"cannot be read: {' '.join(str(error).split())[:120]}", path) from error
-    keys = ("columns", "constants", "labels", "identity", "delimiter")
+    keys = ("columns", "constants", "labels", "identity", "study", "delimiter")
     if not isinstance(content, dict) or not isinstance(content.get("columns"), dict):
         raise ConfigError("has no mapping `columns`", path, f"write the keys {', '.join(keys)}")
     _known(path, content, keys, "key")
@@ -114,6 +116,7 @@ def load_map(path: Path) -> ColumnMap:
         {name: _constant(path, name, value) for name, value in constants.items()},
         {str(name): str(column) for name, column in _mapping(path, content, "labels").items()},
         tuple(str(name) for name in identity),
+        str(content.get("study") or ""),
         delimiter,
     )
 

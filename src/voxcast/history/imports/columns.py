@@ -38,7 +38,7 @@ def read(path: Path, app: str | None, columns: ColumnMap) -> Reading:
         key = tuple(line[name] for name in names)
         # Named runs come twice when exported twice; unnamed ones may just be equal.
         seen[key] = 1 if columns.identity else seen.get(key, 0) + 1
-        identity = [list(names), list(key), seen[key]]
+        identity = [columns.study, list(names), list(key), seen[key]]
         reading.record(number, lambda line=line, i=identity: _found(line, i, columns, app))  # type: ignore[misc]
     return reading
 
@@ -79,7 +79,9 @@ def _found(
     for target, source in columns.columns.items():
         known[target] = _value(target, source, line[source.column])
     known["app"] = app or known.get("app")
-    known["outcome"] = known.get("outcome") or "completed"
+    if known.setdefault("outcome", "completed") is None:
+        column = columns.columns["outcome"].column
+        raise TableError(f"no outcome in {column}; map it by `values` if that says one")
     if known["outcome"] not in get_args(Outcome):
         raise TableError(f"outcome {known['outcome'][:40]!r} is none of ours; map it by `values`")
     known = {name: value for name, value in known.items() if value is not None}

@@ -8,24 +8,20 @@ again.
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import json
-import os
-import shutil
-import tempfile
+import math
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ConfigError, TableError, one_line
-from voxcast.files import sha256_file
+from voxcast.files import atomic_folder, locked, sha256_file, write_json
 from voxcast.history.imports import columns, nextflow, sacct, slant, snakemake
-from voxcast.history.parts import PARTIAL, PHASES, RUNS, TRACES, known_keys
+from voxcast.history.parts import free_part, known_parts, load_history, sweep_partial, write_tables
 from voxcast.history.schema import PHASE_DTYPES, TRACE_DTYPES, frame_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from voxcast.history.imports.column_map import ColumnMap
     from voxcast.history.imports.reading import Reading, Remark
@@ -38,6 +34,10 @@ READERS = {
 }
 KINDS = (*READERS, "csv")
 ACCOUNT_FILE = "import.json"
+CLASH = (
+    "is named as a run that has another time or outcome: "
+    "two of its identity are not told apart (for a CSV table see identity and study of its map)"
+)
 
 
 @dataclass(frozen=True)
@@ -90,21 +90,23 @@ def import_files(
         columns.read(path, app, column_map) if column_map else READERS[kind](path, app)
         for path in files
     ]
-    with _locked(into):
-        for left in into.glob(PARTIAL + "*"):  # of an import that was killed
-            shutil.rmtree(left)
+    with _held(into):
+        sweep_partial(into)
         known = _known(into)
         rows, again = [], 0
-        for row in (row for reading in readings for row in reading.rows):
-            if row["cell_key"] in known:
-                again += 1
-            else:
-                known.add(row["cell_key"])
-                rows.append(row)
+        for reading in readings:
+            for row, line in zip(reading.rows, reading.lines, strict=True):
+                earlier = known.setdefault(row["cell_key"], row)
+                if earlier is row:
+                    rows.append(row)
+                elif _agree(earlier, row):
+                    again += 1
+                else:
+                    reading.refuse(line, CLASH)
         ledger = Ledger(
             kind,
-            {reading.path.name: sha256_file(reading.path) for reading in readings},
-            sum(reading.read for reading in readings),
+            _hashes(readings),
+            len(rows) + again + sum(len(r.skipped) + len(r.bad) for r in readings),
             len(rows),
             again,
             [r for reading in readings for r in sorted(reading.skipped, key=_line)],
@@ -113,9 +115,13 @@ def import_files(
         return _write(into, ledger, rows, readings) if rows else ledger
 
 
-def _known(into: Path) -> set[str]:
+def _known(into: Path) -> dict[str, Mapping[str, Any]]:
+    """Return outcome and runtime of the runs that are there already, by their key."""
+    if not known_parts(into):
+        return {}
     try:
-        return known_keys(into)
+        rows = load_history([into])[["cell_key", "outcome", "runtime_s"]]
+        return {str(row["cell_key"]): dict(row) for _, row in rows.iterrows()}
     except (OSError, ValueError, KeyError) as error:
         text = f"a part cannot be read: {one_line(error)[:120]}"
         raise TableError(text, into, "move that part out of the history") from error
@@ -124,56 +130,47 @@ def _known(into: Path) -> set[str]:
 def _write(
     into: Path, ledger: Ledger, rows: list[dict[str, Any]], readings: list[Reading]
 ) -> Ledger:
-    now = datetime.now(UTC)
     new = {row["cell_key"] for row in rows}
-    partial = Path(tempfile.mkdtemp(prefix=PARTIAL, dir=into))
-    try:
-        phases = [p for reading in readings for p in reading.phases if p["cell_key"] in new]
-        traces = [t for reading in readings for t in reading.traces if t["cell_key"] in new]
-        runs = frame_of(rows)
-        runs.attrs["provenance"] = {
-            "runs": len(rows), "imported_from": ledger.source, "files": ledger.files
-        }  # fmt: skip
-        runs.to_parquet(partial / RUNS, index=False, compression="zstd")
-        frame_of(phases, PHASE_DTYPES).to_parquet(partial / PHASES, index=False)
-        frame_of(traces, TRACE_DTYPES).to_parquet(partial / TRACES, index=False)
-        part = _free(into, f"{now.date().isoformat()}-{ledger.source}")
-        ledger = Ledger(**{**vars(ledger), "part": part.name})
-        account = asdict(ledger) | {"imported_at": now.isoformat(timespec="seconds")}
-        for remark in (*account["skipped"], *account["bad"]):
-            remark["file"] = Path(remark["file"]).name
-        (partial / ACCOUNT_FILE).write_text(json.dumps(account, indent=1) + "\n", "utf-8")
-        for path in partial.iterdir():
-            with path.open("rb") as written:
-                os.fsync(written.fileno())
-        partial.chmod(0o755)
-        partial.rename(part)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    phases = [p for reading in readings for p in reading.phases if p["cell_key"] in new]
+    traces = [t for reading in readings for t in reading.traces if t["cell_key"] in new]
+    said = {"runs": len(rows), "imported_from": ledger.source, "files": ledger.files}
+    part = free_part(into, ledger.source)
+    ledger = Ledger(**{**vars(ledger), "part": part.name})
+    account = asdict(ledger) | {"imported_at": datetime.now(UTC).isoformat(timespec="seconds")}
+    for remark in (*account["skipped"], *account["bad"]):
+        remark["file"] = Path(remark["file"]).name
+    with atomic_folder(part) as partial:
+        tables = frame_of(phases, PHASE_DTYPES), frame_of(traces, TRACE_DTYPES)
+        write_tables(partial, frame_of(rows), *tables, said)
+        write_json(partial / ACCOUNT_FILE, account)
     return ledger
+
+
+def _agree(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two records of one name tell of one run; exports round their times."""
+    near = math.isclose(one["runtime_s"], other["runtime_s"], rel_tol=0.02, abs_tol=1.0)
+    return near and one["outcome"] == other["outcome"]
+
+
+def _hashes(readings: Sequence[Reading]) -> dict[str, str]:
+    """Return the hash of each file by its name, numbered where several have the same."""
+    found: dict[str, str] = {}
+    for path in (path for reading in readings for path in (reading.path, *reading.beside)):
+        same = sum(name.partition(" (")[0] == path.name for name in found)
+        found[f"{path.name} ({same + 1})" if same else path.name] = sha256_file(path)
+    return found
 
 
 def _line(remark: Remark) -> int:
     return remark.line
 
 
-def _free(into: Path, stem: str) -> Path:
-    number = 1
-    while (into / f"{stem}-{number}").exists():
-        number += 1
-    return into / f"{stem}-{number}"
-
-
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _held(folder: Path) -> Iterator[None]:
     """Keep a second import into the same folder waiting: it must see what this one adds."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError as error:
-        raise TableError(f"cannot be written to: {error.strerror}", folder) from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(locked(folder))
+        except OSError as error:
+            raise TableError(f"cannot be written to: {error.strerror}", folder) from error
         yield
-    finally:
-        os.close(descriptor)

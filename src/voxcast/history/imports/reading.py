@@ -54,15 +54,20 @@ class Found:
 
 @dataclass
 class Reading:
-    """Collects the records of one file. ``read`` is rows + skipped + bad."""
+    """Collects the records of one file. ``read`` is rows + skipped + bad.
+
+    ``lines`` has the line of each row; ``beside`` the other files that were read with this one.
+    """
 
     source: str
     path: Path
     rows: list[dict[str, Any]] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
     skipped: list[Remark] = field(default_factory=list)
     bad: list[Remark] = field(default_factory=list)
     phases: list[dict[str, Any]] = field(default_factory=list)
     traces: list[dict[str, Any]] = field(default_factory=list)
+    beside: list[Path] = field(default_factory=list)
 
     @property
     def read(self) -> int:
@@ -73,6 +78,7 @@ class Reading:
         """Add the run that ``make`` returns, or the reason why there is none."""
         try:
             self.rows.append(row_of(self.source, make()))
+            self.lines.append(line)
             return self.rows[-1]
         except NotARunError as note:
             self.skipped.append(Remark(str(self.path), line, str(note)))

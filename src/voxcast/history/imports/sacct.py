@@ -86,7 +86,8 @@ def _found(line: dict[str, str], steps: list[dict[str, str]], app: str | None) -
     for own in (line, *steps):
         job.add_peak(_memory(own.get("maxrss", "")))
         job.tasks = max(job.tasks or 0, _whole(own, "ntasks") or 0) or None
-    job.step_states = [step["state"] for step in steps]
+    # What Slurm itself runs in its own step says nothing of the job.
+    job.step_states = [s["state"] for s in steps if not s["jobid"].endswith(".extern")]
     return job.found(app)
 
 

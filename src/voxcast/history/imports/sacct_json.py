@@ -77,7 +77,7 @@ def _found(job: dict[str, Any], app: str | None) -> Found:
         start_s=int(start) if start else None,
         end_s=int(end) if end else None,
         notes=_notes(job),
-        step_states=[_one(step.get("state")) for step in steps],
+        step_states=[_one(s.get("state")) for s in steps if not _is_extern(s)],
     )
     for step in steps:
         # What the tasks used is filed under "requested" and what they wrote under "consumed".
@@ -87,6 +87,11 @@ def _found(job: dict[str, Any], app: str | None) -> Found:
         tasks = _int((step.get("tasks") or {}).get("count")) or 0
         slurm_job.tasks = max(slurm_job.tasks or 0, tasks) or None
     return slurm_job.found(app)
+
+
+def _is_extern(step: dict[str, Any]) -> bool:
+    """Whether it is the step of Slurm itself, which says nothing of the job."""
+    return "extern" in str((step.get("step") or {}).get("name"))
 
 
 def _job_id(job: dict[str, Any]) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from voxcast.errors import TableError
 from voxcast.history.imports.lines import text_lines
 from voxcast.history.imports.reading import Found, Reading, parsed
+from voxcast.history.thinning import thinned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +36,6 @@ _NODE = {
     "device": "cpu",
     "cpus": _CPUS,
 }
-_MAX_SAMPLES = 200
 
 
 def read(path: Path, app: str | None = None) -> Reading:
@@ -50,6 +50,8 @@ def read(path: Path, app: str | None = None) -> Reading:
     runs = folder / RUNS
     if not runs.is_file():
         raise TableError(f"has no {RUNS}", folder, f"set {VARIABLE} to the artifact's tables")
+    import pandas as pd
+
     reading = Reading(SOURCE, runs)
     rows: dict[str, dict[str, Any]] = {}
     for number, line in _records(reading, ("run", "input_file", "makespan_s")):
@@ -62,7 +64,9 @@ def read(path: Path, app: str | None = None) -> Reading:
     for row, line in _beside(reading, rows, folder / TRACES):
         traces.setdefault(row["cell_key"], []).append(_sample(row, line))
     for samples in traces.values():
-        reading.traces.extend(samples[:: -(-len(samples) // _MAX_SAMPLES)])
+        thin = thinned(pd.DataFrame(samples), "rss_bytes")
+        reading.traces.extend(samples[n] for n in thin.index)
+    reading.beside = [path for path in (folder / PHASES, folder / TRACES) if path.is_file()]
     return reading
 
 
@@ -170,7 +174,7 @@ def _beside(
 
 def _needed(line: dict[str, str], name: str) -> float:
     value = _number(line, name)
-    if value is None or not math.isfinite(value):
+    if value is None:
         raise TableError(f"run {line['run']}: no {name}", "tables beside the runs")
     return value
 
@@ -179,4 +183,7 @@ def _number(line: dict[str, str], name: str) -> float | None:
     text = line.get(name, "")
     if not text:
         return None
-    return parsed(name, text, float)
+    value = parsed(name, text, float)
+    if not math.isfinite(value):
+        raise TableError(f"{name} is {text[:40]}")
+    return value

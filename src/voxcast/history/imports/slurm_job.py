@@ -29,6 +29,7 @@ _MEMORY_NOTE = re.compile(r"memory limit|out.of.memory|oom[- ]?kill", re.IGNOREC
 _SIGKILL = 9
 _NEAR_LIMIT = 0.9  # of the memory limit: Slurm samples every 30 s and misses the last step up
 _QUARTER_HOUR_S = 900
+_SUMMER_TIME_S = 3600  # a job may end before it starts by the clock on the wall
 
 
 @dataclass
@@ -77,7 +78,11 @@ class SlurmJob:
             raise NotARunError(f"job {self.job_id} is {state}")
         if not self.runtime_s and OUTCOMES[state] == "preempted":
             raise NotARunError(f"job {self.job_id} is {state} and never ran")
-        if self.start_s is not None and self.end_s is not None and self.end_s < self.start_s:
+        if (
+            self.start_s is not None
+            and self.end_s is not None
+            and self.end_s < self.start_s - _SUMMER_TIME_S
+        ):
             raise TableError("ends before it starts")
         single = self.nodes if re.fullmatch(r"[\w.-]+", self.nodes) else ""
         return Found(
@@ -120,6 +125,10 @@ class SlurmJob:
         return [self.job_id, state, float(self.runtime_s or 0), within]
 
     def _outcome(self, state: str) -> str:
+        killed = any(own.startswith("OUT_OF_ME") for own in self.step_states)
+        if killed and state in ("COMPLETED", "FAILED"):
+            # A script may go on after a step of it was killed, and end well.
+            return "out_of_memory"
         if state != "FAILED":
             return OUTCOMES[state]
         if any(_MEMORY_NOTE.search(note) for note in self.notes):

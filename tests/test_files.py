@@ -1,0 +1,48 @@
+"""Files and folders that are whole or not there."""
+
+import contextlib
+import threading
+import time
+
+import pytest
+
+from voxcast.files import atomic_folder, locked, remove_folder
+
+
+def test_a_folder_is_there_whole_or_not_at_all(tmp_path):
+    with atomic_folder(tmp_path / "part") as partial:
+        (partial / "a").write_text("1")
+        assert not (tmp_path / "part").exists()
+    assert (tmp_path / "part" / "a").read_text() == "1"
+    with contextlib.suppress(ZeroDivisionError), atomic_folder(tmp_path / "other") as partial:
+        (partial / "a").write_text(str(1 / 0))
+    with pytest.raises(OSError, match="not empty"), atomic_folder(tmp_path / "part"):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["part"]
+
+
+def test_who_comes_second_waits(tmp_path):
+    order = []
+
+    def second():
+        with locked(tmp_path):
+            order.append("second")
+
+    with locked(tmp_path):
+        waiting = threading.Thread(target=second)
+        waiting.start()
+        time.sleep(0.1)
+        order.append("first")
+    waiting.join()
+    assert order == ["first", "second"]
+
+
+def test_folders_that_were_closed_are_removed(tmp_path):
+    inner = tmp_path / "run" / "closed"
+    (inner / "deep").mkdir(parents=True)
+    (inner / "file").write_text("")
+    (inner / "link").symlink_to(tmp_path)
+    inner.chmod(0o500)
+    (inner / "deep").chmod(0o000)
+    remove_folder(tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
