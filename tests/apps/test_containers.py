@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 from voxcast.apps import container_images, containers
-from voxcast.apps.catalogue import app_version, command, container_facts, environment
+from voxcast.apps.catalogue import (
+    app_version,
+    check_container,
+    command,
+    container_facts,
+    environment,
+)
 from voxcast.apps.containers import PROGRAMS, wrap
 from voxcast.apps.staging import staged, staged_inputs
 from voxcast.errors import ConfigError, ImageError, RunError
@@ -110,6 +116,19 @@ def test_what_is_missing_is_named_with_what_to_do(tmp_path):
     container_images.check("charliecloud", str(tmp_path), ["/INPUTS"], there)
     with pytest.raises(RunError, match="no such image; podman pull some/image:1"):
         container_images.digest("podman", "some/image:1", ["false"])
+
+
+def test_a_container_that_cannot_be_measured_or_found_is_refused_before_any_run(tmp_path):
+    app = App(name="tool", version="1", argv=("tool", "{image}"), container={"cpu": "tool:1"})
+    with pytest.raises(ConfigError, match=r"docker .* cannot be measured; choose another"):
+        check_container(app, Configuration("cpu", 1, runtime="docker"))
+    with pytest.raises(ConfigError, match="no image for this device"):
+        check_container(app, Configuration("gpu", 1, gpus=1, runtime="charliecloud"))
+    there = App(name="tool", version="1", argv=("tool",), container={"cpu": str(tmp_path)})
+    check_container(there, Configuration("cpu", 1))  # without a runtime it is not opened
+    if not container_images.available("apptainer"):
+        with pytest.raises(RunError, match="apptainer is not installed"):
+            check_container(there, Configuration("cpu", 1, runtime="apptainer"))
 
 
 def test_the_digest_of_a_name_is_what_the_runtime_says(tmp_path):
@@ -234,3 +253,14 @@ def test_a_containerised_application_is_run_and_measured(tmp_path, busybox_image
     facts = container_facts(app, configuration)
     assert facts["image"] == str(busybox_image)
     assert app_version(app, configuration) == f"1+image{facts['digest'][7:19]}"
+
+
+def test_podman_gets_the_gpus_that_may_be_seen():
+    def devices(gpus, visible):
+        made = wrap("podman", "tool", ["tool"], gpus=gpus, visible=visible)
+        return [part.partition("gpu=")[2] for part in made if part.startswith("--device")]
+
+    assert devices(2, None) == ["0", "1"]
+    assert devices(1, "2,3") == ["2"]
+    assert devices(1, "GPU-ab") == ["GPU-ab"]
+    assert devices(0, "2,3") == []

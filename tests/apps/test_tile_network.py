@@ -7,6 +7,7 @@ import torch
 import yaml
 
 from voxcast.apps.builtin.tiles import network, tiling, training, weights
+from voxcast.apps.builtin.torch_device import torch_device
 from voxcast.errors import ModelError, RunError
 
 ROOT = Path(__file__).parents[2]
@@ -59,7 +60,7 @@ def test_the_weights_of_the_package_are_part_of_both_applications_versions():
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_a_gpu_that_is_not_there_is_not_replaced_by_the_cpu():
     with pytest.raises(RunError, match="no CUDA device"):
-        network.choose_device("gpu")
+        torch_device("gpu")
 
 
 def test_training_learns_what_it_saw_and_is_repeatable():

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from voxcast.apps.builtin import tile_segment, tile_segment_network
+from voxcast.apps.builtin.tiles.tissues import TISSUES
 from voxcast.apps.catalogue import THREAD_VARIABLES
 from voxcast.apps.phase_log import read_phases
 from voxcast.images.grids import Sizes
@@ -61,7 +62,7 @@ def test_labels_lie_on_the_scans_own_grid_and_add_up(run, head):
     counts = np.bincount(_array(out / "labels.nii.gz").ravel(), minlength=4)
     volumes = json.loads((out / "volumes.json").read_text())
     voxel_ml = abs(np.linalg.det(scan.affine)) / 1000
-    for name, count in zip(tile_segment.TISSUES, counts, strict=True):
+    for name, count in zip(TISSUES, counts, strict=True):
         assert volumes[f"{name}_ml"] == pytest.approx(count * voxel_ml, rel=1e-4)
 
 
@@ -89,7 +90,9 @@ def test_the_network_alone_gives_what_the_same_steps_give_in_one_process(head, t
     names = [phase.name for phase in read_phases(done.stdout, 0.0)]
     assert names == conf["tile_segment_network"]["phases"]
     found = _array(tmp_path / "out" / "labels.nii.gz")
-    inside = network.segment_tiles(normalised, weights.load(), torch.device("cpu"), 2)
+    places = tiling.tiles(2)
+    labels = network.label_tiles(normalised, weights.load(), torch.device("cpu"), places)
+    inside = tiling.fuse(labels, places, network.CLASSES)
     assert (found != inside).mean() < 1e-3
     assert training.dice(found, truth)[1] > 0.8
 

@@ -9,8 +9,8 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
-from voxcast.apps.container_images import digest
-from voxcast.apps.containers import wrap
+from voxcast.apps.container_images import check, digest
+from voxcast.apps.containers import OUTSIDE, wrap
 from voxcast.apps.staging import INPUTS, OUT, path_inside, run_binds
 from voxcast.errors import ConfigError, RunError
 from voxcast.files import sha256_file, sha256_of
@@ -129,6 +129,7 @@ def command(
         binds=run_binds(app, out),
         env=library_variables(configuration),
         gpus=configuration.gpus,
+        visible=os.environ.get("CUDA_VISIBLE_DEVICES"),
         cpus=configuration.cpus,
         memory_bytes=configuration.memory_bytes,
         # No application here needs a network. Many clusters forbid the kernel's means by which
@@ -173,8 +174,10 @@ def filled(argv: Sequence[str], values: Mapping[str, str], where: str) -> list[s
 def library_variables(configuration: Configuration) -> dict[str, str]:
     """Return the variables that hold libraries to the threads and GPUs they were given."""
     variables = {name: str(configuration.cpus) for name in THREAD_VARIABLES}
+    if configuration.gpus:  # numbered as NVML does, which looks at what the run uses
+        return {**variables, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     # A program that takes any GPU it finds must not find one in a run that counts as CPU.
-    return variables if configuration.gpus else {**variables, "CUDA_VISIBLE_DEVICES": ""}
+    return {**variables, "CUDA_VISIBLE_DEVICES": ""}
 
 
 def environment(configuration: Configuration) -> dict[str, str]:
@@ -197,6 +200,25 @@ def container_image(app: App, configuration: Configuration) -> str:
         where = f"app.{app.name}.container.{configuration.device}"
         raise ConfigError("no image for this device", where, "set it, or leave the device out")
     return app.container[configuration.device]
+
+
+def check_container(app: App, configuration: Configuration) -> None:
+    """Make sure that ``app`` can be run in its container and measured, before any run is begun.
+
+    Raises
+    ------
+    ConfigError
+        If it names no image, or the runtime's containers are not ours to measure.
+    RunError
+        If the runtime, the image, or a path that Charliecloud needs is not there.
+    """
+    if not app.container or configuration.runtime == "none":
+        return
+    if configuration.runtime in OUTSIDE:
+        what = f"{configuration.runtime} runs containers under its daemon: they cannot be measured"
+        raise ConfigError(what, f"app.{app.name}", "choose another runtime in conf/device")
+    image = container_image(app, configuration)
+    check(configuration.runtime, image, list(app.binds))
 
 
 def container_facts(

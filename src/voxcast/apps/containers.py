@@ -56,6 +56,7 @@ def wrap(
     binds: Sequence[tuple[str | Path, str, bool]] = (),
     env: Mapping[str, str] | None = None,
     gpus: int = 0,
+    visible: str | None = None,
     cpus: int | None = None,
     memory_bytes: int | None = None,
     network: bool = False,
@@ -80,6 +81,9 @@ def wrap(
         Variables inside.
     gpus : int
         Zero hides them. Charliecloud sees them when ``ch-fromhost`` has prepared the image.
+    visible : str, optional
+        ``CUDA_VISIBLE_DEVICES``, for podman, which gives GPUs by name or number; the first ones
+        without it.
     cpus, memory_bytes : int, optional
         Told to docker alone: what the others start keeps the CPUs and limits of who starts it.
     network : bool
@@ -114,7 +118,11 @@ def wrap(
         start += [*_charliecloud(chosen, inside), *options, image, "--", *argv]
     else:
         started = _docker(chosen, inside, network, argv[0])
-        mapped = _podman(gpus, user) if runtime == "podman" else _daemon(gpus, cpus, memory_bytes)
+        mapped = (
+            _podman(gpus, visible, user)
+            if runtime == "podman"
+            else _daemon(gpus, cpus, memory_bytes)
+        )
         if user is not None and user[0] != 0:
             # Someone whom the image does not know has no home there, and caches need one.
             mapped += [f"--user={user[0]}:{user[1]}", "--env=HOME=/tmp"]
@@ -153,8 +161,10 @@ def _docker(binds: Sequence[Bind], env: Mapping[str, str], network: bool, entry:
     return [*parts, f"--env={RUN_VARIABLE}"]
 
 
-def _podman(gpus: int, user: tuple[int, int] | None) -> list[str]:
-    parts = ["--cgroups=disabled", *(f"--device=nvidia.com/gpu={n}" for n in range(gpus))]
+def _podman(gpus: int, visible: str | None, user: tuple[int, int] | None) -> list[str]:
+    names = [name.strip() for name in (visible or "").split(",") if name.strip()]
+    chosen = (names or [str(n) for n in range(gpus)])[:gpus]
+    parts = ["--cgroups=disabled", *(f"--device=nvidia.com/gpu={name}" for name in chosen)]
     return [*parts, "--userns=keep-id"] if user is not None and user[0] != 0 else parts
 
 

@@ -37,7 +37,7 @@ def phase(name: str) -> Iterator[None]:
 
 def started(name: str = "start") -> None:
     """Log all since the process was started (interpreter, imports) as the phase ``name``."""
-    _write(name, _process_start(), time.monotonic(), _cpu_s())
+    _write(name, process_start(), time.monotonic(), _cpu_s())
 
 
 def read_phases(log: str | Iterable[str], started_monotonic: float) -> tuple[Phase, ...]:
@@ -91,7 +91,7 @@ def _cpu_s() -> float:
     return time.process_time() + children.ru_utime + children.ru_stime
 
 
-def _process_start() -> float:
+def process_start() -> float:
     """``CLOCK_MONOTONIC`` at the start of this process, to within a tick of the kernel."""
     # Field 22, but the second one, the command's name, may hold spaces and brackets.
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from voxcast.apps.validation import check_app
 from voxcast.config.schema import AppConfig, Config, DeviceConfig, check
 from voxcast.errors import ConfigError
 from voxcast.records import App
@@ -46,7 +47,9 @@ def load_app(folder: str | Path, name: str, given: Mapping[str, Any] | None = No
         If there is none, naming those there are, or its file is wrong.
     """
     chosen: AppConfig = _load_one(AppConfig, Path(folder), name, "application", given)
-    return chosen.app(name)
+    app = chosen.app(name)
+    check_app(app)
+    return app
 
 
 def load_device(folder: str | Path, name: str) -> DeviceConfig:

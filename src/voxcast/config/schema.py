@@ -6,11 +6,12 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from voxcast.apps.validation import check_app
 from voxcast.campaigns.sweeps import Sweep
 from voxcast.errors import ConfigError
 from voxcast.images.grids import FixedGrid, Sizes
 from voxcast.quantities import parse_bytes
-from voxcast.records import App, Configuration
+from voxcast.records import NOISY_REPEAT, App, Configuration
 
 
 @dataclass(frozen=True)
@@ -164,11 +165,20 @@ def check(config: Config, where: str) -> None:
     tune, evaluation, campaign = config.tune, config.evaluation, config.campaign
     if config.images.kind == "cohort":
         config.images.sizes.checked()
+    for app in config.apps().values():
+        try:
+            check_app(app)
+        except ConfigError as error:
+            raise ConfigError(f"{error.where}: {error.what}", where, error.then) from None
     rules = {
         "app: needs at least one application": bool(config.app),
         "device: needs at least one": bool(config.device),
         "campaign.sweeps: needs one, or a history": bool(campaign.sweeps or campaign.history),
         "campaign.parallel: must be at least 1": campaign.parallel >= 1,
+        "campaign.time_limit_s: must be above 0": campaign.time_limit_s > 0,
+        "campaign.stall_s: must be above 0; null for none": (
+            campaign.stall_s is None or campaign.stall_s > 0
+        ),
         "campaign.anchors: must not be negative": campaign.anchors >= 0,
         "features.coarse_points: must be 16 to 256": 16 <= config.features.coarse_points <= 256,
         "features.network_points: must be 8 to 128": 8 <= config.features.network_points <= 128,
@@ -184,13 +194,12 @@ def check(config: Config, where: str) -> None:
         ),
         "evaluation.uncalibrated_factor: must be at least 1": evaluation.uncalibrated_factor >= 1,
     }
-    for name, app in config.app.items():
-        one = f"app.{name}: needs either a module or an argv"
-        rules[one] = (app.module is None) != (not app.argv) or app.container != {}
     for n, sweep in enumerate(campaign.sweeps):
         at = f"campaign.sweeps[{n}]"
         rules |= {
-            f"{at}.repeats: must be at least 1": sweep.repeats >= 1,
+            f"{at}.repeats: must be 1 to {NOISY_REPEAT}": 1 <= sweep.repeats <= NOISY_REPEAT,
+            f"{at}.repeat_volumes: must not be negative": (sweep.repeat_volumes or 0) >= 0,
+            f"{at}.volumes_offset: must not be negative": sweep.volumes_offset >= 0,
             f"{at}.volumes: must be at least 1": sweep.volumes is None or sweep.volumes >= 1,
             f"{at}.sample: must be at least 1": sweep.sample is None or sweep.sample >= 1,
             f"{at}.choose: within_budget needs campaign.budget_s": (

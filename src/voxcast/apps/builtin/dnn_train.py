@@ -12,8 +12,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from voxcast.apps.builtin.arguments import parse
-from voxcast.apps.phase_log import _process_start, phase, started
-from voxcast.errors import ConfigError, RunError, exits_cleanly
+from voxcast.apps.phase_log import phase, process_start, started
+from voxcast.errors import ConfigError, exits_cleanly
 from voxcast.files import write_json
 
 if TYPE_CHECKING:
@@ -71,19 +71,18 @@ def train(out: Path, device: str, parameters: Mapping[str, Any]) -> dict[str, An
         import torch
 
         from voxcast.apps.builtin import dnn_data, dnn_nets
+        from voxcast.apps.builtin.torch_device import torch_device
     _check(parameters, dnn_nets.NETWORKS, dnn_data.DATASETS, dnn_nets.VGG16_POOLINGS)
-    if device == "gpu" and not torch.cuda.is_available():
-        raise RunError("torch finds no CUDA device", "--device gpu", "run it with --device cpu")
+    where = torch_device(device)
     with phase("data"):
         names = ("dataset", "samples", "image_size", "seed")
         learned, held_out = dnn_data.load(*(parameters[name] for name in names))
     with phase("build"):
         torch.manual_seed(parameters["seed"])
-        where = torch.device("cuda" if device == "gpu" else "cpu")
         sizes = {name: parameters[name] for name in ("image_size", "layers", "neurons", "width")}
         network = dnn_nets.build(parameters["network"], **sizes).to(where)
         optimiser = _optimiser(network, parameters)
-    startup_s = time.monotonic() - _process_start()
+    startup_s = time.monotonic() - process_start()
     epoch_s, losses = [], []
     for _ in range(parameters["epochs"]):
         begun = time.monotonic()

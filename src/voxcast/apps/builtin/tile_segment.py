@@ -10,6 +10,7 @@ Run as ``python -m voxcast.apps.builtin.tile_segment --image T1w.nii.gz --out FO
 
 from __future__ import annotations
 
+import math
 import sys
 import tempfile
 from pathlib import Path
@@ -26,7 +27,6 @@ DEFAULTS: dict[str, Any] = {
     "n4_iterations": 30,  # of each of four levels
     "tiles_per_axis": 3,
 }
-TISSUES = ("background", "csf", "gm", "wm")
 
 
 def segment(
@@ -68,12 +68,20 @@ def segment(
     import ants  # noqa: F401 - here, so that it is counted as start
 
     from voxcast.apps.builtin.ants_volume import write_volume
-    from voxcast.apps.builtin.tiles import alignment, network, reference, tiling, weights
+    from voxcast.apps.builtin.tiles import (
+        alignment,
+        network,
+        reference,
+        tiling,
+        tissues,
+        weights,
+    )
+    from voxcast.apps.builtin.torch_device import torch_device
 
     _check(parameters)
     started()
     places = tiling.tiles(parameters["tiles_per_axis"])
-    where = network.choose_device(device)
+    where = torch_device(device)
     with phase("load"):
         scan = _read(image, parameters["spacing_mm"])
         reference.reference()
@@ -94,7 +102,7 @@ def segment(
         with phase("inverse"):
             labels = alignment.to_native(fused, scan, transform)
     with phase("write"):
-        volumes = _volumes_ml(labels)
+        volumes = tissues.volumes_ml(labels.numpy(), math.prod(labels.spacing) / 1000.0)
         write_volume(out / "labels.nii.gz", labels.astype("uint8"))
         write_json(out / "volumes.json", volumes)
     return volumes
@@ -126,14 +134,6 @@ def _read(image: Path, spacing_mm: float) -> Any:
         scan = scan.new_image_like(np.nan_to_num(array, nan=0.0, posinf=0.0, neginf=0.0))
     check_contrast(scan, image)
     return resample(scan, spacing_mm) if is_finer(scan, spacing_mm) else scan
-
-
-def _volumes_ml(labels: Any) -> dict[str, float]:
-    import numpy as np
-
-    voxel_ml = float(np.prod(labels.spacing)) / 1000.0
-    counts = np.bincount(labels.numpy().astype(np.int64).ravel(), minlength=len(TISSUES))
-    return {f"{name}_ml": float(n) * voxel_ml for name, n in zip(TISSUES, counts, strict=True)}
 
 
 @exits_cleanly

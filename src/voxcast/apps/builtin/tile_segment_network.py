@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 DEFAULTS: dict[str, Any] = {"tiles_per_axis": 3}
-TISSUES = ("background", "csf", "gm", "wm")
 
 
 def segment_normalised(
@@ -55,13 +54,12 @@ def segment_normalised(
     RunError
         If a GPU is asked for and torch can use none.
     """
-    import numpy as np
-
-    from voxcast.apps.builtin.tiles import network, tiling, weights
+    from voxcast.apps.builtin.tiles import network, tiling, tissues, weights
+    from voxcast.apps.builtin.torch_device import torch_device
 
     started()
     places = tiling.tiles(parameters["tiles_per_axis"])
-    where = network.choose_device(device)
+    where = torch_device(device)
     with phase("load"):
         normalised = _read(image)
     with phase("weights"):
@@ -72,9 +70,7 @@ def segment_normalised(
     with phase("fusion"):
         fused = tiling.fuse(tiles, places, network.CLASSES)
     with phase("write"):
-        counts = np.bincount(fused.ravel(), minlength=len(TISSUES))
-        voxel_ml = tiling.SPACING_MM**3 / 1000.0
-        volumes = {f"{t}_ml": float(n) * voxel_ml for t, n in zip(TISSUES, counts, strict=True)}
+        volumes = tissues.volumes_ml(fused, tiling.SPACING_MM**3 / 1000.0)
         _write(out / "labels.nii.gz", fused)
         write_json(out / "volumes.json", volumes)
     return volumes

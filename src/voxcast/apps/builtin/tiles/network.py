@@ -12,9 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from voxcast.apps.builtin.tiles import tiling
 from voxcast.apps.builtin.tiles.tiling import SHAPE, Tile
-from voxcast.errors import RunError
 
 CLASSES = 4
 CHANNELS = 4  # intensity, and the three coordinates
@@ -49,27 +47,6 @@ class TileNet(nn.Module):
         return logits
 
 
-def segment_tiles(
-    normalised: np.ndarray, network: TileNet, device: torch.device, per_axis: int = 3
-) -> np.ndarray:
-    """Return the labels of a normalised volume: all tiles through the network, then the vote.
-
-    Parameters
-    ----------
-    normalised : numpy.ndarray
-        Of shape `tiling.SHAPE`, on the grid of `tiling`, its brain near 0 with unit spread.
-    network : TileNet
-        As `voxcast.apps.builtin.tiles.weights.load` returns it.
-
-    Returns
-    -------
-    numpy.ndarray
-        uint8 of `tiling.SHAPE`.
-    """
-    places = tiling.tiles(per_axis)
-    return tiling.fuse(label_tiles(normalised, network, device, places), places, CLASSES)
-
-
 @torch.inference_mode()
 def label_tiles(
     normalised: np.ndarray, network: TileNet, device: torch.device, places: list[Tile]
@@ -88,19 +65,6 @@ def with_coordinates(normalised: np.ndarray) -> torch.Tensor:
     """Return volume and coordinates from -1 to 1 as channels, float32 ``(4, i, j, k)``."""
     axes = torch.meshgrid(*(torch.linspace(-1, 1, n) for n in SHAPE), indexing="ij")
     return torch.stack([torch.from_numpy(normalised.astype(np.float32)), *axes])
-
-
-def choose_device(name: str) -> torch.device:
-    """Return the torch device of ``cpu`` or ``gpu``.
-
-    Raises
-    ------
-    RunError
-        If a GPU is asked for and torch can use none: a run on the CPU would be a false label.
-    """
-    if name == "gpu" and not torch.cuda.is_available():
-        raise RunError("torch finds no CUDA device", "--device gpu", "run it with --device cpu")
-    return torch.device("cuda" if name == "gpu" else "cpu")
 
 
 def _block(channels: int, *widths: int) -> nn.Sequential:

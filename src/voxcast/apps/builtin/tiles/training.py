@@ -17,6 +17,7 @@ from voxcast.apps.builtin import tile_segment
 from voxcast.apps.builtin.tiles import alignment
 from voxcast.apps.builtin.tiles.network import CLASSES, TileNet, with_coordinates
 from voxcast.apps.builtin.tiles.tiling import SHAPE
+from voxcast.apps.builtin.tiles.tissues import TISSUES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,7 +101,7 @@ def judge(scans: Sequence[tuple[Path, Path]], weights_file: Path) -> list[dict[s
             out = Path(folder)
             tile_segment.segment(scan, out, tile_segment.DEFAULTS, weights_file=weights_file)
             found = _labels(out / "labels.nii.gz")
-        overlaps = zip(tile_segment.TISSUES[1:], dice(found, _labels(labels)), strict=True)
+        overlaps = zip(TISSUES[1:], dice(found, _labels(labels)), strict=True)
         rows.append({"scan": scan.name, **{name: round(value, 4) for name, value in overlaps}})
     return rows
 
