@@ -1,4 +1,5 @@
 import contextlib
+import dataclasses
 import os
 import random
 import shutil
@@ -16,14 +17,14 @@ import pytest
 
 from made_up_runs import cell, write_run
 from voxcast import config
-from voxcast.campaigns import campaign
+from voxcast.campaigns import exclusive
 from voxcast.campaigns.campaign import core_sets, missing_cells, run_campaign
 from voxcast.campaigns.cells import again
-from voxcast.errors import RunError
+from voxcast.errors import ConfigError, RunError
 from voxcast.history.parts import collect
 from voxcast.history.run_folders import load_records, read_record, write_profiles
 from voxcast.profiling.probes import Probes
-from voxcast.records import App, Cell, Configuration
+from voxcast.records import ANCHOR_REPEAT, App, Cell, Configuration
 
 PROJECT = Path(__file__).parents[2]
 KNOWN = Probes(1.0, 2.0, 3.0)  # measured once and not for every test
@@ -207,7 +208,7 @@ def _sleeper(process):
 
 
 def test_two_drivers_do_not_work_on_one_folder(tmp_path, apps, monkeypatch):
-    monkeypatch.setattr(campaign, "LOCK_PATIENCE_S", 0.1)
+    monkeypatch.setattr(exclusive, "PATIENCE_S", 0.1)
     folder, cells = tmp_path / "cpu", _cells(3)
     paths = {"v": tmp_path / "T1w.nii.gz"}
     drivers = [_forked(lambda: run(cells, paths, folder, apps=apps)) for _ in range(2)]
@@ -387,3 +388,36 @@ def test_there_are_not_more_sets_of_cores_than_cores():
     assert core_sets([3, 5, 7], 2) == [[3], [5]]
     with pytest.raises(RunError, match="3 runs at a time, there are 2 cores"):
         core_sets([0, 1], 3)
+
+
+def test_a_run_too_long_for_the_time_left_is_passed_over(tmp_path, apps):
+    cells = _cells(3)
+    paths = {"v": tmp_path / "T1w.nii.gz"}
+    expected = {cells[0].key: 1000.0, cells[1].key: 0.1, cells[2].key: 0.1}
+    progress = run(
+        cells, paths, tmp_path / "runs", apps=apps, expected_s=expected, stop_after_s=60
+    )
+    assert [one.name for one in progress.runs] == [cells[1].key, cells[2].key]
+    assert progress.left == 1
+
+
+def test_anchors_take_as_long_as_they_are_expected_to(tmp_path, apps, capsys):
+    cells, anchor = _cells(1, sleep=0.0), _cells(1)[0]
+    anchor = dataclasses.replace(anchor, repeat=ANCHOR_REPEAT)
+    paths = {"v": tmp_path / "T1w.nii.gz"}
+    long = {anchor.key: 1000.0, cells[0].key: 0.1}
+    options = {"apps": apps, "anchors": [anchor], "stop_after_s": 60}
+    progress = run(cells, paths, tmp_path / "runs", expected_s=long, **options)
+    assert (progress.runs, progress.left) == ([], 1)
+    assert "too short: a sitting begins with runs of 33 min" in capsys.readouterr().err
+    short = {anchor.key: 0.1, cells[0].key: 0.1}
+    assert run(cells, paths, tmp_path / "runs", expected_s=short, **options).left == 0
+
+
+def test_a_container_that_cannot_be_measured_is_said_before_anything_runs(tmp_path):
+    tool = App(name="tool", version="1", argv=("tool", "{image}"), container={"cpu": "tool:1"})
+    docker = Configuration("cpu", 1, runtime="docker")
+    cells = [dataclasses.replace(_cells(1)[0], app="tool", configuration=docker)]
+    (tmp_path / "T1w.nii.gz").write_bytes(b"")
+    with pytest.raises(ConfigError, match="cannot be measured"):
+        run(cells, {"v": tmp_path / "T1w.nii.gz"}, tmp_path / "runs", apps={"tool": tool})

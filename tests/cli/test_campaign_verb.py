@@ -166,7 +166,7 @@ def test_profile_runs_any_command_line_and_says_when_it_fails(project):
     copies = ("--app", "command", "--argv", "cp {image} {out}/copy.nii.gz")
     shown = voxcast(project, "profile", str(image), *copies).stdout
     assert shown.startswith(f"{image.name}: command, cpu, 1 CPU: completed")
-    failing = ("--app", "command", "--argv", "ls {out}/gone")
+    failing = ("--app", "command", "--argv", "ls {image} {out}/gone")
     done = voxcast(project, "profile", str(image), *failing, status=1)
     assert "No such file" in done.stderr
     assert ": failed" in done.stdout
@@ -182,9 +182,12 @@ def test_profile_runs_any_command_line_and_says_when_it_fails(project):
         (("--app", "bare", "--device", "gpu"), "bare: does not run on gpu; it runs on: cpu"),
         (("--app", "bare", "-p", "slep=1"), "bare.slep: unknown parameter"),
         (("--app", "bare", "-p", "sleep"), "-p: needs NAME=VALUE"),
-        (("--app", "bare", "--argv", "ls"), "bare --argv: has a module"),
+        (("--app", "bare", "--argv", "ls"), "app.bare: needs a module or argv, and not both"),
         (("--app", "command", "x.nii"), "command: needs a command line"),
         (("--app", "bare", "--cpus", "9999"), "asks for 9999 CPUs"),
+        (("--app", "bare", "-p", "sleep=[1"), "sleep"),
+        (("--app", "command", "x.nii", "--argv", "tool 'x"), "--argv: cannot be split"),
+        (("--app", "bare", "--out", "/dev/null/here"), "cannot be made (Not a directory)"),
     ],
 )
 def test_profile_says_what_is_wrong(project, arguments, said):

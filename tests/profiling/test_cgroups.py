@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,23 @@ def test_limit_and_threads_have_their_files_in_both_versions(tmp_path, version, 
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == limits
     (tmp_path / ("tasks" if version == 1 else "cgroup.threads")).write_text("7\n8\n9\n")
     assert group.threads() == 3
+
+
+def test_a_version_2_group_of_our_own_is_left_for_one_inside(tmp_path):
+    own = tmp_path / "session.scope"
+    own.mkdir()
+    (own / "cgroup.procs").write_text(f"{os.getpid()}\n")
+    (own / "cgroup.subtree_control").write_text("")
+    assert cgroups.delegated(own) == own
+    inside = own / cgroups.DRIVER
+    assert (inside / "cgroup.procs").read_text() == str(os.getpid())
+    assert (own / "cgroup.subtree_control").read_text() == "+memory"
+    assert cgroups.delegated(inside) == own  # what the kernel says of us from then on
+
+
+@pytest.mark.parametrize(("procs", "control"), [("1\n{us}\n", ""), ("{us}\n", "cpu memory")])
+def test_a_version_2_group_of_others_or_that_counts_already_is_kept(tmp_path, procs, control):
+    (tmp_path / "cgroup.procs").write_text(procs.format(us=os.getpid()))
+    (tmp_path / "cgroup.subtree_control").write_text(control)
+    assert cgroups.delegated(tmp_path) == tmp_path
+    assert not (tmp_path / cgroups.DRIVER).exists()

@@ -9,6 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from voxcast.profiling.gpu import BY_DEVICE, BY_PROCESS, GpuSample, gpu_models, open_gpu_meter
+from voxcast.profiling.processes import Traffic
+from voxcast.profiling.readings import Reading
+from voxcast.profiling.trace import Trace
 
 NO_SUCH_PID = 2**22 + 1  # above the kernel's largest
 GIB = 2**30
@@ -146,3 +149,31 @@ def test_a_process_that_holds_a_gigabyte_is_seen():
         child.communicate("\n")
         meter.close()
     assert GIB <= taken < 3 * GIB  # the tensor and the driver's own part
+
+
+class Still:
+    """A meter of a run that does nothing."""
+
+    def read(self):
+        return Reading(0, 0.0, 1)
+
+    def traffic(self):
+        return Traffic(0, 0, 0)
+
+    def oom_kills(self):
+        return 0
+
+    def members(self):
+        return set()
+
+
+@pytest.mark.parametrize(
+    ("busy", "used", "seen"),
+    [(None, 0, False), (None, GIB, True), ((0, 0), GIB, False), ((0, 50), 0, True)],
+)
+def test_memory_tells_of_use_where_utilisation_is_not_told(busy, used, seen):
+    nvml = Recorded(busy=busy)
+    trace = Trace(Still(), open_gpu_meter(nvml), time.monotonic())
+    nvml.used = (nvml.used[0] + used, *nvml.used[1:])
+    trace.look()
+    assert trace.used_gpu == seen

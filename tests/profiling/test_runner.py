@@ -393,3 +393,21 @@ def test_a_full_disk_is_an_error_that_leaves_nothing_running(tmp_path, small_dis
 def _processes_with(argument):
     named = psutil.process_iter(["cmdline"])
     return [p.pid for p in named if any(argument in word for word in p.info["cmdline"] or [])]
+
+
+@pytest.mark.parametrize(
+    ("kills", "peak", "reached"),
+    [(0, 100, 0), (1, None, 100), (1, 99, 100), (1, 40, 0)],
+    ids=["not killed", "peak not known", "at our limit", "at a limit above ours"],
+)
+def test_a_limit_counts_as_the_peak_only_where_it_was_reached(kills, peak, reached):
+    assert runner._reached_bytes(kills, peak, 100) == reached
+
+
+def test_the_mark_of_a_run_goes_into_containers_that_clean_the_environment(tmp_path):
+    marked = "{k: v for k, v in os.environ.items() if 'VOXCAST_RUN' in k}"
+    script = f"import json, os; print(json.dumps({marked}))"
+    runner.measure([sys.executable, "-c", script], {}, tmp_path, cpus=1)
+    marks = json.loads((tmp_path / "app.log").read_text())
+    assert set(marks) == {f"{p}VOXCAST_RUN" for p in ("", "APPTAINERENV_", "SINGULARITYENV_")}
+    assert len(set(marks.values())) == 1

@@ -6,9 +6,7 @@ record, and the same command continues with the cells that are missing.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import fcntl
 import os
 import sys
 import time
@@ -17,17 +15,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from voxcast.apps.catalogue import check_container, choose
 from voxcast.campaigns.cells import again
+from voxcast.campaigns.exclusive import exclusive
 from voxcast.campaigns.recorder import Conditions, Recorder
 from voxcast.campaigns.sittings import open_sitting
 from voxcast.campaigns.waiting import Waiting
 from voxcast.errors import RunError
-from voxcast.history.run_folders import PARTIAL, record_rows
+from voxcast.files import PARTIAL
+from voxcast.history.run_folders import record_rows
 from voxcast.profiling.runner import sweep
-from voxcast.records import NOISY_REPEAT
+from voxcast.quantities import format_seconds
+from voxcast.records import ANCHOR_REPEAT, NOISY_REPEAT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from voxcast.profiling.probes import Probes
     from voxcast.records import App, Cell
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
 # So many failures of an application one after the other are no property of the images: it cannot
 # run here, and the rest of its cells would be recorded as failed in a minute.
 FAILURES = 5
-LOCK_PATIENCE_S = 3.0  # a driver that was just killed holds its lock for some moments more
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def run_campaign(
     recipes : mapping, optional
         How generated volumes were made, by volume id; kept in the records.
     expected_s : mapping, optional
-        Expected seconds of a cell by key, for the time left that is shown.
+        Expected seconds of a cell by key, of the anchors too.
     anchors : sequence of Cell
         Run at the start of this sitting, if there is anything to measure at all; each once before
         it counts, as the first run of an application waits for the disk that its libraries are on.
@@ -97,12 +98,12 @@ def run_campaign(
     Raises
     ------
     RunError
-        If a volume is missing, another campaign works on the folder, the disk is full, or an
-        application fails time after time.
+        If a volume or a container is missing, another campaign works on the folder, the disk is
+        full, or an application fails time after time.
     """
     begun = time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder):
+    with exclusive(folder):
         for left in folder.glob(PARTIAL + "*"):
             sweep(left) if left.is_dir() else left.unlink()
         known = {**(elsewhere or {}), **record_rows(folder)}
@@ -111,6 +112,8 @@ def run_campaign(
             if cell.volume_id and not paths[cell.volume_id].is_file():
                 then = "the images have changed: run `dvc repro catalogue`"
                 raise RunError("no such volume", paths[cell.volume_id], then)
+        for name, configuration in {(c.app, c.configuration): None for c in missing.values()}:
+            check_container(choose(apps, name), configuration)
         if recorded := sum(key in known for key in cells):
             print(f"voxcast: {recorded} of {len(cells)} runs are on record", file=sys.stderr)
         if not missing:
@@ -120,19 +123,36 @@ def run_campaign(
             dataclasses.replace(cell, repeat=cell.repeat + sitting.number) for cell in anchors
         ]
         missing = {**{cell.key: cell for cell in first}, **missing}
+        times = _times_of(missing, expected_s or {})
+        deadline = None if stop_after_s is None else begun + stop_after_s
+        beginning_s = 2 * sum(times[cell.key] for cell in first)
+        if deadline is not None and time.monotonic() + beginning_s > deadline:
+            took = format_seconds(beginning_s)
+            print(f"voxcast: too short: a sitting begins with runs of {took}", file=sys.stderr)
+            return Progress([], len(missing) - len(first), sum(times.values()))
         recorder = Recorder(
             folder, apps, paths, recipes or {}, conditions or Conditions(), sitting
         )
         with Waiting(
             missing,
-            expected_s or {},
-            deadline=None if stop_after_s is None else begun + stop_after_s,
+            times,
+            deadline=deadline,
             repeat_until=None if repeat_noisy_s is None else begun + repeat_noisy_s,
         ) as queue:
             for cell in first:
                 recorder.warm_up(cell)
             _work(queue, recorder, parallel, on_record)
             return Progress(queue.made, queue.left(), queue.left_s())
+
+
+def _times_of(cells: Mapping[str, Cell], expected_s: Mapping[str, float]) -> dict[str, float]:
+    """Return the expected seconds of each cell; one that was made of another takes as long."""
+    times = {}
+    for key, cell in cells.items():
+        origin = cell.repeat % NOISY_REPEAT if cell.repeat < ANCHOR_REPEAT else ANCHOR_REPEAT
+        first = dataclasses.replace(cell, repeat=origin).key
+        times[key] = expected_s.get(key, expected_s.get(first, 1.0))
+    return times
 
 
 def missing_cells(
@@ -194,38 +214,14 @@ def core_sets(cores: Sequence[int], parallel: int) -> list[list[int]]:
     Raises
     ------
     RunError
-        If there are fewer cores than sets.
+        If there are fewer cores than sets, or there is to be no set.
 
     Examples
     --------
     >>> core_sets([0, 1, 2, 3, 4], 2)
     [[0, 1], [2, 3]]
     """
-    if parallel > len(cores):
+    if not 1 <= parallel <= len(cores):
         raise RunError(f"asks for {parallel} runs at a time, there are {len(cores)} cores here")
     each = len(cores) // parallel
     return [list(cores[n * each : (n + 1) * each]) for n in range(parallel)]
-
-
-@contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the one lock on ``folder``; it lies beside it: the folder is a stage's output."""
-    path = folder.parent / f".{folder.name}.lock"
-    with path.open("a+") as lock:
-        deadline = time.monotonic() + LOCK_PATIENCE_S
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    lock.seek(0)
-                    who = (
-                        f"another campaign (process {lock.read().strip() or 'unknown'}) works here"
-                    )
-                    raise RunError(who, folder, "wait for it, or stop it") from None
-                time.sleep(0.05)
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
-        yield

@@ -14,6 +14,7 @@ from voxcast.apps.catalogue import app_version, scaled_parameters
 from voxcast.campaigns.budgets import cells_within, expected_s
 from voxcast.campaigns.sweeps import Sweep, Volumes, sweep_cells
 from voxcast.files import sha256_of
+from voxcast.quantities import format_bytes
 from voxcast.records import ANCHOR_REPEAT, NOISY_REPEAT, App, Cell, Configuration
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ def fitting(
             notes.append(f"{configuration.label}: left out, there is {have} GPU here")
         elif configuration.cpus > facts.cores:
             notes.append(f"{configuration.label}: left out, there are {facts.cores} CPUs here")
+        elif (configuration.memory_bytes or 0) > facts.memory_bytes:
+            have = format_bytes(facts.memory_bytes)
+            notes.append(f"{configuration.label}: left out, there are {have} of memory here")
         else:
             fit.append(configuration)
     return fit, notes

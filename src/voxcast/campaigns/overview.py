@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from voxcast.campaigns.campaign import missing_cells
 from voxcast.campaigns.time_left import TimeLeft
 from voxcast.files import canonical_json
+from voxcast.history.repeats import ALLOCATION, TASK
 from voxcast.records import NOISY_REPEAT
 
 if TYPE_CHECKING:
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
     from voxcast.records import Cell
 
 # What must agree for two runs to differ by their repeat alone.
-SAME_RUN = ("app", "app_version", "parameters_json", "volume_id", "node_type", "device", "cpus",
-            "gpus", "mem_limit_bytes", "scale")  # fmt: skip
+SAME_RUN = (*TASK, *ALLOCATION)
 
 
 def known_elsewhere(

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plan:
-    """Cells by key in the order to run them; `notes` say what is left out here, and why."""
+    """Cells by key in the order to run them; `notes` say what is left out here, and why.
+
+    `expected_s` knows the anchors too.
+    """
 
     cells: dict[str, Cell]
     expected_s: dict[str, float]
@@ -65,11 +68,13 @@ def make_plan(
     cells = draw_cells(
         sweeps, apps, volumes, possible, budget_s=budget_s, seed=seed, host_class=machine
     )
+    first = anchor_cells(sweeps, apps, volumes, possible, anchors, machine)
+    timed = {**cells, **{cell.key: cell for cell in first}}
     named = zip(rows["volume_id"].astype(str), rows["path"].astype(str), strict=True)
     return Plan(
         cells=cells,
-        expected_s=expected_times(cells, apps, volumes),
-        anchors=anchor_cells(sweeps, apps, volumes, possible, anchors, machine),
+        expected_s=expected_times(timed, apps, volumes),
+        anchors=first,
         paths={volume: (root or Path()) / path for volume, path in named},
         notes=notes,
     )

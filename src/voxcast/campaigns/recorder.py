@@ -21,13 +21,13 @@ import voxcast
 from voxcast.apps.catalogue import choose, command, container_facts, environment
 from voxcast.apps.staging import staged
 from voxcast.errors import RunError
-from voxcast.files import write_json
-from voxcast.history.run_folders import PARTIAL, RECORD_FILE
+from voxcast.files import PARTIAL, remove_folder, sync, write_json
+from voxcast.history.run_folders import RECORD_FILE
 from voxcast.profiling.leader import LOG_FILE
 from voxcast.profiling.runner import measure, sweep
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from voxcast.campaigns.sittings import Sitting
     from voxcast.records import App, Cell, Profile
@@ -75,12 +75,9 @@ class Recorder:
         RunError
             If the disk is full, or the application cannot be started.
         """
-        partial = self.folder / f"{PARTIAL}{key}-{uuid.uuid4().hex[:8]}"
-        app, configuration = choose(self.apps, cell.app), cell.configuration
-        image = self.paths[cell.volume_id] if app.input == "volume" else None
+        app, image = self._app_and_image(cell)
         final = self.folder / key
-        try:
-            (partial / "out").mkdir(parents=True)
+        with self._partial(key) as partial:
             with self._runs_in(partial):
                 profile = measure_app(
                     app, image, partial, cell, self.conditions, core_set=core_set
@@ -97,31 +94,20 @@ class Recorder:
                 "probes": self.sitting.probes,
                 "sitting": self.sitting.name,
                 "recipe": self.recipes.get(cell.volume_id),
-                "container": container_facts(app, configuration),
-                "command": command(app, image, final / "out", configuration, cell.parameters),
+                "container": container_facts(app, cell.configuration),
+                "command": command(app, image, final / "out", cell.configuration, cell.parameters),
                 "voxcast_version": voxcast.__version__,
                 "started_at": profile.started_at,
             }
             write_json(partial / RECORD_FILE, record)
             _commit(partial, final)
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise _full_disk(self.folder) from None
-            raise
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
         return profile
 
     def warm_up(self, cell: Cell) -> None:
         """Run ``cell`` unrecorded, so that what it reads is in memory for those that count."""
-        partial = self.folder / f"{PARTIAL}warm-up-{uuid.uuid4().hex[:8]}"
-        app = choose(self.apps, cell.app)
-        image = self.paths[cell.volume_id] if app.input == "volume" else None
-        try:
-            (partial / "out").mkdir(parents=True)
+        app, image = self._app_and_image(cell)
+        with self._partial("warm-up") as partial:
             measure_app(app, image, partial, cell, self.conditions)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
 
     def stop(self) -> None:
         """End what other threads measure at this moment, unrecorded; nothing is begun after it."""
@@ -131,8 +117,27 @@ class Recorder:
                 with contextlib.suppress(OSError):  # its own thread may be writing there
                     sweep(partial)
 
+    def _app_and_image(self, cell: Cell) -> tuple[App, Path | None]:
+        app = choose(self.apps, cell.app)
+        return app, self.paths[cell.volume_id] if app.input == "volume" else None
+
     @contextlib.contextmanager
-    def _runs_in(self, partial: Path) -> Any:
+    def _partial(self, name: str) -> Iterator[Path]:
+        """Give a folder for one run, gone after the block unless it was renamed."""
+        partial = self.folder / f"{PARTIAL}{name}-{uuid.uuid4().hex[:8]}"
+        try:
+            (partial / "out").mkdir(parents=True)
+            yield partial
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise _full_disk(self.folder) from None
+            raise
+        finally:
+            with contextlib.suppress(OSError):
+                remove_folder(partial)
+
+    @contextlib.contextmanager
+    def _runs_in(self, partial: Path) -> Iterator[None]:
         """Say that a run may be stopped for the block, and not while its record is written."""
         with self._lock:
             if self._stopped:
@@ -192,25 +197,21 @@ def what_happened(cell: Cell, profile: Profile, folder: Path, final: Path) -> st
 
 def _commit(partial: Path, final: Path) -> None:
     for path in (*partial.iterdir(), partial):
-        _sync(path)
+        sync(path)
     if final.exists():  # without a good record, or we would not be here
         shutil.rmtree(final)
     partial.rename(final)
-    _sync(final.parent)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync(final.parent)
 
 
 def _drop_volumes(out: Path) -> None:
     for path in out.rglob("*"):
         if path.is_file() and not (path.suffix in KEPT_SUFFIXES and path.stat().st_size < 10**6):
-            path.unlink()
+            try:
+                path.unlink()
+            except PermissionError:  # in a folder that the application closed behind itself
+                path.parent.chmod(0o700)
+                path.unlink()
 
 
 def _refuse_full_disk(partial: Path) -> None:

@@ -64,7 +64,7 @@ class Waiting:
         self._bar.close()
 
     def take(self, widest: int | None = None) -> tuple[str, Cell] | None:
-        """Return the next cell, or None: there is no more.
+        """Return the next cell that will end by the deadline, or None: there is no more.
 
         With ``widest`` it is one that can run beside others: on so many CPUs, and on no GPU.
         """
@@ -73,20 +73,19 @@ class Waiting:
                 return None
             if time.monotonic() >= self._repeat_until:
                 self._drop_repeats()
+            left_s = self._deadline - time.monotonic()
             found = next(
                 (
                     (n, key, cell)
                     for n, (key, cell) in enumerate(self._waiting)
-                    if widest is None or _beside_others(cell, widest)
+                    if (widest is None or _beside_others(cell, widest))
+                    and self._times.of(key, cell) <= left_s
                 ),
                 None,
             )
             if found is None:
                 return None
             n, key, cell = found
-            if time.monotonic() + self._times.of(key, cell) > self._deadline:
-                self._closed = True
-                return None
             del self._waiting[n]
             subject = f" sub-{cell.subject}" if cell.subject else ""
             what = f"{cell.app}{subject}, {cell.configuration.label}"

@@ -88,8 +88,9 @@ class Campaign:
     def run(self, hours: float | None, parallel: int | None, any_host: bool, as_json: bool) -> int:
         """Measure until all is done or the time is up; collect now and then."""
         begun = time.monotonic()
-        # A batch system ends a job by SIGTERM: what is measured is collected then too.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        # A batch system ends a job by SIGTERM, a terminal by SIGHUP: then too it is collected.
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.default_int_handler)
         from voxcast.campaigns.campaign import run_campaign
         from voxcast.campaigns.recorder import Conditions
         from voxcast.images.participants import PARTICIPANTS, recipe_of
@@ -180,7 +181,7 @@ class Campaign:
         from voxcast.images.catalogue import CATALOGUE, build_catalogue
         from voxcast.images.cohort import write_cohort
         from voxcast.images.participants import generated_ids
-        from voxcast.images.recorded import check_recorded, recorded_images
+        from voxcast.images.recorded import RECORDED_IMAGES, check_recorded, recorded_images
         from voxcast.images.sources import read_tsv, refresh, write_tsv
 
         images, features = self._config.images, self._config.features
@@ -204,7 +205,7 @@ class Campaign:
                 files, self._catalogue, features.coarse_points, features.network_points, ids
             )
             write_tsv(seen, files)  # last: it says that the catalogue is whole
-        kept = self._batch / "images.parquet"
+        kept = self._batch / RECORDED_IMAGES
         if generated and kept.is_file():
             check_recorded(self._catalogue, kept)
         elif generated:

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import json
 import shlex
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -41,6 +42,10 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON list on stdout")
     project.add_argument(parser)
     args = parser.parse_intermixed_args(argv)
+    for ending in (signal.SIGTERM, signal.SIGHUP):  # or what runs would go on without us
+        signal.signal(ending, signal.default_int_handler)
+    from voxcast.apps.catalogue import check_container
+
     app, configuration = _chosen(args)
     parameters = _parameters(app, args)
     images: list[Path | None] = [*args.images]
@@ -53,6 +58,7 @@ def main(argv: list[str]) -> int:
     for image in images:
         if image is not None and not image.is_file():
             raise ConfigError("no such file", image)
+    check_container(app, configuration)
     found = []
     for number, image in enumerate(images, 1):
         found.append(_profile(app, image, number, configuration, parameters, args))
@@ -71,7 +77,10 @@ def _chosen(args: argparse.Namespace) -> tuple[App, Configuration]:
     folder = project.require(args.project)
     given: dict[str, Any] = {}
     if args.argv is not None:
-        given = {"argv": shlex.split(args.argv), "version": "unknown"}
+        try:
+            given = {"argv": shlex.split(args.argv), "version": "unknown"}
+        except ValueError as error:
+            raise ConfigError(f"cannot be split into words ({error})", "--argv") from None
     try:
         app = config.load_app(folder / config.CONF_DIR / "app", args.app, given)
     except ConfigError as error:
@@ -79,8 +88,6 @@ def _chosen(args: argparse.Namespace) -> tuple[App, Configuration]:
             raise
         then = "give --argv 'tool {image} {out}'"
         raise ConfigError("needs a command line", args.app, then) from None
-    if given and app.module is not None:
-        raise ConfigError("has a module and takes no command line", f"{app.name} --argv")
     if args.device not in app.devices:
         known = ", ".join(app.devices)
         raise ConfigError(f"does not run on {args.device}", app.name, f"it runs on: {known}")
@@ -105,7 +112,11 @@ def _parameters(app: App, args: argparse.Namespace) -> dict[str, Any]:
         name, sign, value = text.partition("=")
         if not sign:
             raise ConfigError(f"needs NAME=VALUE, not {text!r}", "-p")
-        given[name] = yaml.safe_load(value)
+        try:
+            given[name] = yaml.safe_load(value)
+            json.dumps(given[name], allow_nan=False)
+        except (yaml.YAMLError, TypeError, ValueError):
+            given[name] = value  # a text that looks like something else, such as a date
         # YAML takes 1e-3 for text.
         if isinstance(given[name], str) and isinstance(app.parameters.get(name), int | float):
             with contextlib.suppress(ValueError):
@@ -133,7 +144,10 @@ def _profile(
             folder = args.out / f"{number:02d}-{name}"
             if folder.exists():
                 raise ConfigError("is there already", folder, "name another --out")
-        (folder / "out").mkdir(parents=True)
+        try:
+            (folder / "out").mkdir(parents=True)
+        except OSError as error:
+            raise ConfigError(f"cannot be made ({error.strerror})", folder) from None
         cell: Cell = Cell(
             app=app.name, app_version="", parameters=parameters, volume_id="", subject="",
             configuration=configuration, scale=args.scale, repeat=0, host_class="",

@@ -85,15 +85,15 @@ def disturbance(before: CoreTime, after: CoreTime, own_s: float, wall_s: float) 
 
 
 class Activity:
-    """Watches ``cpus`` from now on."""
+    """Watches ``cpus`` from now on; for the thread that makes it and that measures the run."""
 
     def __init__(self, cpus: Collection[int]) -> None:
         self._cpus = frozenset(cpus)
-        self._begun, self._driver_s = time.monotonic(), time.process_time()
+        self._begun, self._driver_s = time.monotonic(), time.thread_time()
         self._before = core_time(STAT.read_text(), self._cpus)
 
     def during(self, run_cpu_s: float) -> Disturbance:
         """Judge the time until now, in which the run took ``run_cpu_s`` of CPU."""
         after = core_time(STAT.read_text(), self._cpus)
-        own_s = run_cpu_s + time.process_time() - self._driver_s
+        own_s = run_cpu_s + time.thread_time() - self._driver_s
         return disturbance(self._before, after, own_s, time.monotonic() - self._begun)

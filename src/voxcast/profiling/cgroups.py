@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 SELF = Path("/proc/self")
 UNIFIED = "unified"
+DRIVER = "voxcast-driver"  # where we are ourselves, in a group of version 2
 _TEXT_BYTES = 1 << 16
 
 
@@ -164,8 +165,29 @@ def planned_group(run_id: str) -> Group | None:
     if "memory" in groups and "cpuacct" in groups:
         return Group(groups["memory"] / name, groups["cpuacct"] / name, 1)
     if UNIFIED in groups:
-        return Group(groups[UNIFIED] / name, groups[UNIFIED] / name, 2)
+        folder = delegated(groups[UNIFIED]) / name
+        return Group(folder, folder, 2)
     return None
+
+
+def delegated(own: Path) -> Path:
+    """Return the group of version 2 inside which the memory of other groups is counted.
+
+    There a group that holds processes hands no controller down. A group that is ours alone, as
+    ``systemd-run --user --scope -p Delegate=yes voxcast …`` makes one, is therefore left for one
+    inside it, beside which the runs get theirs. Any other stays as it is, and runs are then
+    measured by their process tree.
+    """
+    if own.name == DRIVER:
+        return own.parent
+    with contextlib.suppress(OSError):
+        alone = (own / "cgroup.procs").read_text().split() == [str(os.getpid())]
+        control = own / "cgroup.subtree_control"
+        if alone and "memory" not in control.read_text().split():
+            (own / DRIVER).mkdir(exist_ok=True)
+            (own / DRIVER / "cgroup.procs").write_text(str(os.getpid()))
+            control.write_text("+memory")
+    return own
 
 
 def make_group(run_id: str) -> Group | None:

@@ -22,6 +22,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from voxcast.files import PARTIAL
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -31,7 +33,6 @@ TRANSFORMS, POINTS = 16, 4096  # 1 MB
 COPIED_BYTES = 128_000_000
 WRITTEN_BYTES = 16_000_000
 DISK_WRITES, DISK_S = 7, 1.5  # a slow file server gets fewer writes
-PARTIAL = ".partial-"  # what a campaign sweeps, should we be killed here
 
 
 @dataclass(frozen=True)

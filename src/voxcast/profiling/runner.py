@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
-import shutil
 import time
 import uuid
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from voxcast.apps.phase_log import read_phases
 from voxcast.errors import RunError
-from voxcast.files import read_json, write_json
+from voxcast.files import read_json, remove_folder, write_json
 from voxcast.profiling import cgroups
 from voxcast.profiling.activity import Activity
 from voxcast.profiling.leader import LOG_FILE, ending, started_leader
@@ -36,8 +35,10 @@ if TYPE_CHECKING:
     from voxcast.profiling.gpu import GpuMeter
     from voxcast.profiling.readings import Meter
 
-SAMPLES_FILE, RUN_FILE = "samples.parquet", "run.json"
+RUN_FILE = "run.json"
+CLEANING = ("APPTAINER", "SINGULARITY")
 GRACE_S = 2.0
+NEAR_LIMIT = 0.98  # of the limit: the kernel kills for what did not fit any more
 SAMPLER_SHARE = 0.03  # of a core: a slow machine is looked at less often
 
 
@@ -118,7 +119,7 @@ def measure(
         if memory_limit_bytes is not None:
             meter.limit_memory(memory_limit_bytes)
         gpu = _gpu_meter(gpus, stack)
-        variables = {**os.environ, **env, RUN_VARIABLE: run_id}
+        variables = _variables(env, run_id)
         load1, begun = os.getloadavg()[0], datetime.datetime.now(datetime.UTC)
         activity, started = Activity(cores), time.monotonic()
         trace = Trace(meter, gpu, started, stall_s)
@@ -129,7 +130,7 @@ def measure(
             status, waited_s = _end(leader, meter, GRACE_S if stopped else 0.0)
         cpu_s, peak, kills = meter.total_cpu_s(waited_s), meter.peak_bytes(), meter.oom_kills()
         disturbed = activity.during(cpu_s)
-    trace.write(folder / SAMPLES_FILE)
+    trace.write(folder)
     (folder / RUN_FILE).unlink()
     outcome = "out_of_memory" if kills else stopped or ("failed" if status else "completed")
     if outcome == "completed" and gpus and verify_gpu and not trace.used_gpu:
@@ -139,7 +140,7 @@ def measure(
         exit_status=status,
         runtime_s=runtime_s,
         cpu_s=cpu_s,
-        peak_rss_bytes=max(trace.peak_rss_bytes, (memory_limit_bytes or 0) if kills else 0),
+        peak_rss_bytes=max(trace.peak_rss_bytes, _reached_bytes(kills, peak, memory_limit_bytes)),
         peak_cgroup_bytes=peak,
         memory_method=meter.memory_method,
         cpu_method=meter.cpu_method,
@@ -163,7 +164,25 @@ def sweep(folder: Path) -> None:
         left = read_json(folder / RUN_FILE)
         cgroups.remove(map(Path, left["groups"]))
         end_all(lambda: marked(left["run_id"]), grace_s=0.0)
-    shutil.rmtree(folder)
+    remove_folder(folder)
+
+
+def _variables(env: Mapping[str, str], run_id: str) -> dict[str, str]:
+    """Return the run's variables: ours, ``env``, and the mark by which its strays are found.
+
+    Apptainer hands nothing of them to a container but what is named for it.
+    """
+    variables = {**os.environ, **env, RUN_VARIABLE: run_id}
+    for name in (RUN_VARIABLE, "CUDA_VISIBLE_DEVICES"):
+        if name in variables:
+            variables |= {f"{tool}ENV_{name}": variables[name] for tool in CLEANING}
+    return variables
+
+
+def _reached_bytes(kills: int, peak_bytes: int | None, limit_bytes: int | None) -> int:
+    """Return the limit where the kernel killed at it; it may have been a limit above ours."""
+    at_ours = peak_bytes is None or peak_bytes >= NEAR_LIMIT * (limit_bytes or 0)
+    return (limit_bytes or 0) if kills and at_ours else 0
 
 
 def _gpu_meter(gpus: int, stack: contextlib.ExitStack) -> GpuMeter | None:

@@ -8,6 +8,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from voxcast.files import write_json
+from voxcast.history.run_folders import SAMPLES_FILE, SAMPLES_JSON
 from voxcast.profiling.limits import Quiet
 from voxcast.profiling.pace import Pace
 from voxcast.profiling.processes import Traffic
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 GPU_SHARE = 0.01  # of a core
 TRAFFIC_PAUSE_S = 1.0  # sums do not pass by unseen: a look a second will do
+SECONDS = ("t_s", "cpu_s")  # the others are bytes
 GPU_USED = 0.01  # utilisation, at one sample at least, of a run that used its GPU
 
 
@@ -113,26 +116,29 @@ class Trace:
 
     @property
     def used_gpu(self) -> bool:
-        """Whether a GPU was seen at work at all."""
-        return max(self._utilisations, default=0.0) >= GPU_USED
+        """Whether a GPU was seen at work; by memory where utilisation is not told (MIG)."""
+        if self._utilisations:
+            return max(self._utilisations) >= GPU_USED
+        return bool(self.peak_gpu_bytes)
 
     def with_peak(self, phase: Phase) -> Phase:
         """Return ``phase`` with the largest memory of the samples inside it."""
         inside = [s.rss_bytes for s in self.samples if phase.start_s <= s.t_s <= phase.end_s]
         return dataclasses.replace(phase, peak_rss_bytes=max(inside, default=None))
 
-    def write(self, path: Path) -> None:
-        """Write the samples as Parquet; GPU memory is a column only where it was looked at."""
-        import pyarrow
-        import pyarrow.parquet
+    def write(self, folder: Path) -> None:
+        """Write the samples as Parquet, or, on a machine without pyarrow, as lists in JSON.
 
-        columns = {
-            "t_s": pyarrow.float64(),
-            "rss_bytes": pyarrow.int64(),
-            "cpu_s": pyarrow.float64(),
-        }
-        if self._gpu is not None:
-            columns["gpu_bytes"] = pyarrow.int64()
-        rows = [dataclasses.asdict(sample) for sample in self.samples]
-        table = pyarrow.Table.from_pylist(rows, schema=pyarrow.schema(list(columns.items())))
-        pyarrow.parquet.write_table(table, path)
+        GPU memory is a column only where it was looked at.
+        """
+        names = ["t_s", "rss_bytes", "cpu_s", *(["gpu_bytes"] if self._gpu is not None else [])]
+        columns = {name: [getattr(sample, name) for sample in self.samples] for name in names}
+        try:
+            import pyarrow
+            import pyarrow.parquet
+        except ImportError:
+            write_json(folder / SAMPLES_JSON, columns)
+            return
+        types = {name: pyarrow.float64() if name in SECONDS else pyarrow.int64() for name in names}
+        table = pyarrow.table(columns, schema=pyarrow.schema(list(types.items())))
+        pyarrow.parquet.write_table(table, folder / SAMPLES_FILE)

@@ -86,7 +86,10 @@ class TreeMeter:
     def _find(self) -> None:
         now = listed()
         for pid in sorted(now - self._others - self._known.keys()):
-            stat = read_stat(pid)
+            try:
+                stat = read_stat(pid)
+            except PermissionError:  # another user's, where /proc hides them
+                continue
             # A parent may be gone already; what it gave its children to inherit is not.
             if stat and (stat.ppid in self._known or is_marked(pid, self._run_id)):
                 self._known[pid] = _Member(stat.started)

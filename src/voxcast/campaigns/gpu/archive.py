@@ -10,12 +10,10 @@ from collections import Counter
 from pathlib import Path
 
 from voxcast.errors import RunError, TableError
-from voxcast.files import atomic_path, read_json
-from voxcast.history.run_folders import PARTIAL, read_record
-from voxcast.profiling.runner import SAMPLES_FILE
+from voxcast.files import PARTIAL, atomic_path, read_json
+from voxcast.history.run_folders import SAMPLES_FILE, SAMPLES_JSON, read_record
 
 RUNS, SUMMARY_FILE = "runs", "campaign.json"
-SAMPLES_JSON = "samples.json"
 MOST_BYTES = 16_000_000
 
 
@@ -48,7 +46,7 @@ def unpack(archive: Path, work: Path) -> None:
     try:
         with tarfile.open(archive, "r:gz") as tar:
             _extract(tar, work)
-    except (OSError, tarfile.TarError) as error:
+    except (OSError, EOFError, tarfile.TarError) as error:
         raise RunError(f"cannot be read ({error})", archive) from None
 
 
@@ -90,7 +88,7 @@ def collect(archive: Path, folder: Path) -> Counter[str]:
                 counts["broken"] += 1
                 continue
             device = cell.configuration.device
-            final = folder / device / cell.key
+            final = folder / device / run.name
             if final.exists():
                 counts["known"] += 1
                 continue

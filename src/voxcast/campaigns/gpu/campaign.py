@@ -1,8 +1,8 @@
 """A campaign of some minutes on a machine with a GPU, of which nothing but torch is expected.
 
 Every run is measured and recorded as everywhere else. What needs more than the standard library,
-numpy and torch is left for later: samples are written as JSON, and turned into tables when the
-runs are collected.
+numpy and torch is left for later: samples that were written as JSON are turned into tables when
+the runs are collected.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.campaigns.gpu.archive import RUNS, SAMPLES_JSON, SUMMARY_FILE, pack
+from voxcast.campaigns.exclusive import exclusive
+from voxcast.campaigns.gpu.archive import RUNS, SUMMARY_FILE, pack
 from voxcast.campaigns.gpu.cells import gpu_cells
 from voxcast.campaigns.gpu.inputs import Inputs, lend_nvml, read_inputs
 from voxcast.campaigns.recorder import Conditions, Recorder
 from voxcast.campaigns.sittings import open_sitting
 from voxcast.errors import RunError, TableError
-from voxcast.files import read_json, write_json
-from voxcast.history.run_folders import PARTIAL, RECORD_FILE, read_record
-from voxcast.profiling import runner
+from voxcast.files import PARTIAL, read_json, write_json
+from voxcast.history.run_folders import RECORD_FILE, read_record, record_rows
 from voxcast.profiling.host import HostFacts, host_class, host_facts
-from voxcast.profiling.trace import Trace
+from voxcast.profiling.runner import sweep
 from voxcast.records import Cell, Configuration
 
 if TYPE_CHECKING:
@@ -55,16 +55,6 @@ class Summary:
     recorded: int
     planned: int
     notes: tuple[str, ...]
-
-
-class JsonTrace(Trace):
-    """A trace that needs no library to be written."""
-
-    def write(self, path: Path) -> None:
-        """Write the samples as JSON, a list for each column, beside where they were to go."""
-        rows = [dataclasses.asdict(sample) for sample in self.samples]
-        columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
-        write_json(path.with_name(SAMPLES_JSON), columns)
 
 
 def run_gpu_campaign(
@@ -97,7 +87,8 @@ def run_gpu_campaign(
     Raises
     ------
     RunError
-        If none of the devices is there, torch is missing, or the inputs are.
+        If none of the devices is there, torch is missing, the inputs are, or another campaign
+        works in the folder.
     """
     deadline = time.monotonic() + budget_s
     prepared = read_inputs(inputs)
@@ -106,8 +97,6 @@ def run_gpu_campaign(
     possible, notes = _possible(devices, torch_facts["gpus"])
     runs = work / RUNS
     runs.mkdir(parents=True, exist_ok=True)
-    for left in runs.glob(PARTIAL + "*"):
-        runner.sweep(left)
     facts = host_facts()
     if not facts.gpu_models:  # the driver's list is not shown in every container
         facts = dataclasses.replace(facts, gpu_models=tuple(torch_facts["gpus"]))
@@ -115,19 +104,22 @@ def run_gpu_campaign(
         Configuration(device, min(cpus, facts.cores), int(device == "gpu")) for device in possible
     ]
     cells = gpu_cells(prepared, configurations, host_class(facts))
-    missing = [cell for cell in cells if not _is_recorded(runs / cell.key)]
-    made = 0
-    try:
-        if missing:
-            recorder = _recorder(prepared, runs, facts)
-            for made in _measure(recorder, missing, deadline, time_limit_s, notes):
-                if made % PACK_EVERY == 0:
-                    pack(work, archive)
-    finally:
-        done = sum(_is_recorded(runs / cell.key) for cell in cells)
-        summary = Summary(made, done, len(cells), tuple(notes))
-        write_json(work / SUMMARY_FILE, {**dataclasses.asdict(summary), "torch": torch_facts})
-        pack(work, archive)
+    with exclusive(runs):
+        for left in runs.glob(PARTIAL + "*"):
+            sweep(left)
+        missing = [cell for cell in cells if not _is_recorded(runs / cell.key)]
+        made = 0
+        try:
+            if missing:
+                recorder = _recorder(prepared, runs, facts)
+                for made in _measure(recorder, missing, deadline, time_limit_s, notes):
+                    if made % PACK_EVERY == 0:
+                        pack(work, archive)
+        finally:
+            done = sum(_is_recorded(runs / cell.key) for cell in cells)
+            summary = Summary(made, done, len(cells), tuple(notes))
+            write_json(work / SUMMARY_FILE, {**dataclasses.asdict(summary), "torch": torch_facts})
+            pack(work, archive)
     return summary
 
 
@@ -173,7 +165,7 @@ def _torch_facts() -> dict[str, Any]:
 
 
 def _recorder(prepared: Inputs, runs: Path, facts: HostFacts) -> Recorder:
-    earlier = {read_json(path)["sitting"] for path in runs.glob(f"*/{RECORD_FILE}")}
+    earlier = {str(row["sitting"]) for row in record_rows(runs).values()}
     sitting = open_sitting(runs, earlier)
     host = {**sitting.host, "gpu_models": facts.gpu_models}
     return Recorder(
@@ -204,8 +196,7 @@ def _measure(
             return
         limit_s = min(time_limit_s, left_s)
         recorder.conditions = Conditions(limit_s)
-        with _samples_as_json():
-            profile = recorder.record(cell, cell.key)
+        profile = recorder.record(cell, cell.key)
         if profile.outcome == "timeout" and limit_s < time_limit_s:
             # It was our budget that ended it, which says nothing about the run.
             shutil.rmtree(recorder.folder / cell.key)
@@ -234,13 +225,3 @@ def _own_cuda_bytes(out: Path) -> int:
         if isinstance(content, dict):
             found += [v for k, v in content.items() if k.startswith(USED) and isinstance(v, int)]
     return max(found)
-
-
-@contextlib.contextmanager
-def _samples_as_json() -> Iterator[None]:
-    usual = runner.Trace
-    runner.Trace = JsonTrace  # type: ignore[misc]
-    try:
-        yield
-    finally:
-        runner.Trace = usual  # type: ignore[misc]

@@ -1,0 +1,47 @@
+"""One driver a folder of runs: the second one is told who works there."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from typing import TYPE_CHECKING
+
+from voxcast.errors import RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PATIENCE_S = 3.0  # a driver that was just killed holds its lock for some moments more
+
+
+@contextlib.contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """Hold the one lock on ``folder``; it lies beside it: the folder is a stage's output.
+
+    Raises
+    ------
+    RunError
+        If another process holds it, naming that process.
+    """
+    path = folder.parent / f".{folder.name}.lock"
+    with path.open("a+") as lock:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    lock.seek(0)
+                    who = (
+                        f"another campaign (process {lock.read().strip() or 'unknown'}) works here"
+                    )
+                    raise RunError(who, folder, "wait for it, or stop it") from None
+                time.sleep(0.05)
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield
