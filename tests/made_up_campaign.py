@@ -116,7 +116,7 @@ class Campaign:
         """Run the network of `tile_segment` alone, on a GPU and on that machine's CPU."""
         for n, volume in enumerate(volumes[:20]):
             of = {"volume_id": volume["volume_id"], "subject": volume["subject"]}
-            phases = {"load": 0.1, "network": 0.85, "fusion": 0.05}
+            phases = {"load": 0.05, "weights": 0.05, "network": 0.85, "fusion": 0.05}
             self._both("tile_segment_network", 12.0 + n / 10, phases, n, **of)
 
     def _both(self, app: str, cpu_s: float, phases: dict[str, float], n: int, **of: Any) -> None:

@@ -6,9 +6,11 @@ import pytest
 
 from voxcast.allocation.pricing import Prices
 from voxcast.history.schema import PHASE_DTYPES, checked_row, frame_of
+from voxcast.report.composition import COMPOSITIONS, Composition
 from voxcast.report.devices import WHOLE, bootstrap_ratio, compare_devices, missing_side
 
 SPEEDUP = 5.0
+NETWORK = {"whole": Composition("network", "network", ("network",))}
 
 
 def run(app: str, n: int, gpus: int, repeat: int, seconds: float, host: str) -> dict[str, object]:
@@ -70,7 +72,7 @@ def test_planted_speedup_is_found_on_the_same_machine(
 def test_a_composition_says_so_and_keeps_the_cpu_phases(
     history: tuple[pd.DataFrame, pd.DataFrame],
 ) -> None:
-    found = compare_devices(*history, Prices(), compositions={"whole": ("network", "network")})
+    found = compare_devices(*history, Prices(), compositions=NETWORK)
     (composed,) = [c for c in found if c.composed]
     assert composed.app == "whole"
     assert (composed.pairs["gpu_s"] > 8.0).all()
@@ -92,9 +94,8 @@ def test_a_composition_exchanges_the_phase_at_the_same_number_of_cpus() -> None:
     for number, row in enumerate(rows):
         row["cell_key"] = str(number)
     phases = [phase(r, "network", 1.0 if r["gpus"] else 4.0) for r in rows]
-    compositions = {"whole": ("network", "network")}
     tables = frame_of(rows), frame_of(phases, PHASE_DTYPES)
-    one, two = compare_devices(*tables, Prices(), compositions=compositions)
+    one, two = compare_devices(*tables, Prices(), compositions=NETWORK)
     assert (one.cpus, two.cpus) == (1, 2)
     assert one.speedup.value == pytest.approx(10 / 7)
     assert two.speedup.value == pytest.approx(6 / 3)
@@ -136,5 +137,44 @@ def test_what_gains_least_is_called_by_volume_or_by_what_differs(
     assert one.least(5) == ["width 1: 2×", "width 2: 3×"]
 
 
-def test_one_pair_gives_no_interval() -> None:
-    assert not bootstrap_ratio(np.array([0.5]), 0).known
+def test_few_subjects_give_no_interval_and_pairs_of_one_are_not_independent() -> None:
+    gain = np.random.default_rng(1).normal(1.0, 0.3, 8)
+    several = bootstrap_ratio(gain, [str(n) for n in range(8)], 0)
+    assert several.low < np.exp(gain.mean()) < several.high
+    assert not bootstrap_ratio(gain, ["1", "2", "3", "4"] * 2, 0).known
+    twice = bootstrap_ratio(np.tile(gain, 2), [str(n) for n in range(8)] * 2, 0)
+    assert (twice.low, twice.high) == pytest.approx((several.low, several.high))
+
+
+def test_allocations_of_a_gpu_and_machines_are_not_pooled() -> None:
+    rows = [run("train", n, 0, 0, 12.0, "a") for n in range(6)]
+    rows += [run("train", n, 0, 0, 24.0, "c") for n in range(6)]
+    for cpus, host, seconds in ((1, "b", 4.0), (8, "b", 3.0), (1, "c", 6.0)):
+        for n in range(6):
+            row = run("train", n, 1, 0, seconds, host) | {"cpus": cpus}
+            rows.append(row | {"cell_key": f"{row['cell_key']}-{cpus}"})
+    found = compare_devices(frame_of(rows), frame_of([], PHASE_DTYPES), Prices())
+    gains = {(c.hosts, c.gpu_cpus): c.speedup.value for c in found}
+    a, b, c = (f"machine {name}" for name in "abc")
+    expected = {((a, b), 1): 3, ((a, b), 8): 4, ((c, b), 1): 6, ((c, b), 8): 8, ((c, c), 1): 4}
+    assert gains == {key: pytest.approx(value) for key, value in expected.items()}
+    assert np.isnan([one.cv_percent for one in found]).all()  # two allocations are no repeats
+    assert "1 CPU against 1 GPU with 8 CPUs" in next(c.label for c in found if c.gpu_cpus == 8)
+
+
+def test_a_composition_counts_the_start_of_the_device_and_goes_by_shared_parameters() -> None:
+    rows, phases = [], []
+    for n in range(4):
+        for tiles, gpu_s in ((2, 0.5), (3, 1.0)):
+            whole = run("tile_segment", n, 0, 0, 20.0, "a")
+            alone = run("tile_segment_network", n, 1, 0, 9.0, "b")
+            for row in (whole, alone):
+                row["parameters_json"] = f'{{"tiles_per_axis":{tiles}}}'
+                row["cell_key"] += f"-{tiles}"
+            whole["parameters_json"] = f'{{"n4_iterations":30,"tiles_per_axis":{tiles}}}'
+            rows += [whole, alone]
+            phases += [phase(whole, "network", 8.0), phase(alone, "weights", 3.0)]
+            phases.append(phase(alone, "network", gpu_s))
+    tables = frame_of(rows), frame_of(phases, PHASE_DTYPES)
+    [one] = compare_devices(*tables, Prices(), compositions=COMPOSITIONS)
+    assert sorted(set(one.pairs["gpu_s"].round(6))) == [15.5, 16.0]

@@ -38,3 +38,15 @@ def test_one_sitting_has_no_drift() -> None:
     found = drift(made.tables()[0])
     assert found is not None
     assert len(found.sittings) == 2
+
+
+def test_disturbed_anchors_and_other_machines_are_no_drift() -> None:
+    made = Campaign()
+    for sitting, factor in ((1, 1.0), (2, 1.0), (3, 2.0)):
+        made.run("app", 5 * factor, 5 * factor, {}, repeat=1000 + sitting, sitting=sitting)
+    runs = made.tables()[0].sort_values("started_at", ignore_index=True)
+    disturbed = runs.assign(noisy=[False, False, True])
+    found = drift(disturbed)
+    assert found is not None
+    assert found.largest[1] == pytest.approx(0, abs=0.02)
+    assert drift(runs.assign(host_id=["a", "b", "c"])) is None

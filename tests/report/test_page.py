@@ -123,12 +123,15 @@ def test_four_applications_and_a_gpu_at_once(build: Build) -> None:
     assert "on 16 volumes of 16 subjects, with 1, 2 and 4 CPUs on cpu" in lines(text)["measured"]
     assert "cpu, 1 CPU, scaled down" in found.text
     # Planted: how fast the GPU is, its price, how the machine drifted, that networks differ.
-    whole = re.search(r"tile_segment_network, 4 CPUs: whole run\s*16\s*([\d.]+)×", found.text)
+    row = r"tile_segment_network, 4 CPUs: whole run, Other CPU, 16 cores, Some GPU\s*16\s*"
+    whole = re.search(row + r"([\d.]+)×", found.text)
     assert whole
     assert float(whole[1]) == pytest.approx(5.1, rel=0.05)
     assert "0.09 $ a GPU-hour" in found.text
-    assert "tile_segment, 1 CPU: whole run, composed" in found.text
-    assert re.search(r"changed by (2|3)\.\d % \(\w+, down\) at most", found.text)
+    assert "tile_segment, 1 CPU against 1 GPU with 4 CPUs: whole run, composed" in found.text
+    assert re.search(
+        r"changed by (2|3)\.\d % \(\w+, down; its repeats differ by 0\.\d+ %\) at most", found.text
+    )
     assert "two (33 % near" in found.text.replace("\u00a0", " ")
     ids = [attrs["id"] for _, attrs in found.tags if "id" in attrs]
     assert len(ids) == len(set(ids))

@@ -42,7 +42,8 @@ def main(argv: list[str]) -> int:
     if not (args.usd_per_core_hour >= 0 and args.usd_per_gpu_hour >= 0):
         parser.error("a price cannot be negative")
 
-    from voxcast.report.devices import COMPOSITIONS, compare_devices, missing_side
+    from voxcast.report.composition import COMPOSITIONS
+    from voxcast.report.devices import compare_devices, missing_side
     from voxcast.report.runs_on_record import runs_on_record
 
     if args.history:
@@ -66,7 +67,7 @@ def main(argv: list[str]) -> int:
         print(_text(one))
     print(
         f"voxcast: {len(runs)} runs on record; {prices.usd_per_core_hour:g} USD a core-hour, "
-        f"{prices.usd_per_gpu_hour:g} USD a GPU-hour; intervals are 95 % by bootstrap over pairs",
+        f"{prices.usd_per_gpu_hour:g} USD a GPU-hour; intervals: 95 %, bootstrap over subjects",
         file=sys.stderr,
     )
     return 0
@@ -104,6 +105,8 @@ def _json(one: DeviceComparison) -> dict[str, Any]:
         "phase": one.phase or None,
         "scale": one.scale,
         "cpus": one.cpus,
+        "gpu_cpus": one.gpu_cpus,
+        "gpus": one.gpus,
         "composed": one.composed,
         "hosts": list(one.hosts),
         "pairs": len(one.pairs),

@@ -2,8 +2,8 @@
 
 A pair is one piece of work (application, version, parameters, volume) that was run on both sides;
 repeats count as their geometric mean. An application that has no run on the other device, but a
-phase that was run there as an application of its own, is *composed*: its other phases as measured
-on the CPU plus that phase as measured on the GPU. A composition is stated, never a measured run.
+phase that was run there as an application of its own, is *composed*, see
+`voxcast.report.composition`.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcast.allocation.pricing import Prices
-from voxcast.history.repeats import plain_repeats, settled
-from voxcast.report.intervals import Interval
+from voxcast.history.repeats import TASK, settled
+from voxcast.report.composition import MACHINE, Composition, composed_sides
+from voxcast.report.intervals import Interval, counted
+from voxcast.report.noise import repeat_noise
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pandas as pd
 
 WHOLE = ""
-# tile_segment declares its network as a phase; the same network is an application of its own.
-COMPOSITIONS = {"tile_segment": ("network", "tile_segment_network")}
-_WORK = ["app", "app_version", "parameters_json", "volume_id", "scale"]
 _IMAGE = r"\+image[0-9a-f]{12}"  # see voxcast.apps.catalogue.app_version
 _RESAMPLES = 2000
+LEAST_SUBJECTS = 6  # of 5, even the widest bootstrap interval is one of 94 %
 
 
 @dataclass(frozen=True)
@@ -41,17 +41,18 @@ class DeviceComparison:
         `phase` is empty for the whole run.
     scale : str
         Of both sides.
-    cpus : int
-        CPUs of the CPU side.
+    cpus, gpu_cpus, gpus : int
+        CPUs of the CPU side; CPUs and GPUs of the GPU side.
     composed : bool
         Whether the GPU side is a composition, see the module.
     hosts : tuple of str
-        Hosts of the CPU side, then of the GPU side; one machine when they agree.
+        Host class of the CPU side, then of the GPU side; one machine when they agree.
     pairs : DataFrame
         One row a piece of work: ``volume_id parameters_json cpu_s gpu_s speedup``, wall seconds,
         by increasing speed-up: those that gain least come first.
     speedup : Interval
-        Geometric mean of CPU wall time over GPU wall time, with a 95 % bootstrap interval.
+        Geometric mean of CPU wall time over GPU wall time, with a 95 % bootstrap interval over
+        subjects. In a composition the GPU's part counts as known.
     cv_percent : tuple of float
         Coefficient of variation of repeats' wall time on CPU and on GPU; NaN without repeats.
     memory_bytes : tuple of float
@@ -64,6 +65,8 @@ class DeviceComparison:
     phase: str
     scale: str
     cpus: int
+    gpu_cpus: int
+    gpus: int
     composed: bool
     hosts: tuple[str, str]
     pairs: pd.DataFrame
@@ -76,9 +79,15 @@ class DeviceComparison:
     def label(self) -> str:
         """What was compared, for people."""
         what = f"phase {self.phase}" if self.phase else "whole run"
-        scale = ", scaled down" if self.scale == "scaled_down" else ""
-        cpus = f"{self.cpus} CPU{'s' if self.cpus != 1 else ''}"
-        return f"{self.app}{scale}, {cpus}: {what}{', composed' if self.composed else ''}"
+        return f"{self.app}, {self.sides}: {what}{', composed' if self.composed else ''}"
+
+    @property
+    def sides(self) -> str:
+        """Scale and allocations of both sides, for people."""
+        sides = counted(self.cpus, "CPU")
+        if (self.gpu_cpus, self.gpus) != (self.cpus, 1):
+            sides += f" against {counted(self.gpus, 'GPU')} with {counted(self.gpu_cpus, 'CPU')}"
+        return f"scaled down, {sides}" if self.scale == "scaled_down" else sides
 
     @property
     def machines(self) -> str:
@@ -112,10 +121,13 @@ def compare_devices(
     phases: pd.DataFrame,
     prices: Prices,
     *,
-    compositions: Mapping[str, tuple[str, str]] | None = None,
+    compositions: Mapping[str, Composition] | None = None,
     seed: int = 0,
 ) -> list[DeviceComparison]:
     """Compare CPU and GPU on all work that both have done.
+
+    Every allocation on a GPU stands against every number of CPUs, each on one kind of machine. A
+    machine that has runs on both is compared with itself alone.
 
     Parameters
     ----------
@@ -126,7 +138,7 @@ def compare_devices(
     prices : Prices
         Of an hour.
     compositions : mapping, optional
-        Application to (its phase, the application that is this phase alone).
+        By application, see `voxcast.report.composition`.
     seed : int
         Of the bootstrap.
     """
@@ -135,14 +147,18 @@ def compare_devices(
     done["app_version"] = done["app_version"].str.replace(_IMAGE, "", regex=True)
     by_phase = _by_phase(done, phases)
     found = []
-    for (app, _), every in by_phase.groupby(["app", "scale"], sort=True):
+    for (app, scale), every in by_phase.groupby(["app", "scale"], sort=True):
         for phase in every.groupby("phase")["start_s"].median().sort_values().index:
             own = every[every["phase"] == phase]
-            gpu, cpu = own[own["gpus"] > 0], own[own["gpus"] == 0]
-            found += _against(cpu, gpu, prices, seed, composed=False)
+            for cpu, gpu in _sides(own[own["gpus"] == 0], own[own["gpus"] > 0]):
+                found += _against(cpu, gpu, prices, seed, composed=False)
         if app in (compositions or {}):
-            cpu, gpu = _composed(every, by_phase, *(compositions or {})[str(app)])
-            found += _against(cpu, gpu, prices, seed, composed=True)
+            composition = (compositions or {})[str(app)]
+            own = every[(every["gpus"] == 0) & (every["phase"] == WHOLE)]
+            alone = done[(done["app"] == composition.app) & (done["gpus"] > 0)]
+            alone = alone[alone["scale"] == scale]
+            for cpu, gpu in composed_sides(own, by_phase, alone, composition):
+                found += _against(cpu, gpu, prices, seed, composed=True)
     # The run itself first, then its phases in their order.
     return sorted(found, key=lambda one: (one.app, one.scale, one.cpus, bool(one.phase)))
 
@@ -174,100 +190,77 @@ def _by_phase(done: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([done.astype(kinds), timed.astype(kinds)], ignore_index=True)
 
 
-def _composed(
-    every: pd.DataFrame, by_phase: pd.DataFrame, phase: str, alone: str
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Put together the GPU side of runs on a CPU: one phase of ``every`` is exchanged."""
-    cpu = every[every["gpus"] == 0]
-    own, part = cpu[cpu["phase"] == WHOLE], cpu[cpu["phase"] == phase]
-    there = by_phase[(by_phase["app"] == alone) & (by_phase["gpus"] > 0)]
-    there = there[there["scale"].isin(own["scale"])]
-    network, whole = there[there["phase"] == phase], there[there["phase"] == WHOLE]
-    if network.empty:
-        return own, own[:0]
-    spent_s = part.set_index("cell_key")["runtime_s"]
-    rest_s = own["runtime_s"] - own["cell_key"].map(spent_s)
-    gpu = own.assign(
-        # One grid for all volumes, so one time: the median says it.
-        runtime_s=rest_s + float(np.exp(_work(network)["log"]).median()),
-        gpus=1,
-        peak_gpu_bytes=whole["peak_gpu_bytes"].astype("float64").median(),
-        host_id=", ".join(sorted(network["host_id"].unique())),
-        host_class=", ".join(sorted(network["host_class"].unique())),
-    )
-    return own, gpu[gpu["runtime_s"].notna()]
+def _sides(cpu: pd.DataFrame, gpu: pd.DataFrame) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
+    for (machine, _, _), there in gpu.groupby(MACHINE, sort=True):
+        same = cpu[cpu["host_class"] == machine]
+        for _, side in (same if len(same) else cpu).groupby(["host_class", "cpus"], sort=True):
+            yield side, there
 
 
 def _against(
-    cpu: pd.DataFrame, every_gpu: pd.DataFrame, prices: Prices, seed: int, *, composed: bool
+    cpu: pd.DataFrame, gpu: pd.DataFrame, prices: Prices, seed: int, *, composed: bool
 ) -> list[DeviceComparison]:
-    found = []
-    for cpus, side in cpu.groupby("cpus", sort=True):
-        # A composition keeps the number of CPUs of the run it was made from.
-        gpu = every_gpu[every_gpu["cpus"] == cpus] if composed else every_gpu
-        # On the machine of the GPU, where it has CPU runs too: otherwise two machines differ.
-        same = side[side["host_id"].isin(gpu["host_id"])]
-        ours = same if len(same) else side
-        both = _work(ours).merge(_work(gpu), on=_WORK, suffixes=("_cpu", "_gpu"))
-        if both.empty:
-            continue
-        gain = both["log_cpu"] - both["log_gpu"]
-        pairs = both[["volume_id", "parameters_json"]].assign(
-            cpu_s=np.exp(both["log_cpu"]), gpu_s=np.exp(both["log_gpu"]), speedup=np.exp(gain)
+    """Compare two sides, each of one allocation on one kind of machine, if they share any work."""
+    both = _work(cpu).merge(_work(gpu), on=TASK, suffixes=("_cpu", "_gpu"))
+    if both.empty:
+        return []
+    # What the other side has not done says nothing here, of its noise and memory neither.
+    cpu, gpu = cpu.merge(both[TASK], on=TASK), gpu.merge(both[TASK], on=TASK)
+    first, other = cpu.iloc[0], gpu.iloc[0]
+    gain = both["log_cpu"] - both["log_gpu"]
+    pairs = both[["volume_id", "parameters_json"]].assign(
+        cpu_s=np.exp(both["log_cpu"]), gpu_s=np.exp(both["log_gpu"]), speedup=np.exp(gain)
+    )
+    subjects = both["subject_cpu"].where(both["subject_cpu"] != "", both["parameters_json"])
+    cpus, allocation = int(first["cpus"]), (int(other["cpus"]), int(other["gpus"]))
+    return [
+        DeviceComparison(
+            app=str(first["app"]),
+            phase=str(first["phase"]),
+            scale=str(first["scale"]),
+            cpus=cpus,
+            gpu_cpus=allocation[0],
+            gpus=allocation[1],
+            composed=composed,
+            hosts=(str(first["host_class"]), str(other["host_class"])),
+            pairs=pairs.sort_values("speedup", kind="stable", ignore_index=True),
+            speedup=bootstrap_ratio(gain.to_numpy(), subjects.tolist(), seed),
+            cv_percent=(_cv(cpu), float("nan") if composed else _cv(gpu)),
+            memory_bytes=(_median(cpu["peak_rss_bytes"]), _median(gpu["peak_gpu_bytes"])),
+            usd=(
+                float(np.mean([prices.of(s, cpus, 0) for s in pairs["cpu_s"]])),
+                float(np.mean([prices.of(s, *allocation) for s in pairs["gpu_s"]])),
+            ),
         )
-        gpu_cpus, gpus = int(gpu["cpus"].median()), int(gpu["gpus"].median())
-        found.append(
-            DeviceComparison(
-                app=str(both["app"].iloc[0]),
-                phase=str(side["phase"].iloc[0]),
-                scale=str(side["scale"].iloc[0]),
-                cpus=int(str(cpus)),
-                composed=composed,
-                hosts=(_hosts(ours), _hosts(gpu)),
-                pairs=pairs.sort_values("speedup", kind="stable", ignore_index=True),
-                speedup=bootstrap_ratio(gain.to_numpy(), seed),
-                cv_percent=(_cv(ours), _cv(gpu) if not composed else float("nan")),
-                memory_bytes=(_median(ours["peak_rss_bytes"]), _median(gpu["peak_gpu_bytes"])),
-                usd=(
-                    float(np.mean([prices.of(s, int(str(cpus)), 0) for s in pairs["cpu_s"]])),
-                    float(np.mean([prices.of(s, gpu_cpus, gpus) for s in pairs["gpu_s"]])),
-                ),
-            )
-        )
-    return found
+    ]
 
 
-def bootstrap_ratio(logs: np.ndarray, seed: int) -> Interval:
+def bootstrap_ratio(logs: np.ndarray, subjects: Sequence[str], seed: int) -> Interval:
     """Return the geometric mean of ratios, given their logarithms, with a 95 % interval.
 
-    Percentiles of the mean over resampled pairs (Efron and Tibshirani, An Introduction to the
-    Bootstrap, 1993, chapter 13).
+    Percentiles of the mean over resampled subjects, with all that is of one subject (Efron and
+    Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13). Of fewer than `LEAST_SUBJECTS`
+    they would be far from 95 %, and none are given.
     """
-    mean = float(np.exp(logs.mean()))
-    if len(logs) < 2:
-        return Interval(mean, float("nan"), float("nan"), len(logs))
-    rng = np.random.default_rng(seed)
-    drawn = logs[rng.integers(len(logs), size=(_RESAMPLES, len(logs)))].mean(axis=1)
+    names, cluster = np.unique(np.asarray(subjects, dtype=str), return_inverse=True)
+    mean, n = float(np.exp(logs.mean())), len(names)
+    if n < LEAST_SUBJECTS:
+        return Interval(mean, float("nan"), float("nan"), n)
+    sums, counts = np.bincount(cluster, weights=logs), np.bincount(cluster)
+    chosen = np.random.default_rng(seed).integers(n, size=(_RESAMPLES, n))
+    drawn = sums[chosen].sum(axis=1) / counts[chosen].sum(axis=1)
     low, high = np.exp(np.quantile(drawn, [0.025, 0.975]))
-    return Interval(mean, float(low), float(high), len(logs))
+    return Interval(mean, float(low), float(high), n)
 
 
 def _work(side: pd.DataFrame) -> pd.DataFrame:
     logs = side.assign(log=np.log(side["runtime_s"].clip(lower=1e-6)))
-    return logs.groupby(_WORK)["log"].mean().reset_index()
-
-
-def _hosts(side: pd.DataFrame) -> str:
-    return ", ".join(sorted(set(side["host_class"])))
+    return logs.groupby(TASK).agg(log=("log", "mean"), subject=("subject", "first")).reset_index()
 
 
 def _cv(side: pd.DataFrame) -> float:
-    side = plain_repeats(side)
-    logs = np.log(side["runtime_s"].clip(lower=1e-6))
-    groups = [side[name] for name in [*_WORK, "host_id"]]
-    excess = logs - logs.groupby(groups).transform("mean")
-    freedom = len(side) - logs.groupby(groups).ngroups
-    return 100 * float(np.sqrt((excess**2).sum() / freedom)) if freedom else float("nan")
+    noise = repeat_noise(side)
+    return noise[0].cv["runtime_s"].value if noise else float("nan")
 
 
 def _median(values: pd.Series) -> float:

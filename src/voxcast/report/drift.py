@@ -55,11 +55,14 @@ class Drift:
 
 
 def drift(runs: pd.DataFrame) -> Drift | None:
-    """Find how the anchors among completed ``runs`` changed; None without a second sitting."""
+    """Find how the anchors among completed ``runs`` changed; None without a second sitting.
+
+    Those that a busy machine disturbed are left out, and a machine is compared with itself alone.
+    """
     own = anchors(runs).sort_values("started_at", kind="stable")
-    own = own[own["cpu_s"] > 0]
+    own = own[(own["cpu_s"] > 0) & ~own["noisy"]]
     found = []
-    for _, of_one in own.groupby(WORK + ALLOCATION, sort=True, dropna=False):
+    for _, of_one in own.groupby([*WORK, *ALLOCATION, "host_id"], sort=True, dropna=False):
         times = of_one.groupby("sitting", sort=False)["cpu_s"].median()
         if len(times) > 1:
             one = of_one.iloc[0]

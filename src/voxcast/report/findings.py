@@ -50,9 +50,14 @@ class Findings:
 
     @property
     def floor_percent(self) -> dict[str, float]:
-        """The noise floor by target, in percent; empty if nothing was repeated."""
-        cv = {} if self.noise is None else self.noise.cv
-        return {t: cv[t].value for t in cv if math.isfinite(cv[t].value)}
+        """The noise floor by target, in percent; empty if nothing was repeated.
+
+        It is an error, to be held against those of models, see `Noise.error_percent`.
+        """
+        if self.noise is None:
+            return {}
+        errors = {target: self.noise.error_percent(target) for target in self.noise.cv}
+        return {target: error for target, error in errors.items() if math.isfinite(error)}
 
     def headline(self) -> str:
         """Return the answer as one sentence."""

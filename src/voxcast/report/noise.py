@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+# Two machines of one kind are never quite alike: repeats are of one.
+_REPEATED = [*WORK, *ALLOCATION, "host_id"]
+
 
 @dataclass(frozen=True)
 class Noise:
@@ -40,6 +43,13 @@ class Noise:
     cells: int
     runs: int
     cv: dict[str, Interval]
+
+    def error_percent(self, target: str) -> float:
+        """Return the mean absolute error that a model without fault would be left with.
+
+        Of repeats that differ log-normally, about the square root of 2/π times their CV.
+        """
+        return math.sqrt(2 / math.pi) * self.cv[target].value
 
 
 @dataclass(frozen=True)
@@ -125,7 +135,7 @@ def repeat_noise(runs: pd.DataFrame, by: Sequence[str] = ()) -> list[Noise]:
         Only of groups in which something was repeated; empty if nothing was.
     """
     plain = plain_repeats(runs)
-    cells = plain.groupby(WORK + ALLOCATION, dropna=False)["cell_key"]
+    cells = plain.groupby(_REPEATED, dropna=False)["cell_key"]
     repeated = plain[cells.transform("size") > 1]
     if repeated.empty:
         return []
@@ -138,7 +148,7 @@ def repeat_noise(runs: pd.DataFrame, by: Sequence[str] = ()) -> list[Noise]:
 def _pooled(repeated: pd.DataFrame, of: dict[str, object]) -> Noise:
     from scipy.stats import chi2
 
-    keys = [repeated[name] for name in WORK + ALLOCATION]
+    keys = [repeated[name] for name in _REPEATED]
     cells = repeated.groupby(keys, dropna=False).ngroups
     cv = {}
     for target in TARGETS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from importlib import resources
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from voxcast.allocation.pricing import Prices
 from voxcast.phases.logged import phase_summary
 from voxcast.report import figures, run_figures, run_tables, tables
-from voxcast.report.devices import COMPOSITIONS, compare_devices, missing_side
+from voxcast.report.composition import COMPOSITIONS
+from voxcast.report.devices import compare_devices, missing_side
 from voxcast.report.drift import drift
 from voxcast.report.evidence import FULL_SCALE, HEADER_ONLY
 from voxcast.report.intervals import counted, heading, percent
@@ -132,7 +134,10 @@ def _of_variation(done: pd.DataFrame, names: dict[str, str]) -> dict[str, Any]:
     change = None
     if drifted is not None:
         anchor, share = drifted.largest
-        change = f"{percent(100 * abs(share))} ({anchor.app}, {'up' if share > 0 else 'down'})"
+        noise = {n.app: n.cv["cpu_s"].value for n in repeat_noise(done, by=("app",))}
+        beside = f"; its repeats differ by {percent(noise.get(anchor.app, math.nan))}"
+        way = "up" if share > 0 else "down"
+        change = f"{percent(100 * abs(share))} ({anchor.app}, {way}{beside})"
     return {
         "variation_panels": run_figures.variation_panels(groups),
         "variation_tables": [

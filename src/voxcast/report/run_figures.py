@@ -136,12 +136,11 @@ def device_panels(comparisons: list[DeviceComparison]) -> list[Drawing]:
     drawings = []
     for app, found in itertools.groupby(comparisons, key=_of_app):
         own = list(found)
-        several = len({(one.cpus, one.scale) for one in own}) > 1
-        labels = []
-        for one in own:
-            what = one.phase or ("composed" if one.composed else "whole run")
-            of = counted(one.cpus, "CPU") + ", scaled down" * (one.scale == "scaled_down")
-            labels.append(f"{what} ({of})" if several else what)
+        machines = len({one.hosts for one in own}) > 1
+        sides = [f"{one.sides}, {one.machines}" if machines else one.sides for one in own]
+        labels = [one.phase or ("composed" if one.composed else "whole run") for one in own]
+        if len(set(sides)) > 1:
+            labels = [f"{what} ({of})" for what, of in zip(labels, sides, strict=True)]
         with panel(4.2, 1.1 + 0.32 * len(own)) as (figure, axes):
             ends = [1.0]
             for row, one in enumerate(own):

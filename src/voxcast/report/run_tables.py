@@ -141,6 +141,7 @@ def phases(summary: pd.DataFrame) -> Table:
 def devices(comparisons: list[DeviceComparison], prices: Prices) -> Table:
     """Compare CPU and GPU."""
     rows = []
+    machines = len({one.hosts for one in comparisons}) > 1
     for one in comparisons:
         gain, whole = one.speedup, not one.phase
         interval = f" ({gain.low:.3g} to {gain.high:.3g})" if gain.known else " (no interval)"
@@ -152,10 +153,12 @@ def devices(comparisons: list[DeviceComparison], prices: Prices) -> Table:
             " · ".join(f"{1000 * value:.2g}" for value in one.usd),
         ]
         both = [_unbroken(cell) for cell in cells]
-        rows.append([one.label, str(len(one.pairs)), f"{gain.value:.3g}×{interval}", *both])
+        label = f"{one.label}, {one.machines}" if machines else one.label
+        rows.append([label, str(len(one.pairs)), f"{gain.value:.3g}×{interval}", *both])
     caption = (
-        "CPU · GPU. Times faster: geometric mean over pairs of the same work, with 95 % bootstrap "
-        "interval. Memory: median peak, and of the whole run that on the GPU. USD: of 1000 runs, "
+        "CPU · GPU. Times faster: geometric mean over pairs of the same work, with its 95 % "
+        "interval by bootstrap over subjects. Memory: median peak, and of the whole run that on "
+        "the GPU. USD: of 1000 runs, "
         f"at {prices.usd_per_core_hour:g} $ a core-hour and {prices.usd_per_gpu_hour:g} $ a "
         "GPU-hour"
     )
@@ -197,7 +200,8 @@ def laws(groups: list[WallTimes]) -> Table:
         rows.append([one.label, named, *cells, tied, _modes(one.varied.modality)])
     caption = (
         "p: as if the law had not been fitted to these runs, which flatters it; bootstrap p: "
-        "honest, and small if even the closest law does not fit"
+        "of this law fitted anew, small if even the closest one does not fit; that it was chosen "
+        "as the closest still flatters it a little"
     )
     head = ["Run", "Closest law", "KS distance", "p", "Bootstrap p", "Best by AIC, and its ties"]
     return Table(caption, [*head, "Modes"], rows)

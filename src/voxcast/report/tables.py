@@ -85,7 +85,7 @@ def errors(predicted: pd.DataFrame, noises: list[Noise]) -> Table:
         row = [part.label, f"{len(own)} of {own['subject'].nunique()}"]
         for target in TARGETS:
             row.append(percent_interval(error_of(own, target)))
-            row.append("unknown" if floor is None else percent(floor.cv[target].value))
+            row.append("unknown" if floor is None else percent(floor.error_percent(target)))
         rows.append(row)
     head = ["Run", "Runs of subjects"]
     for title in TITLES.values():

@@ -34,7 +34,8 @@ class WallTimes:
     machine : str
         What its kind is called; empty if it has no name.
     of : {"volume", "setting"}
-        What one value is of; repeats count as their geometric mean.
+        What one value is of: a volume, where each was run in one setting; repeats count as
+        their geometric mean.
     values_s : ndarray, shape (n,)
         Sorted.
     bootstrap_p : float or None
@@ -85,7 +86,8 @@ def wall_times(
     keys = ["app", "device", "cpus", "scale", "host_class"]
     for key, own in runs.groupby(keys, sort=True):
         app, device, cpus, scale, machine = map(str, key)
-        values = np.sort(once_each(own, "runtime_s").to_numpy())
+        each = once_each(own, "runtime_s")
+        values = np.sort(each["runtime_s"].to_numpy(dtype=float))
         if not len(values):
             continue
         varied = variation(values, QUANTILES, seed=seed)
@@ -98,7 +100,7 @@ def wall_times(
                 Configuration(device, int(cpus)),
                 scale,
                 (machines or {}).get(machine, ""),
-                "volume" if (own["volume_id"] != "").any() else "setting",
+                "volume" if each["volume_id"].nunique() == len(each) else "setting",
                 values,
                 varied,
                 fits[0].ks_p_bootstrap if fits else None,
