@@ -1,5 +1,6 @@
 """Features and sides: one function for training and serving, nothing measured gets in."""
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -93,3 +94,27 @@ def test_volumes_follow_the_rows(tmp_path) -> None:
     found = volumes_of(table, tmp_path / "v.npz")
     expected = table["volume_id"].map({"v0003": 0, "v0001": 1, "v0002": 2})
     assert found[:, 0, 0, 0].tolist() == expected.tolist()
+
+
+def test_each_device_has_a_version_of_its_own() -> None:
+    profiles, catalogue, characteristics = planted.history(4)
+    on_gpu = profiles["cpus"] == 2
+    other = profiles.assign(
+        device=on_gpu.map({True: "gpu", False: "cpu"}),
+        app_version=on_gpu.map({True: "1+imageb", False: "1+imagea"}),
+    )
+    table, left_out = build_table(other, catalogue, characteristics)
+    assert 0 < on_gpu.sum() < len(profiles)
+    assert (len(table), left_out) == (len(profiles), {})
+
+
+def test_a_disturbed_run_stays_where_its_repeat_was_not_completed() -> None:
+    profiles, catalogue, characteristics = planted.history(4)
+    again = profiles.iloc[[0]].assign(cell_key="again", repeat=100, outcome="failed")
+    profiles.loc[0, "noisy"] = True
+    table, left_out = build_table(pd.concat([profiles, again]), catalogue, characteristics)
+    assert (len(table), left_out) == (len(profiles), {"censored: failed": 1})
+    table, left_out = build_table(
+        pd.concat([profiles, again.assign(outcome="completed")]), catalogue, characteristics
+    )
+    assert left_out == {"anchor, or disturbed and made again": 1}

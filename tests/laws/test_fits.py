@@ -85,12 +85,8 @@ def test_the_sample_as_a_law() -> None:
     assert law.pdf(np.linspace(10, 30, 101))[:-1].mean() * 20 == pytest.approx(1, rel=0.02)
 
 
-def test_curves_for_a_plot() -> None:
+def test_a_histogram_is_a_density_and_the_shares_end_at_one() -> None:
     x = Lognormal(0.3, 60.0).sample(50, seed=0)
-    laws = [fit.law for fit in rank_fits(x)]
-    grid, densities, shares = empirical.curves(laws, x, points=40)
-    assert grid.shape == (40,)
-    assert densities.shape == shares.shape == (5, 40)
     edges, heights = empirical.histogram(x)
     assert (np.diff(edges) * heights).sum() == pytest.approx(1)
     assert empirical.ecdf(x)[1][-1] == 1

@@ -20,7 +20,7 @@ VERBS = {
     "models": "versions of the registered model, which is champion, and why",
     "serve": "answer over HTTP with the registered champion",
     "import": "other people's histories: sacct, Nextflow, Snakemake, SLANT, any CSV",
-    "fit": "how runtimes vary: distributions, modes, constancy of memory",
+    "variation": "how runtimes vary: distributions, modes, constancy of memory",
 }
 MODULES = {"import": "imports"}  # where the verb is a keyword of Python
 

@@ -66,7 +66,8 @@ def build_table(
     records = []
     left_out: dict[str, int] = {}
     versions, method = _versions(profiles), _method(profiles)
-    counting = set(settled(profiles)["cell_key"])
+    completed = profiles[profiles["outcome"] == "completed"]
+    counting = set(settled(completed)["cell_key"])
     for run in _records(profiles.sort_values("cell_key")):
         reason = _unusable(run, by_volume) or _unlike(run, versions, method)
         if not reason and run["cell_key"] not in counting:
@@ -108,20 +109,25 @@ def _unusable(run: Mapping[str, Any], volumes: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _unlike(run: Mapping[str, Any], versions: Mapping[str, str], method: str) -> str | None:
+def _unlike(
+    run: Mapping[str, Any], versions: Mapping[tuple[str, str], str], method: str
+) -> str | None:
     if run["scale"] != "full_scale":
         return f"scale: {run['scale']}"
-    if run["app_version"] != versions[run["app"]]:
+    if run["app_version"] != versions[run["app"], run["device"]]:
         return "an older version of the application"
     if run["memory_method"] != method:
         return f"memory by another method: {run['memory_method']}"
     return None
 
 
-def _versions(profiles: pd.DataFrame) -> dict[str, str]:
-    """Return the version of each application that was run last."""
-    last = profiles.sort_values("started_at").groupby("app")["app_version"].last()
-    return {str(app): str(version) for app, version in last.items()}
+def _versions(profiles: pd.DataFrame) -> dict[tuple[str, str], str]:
+    """Return the version of each application that was run last, which each device may have own."""
+    ordered = profiles.sort_values("started_at", kind="stable")
+    return {
+        (str(app), str(device)): str(versions.iloc[-1])
+        for (app, device), versions in ordered.groupby(["app", "device"])["app_version"]
+    }
 
 
 def _method(profiles: pd.DataFrame) -> str:

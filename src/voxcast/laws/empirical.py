@@ -11,11 +11,8 @@ from scipy import stats
 from voxcast.laws.law import checked_sample
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import ArrayLike, NDArray
 
-    from voxcast.laws.law import Law
 
 # Peak memory that stays within 2 % of its median is one number to a scheduler.
 CONSTANT_RANGE = 0.02
@@ -156,20 +153,3 @@ def histogram(values: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float6
     bins = 1 if not width else int(np.clip(np.ceil(span / width), 1, 60))
     height, edges = np.histogram(x, bins=bins, density=True)
     return edges, height
-
-
-def curves(
-    laws: Sequence[Law], values: ArrayLike, points: int = 200
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return a grid around ``values``, and the laws' densities and distributions on it.
-
-    Returns
-    -------
-    grid : ndarray, shape (points,)
-    densities, distributions : ndarray, shape (laws, points)
-    """
-    x = checked_sample(values, 1)
-    margin = 0.15 * float(x[-1] - x[0]) or 0.01 * float(x[0])
-    grid = np.linspace(max(float(x[0]) - margin, 1e-9), float(x[-1]) + margin, points)
-    densities = np.array([law.pdf(grid) for law in laws]).reshape(-1, points)
-    return grid, densities, np.array([law.cdf(grid) for law in laws]).reshape(-1, points)

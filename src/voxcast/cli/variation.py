@@ -1,4 +1,4 @@
-"""``voxcast fit``: how runtimes vary, by group: distributions, modes, constancy of memory."""
+"""``voxcast variation``: how runtimes vary by group: laws, modes, constancy of memory."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ if TYPE_CHECKING:
     from voxcast.laws.modality import Modality
     from voxcast.laws.variation import Variation
 
+BY = ("app", "device", "cpus", "scale", "host_class")
 CAVEAT = (
     "p: Kolmogorov-Smirnov as if the law had not been fitted to these runs, which flatters it; "
-    "bootstrap p: honest"
+    "bootstrap p: of the law fitted anew to each sample"
 )
 
 
 def main(argv: list[str]) -> int:
     """Print how the runs of each group vary."""
-    parser = argparse.ArgumentParser(prog="voxcast fit", description=__doc__)
+    parser = argparse.ArgumentParser(prog="voxcast variation", description=__doc__)
     parser.add_argument("history", type=Path, nargs="+", metavar="HISTORY", help="its folders")
     parser.add_argument(
-        "--by", default="app", help="columns, label:NAME or parameter:NAME, by comma (app)"
+        "--by", help=f"columns, label:NAME or parameter:NAME, by comma ({','.join(BY)})"
     )
     parser.add_argument("--target", default="runtime_s", help="column to describe (runtime_s)")
     parser.add_argument(
-        "--bootstrap", type=int, default=200, help="samples for the honest p (200; 0: none)"
+        "--bootstrap", type=int, default=200, help="samples for the bootstrap p (200; 0: none)"
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
@@ -45,9 +46,11 @@ def main(argv: list[str]) -> int:
     if args.seed < 0:
         parser.error("--seed must not be negative")
 
+    import pandas as pd
     from tqdm import tqdm
 
     from voxcast.history.groups import groups
+    from voxcast.history.repeats import once_each
     from voxcast.laws.empirical import constancy
     from voxcast.laws.variation import variation
 
@@ -58,10 +61,15 @@ def main(argv: list[str]) -> int:
     talk = [f"{len(runs)} runs, {len(runs) - len(done)} of them not completed and left out"]
     if len(known) < len(done):
         talk.append(f"{len(done) - len(known)} without {args.target}")
+    # Repeats and anchors are no further samples of how runs vary.
+    measured = known["source"] == "measured"
+    once = pd.concat([once_each(known[measured], args.target), known[~measured]])
+    if len(once) < len(known):
+        talk.append(f"{len(known) - len(once)} made again, which count once")
     print("; ".join(talk), file=sys.stderr)
-    by = [name for name in args.by.split(",") if name]
+    by = list(BY) if args.by is None else [name for name in args.by.split(",") if name]
     found = []
-    for names, own in tqdm(groups(known, by), disable=None, delay=2):
+    for names, own in tqdm(groups(once, by), disable=None, delay=2):
         peaks = own["peak_rss_bytes"].dropna().astype(float)
         peaks = peaks[peaks > 0]
         found.append(
@@ -83,10 +91,16 @@ def main(argv: list[str]) -> int:
         content = {"target": args.target, "runs": len(runs), "completed": len(done)}
         print(json.dumps({**content, "groups": rows}, indent=2, allow_nan=False))
         return 0
+    shown = by if args.by is not None else _telling([names for names, _, _ in found])
     for names, varied, memory in found:
-        _print(names, varied, memory, args.target)
+        _print({name: names[name] for name in shown}, varied, memory, args.target)
     print(CAVEAT, file=sys.stderr)
     return 0
+
+
+def _telling(groups: Sequence[dict[str, str]]) -> list[str]:
+    """Return the application and what else the groups differ in."""
+    return [n for n in BY if n == "app" or len({names[n] for names in groups}) > 1]
 
 
 def _load(folders: Sequence[Path]) -> pd.DataFrame:

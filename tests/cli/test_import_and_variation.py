@@ -1,4 +1,4 @@
-"""``voxcast import`` and ``voxcast fit`` as users call them, and what the SLANT runs must say."""
+"""``voxcast import`` and ``voxcast variation`` as called, and what the SLANT runs must say."""
 
 import contextlib
 import io
@@ -7,9 +7,13 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
+from made_up_runs import cell, write_run
 from voxcast.cli import main
+from voxcast.history.parts import collect
+from voxcast.records import Configuration
 
 SAMPLES = Path(__file__).parents[1] / "samples" / "imports"
 ARTIFACT = os.environ.get("VOXCAST_SLANT_ARTIFACT")
@@ -46,7 +50,7 @@ def test_import_lists_what_it_could_not_use(tmp_path: Path) -> None:
 def test_import_takes_a_map_and_a_name(tmp_path: Path) -> None:
     into = ("--into", tmp_path, "--map", SAMPLES / "runs.yaml")
     voxcast("import", "csv", SAMPLES / "runs.csv", *into, "--app", "own")
-    fitted = voxcast("fit", tmp_path, "--by", "app,label:dataset", "--json")
+    fitted = voxcast("variation", tmp_path, "--by", "app,label:dataset", "--json")
     assert [g["group"] for g in json.loads(fitted.stdout)["groups"]] == [
         {"app": "own", "label:dataset": "A, first"},
         {"app": "own", "label:dataset": "B"},
@@ -75,13 +79,14 @@ def test_import_of_bad_records_alone_fails(tmp_path: Path) -> None:
 
 def test_fit_on_made_up_runs(tmp_path: Path) -> None:
     voxcast("import", "slant", SAMPLES / "slant", "--into", tmp_path)
-    done = voxcast("fit", tmp_path, "--by", "app,label:dataset", "--bootstrap", 20)
+    done = voxcast("variation", tmp_path, "--by", "app,label:dataset", "--bootstrap", 20)
     assert "app slant, dataset MADEUP-1: n 12, " in done.stdout
     assert "best by KS: " in done.stdout
     assert "peak memory: constant, 50.1 GB to 50.2 GB" in done.stdout
-    together = json.loads(voxcast("fit", tmp_path, "--bootstrap", 0, "--json").stdout)["groups"][0]
+    content = json.loads(voxcast("variation", tmp_path, "--bootstrap", 0, "--json").stdout)
+    together = content["groups"][0]
     assert together["bimodal"]
-    memory = voxcast("fit", tmp_path, "--target", "peak_rss_bytes", "--by", "").stdout
+    memory = voxcast("variation", tmp_path, "--target", "peak_rss_bytes", "--by", "").stdout
     assert memory.startswith("all runs: n 24, 50.1 ± 0.0 GB")
 
 
@@ -96,11 +101,11 @@ def test_fit_on_made_up_runs(tmp_path: Path) -> None:
 )
 def test_fit_refuses_in_one_line(arguments: list[str], said: str, tmp_path: Path) -> None:
     voxcast("import", "slant", SAMPLES / "slant", "--into", tmp_path)
-    assert said in voxcast("fit", tmp_path, *arguments, code=2).stderr.splitlines()[-1]
+    assert said in voxcast("variation", tmp_path, *arguments, code=2).stderr.splitlines()[-1]
 
 
 def test_fit_of_nothing_is_refused(tmp_path: Path) -> None:
-    assert "no recorded runs" in voxcast("fit", tmp_path, code=2).stderr
+    assert "no recorded runs" in voxcast("variation", tmp_path, code=2).stderr
 
 
 @pytest.mark.skipif(not ARTIFACT, reason="VOXCAST_SLANT_ARTIFACT names no tables of the artifact")
@@ -108,7 +113,8 @@ def test_what_the_slant_runs_say(tmp_path: Path) -> None:
     said = voxcast("import", "slant", "--into", tmp_path).stdout.strip()
     assert said == "312 read = 312 imported + 0 already known + 0 skipped + 0 bad"
     by = "app,label:dataset,label:modality"
-    content = json.loads(voxcast("fit", tmp_path, "--by", by, "--bootstrap", 0, "--json").stdout)
+    asked = "--by", by, "--bootstrap", 0, "--json"
+    content = json.loads(voxcast("variation", tmp_path, *asked).stdout)
     found = {tuple(group["group"].values())[1:]: group for group in content["groups"]}
     oasis, drd = found["OASIS-3", "T1w"], found["DRD", "bold"]
 
@@ -128,6 +134,23 @@ def test_what_the_slant_runs_say(tmp_path: Path) -> None:
     assert round(max(peak["high"] for peak in peaks) / 1e9, 1) == 50.3
 
     # All runs together, and DRD's T1w and bold runs, fall into two groups; bold alone does not.
-    pooled = json.loads(voxcast("fit", tmp_path, "--bootstrap", 0, "--json").stdout)
+    pooled = json.loads(voxcast("variation", tmp_path, "--bootstrap", 0, "--json").stdout)
     assert pooled["groups"][0]["bimodal"]
     assert not drd["bimodal"]
+
+
+def test_measured_runs_made_again_count_once_and_allocations_are_apart(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for n in range(8):
+        for repeat in (0, 1, 1001):
+            for cpus in (1, 2):
+                of = cell(repeat, volume_id=f"v{n}", configuration=Configuration("cpu", cpus))
+                write_run(tmp_path / "runs", of, runtime_s=float(rng.uniform(5, 9)))
+    collect(tmp_path / "runs", tmp_path / "batch")
+    done = voxcast("variation", tmp_path / "batch", "--bootstrap", 0)
+    assert "32 made again, which count once" in done.stderr
+    groups = [line for line in done.stdout.splitlines() if ": n " in line]
+    assert [text[: len("app app, cpus 1: n 8,")] for text in groups] == [
+        "app app, cpus 1: n 8,",
+        "app app, cpus 2: n 8,",
+    ]
