@@ -13,6 +13,7 @@ from voxcast.campaigns.recorder import Conditions
 from voxcast.errors import ConfigError, exits_cleanly
 from voxcast.history.recorded_runs import write_recorded
 from voxcast.images.participants import PARTICIPANTS, recipe_of
+from voxcast.images.recorded import RECORDED_IMAGES, check_recorded
 
 IMAGES = Path("data/images")
 CATALOGUE = Path("data/catalogue/catalogue.parquet")
@@ -29,6 +30,10 @@ def main() -> int:
     rows, folder = pd.read_parquet(CATALOGUE), Path("data/runs") / device
     campaign = cfg.campaign
     if campaign.history:
+        for batch in campaign.history:
+            kept = Path(batch) / RECORDED_IMAGES
+            if kept.is_file():
+                check_recorded(CATALOGUE.parent, kept, whole=False)
         volumes = set(rows["volume_id"].dropna())
         profiles = write_recorded(folder, campaign.history, device, set(cfg.app), volumes)
     else:

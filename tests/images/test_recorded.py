@@ -86,6 +86,8 @@ def test_another_recipe_and_a_missing_volume_are_named(
     message = "subject t0001 is of another recipe or generator now; .* subject t0009 is missing"
     with pytest.raises(ImageError, match=message):
         check_recorded(folder / "catalogue", _record(other, tmp_path))
+    some = table.assign(volume_id=[table.volume_id[0], "1" * 16])
+    assert check_recorded(folder / "catalogue", _record(some, tmp_path), whole=False) == 1
 
 
 def test_images_that_were_not_generated_cannot_be_recorded(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+RECORDED_IMAGES = "images.parquet"  # beside the parts of a recorded history
 # What processors may differ by where a characteristic is near zero; all but two are ratios.
 FLOOR = 1e-4
 # A speck may just hold ten voxels or just not.
@@ -64,6 +65,8 @@ def check_recorded(
     catalogue_folder: str | os.PathLike[str],
     recorded: str | os.PathLike[str],
     rtol: float = 1e-3,
+    *,
+    whole: bool = True,
 ) -> int:
     """Check that the volumes of a catalogue are those that were recorded.
 
@@ -73,6 +76,9 @@ def check_recorded(
         Parquet file of what `recorded_images` returned.
     rtol : float
         Largest relative difference of a characteristic; near zero that of `FLOORS` is allowed.
+    whole : bool
+        Whether all volumes that were recorded must be there; otherwise those that are not are
+        passed over.
 
     Returns
     -------
@@ -82,8 +88,8 @@ def check_recorded(
     Raises
     ------
     ImageError
-        Naming the first volumes and characteristics that differ, or a recorded volume that the
-        catalogue lacks.
+        Naming the first volumes and characteristics that differ, or, with ``whole``, a recorded
+        volume that the catalogue lacks.
     """
     import pandas as pd
 
@@ -91,6 +97,8 @@ def check_recorded(
     now = _catalogue(catalogue_folder)
     rows = {row["volume_id"]: row for row in now.to_dict("records")}
     subjects = set(now["subject"])
+    if not whole:
+        then = then[then["volume_id"].isin(set(rows))]
     problems = []
     for old in then.to_dict("records"):
         volume = f"volume {old['volume_id']} of subject {old['subject']}"
