@@ -56,12 +56,17 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     try:
         yield partial
         partial.chmod(0o755)
-        for written in (*partial.iterdir(), partial):
-            sync(written)
-        partial.rename(target)
-        sync(target.parent)
+        commit_folder(partial, target)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def commit_folder(partial: Path, target: Path) -> None:
+    """Move a finished folder to its place, when all that lies in it is on the disk."""
+    for written in (*partial.iterdir(), partial):
+        sync(written)
+    partial.rename(target)
+    sync(target.parent)
 
 
 def remove_folder(folder: str | os.PathLike[str]) -> None:

@@ -21,7 +21,7 @@ import voxcast
 from voxcast.apps.catalogue import choose, command, container_facts, environment
 from voxcast.apps.staging import staged
 from voxcast.errors import RunError
-from voxcast.files import PARTIAL, remove_folder, sync, write_json
+from voxcast.files import PARTIAL, commit_folder, remove_folder, write_json
 from voxcast.history.run_folders import RECORD_FILE
 from voxcast.profiling.leader import LOG_FILE
 from voxcast.profiling.runner import measure, sweep
@@ -196,12 +196,9 @@ def what_happened(cell: Cell, profile: Profile, folder: Path, final: Path) -> st
 
 
 def _commit(partial: Path, final: Path) -> None:
-    for path in (*partial.iterdir(), partial):
-        sync(path)
     if final.exists():  # without a good record, or we would not be here
         shutil.rmtree(final)
-    partial.rename(final)
-    sync(final.parent)
+    commit_folder(partial, final)
 
 
 def _drop_volumes(out: Path) -> None:
