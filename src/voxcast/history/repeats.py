@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 TASK = ["app", "app_version", "parameters_json", "volume_id", "scale"]
 WORK = [*TASK, "host_class"]
 ALLOCATION = ["device", "node_type", "cpus", "gpus", "mem_limit_bytes"]
+# Two machines of one kind are never quite alike: what repeats tell is told by one.
+REPEATED = [*WORK, *ALLOCATION, "host_id"]
 
 
 def plain_repeats(runs: pd.DataFrame) -> pd.DataFrame:

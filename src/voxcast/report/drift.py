@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from voxcast.history.repeats import ALLOCATION, WORK, anchors
+from voxcast.history.repeats import REPEATED, anchors
 from voxcast.records import Configuration
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def drift(runs: pd.DataFrame) -> Drift | None:
     own = anchors(runs).sort_values("started_at", kind="stable")
     own = own[(own["cpu_s"] > 0) & ~own["noisy"]]
     found = []
-    for _, of_one in own.groupby([*WORK, *ALLOCATION, "host_id"], sort=True, dropna=False):
+    for _, of_one in own.groupby(REPEATED, sort=True, dropna=False):
         times = of_one.groupby("sitting", sort=False)["cpu_s"].median()
         if len(times) > 1:
             one = of_one.iloc[0]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.history.repeats import ALLOCATION, WORK, plain_repeats, settled
+from voxcast.history.repeats import REPEATED, WORK, plain_repeats, settled
 from voxcast.records import TARGETS
 from voxcast.report.intervals import Interval, clustered_mean, counted, percent
 
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pandas as pd
-
-# Two machines of one kind are never quite alike: repeats are of one.
-_REPEATED = [*WORK, *ALLOCATION, "host_id"]
 
 
 @dataclass(frozen=True)
@@ -135,7 +132,7 @@ def repeat_noise(runs: pd.DataFrame, by: Sequence[str] = ()) -> list[Noise]:
         Only of groups in which something was repeated; empty if nothing was.
     """
     plain = plain_repeats(runs)
-    cells = plain.groupby(_REPEATED, dropna=False)["cell_key"]
+    cells = plain.groupby(REPEATED, dropna=False)["cell_key"]
     repeated = plain[cells.transform("size") > 1]
     if repeated.empty:
         return []
@@ -148,7 +145,7 @@ def repeat_noise(runs: pd.DataFrame, by: Sequence[str] = ()) -> list[Noise]:
 def _pooled(repeated: pd.DataFrame, of: dict[str, object]) -> Noise:
     from scipy.stats import chi2
 
-    keys = [repeated[name] for name in _REPEATED]
+    keys = [repeated[name] for name in REPEATED]
     cells = repeated.groupby(keys, dropna=False).ngroups
     cv = {}
     for target in TARGETS:
