@@ -94,6 +94,7 @@ def import_files(
         sweep_partial(into)
         known = _known(into)
         rows, again = [], 0
+        read = sum(reading.read for reading in readings)
         for reading in readings:
             for row, line in zip(reading.rows, reading.lines, strict=True):
                 earlier = known.setdefault(row["cell_key"], row)
@@ -106,7 +107,7 @@ def import_files(
         ledger = Ledger(
             kind,
             _hashes(readings),
-            len(rows) + again + sum(len(r.skipped) + len(r.bad) for r in readings),
+            read,
             len(rows),
             again,
             [r for reading in readings for r in sorted(reading.skipped, key=_line)],
