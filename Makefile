@@ -58,6 +58,17 @@ campaign: setup ## Measure a recorded campaign for HOURS=2, NAME=reference; goes
 tile-weights: setup ## Train the network of tile_segment again, into data/tile_weights (minutes)
 	@dvc repro pipelines/dvc.yaml:tile_weights
 
+.PHONY: history
+history: setup ## What the recorded histories tell: noise floor, drift; into results/history
+	@dvc repro pipelines/dvc.yaml:history
+
+.PHONY: recorded
+recorded: setup ## Learn from the recorded reference campaign; copies what came out to results/recorded
+	dvc exp run -S campaign=recorded -S tune.budget_s=900
+	@mkdir -p results/recorded
+	@cp results/tune/leaderboard.csv results/evaluate/families.json \
+	  results/register/receipt.json results/report/summary.txt results/recorded/
+
 .PHONY: gpu-campaign
 gpu-campaign: ## On a machine with CUDA, torch, numpy and nibabel: measure, pack (see the README)
 	$(PYTHON) pipelines/gpu_campaign.py run
