@@ -40,6 +40,9 @@ def main() -> int:
             "sittings": int(runs["sitting"].nunique()),
             "cells": _cells(completed),
             "noise": [_noise(one) for one in repeat_noise(completed, ["app"])],
+            "noise_of_applications_with_an_image": [
+                _noise(one) for one in repeat_noise(completed[completed["volume_id"] != ""])
+            ],
             "cpus": [
                 {
                     "app": one.app, "scale": one.scale, "cpus": [one.base_cpus, one.cpus],
