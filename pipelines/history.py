@@ -35,6 +35,10 @@ def main() -> int:
             "runs": len(runs),
             "outcomes": runs["outcome"].value_counts().to_dict(),
             "noisy": int(runs["noisy"].sum()),
+            "steal_of_cpu_time": {
+                "runs": int((runs["steal"] > 0).sum()),
+                "most": round(float(runs["steal"].max()), 4),
+            },
             "cpu_hours": round(float(runs["cpu_s"].sum()) / 3600, 2),
             "hosts": sorted(runs["host_class"].unique()),
             "sittings": int(runs["sitting"].nunique()),
@@ -54,6 +58,7 @@ def main() -> int:
             "cpu_against_gpu": missing_side(runs) or "see `voxcast compare --by device`",
         }  # fmt: skip
         write_json(OUT / f"{batch.name}.json", found)
+        print(f"{OUT / batch.name}.json: {len(runs)} runs")
     return 0
 
 

@@ -77,7 +77,7 @@ def exits_cleanly(main: Callable[..., int]) -> Callable[..., int]:
         except VoxcastError as error:
             print(f"voxcast: {one_line(error)}", file=sys.stderr)
         except KeyboardInterrupt:
-            print("voxcast: interrupted; the same command continues from here", file=sys.stderr)
+            print("voxcast: interrupted; what was finished is kept", file=sys.stderr)
             return 130
         except BrokenPipeError:
             sys.stderr.close()  # the reader of our output has gone; there is no one to tell

@@ -1,6 +1,7 @@
 import dataclasses
 import importlib.metadata
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -141,6 +142,24 @@ def test_unknown_names_are_answered_with_the_known_ones():
     assert merged_parameters(APP, {"classes": 5}) == {"classes": 5}
     with pytest.raises(ConfigError, match=r"segment\.clases.*known are: classes"):
         merged_parameters(APP, {"clases": 5})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("steps", "five", "needs a whole number"), ("steps", 1.5, "needs a whole number"),
+        ("steps", -5, "above zero"), ("steps", 0, "above zero"), ("steps", True, "whole number"),
+        ("spacing", math.nan, "needs a number"), ("spacing", -1.0, "zero or more"),
+        ("fast", 1, "needs bool"), ("mode", 3, "needs a text"), ("mode", "z", "one of x y, fine"),
+    ],
+)  # fmt: skip
+def test_values_that_an_application_would_hang_or_fail_on_are_refused(name, value, said):
+    own = {**TOOL.parameters, "spacing": 0.0}
+    app = dataclasses.replace(TOOL, parameters=own, ranges={"mode": ("x y", "fine")})
+    with pytest.raises(ConfigError, match=said):
+        scaled_parameters(app, "full_scale", {name: value})
+    good = {"steps": 3.0, "spacing": 2, "fast": False, "mode": "fine"}
+    assert scaled_parameters(app, "full_scale", good) == good
 
 
 def test_what_scales_a_run_down_gives_way_to_what_was_asked_for():

@@ -140,7 +140,7 @@ def test_a_campaign_is_measured_in_sittings_killed_resumed_shown_and_collected(p
 
 def test_an_unknown_and_a_recorded_campaign_are_said(project):
     done = voxcast(project, "campaign", "run", "moon", status=2)
-    assert "moon: unknown campaign; known are: full, recorded" in done.stderr
+    assert "moon: unknown campaign; known are: full, real, recorded" in done.stderr
 
 
 def test_profile_measures_now_and_prints_json(project):
@@ -184,7 +184,12 @@ def test_profile_runs_any_command_line_and_says_when_it_fails(project):
         (("--app", "bare", "-p", "sleep"), "-p: needs NAME=VALUE"),
         (("--app", "bare", "--argv", "ls"), "app.bare: needs a module or argv, and not both"),
         (("--app", "command", "x.nii"), "command: needs a command line"),
-        (("--app", "bare", "--cpus", "9999"), "asks for 9999 CPUs"),
+        (("--app", "bare", "--cpus", "9999"), "--cpus: must be 1 to"),
+        (("--app", "bare", "--cpus", "0"), "here, not 0"),
+        (("--app", "bare", "--time-limit", "-1"), "--time-limit: must be above zero"),
+        (("--app", "bare", "--device", "moon"), "moon: unknown device; known are:"),
+        (("--app", "command", "x.nii", "--argv", " "), "--argv: is empty"),
+        (("--app", "bare", "-p", "sleep_s=five"), "bare.sleep_s: needs a"),
         (("--app", "bare", "-p", "sleep=[1"), "sleep"),
         (("--app", "command", "x.nii", "--argv", "tool 'x"), "--argv: cannot be split"),
         (("--app", "bare", "--out", "/dev/null/here"), "cannot be made (Not a directory)"),

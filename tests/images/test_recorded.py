@@ -90,6 +90,16 @@ def test_another_recipe_and_a_missing_volume_are_named(
     assert check_recorded(folder / "catalogue", _record(some, tmp_path), whole=False) == 1
 
 
+def test_images_of_somebodys_own_are_recorded_without_a_recipe(
+    made: tuple[Path, pd.DataFrame],
+) -> None:
+    folder, table = made
+    own = recorded_images(folder / "catalogue", None)
+    assert set(own) < set(table)
+    assert list(own["foreground_voxels"]) == list(table["foreground_voxels"])
+    assert "seed" not in own
+
+
 def test_images_that_were_not_generated_cannot_be_recorded(
     made: tuple[Path, pd.DataFrame], tmp_path: Path
 ) -> None:

@@ -197,7 +197,7 @@ def test_the_run_has_exactly_its_cpus_and_variables(tmp_path):
     measure([sys.executable, str(path)], {"N": "7"}, tmp_path / "run", cpus=1)
     assert _numbers(tmp_path, "cpus") == [1]
     assert _numbers(tmp_path, "n") == [7]
-    with pytest.raises(RunError, match="are available"):
+    with pytest.raises(RunError, match="runs on 1 to"):
         measure([sys.executable, str(path)], {}, tmp_path / "run", cpus=100_000)
 
 
@@ -231,6 +231,13 @@ def test_the_end_is_noticed_without_process_handles_too(tmp_path, monkeypatch):
     profile = _measure(tmp_path, "import time; time.sleep(0.05)", sample_hz=0.1)
     assert profile.outcome == "completed"
     assert profile.runtime_s < 5  # the second sample would come at ten
+
+
+def test_a_run_too_short_to_be_looked_at_has_the_kernels_peak(tmp_path):
+    found = measure(["true"], {}, tmp_path / "run", cpus=1)
+    if found.peak_cgroup_bytes is None:
+        pytest.skip("no control group of its own here: nobody saw its memory")
+    assert 0 < found.peak_rss_bytes < 100_000_000
 
 
 def test_a_driver_that_is_killed_takes_the_run_along(tmp_path):
@@ -302,7 +309,7 @@ def test_a_run_takes_its_cpus_from_its_core_set(tmp_path):
     script = "import os; print('cpu', *os.sched_getaffinity(0))"
     _measure(tmp_path, script, core_set=[last])
     assert _numbers(tmp_path, "cpu") == [last]
-    with pytest.raises(RunError, match="asks for 2 CPUs, 1 are available"):
+    with pytest.raises(RunError, match="runs on 1 to 1 CPUs here, not 2"):
         _measure(tmp_path, script, core_set=[last], cpus=2)
 
 

@@ -208,11 +208,12 @@ class Campaign:
         kept = self._batch / RECORDED_IMAGES
         if generated and kept.is_file():
             check_recorded(self._catalogue, kept)
-        elif generated:
+        else:  # images of somebody's own may have become more
             from voxcast.files import atomic_path
 
+            made = recorded_images(self._catalogue, self._images if generated else None)
             with atomic_path(kept) as partial:
-                recorded_images(self._catalogue, self._images).to_parquet(partial, index=False)
+                made.to_parquet(partial, index=False)
         print(f"voxcast: {len(files)} volumes, {self._catalogue / CATALOGUE}", file=sys.stderr)
 
     def _plan(self) -> Plan:
@@ -223,9 +224,13 @@ class Campaign:
 
         path = self._catalogue / CATALOGUE
         if not path.is_file():
+            recorded = ""
+            if (self._batch / "provenance.yaml").is_file():
+                recorded = f"{self._batch} holds what was recorded (see `voxcast variation`); "
             raise ConfigError(
-                "no such file", path, f"begin by `voxcast campaign run {self._name}`"
-            )
+                "no such file", path,
+                f"{recorded}`voxcast campaign run {self._name}` makes the volumes and goes on",
+            )  # fmt: skip
         campaign = self._config.campaign
         return make_plan(
             campaign.sweeps,

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import dataclasses
 import json
+import os
 import shlex
 import signal
 import sys
@@ -55,6 +56,11 @@ def main(argv: list[str]) -> int:
         images = [None]
     elif not images:
         raise ConfigError("needs an image", app.name, "name one or several files")
+    if args.time_limit is not None and not args.time_limit > 0:
+        raise ConfigError(f"must be above zero, not {args.time_limit:g}", "--time-limit")
+    cores = len(os.sched_getaffinity(0))
+    if not 1 <= args.cpus <= cores:
+        raise ConfigError(f"must be 1 to {cores} here, not {args.cpus}", "--cpus")
     for image in images:
         if image is not None and not image.is_file():
             raise ConfigError("no such file", image)
@@ -77,6 +83,8 @@ def _chosen(args: argparse.Namespace) -> tuple[App, Configuration]:
     folder = project.require(args.project)
     given: dict[str, Any] = {}
     if args.argv is not None:
+        if not args.argv.strip():
+            raise ConfigError("is empty", "--argv", "give e.g. --argv 'tool {image} {out}'")
         try:
             given = {"argv": shlex.split(args.argv), "version": "unknown"}
         except ValueError as error:
@@ -88,6 +96,9 @@ def _chosen(args: argparse.Namespace) -> tuple[App, Configuration]:
             raise
         then = "give --argv 'tool {image} {out}'"
         raise ConfigError("needs a command line", args.app, then) from None
+    known = sorted(p.stem for p in (folder / config.CONF_DIR / "device").glob("*.yaml"))
+    if args.device not in known:
+        raise ConfigError("unknown device", args.device, f"known are: {', '.join(known)}")
     if args.device not in app.devices:
         known = ", ".join(app.devices)
         raise ConfigError(f"does not run on {args.device}", app.name, f"it runs on: {known}")
@@ -169,9 +180,11 @@ def _show(
 ) -> None:
     what = app.name if image is None else f"{image.name}: {app.name}"
     scaled = ", scaled down" if scale == "scaled_down" else ""
-    noisy = ", on a busy machine" if one["noisy"] else ""
+    noisy = f", on a busy machine (load {one['load1']:.1f} before)" if one["noisy"] else ""
     print(f"{what}, {configuration.label}{scaled}: {one['outcome']}{noisy}")
     memory = f"{format_bytes(one['peak_rss_bytes'])} ({one['memory_method']})"
+    if not one["peak_rss_bytes"]:
+        memory = "unknown (too short to be looked at)"
     times = f"wall {format_seconds(one['runtime_s'])}, CPU {format_seconds(one['cpu_s'])}"
     print(f"  {times}, peak memory {memory}")
     for phase in one["phases"]:

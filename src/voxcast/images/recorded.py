@@ -33,9 +33,14 @@ SHOWN = 3
 
 
 def recorded_images(
-    catalogue_folder: str | os.PathLike[str], images_folder: str | os.PathLike[str]
+    catalogue_folder: str | os.PathLike[str], images_folder: str | os.PathLike[str] | None
 ) -> pd.DataFrame:
     """Return a row a volume: recipe, header and characteristics, to be kept beside the runs.
+
+    Parameters
+    ----------
+    images_folder : str or os.PathLike or None
+        Of the generated set; None for images of somebody's own, which have no recipe.
 
     Raises
     ------
@@ -44,13 +49,15 @@ def recorded_images(
     """
     import pandas as pd
 
+    seen = _catalogue(catalogue_folder)
+    if images_folder is None:
+        return seen.sort_values("subject", ignore_index=True)
     rows = []
     for row in read_participants(images_folder):
         recipe = {name: _plain(value) for name, value in recipe_of_row(row).items()}
         known = ("volume_id", "subject", "recipe_sha256")
         rows.append({name: row[name] for name in known} | recipe)
     made = pd.DataFrame(rows).drop(columns="dtype")  # the header's own type says the same
-    seen = _catalogue(catalogue_folder)
     unknown = sorted(set(seen["volume_id"]) - set(made["volume_id"]))
     if unknown:
         subject = seen.set_index("volume_id")["subject"][unknown[0]]

@@ -105,7 +105,7 @@ def measure(
     """
     cores = sorted(os.sched_getaffinity(0) if core_set is None else core_set)
     if not 1 <= cpus <= len(cores):
-        raise RunError(f"asks for {cpus} CPUs, {len(cores)} are available", command[0])
+        raise RunError(f"runs on 1 to {len(cores)} CPUs here, not {cpus}", command[0])
     folder.mkdir(parents=True, exist_ok=True)
     run_id = uuid.uuid4().hex
     # Before anything is made: whatever kills us from here on, `sweep` finds what we leave.
@@ -140,7 +140,10 @@ def measure(
         exit_status=status,
         runtime_s=runtime_s,
         cpu_s=cpu_s,
-        peak_rss_bytes=max(trace.peak_rss_bytes, _reached_bytes(kills, peak, memory_limit_bytes)),
+        # A run that ended before it was looked at has the kernel's peak, page cache included.
+        peak_rss_bytes=max(
+            trace.peak_rss_bytes or peak or 0, _reached_bytes(kills, peak, memory_limit_bytes)
+        ),
         peak_cgroup_bytes=peak,
         memory_method=meter.memory_method,
         cpu_method=meter.cpu_method,

@@ -205,3 +205,14 @@ def test_a_table_with_numbers_that_are_none_lists_them(tmp_path: Path) -> None:
     path.write_text("\n".join([header, ",".join(values), *rest]) + "\n")
     reading = slant.read(tmp_path / "slant")
     assert [(r.line, r.reason) for r in reading.bad] == [(2, "node_used_mem_max_kb is inf")]
+
+
+def test_a_job_of_slurm_that_contradicts_what_is_known_is_listed(tmp_path: Path) -> None:
+    header = "JobID|JobName|State|ExitCode|ElapsedRaw|MaxRSS|ReqMem|Start\n"
+    line = "7|recon|COMPLETED|0:0|{seconds}|||2026-01-05T10:00:00\n"
+    (tmp_path / "one.txt").write_text(header + line.format(seconds=1000))
+    (tmp_path / "two.txt").write_text(header + line.format(seconds=5000))
+    into = tmp_path / "into"
+    first = ledger.import_files("sacct", [tmp_path / "one.txt"], into, None, None)
+    again = ledger.import_files("sacct", [tmp_path / "two.txt"], into, None, None)
+    assert (first.imported, again.imported, len(again.bad)) == (1, 0, 1)

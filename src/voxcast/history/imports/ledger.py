@@ -83,9 +83,9 @@ def import_files(
         If a file is not of this kind, or the history cannot be read.
     """
     if (kind == "csv") != (column_map is not None):
-        raise ConfigError(
-            "a CSV table needs a column map, and other kinds take none", kind, "see --map"
-        )
+        if column_map is None:
+            raise ConfigError("needs a column map", kind, "give --map FILE; the README shows one")
+        raise ConfigError("takes no column map, its columns are known", kind, "leave --map out")
     readings = [
         columns.read(path, app, column_map) if column_map else READERS[kind](path, app)
         for path in files

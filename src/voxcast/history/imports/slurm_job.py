@@ -86,7 +86,7 @@ class SlurmJob:
             raise TableError("ends before it starts")
         single = self.nodes if re.fullmatch(r"[\w.-]+", self.nodes) else ""
         return Found(
-            identity=self._identity(state),
+            identity=self._identity(),
             known={
                 "app": app or self.name,
                 "host_id": single,
@@ -117,12 +117,12 @@ class SlurmJob:
             },
         )
 
-    def _identity(self, state: str) -> list[object]:
+    def _identity(self) -> list[object]:
         # Job numbers come again on another cluster and after a requeue, so the start belongs to
         # the identity; text has it in local time and JSON in UTC, which agree in all time zones
         # up to whole quarters of an hour.
         within = None if self.start_s is None else self.start_s % _QUARTER_HOUR_S
-        return [self.job_id, state, float(self.runtime_s or 0), within]
+        return [self.job_id, within]
 
     def _outcome(self, state: str) -> str:
         killed = any(own.startswith("OUT_OF_ME") for own in self.step_states)
