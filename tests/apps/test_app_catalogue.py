@@ -15,9 +15,8 @@ from voxcast.apps.catalogue import (
     command,
     container_facts,
     environment,
-    merged_parameters,
-    scaled_parameters,
 )
+from voxcast.apps.parameters import merged_parameters, scaled_parameters
 from voxcast.apps.validation import check_app
 from voxcast.errors import ConfigError, RunError
 from voxcast.records import App, Configuration

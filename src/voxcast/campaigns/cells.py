@@ -10,7 +10,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from voxcast.apps.catalogue import app_version, scaled_parameters
+from voxcast.apps.catalogue import app_version
+from voxcast.apps.parameters import scaled_parameters
 from voxcast.campaigns.budgets import cells_within, expected_s
 from voxcast.campaigns.sweeps import Sweep, Volumes, sweep_cells
 from voxcast.files import sha256_of

@@ -96,9 +96,9 @@ def _chosen(args: argparse.Namespace) -> tuple[App, Configuration]:
             raise
         then = "give --argv 'tool {image} {out}'"
         raise ConfigError("needs a command line", args.app, then) from None
-    known = sorted(p.stem for p in (folder / config.CONF_DIR / "device").glob("*.yaml"))
-    if args.device not in known:
-        raise ConfigError("unknown device", args.device, f"known are: {', '.join(known)}")
+    devices = sorted(p.stem for p in (folder / config.CONF_DIR / "device").glob("*.yaml"))
+    if args.device not in devices:
+        raise ConfigError("unknown device", args.device, f"known are: {', '.join(devices)}")
     if args.device not in app.devices:
         known = ", ".join(app.devices)
         raise ConfigError(f"does not run on {args.device}", app.name, f"it runs on: {known}")
@@ -116,7 +116,7 @@ def _chosen(args: argparse.Namespace) -> tuple[App, Configuration]:
 def _parameters(app: App, args: argparse.Namespace) -> dict[str, Any]:
     import yaml
 
-    from voxcast.apps.catalogue import scaled_parameters
+    from voxcast.apps.parameters import scaled_parameters
 
     given = {}
     for text in args.parameters:
