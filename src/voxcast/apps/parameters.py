@@ -1,4 +1,4 @@
-"""The parameters of a run: those of its application, scaled down or not, and what was asked for."""
+"""The parameters of a run: its application's, scaled down or not, and what was asked for."""
 
 from __future__ import annotations
 
