@@ -1,0 +1,88 @@
+"""From columns to what HARP's regressors see: numbers, standardised, principal components."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+VARIANCE = 0.99  # that the components kept explain (HARP's papers: 40 features become about 10)
+OUTLIER_Z = 3.0
+
+
+class Preprocessor:
+    """Fitted on one table, applied to any with the same columns.
+
+    Parameters
+    ----------
+    one_hot : bool
+        A column for each category, zeros for one not seen; HARP numbers the categories, which
+        orders what has no order.
+    variance : float or None
+        Share of variance that the principal components keep; None keeps all components.
+    """
+
+    def __init__(self, *, one_hot: bool, variance: float | None = VARIANCE) -> None:
+        self.one_hot = one_hot
+        self.variance = variance
+
+    def fit(self, table: pd.DataFrame) -> Preprocessor:
+        """Learn categories, medians, scales and components."""
+        from sklearn.decomposition import PCA
+        from sklearn.preprocessing import StandardScaler
+
+        numbers = [name for name in table if _is_number(table[name])]
+        self.medians_ = {
+            str(n): float(np.nan_to_num(table[n].astype(float).median())) for n in numbers
+        }
+        self.categories_ = {
+            str(name): sorted(table[name].dropna().astype(str).unique())
+            for name in table
+            if name not in numbers
+        }
+        plain = self._plain(table)
+        self.scaler_ = StandardScaler().fit(plain)
+        components = min(plain.shape) if self.variance is None else self.variance
+        self.pca_ = PCA(n_components=components, svd_solver="full", random_state=0)
+        self.pca_.fit(self.scaler_.transform(plain))
+        return self
+
+    def transform(self, table: pd.DataFrame) -> np.ndarray:
+        """Return the components of each row, shape (n, components)."""
+        found: np.ndarray = self.pca_.transform(self.scaler_.transform(self._plain(table)))
+        return found
+
+    def _plain(self, table: pd.DataFrame) -> np.ndarray:
+        columns = [
+            table[name].astype(float).fillna(median).to_numpy()
+            for name, median in self.medians_.items()
+        ]
+        for name, known in self.categories_.items():
+            values = table[name].astype(str)
+            if self.one_hot:
+                columns += [(values == category).to_numpy(dtype=float) for category in known]
+            else:
+                numbers = {category: float(n) for n, category in enumerate(known)}
+                columns.append(values.map(numbers).fillna(-1.0).to_numpy())
+        return np.column_stack(columns)
+
+
+def inliers(table: pd.DataFrame) -> np.ndarray:
+    """Return which rows HARP's release keeps: no number 3 standard deviations from its mean.
+
+    Walltime is among the numbers, so the long runs and the rare machines go.
+    """
+    numbers = table.select_dtypes(["number", "bool"]).astype(float)
+    spread = numbers.std(ddof=0).replace(0.0, np.nan)
+    z = ((numbers - numbers.mean()) / spread).fillna(0.0)
+    kept: np.ndarray = (z.abs() < OUTLIER_Z).all(axis=1).to_numpy()
+    return kept
+
+
+def _is_number(column: pd.Series) -> bool:
+    from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+    return bool(is_numeric_dtype(column) or is_bool_dtype(column))
