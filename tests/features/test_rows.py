@@ -1,5 +1,7 @@
 """Features and sides: one function for training and serving, nothing measured gets in."""
 
+import math
+
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -9,7 +11,7 @@ import planted
 from voxcast.errors import TableError
 from voxcast.features.rows import features
 from voxcast.features.sides import side
-from voxcast.features.table import build_table, feature_names, split, volumes_of
+from voxcast.features.table import build_table, censored_subjects, feature_names, split, volumes_of
 from voxcast.records import Configuration
 
 HEADER = {
@@ -28,7 +30,60 @@ def test_features_by_hand() -> None:
     assert row["allocation.log2_cpus"] == 2
     assert row["content.log_foreground_voxels"] == pytest.approx(4.60517, abs=1e-4)
     assert row["parameter.n"] == 3
-    assert "parameter.name" not in row
+    assert row["parameter.name"] == "x"
+    assert row["header.log_working_voxels"] == row["header.log_voxels"]
+
+
+def test_a_grid_that_an_application_goes_to_is_what_counts() -> None:
+    own, fine, coarse = (
+        features(HEADER, None, "a", {"spacing_mm": mm}, Configuration("cpu", 1))
+        for mm in (0.0, 0.5, 2.0)
+    )
+    name = "header.log_working_voxels"
+    assert fine[name] == own[name]  # coarser already: it stays as it is
+    assert math.exp(coarse[name]) == pytest.approx(960_000 * 2 / 8)
+
+
+def test_a_machine_is_what_its_probes_say() -> None:
+    profiles, catalogue, characteristics = planted.history(6)
+    profiles["host_id"] = ["x", "y"] * (len(profiles) // 2)
+    for name in ("probe_cpu", "probe_membw", "probe_disk"):
+        profiles[name] = [1.0, 10.0, 1.2, 12.0] * (len(profiles) // 4)
+    table, _ = build_table(profiles, catalogue, characteristics)
+    assert table["host.log_probe_cpu"].nunique() == 2  # not four: sittings differ by noise
+    assert "host_id" not in table
+
+
+def test_an_application_without_an_image_has_its_parameters_as_subject() -> None:
+    profiles, catalogue, characteristics = planted.history(3)
+    profiles["volume_id"] = ""
+    profiles["parameters_json"] = [f'{{"epochs": {n // 2}}}' for n in range(len(profiles))]
+    table, left_out = build_table(profiles, catalogue, characteristics)
+    assert table.empty
+    assert left_out == {"an application without an image": 6}
+    table, _ = build_table(profiles, catalogue, characteristics, without_image=True)
+    assert table["subject"].nunique() == 3
+    assert not [name for name in table if name.startswith(("header.", "content."))]
+
+
+def test_scales_are_kept_when_asked_for() -> None:
+    profiles, catalogue, characteristics = planted.history(3)
+    profiles.loc[::2, "scale"] = "scaled_down"
+    table, left_out = build_table(profiles, catalogue, characteristics)
+    assert left_out == {"scale: scaled_down": 3}
+    both, _ = build_table(
+        profiles, catalogue, characteristics, scales=("full_scale", "scaled_down")
+    )
+    assert (len(table), len(both)) == (3, 6)
+
+
+def test_who_was_ended_is_remembered() -> None:
+    profiles, catalogue, _ = planted.history(5)
+    profiles.loc[0, "outcome"] = "timeout"
+    profiles.loc[2, "outcome"] = "failed"
+    profiles.loc[4, ["outcome", "app_version", "started_at"]] = ["timeout", "0", "2025"]
+    found = censored_subjects(profiles, set(catalogue["volume_id"]))
+    assert found.to_dict("records") == [{"app": "segment", "subject": "0001"}]
 
 
 @pytest.mark.parametrize("bad", [None, 0, -1, "wide", float("nan")])

@@ -3,7 +3,8 @@
 Only what is known before the run enters: the header, the voxels' characteristics, the application
 with its parameters, and the allocation. Nothing measured during the run does. The prefix of a name
 says where it comes from, so that a model can do without the voxels: ``header.``, ``content.``,
-``allocation.``, ``parameter.``; ``app`` and ``device`` are categories.
+``allocation.``, ``host.``, ``parameter.``; ``app``, ``device`` and parameters that are texts are
+categories. A machine is what its micro-benchmarks say, not a name.
 """
 
 from __future__ import annotations
@@ -25,27 +26,33 @@ Row = dict[str, float | str]
 
 
 def features(
-    header: Mapping[str, Any],
+    header: Mapping[str, Any] | None,
     characteristics: Mapping[str, float] | None,
     app: str,
     parameters: Mapping[str, Any],
     configuration: Configuration,
+    probes: Mapping[str, float] | None = None,
 ) -> Row:
     """Return the features of running ``app`` on one volume in one configuration.
 
     Parameters
     ----------
-    header : mapping
-        Columns of the catalogue (`voxcast.images.headers.ImageHeader.columns`).
+    header : mapping or None
+        Columns of the catalogue (`voxcast.images.headers.ImageHeader.columns`); None for an
+        application without an image.
     characteristics : mapping or None
         Columns of `voxcast.images.characteristics.characteristics`; None when only the header is
         known, which leaves all ``content.`` features out.
     app : str
         Name of the application.
     parameters : mapping
-        Its parameters; numbers and booleans become features.
+        Its parameters. ``spacing_mm`` above zero is the grid that it takes the image to, whose
+        size is a feature then.
     configuration : Configuration
         The allocation.
+    probes : mapping, optional
+        ``probe_cpu``, ``probe_membw`` and ``probe_disk`` of the machine, see
+        `voxcast.profiling.probes`.
 
     Raises
     ------
@@ -53,7 +60,9 @@ def features(
         If a header column is missing or not a positive number.
     """
     row: Row = {"app": app, "device": configuration.device}
-    row |= _header(header)
+    if header is not None:
+        row |= _header(header)
+        row |= _working_grid(header, parameters.get("spacing_mm"))
     if characteristics is not None:
         for name, value in characteristics.items():
             # Sizes as they are for laws that add up, and their logarithms for those that multiply.
@@ -68,7 +77,20 @@ def features(
     for name, value in parameters.items():
         if isinstance(value, bool | int | float):
             row[f"parameter.{name}"] = float(value)
+        elif isinstance(value, str):
+            row[f"parameter.{name}"] = value
+    for name, value in (probes or {}).items():
+        if math.isfinite(value) and value > 0:
+            row[f"host.log_{name}"] = math.log(value)
     return row
+
+
+def _working_grid(header: Mapping[str, Any], spacing_mm: Any) -> Row:
+    voxels = math.prod(_positive(header, f"shape_{axis}") for axis in "ijk")
+    if isinstance(spacing_mm, int | float) and spacing_mm > 0:
+        extent_mm3 = voxels * math.prod(_positive(header, f"spacing_{axis}_mm") for axis in "ijk")
+        voxels = min(float(voxels), extent_mm3 / spacing_mm**3)  # coarser images stay as they are
+    return {"header.log_working_voxels": math.log(voxels)}
 
 
 def _header(header: Mapping[str, Any]) -> Row:

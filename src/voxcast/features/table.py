@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, cast
 from voxcast.errors import TableError
 from voxcast.features.rows import CATEGORIES, features
 from voxcast.features.sides import side
+from voxcast.files import sha256_of
 from voxcast.history.repeats import settled
 from voxcast.records import TARGETS, Configuration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     import numpy as np
@@ -31,6 +32,10 @@ IDENTITY = (
 )  # fmt: skip
 
 
+ENDED = ("timeout", "out_of_memory", "preempted", "stalled")
+PROBES = ("probe_cpu", "probe_membw", "probe_disk")
+
+
 @dataclass(frozen=True)
 class Sides:
     """The two sides of the table and how many runs could not be used, by reason."""
@@ -41,7 +46,12 @@ class Sides:
 
 
 def build_table(
-    profiles: pd.DataFrame, catalogue: pd.DataFrame, characteristics: pd.DataFrame
+    profiles: pd.DataFrame,
+    catalogue: pd.DataFrame,
+    characteristics: pd.DataFrame,
+    *,
+    scales: Collection[str] = ("full_scale",),
+    without_image: bool = False,
 ) -> tuple[pd.DataFrame, dict[str, int]]:
     """Join profiles with what is known of their volumes.
 
@@ -50,6 +60,16 @@ def build_table(
     another method than most, follow other laws and are not pooled. Anchors, which every sitting
     repeats, and disturbed runs that were made again undisturbed do not count twice. All that is
     left out is counted, not silently dropped.
+
+    Parameters
+    ----------
+    profiles, catalogue, characteristics : DataFrame
+        Runs; headers and characteristics of the volumes.
+    scales : collection of str
+        Runs of others are left out.
+    without_image : bool
+        Whether runs of an application that takes no image are kept. Their subject is the point of
+        their parameters.
 
     Returns
     -------
@@ -68,8 +88,11 @@ def build_table(
     versions, method = _versions(profiles), _method(profiles)
     completed = profiles[profiles["outcome"] == "completed"]
     counting = set(settled(completed)["cell_key"])
+    probes = _probes(profiles)
     for run in _records(profiles.sort_values("cell_key")):
-        reason = _unusable(run, by_volume) or _unlike(run, versions, method)
+        reason = _unusable(run, by_volume, without_image) or _unlike(run, versions, method)
+        if not reason and run["scale"] not in scales:
+            reason = f"scale: {run['scale']}"
         if not reason and run["cell_key"] not in counting:
             reason = "anchor, or disturbed and made again"
         if reason:
@@ -77,14 +100,47 @@ def build_table(
             continue
         volume_id = run["volume_id"]
         row = features(
-            by_volume[volume_id],
-            contents[volume_id],
+            by_volume[volume_id] if volume_id else None,
+            contents[volume_id] if volume_id else None,
             run["app"],
             json.loads(run["parameters_json"]),
             Configuration(run["device"], int(run["cpus"]), int(run["gpus"])),
+            probes.get(str(run.get("host_id"))),
         )
-        records.append({n: run[n] for n in IDENTITY} | {t: run[t] for t in TARGETS} | row)
+        known = {n: run[n] for n in IDENTITY} | {t: run[t] for t in TARGETS}
+        if not volume_id:
+            known["subject"] = sha256_of(run["parameters_json"])[:12]
+        records.append(known | row)
     return pd.DataFrame(records), left_out
+
+
+def censored_subjects(
+    profiles: pd.DataFrame, volumes: Collection[str], scales: Collection[str] = ("full_scale",)
+) -> pd.DataFrame:
+    """Return application and subject of runs that were ended before they were done.
+
+    They are bounds from below: not in the table, but counted where a bound is calibrated. A run
+    that failed says nothing of time or memory and is not among them.
+
+    Parameters
+    ----------
+    volumes : collection of str
+        Ids of the volumes in the catalogue.
+    """
+    ended = profiles[
+        profiles["outcome"].isin(ENDED)
+        & profiles["scale"].isin(list(scales))
+        & profiles["volume_id"].isin(list(volumes))
+    ]
+    versions = _versions(profiles)
+    current = [
+        versions[app, device] == version
+        for app, device, version in zip(
+            ended["app"], ended["device"], ended["app_version"], strict=True
+        )
+    ]
+    columns = ["app", "subject"]
+    return ended.loc[current, columns].drop_duplicates().sort_values(columns, ignore_index=True)
 
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
@@ -95,14 +151,24 @@ def _by_volume(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
     return cast("dict[str, dict[str, Any]]", frame.set_index("volume_id").to_dict("index"))
 
 
-def _unusable(run: Mapping[str, Any], volumes: Mapping[str, Any]) -> str | None:
+def _probes(profiles: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """Return what each machine is like: the median over its sittings, which differ by noise."""
+    if not set(PROBES) <= set(profiles.columns):
+        return {}
+    medians = profiles.groupby("host_id")[list(PROBES)].median()
+    return cast("dict[str, dict[str, float]]", medians.to_dict("index"))
+
+
+def _unusable(
+    run: Mapping[str, Any], volumes: Mapping[str, Any], without_image: bool
+) -> str | None:
     import pandas as pd
 
     if run["outcome"] != "completed":
         return f"censored: {run['outcome']}"
-    if not run["volume_id"]:
+    if not run["volume_id"] and not without_image:
         return "an application without an image"
-    if run["volume_id"] not in volumes:
+    if run["volume_id"] and run["volume_id"] not in volumes:
         return "volume not in this catalogue"
     if not all(not pd.isna(run[t]) and float(run[t]) > 0 for t in TARGETS):
         return "a target is unknown or not positive"
@@ -112,8 +178,6 @@ def _unusable(run: Mapping[str, Any], volumes: Mapping[str, Any]) -> str | None:
 def _unlike(
     run: Mapping[str, Any], versions: Mapping[tuple[str, str], str], method: str
 ) -> str | None:
-    if run["scale"] != "full_scale":
-        return f"scale: {run['scale']}"
     if run["app_version"] != versions[run["app"], run["device"]]:
         return "an older version of the application"
     if run["memory_method"] != method:
@@ -169,6 +233,14 @@ def feature_names(table: pd.DataFrame) -> list[str]:
 def rows_of(table: pd.DataFrame) -> list[Row]:
     """Return the features of a table's rows as `voxcast.features.rows.features` made them."""
     return cast("list[Row]", table[feature_names(table)].to_dict("records"))
+
+
+def censored_of(path: Path) -> set[tuple[str, str]]:
+    """Return the pairs of application and subject that `censored_subjects` wrote down."""
+    import pandas as pd
+
+    table = pd.read_parquet(path)
+    return set(zip(table["app"].astype(str), table["subject"].astype(str), strict=True))
 
 
 def volumes_of(table: pd.DataFrame, path: Path) -> np.ndarray:
