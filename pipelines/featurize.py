@@ -7,7 +7,8 @@ import pandas as pd
 
 from voxcast import config
 from voxcast.errors import exits_cleanly
-from voxcast.features.table import build_table, split
+from voxcast.features.sides import side
+from voxcast.features.table import build_table, censored_subjects, split
 from voxcast.files import atomic_path, write_json
 
 CATALOGUE = Path("data/catalogue")
@@ -22,15 +23,23 @@ def main() -> int:
     profiles = pd.concat(
         [pd.read_parquet(RUNS / device / "profiles.parquet") for device in ("cpu", "gpu")]
     )
+    profiles = profiles[profiles["app"].isin(cfg.app)]
+    catalogue = pd.read_parquet(CATALOGUE / "catalogue.parquet")
     table, left_out = build_table(
-        profiles[profiles["app"].isin(cfg.app)],
-        pd.read_parquet(CATALOGUE / "catalogue.parquet"),
+        profiles,
+        catalogue,
         pd.read_parquet(CATALOGUE / "characteristics.parquet"),
     )
     sides = split(table, left_out, cfg.evaluation.split_seed, cfg.evaluation.test_fraction)
     for name, part in (("train", sides.train), ("test", sides.test)):
         with atomic_path(OUT / f"{name}.parquet") as partial:
             part.to_parquet(partial, index=False)
+    ended = censored_subjects(profiles, set(catalogue["volume_id"].dropna()))
+    learned = ended["subject"].map(
+        lambda s: side(str(s), cfg.evaluation.split_seed, cfg.evaluation.test_fraction) == "train"
+    )
+    with atomic_path(OUT / "censored.parquet") as partial:
+        ended[learned.astype(bool)].to_parquet(partial, index=False)
     write_json(
         OUT / "summary.json",
         {

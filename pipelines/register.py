@@ -9,7 +9,7 @@ import pandas as pd
 
 from voxcast import config
 from voxcast.errors import exits_cleanly
-from voxcast.features.table import volumes_of
+from voxcast.features.table import censored_of, volumes_of
 from voxcast.files import read_json, sha256_file, sha256_of, write_json
 from voxcast.models.leaderboard import Leaderboard
 from voxcast.models.validation import Validation
@@ -17,6 +17,7 @@ from voxcast.tracking import registry, runs
 from voxcast.tracking.promotion import Rule, promote
 
 TRAIN = Path("data/features/train.parquet")
+CENSORED = Path("data/features/censored.parquet")
 VOLUMES = Path("data/catalogue/volumes.npz")
 EVALUATED = Path("results/evaluate")
 RECEIPT = Path("results/register/receipt.json")
@@ -30,7 +31,13 @@ def main() -> int:
     board = Leaderboard.load(Path("data/tune"))
     receipt = promote(
         runs.connect(Path()),
-        Validation(table, volumes_of(table, VOLUMES), cfg.tune.folds, cfg.tune.seed),
+        Validation(
+            table,
+            volumes_of(table, VOLUMES),
+            cfg.tune.folds,
+            cfg.tune.seed,
+            censored=censored_of(CENSORED),
+        ),
         sha256_file(TRAIN),
         board,
         Path("data/models"),

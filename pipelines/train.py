@@ -1,22 +1,24 @@
 """Stage train: every family with its best parameters on the whole training side, calibrated."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
 from voxcast import config
 from voxcast.errors import exits_cleanly
-from voxcast.features.table import volumes_of
+from voxcast.features.table import censored_of, volumes_of
 from voxcast.files import sha256_file
-from voxcast.models import point_model
+from voxcast.models import recipes
 from voxcast.models.forecaster import Forecaster, Tier, calibrate
 from voxcast.models.leaderboard import Leaderboard
-from voxcast.models.point_model import Level
+from voxcast.models.point_model import Level, PointModel
 from voxcast.tracking import runs
 from voxcast.tracking.finals import final_run
 
 TRAIN = Path("data/features/train.parquet")
+CENSORED = Path("data/features/censored.parquet")
 VOLUMES = Path("data/catalogue/volumes.npz")
 OUT = Path("data/models")
 
@@ -27,15 +29,26 @@ def main() -> int:
     cfg = config.load()
     table = pd.read_parquet(TRAIN)
     volumes = volumes_of(table, VOLUMES)
+    censored = censored_of(CENSORED)
     board = Leaderboard.load(Path("data/tune"))
     session = runs.connect(Path())
     table_sha256 = sha256_file(TRAIN)
 
-    def tier(name: str, level: Level) -> Tier:
+    factor = cfg.evaluation.uncalibrated_factor
+    fitted: dict[Level, dict[str, PointModel]] = {"header": {}, "volume": {}}
+
+    def alone(name: str, level: Level) -> Tier:
         params = board.params(name)
-        model = point_model.fit(table, volumes, name, params, level, cfg.tune.seed)
-        factor = cfg.evaluation.uncalibrated_factor
-        return calibrate(model, table, board.logs(table, name, level), factor)
+        model = fitted[level].get(name) or recipes.fit(
+            table, volumes, name, params, level, cfg.tune.seed, fitted=fitted[level]
+        )
+        if isinstance(model, PointModel):
+            fitted[level][name] = model
+        return calibrate(model, table, board.logs(table, name, level), factor, censored)
+
+    def tier(name: str, level: Level) -> Tier:
+        own, other = alone(name, level), board.extrapolating
+        return own if other in (None, name) else replace(own, beyond=alone(other, level))
 
     header = tier(board.header_family, "header")
     for name, found in board.families.items():

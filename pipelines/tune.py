@@ -1,7 +1,6 @@
 """Stage tune: search every family on the training side; the test side is not opened."""
 
 import sys
-import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,13 +11,16 @@ from voxcast import config
 from voxcast.errors import exits_cleanly
 from voxcast.features.table import volumes_of
 from voxcast.files import sha256_file
+from voxcast.models.fold_cache import FoldCache
 from voxcast.models.leaderboard import Leaderboard
+from voxcast.models.learning import blend_all, shares
 from voxcast.models.search import Trial, tune
-from voxcast.models.validation import Validation
+from voxcast.models.validation import Validation, error_metrics
 from voxcast.tracking import runs
 
 TRAIN = Path("data/features/train.parquet")
 VOLUMES = Path("data/catalogue/volumes.npz")
+FOLDS = Path("build/folds")  # fits of earlier runs on the same data
 
 
 @exits_cleanly
@@ -27,11 +29,10 @@ def main() -> int:
     cfg = config.load()
     table = pd.read_parquet(TRAIN)
     volumes = volumes_of(table, VOLUMES)
-    validation = Validation(table, volumes, cfg.tune.folds, cfg.tune.seed)
+    validation = Validation(table, volumes, cfg.tune.folds, cfg.tune.seed, cache=FoldCache(FOLDS))
     table_tag = {"table_sha256": sha256_file(TRAIN)}
     session = runs.connect(Path())
-    searches = []
-    deadline = time.monotonic() + cfg.tune.budget_s
+    searches = {}
     measured = {
         "runs": len(table),
         "subjects": table["subject"].nunique(),
@@ -43,8 +44,9 @@ def main() -> int:
         session, "campaign", title, tags=table_tag, params=params, metrics=measured
     ) as campaign:
         runs.log_dataset(campaign, table, TRAIN, table_tag["table_sha256"], "training")
-        bar = tqdm(cfg.tune.families, desc="tune", unit="family", disable=None)
-        for n, name in enumerate(bar):
+        chosen = shares(cfg.tune.families, len(table), cfg.tune.budget_s)
+        bar = tqdm(chosen, total=len(cfg.tune.families), desc="tune", unit="family", disable=None)
+        for name, share_s in bar:
             bar.set_postfix_str(name)
             tags = {**table_tag, "family": name}
             with runs.run(session, "study", name, parent=campaign, tags=tags) as study:
@@ -60,15 +62,19 @@ def main() -> int:
                     ):  # fmt: skip
                         pass
 
-                # What one family leaves of its share, the next ones may use.
-                share_s = (deadline - time.monotonic()) / (len(cfg.tune.families) - n)
                 found = tune(
                     validation, name, trials=cfg.tune.trials, budget_s=share_s, on_trial=log
                 )
                 best = {**found.params, "family": name, "trials": len(found.trials)}
                 runs.add(study, runs.prefixed("cv", found.metrics), best)
-            searches.append(found)
-    board = Leaderboard.of(validation, searches)
+            searches[name] = found
+        learned = blend_all(validation, searches)
+        for name in learned.weights:
+            tags = {**table_tag, "family": name}
+            metrics = error_metrics(table, learned.found[name].logs)
+            with runs.run(session, "study", name, parent=campaign, tags=tags) as study:
+                runs.add(study, runs.prefixed("cv", metrics), {"family": name, "trials": 0})
+    board = Leaderboard.of(validation, learned)
     board.save(Path("data/tune"), Path("results/tune"))
     return 0
 

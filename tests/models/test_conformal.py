@@ -75,6 +75,22 @@ def test_quantiles_never_cross(values: list[float], upper: float) -> None:
     assert low <= 0 <= high
 
 
+def test_who_was_ended_before_the_end_counts_as_above_any_bound() -> None:
+    residuals = np.linspace(0, 1, 40)
+    subjects = [str(n) for n in range(40)]
+    free = Scores.of(residuals.tolist(), subjects)
+    ended = Scores.of(residuals.tolist(), subjects, ["0", "new"])
+    assert ended.censored == 2
+    assert ended.upper(0.9, FACTOR) > free.upper(0.9, FACTOR)
+    # 41 subjects, rank 38 of whom 39 have a residual; two more above any would take the promise.
+    assert ended.promises(0.9)
+    assert not Scores.of(residuals.tolist(), subjects, ["a", "b", "c", "d", "e"]).promises(0.9)
+    pairs = {("x", "0"), ("y", "1")}
+    calibrator = Calibrator.fit(residuals.tolist(), subjects, ["x"] * 40, FACTOR, pairs)
+    assert calibrator.by_app["x"].censored == 1
+    assert Calibrator.from_json(calibrator.to_json()) == calibrator
+
+
 def test_an_application_not_seen_gets_the_most_cautious_bound() -> None:
     calibrator = Calibrator.fit([0.1, 0.1, 0.9, 0.9], list("abab"), list("xxyy"), FACTOR)
     assert calibrator.offsets("new", 0.05, 0.95)[1] == calibrator.offsets("y", 0.05, 0.95)[1]

@@ -15,7 +15,7 @@ from voxcast.models.forecaster import Forecaster, calibrate
 from voxcast.models.validation import Validation
 from voxcast.records import TARGETS
 
-SMALL_NET = {"width": 4, "epochs": 3, "learning_rate": 1e-3, "dropout": 0.1}
+SMALL_NET = {**FAMILIES["cnn"].defaults, "width": 4, "epochs": 3}
 
 
 def trained(name: str, subjects: int = 10) -> tuple[Forecaster, object, np.ndarray]:
@@ -107,5 +107,5 @@ def test_an_application_never_seen_is_answered_and_said_to_be_beyond() -> None:
     rows = planted.table(12)
     model = point_model.fit(rows, None, "ridge", {**FAMILIES["ridge"].defaults}, "volume", 0)
     asked = {**rows_of(rows)[0], "app": "other"}
-    assert model.beyond(asked) == ["app"]
+    assert model.beyond([asked]) == [("app",)]
     assert np.isfinite(model.predict([asked], [1], None)).all()

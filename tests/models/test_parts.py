@@ -51,13 +51,12 @@ def test_encoder_tells_what_is_unlike_all_it_has_seen() -> None:
         {"app": "a", "header.megavoxels": 4.0, "parameter.n": 5.0, "allocation.log2_cpus": 1.0},
     ]
     encoder = Encoder.fit(rows, content=False)
-    assert encoder.beyond(rows[0]) == []
-    assert encoder.beyond({**rows[0], "header.megavoxels": 4.9}) == []
-    assert encoder.beyond({**rows[0], "header.megavoxels": 5.1}) == ["header.megavoxels"]
-    assert encoder.beyond({**rows[0], "parameter.n": 6.0}) == ["parameter.n"]
-    assert encoder.beyond({**rows[0], "allocation.log2_cpus": 6.0, "app": "b"}) == [
-        "allocation.log2_cpus", "app"
-    ]  # fmt: skip
+    assert encoder.beyond(rows) == [()] * len(rows)
+    assert encoder.beyond([{**rows[0], "header.megavoxels": 4.9}]) == [()]
+    assert encoder.beyond([{**rows[0], "header.megavoxels": 5.1}]) == [("header.megavoxels",)]
+    assert encoder.beyond([{**rows[0], "parameter.n": 6.0}]) == [("parameter.n",)]
+    other = {**rows[0], "allocation.log2_cpus": 6.0, "app": "b"}
+    assert encoder.beyond([other]) == [("allocation.log2_cpus", "app")]
 
 
 def test_encoder_stands_in_for_what_is_missing_or_new() -> None:

@@ -10,11 +10,11 @@ import pytest
 import planted
 from voxcast.errors import ModelError
 from voxcast.images.volumes import CoarseVolume, coarse_to_bytes
-from voxcast.models import point_model
+from voxcast.models import recipes
 from voxcast.models.families import FAMILIES
 from voxcast.models.forecaster import Forecaster, calibrate
 from voxcast.models.leaderboard import Leaderboard
-from voxcast.models.search import tune
+from voxcast.models.learning import learn
 from voxcast.models.validation import Validation
 from voxcast.tracking import registry, runs
 from voxcast.tracking.promotion import Rule, promote
@@ -43,16 +43,15 @@ def learned(project: Path, families: tuple[str, ...]) -> tuple[pd.DataFrame, Lea
     """Do what the stages tune and train do, without their files in between."""
     table = planted.table(12)
     validation = Validation(table, None, 3, 0)
-    searches = [tune(validation, name, trials=2, budget_s=60) for name in families]
-    board = Leaderboard.of(validation, searches)
+    board = Leaderboard.of(validation, learn(validation, families, trials=2, budget_s=60))
     header_logs = board.logs(table, board.header_family, "header")
-    for name in families:
+    for name in board.families:
         tiers = {}
         for level, who, logs in (
             ("header", board.header_family, header_logs),
             ("volume", name, board.logs(table, name, "volume")),
         ):
-            model = point_model.fit(table, None, who, board.params(who), level, 0)
+            model = recipes.fit(table, None, who, board.params(who), level, 0)
             tiers[level] = calibrate(model, table, logs, 1.5)
         Forecaster(tiers).save(project / "models" / name)
     return table, board

@@ -26,7 +26,8 @@ class VolumeNet(nn.Module):
     columns : int
         Number of columns of the row.
     outputs : int
-        Number of outputs (standardised logarithms).
+        Number of outputs (standardised logarithms). Each has three heads: a median, and how far
+        below and above it the outer quantiles are, which cannot cross it.
     width : int
         Channels of the first block; each block doubles them.
     dropout : float
@@ -51,9 +52,10 @@ class VolumeNet(nn.Module):
             nn.Linear(channels[-1] + columns, 32),
             nn.ReLU(),
             nn.Dropout(dropout),
-            nn.Linear(32, outputs),
+            nn.Linear(32, 3 * outputs),
         )
         self.column_path = nn.Linear(columns, outputs)
+        self.outputs = outputs
 
     def start_from(self, weights: torch.Tensor) -> None:
         """Begin as the linear map ``weights``, shape (outputs, columns), and nothing else."""
@@ -63,8 +65,10 @@ class VolumeNet(nn.Module):
             for parameter in self.joined_path[-1].parameters():
                 parameter.zero_()
 
-    def forward(self, volumes: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
-        """Return outputs, shape (n, outputs).
+    def forward(
+        self, volumes: torch.Tensor, columns: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return medians, shape (n, outputs), and distances to the quantiles, (n, outputs, 2).
 
         Parameters
         ----------
@@ -75,5 +79,7 @@ class VolumeNet(nn.Module):
         """
         seen = self.volume_path(volumes)
         joined = self.joined_path(torch.cat([seen, columns], dim=1))
-        straight: torch.Tensor = self.column_path(columns)
-        return joined + straight
+        medians: torch.Tensor = self.column_path(columns) + joined[:, : self.outputs]
+        raw = joined[:, self.outputs :].reshape(-1, self.outputs, 2)
+        # A tenth of a standard deviation to begin with.
+        return medians, nn.functional.softplus(raw - 2.25)

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
 
 @dataclass(frozen=True)
@@ -31,20 +31,31 @@ class Scores:
     ----------
     worst, best : tuple of float
         Each subject's largest and smallest residual, measured minus predicted; sorted.
+    censored : int
+        Subjects with a run that was ended before it was done: nobody knows by how much it would
+        have exceeded its bound, so they count as above any.
     """
 
     worst: tuple[float, ...]
     best: tuple[float, ...]
+    censored: int = 0
 
     @classmethod
-    def of(cls, residuals: Sequence[float], subjects: Sequence[str]) -> Scores:
-        """Reduce residuals of runs to one score per subject."""
+    def of(
+        cls,
+        residuals: Sequence[float],
+        subjects: Sequence[str],
+        censored: Collection[str] = (),
+    ) -> Scores:
+        """Reduce residuals of runs to one score per subject; `censored` are subjects."""
         by_subject: dict[str, list[float]] = {}
         for residual, subject in zip(residuals, subjects, strict=True):
             by_subject.setdefault(subject, []).append(float(residual))
+        ended = set(censored)
         return cls(
-            tuple(sorted(max(r) for r in by_subject.values())),
+            tuple(sorted(max(r) for s, r in by_subject.items() if s not in ended)),
             tuple(sorted(min(r) for r in by_subject.values())),
+            len(ended),
         )
 
     def promises(self, level: float) -> bool:
@@ -56,7 +67,7 @@ class Scores:
         >>> [Scores(zeros[:n], zeros[:n]).promises(0.95) for n in (19, 18)]
         [True, False]
         """
-        return _rank(len(self.worst), level) <= len(self.worst)
+        return _rank(len(self.worst) + self.censored, level) <= len(self.worst)
 
     def upper(self, level: float, factor: float) -> float:
         """Return the offset that a new subject's residuals stay below with probability ``level``.
@@ -64,8 +75,8 @@ class Scores:
         ``factor`` multiplies the largest score where `promises` is false.
         """
         if self.promises(level):
-            return self.worst[_rank(len(self.worst), level) - 1]
-        return max(self.worst[-1], 0.0) * factor
+            return self.worst[_rank(len(self.worst) + self.censored, level) - 1]
+        return max(self.worst[-1], 0.0) * factor if self.worst else 0.0
 
     def lower(self, level: float, factor: float) -> float:
         """Return the offset that a new subject's residuals stay above with probability 1 − level.
@@ -97,14 +108,22 @@ class Calibrator:
         subjects: Sequence[str],
         apps: Sequence[str],
         factor: float,
+        censored: Collection[tuple[str, str]] = (),
     ) -> Calibrator:
-        """Learn from out-of-fold residuals of one target, given as columns of one length."""
+        """Learn from out-of-fold residuals of one target, given as columns of one length.
+
+        ``censored`` are pairs of an application and a subject, see `Scores`.
+        """
         runs: dict[str, tuple[list[float], list[str]]] = {}
         for residual, subject, app in zip(residuals, subjects, apps, strict=True):
             of_app = runs.setdefault(app, ([], []))
             of_app[0].append(float(residual))
             of_app[1].append(subject)
-        return cls({app: Scores.of(*columns) for app, columns in sorted(runs.items())}, factor)
+        scores = {
+            app: Scores.of(*columns, {subject for own, subject in censored if own == app})
+            for app, columns in sorted(runs.items())
+        }
+        return cls(scores, factor)
 
     def offsets(self, app: str, lower: float, upper: float) -> tuple[float, float]:
         """Return what to add to a predicted logarithm for its bounds; at most and at least 0."""
@@ -126,7 +145,7 @@ class Calibrator:
     def from_json(cls, content: dict[str, Any]) -> Calibrator:
         """Read what `to_json` gave."""
         scores = {
-            app: Scores(tuple(s["worst"]), tuple(s["best"]))
+            app: Scores(tuple(s["worst"]), tuple(s["best"]), s["censored"])
             for app, s in content["by_app"].items()
         }
         return cls(scores, content["factor"])

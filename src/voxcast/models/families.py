@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError
+from voxcast.models import estimators
+from voxcast.models.quantile_regressor import QuantileRegressor
 from voxcast.models.regressors import Regressor, Scale, TabularRegressor
 
 if TYPE_CHECKING:
@@ -15,11 +17,29 @@ if TYPE_CHECKING:
 
 Params = dict[str, Any]
 
+NONE = ("none.",)  # no number at all
 # The sizes that decide the work, for laws that multiply and for laws that add up.
 _SIZES = {
-    "log": ("header.log_voxels", "content.log_foreground_voxels", "allocation."),
-    "relative": ("header.megavoxels", "content.foreground_megavoxels", "allocation."),
+    "log": (
+        "header.log_voxels",
+        "header.log_working",
+        "content.log_foreground_voxels",
+        "allocation.",
+        "host.",
+        "parameter.",
+    ),
+    "relative": (
+        "header.megavoxels",
+        "content.foreground_megavoxels",
+        "allocation.",
+        "host.",
+        "parameter.",
+    ),
 }
+# What a cube of few points has lost, and what is done on it: all that a network must be told.
+_GRID = (
+    "header.log_voxels", "header.log_extent", "header.spacing", "allocation.", "parameter.",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -33,31 +53,46 @@ class Family:
     suggest : callable
         Draws parameters from an Optuna trial.
     estimator : callable or None
-        ``(params, seed)`` to an unfitted scikit-learn estimator; None for the network.
+        ``(params, seed, columns)`` to an unfitted scikit-learn estimator; None for the network.
     only : callable
         ``params`` to the numeric columns it may see (empty: all).
     scale, weights
         See `TabularRegressor`; the scale may be one of the parameters.
+    extrapolates : bool
+        Whether it goes on beyond the data rather than answering as at their edge.
+    quantiles : bool
+        Whether it says how uncertain each answer is.
+    most_rows : int or None
+        It is not for larger tables.
     """
 
     name: str
     defaults: Params
     suggest: Callable[[optuna.Trial], Params]
-    estimator: Callable[[Params, int], Any] | None = None
+    estimator: Callable[[Params, int, Sequence[str]], Any] | None = None
     only: Callable[[Params], tuple[str, ...]] = lambda _: ()
     scale: Callable[[Params], Scale] = lambda _: "log"
     weights: str = "sample_weight"
     baseline: bool = False
     needs_volume: bool = False
+    extrapolates: bool = False
+    quantiles: bool = False
+    most_rows: int | None = None
 
-    def build(self, params: Params, seed: int) -> Regressor:
-        """Return an unfitted regressor."""
+    def build(self, params: Params, seed: int, columns: Sequence[str]) -> Regressor:
+        """Return an unfitted regressor of ``columns``."""
         if self.estimator is None:
             from voxcast.models.volume_regressor import VolumeRegressor
 
             return VolumeRegressor(seed=seed, **params)
         estimator = self.estimator
-        return TabularRegressor(lambda: estimator(params, seed), self.scale(params), self.weights)
+        if self.quantiles:
+            return QuantileRegressor(
+                lambda level: estimator({**params, "quantile": level}, seed, columns)
+            )
+        return TabularRegressor(
+            lambda: estimator(params, seed, columns), self.scale(params), self.weights
+        )
 
     def load(self, folder: Path) -> Regressor:
         """Read a fitted regressor of this family."""
@@ -65,83 +100,44 @@ class Family:
             from voxcast.models.volume_regressor import VolumeRegressor
 
             return VolumeRegressor.load(folder)
-        return TabularRegressor.load(folder)
-
-
-def _median(params: Params, seed: int) -> Any:
-    from sklearn.tree import DecisionTreeRegressor
-
-    # On no column but the application's, a tree of absolute error is the median.
-    return DecisionTreeRegressor(criterion="absolute_error", random_state=seed)
-
-
-def _linear(params: Params, seed: int) -> Any:
-    from sklearn.linear_model import LinearRegression
-
-    return LinearRegression()
-
-
-def _ridge(params: Params, seed: int) -> Any:
-    from sklearn.linear_model import Ridge
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    return make_pipeline(StandardScaler(), Ridge(alpha=params["alpha"]))
-
-
-def _tree(params: Params, seed: int) -> Any:
-    from sklearn.tree import DecisionTreeRegressor
-
-    return DecisionTreeRegressor(**params, random_state=seed)
-
-
-def _forest(params: Params, seed: int) -> Any:
-    from sklearn.ensemble import RandomForestRegressor
-
-    return RandomForestRegressor(**params, random_state=seed, n_jobs=1)
-
-
-def _boosting(params: Params, seed: int) -> Any:
-    from sklearn.ensemble import HistGradientBoostingRegressor
-
-    return HistGradientBoostingRegressor(**params, random_state=seed, early_stopping=False)
-
-
-def _mlp(params: Params, seed: int) -> Any:
-    from sklearn.neural_network import MLPRegressor
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    perceptron = MLPRegressor(
-        hidden_layer_sizes=(params["units"],) * params["layers"],
-        alpha=params["alpha"],
-        solver="lbfgs",  # full-batch: the histories are small and it needs no learning rate
-        max_iter=300,
-        random_state=seed,
-    )
-    return make_pipeline(StandardScaler(), perceptron)
+        kind = QuantileRegressor if self.quantiles else TabularRegressor
+        return kind.load(folder)
 
 
 FAMILIES: dict[str, Family] = {
     family.name: family
     for family in (
-        Family("median", {}, lambda t: {}, _median, lambda p: ("none.",), baseline=True),
+        Family("median", {}, lambda t: {}, estimators.median, lambda p: NONE, baseline=True),
         Family(
-            "voxels", {}, lambda t: {}, _linear, lambda p: ("header.megavoxels",),
+            "voxels", {}, lambda t: {}, estimators.linear, lambda p: ("header.megavoxels",),
             scale=lambda p: "raw", baseline=True,
         ),
         Family(
             "ridge",
-            {"alpha": 0.1, "columns": "sizes", "scale": "relative"},
+            {"alpha": 0.1, "columns": "sizes", "scale": "relative", "products": False},
             lambda t: {
                 "alpha": t.suggest_float("alpha", 1e-3, 1e2, log=True),
                 "columns": t.suggest_categorical("columns", ["sizes", "all"]),
                 "scale": t.suggest_categorical("scale", ["relative", "log"]),
+                "products": t.suggest_categorical("products", [False, True]),
             },
-            _ridge,
+            estimators.ridge,
             lambda p: _SIZES[p["scale"]] if p["columns"] == "sizes" else (),
             scale=lambda p: p["scale"],
             weights="ridge__sample_weight",
+            extrapolates=True,
+        ),
+        Family(
+            "additive",
+            {"alpha": 1.0, "max_iter": 100, "learning_rate": 0.05, "max_leaf_nodes": 6},
+            lambda t: {
+                "alpha": t.suggest_float("alpha", 1e-2, 1e2, log=True),
+                "max_iter": t.suggest_int("max_iter", 25, 200, step=25),
+                "learning_rate": t.suggest_float("learning_rate", 0.02, 0.2, log=True),
+                "max_leaf_nodes": t.suggest_int("max_leaf_nodes", 3, 16),
+            },
+            estimators.additive,
+            extrapolates=True,
         ),
         Family(
             "tree",
@@ -150,7 +146,7 @@ FAMILIES: dict[str, Family] = {
                 "max_depth": t.suggest_int("max_depth", 2, 12),
                 "min_samples_leaf": t.suggest_int("min_samples_leaf", 1, 8),
             },
-            _tree,
+            estimators.tree,
         ),
         Family(
             "forest",
@@ -160,18 +156,44 @@ FAMILIES: dict[str, Family] = {
                 "min_samples_leaf": t.suggest_int("min_samples_leaf", 1, 6),
                 "max_features": t.suggest_float("max_features", 0.2, 1.0),
             },
-            _forest,
+            estimators.forest,
+        ),
+        Family(
+            "extra_trees",
+            {"n_estimators": 60, "min_samples_leaf": 1, "max_features": 1.0},
+            lambda t: {
+                "n_estimators": t.suggest_int("n_estimators", 30, 120, step=30),
+                "min_samples_leaf": t.suggest_int("min_samples_leaf", 1, 6),
+                "max_features": t.suggest_float("max_features", 0.2, 1.0),
+            },
+            estimators.extra_trees,
         ),
         Family(
             "boosting",
-            {"max_iter": 150, "learning_rate": 0.1, "max_leaf_nodes": 8, "min_samples_leaf": 4},
+            {
+                "max_iter": 150, "learning_rate": 0.1, "max_leaf_nodes": 8,
+                "min_samples_leaf": 4, "loss": "squared_error",
+            },
             lambda t: {
                 "max_iter": t.suggest_int("max_iter", 50, 300, step=50),
                 "learning_rate": t.suggest_float("learning_rate", 0.02, 0.3, log=True),
                 "max_leaf_nodes": t.suggest_int("max_leaf_nodes", 3, 31),
                 "min_samples_leaf": t.suggest_int("min_samples_leaf", 2, 20),
+                "loss": t.suggest_categorical("loss", ["squared_error", "absolute_error"]),
             },
-            _boosting,
+            estimators.boosting,
+        ),
+        Family(
+            "quantile_boosting",
+            {"max_iter": 100, "learning_rate": 0.1, "max_leaf_nodes": 6, "min_samples_leaf": 8},
+            lambda t: {
+                "max_iter": t.suggest_int("max_iter", 50, 200, step=50),
+                "learning_rate": t.suggest_float("learning_rate", 0.03, 0.2, log=True),
+                "max_leaf_nodes": t.suggest_int("max_leaf_nodes", 3, 16),
+                "min_samples_leaf": t.suggest_int("min_samples_leaf", 4, 20),
+            },
+            estimators.quantile_boosting,
+            quantiles=True,
         ),
         Family(
             "mlp",
@@ -181,17 +203,30 @@ FAMILIES: dict[str, Family] = {
                 "layers": t.suggest_int("layers", 1, 2),
                 "alpha": t.suggest_float("alpha", 1e-3, 30.0, log=True),
             },
-            _mlp,
+            estimators.mlp,
+        ),
+        Family(
+            "gaussian_process",
+            {"length": 3.0, "noise": 0.05, "linear": True},
+            lambda t: {
+                "length": t.suggest_float("length", 0.5, 20.0, log=True),
+                "noise": t.suggest_float("noise", 1e-3, 0.5, log=True),
+                "linear": t.suggest_categorical("linear", [True, False]),
+            },
+            estimators.gaussian_process,
+            most_rows=1500,
         ),
         Family(
             "cnn",
-            {"width": 8, "epochs": 40, "learning_rate": 3e-3, "dropout": 0.1},
+            {"width": 8, "epochs": 40, "learning_rate": 3e-3, "dropout": 0.1, "columns": "all"},
             lambda t: {
                 "width": t.suggest_categorical("width", [4, 8]),
                 "epochs": t.suggest_int("epochs", 20, 80, step=20),
                 "learning_rate": t.suggest_float("learning_rate", 1e-3, 1e-2, log=True),
                 "dropout": t.suggest_float("dropout", 0.0, 0.4),
+                "columns": t.suggest_categorical("columns", ["all", "grid"]),
             },
+            only=lambda p: _GRID if p["columns"] == "grid" else (),
             needs_volume=True,
         ),
     )

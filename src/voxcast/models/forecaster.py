@@ -10,17 +10,18 @@ import numpy as np
 from voxcast.errors import ModelError
 from voxcast.features.rows import CONTENT
 from voxcast.files import read_json, write_json
+from voxcast.models.blends import Blend
 from voxcast.models.conformal import Calibrator
-from voxcast.models.point_model import LEVELS, Level, PointModel, actual_logs
-from voxcast.records import TARGETS
+from voxcast.models.point_model import Level, PointModel, actual_logs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
     import pandas as pd
 
     from voxcast.features.rows import Row
+    from voxcast.models.validation import OutOfFold
 
 
 @dataclass(frozen=True)
@@ -51,10 +52,46 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Tier:
-    """One level: its point model and a calibrator per target."""
+    """One level: its point model and a calibrator per target.
 
-    model: PointModel
+    ``beyond`` answers runs unlike all that were measured, by a model that goes on where the data
+    end; None leaves them to this one.
+    """
+
+    model: PointModel | Blend
     calibrators: dict[str, Calibrator]
+    beyond: Tier | None = None
+
+    def quantiles(
+        self,
+        rows: Sequence[Row],
+        cpus: Sequence[int],
+        volumes: np.ndarray | None,
+        host_classes: Sequence[str | None],
+        lower: float,
+        upper: float,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return lower, median and upper in the targets' units, and whether ``upper`` is promised.
+
+        Returns
+        -------
+        quantiles : ndarray, shape (n, targets, 3)
+        promised : ndarray of bool, shape (n,)
+        """
+        logs = self.model.predict(rows, cpus, volumes, host_classes)
+        spread = self.model.spread(rows, volumes)
+        offsets = np.empty((len(rows), len(self.model.targets), 2))
+        promised = np.ones(len(rows), dtype=bool)
+        apps = np.array([str(row.get("app", "")) for row in rows], dtype=object)
+        for app in dict.fromkeys(apps):
+            at = apps == app
+            for k, target in enumerate(self.model.targets):
+                calibrator = self.calibrators[target]
+                offsets[at, k] = calibrator.offsets(app, lower, upper)
+                promised[at] &= calibrator.promises(app, upper)
+        bounds = logs[:, :, None] + offsets * spread
+        found = np.exp(np.stack([bounds[:, :, 0], logs, bounds[:, :, 1]], axis=-1))
+        return found, promised
 
 
 @dataclass(frozen=True)
@@ -66,7 +103,11 @@ class Forecaster:
     @property
     def family(self) -> str:
         """The family that answers when the voxels are known."""
-        return self.tiers["volume"].model.family
+        return self._best.model.family
+
+    @property
+    def _best(self) -> Tier:
+        return self.tiers["volume" if "volume" in self.tiers else "header"]
 
     def predict(
         self,
@@ -96,34 +137,48 @@ class Forecaster:
         hosts = list(host_classes) if host_classes is not None else [None] * len(rows)
         predictions: dict[int, Prediction] = {}
         chosen = [self._level(row, volume) for row, volume in zip(rows, volumes, strict=True)]
-        for level in LEVELS:
+        for level, tier in self.tiers.items():
             at = [n for n, other in enumerate(chosen) if other == level]
-            if not at:
-                continue
-            tier = self.tiers[level]
-            cubes = np.stack([v for n in at if (v := volumes[n]) is not None]) if (
-                tier.model.needs_volume
-            ) else None  # fmt: skip
-            logs = tier.model.predict(
-                [rows[n] for n in at], [cpus[n] for n in at], cubes, [hosts[n] for n in at]
-            )
-            for n, of_row in zip(at, logs, strict=True):
-                predictions[n] = _prediction(tier, level, rows[n], of_row, lower, upper)
+            unlike = dict(zip(at, tier.model.beyond([rows[n] for n in at]), strict=True))
+            inside = [n for n in at if not unlike[n] or tier.beyond is None]
+            outside = sorted(set(at) - set(inside))
+            for own, whose in ((inside, tier), (outside, tier.beyond)):
+                if not own or whose is None:
+                    continue
+                cubes = None
+                if whose.model.needs_volume:
+                    cubes = np.stack([v for n in own if (v := volumes[n]) is not None])
+                asked = [rows[n] for n in own]
+                quantiles, promised = whose.quantiles(
+                    asked, [cpus[n] for n in own], cubes, [hosts[n] for n in own], lower, upper
+                )
+                for n, of_row, kept in zip(own, quantiles.tolist(), promised, strict=True):
+                    predictions[n] = Prediction(
+                        dict(zip(whose.model.targets, map(tuple, of_row), strict=True)),
+                        level,
+                        whose.model.family,
+                        bool(kept) and not unlike[n],
+                        unlike[n],
+                    )
         return [predictions[n] for n in range(len(rows))]
+
+    def usual(self, row: Row, volume: np.ndarray | None) -> dict[str, float]:
+        """Return the medians of training, at the level at which a row is answered."""
+        return self.tiers[self._level(row, volume)].model.usual(row)
 
     def _level(self, row: Row, volume: np.ndarray | None) -> Level:
         known = any(name.startswith(CONTENT) for name in row)
-        if known and (volume is not None or not self.tiers["volume"].model.needs_volume):
+        whole = self.tiers.get("volume")
+        if whole is not None and known and (volume is not None or not whole.model.needs_volume):
             return "volume"
-        return "header"
+        return "header" if "header" in self.tiers else "volume"
 
     def save(self, folder: Path) -> None:
         """Write all levels into ``folder``."""
         folder.mkdir(parents=True, exist_ok=True)
         content: dict[str, Any] = {}
         for level, tier in self.tiers.items():
-            tier.model.save(folder / level)
-            content[level] = {t: c.to_json() for t, c in tier.calibrators.items()}
+            content[level] = _save_tier(tier, folder / level)
         write_json(folder / "forecaster.json", content)
 
     @classmethod
@@ -138,34 +193,32 @@ class Forecaster:
         if not (folder / "forecaster.json").is_file():
             raise ModelError("holds no model", folder, "train one with `make repro`")
         content = read_json(folder / "forecaster.json")
-        return cls(
-            {
-                level: Tier(
-                    PointModel.load(folder / level),
-                    {t: Calibrator.from_json(c) for t, c in content[level].items()},
-                )
-                for level in LEVELS
-            }
-        )
+        return cls({level: _load_tier(own, folder / level) for level, own in content.items()})
 
 
-def _prediction(
-    tier: Tier, level: Level, row: Row, logs: np.ndarray, lower: float, upper: float
-) -> Prediction:
-    app = str(row["app"])
-    quantiles = {}
-    for target, log in zip(TARGETS, logs, strict=True):
-        low, high = tier.calibrators[target].offsets(app, lower, upper)
-        quantiles[target] = (
-            float(np.exp(log + low)), float(np.exp(log)), float(np.exp(log + high))
-        )  # fmt: skip
-    beyond = tuple(tier.model.beyond(row))
-    promised = all(c.promises(app, upper) for c in tier.calibrators.values())
-    return Prediction(quantiles, level, tier.model.family, promised and not beyond, beyond)
+def _save_tier(tier: Tier, folder: Path) -> dict[str, Any]:
+    folder.mkdir(parents=True, exist_ok=True)
+    tier.model.save(folder)
+    content: dict[str, Any] = {
+        "calibrators": {t: c.to_json() for t, c in tier.calibrators.items()}
+    }
+    if tier.beyond is not None:
+        content["beyond"] = _save_tier(tier.beyond, folder / "beyond")
+    return content
+
+
+def _load_tier(content: dict[str, Any], folder: Path) -> Tier:
+    own = {t: Calibrator.from_json(c) for t, c in content["calibrators"].items()}
+    beyond = _load_tier(content["beyond"], folder / "beyond") if "beyond" in content else None
+    return Tier(_load_model(folder), own, beyond)
 
 
 def calibrate(
-    model: PointModel, table: pd.DataFrame, out_of_fold: np.ndarray, factor: float
+    model: PointModel | Blend,
+    table: pd.DataFrame,
+    out_of_fold: OutOfFold,
+    factor: float,
+    censored: Collection[tuple[str, str]] = (),
 ) -> Tier:
     """Join a model fitted on ``table`` with calibrators from its out-of-fold predictions.
 
@@ -175,17 +228,27 @@ def calibrate(
         Fitted on all of ``table``.
     table : DataFrame
         Training runs.
-    out_of_fold : ndarray, shape (n_runs, 3)
-        Predicted logarithms of each run by a model that saw nothing of its subject.
+    out_of_fold : OutOfFold
+        Of each run by a model that saw nothing of its subject.
     factor : float
         See `Calibrator`.
+    censored : collection of (app, subject)
+        Runs that were ended before they were done, which are not in the table.
     """
-    residuals = actual_logs(table) - out_of_fold
-    subjects, apps = table["subject"].tolist(), table["app"].tolist()
+    residuals = actual_logs(table, model.targets) - out_of_fold.logs
+    # In units of what each answer says of its own uncertainty, on the side that it erred to.
+    down, up = out_of_fold.spread[..., 0], out_of_fold.spread[..., 1]
+    scaled = np.where(residuals > 0, residuals / up, residuals / down)
+    subjects = table["subject"].tolist()
+    apps = table["app"].tolist() if "app" in table else [""] * len(table)
     return Tier(
         model,
         {
-            target: Calibrator.fit(residuals[:, k].tolist(), subjects, apps, factor)
-            for k, target in enumerate(TARGETS)
+            target: Calibrator.fit(scaled[:, k].tolist(), subjects, apps, factor, censored)
+            for k, target in enumerate(model.targets)
         },
     )
+
+
+def _load_model(folder: Path) -> PointModel | Blend:
+    return Blend.load(folder) if (folder / "blend.json").is_file() else PointModel.load(folder)

@@ -9,20 +9,20 @@ import numpy as np
 import pandas as pd
 
 from voxcast.files import atomic_path, read_json, write_json
-from voxcast.models.families import family
+from voxcast.models.families import FAMILIES, family
 from voxcast.models.selection import best_family
-from voxcast.models.validation import Validation, error_metrics
+from voxcast.models.validation import OutOfFold, Validation, error_metrics
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from voxcast.models.families import Params
+    from voxcast.models.learning import Learned
     from voxcast.models.point_model import Level
-    from voxcast.models.search import Search
 
 _COLUMNS = [f"log_{target}" for target in TARGETS]
+_SPREADS = [f"{side}_{target}" for target in TARGETS for side in ("down", "up")]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,8 @@ class Leaderboard:
     header_metrics : dict
         Its metrics.
     out_of_fold : DataFrame
-        One row a run, family and level: ``cell_key family level log_TARGET…``.
+        One row a run, family and level: ``cell_key family level log_TARGET… down_TARGET
+        up_TARGET…``.
     """
 
     families: dict[str, dict[str, Any]]
@@ -47,47 +48,58 @@ class Leaderboard:
     out_of_fold: pd.DataFrame
 
     @classmethod
-    def of(cls, validation: Validation, searches: Sequence[Search]) -> Leaderboard:
-        """Join the searches, and find out who does best without the voxels."""
+    def of(cls, validation: Validation, learned: Learned) -> Leaderboard:
+        """Write down who does how well, and find out who does best without the voxels."""
         table = validation.table
-        parts = [_frame(table, s.family, "volume", s.out_of_fold) for s in searches]
+        parts = [_frame(table, name, "volume", own) for name, own in learned.found.items()]
         headers: dict[str, dict[str, float]] = {}
-        for search in searches:
-            if family(search.family).needs_volume:
+        for tuned in learned.searches.values():
+            if family(tuned.family).needs_volume:
                 continue
-            logs = validation.out_of_fold(search.family, search.params, "header")
-            headers[search.family] = error_metrics(table, logs)
-            parts.append(_frame(table, search.family, "header", logs))
+            logs = validation.out_of_fold(tuned.family, tuned.params, "header")
+            headers[tuned.family] = error_metrics(table, logs.logs)
+            parts.append(_frame(table, tuned.family, "header", logs))
         best = best_family({name: metrics["objective"] for name, metrics in headers.items()})
-        families = {
-            s.family: {
-                "params": s.params,
-                "metrics": s.metrics,
-                "trials": len(s.trials),
-                "pruned": sum(t.state == "pruned" for t in s.trials),
-                "cut_short": s.cut_short,
+        families: dict[str, dict[str, Any]] = {}
+        for name, found in learned.found.items():
+            search = learned.searches.get(name)
+            trials = () if search is None else search.trials
+            families[name] = {
+                "params": learned.params(name),
+                "metrics": error_metrics(table, found.logs),
+                "trials": len(trials),
+                "pruned": sum(trial.state == "pruned" for trial in trials),
+                "cut_short": search is not None and search.cut_short,
             }
-            for s in searches
-        }
         return cls(families, best, headers[best], pd.concat(parts, ignore_index=True))
 
     @property
+    def extrapolating(self) -> str | None:
+        """The best family that goes on where the data end; None if there is none."""
+        own = {
+            name: found["metrics"]["objective"]
+            for name, found in self.families.items()
+            if name in FAMILIES and FAMILIES[name].extrapolates
+        }
+        return best_family(own) if own else None
+
+    @property
     def best(self) -> str:
-        """The best family by cross-validation, voxels known."""
-        return best_family(
-            {name: found["metrics"]["objective"] for name, found in self.families.items()}
-        )
+        """The best family by cross-validation, voxels known; of equals a single one."""
+        order = sorted(self.families, key=lambda name: name not in FAMILIES)
+        return best_family({n: self.families[n]["metrics"]["objective"] for n in order})
 
     def params(self, name: str) -> Params:
         """Return a family's best parameters."""
         params: Params = self.families[name]["params"]
         return params
 
-    def logs(self, table: pd.DataFrame, name: str, level: Level) -> np.ndarray:
-        """Return a family's out-of-fold predictions in the order of ``table``, shape (n, 3)."""
+    def logs(self, table: pd.DataFrame, name: str, level: Level) -> OutOfFold:
+        """Return a family's out-of-fold predictions in the order of ``table``."""
         own = self.out_of_fold.query("family == @name and level == @level")
-        found: np.ndarray = own.set_index("cell_key").loc[table["cell_key"], _COLUMNS].to_numpy()
-        return found
+        own = own.set_index("cell_key").loc[table["cell_key"]]
+        spread = own[_SPREADS].to_numpy().reshape(len(own), len(TARGETS), 2)
+        return OutOfFold(own[_COLUMNS].to_numpy(), spread)
 
     def save(self, data: Path, results: Path) -> None:
         """Write ``best.json`` and ``out_of_fold.parquet``, and the table that people read."""
@@ -118,8 +130,9 @@ class Leaderboard:
         )
 
 
-def _frame(table: pd.DataFrame, name: str, level: Level, logs: np.ndarray) -> pd.DataFrame:
-    frame = pd.DataFrame(logs, columns=_COLUMNS)
+def _frame(table: pd.DataFrame, name: str, level: Level, found: OutOfFold) -> pd.DataFrame:
+    spread = found.spread.reshape(len(table), -1)
+    frame = pd.DataFrame(np.column_stack([found.logs, spread]), columns=[*_COLUMNS, *_SPREADS])
     frame.insert(0, "cell_key", table["cell_key"].to_numpy())
     frame.insert(1, "family", name)
     frame.insert(2, "level", level)

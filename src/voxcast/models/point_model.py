@@ -1,27 +1,28 @@
 """One model of all targets: a part for each application, and the slowdown law.
 
-A part is an encoder of columns and a regressor of CPU time and memory. Applications follow laws of
-their own, so a tabular family learns each apart; the network, which needs every volume it can
-get, is one part for all (`POOLED`).
+A part is an encoder and a regressor. Applications follow laws of their own, so a tabular
+family learns each apart; the network, which needs every volume it can get, is one part for all
+(`POOLED`), and so is a table that knows no applications. Where CPU time is among the targets, wall
+time is not learned but follows from it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
 from voxcast.features.table import rows_of
 from voxcast.files import read_json, write_json
 from voxcast.models.encoder import Encoder
-from voxcast.models.families import Params, family
+from voxcast.models.families import NONE, Params, family
 from voxcast.models.regressors import Regressor
 from voxcast.models.slowdown import SlowdownLaw
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     import pandas as pd
@@ -31,10 +32,25 @@ if TYPE_CHECKING:
 # What is known of a volume: its header alone, or its voxels too.
 Level = Literal["header", "volume"]
 LEVELS: tuple[Level, ...] = ("header", "volume")
-_REGRESSED = ("cpu_s", "peak_rss_bytes")
-
-
+CPU, WALL = "cpu_s", "runtime_s"
 POOLED = ""
+
+
+class Predictor(Protocol):
+    """What one model and a blend of several have in common."""
+
+    @property
+    def law(self) -> SlowdownLaw | None:
+        """How CPU time becomes wall time, if that is predicted."""
+
+    def predict(
+        self,
+        rows: Sequence[Row],
+        cpus: Sequence[int],
+        volumes: np.ndarray | None,
+        host_classes: Sequence[str | None] | None = None,
+    ) -> np.ndarray:
+        """Return natural logarithms, shape (n, targets)."""
 
 
 @dataclass(frozen=True)
@@ -53,18 +69,30 @@ class PointModel:
     params: Params
     level: Level
     parts: dict[str, Part]
-    law: SlowdownLaw
+    law: SlowdownLaw | None
+    targets: tuple[str, ...] = TARGETS
 
     @property
     def needs_volume(self) -> bool:
         """Whether it cannot answer without the small volume."""
         return family(self.family).needs_volume
 
-    def beyond(self, row: Row) -> list[str]:
-        """Return in what a run is unlike all that were measured, see `Encoder.beyond`."""
-        name = self._part(row)
-        unseen = [] if name in (str(row["app"]), POOLED) else ["app"]
-        return unseen + [n for n in self.parts[name].encoder.beyond(row) if n not in unseen]
+    def beyond(self, rows: Sequence[Row]) -> list[tuple[str, ...]]:
+        """Return in what each run is unlike all that were measured, see `Encoder.beyond`."""
+        found: list[tuple[str, ...]] = [()] * len(rows)
+        names = np.array([self._part(row) for row in rows], dtype=object)
+        for name in dict.fromkeys(names):
+            at = np.flatnonzero(names == name)
+            for n, own in zip(
+                at, self.parts[name].encoder.beyond([rows[n] for n in at]), strict=True
+            ):
+                new = name not in (_app(rows[n]), POOLED)
+                found[n] = ("app", *(o for o in own if o != "app")) if new else own
+        return found
+
+    def usual(self, row: Row) -> dict[str, float]:
+        """Return the medians of what it learned from, for the application of ``row``."""
+        return dict(self.parts[self._part(row)].encoder.usual)
 
     def predict(
         self,
@@ -73,7 +101,7 @@ class PointModel:
         volumes: np.ndarray | None,
         host_classes: Sequence[str | None] | None = None,
     ) -> np.ndarray:
-        """Return natural logarithms, shape (n, 3), of the targets in `TARGETS`' order.
+        """Return natural logarithms, shape (n, targets).
 
         Parameters
         ----------
@@ -86,27 +114,47 @@ class PointModel:
         host_classes : sequence of str or None, optional
             Hosts, where known.
         """
-        logs = np.empty((len(rows), len(_REGRESSED)))
+        found = np.empty((len(rows), len(self.targets)))
+        learned = regressed(self.targets)
+        at_learned = np.array([self.targets.index(target) for target in learned])
+        for part, at, x, seen in self._by_part(rows, volumes):
+            found[np.ix_(at, at_learned)] = part.regressor.predict(x, seen)
+        if self.law is not None:
+            hosts = host_classes or [None] * len(rows)
+            ratio = [
+                self.law.ratio(_app(row), n, host)
+                for row, n, host in zip(rows, cpus, hosts, strict=True)
+            ]
+            found[:, self.targets.index(WALL)] = found[:, self.targets.index(CPU)] + np.log(ratio)
+        return found
+
+    def spread(self, rows: Sequence[Row], volumes: np.ndarray | None) -> np.ndarray:
+        """Return how far each answer may be off, (n, targets, 2); see `Regressor.spread`."""
+        found = np.ones((len(rows), len(self.targets), 2))
+        at_learned = np.array([self.targets.index(target) for target in regressed(self.targets)])
+        for part, at, x, seen in self._by_part(rows, volumes):
+            found[np.ix_(at, at_learned)] = part.regressor.spread(x, seen)
+        if self.law is not None:
+            found[:, self.targets.index(WALL)] = found[:, self.targets.index(CPU)]
+        return found
+
+    def _by_part(
+        self, rows: Sequence[Row], volumes: np.ndarray | None
+    ) -> Iterator[tuple[Part, np.ndarray, np.ndarray, np.ndarray | None]]:
+        """Give each part with the positions of its rows, their matrix and their volumes."""
         names = np.array([self._part(row) for row in rows], dtype=object)
         for name in dict.fromkeys(names):
             at = np.flatnonzero(names == name)
             part = self.parts[name]
             seen = None if volumes is None else volumes[at]
-            logs[at] = part.regressor.predict(part.encoder.transform([rows[n] for n in at]), seen)
-        hosts = host_classes or [None] * len(rows)
-        ratio = [
-            self.law.ratio(str(row["app"]), n, host)
-            for row, n, host in zip(rows, cpus, hosts, strict=True)
-        ]
-        return np.column_stack([logs[:, 0], logs[:, 0] + np.log(ratio), logs[:, 1]])
+            yield part, at, part.encoder.transform([rows[n] for n in at]), seen
 
     def _part(self, row: Row) -> str:
         """Name the part that answers; where the application was never seen, any does.
 
         `beyond` says so then. A fold may leave out all subjects that an application was run on.
         """
-        app = str(row["app"])
-        return next(name for name in (app, POOLED, *self.parts) if name in self.parts)
+        return next(name for name in (_app(row), POOLED, *self.parts) if name in self.parts)
 
     def save(self, folder: Path) -> None:
         """Write the model into ``folder``, each part into a folder of its own."""
@@ -119,7 +167,8 @@ class PointModel:
             "params": self.params,
             "level": self.level,
             "encoders": {name: part.encoder.to_json() for name, part in self.parts.items()},
-            "law": dict(self.law.ratios),
+            "law": None if self.law is None else dict(self.law.ratios),
+            "targets": list(self.targets),
         }
         write_json(folder / "point_model.json", content)
 
@@ -137,7 +186,8 @@ class PointModel:
             content["params"],
             content["level"],
             parts,
-            SlowdownLaw(content["law"]),
+            None if content["law"] is None else SlowdownLaw(content["law"]),
+            tuple(content["targets"]),
         )
 
 
@@ -148,13 +198,15 @@ def fit(
     params: Params,
     level: Level,
     seed: int,
+    targets: tuple[str, ...] = TARGETS,
 ) -> PointModel:
     """Fit a family on a training table.
 
     Parameters
     ----------
     table : DataFrame
-        Completed runs, as `voxcast.features.table.build_table` makes them.
+        Completed runs, as `voxcast.features.table.build_table` makes them, or any rows with
+        columns of features and targets.
     volumes : ndarray or None, shape (n_runs, p, p, p)
         Small volume of each run, for a family that needs it.
     name : str
@@ -165,40 +217,57 @@ def fit(
         Whether the voxels' characteristics may be used.
     seed : int
         Of everything random in the fit.
+    targets : tuple of str
+        Columns to predict, all above zero.
     """
     chosen = family(name)
     groups = {POOLED: np.arange(len(table))}
-    if not chosen.needs_volume:
+    if not chosen.needs_volume and "app" in table:
         apps = table["app"].to_numpy()
         groups = {str(app): np.flatnonzero(apps == app) for app in sorted(set(apps))}
     parts = {}
     for group, at in groups.items():
         part, rows = table.iloc[at], rows_of(table.iloc[at])
-        encoder = Encoder.fit(rows, content=level == "volume", only=chosen.only(params))
-        goal = np.log(part[list(_REGRESSED)].to_numpy(dtype=float))
-        regressor = chosen.build(params, seed)
+        encoder = _encoder(rows, level, chosen.only(params))
+        goal = np.log(part[list(regressed(targets))].to_numpy(dtype=float))
+        regressor = chosen.build(params, seed, encoder.columns)
         seen = volumes[at] if chosen.needs_volume and volumes is not None else None
         parts[group] = Part(encoder, regressor.fit(encoder.transform(rows), goal, seen))
-    law = SlowdownLaw.fit(
-        table["app"].tolist(),
-        table["cpus"].tolist(),
-        table["host_class"].tolist(),
-        table["runtime_s"].tolist(),
-        table["cpu_s"].tolist(),
-    )
-    return PointModel(name, params, level, parts, law)
+    law = None
+    if CPU in targets and WALL in targets:
+        columns = ("app", "cpus", "host_class", WALL, CPU)
+        law = SlowdownLaw.fit(*(table[column].tolist() for column in columns))
+    return PointModel(name, params, level, parts, law, targets)
 
 
-def predict_table(
-    model: PointModel, table: pd.DataFrame, volumes: np.ndarray | None
-) -> np.ndarray:
-    """Return the logarithms that ``model`` predicts for the runs of a table, shape (n, 3)."""
+def regressed(targets: Sequence[str]) -> tuple[str, ...]:
+    """Return the targets that are learned; wall time follows from CPU time where both are."""
+    return tuple(t for t in targets if not (t == WALL and CPU in targets))
+
+
+def _encoder(rows: Sequence[Row], level: Level, only: tuple[str, ...]) -> Encoder:
+    content = level == "volume"
+    encoder = Encoder.fit(rows, content=content, only=only)
+    if only and only != NONE and not encoder.numbers:
+        # A table of other columns than ours has no sizes to be restricted to.
+        return Encoder.fit(rows, content=content)
+    return encoder
+
+
+def _app(row: Row) -> str:
+    return str(row.get("app", POOLED))
+
+
+def predict_table(model: Predictor, table: pd.DataFrame, volumes: np.ndarray | None) -> np.ndarray:
+    """Return the logarithms that ``model`` predicts for the rows of a table, (n, targets)."""
+    if model.law is None:
+        return model.predict(rows_of(table), [], volumes)
     return model.predict(
         rows_of(table), table["cpus"].tolist(), volumes, table["host_class"].tolist()
     )
 
 
-def actual_logs(table: pd.DataFrame) -> np.ndarray:
-    """Return the logarithms of the measured targets, shape (n, 3)."""
-    logs: np.ndarray = np.log(table[list(TARGETS)].to_numpy(dtype=float))
+def actual_logs(table: pd.DataFrame, targets: Sequence[str] = TARGETS) -> np.ndarray:
+    """Return the logarithms of the measured targets, shape (n, targets)."""
+    logs: np.ndarray = np.log(table[list(targets)].to_numpy(dtype=float))
     return logs

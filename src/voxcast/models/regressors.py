@@ -6,6 +6,7 @@ median are interchangeable. Files are skops with a fixed list of trusted types, 
 
 from __future__ import annotations
 
+import functools
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -16,13 +17,19 @@ from voxcast.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
 Scale = Literal["log", "raw", "relative"]
 
 # What scikit-learn's trees, boosting and perceptrons hold beside skops' own list; fixed here, so
 # that a model file cannot bring types of its own.
 TRUSTED_TYPES = (
+    "voxcast.models.residual_boosting.ResidualBoosting",
     "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+    *(
+        f"sklearn.gaussian_process.kernels.{kernel}"
+        for kernel in ("ConstantKernel", "DotProduct", "Product", "RBF", "Sum", "WhiteKernel")
+    ),
     "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
     "sklearn.tree._tree.Tree",
 )
@@ -30,6 +37,27 @@ TRUSTED_TYPES = (
 # An odd column makes an exponential of anything; no answer on the logarithmic scale goes further
 # than this factor beyond the values seen.
 REACH_LOG = float(np.log(100))
+
+
+# On fewer rows threads cost more than they bring, and on a busy machine many times as much.
+MANY_ROWS = 5000
+
+
+def threads_for(rows: int) -> AbstractContextManager[object]:
+    """Limit the threads of scikit-learn to what so many rows are worth, within the context."""
+    limits: AbstractContextManager[object] = _controller().limit(
+        limits=1 if rows < MANY_ROWS else None, user_api="openmp"
+    )
+    return limits
+
+
+@functools.cache
+def _controller() -> Any:
+    # It looks at the libraries that are loaded, which takes milliseconds: once, after these.
+    import sklearn.ensemble  # noqa: F401
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 class Regressor(Protocol):
@@ -40,6 +68,13 @@ class Regressor(Protocol):
 
     def predict(self, x: np.ndarray, volumes: np.ndarray | None) -> np.ndarray:
         """Return predicted logarithms, shape (n, outputs)."""
+
+    def spread(self, x: np.ndarray, volumes: np.ndarray | None) -> np.ndarray:
+        """Return how far each answer may be off below and above, shape (n, outputs, 2).
+
+        In no unit but that of the calibration, which multiplies it; all ones says that nothing
+        is known of it.
+        """
 
     def save(self, folder: Path) -> None:
         """Write the fitted regressor into ``folder``."""
@@ -78,7 +113,7 @@ class TabularRegressor:
             raise ModelError("a loaded regressor is not fitted again")
         self.floor_, self.ceiling_ = y.min(axis=0) - np.log(2), y.max(axis=0)
         goal = y if self.scale == "log" else np.exp(y)
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), threads_for(len(x)):
             # A perceptron stopped at its number of iterations is stopped early, which is meant.
             warnings.simplefilter("ignore", category=ConvergenceWarning)
             self.estimators_ = [
@@ -94,10 +129,15 @@ class TabularRegressor:
 
     def predict(self, x: np.ndarray, volumes: np.ndarray | None) -> np.ndarray:
         """Return predicted logarithms."""
-        columns = np.column_stack([estimator.predict(x) for estimator in self.estimators_])
+        with threads_for(len(x)):
+            columns = np.column_stack([estimator.predict(x) for estimator in self.estimators_])
         if self.scale != "log":
             return np.log(np.maximum(columns, np.exp(self.floor_)))
         return np.clip(columns, self.floor_ - REACH_LOG, self.ceiling_ + REACH_LOG)
+
+    def spread(self, x: np.ndarray, volumes: np.ndarray | None) -> np.ndarray:
+        """Return ones: every answer is as uncertain as another."""
+        return np.ones((len(x), len(self.estimators_), 2))
 
     def save(self, folder: Path) -> None:
         """Write ``tabular.skops``."""
@@ -113,23 +153,27 @@ class TabularRegressor:
 
     @classmethod
     def load(cls, folder: Path) -> TabularRegressor:
-        """Read ``tabular.skops``.
-
-        Raises
-        ------
-        ModelError
-            If the file is missing or holds a type that is not on the list.
-        """
-        import skops.io
-
-        path = folder / "tabular.skops"
-        if not path.is_file():
-            raise ModelError("no such file", path, "train the model again")
-        foreign = set(skops.io.get_untrusted_types(file=path)) - set(TRUSTED_TYPES)
-        if foreign:
-            raise ModelError(f"holds untrusted types {sorted(foreign)}", path, "do not load it")
-        content = skops.io.load(path, trusted=list(TRUSTED_TYPES))
+        """Read ``tabular.skops``; errors as `trusted_load`."""
+        content = trusted_load(folder / "tabular.skops")
         regressor = cls(None, content["scale"])
         regressor.estimators_ = content["estimators"]
         regressor.floor_, regressor.ceiling_ = content["floor"], content["ceiling"]
         return regressor
+
+
+def trusted_load(path: Path) -> Any:
+    """Read a skops file.
+
+    Raises
+    ------
+    ModelError
+        If the file is missing or holds a type that is not on the list.
+    """
+    import skops.io
+
+    if not path.is_file():
+        raise ModelError("no such file", path, "train the model again")
+    foreign = set(skops.io.get_untrusted_types(file=path)) - set(TRUSTED_TYPES)
+    if foreign:
+        raise ModelError(f"holds untrusted types {sorted(foreign)}", path, "do not load it")
+    return skops.io.load(path, trusted=list(TRUSTED_TYPES))

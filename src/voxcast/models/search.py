@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcast.models.families import Params, family
-from voxcast.models.point_model import actual_logs
-from voxcast.models.validation import Metrics, Validation, error_metrics, objective
+from voxcast.models.validation import (
+    Metrics,
+    OutOfFold,
+    Validation,
+    error_metrics,
+    objective,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,8 +40,8 @@ class Search:
 
     Attributes
     ----------
-    out_of_fold : ndarray, shape (n_runs, 3)
-        Predicted logarithms of the best trial, each by a model that did not see the subject.
+    out_of_fold : OutOfFold
+        Of the best trial.
     cut_short : bool
         Whether the clock ended it, so that another machine may find other parameters.
     """
@@ -44,7 +49,7 @@ class Search:
     family: str
     params: Params
     metrics: Metrics
-    out_of_fold: np.ndarray
+    out_of_fold: OutOfFold
     trials: tuple[Trial, ...]
     cut_short: bool
 
@@ -83,9 +88,9 @@ def tune(
     if chosen.defaults:
         study.enqueue_trial(chosen.defaults)
     wanted = trials if chosen.defaults else 1
-    actual = actual_logs(validation.table)
+    actual = validation.actual()
     done: list[Trial] = []
-    best: tuple[Metrics, Params, np.ndarray] | None = None
+    best: tuple[Metrics, Params, OutOfFold] | None = None
     began = time.monotonic()
     while len(done) < wanted and (not done or time.monotonic() - began < budget_s):
         asked = study.ask()
@@ -97,7 +102,7 @@ def tune(
             study.tell(asked, state=optuna.trial.TrialState.PRUNED)
             done.append(Trial(asked.number, params, "pruned", took_s))
         else:
-            metrics = error_metrics(validation.table, predicted)
+            metrics = error_metrics(validation.table, predicted.logs, validation.targets)
             study.tell(asked, metrics["objective"])
             done.append(Trial(asked.number, params, "complete", took_s, metrics))
             if best is None or metrics["objective"] < best[0]["objective"]:
@@ -110,14 +115,14 @@ def tune(
 
 def _validate_or_prune(
     asked: optuna.Trial, validation: Validation, name: str, params: Params, actual: np.ndarray
-) -> np.ndarray | None:
+) -> OutOfFold | None:
     """Return out-of-fold predictions, or None when the first folds show it is not worth it."""
-    predicted = np.full_like(actual, np.nan)
+    predicted = OutOfFold(np.full_like(actual, np.nan), np.ones((*actual.shape, 2)))
     seen: list[int] = []
-    for step, (held_out, logs) in enumerate(validation.predictions(name, params, "volume")):
-        predicted[held_out] = logs
+    for step, (held_out, *found) in enumerate(validation.predictions(name, params, "volume")):
+        predicted.logs[held_out], predicted.spread[held_out] = found
         seen.extend(held_out)
-        asked.report(objective(actual[seen], predicted[seen]), step)
+        asked.report(objective(actual[seen], predicted.logs[seen], validation.targets), step)
         if len(seen) < len(actual) and asked.should_prune():
             return None
     return predicted

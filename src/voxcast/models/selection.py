@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.models import point_model
+from voxcast.features.table import rows_of
+from voxcast.models import point_model, recipes
 from voxcast.models.forecaster import calibrate
 from voxcast.models.metrics import under_requests
 from voxcast.models.point_model import actual_logs
-from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from voxcast.models.families import Params
-    from voxcast.models.validation import Validation
+    from voxcast.models.validation import OutOfFold, Validation
 
 
 @dataclass(frozen=True)
@@ -58,31 +58,36 @@ def risks(
     by folds within them, and then held against the subjects held out. Where a fold leaves too few
     subjects to calibrate anything, its held-out subjects count as above their bounds.
     """
-    table = validation.table
-    actual = actual_logs(table)
+    table, targets = validation.table, validation.targets
+    actual = validation.actual()
     above = np.ones(actual.shape, dtype=bool)
     for train, held_out in validation.folds():
         inner = validation.part(train)
         if inner.table["subject"].nunique() < 2:
             continue
         seen, new = inner.table, validation.part(held_out)
-        fitted = point_model.fit(seen, inner.volumes, name, params, "volume", validation.seed)
-        tier = calibrate(fitted, seen, inner.out_of_fold(name, params, "volume"), factor)
+        fitted = recipes.fit(seen, inner.volumes, name, params, "volume", validation.seed, targets)
+        tier = calibrate(
+            fitted, seen, recipes.out_of_fold(inner, name, params, "volume"), factor,
+            inner.censored,
+        )  # fmt: skip
         logs = point_model.predict_table(fitted, new.table, new.volumes)
-        for k, target in enumerate(TARGETS):
+        spread = fitted.spread(rows_of(new.table), new.volumes)
+        for k, target in enumerate(targets):
             calibrator = tier.calibrators[target]
-            offsets = [calibrator.offsets(app, 1 - level, level)[1] for app in new.table["app"]]
-            above[held_out, k] = actual[held_out, k] > logs[:, k] + np.array(offsets)
+            apps = new.table["app"] if "app" in new.table else [""] * len(new.table)
+            offsets = np.array([calibrator.offsets(a, 1 - level, level)[1] for a in apps])
+            above[held_out, k] = actual[held_out, k] > logs[:, k] + offsets * spread[:, k, 1]
     found = {}
-    for k, target in enumerate(TARGETS):
+    for k, target in enumerate(targets):
         exceeded, n, interval = under_requests(above[:, k], np.zeros(len(above)), table["subject"])
         found[target] = Risk(exceeded, n, exceeded / n, interval)
     return found
 
 
-def subject_errors(table: pd.DataFrame, out_of_fold: np.ndarray) -> pd.Series:
+def subject_errors(table: pd.DataFrame, out_of_fold: OutOfFold) -> pd.Series:
     """Return each subject's mean absolute logarithmic error over CPU time and memory."""
-    errors = np.abs(actual_logs(table) - out_of_fold)
+    errors = np.abs(actual_logs(table) - out_of_fold.logs)
     means = (errors[:, 0] + errors[:, 2]) / 2
     return table.assign(error=means).groupby("subject")["error"].mean()
 

@@ -2,24 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+import hashlib
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from voxcast.features.table import rows_of
+from voxcast.files import canonical_json
 from voxcast.models import point_model
 from voxcast.models.families import Params, family
+from voxcast.models.fold_cache import FoldCache
 from voxcast.models.metrics import scores
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
     import pandas as pd
 
     from voxcast.models.point_model import Level
 
 Metrics = dict[str, float]
+
+
+@dataclass(frozen=True)
+class OutOfFold:
+    """What models said of runs whose subjects they had not seen.
+
+    Attributes
+    ----------
+    logs : ndarray, shape (n_runs, targets)
+        Predicted logarithms.
+    spread : ndarray, shape (n_runs, targets, 2)
+        How far each may be off below and above, see `voxcast.models.regressors.Regressor.spread`.
+    """
+
+    logs: np.ndarray
+    spread: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -36,18 +57,34 @@ class Validation:
         At most as many folds as subjects are made.
     seed : int
         Of the folds, and of everything random in the fits.
+    targets : tuple of str
+        Columns to predict.
+    cache : FoldCache
+        What was fitted before.
+    censored : collection of (app, subject)
+        Runs that were ended before they were done: no labels, but not to be forgotten where a
+        bound is calibrated.
     """
 
     table: pd.DataFrame
     volumes: np.ndarray | None
     n_folds: int
     seed: int
+    targets: tuple[str, ...] = TARGETS
+    cache: FoldCache = field(default_factory=FoldCache)
+    censored: Collection[tuple[str, str]] = ()
 
     def part(self, rows: np.ndarray) -> Validation:
         """Return the validation of some of the runs, by position, for folds within a fold."""
         volumes = None if self.volumes is None else self.volumes[rows]
         table = self.table.iloc[rows].reset_index(drop=True)
-        return Validation(table, volumes, self.n_folds, self.seed)
+        left = set(self.table["subject"]) - set(table["subject"])
+        ended = {(app, subject) for app, subject in self.censored if subject not in left}
+        return Validation(table, volumes, self.n_folds, self.seed, self.targets, self.cache, ended)
+
+    def actual(self) -> np.ndarray:
+        """Return the logarithms of the measured targets, shape (n_runs, targets)."""
+        return point_model.actual_logs(self.table, self.targets)
 
     def folds(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return (train, held out) positions; a subject is never on both sides of a fold."""
@@ -58,48 +95,95 @@ class Validation:
         splitter = GroupKFold(n_splits=count, shuffle=True, random_state=self.seed)
         return list(splitter.split(np.zeros(len(subjects)), groups=subjects))
 
+    @functools.cached_property
+    def data_sha256(self) -> str:
+        """Hash of the table and of the volumes: what fits depend on beside their settings."""
+        digest = hashlib.sha256()
+        for name in sorted(self.table.columns):
+            digest.update(name.encode() + b"\0")
+            digest.update(canonical_json([_plain(value) for value in self.table[name]]).encode())
+        if self.volumes is not None:
+            digest.update(np.ascontiguousarray(self.volumes).tobytes())
+        return digest.hexdigest()
+
     def predictions(
         self, name: str, params: Params, level: Level
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Give, fold by fold, the held-out positions and their predicted logarithms, (n, 3)."""
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Give, fold by fold, held-out positions, predicted logarithms and their spread."""
         seen = self.volumes if family(name).needs_volume else None
-        for train, held_out in self.folds():
-            fitted = point_model.fit(
-                self.table.iloc[train],
-                None if seen is None else seen[train],
-                name,
-                params,
-                level,
-                self.seed,
-            )
-            logs = point_model.predict_table(
-                fitted, self.table.iloc[held_out], None if seen is None else seen[held_out]
-            )
-            yield held_out, logs
+        of: dict[str, object] = {"data": self.data_sha256, "family": name, "params": params}
+        of |= {"level": level, "folds": self.n_folds, "seed": self.seed}
+        of |= {"targets": list(self.targets)}
+        for number, (train, held_out) in enumerate(self.folds()):
+            known = self.cache.get({**of, "fold": number})
+            if known is None:
+                known = self._fit(name, params, level, seen, train, held_out)
+                self.cache.put({**of, "fold": number}, *known)
+            yield held_out, *known
 
-    def out_of_fold(self, name: str, params: Params, level: Level) -> np.ndarray:
-        """Return each run's logarithms by a model that did not see its subject, (n_runs, 3)."""
-        predicted = np.full((len(self.table), len(TARGETS)), np.nan)
-        for held_out, logs in self.predictions(name, params, level):
-            predicted[held_out] = logs
-        return predicted
+    def _fit(
+        self,
+        name: str,
+        params: Params,
+        level: Level,
+        volumes: np.ndarray | None,
+        train: np.ndarray,
+        held_out: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        fitted = point_model.fit(
+            self.table.iloc[train],
+            None if volumes is None else volumes[train],
+            name,
+            params,
+            level,
+            self.seed,
+            self.targets,
+        )
+        asked = self.table.iloc[held_out]
+        small = None if volumes is None else volumes[held_out]
+        return (
+            point_model.predict_table(fitted, asked, small),
+            fitted.spread(rows_of(asked), small),
+        )
+
+    def out_of_fold(self, name: str, params: Params, level: Level) -> OutOfFold:
+        """Return what is said of each run by a model that did not see its subject."""
+        shape = len(self.table), len(self.targets)
+        found = OutOfFold(np.full(shape, np.nan), np.ones((*shape, 2)))
+        for held_out, logs, spread in self.predictions(name, params, level):
+            found.logs[held_out], found.spread[held_out] = logs, spread
+        return found
 
 
-def error_metrics(table: pd.DataFrame, predicted: np.ndarray) -> Metrics:
+def error_metrics(
+    table: pd.DataFrame, predicted: np.ndarray, targets: Sequence[str] = TARGETS
+) -> Metrics:
     """Return ``TARGET/METRIC`` for predicted logarithms, and ``objective``, what tuning minimises.
 
-    The objective is the mean absolute logarithmic error, averaged over CPU time and memory: wall
-    time follows from CPU time and carries the machine's noise.
+    The objective is the mean absolute logarithmic error, averaged over what is learned: wall time
+    follows from CPU time and carries the machine's noise.
     """
     found: Metrics = {}
-    for k, target in enumerate(TARGETS):
+    for k, target in enumerate(targets):
         for metric, value in scores(table[target], np.exp(predicted[:, k])).items():
             found[f"{target}/{metric}"] = value
-    found["objective"] = objective(point_model.actual_logs(table), predicted)
+    actual = point_model.actual_logs(table, targets)
+    found["objective"] = objective(actual, predicted, targets)
     return found
 
 
-def objective(actual: np.ndarray, predicted: np.ndarray) -> float:
-    """Return the objective of `error_metrics` from logarithms, shape (n, 3)."""
-    errors = np.abs(actual - predicted).mean(axis=0)
-    return float((errors[0] + errors[2]) / 2)
+def objective(
+    actual: np.ndarray, predicted: np.ndarray, targets: Sequence[str] = TARGETS
+) -> float:
+    """Return the objective of `error_metrics` from logarithms, shape (n, targets)."""
+    learned = [list(targets).index(target) for target in point_model.regressed(targets)]
+    return float(np.abs(actual - predicted)[:, learned].mean())
+
+
+def _plain(value: object) -> object:
+    """Return a cell as JSON takes it; numbers to the last bit."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value.hex()
+    return str(value)

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from voxcast.files import sha256_of
-from voxcast.models.families import FAMILIES
+from voxcast.models import recipes
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.selection import Rival, decide, risks, subject_errors
 from voxcast.models.validation import Validation
@@ -151,12 +151,12 @@ def _recipe_errors(
         params = json.loads(present.tags.get("params", ""))
     except json.JSONDecodeError:
         return None
-    if name not in FAMILIES or set(params) != set(FAMILIES[name].defaults):
+    if not isinstance(params, dict) or not recipes.can_be_fitted(name, params):
         return None
     if name in board.families and board.params(name) == params:
         logs = board.logs(validation.table, name, "volume")
     else:
-        logs = validation.out_of_fold(name, params, "volume")
+        logs = recipes.out_of_fold(validation, name, params, "volume")
     return subject_errors(validation.table, logs)
 
 

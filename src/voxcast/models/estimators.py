@@ -1,0 +1,118 @@
+"""The scikit-learn estimators behind the families, from parameters, a seed and column names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# More of these is never less time or memory.
+GROWING = ("header.megavoxels", "header.log_voxels", "foreground_megavoxels", "foreground_voxels")
+
+
+def median(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
+    """Return the median of what was seen."""
+    from sklearn.tree import DecisionTreeRegressor
+
+    # On no column but the application's, a tree of absolute error is the median.
+    return DecisionTreeRegressor(criterion="absolute_error", random_state=seed)
+
+
+def linear(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
+    """Return least squares."""
+    from sklearn.linear_model import LinearRegression
+
+    return LinearRegression()
+
+
+def ridge(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
+    """Return a ridge on standardised columns and, if wanted, their products in pairs."""
+    from sklearn.linear_model import Ridge
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import PolynomialFeatures, StandardScaler
+
+    steps: list[Any] = [StandardScaler()]
+    if params.get("products"):
+        pairs = PolynomialFeatures(2, interaction_only=True, include_bias=False)
+        steps += [pairs, StandardScaler()]
+    return make_pipeline(*steps, Ridge(alpha=params["alpha"]))
+
+
+def additive(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
+    """Return a ridge, and boosted trees on what it leaves."""
+    from voxcast.models.residual_boosting import ResidualBoosting
+
+    return ResidualBoosting(**params, random_state=seed)
+
+
+def tree(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
+    """Return one decision tree."""
+    from sklearn.tree import DecisionTreeRegressor
+
+    return DecisionTreeRegressor(**params, random_state=seed)
+
+
+def forest(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
+    """Return a random forest."""
+    from sklearn.ensemble import RandomForestRegressor
+
+    return RandomForestRegressor(**params, random_state=seed, n_jobs=1)
+
+
+def extra_trees(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
+    """Return extremely randomised trees."""
+    from sklearn.ensemble import ExtraTreesRegressor
+
+    return ExtraTreesRegressor(**params, random_state=seed, n_jobs=1)
+
+
+def boosting(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
+    """Return histogram gradient boosting that never falls where an image grows."""
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    rising = [int(name.endswith(GROWING)) for name in columns]
+    return HistGradientBoostingRegressor(
+        **params,
+        monotonic_cst=rising if any(rising) else None,
+        random_state=seed,
+        early_stopping=False,
+    )
+
+
+def quantile_boosting(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
+    """Return `boosting` of one quantile, which is among the parameters."""
+    return boosting({**params, "loss": "quantile"}, seed, columns)
+
+
+def mlp(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
+    """Return a perceptron on standardised columns."""
+    from sklearn.neural_network import MLPRegressor
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    perceptron = MLPRegressor(
+        hidden_layer_sizes=(params["units"],) * params["layers"],
+        alpha=params["alpha"],
+        solver="lbfgs",  # full-batch: the histories are small and it needs no learning rate
+        max_iter=300,
+        random_state=seed,
+    )
+    return make_pipeline(StandardScaler(), perceptron)
+
+
+def gaussian_process(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
+    """Return a Gaussian process of fixed length and noise, linear where it knows nothing."""
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    length = params["length"] * max(len(columns), 1) ** 0.5  # distances grow with the columns
+    kernel = ConstantKernel(1.0) * RBF(length) + WhiteKernel(params["noise"] ** 2)
+    if params["linear"]:
+        kernel = kernel + DotProduct(1.0)
+    process = GaussianProcessRegressor(
+        kernel, optimizer=None, normalize_y=True, random_state=seed, copy_X_train=False
+    )
+    return make_pipeline(StandardScaler(), process)

@@ -1,0 +1,73 @@
+"""Boosted trees for three quantiles: the answer and how far it may be off, run by run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from voxcast.errors import ModelError
+from voxcast.models.regressors import REACH_LOG, threads_for, trusted_load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+LEVELS = (0.05, 0.5, 0.95)
+LEAST_SPREAD = 0.01  # of a logarithm: no answer is surer than one per cent
+
+
+class QuantileRegressor:
+    """Three estimators per output, on the logarithm.
+
+    Parameters
+    ----------
+    build : callable or None
+        ``level`` to an unfitted estimator of that quantile; None for one that was loaded.
+    """
+
+    def __init__(self, build: Callable[[float], Any] | None) -> None:
+        self.build = build
+
+    def fit(self, x: np.ndarray, y: np.ndarray, volumes: np.ndarray | None) -> QuantileRegressor:
+        """Fit all levels of each column of ``y``."""
+        if self.build is None:
+            raise ModelError("a loaded regressor is not fitted again")
+        self.low_, self.high_ = y.min(axis=0), y.max(axis=0)
+        with threads_for(len(x)):
+            self.estimators_ = [
+                [self.build(level).fit(x, column) for level in LEVELS] for column in y.T
+            ]
+        return self
+
+    def predict(self, x: np.ndarray, volumes: np.ndarray | None) -> np.ndarray:
+        """Return the medians, shape (n, outputs)."""
+        with threads_for(len(x)):
+            medians = np.column_stack([own[1].predict(x) for own in self.estimators_])
+        return np.clip(medians, self.low_ - REACH_LOG, self.high_ + REACH_LOG)
+
+    def spread(self, x: np.ndarray, volumes: np.ndarray | None) -> np.ndarray:
+        """Return the distance of both outer quantiles from the median, shape (n, outputs, 2)."""
+        found = []
+        with threads_for(len(x)):
+            for own in self.estimators_:
+                low, median, high = (estimator.predict(x) for estimator in own)
+                # Fitted apart, quantiles may cross; a distance does not go below zero.
+                found.append(np.stack([median - low, high - median], axis=-1))
+        return np.maximum(np.stack(found, axis=1), LEAST_SPREAD)
+
+    def save(self, folder: Path) -> None:
+        """Write ``quantiles.skops``."""
+        import skops.io
+
+        content = {"estimators": self.estimators_, "low": self.low_, "high": self.high_}
+        skops.io.dump(content, folder / "quantiles.skops")
+
+    @classmethod
+    def load(cls, folder: Path) -> QuantileRegressor:
+        """Read what `save` wrote; errors as `voxcast.models.regressors.trusted_load`."""
+        content = trusted_load(folder / "quantiles.skops")
+        regressor = cls(None)
+        regressor.estimators_ = content["estimators"]
+        regressor.low_, regressor.high_ = content["low"], content["high"]
+        return regressor
