@@ -13,6 +13,7 @@ from voxcast.errors import EXIT_BAD_INPUT, exits_cleanly
 VERBS = {
     "inspect": "what the catalogue knows of an image",
     "images": "list the image set; --refresh notices changed files",
+    "fit": "learn a column of any table, and judge it on groups not seen",
     "predict": "runtime and memory of an application on an image, per configuration",
     "profile": "run an application here, now, and say what it took",
     "campaign": "run|status|collect NAME: measure in sittings, and record for good",

@@ -1,0 +1,184 @@
+"""Any table of runs: which columns are features, and which rows can be learned from.
+
+Columns become features ``column.NAME``; one of numbers that spans orders of magnitude also as
+``column.log NAME``. A column of text is a category.
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from voxcast.errors import TableError, one_line
+from voxcast.features.table import ENDED
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import pandas as pd
+
+PREFIX, LOG = "column.", "column.log "
+WIDE = 20.0  # largest over smallest, from which on a logarithm says more
+LEAST_ROWS = 10
+SHOWN = 5
+OUTCOME, COMPLETED = "outcome", "completed"
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns of a table are what; `logs` are those that also come as logarithms."""
+
+    target: str
+    group: str | None
+    ids: tuple[str, ...]
+    numbers: tuple[str, ...]
+    texts: tuple[str, ...]
+    logs: tuple[str, ...]
+
+
+def read_csv(path: Path) -> pd.DataFrame:
+    """Read a CSV table with a header of unique names.
+
+    Raises
+    ------
+    TableError
+        If it is missing, empty, no table, or names a column twice.
+    """
+    import pandas as pd
+
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as stream:
+            header = next(csv.reader(stream), [])
+        twice = sorted({name for name in header if header.count(name) > 1})
+        if twice:
+            raise TableError(f"names the column {twice[0]} twice", path, "rename one of them")
+        if not header:
+            raise TableError("is empty", path)
+        table = pd.read_csv(path, encoding="utf-8-sig", low_memory=False)
+    except (OSError, UnicodeDecodeError, csv.Error, pd.errors.ParserError) as error:
+        raise TableError(f"cannot be read ({one_line(error)[:120]})", path) from None
+    if table.empty:
+        raise TableError("has no rows", path)
+    return table
+
+
+def choose_columns(
+    table: pd.DataFrame, target: str, group: str | None = None, ids: Sequence[str] = ()
+) -> Columns:
+    """Say which columns are features: all but target, group, identities and the outcome.
+
+    Raises
+    ------
+    TableError
+        If a column is not there, the target holds no numbers, or no feature is left.
+    """
+    for name in (target, *([group] if group else []), *ids):
+        if name not in table:
+            raise TableError(
+                "no such column", name, f"there are {', '.join(map(str, table))[:300]}"
+            )
+    if not _is_number(table[target]):
+        raise TableError("holds text", target, "the target must be a column of numbers")
+    own = [str(n) for n in table if n not in {target, group, OUTCOME, *ids}]
+    numbers = [n for n in own if _is_number(table[n])]
+    texts = [n for n in own if n not in numbers and table[n].notna().any()]
+    if not numbers and not texts:
+        raise TableError("has no column to learn from", target)
+    logs = []
+    for name in numbers:
+        values = finite(table[name])
+        values = values[np.isfinite(values)]
+        if len(values) and values.min() > 0 and values.max() > WIDE * values.min():
+            logs.append(name)
+    return Columns(target, group, tuple(ids), tuple(numbers), tuple(texts), tuple(logs))
+
+
+def feature_table(table: pd.DataFrame, columns: Columns) -> pd.DataFrame:
+    """Return the features of all rows, in their order; what a row lacks is missing."""
+    import pandas as pd
+
+    found: dict[str, Any] = {}
+    for name in columns.numbers:
+        values = _numbers(table, name)
+        found[f"{PREFIX}{name}"] = values
+        if name in columns.logs:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                found[f"{LOG}{name}"] = np.where(values > 0, np.log(values), np.nan)
+    for name in columns.texts:
+        if name not in table:
+            raise TableError("no such column", name, "the model was fitted with it")
+        texts = table[name].astype(object)
+        found[f"{PREFIX}{name}"] = texts.map(lambda v: None if pd.isna(v) else str(v))
+    return pd.DataFrame(found, index=table.index)
+
+
+def learnable(table: pd.DataFrame, columns: Columns) -> tuple[np.ndarray, dict[str, list[int]]]:
+    """Return which rows have a label, and the others by reason, numbered from 1.
+
+    A run whose outcome is known and is not ``completed`` is a lower bound and no label.
+
+    Raises
+    ------
+    TableError
+        If fewer than `LEAST_ROWS` have one, or all are of one group.
+    """
+    values = finite(table[columns.target])
+    reasons: dict[str, np.ndarray] = {"without a value": np.isnan(values)}
+    reasons["not finite"] = ~np.isnan(values) & ~np.isfinite(values)
+    reasons["zero or below"] = np.isfinite(values) & (values <= 0)
+    if OUTCOME in table:
+        said = table[OUTCOME].astype(str).str.strip().str.lower()
+        if (said == COMPLETED).any() or said.isin([*ENDED, "failed"]).any():
+            reasons["not completed"] = (said != COMPLETED).to_numpy()
+    if columns.group is not None:
+        reasons["without a group"] = table[columns.group].isna().to_numpy()
+    usable = ~np.logical_or.reduce(list(reasons.values()))
+    left_out = {why: (np.flatnonzero(at) + 1).tolist() for why, at in reasons.items() if at.any()}
+    count = int(usable.sum())
+    if count < LEAST_ROWS:
+        others = "; ".join(f"{len(rows)} {why}" for why, rows in left_out.items()) or "no others"
+        raise TableError(
+            f"{count} rows to learn from ({others})", columns.target, f"{LEAST_ROWS} are needed"
+        )
+    if columns.group is not None and table.loc[usable, columns.group].nunique() < 2:
+        raise TableError("has one group", columns.group, "two are needed to judge on unseen ones")
+    return usable, left_out
+
+
+def ended_groups(table: pd.DataFrame, columns: Columns) -> list[str]:
+    """Return the groups of runs that were ended before they were done: not labels, nor nothing.
+
+    Without a column of groups every row is one, named by its position.
+    """
+    if OUTCOME not in table:
+        return []
+    at = np.flatnonzero(table[OUTCOME].astype(str).str.strip().str.lower().isin(ENDED))
+    if columns.group is None:
+        return [f"row {n}" for n in at]
+    names = table[columns.group].iloc[at].dropna()
+    return sorted(set(names.astype(str)))
+
+
+def finite(column: pd.Series) -> np.ndarray:
+    """Return a column as float64."""
+    found: np.ndarray = column.astype(float).to_numpy()
+    return found
+
+
+def _numbers(table: pd.DataFrame, name: str) -> np.ndarray:
+    import pandas as pd
+
+    if name not in table:
+        raise TableError("no such column", name, "the model was fitted with it")
+    values = pd.to_numeric(table[name], errors="coerce").astype(float).to_numpy()
+    return np.where(np.isfinite(values), values, np.nan)
+
+
+def _is_number(column: pd.Series) -> bool:
+    from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+    return bool(is_numeric_dtype(column) or is_bool_dtype(column))

@@ -1,0 +1,145 @@
+"""The zoo on tables of any columns: judged on groups not seen, saved, asked again."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from voxcast.errors import TableError
+from voxcast.features.any_table import (
+    choose_columns,
+    ended_groups,
+    feature_table,
+    learnable,
+    read_csv,
+)
+from voxcast.models.any_history import TableModel, fit_table
+
+FEW = ("median", "ridge", "forest", "quantile_boosting")
+
+
+def table(rows: int = 120, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    size = np.exp(rng.uniform(0, 5, rows))
+    tool = rng.choice(["fast", "slow"], rows)
+    return pd.DataFrame(
+        {
+            "job": np.arange(rows), "site": [f"s{n % 12}" for n in range(rows)],
+            "size": np.where(rng.uniform(size=rows) < 0.05, np.nan, size), "tool": tool,
+            "seconds": (5 + size * np.where(tool == "slow", 3, 1)) * rng.lognormal(0, 0.05, rows),
+        }
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    own = table()
+    columns = choose_columns(own, "seconds", "site", ["job"])
+    return fit_table(own, columns, trials=2, families=FEW)
+
+
+def test_it_is_judged_on_groups_not_seen_and_learns_the_law(fitted) -> None:
+    assert fitted.deterministic
+    assert (fitted.rows, fitted.groups) == (120, 12)
+    assert set(fitted.candidates) == {*FEW, "grid", "voting", "stacked"}
+    assert fitted.metrics["mape"] < 0.5 * fitted.candidates["median"]["mape"]
+    assert fitted.metrics["coverage"] > 0.8
+    assert {"mae", "mape", "median_ape", "upp", "ov_mape", "coverage"} <= set(fitted.metrics)
+
+
+def test_a_model_comes_back_and_answers_in_order_with_what_it_has_not_seen(
+    fitted, tmp_path
+) -> None:
+    fitted.model.save(tmp_path / "model")
+    again = TableModel.load(tmp_path / "model")
+    asked = table(40, seed=1).drop(columns=["seconds", "site", "job"])
+    found = fitted.model.predict(asked)
+    pd.testing.assert_frame_equal(again.predict(asked), found)
+    assert (found["upper"] >= found["prediction"]).all()
+    turned = fitted.model.predict(asked.iloc[::-1])
+    pd.testing.assert_frame_equal(turned.iloc[::-1], found)
+    strange = asked.assign(size=1e5)
+    assert fitted.model.predict(strange)["extrapolates"].all()
+    new = asked.assign(tool="unheard of")
+    assert fitted.model.predict(new)["extrapolates"].all()
+    assert fitted.model.predict(strange)["prediction"].min() > found["prediction"].max()
+    with pytest.raises(TableError, match="size: no such column"):
+        fitted.model.predict(asked.drop(columns="size"))
+
+
+def test_trials_make_it_the_same_to_the_bit() -> None:
+    own = table(60)
+    columns = choose_columns(own, "seconds", "site", ["job"])
+    one, two = (fit_table(own, columns, trials=2, families=("median", "forest")) for _ in range(2))
+    assert one.metrics == two.metrics
+    asked = own.head(5)
+    pd.testing.assert_frame_equal(one.model.predict(asked), two.model.predict(asked))
+
+
+def test_the_target_is_no_feature_whatever_it_is_called() -> None:
+    own = table(30).rename(columns={"seconds": "time.s", "site": "group.x"})
+    columns = choose_columns(own, "time.s", "group.x", ["job"])
+    assert set(feature_table(own, columns)) == {"column.size", "column.log size", "column.tool"}
+
+
+def test_rows_without_a_label_are_counted_and_left_out() -> None:
+    own = table(30)
+    own.loc[[0, 1], "seconds"] = [0, -3]
+    own.loc[2, "seconds"] = np.inf
+    own.loc[3, "seconds"] = np.nan
+    own["outcome"] = ["timeout" if n == 4 else "completed" for n in range(30)]
+    usable, left_out = learnable(own, choose_columns(own, "seconds", "site", ["job"]))
+    assert usable.sum() == 25
+    assert left_out == {
+        "without a value": [4], "not finite": [3], "zero or below": [1, 2], "not completed": [5],
+    }  # fmt: skip
+
+
+def test_runs_that_were_ended_make_the_bound_wider() -> None:
+    own = table(60)
+    columns = choose_columns(own, "seconds", "site", ["job"])
+    told = own.assign(outcome=["timeout" if n % 12 == 3 else "completed" for n in range(60)])
+    ended = ended_groups(told, columns)
+    assert ended == ["s3"]
+    plain, wider = (
+        fit_table(own, columns, trials=1, families=("median", "ridge"), quantile=0.8, ended=names)
+        for names in ([], ended)
+    )
+    asked = own.head(5)
+    assert (wider.model.predict(asked)["upper"] >= plain.model.predict(asked)["upper"]).all()
+    assert wider.model.forecaster.tiers["header"].calibrators["target"].by_app[""].censored == 1
+
+
+def test_a_constant_target_is_answered_as_such() -> None:
+    own = table(30).assign(seconds=7.0)
+    found = fit_table(own, choose_columns(own, "seconds", "site", ["job"]), trials=1, families=FEW)
+    assert found.model.predict(own)["prediction"].to_numpy() == pytest.approx(7.0, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda t: t.head(1), "1 rows to learn from"),
+        (lambda t: t.assign(seconds=-1.0), "30 zero or below"),
+        (lambda t: t.assign(outcome="timeout"), "30 not completed"),
+        (lambda t: t.assign(site="one"), "site: has one group"),
+        (lambda t: t.assign(seconds="long"), "seconds: holds text"),
+        (lambda t: t.drop(columns="seconds"), "seconds: no such column"),
+        (lambda t: t[["seconds", "site", "job"]], "no column to learn from"),
+    ],
+)
+def test_tables_that_teach_nothing_are_said(change, said: str) -> None:
+    own = change(table(30))
+    with pytest.raises(TableError, match=said):
+        learnable(own, choose_columns(own, "seconds", "site", ["job"]))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("", "is empty"), ("a,b\n", "has no rows"), ("a,b,a\n1,2,3\n", "names the column a twice")],
+)
+def test_files_that_are_no_table_are_said(tmp_path, text: str, said: str) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(TableError, match=said):
+        read_csv(tmp_path / "t.csv")
+    with pytest.raises(TableError, match="cannot be read"):
+        read_csv(tmp_path / "gone.csv")
