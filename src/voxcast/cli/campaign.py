@@ -96,7 +96,7 @@ class Campaign:
         from voxcast.images.participants import PARTICIPANTS, recipe_of
 
         campaign = self._config.campaign
-        self._make_images()
+        self.make_images()
         plan = self._plan()
         for note in plan.notes:
             print(f"voxcast: {note}", file=sys.stderr)
@@ -165,6 +165,15 @@ class Campaign:
                         row["noisy"], *noise, said))  # fmt: skip
         return 0
 
+    def propose(self, count: int) -> list[dict[str, Any]]:
+        """Return the runs not yet made that would teach most for what they cost, best first."""
+        from voxcast.cli.proposals import proposals
+        from voxcast.history.run_folders import record_rows
+
+        plan = self._plan()
+        known = {**self._recorded(plan, any_host=False), **record_rows(self._runs)}
+        return proposals(plan, known, self._catalogue, count)
+
     def collect(self) -> list[str]:
         """Put new runs into parts of the history; return the new parts."""
         from voxcast.history.parts import collect
@@ -176,7 +185,7 @@ class Campaign:
         )
         return [str(part) for part in made]
 
-    def _make_images(self) -> None:
+    def make_images(self) -> None:
         """Make or list the volumes, and look at them, unless all of it is there."""
         from voxcast.images.catalogue import CATALOGUE, build_catalogue
         from voxcast.images.cohort import write_cohort

@@ -20,7 +20,11 @@ from voxcast.records import Configuration
 def main(argv: list[str]) -> int:
     """Ask the champion, in process or at ``--url``, and print its quantiles."""
     parser = argparse.ArgumentParser(prog="voxcast predict", description=__doc__)
-    parser.add_argument("images", nargs="+", type=Path, metavar="IMAGE")
+    parser.add_argument("images", nargs="+", type=Path, metavar="IMAGE|TABLE.csv")
+    parser.add_argument(
+        "--model", type=Path, metavar="DIR", help="of `voxcast fit`: predict the rows of a table"
+    )
+    parser.add_argument("--csv", type=Path, metavar="OUT", help="--model: write them here")
     parser.add_argument("--app", help="application (default: the model's first)")
     parser.add_argument("--quantile", type=float, default=0.95, help="upper bound (default 0.95)")
     parser.add_argument(
@@ -28,9 +32,14 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--header-only", action="store_true", help="do not read voxels")
     parser.add_argument("--url", help="ask a server started by `voxcast serve`")
+    parser.add_argument(
+        "--explain", action="store_true", help="say which three features moved it most"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON list on stdout")
     project.add_argument(parser)
     args = parser.parse_intermixed_args(argv)
+    if args.model is not None:
+        return _table(args)
     if not 0.5 < args.quantile < 1:
         raise ConfigError(f"must lie between 0.5 and 1, not {args.quantile}", "--quantile")
     ask = _remote(args) if args.url else _local(args)
@@ -47,6 +56,25 @@ def main(argv: list[str]) -> int:
         for answer in found:
             _show(answer["image"], answer["predictions"], args.quantile)
     return code
+
+
+def _table(args: argparse.Namespace) -> int:
+    """Predict the rows of one table by a model of `voxcast fit`."""
+    from voxcast.features.any_table import read_csv
+    from voxcast.files import atomic_path
+    from voxcast.models.any_history import TableModel
+
+    if len(args.images) != 1:
+        raise ConfigError("takes one table", "--model")
+    found = TableModel.load(args.model).predict(read_csv(args.images[0]))
+    if args.csv is not None:
+        with atomic_path(args.csv) as partial:
+            found.to_csv(partial, index=False)
+    if args.json:
+        print(json.dumps(found.to_dict("records"), indent=2))
+    elif args.csv is None:
+        found.to_csv(sys.stdout, index=False)
+    return 0
 
 
 def _cpus(text: str) -> list[int]:
@@ -83,7 +111,8 @@ def _local(args: argparse.Namespace) -> Any:
             image, app, chosen,
             coarse_points=catalogue.coarse_points, header_only=args.header_only,
         )  # fmt: skip
-        answered = model.predict(pd.DataFrame(rows), params={"quantile": args.quantile})
+        params = {"quantile": args.quantile} | ({"explain": True} if args.explain else {})
+        answered = model.predict(pd.DataFrame(rows), params=params)
         records: list[dict[str, Any]] = json.loads(answered.to_json(orient="records"))
         return records
 
@@ -106,7 +135,7 @@ def _remote(args: argparse.Namespace) -> Any:
 
     def ask(image: Path) -> list[dict[str, Any]]:
         rows = questions(image, app, chosen, coarse_points=points, header_only=args.header_only)
-        return ask_server(args.url, rows, args.quantile)
+        return ask_server(args.url, rows, args.quantile, explained=args.explain)
 
     return ask
 
@@ -126,6 +155,10 @@ def _show(image: str, answers: list[dict[str, Any]], quantile: float) -> None:
             f"  {label:14}{times[0]:>16}{times[1]:>14}{times[2]:>14}"
             f"{sizes[0]:>18}{sizes[1]:>12}{sizes[2]:>12}"
         )
+    for reason in json.loads(first.get("because") or "[]"):
+        moved = f"{100 * (reason['factor'] - 1):+.0f} %"
+        print(f"  {moved:>7} for {reason['name']}: {reason['value']:.4g}, usual is "
+              f"{reason['usual']:.4g}")  # fmt: skip
     if first["level"] == "header":
         print("  from the header alone: the voxels were not looked at, so the bounds are wider")
     if beyond := sorted({name for a in answers for name in a["beyond"].split()}):

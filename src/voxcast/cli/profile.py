@@ -28,7 +28,15 @@ def main(argv: list[str]) -> int:
     """Measure each image and print wall and CPU time, peak memory, phases, outcome."""
     parser = argparse.ArgumentParser(prog="voxcast profile", description=__doc__)
     parser.add_argument("images", nargs="*", type=Path, metavar="IMAGE")
-    parser.add_argument("--app", required=True, help="an application of conf/app")
+    parser.add_argument("--app", help="an application of conf/app")
+    parser.add_argument(
+        "--next",
+        type=int,
+        metavar="N",
+        dest="count",
+        help="run nothing, but name the N runs that would teach most for what they cost",
+    )
+    parser.add_argument("--campaign", default="reference", help="--next: of which campaign")
     parser.add_argument("--device", default="cpu", help="of conf/device (default: cpu)")
     parser.add_argument("--cpus", type=int, default=1, metavar="N")
     parser.add_argument(
@@ -43,6 +51,10 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON list on stdout")
     project.add_argument(parser)
     args = parser.parse_intermixed_args(argv)
+    if args.count is not None:
+        return _propose(args)
+    if args.app is None:
+        parser.error("the following arguments are required: --app")
     for ending in (signal.SIGTERM, signal.SIGHUP):  # or what runs would go on without us
         signal.signal(ending, signal.default_int_handler)
     from voxcast.apps.catalogue import check_container
@@ -73,6 +85,25 @@ def main(argv: list[str]) -> int:
     if args.json:
         print(json.dumps(found, indent=2))
     return 0 if all(one["outcome"] == "completed" for one in found) else FAILED
+
+
+def _propose(args: argparse.Namespace) -> int:
+    from voxcast.cli.campaign import Campaign
+
+    if args.count < 1:
+        raise ConfigError(f"must be at least 1, not {args.count}", "--next")
+    folder = project.require(args.project)
+    with contextlib.chdir(folder):  # all paths of a project begin there
+        found = Campaign(args.campaign, []).propose(args.count)
+    if args.json:
+        print(json.dumps(found, indent=2))
+    for one in [] if args.json else found:
+        what = f"{one['app']}, {one['device']}, {one['cpus']} CPUs, {one['scale']}"
+        print(f"{what}: {one['image'] or one['parameters']}, "
+              f"about {format_seconds(one['expected_s'])}")  # fmt: skip
+    if not found:
+        print(f"voxcast: all runs of {args.campaign} are on record", file=sys.stderr)
+    return 0
 
 
 def _chosen(args: argparse.Namespace) -> tuple[App, Configuration]:

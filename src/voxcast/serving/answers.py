@@ -6,15 +6,16 @@ No MLflow in here, so that the served answer can be tested against the forecaste
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError, VoxcastError
 from voxcast.features.rows import features
-from voxcast.files import read_json
+from voxcast.files import canonical_json, read_json
 from voxcast.images.characteristics import characteristics
 from voxcast.images.headers import ImageHeader
 from voxcast.images.volumes import coarse_from_bytes, network_volume
+from voxcast.models.explanation import explain
 from voxcast.models.forecaster import Forecaster, Prediction
 from voxcast.records import TARGETS, Configuration
 from voxcast.serving import requests
@@ -72,8 +73,13 @@ class Answers:
         """Read both from files."""
         return cls(Forecaster.load(forecaster), ServedCatalogue.load(catalogue))
 
-    def answer(self, asked: pd.DataFrame, quantile: float) -> pd.DataFrame:
+    def answer(
+        self, asked: pd.DataFrame, quantile: float, *, explained: bool = False
+    ) -> pd.DataFrame:
         """Answer each row with the columns of `voxcast.serving.schema.signature`.
+
+        With ``explained`` the column ``because`` says what moved the runtime most, as JSON: a list
+        of ``name factor value usual``, see `voxcast.models.explanation`.
 
         Raises
         ------
@@ -102,12 +108,22 @@ class Answers:
             upper=quantile,
             host_classes=hosts,
         )
-        return pd.DataFrame(
+        answers = pd.DataFrame(
             [
                 _columns(row, allocation, prediction)
                 for row, allocation, prediction in zip(rows, allocations, predictions, strict=True)
             ]
         )
+        if explained:
+            answers["because"] = [
+                canonical_json([asdict(reason) for reason in explain(
+                    self.forecaster, row, allocation.cpus, volume, host_class=host
+                )])
+                for row, volume, allocation, host in zip(
+                    rows, volumes, allocations, hosts, strict=True
+                )
+            ]  # fmt: skip
+        return answers
 
     def _read(
         self, request: Mapping[str, Any], seen: Seen

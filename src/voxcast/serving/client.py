@@ -53,7 +53,9 @@ def questions(
     ]
 
 
-def ask(url: str, rows: Sequence[dict[str, Any]], quantile: float) -> list[dict[str, Any]]:
+def ask(
+    url: str, rows: Sequence[dict[str, Any]], quantile: float, *, explained: bool = False
+) -> list[dict[str, Any]]:
     """Send rows to a server started by ``mlflow models serve`` and return its answers.
 
     Raises
@@ -69,7 +71,7 @@ def ask(url: str, rows: Sequence[dict[str, Any]], quantile: float) -> list[dict[
                 {k: base64.b64encode(v).decode() if k == VOLUME else v for k, v in row.items()}
                 for row in rows
             ],
-            "params": {"quantile": quantile},
+            "params": {"quantile": quantile, "explain": explained},
         }
     )
     request = urllib.request.Request(  # noqa: S310  # the scheme is checked above

@@ -29,7 +29,12 @@ class VoxcastModel(PythonModel):
     ) -> pd.DataFrame:
         """Answer a request; what is wrong with it is the caller's error (HTTP 400), not ours."""
         try:
-            return self.answers.answer(model_input, (params or {}).get("quantile", 0.95))
+            asked = params or {}
+            return self.answers.answer(
+                model_input,
+                asked.get("quantile", 0.95),
+                explained=asked.get("explain", False),
+            )
         except VoxcastError as error:
             raise MlflowException(str(error), error_code=INVALID_PARAMETER_VALUE) from error
 

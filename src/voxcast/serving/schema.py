@@ -62,6 +62,9 @@ def signature() -> ModelSignature:
         ColSpec("string", "family"),
         ColSpec("boolean", "calibrated"),
         ColSpec("string", "beyond"),
+        ColSpec("string", "because", required=False),
     ]
-    params = ParamSchema([ParamSpec("quantile", "double", 0.95)])
+    params = ParamSchema(
+        [ParamSpec("quantile", "double", 0.95), ParamSpec("explain", "boolean", False)]
+    )
     return ModelSignature(inputs=Schema(inputs), outputs=Schema(outputs), params=params)

@@ -1,0 +1,19 @@
+"""What a model goes by, on a planted law: foreground voxels, and nothing else."""
+
+import pytest
+
+import planted
+from voxcast.models.families import FAMILIES
+from voxcast.models.importance import explain_model
+from voxcast.models.validation import Validation
+
+
+def test_the_planted_feature_comes_first_and_time_grows_with_it() -> None:
+    validation = Validation(planted.table(40), None, 3, 0)
+    found = explain_model(validation, "ridge", FAMILIES["ridge"].defaults)
+    first = found.shuffled.iloc[0]
+    assert (first["app"], first["feature"]) == ("segment", "foreground_voxels")
+    assert first["rise"] > 5 * max(found.shuffled["rise"].iloc[1], 0.1)
+    own = found.dependence.query("feature == 'foreground_voxels'")
+    assert own["factor"].is_monotonic_increasing
+    assert own["factor"].iloc[3] == pytest.approx(1)

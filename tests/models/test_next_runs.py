@@ -1,0 +1,51 @@
+"""Runs that are proposed teach more than others for the same time."""
+
+import numpy as np
+
+from voxcast.models.next_runs import propose
+
+
+def row(x: float, y: float) -> dict[str, float]:
+    return {"header.log_voxels": x, "content.noise_ratio": y}
+
+
+def test_it_goes_where_nothing_was_measured() -> None:
+    known = [row(x, y) for x in (0.0, 0.1) for y in (0.0, 0.1)]
+    candidates = [row(0.05, 0.05), row(1.0, 1.0), row(0.0, 0.05)]
+    assert propose(known, candidates, [1.0] * 3, 1)[0].position == 1
+
+
+def test_a_dear_run_must_teach_more() -> None:
+    candidates = [row(0.0, 0.0), row(1.0, 1.0)]
+    cheap_first = propose([], candidates, [1.0, 100.0], 2)
+    assert [one.position for one in cheap_first] == [0, 1]
+    assert [one.expected_s for one in cheap_first] == [1.0, 100.0]
+
+
+def test_no_run_is_proposed_twice_and_twins_are_not_taken_together() -> None:
+    candidates = [row(0.0, 0.0), row(0.0, 0.0), row(1.0, 0.0), row(0.0, 1.0)]
+    found = propose([], candidates, [1.0] * 4, 3)
+    positions = [one.position for one in found]
+    assert len(set(positions)) == 3
+    assert not {0, 1} <= set(positions)
+    assert found[0].gain >= found[-1].gain > 0
+    assert propose([], [], [], 3) == []
+
+
+def test_few_chosen_runs_teach_more_than_as_many_drawn() -> None:
+    rng = np.random.default_rng(0)
+    places = rng.uniform(0, 1, (80, 2)) ** 3  # crowded at one corner
+    rows = [row(*place) for place in places]
+    truth = np.sin(3 * places[:, 0]) + places[:, 1] ** 2
+
+    def error(chosen: list[int]) -> float:
+        from sklearn.gaussian_process import GaussianProcessRegressor
+        from sklearn.gaussian_process.kernels import RBF
+
+        fitted = GaussianProcessRegressor(RBF(0.5), optimizer=None, alpha=1e-6)
+        fitted.fit(places[chosen], truth[chosen])
+        return float(np.abs(fitted.predict(places) - truth).mean())
+
+    ours = error([one.position for one in propose([], rows, [1.0] * 80, 8)])
+    others = [error(list(rng.permutation(80)[:8])) for _ in range(20)]
+    assert ours < np.median(others)
