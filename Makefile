@@ -62,6 +62,10 @@ tile-weights: setup ## Train the network of tile_segment again, into data/tile_w
 history: setup ## What the recorded histories tell: noise floor, drift; into results/history
 	@dvc repro pipelines/dvc.yaml:history
 
+.PHONY: studies
+studies: setup ## What a model can tell of the recorded histories; an hour, into results/studies
+	@dvc repro pipelines/dvc.yaml:study
+
 .PHONY: recorded
 recorded: setup ## Learn from the recorded reference campaign; copies what came out to results/recorded
 	dvc exp run -S campaign=recorded -S tune.budget_s=900

@@ -13,7 +13,7 @@ FLOORS = {
     "images": 1, "laws": 1, "apps": 1, "history": 1,
     "profiling": 2, "features": 2, "phases": 2,
     "models": 3, "allocation": 3, "campaigns": 3,
-    "tracking": 4, "serving": 4, "hpc": 4,
+    "tracking": 4, "serving": 4, "hpc": 4, "studies": 4,
     "report": 5, "config": 5,
     "cli": 6,
 }  # fmt: skip
