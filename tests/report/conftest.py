@@ -177,6 +177,13 @@ def _learned(
     write_json(root / "results/evaluate/families.json", metrics)
     everything = pd.concat(frames) if frames else pd.DataFrame({"family": []})
     everything.to_csv(root / "results/evaluate/predictions.csv", index=False)
+    (root / "results/explain").mkdir(parents=True, exist_ok=True)
+    of_one = {"app": "ants_segment", "feature": "foreground_voxels"}
+    pd.DataFrame([of_one | {"rise": 20.5}]).to_csv(
+        root / "results/explain/shuffled.csv", index=False
+    )
+    curve = [of_one | {"quantile": q, "value": q, "factor": 2 * q} for q in (0.05, 0.5, 0.95)]
+    pd.DataFrame(curve).to_csv(root / "results/explain/dependence.csv", index=False)
     risk = {"exceeded": 1, "subjects": 8, "rate": 0.125, "interval": [0.003, 0.527]}
     content = {
         "model": "voxcast", "registered": True, "reason": "first",

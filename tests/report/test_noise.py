@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from made_up_campaign import Campaign
+from voxcast.models.intervals import clustered_mean
 from voxcast.report.evidence import Evidence
-from voxcast.report.intervals import clustered_mean
 from voxcast.report.noise import compare_cpus, repeat_noise
 
 Build = Callable[..., Path]

@@ -16,8 +16,9 @@ import numpy as np
 
 from voxcast.allocation.pricing import Prices
 from voxcast.history.repeats import TASK, settled
+from voxcast.models.intervals import Interval
 from voxcast.report.composition import MACHINE, Composition, composed_sides
-from voxcast.report.intervals import Interval, counted
+from voxcast.report.intervals import counted
 from voxcast.report.noise import repeat_noise
 
 if TYPE_CHECKING:

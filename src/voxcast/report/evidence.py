@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 HEADER_ONLY = "header_only"
 FULL_SCALE = "full_scale"
+STUDIES = "results/studies"  # made apart: of the recorded history, not of this pass
 _NAMES = ("cell_key", "subject", "volume_id", "app", "device", "family")
 _BOUNDS = [f"{t}_{kind}" for t in TARGETS for kind in ("actual", "lower", "median", "upper")]
 _PREDICTED = [*_NAMES[:-1], "cpus", "repeat", *_BOUNDS, "family"]
@@ -39,6 +40,10 @@ class Evidence:
         too: devices are compared on all that is known of them.
     phases, leaderboard, predictions : DataFrame
         As written by phases, tune and evaluate; predictions are empty without a test side.
+    shuffled, dependence : DataFrame
+        As written by explain.
+    studies : dict
+        Those of ``results/studies`` that there are, by name; of the recorded history.
     metrics, receipt : dict
         As written by evaluate and register.
     """
@@ -51,6 +56,9 @@ class Evidence:
     phases: pd.DataFrame
     leaderboard: pd.DataFrame
     predictions: pd.DataFrame
+    shuffled: pd.DataFrame
+    dependence: pd.DataFrame
+    studies: dict[str, Any]
     metrics: dict[str, Any]
     receipt: dict[str, Any]
 
@@ -102,6 +110,9 @@ class Evidence:
             predictions=_csv(project / "results/evaluate/predictions.csv").reindex(
                 columns=_PREDICTED
             ),
+            shuffled=_csv(project / "results/explain/shuffled.csv"),
+            dependence=_csv(project / "results/explain/dependence.csv"),
+            studies={p.stem: _json(p) for p in sorted((project / STUDIES).glob("*.json"))},
             metrics=_json(project / "results/evaluate/families.json"),
             receipt=_json(project / "results/register/receipt.json"),
         )

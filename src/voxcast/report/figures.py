@@ -109,6 +109,29 @@ def _scatter(own: pd.DataFrame, title: str, target: str) -> Drawing:
     )
 
 
+def dependence_panels(dependence: pd.DataFrame) -> list[Drawing]:
+    """Draw the mean answer against the quantile of each feature, one panel an application."""
+    drawings = []
+    for app, of_app in dependence.groupby("app", sort=True):
+        with panel(4.2, 3.2) as (figure, axes):
+            said = []
+            for k, (feature, own) in enumerate(of_app.groupby("feature", sort=False)):
+                name = str(feature).replace("_", " ")
+                axes.plot(
+                    100 * own["quantile"], own["factor"], "o-", color=SERIES[k % len(SERIES)],
+                    markersize=4, linewidth=1.3, label=name,
+                )  # fmt: skip
+                low, high = own["value"].iloc[[0, -1]]
+                said.append(f"{name} {low:.3g} to {high:.3g}")
+            axes.legend(fontsize=8)
+            axes.set(xlabel="quantile of the feature (%)", ylabel="CPU time over that at 50 %",
+                     title=str(app))  # fmt: skip
+            alt = f"Dependence of {app} on {', '.join(said)}"
+            svg = inline_svg(figure, f"dependence {app}", alt)
+        drawings.append(Drawing(svg, f"From the 5 % to the 95 % quantile: {'; '.join(said)}."))
+    return drawings
+
+
 def coverage_panels(found: dict[str, dict[str, dict[str, float]]], level: float) -> list[Drawing]:
     """Draw the share of unseen subjects below the upper bound, one panel a target.
 

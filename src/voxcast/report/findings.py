@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from voxcast.models.intervals import Interval
 from voxcast.quantities import format_seconds
-from voxcast.report.intervals import TITLES, Interval, counted, heading, percent, percent_interval
+from voxcast.report.intervals import TITLES, counted, heading, percent, percent_interval
 from voxcast.report.noise import Comparison, Noise, compare_cpus, repeat_noise
 from voxcast.report.verdict import BASELINES, Verdict
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.allocation.pricing import Prices
 from voxcast.phases.logged import phase_summary
-from voxcast.report import figures, run_figures, run_tables, tables
+from voxcast.report import figures, run_figures, run_tables, studies, tables
 from voxcast.report.composition import COMPOSITIONS
 from voxcast.report.devices import compare_devices, missing_side
 from voxcast.report.drift import drift
@@ -85,6 +85,9 @@ def _content(findings: Findings, project: Path) -> dict[str, Any]:
             tables.cross_validated(verdict, evidence.leaderboard, findings.floor_percent),
             *([tables.tested(verdict, findings.floor_percent)] if verdict.tested else []),
         ],
+        "study_tables": studies.tables(evidence.studies),
+        "importance_table": tables.importance(evidence.shuffled),
+        "dependence_panels": figures.dependence_panels(evidence.dependence),
         "scatters": figures.scatter_panels(own),
         "error_table": tables.errors(own, noises) if len(own) else None,
         "coverage_panels": (
@@ -193,10 +196,17 @@ def _facts(findings: Findings) -> dict[str, str]:
         "Load before a run": f"median {loads.median():.2f}" if len(loads) else "unknown",
         "Memory by": ", ".join(sorted(runs["memory_method"].unique())),
         "CPU time by": ", ".join(sorted(runs["cpu_method"].unique())),
-        "Parameters": ", ".join(f"{k} = {v}" for k, v in sorted(challenger["params"].items())),
+        "Parameters": _parameters(challenger["params"]),
         "Training table": f"{counted(int(receipt['training']['runs']), 'run')}, SHA-256 "
         f"{receipt['training']['table_sha256']}",
         "Decision": f"{receipt['reason']}: {receipt['detail']}",
         "Test table opened": counted(findings.verdict.test_openings, "time"),
     }
     return {name: text or "none" for name, text in facts.items()}
+
+
+def _parameters(params: dict[str, Any]) -> str:
+    """Write a recipe: parameters, or the weights of a blend's members for CPU time."""
+    if "weights" in params:
+        return ", ".join(f"{name} {own[0]:.2f}" for name, own in sorted(params["weights"].items()))
+    return ", ".join(f"{k} = {v}" for k, v in sorted(params.items()))

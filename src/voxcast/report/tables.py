@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from voxcast.report.noise import Noise
     from voxcast.report.verdict import Verdict
 
+SHOWN = 8  # features of an application
+
 
 @dataclass(frozen=True)
 class Table:
@@ -91,6 +93,17 @@ def errors(predicted: pd.DataFrame, noises: list[Noise]) -> Table:
     for title in TITLES.values():
         head += [heading(title), "its noise"]
     return Table("Error on unseen subjects, with 95 % interval; noise: CV of repeats", head, rows)
+
+
+def importance(shuffled: pd.DataFrame) -> Table | None:
+    """Show by application which features a model goes by; None if by none."""
+    rows = []
+    for app, own in shuffled[shuffled["rise"] > 0].groupby("app", sort=True):
+        first = own.nlargest(SHOWN, "rise")
+        said = [f"{r['feature'].replace('_', ' ')} {r['rise']:+.1f}" for _, r in first.iterrows()]
+        rows.append([str(app), ", ".join(said)])
+    caption = "Features by what shuffling them adds to the error, in percentage points"
+    return Table(caption, ["Application", "Features"], rows) if rows else None
 
 
 def bounds(found: dict[str, dict[str, Any]], risk: dict[str, dict[str, Any]]) -> Table:

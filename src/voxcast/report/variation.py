@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from voxcast.report.intervals import Interval
+    from voxcast.models.intervals import Interval
 
 BOOTSTRAP = 200
 QUANTILES = (0.05, 0.5, 0.95)

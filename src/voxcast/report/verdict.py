@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from voxcast.models.intervals import Interval, clustered_mean
 from voxcast.records import TARGETS
 from voxcast.report.evidence import HEADER_ONLY
-from voxcast.report.intervals import Interval, clustered_mean
 
 if TYPE_CHECKING:
     import pandas as pd
