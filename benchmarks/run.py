@@ -130,6 +130,44 @@ def bench_predict() -> dict[str, Any]:
     return found
 
 
+def bench_bulk() -> dict[str, Any]:
+    """Many rows by the champion's forecaster, and the network on volumes already resampled."""
+    import numpy as np
+    import pandas as pd
+
+    from voxcast.features.table import rows_of
+    from voxcast.models.forecaster import Forecaster
+    from voxcast.tracking.registry import load_champion
+
+    table = pd.read_parquet(PROJECT / "data/features/train.parquet")
+    rows = (rows_of(table) * (20_000 // len(table) + 1))[:20_000]
+    forecaster = load_champion(PROJECT).unwrap_python_model().answers.forecaster
+    found: dict[str, Any] = {"family": forecaster.family, "rows": len(rows)}
+    if not forecaster.tiers["volume"].model.needs_volume:
+        ones, nothing = [1] * len(rows), [None] * len(rows)
+        times = [_seconds(lambda: forecaster.predict(rows, ones, nothing)) for _ in range(3)]
+        found["rows_a_second"] = len(rows) / statistics.median(times)
+    network = Forecaster.load(PROJECT / "data/models/cnn")
+    cube = np.random.default_rng(0).normal(size=(32, 32, 32)).astype(np.float16)
+    network.predict(rows[:1], [1], [cube])
+    times = [_seconds(lambda: network.predict(rows[:1], [1], [cube])) for _ in range(REPEATS)]
+    with tempfile.TemporaryDirectory() as folder:
+        from voxcast.images.volumes import load
+
+        path = Path(folder) / "head.nii.gz"
+        _write_head(path)
+        loading = [_seconds(lambda: load(path)) for _ in range(REPEATS)]
+    own, head = statistics.median(times), statistics.median(loading)
+    return {
+        **found,
+        "bound_rows_a_second": 20_000,
+        "network_ms": 1e3 * own,
+        "bound_network_ms": 25,
+        "network_over_load": own / head,
+        "bound_network_over_load": 0.5,
+    }
+
+
 def bench_demo() -> dict[str, Any]:
     """``make demo`` on a fresh clone, installation included."""
     with tempfile.TemporaryDirectory() as folder:
@@ -179,6 +217,7 @@ BENCHMARKS = {
     "volume": bench_volume,
     "repro": bench_repro,
     "predict": bench_predict,
+    "bulk": bench_bulk,
 }
 
 
