@@ -70,7 +70,8 @@ def project(tmp_path_factory):
 
 
 def _command(project, *arguments):
-    environment = {**os.environ, "PYTHONPATH": str(project / "modules")}
+    paths = [str(project / "modules"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     environment.pop("VOXCAST_PROJECT", None)
     return {
         "args": [sys.executable, "-m", "voxcast.cli", *arguments],
@@ -110,8 +111,15 @@ def test_a_campaign_is_measured_in_sittings_killed_resumed_shown_and_collected(p
     stopped = _campaign(project, "run", "--hours", "0")
     assert "two: 0 runs measured, " in stopped.stdout
     assert "go on by `voxcast campaign run two --hours 0`" in stopped.stderr
+    asked = ("profile", "--next", "2", "--campaign", "two", *MINE)
+    proposed = json.loads(voxcast(project, *asked, "--json").stdout)
+    assert len(proposed) == 2
+    assert {one["app"] for one in proposed} <= {"waits", "bare"}
+    assert proposed[0]["gain"] >= proposed[1]["gain"] > 0
+    assert "waits" in voxcast(project, *asked).stdout + str(proposed)
     done = json.loads(_campaign(project, "run", "--json").stdout)
     assert done["left"] == 0
+    assert "all runs of two are on record" in voxcast(project, *asked).stderr
     assert all(path.stat().st_mtime_ns == time_ns for path, time_ns in kept.items())
     assert not (project / "params.yaml").read_text()  # a campaign does not touch the project's
 

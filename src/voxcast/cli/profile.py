@@ -37,6 +37,10 @@ def main(argv: list[str]) -> int:
         help="run nothing, but name the N runs that would teach most for what they cost",
     )
     parser.add_argument("--campaign", default="reference", help="--next: of which campaign")
+    parser.add_argument(
+        "-S", dest="overrides", action="append", default=[], metavar="KEY=VALUE",
+        help="--next: change the configuration, as with voxcast campaign",
+    )  # fmt: skip
     parser.add_argument("--device", default="cpu", help="of conf/device (default: cpu)")
     parser.add_argument("--cpus", type=int, default=1, metavar="N")
     parser.add_argument(
@@ -94,7 +98,7 @@ def _propose(args: argparse.Namespace) -> int:
         raise ConfigError(f"must be at least 1, not {args.count}", "--next")
     folder = project.require(args.project)
     with contextlib.chdir(folder):  # all paths of a project begin there
-        found = Campaign(args.campaign, []).propose(args.count)
+        found = Campaign(args.campaign, args.overrides).propose(args.count)
     if args.json:
         print(json.dumps(found, indent=2))
     for one in [] if args.json else found:
