@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 PREFIX, LOG = "column.", "column.log "
 WIDE = 20.0  # largest over smallest, from which on a logarithm says more
 LEAST_ROWS = 10
-SHOWN = 5
 OUTCOME, COMPLETED = "outcome", "completed"
 
 

@@ -61,8 +61,7 @@ def features(
     """
     row: Row = {"app": app, "device": configuration.device}
     if header is not None:
-        row |= _header(header)
-        row |= _working_grid(header, parameters.get("spacing_mm"))
+        row |= _header(header, parameters.get("spacing_mm"))
     if characteristics is not None:
         for name, value in characteristics.items():
             # Sizes as they are for laws that add up, and their logarithms for those that multiply.
@@ -85,23 +84,20 @@ def features(
     return row
 
 
-def _working_grid(header: Mapping[str, Any], spacing_mm: Any) -> Row:
-    voxels = math.prod(_positive(header, f"shape_{axis}") for axis in "ijk")
-    if isinstance(spacing_mm, int | float) and spacing_mm > 0:
-        extent_mm3 = voxels * math.prod(_positive(header, f"spacing_{axis}_mm") for axis in "ijk")
-        voxels = min(float(voxels), extent_mm3 / spacing_mm**3)  # coarser images stay as they are
-    return {"header.log_working_voxels": math.log(voxels)}
-
-
-def _header(header: Mapping[str, Any]) -> Row:
+def _header(header: Mapping[str, Any], working_mm: Any) -> Row:
     shape = [_positive(header, f"shape_{axis}") for axis in "ijk"]
     spacing = [_positive(header, f"spacing_{axis}_mm") for axis in "ijk"]
     file_size = _positive(header, "file_size_bytes")
     voxels = math.prod(shape)
+    extent_mm3 = voxels * math.prod(spacing)
+    working = voxels
+    if isinstance(working_mm, int | float) and working_mm > 0:
+        working = min(voxels, extent_mm3 / working_mm**3)  # coarser images stay as they are
     return {
         "header.log_voxels": math.log(voxels),
+        "header.log_working_voxels": math.log(working),
         "header.megavoxels": voxels / 1e6,
-        "header.log_extent_mm3": math.log(voxels * math.prod(spacing)),
+        "header.log_extent_mm3": math.log(extent_mm3),
         "header.spacing_min_mm": min(spacing),
         "header.spacing_max_mm": max(spacing),
         "header.log_anisotropy": math.log(max(spacing) / min(spacing)),

@@ -41,6 +41,16 @@ _GRID = (
     "header.log_voxels", "header.log_extent", "header.spacing", "allocation.", "parameter.",
 )  # fmt: skip
 
+_FOREST: Params = {"n_estimators": 60, "min_samples_leaf": 1, "max_features": 1.0}
+
+
+def _some_forest(trial: optuna.Trial) -> Params:
+    return {
+        "n_estimators": trial.suggest_int("n_estimators", 30, 120, step=30),
+        "min_samples_leaf": trial.suggest_int("min_samples_leaf", 1, 6),
+        "max_features": trial.suggest_float("max_features", 0.2, 1.0),
+    }
+
 
 @dataclass(frozen=True)
 class Family:
@@ -150,22 +160,14 @@ FAMILIES: dict[str, Family] = {
         ),
         Family(
             "forest",
-            {"n_estimators": 60, "min_samples_leaf": 1, "max_features": 1.0},
-            lambda t: {
-                "n_estimators": t.suggest_int("n_estimators", 30, 120, step=30),
-                "min_samples_leaf": t.suggest_int("min_samples_leaf", 1, 6),
-                "max_features": t.suggest_float("max_features", 0.2, 1.0),
-            },
+            _FOREST,
+            _some_forest,
             estimators.forest,
         ),
         Family(
             "extra_trees",
-            {"n_estimators": 60, "min_samples_leaf": 1, "max_features": 1.0},
-            lambda t: {
-                "n_estimators": t.suggest_int("n_estimators", 30, 120, step=30),
-                "min_samples_leaf": t.suggest_int("min_samples_leaf", 1, 6),
-                "max_features": t.suggest_float("max_features", 0.2, 1.0),
-            },
+            _FOREST,
+            _some_forest,
             estimators.extra_trees,
         ),
         Family(

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 QUARTILES = 4
 
 
+def judged_on(answers: pd.DataFrame, target: str) -> pd.DataFrame:
+    """Return the runs that ``target`` is judged on: wall time on those that nothing disturbed."""
+    return answers[~answers["noisy"]] if target == "runtime_s" else answers
+
+
 def errors(answers: pd.DataFrame) -> dict[str, Any]:
     """Return the errors of each target that was answered.
 
@@ -33,7 +38,7 @@ def errors(answers: pd.DataFrame) -> dict[str, Any]:
     for target in TARGETS:
         if f"{target}_median" not in answers:
             continue
-        judged = answers[~answers["noisy"]] if target == "runtime_s" else answers
+        judged = judged_on(answers, target)
         actual = judged[target].to_numpy(dtype=float)
         said = judged[f"{target}_median"].to_numpy()
         share = clustered_mean(100 * np.abs(said - actual) / actual, judged["subject"].tolist())
@@ -49,7 +54,7 @@ def errors(answers: pd.DataFrame) -> dict[str, Any]:
 
 def requests(answers: pd.DataFrame, target: str = "runtime_s") -> dict[str, Any]:
     """Return what it means to ask for the bound: HARP's measures of it, and what it costs."""
-    judged = answers[~answers["noisy"]] if target == "runtime_s" else answers
+    judged = judged_on(answers, target)
     actual, asked = judged[target].to_numpy(dtype=float), judged[f"{target}_upper"].to_numpy()
     found = scores(actual, asked)
     return {
@@ -65,7 +70,7 @@ def coverage(answers: pd.DataFrame, target: str) -> dict[str, Any]:
 
     A subject counts as covered if all its runs are.
     """
-    judged = answers[~answers["noisy"]] if target == "runtime_s" else answers
+    judged = judged_on(answers, target)
     actual = judged[target].to_numpy(dtype=float)
     held = actual <= judged[f"{target}_upper"].to_numpy()
     by_subject = judged.assign(held=held).groupby("subject")["held"].all()

@@ -13,7 +13,7 @@ import numpy as np
 
 from voxcast.records import TARGETS
 from voxcast.studies import answers as ask
-from voxcast.studies.judgement import coverage, errors
+from voxcast.studies.judgement import coverage, errors, judged_on
 from voxcast.studies.recorded_table import FULL, of_app
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def sharpness(train: pd.DataFrame, answers: pd.DataFrame, target: str) -> dict[s
     The one request is the smallest that is exceeded by no more runs than the bound was: it is
     granted what it could not know.
     """
-    judged = answers[~answers["noisy"]] if target == "runtime_s" else answers
+    judged = judged_on(answers, target)
     actual = judged[target].to_numpy(dtype=float)
     asked = judged[f"{target}_upper"].to_numpy()
     exceeded = int((actual > asked).sum())
