@@ -14,11 +14,12 @@ from voxcast.studies import ablation, scales, second_batch, splits, transfer
 from voxcast.studies.recorded_table import network_volumes, recorded_table, spent_in
 
 HISTORY = Path("data/history")
-LEARNED, ASKED = "reference", "second"
+LEARNED = "reference"
+ASKED = {"second_batch": "second", "real": "real"}
 CATALOGUE = Path("data/campaigns/reference/catalogue")
 FOLDS = Path("build/folds")
 OUT = Path("results/studies")
-STUDIES = ("splits", "scales", "transfer", "second_batch", "ablation")
+STUDIES = ("splits", "scales", "transfer", "second_batch", "real", "ablation")
 
 
 @exits_cleanly
@@ -38,9 +39,9 @@ def main() -> int:
 
 
 def _found(name: str, on_step: Any) -> dict[str, Any]:
-    if name == "second_batch":
-        table = recorded_table([HISTORY / LEARNED, HISTORY / ASKED])
-        return second_batch.study(table, LEARNED, ASKED, on_step=on_step)
+    if name in ASKED:
+        table = recorded_table([HISTORY / LEARNED, HISTORY / ASKED[name]])
+        return second_batch.study(table, LEARNED, ASKED[name], on_step=on_step)
     table = recorded_table([HISTORY / LEARNED])
     if name == "ablation":
         import numpy as np

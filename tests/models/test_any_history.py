@@ -12,7 +12,7 @@ from voxcast.features.any_table import (
     learnable,
     read_csv,
 )
-from voxcast.models.any_history import TableModel, fit_table
+from voxcast.models.any_history import MOST_ROWS, TableModel, fit_table
 
 FEW = ("median", "ridge", "forest", "quantile_boosting")
 
@@ -107,6 +107,20 @@ def test_runs_that_were_ended_make_the_bound_wider() -> None:
     asked = own.head(5)
     assert (wider.model.predict(asked)["upper"] >= plain.model.predict(asked)["upper"]).all()
     assert wider.model.forecaster.tiers["header"].calibrators["target"].by_app[""].censored == 1
+
+
+def test_of_a_million_rows_a_sample_of_whole_groups_is_learned_from() -> None:
+    rng = np.random.default_rng(0)
+    size = rng.uniform(1, 100, 1_000_000)
+    seconds = 3 * size * rng.lognormal(0, 0.05, len(size))
+    large = pd.DataFrame({"size": size, "who": np.arange(len(size)) // 10, "seconds": seconds})
+    columns = choose_columns(large, "seconds", "who")
+    found = fit_table(large, columns, trials=1, families=("median", "ridge"))
+    assert 0.9 * MOST_ROWS < found.rows <= MOST_ROWS
+    assert found.groups == found.rows // 10
+    assert found.metrics["mape"] < 8
+    answered = found.model.predict(large.head(100_000))
+    assert answered["prediction"].between(0.5 * seconds[:100_000], 2 * seconds[:100_000]).mean() > 0.99
 
 
 def test_a_constant_target_is_answered_as_such() -> None:

@@ -1,5 +1,6 @@
 """The risk of a bound is judged where it was not read from."""
 
+import pandas as pd
 import planted
 from voxcast.models.selection import risks
 from voxcast.models.validation import Validation
@@ -31,3 +32,19 @@ def test_a_subject_unlike_the_others_is_found_above_its_bound() -> None:
 def test_what_cannot_be_judged_counts_as_exceeded() -> None:
     found = risks(Validation(planted.table(2), None, 2, 0), "ridge", LAW, 0.9, 1.5)
     assert all(risk.rate == 1.0 for risk in found.values())
+
+
+def test_it_is_the_worst_application_that_counts() -> None:
+    calm = planted.table(24, noise=0.02)
+    other = calm.assign(app="other")
+    # Two in three of its subjects lie where nobody else does, on either side.
+    far = other["subject"].map({n: k % 3 for k, n in enumerate(sorted(set(other["subject"])))})
+    other["cpu_s"] *= far.map({0: 1.0, 1: 5.0, 2: 25.0})
+    both = pd.concat([calm, other], ignore_index=True)
+    found = risks(Validation(both, None, 4, 0), "ridge", LAW, 0.7, 1.0)["cpu_s"]
+    alone = {
+        app: risks(Validation(own, None, 4, 0), "ridge", LAW, 0.7, 1.0)["cpu_s"]
+        for app, own in (("segment", calm), ("other", other))
+    }
+    assert found.subjects == 24
+    assert found.rate == max(one.rate for one in alone.values())

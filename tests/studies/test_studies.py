@@ -7,7 +7,7 @@ import pytest
 import planted
 from voxcast.models.fold_cache import FoldCache
 from voxcast.studies import ablation, answers, scales, second_batch, splits, transfer
-from voxcast.studies.judgement import coverage, errors, requests
+from voxcast.studies.judgement import at_no_more_risk, coverage, errors, requests
 from voxcast.studies.questions import QUESTIONS, split
 
 FEW = ("ridge",)
@@ -62,6 +62,9 @@ def test_everybody_answers_and_voxcast_finds_the_law() -> None:
     assert own["voxcast"] < 0.3 * min(own["constant"], own["voxels"])
     low, high = subject["voxcast"]["errors"]["cpu_s"]["mape_interval"]
     assert low <= subject["voxcast"]["errors"]["cpu_s"]["mape"] <= high
+    met = subject["harp_MAE"]["voxcast_at_no_more_risk"]
+    assert met["upp"] <= subject["harp_MAE"]["request"]["upp"]
+    assert met["level"] in answers.LEVELS
     assert found["host"] == {"not_measurable": "measured on one machine"}
 
 
@@ -81,6 +84,20 @@ def test_a_bound_is_counted_by_subject_and_by_quartile() -> None:
     asked = requests(own, "cpu_s")
     assert asked["upp"] == pytest.approx(100 / 8)
     assert asked["asked_over_used"] == pytest.approx(36.9 / 36)
+
+
+def test_a_rival_is_met_at_its_own_risk() -> None:
+    own = pd.DataFrame(
+        {"noisy": False, "runtime_s": [10.0, 10, 10, 10], "runtime_s_at_0.6": [9.0, 9, 11, 11],
+         "runtime_s_at_0.8": [9.0, 12, 12, 12], "runtime_s_at_0.95": 20.0}
+    )  # fmt: skip
+    levels = (0.95, 0.6, 0.8)
+    found = at_no_more_risk(own, levels, 25.0)
+    assert found is not None
+    assert (found["level"], found["upp"], found["ov_mape"]) == (0.8, 25.0, pytest.approx(20.0))
+    assert at_no_more_risk(own, levels, 60.0)["level"] == 0.6
+    assert at_no_more_risk(own, levels, 10.0)["level"] == 0.95
+    assert at_no_more_risk(own, (0.6,), 10.0) is None
 
 
 def test_one_request_for_all_is_granted_what_it_could_not_know() -> None:
@@ -104,7 +121,7 @@ def test_the_second_batch_is_asked_about_and_not_learned_from() -> None:
 def test_a_tenth_of_the_cost_is_a_tenth_of_the_cost() -> None:
     found = scales.study(table(60), folds=3, trials=1)["segment"]
     assert found["all"]["cost_share"] == 1
-    for name in ("mixed", "full_only"):
+    for name in ("mixed", "full_only", "chosen"):
         assert 0.05 < found[name]["cost_share"] < 0.13
     assert found["all"]["cpu_s"]["mape"] <= found["full_only"]["cpu_s"]["mape"]
     assert scales.ratio(found) > 0.5

@@ -69,9 +69,14 @@ def main(argv: list[str]) -> int:
             ended=ended_groups(table, columns),
         )  # fmt: skip
     found.model.save(args.out)
+    count = int(usable.sum())
+    if found.rows < count:
+        print(f"voxcast: of {count} rows a sample of {found.rows} was learned from",
+              file=sys.stderr)  # fmt: skip
     content = {
         "family": found.family,
         "rows": found.rows,
+        "rows_with_a_label": count,
         "groups": found.groups,
         "left_out": {why: len(rows) for why, rows in left_out.items()},
         "trials": found.trials,

@@ -26,13 +26,15 @@ if TYPE_CHECKING:
 class Risk:
     """How often a target's upper bound was exceeded, by nested cross-validation.
 
-    ``rate`` counts subjects, and ``interval`` is its exact 95 % interval.
+    ``rate`` counts subjects, and ``interval`` is its exact 95 % interval; of several applications
+    it is the one, ``app``, where the rate was highest.
     """
 
     exceeded: int
     subjects: int
     rate: float
     interval: tuple[float, float]
+    app: str = ""
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,12 @@ def risks(
 
     In every fold the model is fitted and its bounds are calibrated on the training subjects alone,
     by folds within them, and then held against the subjects held out. Where a fold leaves too few
-    subjects to calibrate anything, its held-out subjects count as above their bounds.
+    subjects to calibrate anything, its held-out subjects count as above their bounds. Bounds are
+    promised for each application, so each is counted by itself and the worst is returned.
     """
     table, targets = validation.table, validation.targets
     actual = validation.actual()
+    apps = np.array([str(a) for a in table["app"]] if "app" in table else [""] * len(table))
     above = np.ones(actual.shape, dtype=bool)
     for train, held_out in validation.folds():
         inner = validation.part(train)
@@ -75,14 +79,20 @@ def risks(
         spread = fitted.spread(rows_of(new.table), new.volumes)
         for k, target in enumerate(targets):
             calibrator = tier.calibrators[target]
-            apps = new.table["app"] if "app" in new.table else [""] * len(new.table)
-            offsets = np.array([calibrator.offsets(a, 1 - level, level)[1] for a in apps])
+            own = apps[held_out]
+            offsets = np.array([calibrator.offsets(a, 1 - level, level)[1] for a in own])
             above[held_out, k] = actual[held_out, k] > logs[:, k] + offsets * spread[:, k, 1]
+    subjects = table["subject"].to_numpy()
     found = {}
     for k, target in enumerate(targets):
-        exceeded, n, interval = under_requests(above[:, k], np.zeros(len(above)), table["subject"])
-        found[target] = Risk(exceeded, n, exceeded / n, interval)
+        by_app = [_risk(above[apps == a, k], subjects[apps == a], a) for a in np.unique(apps)]
+        found[target] = max(by_app, key=lambda one: one.rate)
     return found
+
+
+def _risk(above: np.ndarray, subjects: np.ndarray, app: str) -> Risk:
+    exceeded, n, interval = under_requests(above, np.zeros(len(above)), subjects)
+    return Risk(exceeded, n, exceeded / n, interval, app)
 
 
 def subject_errors(table: pd.DataFrame, out_of_fold: OutOfFold) -> pd.Series:
@@ -157,7 +167,8 @@ def decide(
     worst = max(challenger_risks, key=lambda target: challenger_risks[target].rate)
     risk = challenger_risks[worst]
     said += (
-        f"; {worst} above its bound for {risk.exceeded} of {risk.subjects} subjects "
+        f"; {' of '.join(filter(None, (worst, risk.app)))} above its bound for "
+        f"{risk.exceeded} of {risk.subjects} subjects "
         f"(95 % interval {risk.interval[0]:.2f} to {risk.interval[1]:.2f})"
     )
     if risk.rate >= max_under_request:

@@ -33,6 +33,7 @@ FAMILIES = ("ridge", "additive", "extra_trees", "boosting", "gaussian_process")
 TRIALS = 6
 INNER = 4
 UPPER = 0.95
+LEVELS = (0.55, 0.6, 0.7, 0.8, 0.9, UPPER)  # of bounds, to meet a rival at its own risk
 FACTOR = 1.5  # see `voxcast.models.conformal`
 RIVALS: Mapping[str, str] = {"constant": "median", "voxels": "voxels"}
 KEPT = ("cell_key", "subject", "app", "cpus", "noisy", *TARGETS)
@@ -60,7 +61,8 @@ def voxcast_answers(
     Returns
     -------
     DataFrame
-        The columns `KEPT`, and ``TARGET_median`` and ``TARGET_upper``.
+        The columns `KEPT`, ``TARGET_median`` and ``TARGET_upper``, and for each of `LEVELS` the
+        bound of wall time, ``runtime_s_at_LEVEL``.
     """
     own = Validation(
         train.reset_index(drop=True),
@@ -73,14 +75,20 @@ def voxcast_answers(
     models = fit_all(own, found)
     forecaster = Forecaster({"volume": calibrated(own, found, models, found.best, FACTOR)})
     cubes = [None] * len(test) if volumes is None else list(volumes[1])
-    said = forecaster.predict(
-        rows_of(test), test["cpus"].tolist(), cubes, lower=1 - UPPER, upper=UPPER,
-        host_classes=test["host_class"].tolist(),
-    )  # fmt: skip
+    by_level = {
+        level: forecaster.predict(
+            rows_of(test), test["cpus"].tolist(), cubes, lower=1 - level, upper=level,
+            host_classes=test["host_class"].tolist(),
+        )
+        for level in LEVELS
+    }  # fmt: skip
+    said = by_level[UPPER]
     answers = test[list(KEPT)].reset_index(drop=True)
     for target in TARGETS:
         for k, name in ((1, "median"), (2, "upper")):
             answers[f"{target}_{name}"] = [one.quantiles[target][k] for one in said]
+    for level, own in by_level.items():
+        answers[f"runtime_s_at_{level:g}"] = [one.quantiles["runtime_s"][2] for one in own]
     return answers.assign(chosen=found.best, beyond=[bool(one.beyond) for one in said])
 
 

@@ -11,6 +11,8 @@ from voxcast.models.metrics import binomial_interval, scores
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
 
     from voxcast.models.intervals import Interval
@@ -52,10 +54,12 @@ def errors(answers: pd.DataFrame) -> dict[str, Any]:
     return found
 
 
-def requests(answers: pd.DataFrame, target: str = "runtime_s") -> dict[str, Any]:
-    """Return what it means to ask for the bound: HARP's measures of it, and what it costs."""
+def requests(
+    answers: pd.DataFrame, target: str = "runtime_s", bound: str = "upper"
+) -> dict[str, Any]:
+    """Return what it means to ask for ``TARGET_BOUND``: HARP's measures of it, and its cost."""
     judged = judged_on(answers, target)
-    actual, asked = judged[target].to_numpy(dtype=float), judged[f"{target}_upper"].to_numpy()
+    actual, asked = judged[target].to_numpy(dtype=float), judged[f"{target}_{bound}"].to_numpy()
     found = scores(actual, asked)
     return {
         "mae": float(np.abs(asked - actual).mean()),
@@ -63,6 +67,30 @@ def requests(answers: pd.DataFrame, target: str = "runtime_s") -> dict[str, Any]
         "ov_mape": found["ov_mape"],
         "asked_over_used": float(asked.sum() / actual.sum()),
     }
+
+
+def at_no_more_risk(
+    answers: pd.DataFrame, levels: Sequence[float], upp: float
+) -> dict[str, Any] | None:
+    """Return the requests at the lowest level that is exceeded no more often than a rival's.
+
+    Parameters
+    ----------
+    answers : DataFrame
+        With ``runtime_s_at_LEVEL``.
+    upp : float
+        Percent of runs for which the rival asked too little.
+
+    Returns
+    -------
+    dict or None
+        As `requests`, with ``level``; None where even the highest level is exceeded more often.
+    """
+    for level in sorted(levels):
+        found = requests(answers, bound=f"at_{level:g}")
+        if found["upp"] <= upp:
+            return {"level": level, **found}
+    return None
 
 
 def coverage(answers: pd.DataFrame, target: str) -> dict[str, Any]:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from voxcast.features.table import rows_of
+from voxcast.models.next_runs import propose
 from voxcast.studies import answers as ask
 from voxcast.studies.judgement import errors
 from voxcast.studies.questions import split
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 BUDGET = 0.1
 FULL_SHARE = 0.5  # of the budget, for runs at full scale
+FEWEST = 4  # runs
+WORK, START = "header.log_working_voxels", 0.1  # a run costs its grid, and a start
 
 
 def study(
@@ -31,8 +35,9 @@ def study(
     """Return, by application, errors at full scale after ways to spend a campaign.
 
     Each is asked about the same subjects, none of whom it has seen: ``all`` full-scale runs of the
-    others; and for a tenth of their cost ``mixed`` (scaled-down and full-scale runs, half of the
-    cost each) or ``full_only``.
+    others; and for a tenth of their cost ``mixed`` (scaled-down and full-scale runs drawn at
+    random, half of the cost each), ``full_only`` (drawn), or ``chosen``, full-scale runs too, but
+    those that `voxcast.models.next_runs` proposes.
     """
     found: dict[str, Any] = {}
     for app in sorted(table["app"].unique()):
@@ -67,16 +72,28 @@ def _campaigns(whole: pd.DataFrame, down: pd.DataFrame, seed: int) -> dict[str, 
         "all": whole,
         "mixed": pd.concat([cheap, few]),
         "full_only": _drawn(whole, budget_s, seed),
+        "chosen": _chosen(whole, budget_s, seed),
     }
 
 
 def _drawn(runs: pd.DataFrame, budget_s: float, seed: int) -> pd.DataFrame:
-    """Return runs in a random order until the budget is spent; four at least."""
+    """Return runs in a random order until the budget is spent; a few at least."""
     order = np.random.default_rng(seed).permutation(len(runs))
     spent = runs["cpu_s"].to_numpy()[order].cumsum()
-    return runs.iloc[order[: max(4, int((spent <= budget_s).sum()))]]
+    return runs.iloc[order[: max(FEWEST, int((spent <= budget_s).sum()))]]
 
 
-def ratio(found: dict[str, Any], target: str = "cpu_s") -> float:
-    """Return the error after the mixed campaign over that after all of it."""
-    return float(found["mixed"][target]["mape"] / found["all"][target]["mape"])
+def _chosen(runs: pd.DataFrame, budget_s: float, seed: int) -> pd.DataFrame:
+    """Return the runs that teach most for their cost, as far as can be said before any is made."""
+    rows = rows_of(runs)
+    expected = (
+        np.exp(runs[WORK] - runs[WORK].max()) + START if WORK in runs else np.ones(len(runs))
+    )
+    order = [one.position for one in propose([], rows, list(expected), len(runs), seed=seed)]
+    spent = runs["cpu_s"].to_numpy()[order].cumsum()
+    return runs.iloc[order[: max(FEWEST, int((spent <= budget_s).sum()))]]
+
+
+def ratio(found: dict[str, Any], way: str = "mixed", target: str = "cpu_s") -> float:
+    """Return the error after a campaign over that after all of it."""
+    return float(found[way][target]["mape"] / found["all"][target]["mape"])

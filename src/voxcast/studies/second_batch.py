@@ -64,7 +64,7 @@ def sharpness(train: pd.DataFrame, answers: pd.DataFrame, target: str) -> dict[s
     actual = judged[target].to_numpy(dtype=float)
     asked = judged[f"{target}_upper"].to_numpy()
     exceeded = int((actual > asked).sum())
-    enough = np.sort(actual)[len(actual) - 1 - exceeded]
+    enough = np.sort(actual)[max(len(actual) - 1 - exceeded, 0)]
     level = np.quantile(train[target].to_numpy(dtype=float), ask.UPPER)
     return {
         "asked_over_used": float(asked.sum() / actual.sum()),

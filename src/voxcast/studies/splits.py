@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from voxcast.studies import answers as ask
-from voxcast.studies.judgement import errors, requests
+from voxcast.studies.judgement import at_no_more_risk, errors, requests
 from voxcast.studies.questions import QUESTIONS, split
 from voxcast.studies.recorded_table import FULL, of_app
 
@@ -51,11 +51,17 @@ def study(
             for fold in parts.folds:
                 for who, one in _everybody(own, fold, question, trials, epochs_s).items():
                     said.setdefault(who, []).append(one)
-            found[app][question] = {
-                who: _judge(ask.pooled(answers))
+            everybody = {
+                who: ask.pooled(answers)
                 for who, answers in said.items()
                 if len(answers) == len(parts.folds)
             }
+            found[app][question] = {who: _judge(own) for who, own in everybody.items()}
+            for who, judged in found[app][question].items():
+                if who.startswith("harp"):
+                    judged["voxcast_at_no_more_risk"] = at_no_more_risk(
+                        everybody["voxcast"], ask.LEVELS, judged["request"]["upp"]
+                    )
     return found
 
 
