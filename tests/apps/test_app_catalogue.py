@@ -95,7 +95,8 @@ def test_inside_a_container_the_paths_are_those_inside():
 
 def test_environment_holds_every_library_to_its_threads_and_devices():
     made = environment(Configuration("cpu", 3))
-    assert made == {**dict.fromkeys(THREAD_VARIABLES, "3"), "CUDA_VISIBLE_DEVICES": ""}
+    own = {"CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": ""}
+    assert made == {**dict.fromkeys(THREAD_VARIABLES, "3"), **own}
     assert "CUDA_VISIBLE_DEVICES" not in environment(Configuration("gpu", 3, gpus=1))
 
 
