@@ -11,15 +11,19 @@ from voxcast.errors import exits_cleanly
 from voxcast.features.table import censored_of, volumes_of
 from voxcast.files import sha256_file
 from voxcast.models import recipes
+from voxcast.models.beyond import tier_beyond
+from voxcast.models.fold_cache import FoldCache
 from voxcast.models.forecaster import Forecaster, Tier, calibrate
 from voxcast.models.leaderboard import Leaderboard
-from voxcast.models.point_model import Level, PointModel
+from voxcast.models.point_model import LEVELS, Level, PointModel
+from voxcast.models.validation import Validation
 from voxcast.tracking import runs
 from voxcast.tracking.finals import final_run
 
 TRAIN = Path("data/features/train.parquet")
 CENSORED = Path("data/features/censored.parquet")
 VOLUMES = Path("data/catalogue/volumes.npz")
+FOLDS = Path("build/folds")  # fits of tuning
 OUT = Path("data/models")
 
 
@@ -46,9 +50,13 @@ def main() -> int:
             fitted[level][name] = model
         return calibrate(model, table, board.logs(table, name, level), factor, censored)
 
+    known = Validation(
+        table, volumes, cfg.tune.folds, cfg.tune.seed, cache=FoldCache(FOLDS), censored=censored
+    )
+    beyond = {level: tier_beyond(known, board.tuned, factor, level) for level in LEVELS}
+
     def tier(name: str, level: Level) -> Tier:
-        own, other = alone(name, level), board.extrapolating
-        return own if other in (None, name) else replace(own, beyond=alone(other, level))
+        return replace(alone(name, level), beyond=beyond[level])
 
     header = tier(board.header_family, "header")
     for name, found in board.families.items():

@@ -5,6 +5,7 @@ import pytest
 
 import planted
 from voxcast.models.blends import out_of_fold, stacked_out_of_fold, stacked_weights, voting_weights
+from voxcast.models.beyond import tier_beyond
 from voxcast.models.fold_cache import FoldCache
 from voxcast.models.leaderboard import Leaderboard
 from voxcast.models.learning import calibrated, fit_all, learn
@@ -66,9 +67,8 @@ def test_an_ensemble_and_a_second_run_fit_nothing_again(tmp_path) -> None:
 def test_what_is_learned_answers_and_extrapolates() -> None:
     own = Validation(planted.table(24), None, 3, 0)
     found = learn(own, ("median", "ridge", "forest"), trials=2, budget_s=600)
-    assert found.extrapolating == "ridge"
     models = fit_all(own, found)
-    tier = calibrated(own, found, models, "forest", 1.5)
+    tier = calibrated(own, found, models, "forest", 1.5, tier_beyond(own, found.tuned, 1.5))
     assert tier.beyond is not None
     assert tier.beyond.model.family == "ridge"
     assert models["stacked"].family == "stacked"

@@ -47,14 +47,18 @@ def test_encoder_leaves_out_constants_and_content_when_told() -> None:
 
 def test_encoder_tells_what_is_unlike_all_it_has_seen() -> None:
     rows = [
-        {"app": "a", "header.megavoxels": 1.0, "parameter.n": 5.0, "allocation.log2_cpus": 0.0},
-        {"app": "a", "header.megavoxels": 4.0, "parameter.n": 5.0, "allocation.log2_cpus": 1.0},
-    ]
+        {"app": "a", "header.megavoxels": 1.0, "parameter.n": 5.0, "allocation.log2_cpus": 0.0,
+         "host.log_probe_cpu": 2.3},
+        {"app": "a", "header.megavoxels": 4.0, "parameter.n": 5.0, "allocation.log2_cpus": 1.0,
+         "host.log_probe_cpu": 2.3},
+    ]  # fmt: skip
     encoder = Encoder.fit(rows, content=False)
     assert encoder.beyond(rows) == [()] * len(rows)
     assert encoder.beyond([{**rows[0], "header.megavoxels": 4.9}]) == [()]
     assert encoder.beyond([{**rows[0], "header.megavoxels": 5.1}]) == [("header.megavoxels",)]
     assert encoder.beyond([{**rows[0], "parameter.n": 6.0}]) == [("parameter.n",)]
+    assert encoder.beyond([{**rows[0], "host.log_probe_cpu": 2.5}]) == [()]
+    assert encoder.beyond([{**rows[0], "host.log_probe_cpu": 2.9}]) == [("host.log_probe_cpu",)]
     other = {**rows[0], "allocation.log2_cpus": 6.0, "app": "b"}
     assert encoder.beyond([other]) == [("allocation.log2_cpus", "app")]
 

@@ -18,6 +18,7 @@ from voxcast.errors import ModelError
 from voxcast.features.any_table import Columns, feature_table
 from voxcast.features.table import rows_of
 from voxcast.files import read_json, write_json
+from voxcast.models.beyond import tier_beyond
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.learning import calibrated, fit_all, learn
 from voxcast.models.metrics import scores, under_requests
@@ -179,7 +180,8 @@ def fit_table(
         on_family=partial(_said, on_step, "all rows"),
     )  # fmt: skip
     models = fit_all(whole, final, "header")
-    tier = calibrated(whole, final, models, final.best, FACTOR)
+    beyond = tier_beyond(whole, final.tuned, FACTOR, "header")
+    tier = calibrated(whole, final, models, final.best, FACTOR, beyond)
     return Fitted(
         TableModel(columns, quantile, Forecaster({"header": tier})),
         judged.pop(CHOSEN),
@@ -220,8 +222,10 @@ def _answers(
     """Give what every candidate, and the one chosen, says of rows: prediction and upper bound."""
     models = fit_all(part, found, "header")
     rows = rows_of(asked.table)
+    beyond = tier_beyond(part, found.tuned, FACTOR, "header")
     for name in models:
-        forecaster = Forecaster({"header": calibrated(part, found, models, name, FACTOR)})
+        tier = calibrated(part, found, models, name, FACTOR, beyond)
+        forecaster = Forecaster({"header": tier})
         said = forecaster.predict(
             rows, [1] * len(rows), [None] * len(rows), lower=1 - quantile, upper=quantile
         )

@@ -93,14 +93,13 @@ class Encoder:
     def beyond(self, rows: Sequence[Row]) -> list[tuple[str, ...]]:
         """Return for each run in what it is unlike all that were measured.
 
-        Sizes may go `REACH` times beyond the range seen; other numbers may not leave it, and texts
-        must have been seen.
+        Sizes and a machine's speeds may go `REACH` times beyond the range seen; other numbers may
+        not leave it, and texts must have been seen.
         """
         found: list[list[str]] = [[] for _ in rows]
         for name, low, high in self.ranges:
             values = _column(rows, name)
-            reach = _reach(name)
-            inside = (low / reach <= values) & (values <= high * reach)
+            inside = _within(name, values, low, high)
             for n in np.flatnonzero(np.isfinite(values) & ~inside):
                 found[n].append(name)
         known, texts = set(self.categories), {name for name, _ in self.categories}
@@ -204,5 +203,10 @@ def _number(value: object) -> float:
     return np.nan if value is None or isinstance(value, str) else float(value)  # type: ignore[arg-type]
 
 
-def _reach(name: str) -> float:
-    return REACH if name.endswith("megavoxels") else 1.0
+def _within(name: str, values: np.ndarray, low: float, high: float) -> np.ndarray:
+    if name.endswith("megavoxels"):
+        low, high = low / REACH, high * REACH
+    elif name.startswith("host.log_"):
+        low, high = low - np.log(REACH), high + np.log(REACH)
+    found: np.ndarray = (low <= values) & (values <= high)
+    return found

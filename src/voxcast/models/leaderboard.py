@@ -74,14 +74,9 @@ class Leaderboard:
         return cls(families, best, headers[best], pd.concat(parts, ignore_index=True))
 
     @property
-    def extrapolating(self) -> str | None:
-        """The best family that goes on where the data end; None if there is none."""
-        own = {
-            name: found["metrics"]["objective"]
-            for name, found in self.families.items()
-            if name in FAMILIES and FAMILIES[name].extrapolates
-        }
-        return best_family(own) if own else None
+    def tuned(self) -> dict[str, Params]:
+        """The best parameters of each family, without the ensembles."""
+        return {name: self.params(name) for name in self.families if name in FAMILIES}
 
     @property
     def best(self) -> str:

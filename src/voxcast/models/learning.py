@@ -6,7 +6,7 @@ What is chosen follows from folds within the runs given; who judges it must hold
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from voxcast.models import recipes
@@ -71,10 +71,9 @@ class Learned:
         return min(order, key=lambda name: (self.objectives[name], order.index(name)))
 
     @property
-    def extrapolating(self) -> str | None:
-        """The best family that goes on where the data end."""
-        own = [name for name in self.searches if family(name).extrapolates]
-        return min(own, key=lambda name: self.objectives[name], default=None)
+    def tuned(self) -> dict[str, Params]:
+        """The best parameters of each family."""
+        return {name: search.params for name, search in self.searches.items()}
 
     @property
     def trials(self) -> int:
@@ -172,12 +171,8 @@ def calibrated(
     models: dict[str, PointModel | Blend],
     name: str,
     factor: float,
+    beyond: Tier | None,
 ) -> Tier:
     """Return a model with its bounds, and with what answers beyond the data."""
-    table, ended = validation.table, validation.censored
-    tier = calibrate(models[name], table, learned.found[name], factor, ended)
-    other = learned.extrapolating
-    if other is None or other == name:
-        return tier
-    beyond = calibrate(models[other], table, learned.found[other], factor, ended)
-    return Tier(tier.model, tier.calibrators, beyond)
+    table, said = validation.table, learned.found[name]
+    return replace(calibrate(models[name], table, said, factor, validation.censored), beyond=beyond)

@@ -14,6 +14,7 @@ import pandas as pd
 from voxcast.errors import TableError
 from voxcast.features.table import feature_names, rows_of
 from voxcast.models import point_model
+from voxcast.models.beyond import tier_beyond
 from voxcast.models.fold_cache import FoldCache
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.harp import harp
@@ -73,7 +74,10 @@ def voxcast_answers(
     )
     found = learn(own, families, trials=trials, budget_s=float("inf"))
     models = fit_all(own, found)
-    forecaster = Forecaster({"volume": calibrated(own, found, models, found.best, FACTOR)})
+    beyond = tier_beyond(own, found.tuned, FACTOR)
+    forecaster = Forecaster(
+        {"volume": calibrated(own, found, models, found.best, FACTOR, beyond)}
+    )
     cubes = [None] * len(test) if volumes is None else list(volumes[1])
     by_level = {
         level: forecaster.predict(
