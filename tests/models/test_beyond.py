@@ -1,6 +1,7 @@
 """What answers where the data end is chosen where the data end."""
 
 import numpy as np
+
 import planted
 from voxcast.models.beyond import FEWEST, choose, outermost, tier_beyond
 from voxcast.models.validation import Validation

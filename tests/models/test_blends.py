@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import planted
-from voxcast.models.blends import out_of_fold, stacked_out_of_fold, stacked_weights, voting_weights
 from voxcast.models.beyond import tier_beyond
+from voxcast.models.blends import out_of_fold, stacked_out_of_fold, stacked_weights, voting_weights
 from voxcast.models.fold_cache import FoldCache
 from voxcast.models.leaderboard import Leaderboard
 from voxcast.models.learning import calibrated, fit_all, learn

@@ -1,6 +1,7 @@
 """The risk of a bound is judged where it was not read from."""
 
 import pandas as pd
+
 import planted
 from voxcast.models.selection import risks
 from voxcast.models.validation import Validation

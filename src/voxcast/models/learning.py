@@ -174,5 +174,6 @@ def calibrated(
     beyond: Tier | None,
 ) -> Tier:
     """Return a model with its bounds, and with what answers beyond the data."""
-    table, said = validation.table, learned.found[name]
-    return replace(calibrate(models[name], table, said, factor, validation.censored), beyond=beyond)
+    said, censored = learned.found[name], validation.censored
+    own = calibrate(models[name], validation.table, said, factor, censored)
+    return replace(own, beyond=beyond)

@@ -26,7 +26,8 @@ def tables(studies: Mapping[str, Found]) -> list[Table]:
     """Return the tables of those studies that there are, by name of the study."""
     makers = {
         "splits": (_questions, _requests), "ablation": (_ablation,),
-        "second_batch": (_second_batch,), "real": (_real,), "scales": (_scales,), "transfer": (_transfer,),
+        "second_batch": (_second_batch,), "real": (_real,), "scales": (_scales,),
+        "transfer": (_transfer,),
     }  # fmt: skip
     made = [make(studies[name]) for name, own in makers.items() if name in studies for make in own]
     return [table for table in made if table.rows]
@@ -142,8 +143,8 @@ def _scales(found: Found) -> Table:
         ratios = [own[way]["cpu_s"]["mape"] / own["all"]["cpu_s"]["mape"] for way in CAMPAIGNS]
         rows.append([app, *cells, " · ".join(f"{ratio:.2f}×" for ratio in ratios)])
     caption = (
-        "Error of CPU time at full scale, by what the campaign was spent on: runs drawn at random, "
-        "or those expected to teach most"
+        "Error of CPU time at full scale, by what the campaign was spent on: runs drawn at "
+        "random, or those expected to teach most"
     )
     head = ["Application", "All at full scale", "Half scaled down", "Full scale, drawn",
             "Full scale, chosen", "Over all"]  # fmt: skip

@@ -145,7 +145,8 @@ def bounds(found: dict[str, dict[str, Any]], risk: dict[str, dict[str, Any]]) ->
         ]
     caption = (
         "Rates with exact 95 % interval. UPP: runs predicted too low by the median; OV_MAPE: "
-        "mean excess of those predicted too high. Out of fold: of the application where it was worst"
+        "mean excess of those predicted too high. Out of fold: of the application where it was "
+        "worst"
     )
     return Table(caption, [*head, "Subjects above it, out of fold"], rows)
 

@@ -75,9 +75,7 @@ def voxcast_answers(
     found = learn(own, families, trials=trials, budget_s=float("inf"))
     models = fit_all(own, found)
     beyond = tier_beyond(own, found.tuned, FACTOR)
-    forecaster = Forecaster(
-        {"volume": calibrated(own, found, models, found.best, FACTOR, beyond)}
-    )
+    forecaster = Forecaster({"volume": calibrated(own, found, models, found.best, FACTOR, beyond)})
     cubes = [None] * len(test) if volumes is None else list(volumes[1])
     by_level = {
         level: forecaster.predict(
@@ -91,8 +89,8 @@ def voxcast_answers(
     for target in TARGETS:
         for k, name in ((1, "median"), (2, "upper")):
             answers[f"{target}_{name}"] = [one.quantiles[target][k] for one in said]
-    for level, own in by_level.items():
-        answers[f"runtime_s_at_{level:g}"] = [one.quantiles["runtime_s"][2] for one in own]
+    for level, at in by_level.items():
+        answers[f"runtime_s_at_{level:g}"] = [one.quantiles["runtime_s"][2] for one in at]
     return answers.assign(chosen=found.best, beyond=[bool(one.beyond) for one in said])
 
 
