@@ -124,6 +124,16 @@ def test_of_a_million_rows_a_sample_of_whole_groups_is_learned_from() -> None:
     assert answered.between(0.5 * asked, 2 * asked).mean() > 0.99
 
 
+def test_a_table_of_numbers_alone_is_learned_saved_and_asked(tmp_path) -> None:
+    own = table()[["size", "seconds"]].dropna()
+    columns = choose_columns(own, "seconds")
+    found = fit_table(own, columns, trials=1, families=("median", "ridge", "boosting"))
+    assert {"median", "ridge", "boosting"} <= set(found.candidates)
+    found = fit_table(own, columns, trials=1, families=("median", "ridge"))
+    found.model.save(tmp_path)
+    pd.testing.assert_frame_equal(TableModel.load(tmp_path).predict(own), found.model.predict(own))
+
+
 def test_a_constant_target_is_answered_as_such() -> None:
     own = table(30).assign(seconds=7.0)
     found = fit_table(own, choose_columns(own, "seconds", "site", ["job"]), trials=1, families=FEW)

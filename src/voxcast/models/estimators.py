@@ -12,10 +12,13 @@ GROWING = ("header.megavoxels", "header.log_voxels", "foreground_megavoxels", "f
 
 
 def median(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
-    """Return the median of what was seen."""
+    """Return the median of what was seen, in each category if there are any."""
+    from sklearn.dummy import DummyRegressor
     from sklearn.tree import DecisionTreeRegressor
 
-    # On no column but the application's, a tree of absolute error is the median.
+    if not columns:
+        return DummyRegressor(strategy="median")
+    # On no column of numbers, a tree of absolute error is the median.
     return DecisionTreeRegressor(criterion="absolute_error", random_state=seed)
 
 
