@@ -1,4 +1,4 @@
-"""Times and sizes with units, read and written: the one parser of units in the code base."""
+"""Times, sizes and money, read and written: the one parser of units in the code base."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ _SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _NUMBER_UNIT = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z]+)\s*")
 _CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d{1,2})(?::(\d{1,2}(?:\.\d+)?))?")
 _SLURM_CLOCK = re.compile(r"(?:(?:(\d{1,6})-)?(\d{1,6}):)?(\d{1,3}):(\d{1,2}(?:\.\d{1,9})?)")
+_USD = re.compile(r"\s*(?:\$\s*)?([+-]?(?:\d{1,12}\.?\d*|\.\d+))\s*(?:USD)?\s*", re.IGNORECASE)
 _NEXTFLOW_TIME = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)(ms|d|h|m|s)")
 _NEXTFLOW_SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -63,6 +64,23 @@ def parse_seconds(text: str) -> float:
         days, hours, minutes, seconds = (float(part or 0) for part in clock.groups())
         return days * 86400 + hours * 3600 + minutes * 60 + seconds
     return _scaled(text, _SECONDS, "duration", "90s, 1.5h or 02:30:00")
+
+
+def parse_usd(text: str) -> float:
+    """Read an amount of money: ``0.50``, ``0.50 USD`` or ``$0.50``.
+
+    Examples
+    --------
+    >>> parse_usd("0.50"), parse_usd("$2"), parse_usd("1.5 USD")
+    (0.5, 2.0, 1.5)
+    """
+    match = _USD.fullmatch(text)
+    if match is None:
+        raise ConfigError(f"not an amount of US dollars: {text!r}", then="write it as 0.50")
+    value = float(match[1])
+    if value < 0:
+        raise ConfigError(f"an amount of US dollars cannot be negative here: {text!r}")
+    return value
 
 
 def slurm_seconds(text: str) -> float:
@@ -146,6 +164,21 @@ def format_seconds(duration_s: float) -> str:
     if minutes < 60:
         return f"{minutes} min {seconds} s"
     return f"{minutes // 60} h {minutes % 60} min"
+
+
+def slurm_clock(duration_s: float) -> str:
+    """Write a duration as Slurm takes it, ``[D-]HH:MM:SS``, rounded up to seconds.
+
+    Examples
+    --------
+    >>> slurm_clock(59.2), slurm_clock(93784)
+    ('00:01:00', '1-02:03:04')
+    """
+    minutes, seconds = divmod(math.ceil(duration_s), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    clock = f"{hours:02}:{minutes:02}:{seconds:02}"
+    return f"{days}-{clock}" if days else clock
 
 
 def _three_digits(value: float) -> str:

@@ -1,10 +1,12 @@
-"""What an allocation costs."""
+"""What an hour costs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 SECONDS_PER_HOUR = 3600.0
+BYTES_PER_GB = 1e9
 
 
 @dataclass(frozen=True)
@@ -20,8 +22,9 @@ class Prices:
 
     usd_per_core_hour: float = 0.003
     usd_per_gpu_hour: float = 0.09
+    usd_per_gb_hour: float = 0.0  # of memory, GB = 10**9 bytes
 
-    def of(self, runtime_s: float, cpus: int, gpus: int) -> float:
+    def of(self, runtime_s: float, cpus: int, gpus: int, memory_bytes: float = 0.0) -> float:
         """Return what so many seconds of so many CPUs and GPUs cost, in US dollars.
 
         Examples
@@ -29,5 +32,12 @@ class Prices:
         >>> round(Prices().of(36_000, cpus=28, gpus=1), 2)
         1.74
         """
-        hourly = cpus * self.usd_per_core_hour + gpus * self.usd_per_gpu_hour
-        return runtime_s / SECONDS_PER_HOUR * hourly
+        return float(runtime_s / SECONDS_PER_HOUR * self.hourly(cpus, gpus, memory_bytes))
+
+    def hourly(self, cpus: Any, gpus: Any, memory_bytes: Any = 0.0) -> Any:
+        """Return the price of an hour of an allocation, of numbers or of arrays."""
+        return (
+            cpus * self.usd_per_core_hour
+            + gpus * self.usd_per_gpu_hour
+            + memory_bytes / BYTES_PER_GB * self.usd_per_gb_hour
+        )

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import logging
 import os
 import sys
 from pathlib import Path
 from typing import Any
 
-from voxcast.cli import project
-from voxcast.errors import EXIT_BAD_INPUT, ConfigError, ImageError, ModelError, one_line
+from voxcast.cli.champion import add_arguments, champion
+from voxcast.errors import EXIT_BAD_INPUT, ConfigError, ImageError, one_line
 from voxcast.quantities import format_bytes, format_seconds
 from voxcast.records import Configuration
 
@@ -25,36 +23,32 @@ def main(argv: list[str]) -> int:
         "--model", type=Path, metavar="DIR", help="of `voxcast fit`: predict the rows of a table"
     )
     parser.add_argument("--csv", type=Path, metavar="OUT", help="--model: write them here")
-    parser.add_argument("--app", help="application (default: the model's first)")
     parser.add_argument("--quantile", type=float, default=0.95, help="upper bound (default 0.95)")
-    parser.add_argument(
-        "--cpus", type=_cpus, metavar="N,N", help="CPUs (default: those that were tried)"
-    )
-    parser.add_argument("--header-only", action="store_true", help="do not read voxels")
-    parser.add_argument("--url", help="ask a server started by `voxcast serve`")
     parser.add_argument(
         "--explain", action="store_true", help="say which three features moved it most"
     )
     parser.add_argument("--json", action="store_true", help="one JSON list on stdout")
-    project.add_argument(parser)
+    add_arguments(parser)
     args = parser.parse_intermixed_args(argv)
     if args.model is not None:
         return _table(args)
     if not 0.5 < args.quantile < 1:
         raise ConfigError(f"must lie between 0.5 and 1, not {args.quantile}", "--quantile")
-    ask = _remote(args) if args.url else _local(args)
-    found, code = [], 0
+    asked = champion(args)
+    found: list[dict[str, Any]] = []
+    code = 0
     for image in args.images:
         try:
-            found.append({"image": str(image), "predictions": ask(image)})
+            answers = asked.answer(asked.questions(image), args.quantile, args.explain)
+            found.append({"image": str(image), "predictions": answers})
         except ImageError as error:  # the others are answered all the same
             print(f"voxcast: {one_line(error)}", file=sys.stderr)
             code = EXIT_BAD_INPUT
     if args.json:
         print(json.dumps(found, indent=2))
     else:
-        for answer in found:
-            _show(answer["image"], answer["predictions"], args.quantile)
+        for one in found:
+            _show(str(one["image"]), one["predictions"], args.quantile)
     return code
 
 
@@ -75,69 +69,6 @@ def _table(args: argparse.Namespace) -> int:
     elif args.csv is None:
         found.to_csv(sys.stdout, index=False)
     return 0
-
-
-def _cpus(text: str) -> list[int]:
-    counts = [int(part) for part in text.split(",")]
-    if min(counts) < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, not {min(counts)}")
-    return counts
-
-
-def _local(args: argparse.Namespace) -> Any:
-    """Return a function from image to answers of the champion loaded here."""
-    folder = project.find(args.project)
-    # MLflow and its friends talk on start-up; a user asked a question.
-    logging.getLogger("mlflow").setLevel(logging.ERROR)
-    logging.getLogger("alembic").setLevel(logging.ERROR)
-    with contextlib.redirect_stdout(sys.stderr):
-        import pandas as pd
-
-        from voxcast.serving.client import questions
-        from voxcast.tracking.registry import load_champion
-
-        model = load_champion(folder)
-    answers = model.unwrap_python_model().answers
-    catalogue = answers.catalogue
-    app = args.app or next(iter(catalogue.apps))
-    if app not in catalogue.apps:
-        known = ", ".join(catalogue.apps)
-        raise ModelError(f"unknown application, the champion knows {known}", app)
-    tried = catalogue.configurations
-    chosen = [Configuration("cpu", n) for n in args.cpus] if args.cpus else tried
-
-    def ask(image: Path) -> list[dict[str, Any]]:
-        rows = questions(
-            image, app, chosen,
-            coarse_points=catalogue.coarse_points, header_only=args.header_only,
-        )  # fmt: skip
-        params = {"quantile": args.quantile} | ({"explain": True} if args.explain else {})
-        answered = model.predict(pd.DataFrame(rows), params=params)
-        records: list[dict[str, Any]] = json.loads(answered.to_json(orient="records"))
-        return records
-
-    return ask
-
-
-def _remote(args: argparse.Namespace) -> Any:
-    """Return a function from image to answers of the server."""
-    from voxcast import config
-    from voxcast.images.volumes import POINTS
-    from voxcast.serving.client import ask as ask_server
-    from voxcast.serving.client import questions
-
-    folder = project.find(args.project)
-    known = None if folder is None else config.load(folder / config.PARAMS_FILE)
-    points = POINTS if known is None else known.features.coarse_points
-    tried = [Configuration("cpu", 1)] if known is None else known.configurations("cpu")
-    chosen = [Configuration("cpu", n) for n in args.cpus] if args.cpus else tried
-    app = args.app or (None if known is None else next(iter(known.app)))
-
-    def ask(image: Path) -> list[dict[str, Any]]:
-        rows = questions(image, app, chosen, coarse_points=points, header_only=args.header_only)
-        return ask_server(args.url, rows, args.quantile, explained=args.explain)
-
-    return ask
 
 
 def _show(image: str, answers: list[dict[str, Any]], quantile: float) -> None:

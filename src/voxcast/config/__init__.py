@@ -2,6 +2,7 @@
 
 ``conf/`` is the truth, ``params.yaml`` its composed and committed lock file. Stages call `load`
 and get frozen dataclasses; nothing else reads YAML. The library below takes plain arguments.
+``conf/submit.yaml`` says what this site is today: `load_submit` composes it whenever it is asked.
 """
 
 from voxcast.config.composition import CONF_DIR, compose, drifts
@@ -16,6 +17,7 @@ from voxcast.config.schema import (
     ImagesConfig,
     TuneConfig,
 )
+from voxcast.config.submit import Here, Site, load_submit
 
 __all__ = [
     "CONF_DIR",
@@ -26,11 +28,14 @@ __all__ = [
     "DeviceConfig",
     "EvaluationConfig",
     "FeaturesConfig",
+    "Here",
     "ImagesConfig",
+    "Site",
     "TuneConfig",
     "compose",
     "drifts",
     "load",
     "load_app",
     "load_device",
+    "load_submit",
 ]

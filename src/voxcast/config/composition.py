@@ -1,14 +1,19 @@
-"""``conf/`` composed into one file, as DVC does it, and whether ``params.yaml`` still is that."""
+"""``conf/`` composed: into one file as DVC does it, and whether ``params.yaml`` still is that.
+
+Its second root, ``submit.yaml``, is composed at call time and never written down.
+"""
 
 from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from voxcast.config.loading import PARAMS_FILE
 from voxcast.errors import ConfigError
 
 CONF_DIR = "conf"
+SUBMIT = "submit"
 
 
 def compose(out: str | Path, overrides: list[str], conf_dir: str | Path = CONF_DIR) -> None:
@@ -38,3 +43,40 @@ def drifts(path: str | Path = PARAMS_FILE, conf_dir: str | Path = CONF_DIR) -> b
         composed = Path(folder) / "params.yaml"
         compose(composed, [], conf_dir)
         return composed.read_bytes() != Path(path).read_bytes()
+
+
+def compose_submit(
+    overrides: list[str], conf_dir: str | Path = CONF_DIR
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Compose ``conf/submit.yaml``.
+
+    Returns
+    -------
+    content : dict
+        With the groups' content.
+    chosen : dict
+        Group to the name of its file, without ``.yaml``.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such file, or Hydra does not know a group, an option or a key.
+    """
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    folder = Path(conf_dir).resolve()
+    if not (folder / f"{SUBMIT}.yaml").is_file():
+        raise ConfigError("no such file", folder / f"{SUBMIT}.yaml")
+    try:
+        with initialize_config_dir(str(folder), version_base=None):
+            composed = hydra_compose(SUBMIT, overrides, return_hydra_config=True)
+            chosen: Any = OmegaConf.to_container(composed.hydra.runtime.choices)
+            content: Any = OmegaConf.to_container(composed)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(str(error).splitlines()[0], conf_dir) from None
+    groups = {k: v for k, v in content.items() if k != "hydra"}
+    return groups, {k: v for k, v in chosen.items() if k in groups}

@@ -28,7 +28,7 @@ def load(path: str | Path = PARAMS_FILE) -> Config:
         Naming file and key, for an unknown or missing key, a wrong type, or a value left ``???``.
     """
     raw = _read(Path(path), "run `make params` in the project")
-    config: Config = _build(Config, raw, str(path))
+    config: Config = build(Config, raw, str(path))
     check(config, str(path))
     return config
 
@@ -69,7 +69,7 @@ def _load_one(
     if not isinstance(raw, dict) or list(raw) != [name]:
         raise ConfigError(f"needs the one key {name}", path)
     value = {**raw[name], **given} if given and isinstance(raw[name], dict) else raw[name]
-    return _build(kind, value, f"{path}: {name}")
+    return build(kind, value, f"{path}: {name}")
 
 
 def _read(path: Path, then: str | None) -> Any:
@@ -81,8 +81,19 @@ def _read(path: Path, then: str | None) -> Any:
         raise ConfigError(f"not YAML: {error}", path) from None
 
 
-def _build(kind: Any, value: Any, where: str) -> Any:
-    """Return ``value`` as ``kind``, or raise a `ConfigError` that names the key."""
+def build(kind: Any, value: Any, where: str) -> Any:
+    """Return ``value`` as ``kind``, a frozen dataclass for instance.
+
+    Parameters
+    ----------
+    where : str
+        ``FILE`` or ``FILE: key.of.value``, for errors.
+
+    Raises
+    ------
+    ConfigError
+        Naming file and key.
+    """
     if value == "???":
         raise ConfigError("needs a value", where, f"set it, e.g. -S {where.split(': ')[-1]}=…")
     origin = typing.get_origin(kind)
@@ -91,7 +102,7 @@ def _build(kind: Any, value: Any, where: str) -> Any:
     if origin in (typing.Union, types.UnionType):
         if value is None:
             return None
-        return _build(next(a for a in typing.get_args(kind) if a is not type(None)), value, where)
+        return build(next(a for a in typing.get_args(kind) if a is not type(None)), value, where)
     if origin is typing.Literal:
         if value not in typing.get_args(kind):
             raise ConfigError(f"{value!r} is not one of {_names(typing.get_args(kind))}", where)
@@ -100,12 +111,12 @@ def _build(kind: Any, value: Any, where: str) -> Any:
         if not isinstance(value, list):
             raise ConfigError(f"needs a list, not {value!r}", where)
         item = typing.get_args(kind)[0]
-        return tuple(_build(item, v, f"{where}[{n}]") for n, v in enumerate(value))
+        return tuple(build(item, v, f"{where}[{n}]") for n, v in enumerate(value))
     if origin is dict:
         if not isinstance(value, dict):
             raise ConfigError(f"needs a mapping, not {value!r}", where)
         item = typing.get_args(kind)[1]
-        return {str(k): _build(item, v, _under(where, k)) for k, v in value.items()}
+        return {str(k): build(item, v, _under(where, k)) for k, v in value.items()}
     if kind is Any:
         return value
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
@@ -124,8 +135,9 @@ def _build_dataclass(kind: Any, value: Any, where: str) -> Any:
         raise ConfigError(f"unknown key, known are {_names(hints)}", _under(where, unknown[0]))
     missing = [name for name in hints if name not in value]
     if missing:
-        raise ConfigError("key is missing", _under(where, missing[0]), "run `make params`")
-    return kind(**{n: _build(hint, value[n], _under(where, n)) for n, hint in hints.items()})
+        then = "run `make params`" if PARAMS_FILE in where else None
+        raise ConfigError("key is missing", _under(where, missing[0]), then)
+    return kind(**{n: build(hint, value[n], _under(where, n)) for n, hint in hints.items()})
 
 
 def _under(where: str, key: object) -> str:

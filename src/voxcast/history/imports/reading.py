@@ -81,10 +81,14 @@ class Reading:
             self.lines.append(line)
             return self.rows[-1]
         except NotARunError as note:
-            self.skipped.append(Remark(str(self.path), line, str(note)))
+            self.skip(line, str(note))
         except VoxcastError as error:
             self.refuse(line, error.what)
         return None
+
+    def skip(self, line: int, reason: str) -> None:
+        """List a record that is right but tells of no finished run."""
+        self.skipped.append(Remark(str(self.path), line, reason))
 
     def refuse(self, line: int, reason: str) -> None:
         """List a record as bad."""

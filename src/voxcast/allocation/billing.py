@@ -1,0 +1,134 @@
+"""What of a job a site bills: which cores, how much time, and tries that failed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from voxcast.allocation.pricing import SECONDS_PER_HOUR
+from voxcast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from voxcast.allocation.machines import NodeType
+
+_ROUNDING = 1e-9  # of a step: 0.1 + 0.2 is 0.3
+
+
+def stepped(amount: ArrayLike, step: float) -> NDArray[np.float64]:
+    """Round up to whole steps; a step of 0 leaves the amount as it is.
+
+    Examples
+    --------
+    >>> stepped([61, 120], 60.0).tolist()
+    [120.0, 120.0]
+    """
+    exact = np.asarray(amount, dtype=np.float64)
+    return exact if step <= 0 else np.ceil(exact / step - _ROUNDING) * step
+
+
+@dataclass(frozen=True)
+class Billing:
+    """A site's rule.
+
+    Attributes
+    ----------
+    memory_follows_cores : bool
+        A core brings its share of the node's memory: who asks for more pays for the cores that
+        bring it.
+    whole_node : bool
+        A job pays for all of its node.
+    core_step : int
+        Cores are billed in multiples of this.
+    time_step_s, minimum_s : float
+        Seconds that time is rounded up to, 0 for none, and the least that is billed.
+    """
+
+    memory_follows_cores: bool = False
+    whole_node: bool = False
+    core_step: int = 1
+    time_step_s: float = 0.0
+    minimum_s: float = 0.0
+
+    def billed_s(self, seconds: ArrayLike) -> NDArray[np.float64]:
+        """Return the seconds that are billed for a try of this length."""
+        return np.maximum(stepped(seconds, self.time_step_s), self.minimum_s)
+
+    def billed_cores(
+        self, node: NodeType, cpus: int, memory_bytes: ArrayLike
+    ) -> NDArray[np.float64]:
+        """Return the cores that are billed for so many CPUs with so much memory.
+
+        Examples
+        --------
+        At OSC a core of Pitzer brings 4556 MB, so that 14283 MB cost four cores.
+
+        >>> from voxcast.allocation.machines import NodeType
+        >>> pitzer = NodeType("pitzer", cores=40, memory_bytes=40 * 4556 * 10**6)
+        >>> Billing(memory_follows_cores=True).billed_cores(pitzer, 1, 14283e6).item()
+        4.0
+        """
+        memory = np.asarray(memory_bytes, dtype=np.float64)
+        cores = np.full(memory.shape, float(node.cores if self.whole_node else cpus))
+        if self.memory_follows_cores:
+            cores = np.maximum(cores, stepped(memory * node.cores / node.memory_bytes, 1.0))
+        return np.minimum(stepped(cores, self.core_step), node.cores)
+
+    def usd(
+        self, node: NodeType, cpus: int, gpus: int, memory_bytes: ArrayLike, seconds: ArrayLike
+    ) -> NDArray[np.float64]:
+        """Return what one try costs, in US dollars; memory and seconds may be arrays."""
+        memory = np.asarray(memory_bytes, dtype=np.float64)
+        cores = self.billed_cores(node, cpus, memory)
+        if self.whole_node:
+            gpus, memory = node.gpus, np.full(memory.shape, float(node.memory_bytes))
+        hours = self.billed_s(seconds) / SECONDS_PER_HOUR
+        return np.asarray(hours * node.prices.hourly(cores, gpus, memory), dtype=np.float64)
+
+
+def doubled(first_s: float, actual_s: float, factor: float = 2.0) -> list[float]:
+    """Return the requests that are made when one that was too short is made anew, longer.
+
+    Raises
+    ------
+    ConfigError
+        If that would never come to an end.
+
+    Examples
+    --------
+    >>> doubled(180, 685)
+    [180.0, 360.0, 720.0]
+    """
+    if not (first_s > 0 and factor > 1 and np.isfinite(actual_s)):
+        raise ConfigError(f"requests of {first_s:g} s, times {factor:g}, never reach the end")
+    requests: list[float] = []
+    for n in count():
+        requests.append(float(first_s * factor**n))
+        if requests[-1] >= actual_s:
+            break
+    return requests
+
+
+def tried_s(requests_s: Sequence[float], actual_s: float) -> list[float]:
+    """Return how long each try lasts: those that fail their whole request, the last the run.
+
+    Raises
+    ------
+    ConfigError
+        If no request is long enough.
+
+    Examples
+    --------
+    >>> tried_s([180, 360, 720], 685), sum(tried_s([180, 360, 720], 685))
+    ([180, 360, 685], 1225)
+    """
+    for n, request in enumerate(requests_s):
+        if request >= actual_s:
+            return [*requests_s[:n], actual_s]
+    raise ConfigError(f"no request is long enough for a run of {actual_s:g} s")

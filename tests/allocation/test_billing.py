@@ -1,0 +1,114 @@
+"""Prices and bills: HARP's published arithmetic without its slips, and what a site's rule adds."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from voxcast.allocation.billing import Billing, doubled, stepped, tried_s
+from voxcast.allocation.machines import NodeType
+from voxcast.allocation.pricing import Prices
+from voxcast.errors import ConfigError
+
+# Table 1 of Vallabhajosyula and Ramnath, PEARC 2023 (doi 10.1145/3569951.3597607): cores and GPUs,
+# seconds that the run took and that were predicted, dollars as printed for both, and for doubling
+# after each failure. One cell is printed as .57, which its 1181 s make .057.
+TABLE_1 = [
+    ((48, 1), 685, 180, 0.0445, 0.012, [180, 360, 685], 0.080),
+    ((28, 1), 516, 95, 0.0249, 0.005, [95, 190, 380, 516], 0.057),
+    ((10, 1), 516, 103, 0.0172, 0.003, [103, 206, 412, 516], 0.041),
+]
+
+
+@pytest.mark.parametrize(
+    ("allocation", "actual_s", "predicted_s", "actual_usd", "predicted_usd", "tries", "usd"),
+    TABLE_1,
+)
+def test_the_published_table(
+    allocation: tuple[int, int],
+    actual_s: int,
+    predicted_s: int,
+    actual_usd: float,
+    predicted_usd: float,
+    tries: list[int],
+    usd: float,
+) -> None:
+    node = NodeType("n", 48, 10**11, 1, Prices())
+    bill = Billing(time_step_s=1.0)
+    assert Prices().of(actual_s, *allocation) == pytest.approx(actual_usd, abs=5e-5)
+    assert Prices().of(predicted_s, *allocation) == pytest.approx(predicted_usd, abs=5e-4)
+    assert tried_s(doubled(predicted_s, actual_s), actual_s) == tries
+    retried = sum(bill.usd(node, *allocation, 0.0, one).item() for one in tries)
+    assert retried == pytest.approx(usd, abs=5e-4)
+    assert retried == pytest.approx(Prices().of(sum(tries), *allocation))
+
+
+def test_failed_tries_are_billed_in_full() -> None:
+    assert [sum(tried_s(doubled(first, actual), actual)) for first, actual in
+            ((180, 685), (95, 516), (103, 516))] == [1225, 1181, 1237]  # fmt: skip
+    assert tried_s([700], 685) == [685]
+
+
+def test_seconds_are_not_hours() -> None:
+    # The default cost is printed 3600 times too large: 160.35 for 685.3 s on 48 cores and a GPU.
+    assert Prices().of(685.3, 48, 1) == pytest.approx(160.35 / 3600, rel=1e-3)
+
+
+def test_ten_hours_cost_what_the_formula_says_and_not_what_is_printed() -> None:
+    assert Prices().of(36_000, 28, 1) == pytest.approx(1.74)  # 1.6 in the text
+    assert Prices().of(36_000, 5, 1) == pytest.approx(1.05)  # 0.95 in the text
+
+
+def test_requests_that_never_reach_the_end_are_refused() -> None:
+    with pytest.raises(ConfigError, match="long enough"):
+        tried_s([180, 360], 685)
+    for wrong in ((0, 10, 2.0), (10, 100, 1.0), (10, float("inf"), 2.0)):
+        with pytest.raises(ConfigError, match="never reach"):
+            doubled(*wrong)
+
+
+def test_memory_goes_with_cores() -> None:
+    # OSC's own example on a node of 40 cores with 4556 MB each.
+    node = NodeType("pitzer", 40, 40 * 4556 * 10**6)
+    rule = Billing(memory_follows_cores=True)
+    memory = np.array([0.0, 4556e6, 4557e6, 14283e6, 40 * 4556e6])
+    assert rule.billed_cores(node, 1, memory).tolist() == [1, 1, 2, 4, 40]
+    assert rule.billed_cores(node, 5, memory).tolist() == [5, 5, 5, 5, 40]
+    assert Billing().billed_cores(node, 5, memory).tolist() == [5] * 5
+    few, many = (rule.usd(node, cpus, 0, 4e9, 3600.0).item() for cpus in (5, 28))
+    assert many / few == pytest.approx(28 / 5)  # asking for fewer cores saves
+
+
+def test_steps_minimum_and_whole_nodes() -> None:
+    node = NodeType("n", 8, 32 * 10**9, 2, Prices(0.01, 0.5, 0.001))
+    rule = Billing(time_step_s=60.0, minimum_s=120.0, core_step=4)
+    assert rule.billed_s([1, 60, 120, 121, 180]).tolist() == [120, 120, 120, 180, 180]
+    assert rule.billed_cores(node, 5, 0.0) == 8
+    assert rule.usd(node, 1, 1, 10**10, 3600).item() == pytest.approx(0.04 + 0.5 + 0.01)
+    whole = Billing(whole_node=True)
+    assert whole.usd(node, 1, 0, 10**9, 7200).item() == pytest.approx(2 * (0.08 + 1.0 + 0.032))
+
+
+def test_gb_are_decimal() -> None:
+    assert Prices(0, 0, 1.0).of(3600, 1, 0, 5 * 10**9) == 5.0
+
+
+@given(
+    st.floats(0.01, 1e7), st.sampled_from([0.0, 1.0, 60.0, 3600.0]), st.floats(0, 1e4),
+    st.floats(0, 3e11), st.integers(1, 48), st.booleans(), st.booleans(),
+)  # fmt: skip
+def test_a_bill_is_never_below_the_plain_price(
+    seconds: float, step: float, least: float, memory: float, cpus: int, follows: bool, whole: bool
+) -> None:
+    node = NodeType("n", 48, 192 * 10**9, 1, Prices(0.003, 0.09, 0.001))
+    memory = min(memory, node.memory_bytes)
+    rule = Billing(follows, whole, 1, step, least)
+    billed = rule.usd(node, cpus, 0, memory, seconds).item()
+    assert billed >= node.prices.of(seconds, cpus, 0, memory) * (1 - 1e-9)
+    assert billed <= rule.usd(node, cpus, 0, memory, seconds + 1).item()
+    assert rule.billed_cores(node, cpus, memory) <= node.cores
+
+
+@given(st.integers(0, 10**6), st.sampled_from([0.1, 1.0, 60.0]))
+def test_whole_steps_are_not_rounded_up_again(count: int, step: float) -> None:
+    assert stepped(count * step, step) == pytest.approx(count * step)

@@ -1,0 +1,113 @@
+"""Waiting times: planted laws come back out, whatever a week of maintenance did to one group."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from voxcast.allocation.accounting import queued_jobs
+from voxcast.allocation.waiting import Waiting, fit_waiting
+from voxcast.errors import TableError
+
+INTREPID = Waiting(0.95, 3771.84)  # 409 processors, Aupy et al., IPDPS 2019
+HEADER = "JobID|Partition|Submit|Eligible|Start|Timelimit|NCPUS"
+
+
+def planted(law: Waiting, jobs: int = 4000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    asked = rng.uniform(0.2, 24, jobs) * 3600
+    return asked, law.of(asked) * rng.gamma(4.0, 0.25, jobs)
+
+
+def test_a_planted_law_is_found() -> None:
+    found = fit_waiting(*planted(INTREPID))
+    assert found.waiting.alpha == pytest.approx(0.95, rel=0.05)
+    assert found.waiting.gamma_s == pytest.approx(3771.84, rel=0.25)
+    assert (found.jobs, found.groups) == (4000, 20)
+    exact = np.linspace(600, 90_000, 400)
+    at = fit_waiting(exact, INTREPID.of(exact))
+    assert at.waiting.alpha == pytest.approx(0.95)
+    assert at.waiting.gamma_s == pytest.approx(3771.84)
+    assert at.typical_error_s == pytest.approx(0, abs=1e-6)
+
+
+def test_an_outage_does_not_bend_the_line() -> None:
+    asked, waited = planted(INTREPID)
+    order = np.argsort(asked)
+    waited[order[:150]] += 7 * 86400
+    waited[order[-30:]] += 30 * 86400
+    found = fit_waiting(asked, waited)
+    assert found.waiting.alpha == pytest.approx(0.95, rel=0.15)
+
+
+def test_what_is_no_number_is_left_out() -> None:
+    asked, waited = planted(INTREPID)
+    asked[:50], waited[50:100] = np.nan, -1.0
+    assert fit_waiting(asked, waited).jobs == 3900
+
+
+def test_longer_requests_never_wait_less() -> None:
+    asked = np.linspace(600, 90_000, 400)
+    found = fit_waiting(asked, 9000 - 0.05 * asked)
+    assert found.waiting.alpha == 0
+    assert found.waiting.gamma_s == pytest.approx(9000 - 0.05 * asked.mean(), rel=0.01)
+    # 204 processors of the paper: a negative constant is possible, a negative wait is not.
+    assert Waiting(1.16, -1290.38).of([100.0, 3600.0]).tolist() == pytest.approx([0.0, 2885.62])
+
+
+def test_too_little_is_refused() -> None:
+    asked, waited = planted(INTREPID, 99)
+    with pytest.raises(TableError, match="99 jobs are too few; 100 are needed"):
+        fit_waiting(asked, waited)
+    with pytest.raises(TableError, match="asked for the same time"):
+        fit_waiting(np.full(500, 3600.0), np.arange(500.0))
+
+
+def sacct(path: Path, lines: list[str], header: str = HEADER) -> Path:
+    path.write_text("\n".join([header, *lines]) + "\n")
+    return path
+
+
+def test_accounting_is_read(tmp_path: Path) -> None:
+    day = "2024-05-01T"
+    jobs = queued_jobs(
+        sacct(
+            tmp_path / "jobs.txt",
+            [
+                f"1|long|{day}10:00:00|{day}10:00:00|{day}10:30:00|02:00:00|4",
+                f"1.batch||{day}10:00:00|{day}10:00:00|{day}10:30:00||4",
+                f"2|long|{day}10:00:00|{day}11:00:00|{day}11:00:30|1-00:00:00|64",
+                f"3|short|{day}10:00:00|Unknown|{day}10:00:05|00:10:00|1",
+                f"4|short|{day}10:00:00|{day}10:00:00|Unknown|00:10:00|1",
+                f"5|short|{day}10:00:00|{day}10:00:00|{day}10:00:01|UNLIMITED|1",
+                f"6|short|{day}10:00:00|{day}10:00:00|{day}10:00:01|00:10:00|1",
+            ],
+        )
+    )
+    assert jobs.waited_s.tolist() == [1800, 30, 1]
+    assert jobs.requested_s.tolist() == [7200, 86400, 600]
+    assert jobs.left_out == 3
+    assert jobs.of("long", 28).requested_s.tolist() == [7200]
+    assert jobs.of("none", 28).requested_s.tolist() == []
+
+
+def test_accounting_that_says_nothing_is_refused(tmp_path: Path) -> None:
+    for text, said in (("Submit|Start\n", "Timelimit"), (f"{HEADER}\n", "no job in it")):
+        (tmp_path / "x.txt").write_text(text)
+        with pytest.raises(TableError, match=said):
+            queued_jobs(tmp_path / "x.txt")
+    with pytest.raises(TableError, match="cannot be read"):
+        queued_jobs(tmp_path / "gone.txt")
+
+
+def test_a_trace_tells_of_waiting_too(tmp_path: Path) -> None:
+    asked, waited = planted(INTREPID, 400)
+    lines = [
+        f"{n + 1} {n} {w:.0f} 10 4 -1 -1 4 {a:.0f} -1 1 1 1 1 1 1 -1 -1"
+        for n, (a, w) in enumerate(zip(asked, waited, strict=True))
+    ]
+    (tmp_path / "t.swf").write_text("; made up\n" + "\n".join(lines) + "\n")
+    jobs = queued_jobs(tmp_path / "t.swf").of("any", 8)
+    assert fit_waiting(jobs.requested_s, jobs.waited_s).waiting.alpha == pytest.approx(
+        0.95, rel=0.15
+    )

@@ -1,0 +1,107 @@
+"""``voxcast queue`` on the small trace made for tests."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from voxcast.allocation.workload import read_swf
+from voxcast.cli import main
+
+SMALL = Path(__file__).parents[1] / "samples" / "workloads" / "small.swf"
+REPORT = {
+    "jobs", "killed", "mean_wait_s", "mean_bounded_stretch", "utilisation", "useful_utilisation",
+    "makespan_s",
+}  # fmt: skip
+
+
+@pytest.fixture
+def queue(capsys):
+    """Return a function that runs the verb and gives stdout and stderr."""
+
+    def run(*arguments: object, status: int = 0) -> tuple[str, str]:
+        assert main(["queue", *map(str, arguments)]) == status
+        said = capsys.readouterr()
+        assert "Traceback" not in said.err
+        return said.out, said.err
+
+    return run
+
+
+@pytest.fixture
+def requests(tmp_path: Path) -> Path:
+    """Ask for what each job takes, and a tenth more."""
+    jobs = read_swf(SMALL)
+    lines = [f"{n},{1.1 * t:.1f}" for n, t in zip(jobs.numbers, jobs.runtime_s, strict=True)]
+    path = tmp_path / "requests.csv"
+    path.write_text("\n".join(["job,requested_s", *lines]) + "\n")
+    return path
+
+
+def test_as_given_and_as_recommended(queue, requests: Path) -> None:
+    out, err = queue(SMALL, "--processors", 32, "--requests", requests, "--json")
+    found = json.loads(out)
+    assert set(found) == {"trace", "processors", "backfill", "skipped", "bad", "replays"}
+    assert (found["processors"], found["backfill"], found["skipped"], found["bad"]) == (
+        32, True, 1, []
+    )  # fmt: skip
+    assert "1 jobs never ran" in err
+    given, recommended = found["replays"]["given"], found["replays"]["recommended"]
+    assert set(given) == set(recommended) == REPORT
+    assert given["jobs"] == 200
+    assert given["killed"] == recommended["killed"] == 0
+    # So it is on this trace and on most; the work done is the same.
+    assert recommended["mean_wait_s"] < given["mean_wait_s"]
+    work = [own["utilisation"] * own["makespan_s"] for own in (given, recommended)]
+    assert work[0] == pytest.approx(work[1])
+
+
+def test_the_size_of_the_machine_is_taken_from_the_trace(queue) -> None:
+    assert queue(SMALL)[0] == queue(SMALL, "--processors", 32)[0]
+    assert "requests as given: 200 jobs, mean wait" in queue(SMALL)[0]
+
+
+def test_nobody_overtakes(queue) -> None:
+    waits = [
+        json.loads(queue(SMALL, "--json", *more)[0])["replays"]["given"]["mean_wait_s"]
+        for more in ((), ("--no-backfill",))
+    ]
+    assert waits[0] < waits[1]
+
+
+def test_jobs_that_are_ended_are_said(queue, tmp_path: Path) -> None:
+    (tmp_path / "r.csv").write_text("job,requested_s\n1,1\n")
+    assert "1 jobs were ended" in queue(SMALL, "--requests", tmp_path / "r.csv")[0]
+
+
+def test_bad_lines_are_said_with_their_number_and_the_rest_is_replayed(
+    queue, tmp_path: Path
+) -> None:
+    path = tmp_path / "t.swf"
+    path.write_text(SMALL.read_text() + "nonsense\n" * 30)
+    out, err = queue(path)
+    assert "200 jobs" in out
+    assert "line 207: 1 fields where the format has 18" in err
+    assert "and 10 lines more" in err
+    assert len(json.loads(queue(path, "--json")[0])["bad"]) == 30
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("gone.swf",), "cannot be read"),
+        ((SMALL, "--processors", "16"), "asks for 32 processors where there are 16"),
+        ((SMALL, "--processors", "0"), "at least 1"),
+        ((SMALL, "--requests", "gone.csv"), "gone.csv: cannot be read"),
+    ],
+)
+def test_what_is_wrong_is_said(queue, arguments: tuple[object, ...], said: str) -> None:
+    out, err = queue(*arguments, status=2)
+    assert said in err.splitlines()[-1]
+    assert out == ""
+
+
+def test_a_trace_of_unknown_size_needs_the_processors(queue, tmp_path: Path) -> None:
+    path = tmp_path / "t.swf"
+    path.write_text(SMALL.read_text().replace("MaxProcs", "MaxJobs"))
+    assert "give --processors" in queue(path, status=2)[1]

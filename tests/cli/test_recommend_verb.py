@@ -1,0 +1,275 @@
+"""``voxcast recommend`` with a real champion in a registry of its own, learned from planted runs."""
+
+import contextlib
+import io
+import json
+import shutil
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+import nibabel
+import numpy as np
+import pytest
+
+import planted
+from voxcast.cli import main
+from voxcast.features.table import rows_of
+from voxcast.models import point_model
+from voxcast.models.families import FAMILIES
+from voxcast.models.forecaster import Forecaster, calibrate
+from voxcast.models.validation import Validation
+from voxcast.tracking import registry, runs
+
+PROJECT = Path(__file__).parents[2]
+CATALOGUE = {
+    "apps": {"segment": planted.PARAMETERS},
+    "configurations": [
+        {"device": "cpu", "cpus": n, "gpus": 0, "memory_bytes": None, "node_type": "local"}
+        for n in (1, 2)
+    ],
+    "coarse_points": 64,
+    "network_points": 16,
+}
+# One second more than anybody asked for it would take: a machine of known size, as the tests' one.
+HERE = ("-S", "cluster.node_types.machine.cores=4", "-S", "cluster.node_types.machine.memory=8GB")
+
+
+class Done(NamedTuple):
+    out: str
+    err: str
+
+
+def learned(folder: Path, subjects: int) -> None:
+    """Make a champion that knows the header alone."""
+    table = planted.table(subjects)
+    chosen = FAMILIES["ridge"].defaults
+    model = point_model.fit(table, None, "ridge", chosen, "header", 0)
+    logs = Validation(table, None, 3, 0).out_of_fold("ridge", chosen, "header")
+    Forecaster({"header": calibrate(model, table, logs, 1.5)}).save(folder / "model")
+    assert len(rows_of(table)) == 2 * subjects
+    session = runs.connect(folder)
+    with runs.run(session, "final", "ridge final") as run_id:
+        pass
+    registry.register(run_id, folder / "model", CATALOGUE, folder, {"family": "ridge"})
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("recommend")
+    shutil.copy2(PROJECT / "params.yaml", folder)
+    shutil.copytree(PROJECT / "conf", folder / "conf")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID"):
+            patch.delenv(name, raising=False)
+        patch.chdir(folder)
+        learned(folder, 40)
+    for name, edge in (("usual", 100), ("small", 70), ("huge", 300)):
+        grid = np.zeros((edge, edge, edge), dtype=np.int16)
+        image = nibabel.Nifti1Image(grid, np.diag([2.0, 2.0, 2.5, 1.0]))
+        image.set_sform(image.affine, code=1)
+        nibabel.save(image, folder / f"{name}.nii.gz")
+    (folder / "note.nii.gz").write_text("not an image")
+    return folder
+
+
+@pytest.fixture
+def recommend(project: Path, monkeypatch: pytest.MonkeyPatch):
+    """Return a function that runs the verb in the project."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.delenv("VOXCAST_PROJECT", raising=False)
+    monkeypatch.chdir(project)
+
+    def run(*arguments: str, code: int = 0) -> Done:
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                got: object = main(["recommend", *arguments, "--header-only"])
+            except SystemExit as end:  # argparse
+                got = end.code
+        assert got == code, err.getvalue()
+        return Done(out.getvalue(), err.getvalue())
+
+    return run
+
+
+ROW = {
+    "node_type", "partition", "device", "cpus", "gpus", "walltime_s", "memory_bytes", "wait_s",
+    "runtime_s_median", "runtime_s_upper", "peak_rss_bytes_median", "peak_rss_bytes_upper",
+    "turnaround_s", "turnaround_bound_s", "turnaround_expected_s",
+    "usd", "usd_bound", "usd_expected", "core_h", "risk", "calibrated", "beyond", "pareto",
+    "excluded",
+}  # fmt: skip
+
+
+def test_the_whole_answer_as_json(recommend) -> None:
+    found = json.loads(recommend("usual.nii.gz", "--cluster", "osc", "--json").out)
+    assert set(found) == {"cluster", "policy", "limits", "images"}
+    assert found["cluster"] == "osc"
+    assert found["policy"] == {
+        "name": "balanced", "confidence": 0.95, "memory_margin": 0.1, "hour_in_core_hours": 2.0,
+        "risk": pytest.approx(0.1),
+    }  # fmt: skip
+    assert found["limits"] == {"deadline_s": None, "budget_usd": None}
+    (one,) = found["images"]
+    assert set(one) == {
+        "image", "app", "family", "level", "chosen", "nearest", "why", "configurations"
+    }  # fmt: skip
+    assert (one["image"], one["app"], one["family"], one["level"]) == (
+        "usual.nii.gz", "segment", "ridge", "header"
+    )  # fmt: skip
+    assert len(one["configurations"]) == 2 * 4  # CPUs by node types
+    for row in one["configurations"]:
+        assert set(row) == ROW
+        assert 0 < row["runtime_s_median"] <= row["runtime_s_upper"] <= row["walltime_s"]
+        assert row["walltime_s"] % 60 == 0
+        assert row["memory_bytes"] >= 1.1 * row["peak_rss_bytes_upper"]
+        assert row["memory_bytes"] % 10**6 == 0
+        assert row["usd"] == pytest.approx(row["runtime_s_median"] / 3600 * 0.003 * row["cpus"],
+                                           abs=0.003 / 3600 * row["cpus"])  # fmt: skip
+        assert row["usd"] <= row["usd_expected"]
+        assert row["excluded"] is None
+        assert row["calibrated"]
+        assert (row["beyond"], row["risk"]) == ([], pytest.approx(0.1))
+    # Two CPUs take 0.6 / 1.05 of the time, which is worth it at two core-hours an hour; but of a
+    # run of seconds most of a minute, which is the least that can be asked for, is at risk.
+    assert one["chosen"]["cpus"] == 1
+    assert one["chosen"] in one["configurations"]
+    assert one["nearest"] is None
+    assert any(row["pareto"] for row in one["configurations"])
+
+
+def test_the_planted_law_comes_back(recommend) -> None:
+    found = json.loads(recommend("usual.nii.gz", "--json", *HERE).out)
+    one, two = found["images"][0]["configurations"]
+    assert two["runtime_s_median"] / one["runtime_s_median"] == pytest.approx(0.6 / 1.05, rel=0.02)
+    assert one["peak_rss_bytes_median"] == pytest.approx(2e8 + 80 * 10**6, rel=0.05)
+
+
+def test_policies_differ(recommend) -> None:
+    chosen = {
+        policy: json.loads(recommend("usual.nii.gz", "--policy", policy, "--json", *HERE).out)[
+            "images"
+        ][0]
+        for policy in ("cautious", "balanced", "thrifty")
+    }
+    assert [own["chosen"]["cpus"] for own in chosen.values()] == [2, 2, 1]
+    upper = [own["configurations"][0]["runtime_s_upper"] for own in chosen.values()]
+    assert upper == sorted(upper, reverse=True)
+    # 99 % cannot be promised by forty subjects, and what cannot be promised has no stated risk.
+    assert not chosen["cautious"]["chosen"]["calibrated"]
+    assert chosen["cautious"]["chosen"]["risk"] is None
+    assert "not calibrated" in recommend("usual.nii.gz", "--policy", "cautious", *HERE).out
+
+
+def test_hard_limits(recommend) -> None:
+    def chosen(*limits: str) -> dict:
+        asked = ("usual.nii.gz", "--json", "--cluster", "osc", "--partition", "pitzer", *limits)
+        found = json.loads(recommend(*asked).out)
+        return found["images"][0]
+
+    assert chosen("--deadline", "2h")["chosen"]["cpus"] == 1
+    assert chosen("--budget", "0.50")["chosen"]["cpus"] == 2
+    none = chosen("--deadline", "1s")
+    assert none["chosen"] is None
+    assert none["nearest"]["cpus"] in (1, 2)
+    assert none["why"].startswith("nothing is done in 1.00 s")
+    soon = (datetime.now().astimezone() + timedelta(hours=1)).isoformat()
+    assert chosen("--deadline", soon)["chosen"]["cpus"] == 1
+
+
+def test_it_reads_to_people(recommend) -> None:
+    said = recommend("usual.nii.gz", "--deadline", "2h", "--cluster", "osc").out
+    first, because = said.splitlines()[:2]
+    assert first.startswith("usual.nii.gz: segment on osc: ask for cpu, 1 CPU on owens, 00:0")
+    assert because.startswith("  because it is the cheapest that is done in 2 h 0 min, waiting")
+    assert "* cpu, 1 CPU on owens" in said
+    assert "at most 10 % of such requests are too small" in said
+    none = recommend("usual.nii.gz", "--budget", "0", "--cluster", "osc").out
+    assert "ask for nothing" in none
+    assert "nearest is" in none
+
+
+def test_many_images_and_one_array_job(recommend) -> None:
+    asked = ("small.nii.gz", "usual.nii.gz")
+    found = json.loads(recommend(*asked, "--json", *HERE).out)
+    array = found["array"]
+    assert set(array) == {"per_image", "shared", "chosen", "nearest", "why"}
+    assert set(array["per_image"]) == set(array["shared"]) == {
+        "usd", "usd_bound", "waste_core_h", "waste_gb_h"
+    }  # fmt: skip
+    own = [one["chosen"] for one in found["images"]]
+    assert array["chosen"]["walltime_s"] == max(row["walltime_s"] for row in own)
+    assert array["chosen"]["memory_bytes"] == max(row["memory_bytes"] for row in own)
+    assert array["shared"]["waste_core_h"] > array["per_image"]["waste_core_h"] > 0
+    said = recommend(*asked, *HERE).out
+    assert "small.nii.gz: segment on local: ask for" in said
+    assert "as one array job: ask for" in said
+    assert "asked for and not used" in said
+
+
+def test_an_extrapolation_is_flagged(recommend) -> None:
+    found = json.loads(recommend("huge.nii.gz", "--json", *HERE).out)["images"][0]["chosen"]
+    assert found["beyond"]
+    assert not found["calibrated"]
+    assert found["risk"] is None
+    assert "an extrapolation, its risk is not known" in recommend("huge.nii.gz", *HERE).out
+
+
+def test_an_image_that_cannot_be_read_is_named_and_the_others_answered(recommend) -> None:
+    done = recommend("note.nii.gz", "usual.nii.gz", "--json", *HERE, code=2)
+    assert [one["image"] for one in json.loads(done.out)["images"]] == ["usual.nii.gz"]
+    assert "note.nii.gz" in done.err
+    assert recommend("note.nii.gz", *HERE, code=2).out == ""
+
+
+def test_an_image_that_no_configuration_fits_is_said(recommend) -> None:
+    tiny = ("-S", "cluster.partitions.here.max_memory=10MB")
+    done = recommend("usual.nii.gz", "--json", *HERE, *tiny, code=2)
+    assert "usual.nii.gz: no configuration fits" in done.err
+    one = json.loads(done.out)["images"][0]
+    assert (one["chosen"], one["nearest"]) == (None, None)
+    assert "where 10.0 MB is allowed" in one["configurations"][0]["excluded"]
+
+
+def test_waiting_can_be_fitted_to_accounting(recommend, tmp_path: Path) -> None:
+    lines = ["JobID|Submit|Start|TimelimitRaw|NCPUS"]
+    for n in range(200):
+        start = datetime(2024, 5, 1) + timedelta(seconds=600 + 30 * n)
+        lines.append(f"{n}|2024-05-01T00:00:00|{start.isoformat()}|{n + 1}|1")
+    (tmp_path / "jobs.txt").write_text("\n".join(lines) + "\n")
+    asked = ("usual.nii.gz", "--waiting", str(tmp_path / "jobs.txt"), *HERE)
+    done = recommend(*asked, "--json")
+    row = json.loads(done.out)["images"][0]["configurations"][0]
+    # A minute more asked for is half a minute more to wait.
+    assert row["wait_s"] == pytest.approx(570 + 0.5 * row["walltime_s"], abs=1)
+    assert "a request of 1 h waits" in done.err
+    assert "200 jobs" in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--deadline", "2020-01-01T00:00"), "--deadline: lies in the past"),
+        (("--deadline", "0s"), "deadline: is over already or no time at all"),
+        (("--deadline=-2h",), "cannot be negative"),
+        (("--deadline", "soon"), "not a duration"),
+        (("--budget=-1",), "cannot be negative"),
+        (("--budget", "much"), "not an amount"),
+        (("--cluster", "moon"), "moon: unknown cluster; known are"),
+        (("--policy", "bold"), "bold: unknown policy; known are"),
+        (("--partition", "moon"), "moon: unknown partition; local has here"),
+        (("--cpus", "64", *HERE), "no configuration fits; cpu, 64 CPUs on machine needs more"),
+        (("--app", "other"), "other: unknown application"),
+        (("-S", "cluster.node_types.machine.usd_per_core_hour=-1"), "must not be negative"),
+        (("--waiting", "gone.txt"), "gone.txt: cannot be read"),
+        (("--project", "conf"), "not a project"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(
+    recommend, arguments: tuple[str, ...], said: str
+) -> None:
+    done = recommend("usual.nii.gz", *arguments, code=2)
+    assert said in done.err.splitlines()[-1]
+    assert done.out == ""
+    assert "Traceback" not in done.err

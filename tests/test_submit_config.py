@@ -1,0 +1,148 @@
+"""The second configuration: this site today. Composed when asked, checked as strictly, never kept."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from voxcast import config
+from voxcast.errors import ConfigError
+
+PROJECT = Path(__file__).parents[1]
+CLUSTERS = sorted(path.stem for path in (PROJECT / "conf" / "cluster").glob("*.yaml"))
+POLICIES = sorted(path.stem for path in (PROJECT / "conf" / "policy").glob("*.yaml"))
+HERE = config.Here(cores=6, memory_bytes=16 * 10**9, gpus=1)
+
+
+def nowhere() -> config.Here:
+    raise AssertionError("asked of this machine, and nothing was left open")
+
+
+def loaded(*overrides: str, cluster: str | None = None, policy: str | None = None) -> config.Site:
+    return config.load_submit(PROJECT / "conf", cluster, policy, overrides, here=lambda: HERE)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("cluster", CLUSTERS)
+def test_every_cluster_and_policy_composes(cluster: str, policy: str) -> None:
+    site = loaded(cluster=cluster, policy=policy)
+    assert (site.cluster.name, site.policy.name) == (cluster, policy)
+    assert {node.partition for node in site.cluster.node_types} == {
+        own.name for own in site.cluster.partitions
+    }
+
+
+def test_there_is_what_was_promised() -> None:
+    assert {"cloud", "local", "osc"} <= set(CLUSTERS)
+    assert POLICIES == ["balanced", "cautious", "thrifty"]
+    confidences = [loaded(policy=name).policy.confidence for name in POLICIES]
+    assert confidences == [0.95, 0.99, 0.9]
+
+
+def test_it_is_no_part_of_what_defines_a_model(tmp_path: Path) -> None:
+    assert not {"cluster", "policy"} & set(yaml.safe_load((PROJECT / "params.yaml").read_text()))
+    conf = tmp_path / "conf"
+    shutil.copytree(PROJECT / "conf", conf)
+    config.compose(tmp_path / "with.yaml", [], conf)
+    shutil.rmtree(conf / "cluster")
+    (conf / "submit.yaml").unlink()
+    config.compose(tmp_path / "without.yaml", [], conf)
+    assert (tmp_path / "with.yaml").read_bytes() == (tmp_path / "without.yaml").read_bytes()
+
+
+def test_this_machine_charges_nothing_and_is_looked_up() -> None:
+    site = loaded()
+    assert (site.cluster.name, site.policy.name) == ("local", "balanced")
+    (node,) = site.cluster.node_types
+    assert (node.cores, node.memory_bytes, node.gpus) == (6, 16 * 10**9, 1)
+    assert site.cluster.free
+    config.load_submit(PROJECT / "conf", "osc", here=nowhere)
+
+
+def test_prices_are_those_of_the_papers() -> None:
+    site = loaded(cluster="osc")
+    for node in site.cluster.node_types:
+        assert (node.prices.usd_per_core_hour, node.prices.usd_per_gpu_hour) == (0.003, 0.09)
+    assert site.cluster.billing.memory_follows_cores
+    assert site.cluster.usd_per_core_hour == pytest.approx(0.003)
+    assert {own.max_walltime_s for own in site.cluster.partitions} == {168 * 3600}
+
+
+def test_a_reserved_instance_costs_a_quarter() -> None:
+    site = loaded(cluster="cloud")
+    nodes = {node.name: node for node in site.cluster.node_types}
+    demand, reserved = nodes["on_demand"], nodes["reserved"]
+    hourly = [n.prices.hourly(n.cores, 0, n.memory_bytes) for n in (demand, reserved)]
+    assert hourly[0] == pytest.approx(4 * hourly[1])
+    assert (demand.charged, reserved.charged) == ("used", "requested")
+
+
+def test_one_value_can_be_changed() -> None:
+    site = loaded("cluster.billing.time_step=1min", "policy.confidence=0.8", cluster="osc")
+    assert site.cluster.billing.time_step_s == 60
+    assert site.policy.confidence == 0.8
+    assert loaded("cluster=osc", "policy=thrifty").policy.name == "thrifty"
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("+cluster.billing.discount=0.1", "cluster.billing.discount: unknown key"),
+        ("~cluster.billing.minimum", "cluster.billing.minimum: key is missing"),
+        ("cluster.billing.core_step=many", "cluster.billing.core_step: needs int"),
+        ("cluster.billing.core_step=0", "cluster.billing.core_step: must be at least 1"),
+        ("cluster.billing.time_step=soon", "cluster.billing.time_step: not a duration"),
+        ("cluster.billing.minimum=-1s", "cluster.billing.minimum: a duration cannot be negative"),
+        ("cluster.request.memory_step=8", "cluster.request.memory_step: needs str"),
+        ("cluster.request.memory_step=8QB", "cluster.request.memory_step: not a size"),
+        ("cluster.node_types.owens.cores=0", "cluster.node_types.owens.cores: must be at least 1"),
+        ("cluster.node_types.owens.memory=0GB", "node_types.owens.memory: must be above 0"),
+        ("cluster.node_types.owens.gpus=-1", "node_types.owens.gpus: must not be negative"),
+        ("cluster.node_types.owens.usd_per_core_hour=-0.1",
+         "cluster.node_types.owens.usd_per_core_hour: must not be negative"),
+        ("cluster.node_types.owens.usd_per_gb_hour=nan", "usd_per_gb_hour: must not be negative"),
+        ("cluster.node_types.owens.usd_per_gpu_hour=???", "usd_per_gpu_hour: needs a value"),
+        ("cluster.node_types.owens.charged=never", "charged: 'never' is not one of"),
+        ("cluster.node_types.owens.partition=moon",
+         "owens.partition: no such partition, there are owens, pitzer"),
+        ("cluster.node_types=null", "cluster.node_types: needs a mapping"),
+        ("cluster.partitions.owens.max_walltime=0h", "owens.max_walltime: must be above 0"),
+        ("cluster.partitions.owens.max_cores=0", "owens.max_cores: must be above 0"),
+        ("cluster.partitions.owens.waiting.alpha=-1", "waiting.alpha: must not be negative"),
+        ("cluster.partitions.owens.waiting.gamma_s=inf", "waiting.gamma_s: must be a number"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named_with_file_and_key(override: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        loaded(override, cluster="osc")
+    assert str(PROJECT / "conf" / "cluster" / "osc.yaml") in str(caught.value)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("policy.confidence=0.5", "balanced.yaml: policy.confidence: must lie between 0.5 and 1"),
+        ("policy.confidence=1", "balanced.yaml: policy.confidence: must lie between 0.5 and 1"),
+        ("policy.memory_margin=-0.1", "policy.memory_margin: must not be negative"),
+        ("policy.hour_in_core_hours=inf", "policy.hour_in_core_hours: must not be negative, and"),
+        ("+weather.today=fine", "submit.yaml: weather: unknown key"),
+        ("cluster=moon", "conf"),
+        ("nonsense", "conf"),
+    ],
+)
+def test_what_is_wrong_elsewhere_is_named_too(override: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        loaded(override)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_names_list_those_there_are(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="moon: unknown cluster; known are: cloud, local, osc"):
+        loaded(cluster="moon")
+    with pytest.raises(ConfigError, match="bold: unknown policy; known are: balanced, cautious"):
+        loaded(policy="bold")
+    with pytest.raises(ConfigError, match=r"submit\.yaml: no such file"):
+        config.load_submit(tmp_path, here=nowhere)
