@@ -168,6 +168,61 @@ def bench_bulk() -> dict[str, Any]:
     }
 
 
+def bench_recommend() -> dict[str, Any]:
+    """Requests for many images: the choice alone, and from features to the answer."""
+    import numpy as np
+    import pandas as pd
+
+    from voxcast import config
+    from voxcast.allocation.assessment import Predictions, assess
+    from voxcast.allocation.recommend import Limits, choose, choose_shared
+    from voxcast.errors import ModelError
+    from voxcast.features.table import rows_of
+    from voxcast.records import Configuration
+    from voxcast.tracking.registry import load_champion
+
+    images = 100_000
+    site = config.load_submit(PROJECT / "conf", "osc", here=lambda: config.Here(1, 1, 0))
+    tried = [Configuration("cpu", cpus) for cpus in (1, 2)]
+    candidates = site.cluster.candidates(tried)
+    rate = site.cluster.usd_per_core_hour
+    rng = np.random.default_rng(0)
+
+    def chosen(said: Predictions) -> None:
+        for shared, rule in ((False, choose), (True, choose_shared)):
+            found = assess(said, candidates, site.cluster, site.policy, shared=shared)
+            rule(found, site.policy, Limits(36_000.0, 0.5), rate)
+
+    median = rng.lognormal(6, 0.5, (images, len(candidates)))
+    said = Predictions(median, 1.3 * median, np.full_like(median, 4e8), np.full_like(median, 5e8))
+    times = [_seconds(lambda: chosen(said)) for _ in range(3)]
+    found: dict[str, Any] = {
+        "images": images,
+        "candidates": len(candidates),
+        "choice_s": statistics.median(times),
+        "bound_s": 60,
+    }
+    try:
+        forecaster = load_champion(PROJECT).unwrap_python_model().answers.forecaster
+    except ModelError as error:
+        return {**found, "skipped": f"features to answer: {error}"}
+    table = pd.read_parquet(PROJECT / "data/features/train.parquet")
+    rows = (rows_of(table) * (images // len(table) + 1))[:images]
+
+    def from_features() -> None:
+        columns = []
+        for own in tried:
+            answers = forecaster.predict(rows, [own.cpus] * images, [None] * images)
+            names = ("runtime_s", "peak_rss_bytes")
+            columns.append([[one.quantiles[name][1:] for name in names] for one in answers])
+        # By configuration, image, target and quantile; a candidate has its configuration's.
+        places = [tried.index(own.configuration) for own in candidates]
+        of = np.array(columns)[places].transpose(2, 3, 1, 0)
+        chosen(Predictions(*(of[n // 2, n % 2] for n in range(4))))
+
+    return {**found, "features_to_answer_s": _seconds(from_features)}
+
+
 def bench_demo() -> dict[str, Any]:
     """``make demo`` on a fresh clone, installation included."""
     with tempfile.TemporaryDirectory() as folder:
@@ -218,6 +273,7 @@ BENCHMARKS = {
     "repro": bench_repro,
     "predict": bench_predict,
     "bulk": bench_bulk,
+    "recommend": bench_recommend,
 }
 
 

@@ -1,4 +1,4 @@
-"""The second configuration: this site today. Composed when asked, checked as strictly, never kept."""
+"""The second configuration: this site today, composed when asked and checked as strictly."""
 
 import shutil
 from pathlib import Path

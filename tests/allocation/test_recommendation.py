@@ -212,9 +212,8 @@ def test_candidates_are_those_that_the_nodes_have_cores_and_gpus_for() -> None:
     small = NodeType("small", 2, 10**9, 0, Prices(), "few")
     site = cluster(NODE, small, partitions=(EVERYWHERE, Partition("few", max_cores=1)))
     labels = [own.label for own in site.candidates([ONE, TWO, GPU])]
-    assert labels == [
-        "cpu, 1 CPU on n", "cpu, 2 CPUs on n", "gpu, 4 CPUs, 1 GPU on n", "cpu, 1 CPU on small"
-    ]  # fmt: skip
+    # One CPU is to be had without the GPU beside it, two are not.
+    assert labels == ["cpu, 2 CPUs on n", "gpu, 4 CPUs, 1 GPU on n", "cpu, 1 CPU on small"]
     for given_, partition, said in (
         ([EIGHT, GPU], "few", "8 CPUs on small needs more than the node's 2 cores"),
         ([Configuration("gpu", 1, 1)], "few", "needs more than the node's 0 GPUs"),

@@ -116,6 +116,11 @@ class Cluster:
         return not any(own.prices.hourly(1, own.gpus, 1.0) for own in self.node_types)
 
     @property
+    def queues(self) -> bool:
+        """Whether anything is known of waiting times."""
+        return any(own.waiting != Waiting() for own in self.partitions)
+
+    @property
     def usd_per_core_hour(self) -> float:
         """The cheapest core-hour, with its share of memory; 1 if free.
 
@@ -134,6 +139,8 @@ class Cluster:
         self, configurations: Iterable[Configuration], partition: str | None = None
     ) -> list[Candidate]:
         """Return the configurations on all node types that have the cores and GPUs for them.
+
+        What asks for no GPU is kept off nodes with GPUs where there are others.
 
         Raises
         ------
@@ -158,7 +165,8 @@ class Cluster:
             where = self.name if partition is None else f"{self.name}, partition {partition}"
             said = "; ".join(dict.fromkeys(refused)) or "it has no node types"
             raise ConfigError("no configuration fits", where, said[:400])
-        return found
+        elsewhere = {own.configuration for own in found if not own.node.gpus}
+        return [own for own in found if not own.node.gpus or own.configuration not in elsewhere]
 
 
 def _lacks(candidate: Candidate) -> str | None:

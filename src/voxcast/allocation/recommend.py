@@ -97,8 +97,8 @@ def choose_shared(
     primary, secondary = _aims(
         cost.sum(axis=0)[None], time_s.sum(axis=0)[None], policy, limits, usd_per_core_hour
     )
-    fits = assessment.fits.all(axis=0)[None]
-    qualifies = fits & _within(assessment, limits).all(axis=0)[None]
+    fits = np.asarray(assessment.fits.all(axis=0))[None]
+    qualifies = fits & np.asarray(_within(assessment, limits).all(axis=0))[None]
     chosen = _best(primary, secondary, qualifies)
     nearest = _best(_excess(assessment, limits).max(axis=0)[None], primary, fits)
     return Choice(chosen, np.where(chosen >= 0, NONE, nearest), qualifies.sum(axis=1))

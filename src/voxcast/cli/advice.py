@@ -102,9 +102,11 @@ class Advice:
         at = np.flatnonzero(chosen >= 0), chosen[chosen >= 0]
         lost: Waste = waste(self.predictions, side.assessment, self.candidates, chosen)
         free = self.cluster.free
+        cpus = np.array([own.cpus for own in self.candidates])[at[1]]
         return {
             "usd": 0.0 if free else float(side.assessment.cost[at].sum()),
             "usd_bound": 0.0 if free else float(side.assessment.cost_bound[at].sum()),
+            "core_h": float((cpus * self.predictions.runtime_median_s[at]).sum() / 3600),
             "waste_core_h": lost.core_h,
             "waste_gb_h": lost.gb_h,
         }
@@ -215,46 +217,47 @@ def show(advice: Advice) -> None:
 
 
 def _show_rows(advice: Advice, image: int) -> None:
-    found, policy = advice.each.assessment, advice.policy
-    bound = f"{100 * policy.confidence:g} %"
+    found, policy, answers = advice.each.assessment, advice.policy, advice.answered[image].answers
+    bound, unit = f"{100 * policy.confidence:g} %", "core-h" if found.free else "USD"
     print(f"  {'':32}{'runtime 50 %':>13}{bound:>13}{'memory':>10}{'done in':>13}"
-          f"{'USD':>10}{'at most':>10}")  # fmt: skip
+          f"{unit:>10}{'at most':>10}")  # fmt: skip
     for n, own in enumerate(advice.candidates):
-        at, answer = (image, n), advice.answered[image].answers[n]
+        at, answer = (image, n), answers[n]
         mark = "*" if n == advice.each.choice.chosen[image] else "+" if found.pareto[at] else " "
-        usd = ["0", "0"] if advice.cluster.free else [
-            f"{found.cost[at]:.2g}", f"{found.cost_bound[at]:.2g}"
-        ]  # fmt: skip
         print(
             f"{mark} {own.label:32}{format_seconds(answer['runtime_s_median']):>13}"
             f"{format_seconds(answer['runtime_s_upper']):>13}"
             f"{format_bytes(found.memory_bytes[at]):>10}"
-            f"{format_seconds(found.turnaround_s[at]):>13}{usd[0]:>10}{usd[1]:>10}"
+            f"{format_seconds(found.turnaround_s[at]):>13}"
+            f"{found.cost[at]:>10.2g}{found.cost_bound[at]:>10.2g}"
         )
         if reason := excluded(found, own, image, n):
             print(f"    cannot be asked for: {reason}")
-    print(
-        "  * to take, + no other is both cheaper and sooner done; at most "
-        f"{100 * policy.risk:.3g} % of such requests are too small"
-    )
+    print("  * to take, + no other is both cheaper and sooner done")
+    if all(answer["calibrated"] for answer in answers):
+        print(f"  at most {100 * policy.risk:.3g} % of such requests are too small")
+    if not advice.cluster.queues and not found.free:
+        print("  how long a job waits is not known here and counts as nothing; see --waiting")
 
 
 def _show_array(advice: Advice) -> None:
+    free = advice.cluster.free
     each = advice.totals(advice.each, advice.each.choice.chosen)
-    print(f"one by one: {_totals(each)}")
+    print(f"one by one: {_totals(each, free=free)}")
     column = int(advice.shared.choice.chosen[0])
     if column < 0:
         print(f"as one array job: {advice.why_shared()}")
         return
     ask = _request(advice, advice.shared.assessment, 0, column)
-    print(f"as one array job: ask for {ask} each: "
-          f"{_totals(advice.totals(advice.shared, advice.all_shared()))}")  # fmt: skip
+    print(f"as one array job: ask for {ask} each")
+    print(f"  {_totals(advice.totals(advice.shared, advice.all_shared()), free=free)}")
     print(f"  because it is {advice.why_shared()}")
 
 
-def _totals(of: dict[str, float]) -> str:
+def _totals(of: dict[str, float], *, free: bool) -> str:
+    cost = f"{of['usd']:.2g} USD, at most {of['usd_bound']:.2g}, "
     return (
-        f"{of['usd']:.2g} USD, at most {of['usd_bound']:.2g}; asked for and not used "
+        f"{'' if free else cost}{of['core_h']:.2g} core-hours; asked for and not used "
         f"{of['waste_core_h']:.2g} core-hours, {of['waste_gb_h']:.2g} GB-hours"
     )
 
