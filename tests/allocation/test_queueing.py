@@ -90,6 +90,12 @@ def test_what_cannot_be_simulated_is_refused() -> None:
         workload_of([WIDE]).with_requests({7: 1.0})
 
 
+def test_jobs_of_no_time_use_nothing() -> None:
+    jobs = workload_of([(1, 0, 0, 10, 4), (2, 0, 0, 10, 4)])
+    found = report(jobs, simulate(jobs, 4), 4)
+    assert (found.makespan_s, found.utilisation, found.mean_wait_s) == (0, 0, 0)
+
+
 def slowly(workload: Workload, processors: int, backfill: bool) -> list[float]:
     """Schedule second by second, asking of every overtaking whether the head still starts."""
     jobs = list(

@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -337,3 +339,13 @@ def test_the_choice_is_that_of_a_plain_loop(
         if (deadline is None) != (budget is None):
             got = got_time if deadline is None else got_cost
         assert got == pytest.approx(best, rel=1e-6)
+
+
+def test_a_login_node_needs_numpy_and_scipy_alone() -> None:
+    code = (
+        "import sys, pkgutil, importlib, voxcast.allocation as room\n"
+        "for own in pkgutil.iter_modules(room.__path__):\n"
+        "    importlib.import_module(f'voxcast.allocation.{own.name}')\n"
+        "assert not {'torch', 'mlflow', 'pandas', 'sklearn', 'yaml'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import planted
+from small_head import write_head
 from voxcast.cli import main
-from voxcast.features.table import rows_of
 from voxcast.models import point_model
 from voxcast.models.families import FAMILIES
 from voxcast.models.forecaster import Forecaster, calibrate
@@ -41,13 +41,14 @@ class Done(NamedTuple):
 
 
 def learned(folder: Path, subjects: int) -> None:
-    """Make a champion that knows the header alone."""
-    table = planted.table(subjects)
-    chosen = FAMILIES["ridge"].defaults
-    model = point_model.fit(table, None, "ridge", chosen, "header", 0)
-    logs = Validation(table, None, 3, 0).out_of_fold("ridge", chosen, "header")
-    Forecaster({"header": calibrate(model, table, logs, 1.5)}).save(folder / "model")
-    assert len(rows_of(table)) == 2 * subjects
+    """Register a champion that was fitted to planted runs."""
+    table, chosen = planted.table(subjects), FAMILIES["ridge"].defaults
+    tiers = {}
+    for level in ("header", "volume"):
+        model = point_model.fit(table, None, "ridge", chosen, level, 0)
+        logs = Validation(table, None, 3, 0).out_of_fold("ridge", chosen, level)
+        tiers[level] = calibrate(model, table, logs, 1.5)
+    Forecaster(tiers).save(folder / "model")
     session = runs.connect(folder)
     with runs.run(session, "final", "ridge final") as run_id:
         pass
@@ -69,6 +70,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         image = nibabel.Nifti1Image(grid, np.diag([2.0, 2.0, 2.5, 1.0]))
         image.set_sform(image.affine, code=1)
         nibabel.save(image, folder / f"{name}.nii.gz")
+    write_head(folder / "head.nii.gz", spacing_mm=2.5, edge=80)
     (folder / "note.nii.gz").write_text("not an image")
     return folder
 
@@ -80,11 +82,12 @@ def recommend(project: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("VOXCAST_PROJECT", raising=False)
     monkeypatch.chdir(project)
 
-    def run(*arguments: str, code: int = 0) -> Done:
+    def run(*arguments: str, code: int = 0, voxels: bool = False) -> Done:
+        arguments = arguments if voxels else (*arguments, "--header-only")
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
-                got: object = main(["recommend", *arguments, "--header-only"])
+                got: object = main(["recommend", *arguments])
             except SystemExit as end:  # argparse
                 got = end.code
         assert got == code, err.getvalue()
@@ -146,6 +149,12 @@ def test_the_planted_law_comes_back(recommend) -> None:
     assert one["peak_rss_bytes_median"] == pytest.approx(2e8 + 80 * 10**6, rel=0.05)
 
 
+def test_voxels_are_looked_at_where_there_are_some(recommend) -> None:
+    found = json.loads(recommend("head.nii.gz", "--json", *HERE, voxels=True).out)["images"][0]
+    assert found["level"] == "volume"
+    assert "head.nii.gz: segment on local" in recommend("head.nii.gz", *HERE, voxels=True).out
+
+
 def test_policies_differ(recommend) -> None:
     chosen = {
         policy: json.loads(recommend("usual.nii.gz", "--policy", policy, "--json", *HERE).out)[
@@ -197,7 +206,8 @@ def test_many_images_and_one_array_job(recommend) -> None:
     asked = ("small.nii.gz", "usual.nii.gz")
     found = json.loads(recommend(*asked, "--json", *HERE).out)
     array = found["array"]
-    assert set(array) == {"per_image", "shared", "chosen", "nearest", "why"}
+    assert set(array) == {"per_image", "shared", "chosen", "nearest", "why", "calibrated"}
+    assert array["calibrated"]
     assert set(array["per_image"]) == set(array["shared"]) == {
         "usd", "usd_bound", "core_h", "waste_core_h", "waste_gb_h"
     }  # fmt: skip
@@ -233,6 +243,17 @@ def test_an_image_that_no_configuration_fits_is_said(recommend) -> None:
     one = json.loads(done.out)["images"][0]
     assert (one["chosen"], one["nearest"]) == (None, None)
     assert "where 10.0 MB is allowed" in one["configurations"][0]["excluded"]
+
+
+def test_accounting_of_other_partitions_is_no_use(recommend, tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs.txt"
+    line = "2024-05-01T00:00:00|2024-05-01T00:00:09|5|1|moon\n"
+    jobs.write_text("Submit|Start|TimelimitRaw|NCPUS|Partition\n" + line)
+    done = recommend("usual.nii.gz", "--waiting", str(jobs), *HERE, code=2)
+    assert "has no job of local's partitions; it has moon" in done.err.splitlines()[-1]
+    jobs.write_text(jobs.read_text().replace("moon", "here"))
+    done = recommend("usual.nii.gz", "--waiting", str(jobs), *HERE, code=2)
+    assert "1 jobs are too few; 100 are needed" in done.err.splitlines()[-1]
 
 
 def test_waiting_can_be_fitted_to_accounting(recommend, tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ def report(workload: Workload, schedule: Schedule, processors: int) -> QueueRepo
     stretch = np.maximum((wait + ran) / np.maximum(ran, LEAST_RUNTIME_S), 1.0)
     makespan = float(schedule.end_s.max() - workload.submit_s.min())
     used = ran * workload.processors
-    capacity = processors * makespan
+    capacity = processors * makespan or 1.0  # jobs of no time at all use nothing
     return QueueReport(
         len(workload),
         int(schedule.killed.sum()),

@@ -133,6 +133,8 @@ def as_json(advice: Advice) -> dict[str, Any]:
             "chosen": _request_json(advice, advice.shared.assessment, 0, shared),
             "nearest": _request_json(advice, advice.shared.assessment, 0, nearest),
             "why": advice.why_shared(),
+            "calibrated": shared >= 0
+            and all(bool(one.answers[shared]["calibrated"]) for one in advice.answered),
         }
     return content
 

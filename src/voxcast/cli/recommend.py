@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from voxcast.cli import project
 from voxcast.cli.champion import Champion, add_arguments, champion
-from voxcast.errors import EXIT_BAD_INPUT, ConfigError, ImageError, one_line
+from voxcast.errors import EXIT_BAD_INPUT, ConfigError, ImageError, TableError, one_line
 from voxcast.quantities import format_seconds, parse_seconds, parse_usd
 
 if TYPE_CHECKING:
@@ -104,6 +104,11 @@ def _waiting(cluster: Cluster, path: Path) -> Cluster:
     for own in cluster.partitions:
         cores = [node.cores for node in cluster.node_types if node.partition == own.name]
         like = jobs.of(own.name, max(cores, default=0))
+        if not len(like.requested_s):
+            print(f"voxcast: {path}: has no job of {own.name}, which stays as it is configured",
+                  file=sys.stderr)  # fmt: skip
+            partitions.append(own)
+            continue
         fit = fit_waiting(like.requested_s, like.waited_s)
         partitions.append(replace(own, waiting=fit.waiting))
         print(
@@ -112,6 +117,9 @@ def _waiting(cluster: Cluster, path: Path) -> Cluster:
             f"{fit.waiting.alpha:.3g} × request + {fit.waiting.gamma_s:.4g} s)",
             file=sys.stderr,
         )
+    if tuple(partitions) == cluster.partitions:
+        names = ", ".join(sorted(set(jobs.partitions.tolist())))
+        raise TableError(f"has no job of {cluster.name}'s partitions", path, f"it has {names}")
     return replace(cluster, partitions=tuple(partitions))
 
 
