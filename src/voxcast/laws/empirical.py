@@ -22,9 +22,15 @@ class EmpiricalLaw:
     """The law that gives every run of a sample the same weight; see `voxcast.laws.law.Law`."""
 
     family = "empirical"
+    continuous = False
 
     def __init__(self, values: ArrayLike) -> None:
         self.values = checked_sample(values, 1)
+
+    @property
+    def support(self) -> tuple[float, float]:
+        """Shortest and longest run."""
+        return float(self.values[0]), float(self.values[-1])
 
     @property
     def mean(self) -> float:
@@ -56,6 +62,11 @@ class EmpiricalLaw:
         # Rounding first: 0.1 * 30 is a little more than 3.
         rank = np.ceil(np.round(np.asarray(p, dtype=float) * len(self.values), 9))
         return self.values[np.clip(rank.astype(int) - 1, 0, len(self.values) - 1)]
+
+    def mean_above(self, t: float) -> float:
+        """Mean of the runs longer than ``t``; the longest if none is."""
+        longer = self.values[np.searchsorted(self.values, t, side="right") :]
+        return float(longer.mean() if len(longer) else self.values[-1])
 
     def sample(self, size: int, seed: int) -> NDArray[np.float64]:
         """Draw ``size`` runs with replacement."""

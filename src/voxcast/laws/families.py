@@ -12,16 +12,17 @@ known, such as a limit of the queue, can be given to `TruncatedNormal` itself.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 from scipy import optimize, special, stats
 
 from voxcast.laws.law import checked_sample
+from voxcast.laws.scipy_law import ScipyLaw
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
 # This far from the cut the mass that is lost is below the rounding of a double.
 _UNCUT_SDS = 8.0
@@ -33,8 +34,8 @@ _STIRLING_GAP = 1e-5
 
 
 @dataclass(frozen=True)
-class FamilyLaw:
-    """A member of a family; its fields are the parameters."""
+class FamilyLaw(ScipyLaw):
+    """A member of a family that can be fitted."""
 
     family: ClassVar[str]
     positive: ClassVar[bool] = True  # whether it gives amounts below zero no chance
@@ -43,52 +44,6 @@ class FamilyLaw:
     def fit(cls, values: ArrayLike) -> Self:
         """Return the member under which positive ``values``, not all equal, are likeliest."""
         raise NotImplementedError
-
-    def _scipy(self) -> tuple[stats.rv_continuous, tuple[float, ...]]:
-        """Return SciPy's law and its arguments; freezing it would cost more than using it."""
-        raise NotImplementedError
-
-    @property
-    def parameters(self) -> dict[str, float]:
-        """Parameters by name."""
-        return asdict(self)
-
-    @property
-    def mean(self) -> float:
-        """Expected value."""
-        law, own = self._scipy()
-        return float(law.mean(*own))
-
-    @property
-    def sd(self) -> float:
-        """Standard deviation."""
-        law, own = self._scipy()
-        return float(law.std(*own))
-
-    def pdf(self, x: ArrayLike) -> NDArray[np.float64]:
-        """Density at ``x``."""
-        law, own = self._scipy()
-        return np.asarray(law.pdf(x, *own))
-
-    def cdf(self, x: ArrayLike) -> NDArray[np.float64]:
-        """Probability of at most ``x``."""
-        law, own = self._scipy()
-        return np.asarray(law.cdf(x, *own))
-
-    def sf(self, x: ArrayLike) -> NDArray[np.float64]:
-        """Probability of more than ``x``."""
-        law, own = self._scipy()
-        return np.asarray(law.sf(x, *own))
-
-    def quantile(self, p: ArrayLike) -> NDArray[np.float64]:
-        """Smallest amount that is enough with probability ``p``."""
-        law, own = self._scipy()
-        return np.asarray(law.ppf(p, *own))
-
-    def sample(self, size: int, seed: int) -> NDArray[np.float64]:
-        """Draw ``size`` amounts."""
-        law, own = self._scipy()
-        return np.asarray(law.rvs(*own, size=size, random_state=np.random.default_rng(seed)))
 
     def log_likelihood(self, values: ArrayLike) -> float:
         """Log of the density of independent ``values``."""
@@ -116,6 +71,10 @@ class Normal(FamilyLaw):
 
     def _scipy(self) -> tuple[stats.rv_continuous, tuple[float, ...]]:
         return stats.norm, (self.mu, self.sigma)
+
+    def _mean_above(self, t: float) -> float:
+        z = (t - self.mu) / self.sigma
+        return self.mu + self.sigma * _normal_hazard(z, np.inf)
 
 
 @dataclass(frozen=True)
@@ -159,6 +118,10 @@ class TruncatedNormal(FamilyLaw):
         cuts = ((self.lower - self.mu) / self.sigma, (self.upper - self.mu) / self.sigma)
         return stats.truncnorm, (*cuts, self.mu, self.sigma)
 
+    def _mean_above(self, t: float) -> float:
+        z, end = ((x - self.mu) / self.sigma for x in (t, self.upper))
+        return self.mu + self.sigma * _normal_hazard(z, end)
+
 
 @dataclass(frozen=True)
 class Lognormal(FamilyLaw):
@@ -175,6 +138,11 @@ class Lognormal(FamilyLaw):
 
     def _scipy(self) -> tuple[stats.rv_continuous, tuple[float, ...]]:
         return stats.lognorm, (self.sigma, 0.0, self.median)
+
+    def _mean_above(self, t: float) -> float:
+        z = np.log(t / self.median) / self.sigma
+        longer = special.log_ndtr(self.sigma - z) - special.log_ndtr(-z)
+        return self.median * float(np.exp(self.sigma**2 / 2 + longer))
 
 
 @dataclass(frozen=True)
@@ -207,6 +175,10 @@ class Gamma(FamilyLaw):
 
     def _scipy(self) -> tuple[stats.rv_continuous, tuple[float, ...]]:
         return stats.gamma, (self.shape, 0.0, self.scale)
+
+    def _mean_above(self, t: float) -> float:
+        x, k = t / self.scale, self.shape
+        return k * self.scale * float(special.gammaincc(k + 1, x) / special.gammaincc(k, x))
 
 
 @dataclass(frozen=True)
@@ -243,6 +215,17 @@ class Weibull(FamilyLaw):
 
     def _scipy(self) -> tuple[stats.rv_continuous, tuple[float, ...]]:
         return stats.weibull_min, (self.shape, 0.0, self.scale)
+
+    def _mean_above(self, t: float) -> float:
+        x, k = (t / self.scale) ** self.shape, 1 + 1 / self.shape
+        return self.scale * float(special.gamma(k) * special.gammaincc(k, x) * np.exp(x))
+
+
+def _normal_hazard(z: float, end: float) -> float:
+    """Return the mean of a standard normal between ``z`` and ``end``."""
+    log_kept = special.log_ndtr(-z) + np.log1p(-np.exp(special.log_ndtr(-end) - special.log_ndtr(-z)))
+    heights = np.exp(-(z**2) / 2 - log_kept) - np.exp(-(end**2) / 2 - log_kept)
+    return float(heights / np.sqrt(2 * np.pi))
 
 
 FAMILIES: dict[str, type[FamilyLaw]] = {

@@ -16,6 +16,16 @@ class Law(Protocol):
     """A distribution of a positive amount; `x` and results are in the unit of the sample."""
 
     @property
+    def continuous(self) -> bool:
+        """Whether there is a density, rather than single amounts with a probability each."""
+        ...
+
+    @property
+    def support(self) -> tuple[float, float]:
+        """Least and largest amount there can be."""
+        ...
+
+    @property
     def mean(self) -> float:
         """Expected value."""
         ...
@@ -39,6 +49,10 @@ class Law(Protocol):
 
     def quantile(self, p: ArrayLike) -> NDArray[np.float64]:
         """Smallest amount that is enough with probability ``p``."""
+        ...
+
+    def mean_above(self, t: float) -> float:
+        """Expected value of what is more than ``t``; the end of the support if nothing is."""
         ...
 
     def sample(self, size: int, seed: int) -> NDArray[np.float64]:

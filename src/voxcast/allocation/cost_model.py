@@ -1,0 +1,145 @@
+"""What a sequence of requests costs on average, in closed form; no sampling anywhere.
+
+A request of length W that is in use for u costs alpha W + beta u + gamma. Requests are made one
+after the other until one is enough. A checkpoint at the end of a request lets the next one go on
+where it stopped, for the time it takes to write it and to read it again.
+
+References
+----------
+Aupy, Gainaru, Honoré, Raghavan, Robert and Sun, "Reservation strategies for stochastic jobs",
+IPDPS 2019 (theorem 1); Gainaru, Goglin, Honoré, Pallez, Raghavan, Robert and Sun, "Reservation and
+checkpointing strategies for stochastic jobs", IPDPS 2020.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from voxcast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from voxcast.laws.law import Law
+
+# What is left to pay is of no account below this share of the omniscient cost.
+NEGLIGIBLE = 1e-10
+# A request that doubled more often has left what a double can hold, from any size of a second.
+_DOUBLINGS = 1000
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """Prices of a request, and how long a checkpoint takes; lengths in the unit of the law.
+
+    Attributes
+    ----------
+    alpha : float
+        Price of a unit of what is asked for, above 0.
+    beta : float
+        Price of a unit of what is used.
+    gamma : float
+        Price of each request.
+    checkpoint, restart : float
+        Length of writing a checkpoint and of going on from it.
+
+    Raises
+    ------
+    ConfigError
+        If one of them is out of its range.
+    """
+
+    alpha: float = 1.0
+    beta: float = 0.0
+    gamma: float = 0.0
+    checkpoint: float = 0.0
+    restart: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            least = "above 0" if name == "alpha" else "at least 0"
+            if not (math.isfinite(value) and value >= 0 and (value > 0 or name != "alpha")):
+                raise ConfigError(f"must be {least} and finite, not {value:g}", name)
+
+    def omniscient(self, law: Law) -> float:
+        """Return the mean cost of who knows each length beforehand, and asks for just that."""
+        return (self.alpha + self.beta) * law.mean + self.gamma
+
+    def lengths(
+        self, milestones: ArrayLike, checkpoints: ArrayLike | None = None
+    ) -> NDArray[np.float64]:
+        """Return how long each request is: restart, work, and checkpoint.
+
+        Parameters
+        ----------
+        milestones : array_like, shape (n,)
+            The work done at the end of each request, rising.
+        checkpoints : array_like of bool, shape (n,), optional
+            Whether it ends with a checkpoint.
+
+        Examples
+        --------
+        >>> CostModel(checkpoint=7, restart=7).lengths([20, 40, 80], [True, False, False])
+        array([27., 27., 67.])
+        """
+        parts = self._parts(milestones, checkpoints)
+        return parts.restart + parts.work + parts.checkpoint
+
+    def expected(
+        self, law: Law, milestones: ArrayLike, checkpoints: ArrayLike | None = None
+    ) -> float:
+        """Return the mean cost of a sequence; what comes after its end is doubled till it is enough.
+
+        Parameters
+        ----------
+        milestones, checkpoints : see `lengths`
+        """
+        t, flags = extended(law, milestones, checkpoints)
+        more = law.sf(t)
+        asked = np.concatenate([[1.0], more[:-1]])  # the probability that a request is made
+        parts = self._parts(t, flags)
+        length = parts.restart + parts.work + parts.checkpoint
+        lost = np.where(flags, 0.0, parts.work) + parts.checkpoint
+        made = self.alpha * length + self.beta * parts.restart + self.gamma
+        with np.errstate(over="ignore"):
+            return float(self.beta * law.mean + made @ asked + self.beta * (lost @ more))
+
+    def normalised(self, law: Law, expected: float) -> float:
+        """Return a mean cost over the omniscient one."""
+        return expected / self.omniscient(law)
+
+    def _parts(self, milestones: ArrayLike, checkpoints: ArrayLike | None) -> _Parts:
+        t = np.asarray(milestones, dtype=np.float64)
+        flags = np.zeros(len(t), bool) if checkpoints is None else np.asarray(checkpoints, bool)
+        kept = np.concatenate([[0.0], np.maximum.accumulate(np.where(flags, t, 0.0))[:-1]])
+        restart = np.where(kept > 0, self.restart, 0.0)
+        return _Parts(restart, t - kept, np.where(flags, self.checkpoint, 0.0))
+
+
+@dataclass(frozen=True)
+class _Parts:
+    restart: NDArray[np.float64]
+    work: NDArray[np.float64]
+    checkpoint: NDArray[np.float64]
+
+
+def extended(
+    law: Law, milestones: ArrayLike, checkpoints: ArrayLike | None = None
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return a sequence that covers all the law: doubled on after its end, without checkpoints."""
+    t = np.asarray(milestones, dtype=np.float64)
+    flags = np.zeros(len(t), bool) if checkpoints is None else np.asarray(checkpoints, bool)
+    high = law.support[1]
+    if t[-1] >= high or not law.sf(t[-1]) > 0:
+        return t, flags
+    # Not to the largest double: the sum of prices has to stay below it.
+    doublings = min(_DOUBLINGS, int(math.log2(1e200 / t[-1])))
+    tail = t[-1] * 2.0 ** np.arange(1, doublings + 1)
+    if tail[-1] > high:
+        tail = np.append(tail[tail < high], high)
+    tail = tail[: 1 + int(np.argmin(law.sf(tail)))]  # up to the first that is surely enough
+    return np.concatenate([t, tail]), np.concatenate([flags, np.zeros(len(tail), bool)])

@@ -1,0 +1,95 @@
+"""A law as a few hundred amounts, which are the requests that a dynamic programme chooses from.
+
+A law without end is cut where one job in ten million is longer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from voxcast.allocation.cost_model import CostModel
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from voxcast.laws.law import Law
+
+EPSILON = 1e-7
+POINTS = 1000
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Amounts that can be asked for, and how likely more is needed.
+
+    Attributes
+    ----------
+    points : ndarray, shape (n,)
+        Rising; the last is enough for all that is left of the law.
+    more : ndarray, shape (n,)
+        Probability of more than each, under the law that is cut there; the last is 0.
+    """
+
+    points: NDArray[np.float64]
+    more: NDArray[np.float64]
+
+    @property
+    def mean(self) -> float:
+        """Mean of the law that has only these amounts."""
+        return float(-np.diff(self.more, prepend=1.0) @ self.points)
+
+
+def end_of(law: Law, epsilon: float = EPSILON) -> float:
+    """Return the end of the support, or what is enough but for the share ``epsilon``."""
+    high = law.support[1]
+    return high if math.isfinite(high) else float(law.quantile(1 - epsilon))
+
+
+def equal_time(law: Law, points: int = POINTS, epsilon: float = EPSILON) -> Grid:
+    """Return amounts at equal distances, from the start of the support to its end."""
+    low, end = law.support[0], end_of(law, epsilon)
+    steps = np.arange(1, points + 1) / points
+    return grid_of(law, low + (end - low) * steps)
+
+
+def equal_probability(law: Law, points: int = POINTS, epsilon: float = EPSILON) -> Grid:
+    """Return quantiles at equal distances of their level, up to the end; equal ones once."""
+    end = end_of(law, epsilon)
+    levels = float(law.cdf(end)) * np.arange(1, points + 1) / points
+    return grid_of(law, np.append(law.quantile(levels[:-1]), end))
+
+
+def grid_of(law: Law, amounts: NDArray[np.float64]) -> Grid:
+    """Return the grid of ``amounts``, for the law that is cut at the largest of them."""
+    amounts = np.unique(amounts)
+    beyond = float(law.sf(amounts[-1]))
+    more = (law.sf(amounts) - beyond) / (1 - beyond)
+    more[-1] = 0.0  # exactly, whatever the rounding
+    return Grid(amounts, more)
+
+
+DISCRETISATIONS: dict[str, Callable[..., Grid]] = {
+    "equal_time": equal_time,
+    "equal_probability": equal_probability,
+}
+
+
+def points_for(law: Law, cost: CostModel, accuracy: float = 0.1) -> float:
+    """Return how many equal steps promise a cost within ``accuracy`` of the optimum, at least 1.
+
+    With checkpoints (Gainaru et al., IPDPS 2020, theorem on Dyn-Prog-Count); infinite where
+    neither a checkpoint nor a request has a price of its own.
+    """
+    low = law.support[0]
+    finest = min(
+        max(low, accuracy * law.mean / 3), cost.checkpoint, cost.restart
+    )
+    by_length = 1 / finest if finest else math.inf
+    by_price = (cost.alpha + cost.beta) / cost.gamma if cost.gamma else math.inf
+    wanted = 3 * (end_of(law) - low) * min(by_length, by_price) / accuracy
+    return float(math.ceil(wanted)) if math.isfinite(wanted) else wanted

@@ -1,0 +1,139 @@
+"""The cheapest sequence out of the points of a grid, without checkpoints and with them.
+
+All three programmes go from the last point to the first. What does not depend on the requests,
+beta times the mean, is left out and added at the end; what is left is weighed by the probability
+that it is still to be paid, so that no division by a vanishing probability is needed. The best
+next request after point i is then the lowest of lines in P(X > i): slope alpha v_j, intercept all
+that follows j.
+
+References
+----------
+Aupy et al., IPDPS 2019, theorem 5; Gainaru et al., IPDPS 2020 (Dyn-Prog-Count), see
+`voxcast.allocation.cost_model`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from voxcast.allocation.cost_model import CostModel
+from voxcast.allocation.discretisation import Grid
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """An optimal sequence of points.
+
+    Attributes
+    ----------
+    milestones : ndarray, shape (k,)
+        Work done at the end of each request.
+    checkpoints : ndarray of bool, shape (k,)
+        Whether it ends with a checkpoint.
+    value : float
+        Its mean cost under the law that has only the points of the grid.
+    """
+
+    milestones: NDArray[np.float64]
+    checkpoints: NDArray[np.bool_]
+    value: float
+
+
+def without_checkpoints(grid: Grid, cost: CostModel) -> Optimum:
+    """Return the cheapest sequence in which no request ends with a checkpoint."""
+    v, more, n = grid.points, grid.more, len(grid.points)
+    slope = cost.alpha * v + cost.gamma
+    rest = cost.beta * v * more  # what is lost when v was too short, and then what follows
+    asked = np.concatenate([[1.0], more[:-1]])
+    chosen = np.empty(n, dtype=np.intp)
+    lines = np.empty(n)
+    for i in range(n - 1, -1, -1):
+        at = lines[i:]
+        np.multiply(slope[i:], asked[i], out=at)
+        at += rest[i:]
+        j = int(at.argmin())
+        chosen[i] = i + j
+        if i:
+            rest[i - 1] += at[j]
+    value = float(lines[chosen[0]]) + cost.beta * grid.mean
+    path = _path(chosen)
+    return Optimum(v[path], np.zeros(len(path), bool), value)
+
+
+def all_checkpoints(grid: Grid, cost: CostModel) -> Optimum:
+    """Return the cheapest sequence in which each request but the last ends with a checkpoint."""
+    v, more, n = grid.points, grid.more, len(grid.points)
+    slope = cost.alpha * (v + cost.checkpoint)
+    slope[-1] = cost.alpha * v[-1]
+    rest = cost.beta * cost.checkpoint * more
+    asked = np.concatenate([[1.0], more[:-1]])
+    starts = np.concatenate([[0.0], v[:-1]])
+    restart = np.where(np.arange(n) > 0, cost.restart, 0.0)
+    fixed = asked * ((cost.alpha + cost.beta) * restart - cost.alpha * starts + cost.gamma)
+    chosen = np.empty(n, dtype=np.intp)
+    lowest = 0.0
+    for i in range(n - 1, -1, -1):
+        at = slope[i:] * asked[i] + rest[i:]
+        j = int(at.argmin())
+        chosen[i] = i + j
+        lowest = float(at[j]) + float(fixed[i])
+        if i:
+            rest[i - 1] += lowest
+    path = _path(chosen)
+    flags = np.arange(len(path)) < len(path) - 1
+    return Optimum(v[path], flags, lowest + cost.beta * grid.mean)
+
+
+def mixed_checkpoints(grid: Grid, cost: CostModel) -> Optimum:
+    """Return the cheapest sequence in which each request ends with a checkpoint or not.
+
+    A state is the last point with a checkpoint and the last point tried. That a next request ends
+    with a checkpoint costs the same whatever the last checkpoint was, up to a constant: those
+    choices are made once per point tried, and the others for all last checkpoints at a time.
+    """
+    n = len(grid.points)
+    v = np.concatenate([[0.0], grid.points])  # v[0] is the start
+    more = np.concatenate([[1.0], grid.more])
+    restart = np.where(np.arange(n + 1) > 0, cost.restart, 0.0)
+    per_asked = (cost.alpha + cost.beta) * restart - cost.alpha * v + cost.gamma
+    # What follows j, by last checkpoint and j: with the loss of the work since, if not kept.
+    rest = cost.beta * more * (v - v[:, None])
+    rest_kept = cost.beta * cost.checkpoint * more
+    slope, slope_kept = cost.alpha * v, cost.alpha * (v + cost.checkpoint)
+    chosen = np.zeros((n + 1, n + 1), dtype=np.intp)  # negative: with a checkpoint
+    lowest = np.zeros(1)
+    for i in range(n - 1, -1, -1):
+        plain = rest[: i + 1, i + 1 :] + slope[i + 1 :] * more[i]
+        kept = slope_kept[i + 1 :] * more[i] + rest_kept[i + 1 :]
+        j, j_kept = plain.argmin(axis=1), int(kept.argmin())
+        best = np.take_along_axis(plain, j[:, None], axis=1)[:, 0]
+        keeps = kept[j_kept] < best
+        chosen[: i + 1, i] = np.where(keeps, -(i + 1 + j_kept), i + 1 + j)
+        lowest = np.where(keeps, kept[j_kept], best) + more[i] * per_asked[: i + 1]
+        rest[: i + 1, i] += lowest
+        rest_kept[i] += lowest[i]
+    value = float(lowest[0]) + cost.beta * grid.mean
+    milestones, flags = [], []
+    last, i = 0, 0
+    while i < n:
+        j = int(chosen[last, i])
+        i = abs(j)
+        last = i if j < 0 else last
+        milestones.append(v[i])
+        flags.append(j < 0)
+    return Optimum(np.array(milestones), np.array(flags), value)
+
+
+def _path(chosen: NDArray[np.intp]) -> list[int]:
+    """Return the points of a sequence, given the best next one from each point on."""
+    path, i = [], 0
+    while i < len(chosen):
+        path.append(int(chosen[i]))
+        i = path[-1] + 1
+    return path

@@ -1,0 +1,122 @@
+"""The best sequence for each of many images, from one law of residuals.
+
+An image's law is its own median times a common law of residuals to the power of its own spread.
+Costs scale: a sequence that is best for a median of 1 and requests that cost gamma / median each
+is best, times the median, for all images that share that ratio and the spread. Both are rounded to
+a lattice, each cell of it is solved once when an image needs it, and its sequence is taken over as
+levels of the image's own law. The optimum is flat: what rounding loses is far below the cost
+of being wrong about the law.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import special
+
+from voxcast.allocation.cost_model import CostModel, extended
+from voxcast.allocation.discretisation import EPSILON, grid_of
+from voxcast.allocation.dynamic_programme import without_checkpoints
+from voxcast.errors import TableError
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from voxcast.laws.predicted import PredictedLaw
+
+# Width of a cell, as a share of spread or of gamma over median.
+CELL = 0.05
+POINTS = 300
+_FIRST_SCORE = -4.0  # nobody asks for less than what 1 job in 30,000 takes
+_NEVER = 1e-15  # what comes after a request that so few exceed costs nothing
+
+
+@dataclass(frozen=True, eq=False)
+class ManyRequests:
+    """A sequence for each of n images.
+
+    Attributes
+    ----------
+    requests : ndarray, shape (n, k)
+        Rising in each row, with NaN after the last; one job in ten million exceeds that.
+    expected_cost, normalised_cost : ndarray, shape (n,)
+        Exact means under each image's law; what exceeds the last request doubles it.
+    solved : int
+        Cells that were solved.
+    """
+
+    requests: NDArray[np.float64]
+    expected_cost: NDArray[np.float64]
+    normalised_cost: NDArray[np.float64]
+    solved: int
+
+
+def many_requests(
+    residuals: PredictedLaw,
+    cost: CostModel,
+    median: ArrayLike,
+    down: ArrayLike = 1.0,
+    up: ArrayLike = 1.0,
+) -> ManyRequests:
+    """Return the best sequence for each image, without checkpoints.
+
+    Parameters
+    ----------
+    residuals : PredictedLaw
+        Law of an amount over its predicted median.
+    median, down, up : array_like, shape (n,) or number
+        Predicted median, and spread below and above it, see `PredictedLaw.scaled`.
+
+    Raises
+    ------
+    TableError
+        If one of them is not positive and finite.
+    """
+    median, down, up = (
+        np.array(a, dtype=np.float64)
+        for a in np.broadcast_arrays(np.atleast_1d(median), down, up)
+    )  # fmt: skip
+    for name, values in (("median", median), ("down", down), ("up", up)):
+        if not (np.isfinite(values) & (values > 0)).all():
+            raise TableError("must be positive and finite", name)
+    laws = residuals.scaled(median, down, up)
+    gamma = cost.gamma / median
+    lattice = np.stack([_cells(own) for own in (down, up, gamma)], axis=1)
+    cells, cell_of = np.unique(lattice, axis=0, return_inverse=True)
+    mean = laws.moment(1)
+    expected = cost.beta * mean
+    found: list[tuple[NDArray[np.intp], NDArray[np.float64]]] = []
+    for number, cell in enumerate(cells):
+        own = np.flatnonzero(cell_of == number)
+        scores, listed = _solved(residuals, cost, *np.exp(CELL * cell))
+        of_cell = type(laws)(laws.scores, laws.logs[own])
+        t, more = of_cell.at_score(scores), special.ndtr(-scores)
+        asked = np.concatenate([[1.0], more[:-1]])
+        expected[own] += t @ (cost.alpha * asked + cost.beta * more) + cost.gamma * asked.sum()
+        found.append((own, t[:, :listed]))
+    requests = np.full((len(median), max(t.shape[1] for _, t in found)), np.nan)
+    for own, t in found:
+        requests[own, : t.shape[1]] = t
+    omniscient = (cost.alpha + cost.beta) * mean + cost.gamma
+    return ManyRequests(requests, expected, expected / omniscient, len(cells))
+
+
+def _cells(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    # Far below any price: no gamma is the same cell as next to none.
+    return np.rint(np.log(np.maximum(values, 1e-9)) / CELL).astype(np.int64)
+
+
+def _solved(
+    residuals: PredictedLaw, cost: CostModel, down: float, up: float, gamma: float
+) -> tuple[NDArray[np.float64], int]:
+    """Return the normal scores of a cell's sequence, and how many of them are to be listed."""
+    law = residuals.scaled(1.0, down, up)
+    ends = _FIRST_SCORE, float(-special.ndtri(EPSILON))
+    grid = grid_of(law, law.at_score(np.linspace(*ends, POINTS)))
+    best = without_checkpoints(grid, CostModel(cost.alpha, cost.beta, gamma))
+    t, _ = extended(law, best.milestones)
+    scores = law.score(t)
+    needed = 1 + int(np.argmax(special.ndtr(-scores) < _NEVER))
+    return scores[:needed], len(best.milestones)

@@ -1,0 +1,41 @@
+"""Sequences at equal distances, with a checkpoint at the end of each request but the last, or none.
+
+They are what one would do without a dynamic programme; the number of periods is the best there is,
+unless it is given.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from voxcast.allocation.cost_model import CostModel
+from voxcast.allocation.discretisation import end_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from voxcast.laws.law import Law
+
+MOST_PERIODS = 1000
+
+
+def periodic(
+    law: Law, periods: int, *, checkpoints: bool
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return milestones and checkpoints of a sequence that cuts the support in equal periods."""
+    low, end = law.support[0], end_of(law)
+    steps = np.arange(1, periods + 1)
+    return low + (end - low) * steps / periods, (steps < periods) & checkpoints
+
+
+def best_periods(
+    law: Law, cost: CostModel, *, checkpoints: bool, most: int = MOST_PERIODS
+) -> int:
+    """Return the number of periods, up to ``most``, whose sequence is cheapest."""
+    costs = [
+        cost.expected(law, *periodic(law, periods, checkpoints=checkpoints))
+        for periods in range(1, most + 1)
+    ]
+    return 1 + int(np.argmin(costs))

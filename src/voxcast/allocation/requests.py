@@ -1,0 +1,188 @@
+"""Sequences of requests by the name of the strategy, each with its exact mean cost.
+
+A request is the work that shall be done at its end (its milestone); where there are checkpoints,
+what is asked for is longer by those, see `voxcast.allocation.cost_model.CostModel.lengths`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from voxcast.allocation import dynamic_programme, heuristics
+from voxcast.allocation.brute_force import brute_force
+from voxcast.allocation.cost_model import CostModel
+from voxcast.allocation.discretisation import DISCRETISATIONS, EPSILON, POINTS, points_for
+from voxcast.allocation.periodic import MOST_PERIODS, best_periods, periodic
+from voxcast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from voxcast.laws.law import Law
+
+ACCURACY = 0.1
+
+
+@dataclass(frozen=True)
+class RequestSequence:
+    """What a strategy asks for, one request after the other until one is enough.
+
+    Attributes
+    ----------
+    milestones : tuple of float
+        Work done at the end of each request, in the unit of the law. A law without end is listed
+        up to the request that one job in ten million exceeds.
+    checkpoints : tuple of bool or None
+        Whether each ends with a checkpoint; None for a strategy that knows none.
+    lengths : tuple of float
+        What is asked for: work, with the restart before and the checkpoint after it.
+    expected_cost : float
+        Exact mean, of the whole sequence.
+    normalised_cost : float
+        That over the cost of who knows each length beforehand.
+    notes : tuple of str
+        What was cut or chosen on the way.
+    """
+
+    strategy: str
+    milestones: tuple[float, ...]
+    checkpoints: tuple[bool, ...] | None
+    lengths: tuple[float, ...]
+    expected_cost: float
+    normalised_cost: float
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How finely a law is cut, and into how many periods; None means the best number."""
+
+    points: int = POINTS
+    periods: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.points < 1:
+            raise ConfigError(f"must be at least 1, not {self.points}", "points")
+        if self.periods is not None and self.periods < 1:
+            raise ConfigError(f"must be at least 1, not {self.periods}", "periods")
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A sequence before it is priced."""
+
+    milestones: NDArray[np.float64]
+    checkpoints: NDArray[np.bool_] | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """How a strategy makes its sequence, and what it needs for that."""
+
+    make: Callable[[Law, CostModel, Settings], Draft]
+    checkpoints: bool = False
+    density: bool = False
+
+
+def _rule(make: Callable[[Law, CostModel], NDArray[np.float64]]) -> Strategy:
+    def draft(law: Law, cost: CostModel, settings: Settings) -> Draft:
+        t = make(law, cost)
+        cut = f"doubled after {heuristics.MOST} requests"
+        return Draft(t, notes=(cut,) if len(t) >= heuristics.MOST else ())
+
+    return Strategy(draft, density=make is brute_force)
+
+
+def _programme(
+    name: str, discretisation: str = "equal_time", checkpoints: bool = False
+) -> Strategy:
+    optimum = getattr(dynamic_programme, name)
+
+    def draft(law: Law, cost: CostModel, settings: Settings) -> Draft:
+        grid = DISCRETISATIONS[discretisation](law, settings.points)
+        found = optimum(grid, cost)
+        notes = [f"of {len(grid.points)} points"]
+        if math.isinf(law.support[1]):
+            notes.append(f"doubled after {grid.points[-1]:.6g}, which {EPSILON:g} of jobs exceed")
+        if checkpoints:
+            wanted = points_for(law, cost, ACCURACY)
+            if wanted > settings.points:
+                number = f"{wanted:.0f} would" if math.isfinite(wanted) else "no number could"
+                notes.append(f"{number} promise {100 * ACCURACY:g} % above the optimum at most")
+        return Draft(found.milestones, found.checkpoints if checkpoints else None, tuple(notes))
+
+    return Strategy(draft, checkpoints)
+
+
+def _periodic(checkpoints: bool) -> Strategy:
+    def draft(law: Law, cost: CostModel, settings: Settings) -> Draft:
+        periods = settings.periods or best_periods(law, cost, checkpoints=checkpoints)
+        t, flags = periodic(law, periods, checkpoints=checkpoints)
+        how = "as given" if settings.periods else f"the best of 1 to {MOST_PERIODS}"
+        return Draft(t, flags if checkpoints else None, (f"{periods} periods, {how}",))
+
+    return Strategy(draft, checkpoints)
+
+
+STRATEGIES: dict[str, Strategy] = {
+    "brute_force": _rule(brute_force),
+    "mean_by_mean": _rule(heuristics.mean_by_mean),
+    "mean_stdev": _rule(heuristics.mean_stdev),
+    "mean_doubling": _rule(heuristics.mean_doubling),
+    "median_by_median": _rule(heuristics.median_by_median),
+    "equal_time": _programme("without_checkpoints"),
+    "equal_probability": _programme("without_checkpoints", "equal_probability"),
+    "no_ckpt": _programme("without_checkpoints"),
+    "all_ckpt": _programme("all_checkpoints", checkpoints=True),
+    "mixed_ckpt": _programme("mixed_checkpoints", checkpoints=True),
+    "all_periodic": _periodic(checkpoints=True),
+    "no_periodic": _periodic(checkpoints=False),
+}
+
+
+def request_sequence(
+    strategy: str, law: Law, cost: CostModel, settings: Settings | None = None
+) -> RequestSequence:
+    """Return the sequence that a strategy of `STRATEGIES` makes for a law.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such strategy, or it cannot work with this law.
+
+    Examples
+    --------
+    >>> from voxcast.laws.bounded import Uniform
+    >>> found = request_sequence("brute_force", Uniform(10, 20), CostModel())
+    >>> found.milestones, round(found.normalised_cost, 4)
+    ((20.0,), 1.3333)
+    """
+    if strategy not in STRATEGIES:
+        raise ConfigError("unknown strategy", strategy, f"known are {', '.join(STRATEGIES)}")
+    low, high = law.support
+    if low < 0:
+        raise ConfigError("gives lengths below 0 a chance", "the law", "use one that does not")
+    draft = STRATEGIES[strategy].make(law, cost, settings or Settings())
+    t, flags, notes = draft.milestones, draft.checkpoints, draft.notes
+    expected = cost.expected(law, t, flags)
+    if math.isinf(high):
+        enough = np.flatnonzero(law.sf(t) <= EPSILON * (1 + 1e-6))
+        listed = 1 + int(enough[0]) if len(enough) else len(t)
+        if listed < len(t):
+            notes = (*notes, f"listed up to what {EPSILON:g} of jobs exceed, but goes on")
+        t, flags = t[:listed], None if flags is None else flags[:listed]
+    return RequestSequence(
+        strategy,
+        tuple(t.tolist()),
+        None if flags is None else tuple(flags.tolist()),
+        tuple(cost.lengths(t, flags).tolist()),
+        expected,
+        cost.normalised(law, expected),
+        notes,
+    )

@@ -1,0 +1,190 @@
+"""A law from predicted quantiles: lognormal pieces between them.
+
+The logarithm of the amount is joined by straight lines over the normal score of the level, which
+is monotone, exact at every quantile, and has its moments in closed form. Beyond the outermost
+quantiles the line from the middle one to the outermost goes on: the tails are those of the
+lognormal law through these two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import numpy as np
+from scipy import special
+
+from voxcast.errors import TableError
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+# Equal quantiles are an amount with a probability of its own; so that there is a density, they are
+# taken apart by this slope, far below what anybody could measure.
+_LEAST_SLOPE = 1e-6
+# Levels at which a sample of residuals is taken down.
+_LEVELS = np.arange(1, 50) / 50
+
+
+@dataclass(frozen=True, eq=False)
+class PredictedLaw:
+    """A law from knots; see `voxcast.laws.law.Law`.
+
+    Attributes
+    ----------
+    scores : ndarray, shape (k,)
+        Normal scores of the levels, rising.
+    logs : ndarray, shape (..., k)
+        Logarithms of the quantiles, rising. Many laws at once can be asked for `at_score` and
+        `moment`, one for all.
+    """
+
+    scores: NDArray[np.float64]
+    logs: NDArray[np.float64]
+    continuous: ClassVar[bool] = True
+
+    @classmethod
+    def of(cls, levels: ArrayLike, values: ArrayLike) -> Self:
+        """Return the law with the quantiles ``values`` at ``levels``, two of them at least.
+
+        Raises
+        ------
+        TableError
+            If levels or values do not rise, or are out of their range.
+
+        Examples
+        --------
+        >>> law = PredictedLaw.of([0.05, 0.5, 0.95], [50, 60, 90])
+        >>> law.quantile([0.05, 0.5, 0.95]).round(6).tolist()
+        [50.0, 60.0, 90.0]
+        """
+        p, x = np.asarray(levels, dtype=np.float64), np.asarray(values, dtype=np.float64)
+        if p.ndim != 1 or p.shape != x.shape or len(p) < 2:
+            raise TableError("needs as many values as levels, two at least", "predicted quantiles")
+        if not (p[0] > 0 and p[-1] < 1 and (np.diff(p) > 0).all()):
+            raise TableError("levels must rise between 0 and 1", "predicted quantiles")
+        if not (x[0] > 0 and np.isfinite(x).all() and (np.diff(x) >= 0).all()):
+            raise TableError("must be positive and finite, and not fall", "predicted quantiles")
+        return cls(special.ndtri(p), np.log(x))._apart()
+
+    @classmethod
+    def of_residuals(cls, residuals: ArrayLike) -> Self:
+        """Return the law of exp(residual), residuals being measured less predicted logarithms.
+
+        Levels are those of the sample, as fine as it allows and at most 49; the median has a knot.
+        """
+        r = np.sort(np.asarray(residuals, dtype=np.float64).ravel())
+        if len(r) < 3 or not np.isfinite(r).all():
+            raise TableError("needs three finite residuals", "predicted quantiles")
+        ends = 1 / (len(r) + 1)  # beyond the outermost residuals nothing is known
+        levels = _LEVELS[(_LEVELS >= ends) & (_LEVELS <= 1 - ends)]
+        logs = np.quantile(r, levels, method="weibull")
+        return cls(special.ndtri(levels), logs)._apart()
+
+    def scaled(self, median: ArrayLike, down: ArrayLike = 1.0, up: ArrayLike = 1.0) -> Self:
+        """Return the law of median * amount ** spread, with ``down`` below 1 and ``up`` above it.
+
+        Of a law of residuals this is the law of a run whose median and spread were predicted; of
+        arrays of those, each of shape (n,) or one number, the laws of n runs.
+        """
+        middle, below, above = (np.asarray(a, dtype=np.float64)[..., None] for a in (median, down, up))
+        spread = np.where(self.logs > 0, above, below)
+        return type(self)(self.scores, np.log(middle) + spread * self.logs)._apart()
+
+    def _apart(self) -> Self:
+        least = _LEAST_SLOPE * np.diff(self.scores, prepend=self.scores[0])
+        drift = np.cumsum(least)
+        rising = np.maximum.accumulate(self.logs - drift, axis=-1) + drift
+        return type(self)(self.scores, rising)
+
+    @property
+    def support(self) -> tuple[float, float]:
+        """All positive amounts."""
+        return 0.0, np.inf
+
+    @property
+    def mean(self) -> float:
+        """Expected value."""
+        return float(self.moment(1))
+
+    @property
+    def sd(self) -> float:
+        """Standard deviation."""
+        mean = self.moment(1)
+        return float(np.sqrt(np.maximum(self.moment(2) - mean**2, 0.0)))
+
+    def pdf(self, x: ArrayLike) -> NDArray[np.float64]:
+        """Density at ``x``; at a quantile that was given, that of the piece above it."""
+        amounts = np.asarray(x, dtype=np.float64)
+        z = self.score(amounts)
+        slope = self._pieces()[1][np.searchsorted(self.scores, z, side="right")]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            density = np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi) / slope / amounts
+        return np.where(np.isfinite(z), density, 0.0)
+
+    def cdf(self, x: ArrayLike) -> NDArray[np.float64]:
+        """Probability of at most ``x``."""
+        return np.asarray(special.ndtr(self.score(x)))
+
+    def sf(self, x: ArrayLike) -> NDArray[np.float64]:
+        """Probability of more than ``x``."""
+        return np.asarray(special.ndtr(-self.score(x)))
+
+    def quantile(self, p: ArrayLike) -> NDArray[np.float64]:
+        """Smallest amount that is enough with probability ``p``."""
+        return self.at_score(special.ndtri(np.asarray(p, dtype=np.float64)))
+
+    def at_score(self, z: ArrayLike) -> NDArray[np.float64]:
+        """Return the amounts at normal scores: levels that cannot round to 0 or 1.
+
+        Of many laws, the result has shape (n, scores).
+        """
+        scores = np.asarray(z, dtype=np.float64)
+        start, slope = self._pieces()
+        piece = np.searchsorted(self.scores, scores, side="right")
+        with np.errstate(over="ignore"):
+            return np.exp(start[..., piece] + slope[..., piece] * scores)
+
+    def mean_above(self, t: float) -> float:
+        """Expected value of what is more than ``t``."""
+        z = float(self.score(t))
+        kept = float(special.ndtr(-z))
+        return max(float(self.moment(1, above=z)) / kept, t) if kept > 0 else t
+
+    def sample(self, size: int, seed: int) -> NDArray[np.float64]:
+        """Draw ``size`` amounts."""
+        return self.at_score(np.random.default_rng(seed).standard_normal(size))
+
+    def moment(self, power: int, above: float = -np.inf) -> NDArray[np.float64]:
+        """Return the mean of amount ** power, counted only where the score is ``above``."""
+        start, slope = self._pieces()
+        ends = np.clip(np.concatenate([[-np.inf], self.scores, [np.inf]]), above, np.inf)
+        # A lognormal piece is a normal one, shifted; differences are taken in the thinner tail.
+        low, high = ends[:-1] - power * slope, ends[1:] - power * slope
+        flip = low > 0
+        share = special.ndtr(np.where(flip, -low, high)) - special.ndtr(np.where(flip, -high, low))
+        moments = np.exp(power * start + (power * slope) ** 2 / 2) * share
+        total: NDArray[np.float64] = moments.sum(axis=-1)
+        return total
+
+    def score(self, x: ArrayLike) -> NDArray[np.float64]:
+        """Return the normal scores of amounts."""
+        amounts = np.asarray(x, dtype=np.float64)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = np.log(np.maximum(amounts, 0.0))
+        start, slope = self._pieces()
+        piece = np.searchsorted(self.logs, logs, side="right")
+        scores: NDArray[np.float64] = (logs - start[piece]) / slope[piece]
+        return scores
+
+    def _pieces(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return start and slope of log amount over score, of k + 1 pieces, tails included."""
+        z, y = self.scores, self.logs
+        k = len(z)
+        first, last = k // 2, (k - 1) // 2
+        low = (y[..., first] - y[..., 0]) / (z[first] - z[0])
+        high = (y[..., -1] - y[..., last]) / (z[-1] - z[last])
+        between = np.diff(y, axis=-1) / np.diff(z)
+        slope = np.concatenate([low[..., None], between, high[..., None]], axis=-1)
+        start = np.concatenate([y[..., :1], y], axis=-1) - slope * np.concatenate([z[:1], z])
+        return start, slope
