@@ -1,9 +1,9 @@
 """The optimal sequence by its recurrence, from many first requests at once.
 
 Given the first request of an optimal sequence, the density gives all others (Aupy et al., IPDPS
-2019, theorem 3 and proposition 1); what is tried is the first. The recurrence magnifies errors: of
-most first requests the sequence stops rising, and those are dropped. It goes on until one job in ten
-million is longer.
+2019, theorem 3 and proposition 1); what is tried is the first. The recurrence magnifies errors:
+of most first requests the sequence stops rising, and those are dropped. It goes on until one job
+in ten million is longer.
 """
 
 from __future__ import annotations
@@ -47,9 +47,7 @@ def largest_first(law: Law, cost: CostModel) -> float:
     )  # fmt: skip
 
 
-def brute_force(
-    law: Law, cost: CostModel, candidates: int = CANDIDATES
-) -> NDArray[np.float64]:
+def brute_force(law: Law, cost: CostModel, candidates: int = CANDIDATES) -> NDArray[np.float64]:
     """Return the cheapest of the sequences that the recurrence gives.
 
     Raises

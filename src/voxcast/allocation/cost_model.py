@@ -92,7 +92,7 @@ class CostModel:
     def expected(
         self, law: Law, milestones: ArrayLike, checkpoints: ArrayLike | None = None
     ) -> float:
-        """Return the mean cost of a sequence; what comes after its end is doubled till it is enough.
+        """Return the mean cost of a sequence; after its end it is doubled until it is enough.
 
         Parameters
         ----------
@@ -138,7 +138,7 @@ def extended(
         return t, flags
     # Not to the largest double: the sum of prices has to stay below it.
     doublings = min(_DOUBLINGS, int(math.log2(1e200 / t[-1])))
-    tail = t[-1] * 2.0 ** np.arange(1, doublings + 1)
+    tail = t[-1] * np.exp2(np.arange(1, doublings + 1))
     if tail[-1] > high:
         tail = np.append(tail[tail < high], high)
     tail = tail[: 1 + int(np.argmin(law.sf(tail)))]  # up to the first that is surely enough

@@ -86,9 +86,7 @@ def points_for(law: Law, cost: CostModel, accuracy: float = 0.1) -> float:
     neither a checkpoint nor a request has a price of its own.
     """
     low = law.support[0]
-    finest = min(
-        max(low, accuracy * law.mean / 3), cost.checkpoint, cost.restart
-    )
+    finest = min(max(low, accuracy * law.mean / 3), cost.checkpoint, cost.restart)
     by_length = 1 / finest if finest else math.inf
     by_price = (cost.alpha + cost.beta) / cost.gamma if cost.gamma else math.inf
     wanted = 3 * (end_of(law) - low) * min(by_length, by_price) / accuracy

@@ -45,18 +45,18 @@ def mean_stdev(law: Law, cost: CostModel) -> NDArray[np.float64]:
     sd = law.sd
     if not math.isfinite(sd):
         raise ConfigError("needs a finite standard deviation", "mean_stdev")
-    return finished(law, cost, law.mean + sd * np.arange(MOST))
+    return finished(law, cost, law.mean + sd * np.arange(MOST, dtype=np.float64))
 
 
 def mean_doubling(law: Law, cost: CostModel) -> NDArray[np.float64]:
     """Ask for the mean, then for twice as much each time."""
     doublings = int(math.log2(1e200 / law.mean))
-    return finished(law, cost, law.mean * 2.0 ** np.arange(doublings))
+    return finished(law, cost, law.mean * np.exp2(np.arange(doublings)))
 
 
 def median_by_median(law: Law, cost: CostModel) -> NDArray[np.float64]:
     """Ask for the median, then for the median of what is longer, and so on."""
-    return finished(law, cost, law.quantile(1 - 2.0 ** -np.arange(1, _HALVINGS + 1)))
+    return finished(law, cost, law.quantile(1 - np.exp2(-np.arange(1, _HALVINGS + 1))))
 
 
 def finished(law: Law, cost: CostModel, t: NDArray[np.float64]) -> NDArray[np.float64]:

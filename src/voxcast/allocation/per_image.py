@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
     from voxcast.laws.predicted import PredictedLaw
 
-# Width of a cell, as a share of spread or of gamma over median.
-CELL = 0.05
+# Width of a cell, as a share: of the spread below the median, which hardly matters, of that above,
+# and of gamma over median.
+CELL = np.array([0.25, 0.1, 0.2])
 POINTS = 300
 _FIRST_SCORE = -4.0  # nobody asks for less than what 1 job in 30,000 takes
 _NEVER = 1e-15  # what comes after a request that so few exceed costs nothing
@@ -42,7 +43,7 @@ class ManyRequests:
     requests : ndarray, shape (n, k)
         Rising in each row, with NaN after the last; one job in ten million exceeds that.
     expected_cost, normalised_cost : ndarray, shape (n,)
-        Exact means under each image's law; what exceeds the last request doubles it.
+        Exact means under each image's law; what exceeds the last request about doubles it.
     solved : int
         Cells that were solved.
     """
@@ -83,7 +84,9 @@ def many_requests(
             raise TableError("must be positive and finite", name)
     laws = residuals.scaled(median, down, up)
     gamma = cost.gamma / median
-    lattice = np.stack([_cells(own) for own in (down, up, gamma)], axis=1)
+    # Far below any price: no gamma is the same cell as next to none.
+    logs = np.log(np.stack([down, up, np.maximum(gamma, 1e-9)], axis=1))
+    lattice = np.rint(logs / CELL).astype(np.int64)
     cells, cell_of = np.unique(lattice, axis=0, return_inverse=True)
     mean = laws.moment(1)
     expected = cost.beta * mean
@@ -101,11 +104,6 @@ def many_requests(
         requests[own, : t.shape[1]] = t
     omniscient = (cost.alpha + cost.beta) * mean + cost.gamma
     return ManyRequests(requests, expected, expected / omniscient, len(cells))
-
-
-def _cells(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    # Far below any price: no gamma is the same cell as next to none.
-    return np.rint(np.log(np.maximum(values, 1e-9)) / CELL).astype(np.int64)
 
 
 def _solved(

@@ -1,7 +1,6 @@
-"""Sequences at equal distances, with a checkpoint at the end of each request but the last, or none.
+"""Sequences at equal distances, each request but the last with a checkpoint, or none.
 
-They are what one would do without a dynamic programme; the number of periods is the best there is,
-unless it is given.
+They are what one would do without a dynamic programme.
 """
 
 from __future__ import annotations
@@ -30,9 +29,7 @@ def periodic(
     return low + (end - low) * steps / periods, (steps < periods) & checkpoints
 
 
-def best_periods(
-    law: Law, cost: CostModel, *, checkpoints: bool, most: int = MOST_PERIODS
-) -> int:
+def best_periods(law: Law, cost: CostModel, *, checkpoints: bool, most: int = MOST_PERIODS) -> int:
     """Return the number of periods, up to ``most``, whose sequence is cheapest."""
     costs = [
         cost.expected(law, *periodic(law, periods, checkpoints=checkpoints))

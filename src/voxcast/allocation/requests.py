@@ -87,7 +87,6 @@ class Strategy:
 
     make: Callable[[Law, CostModel, Settings], Draft]
     checkpoints: bool = False
-    density: bool = False
 
 
 def _rule(make: Callable[[Law, CostModel], NDArray[np.float64]]) -> Strategy:
@@ -96,7 +95,7 @@ def _rule(make: Callable[[Law, CostModel], NDArray[np.float64]]) -> Strategy:
         cut = f"doubled after {heuristics.MOST} requests"
         return Draft(t, notes=(cut,) if len(t) >= heuristics.MOST else ())
 
-    return Strategy(draft, density=make is brute_force)
+    return Strategy(draft)
 
 
 def _programme(

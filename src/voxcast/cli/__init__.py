@@ -17,6 +17,7 @@ VERBS = {
     "predict": "runtime and memory of an application on an image, per configuration",
     "recommend": "what to ask the scheduler for: the cheapest or fastest request that is safe",
     "queue": "replay a workload trace: what changes when jobs ask for other times",
+    "requests": "what to ask a scheduler for, one request after the other, and what that costs",
     "profile": "run an application here, now, and say what it took",
     "campaign": "run|status|collect NAME: measure in sittings, and record for good",
     "compare": "CPU against GPU: speed-up, noise, memory, cost, which images gain least",

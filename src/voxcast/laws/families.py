@@ -74,7 +74,7 @@ class Normal(FamilyLaw):
 
     def _mean_above(self, t: float) -> float:
         z = (t - self.mu) / self.sigma
-        return self.mu + self.sigma * _normal_hazard(z, np.inf)
+        return self.mu + self.sigma * _normal_mean(z, np.inf)
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class TruncatedNormal(FamilyLaw):
 
     def _mean_above(self, t: float) -> float:
         z, end = ((x - self.mu) / self.sigma for x in (t, self.upper))
-        return self.mu + self.sigma * _normal_hazard(z, end)
+        return self.mu + self.sigma * _normal_mean(z, end)
 
 
 @dataclass(frozen=True)
@@ -221,9 +221,10 @@ class Weibull(FamilyLaw):
         return self.scale * float(special.gamma(k) * special.gammaincc(k, x) * np.exp(x))
 
 
-def _normal_hazard(z: float, end: float) -> float:
+def _normal_mean(z: float, end: float) -> float:
     """Return the mean of a standard normal between ``z`` and ``end``."""
-    log_kept = special.log_ndtr(-z) + np.log1p(-np.exp(special.log_ndtr(-end) - special.log_ndtr(-z)))
+    log_above, log_beyond = special.log_ndtr(-z), special.log_ndtr(-end)
+    log_kept = log_above + np.log1p(-np.exp(log_beyond - log_above))
     heights = np.exp(-(z**2) / 2 - log_kept) - np.exp(-(end**2) / 2 - log_kept)
     return float(heights / np.sqrt(2 * np.pi))
 

@@ -24,12 +24,15 @@ _EXAMPLE = "write it as lognormal(3,0.5)"
 
 @dataclass(frozen=True)
 class NamedLaw:
-    """How a law is written: names of its arguments, which of them must be above 0, an order."""
+    """How a law is written: names of its arguments, and which of them must be above 0.
+
+    Where there are `low` and `high` they must rise from 0; ``endless`` lets the latter be inf.
+    """
 
     make: Callable[..., ScipyLaw]
     arguments: tuple[str, ...]
-    positive: tuple[str, ...]
-    ordered: tuple[str, ...] = ()
+    positive: tuple[str, ...] = ()
+    endless: bool = False
 
 
 NAMED: dict[str, NamedLaw] = {
@@ -45,13 +48,13 @@ NAMED: dict[str, NamedLaw] = {
     ),
     "truncnormal": NamedLaw(
         lambda mean, variance, low, high: TruncatedNormal(mean, math.sqrt(variance), low, high),
-        ("mean", "variance", "low", "high"), ("variance",), ("low", "high"),
+        ("mean", "variance", "low", "high"), ("variance",), endless=True,
     ),
     "pareto": NamedLaw(Pareto, ("scale", "shape"), ("scale", "shape")),
-    "uniform": NamedLaw(Uniform, ("low", "high"), (), ("low", "high")),
+    "uniform": NamedLaw(Uniform, ("low", "high")),
     "beta": NamedLaw(Beta, ("a", "b"), ("a", "b")),
     "boundedpareto": NamedLaw(
-        BoundedPareto, ("low", "high", "shape"), ("low", "shape"), ("low", "high")
+        BoundedPareto, ("low", "high", "shape"), ("low", "shape")
     ),
 }  # fmt: skip
 
@@ -83,10 +86,17 @@ def parse_law(text: str) -> ScipyLaw:
         number = len(given) if call[2].strip() else 0
         raise ConfigError(f"takes {len(how.arguments)} arguments, not {number}", wanted)
     values = {
-        argument: _number(part, f"{argument} of {wanted}", infinite=argument == "high")
+        argument: _number(part, f"{argument} of {wanted}", how.endless and argument == "high")
         for argument, part in zip(how.arguments, given, strict=True)
     }
-    _check(values, how, wanted)
+    for argument in how.positive:
+        if not values[argument] > 0:
+            raise ConfigError(
+                f"must be above 0, not {values[argument]:g}", f"{argument} of {wanted}"
+            )
+    if "high" in values and not 0 <= values["low"] < values["high"]:
+        limits = f"{values['low']:g} and {values['high']:g}"
+        raise ConfigError(f"needs 0 <= low < high, not {limits}", wanted)
     try:
         # Far beyond what a double holds SciPy warns and answers inf or nan, which is judged here.
         with np.errstate(all="ignore"):
@@ -94,31 +104,18 @@ def parse_law(text: str) -> ScipyLaw:
             mean = law.mean
     except (OverflowError, ZeroDivisionError):
         mean = math.inf
-    if not (math.isfinite(mean) and mean > 0):
-        raise ConfigError("its mean is not a positive finite number", text.strip())
+    if mean == math.inf:
+        raise ConfigError("has an infinite mean", text.strip(), "no request is enough on average")
+    if not mean > 0:
+        raise ConfigError("has no mean that a double can hold", text.strip())
     return law
 
 
-def _number(text: str, where: str, *, infinite: bool) -> float:
+def _number(text: str, where: str, may_be_infinite: bool) -> float:
     try:
         value = float(text)
     except ValueError:
         raise ConfigError(f"must be a number, not {text.strip()!r}", where) from None
-    if math.isnan(value) or (math.isinf(value) and not infinite):
+    if math.isnan(value) or (math.isinf(value) and not may_be_infinite):
         raise ConfigError(f"must be finite, not {value}", where)
     return value
-
-
-def _check(values: dict[str, float], how: NamedLaw, wanted: str) -> None:
-    for name in how.positive:
-        if not values[name] > 0:
-            raise ConfigError(f"must be above 0, not {values[name]:g}", f"{name} of {wanted}")
-    if how.ordered:
-        low, high = (values[name] for name in how.ordered)
-        if not 0 <= low < high:
-            raise ConfigError(f"needs 0 <= low < high, not {low:g} and {high:g}", wanted)
-    if how.make is Pareto and values["shape"] <= 1:
-        raise ConfigError("has an infinite mean", wanted, "its shape must be above 1")
-    if how.make is not TruncatedNormal and math.isinf(values.get("high", 0.0)):
-        if "variance" not in values:
-            raise ConfigError("must be finite, not inf", f"high of {wanted}")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # taken apart by this slope, far below what anybody could measure.
 _LEAST_SLOPE = 1e-6
 # Levels at which a sample of residuals is taken down.
-_LEVELS = np.arange(1, 50) / 50
+_LEVELS = np.array([0.005, 0.01, *np.arange(1, 50) / 50, 0.99, 0.995])
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,14 +71,14 @@ class PredictedLaw:
     def of_residuals(cls, residuals: ArrayLike) -> Self:
         """Return the law of exp(residual), residuals being measured less predicted logarithms.
 
-        Levels are those of the sample, as fine as it allows and at most 49; the median has a knot.
+        Levels are those of the sample, as far out as it allows and at most 53; the median is one.
         """
         r = np.sort(np.asarray(residuals, dtype=np.float64).ravel())
         if len(r) < 3 or not np.isfinite(r).all():
             raise TableError("needs three finite residuals", "predicted quantiles")
         ends = 1 / (len(r) + 1)  # beyond the outermost residuals nothing is known
-        levels = _LEVELS[(_LEVELS >= ends) & (_LEVELS <= 1 - ends)]
-        logs = np.quantile(r, levels, method="weibull")
+        levels = _LEVELS[np.abs(_LEVELS - 0.5) <= 0.5 - ends]
+        logs = np.quantile(r, levels, method="weibull").astype(np.float64)
         return cls(special.ndtri(levels), logs)._apart()
 
     def scaled(self, median: ArrayLike, down: ArrayLike = 1.0, up: ArrayLike = 1.0) -> Self:
@@ -87,7 +87,9 @@ class PredictedLaw:
         Of a law of residuals this is the law of a run whose median and spread were predicted; of
         arrays of those, each of shape (n,) or one number, the laws of n runs.
         """
-        middle, below, above = (np.asarray(a, dtype=np.float64)[..., None] for a in (median, down, up))
+        middle, below, above = (
+            np.asarray(a, dtype=np.float64)[..., None] for a in (median, down, up)
+        )
         spread = np.where(self.logs > 0, above, below)
         return type(self)(self.scores, np.log(middle) + spread * self.logs)._apart()
 

@@ -1,0 +1,93 @@
+"""A law cut to what is known to be possible, such as the limits of a queue."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import integrate
+
+from voxcast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from voxcast.laws.law import Law
+
+
+class TruncatedLaw:
+    """A law with a density, given that an amount lies in ``low`` .. ``high``.
+
+    Raises
+    ------
+    ConfigError
+        If the limits are negative or do not rise, or the law has nothing between them.
+    """
+
+    def __init__(self, law: Law, low: float, high: float = math.inf) -> None:
+        if not 0 <= low < high:
+            raise ConfigError(f"need 0 <= low < high, not {low:g} and {high:g}", "limits")
+        self.law = law
+        least, most = law.support
+        self.low, self.high = max(low, least), min(high, most)
+        self._above_low, self._above_high = (float(law.sf(x)) for x in (self.low, self.high))
+        self._kept = self._above_low - self._above_high
+        if not self._kept > 0:
+            raise ConfigError("the law has nothing between them", f"limits {low:g} and {high:g}")
+
+    @property
+    def continuous(self) -> bool:
+        """Whether the law that is cut is."""
+        return self.law.continuous
+
+    @property
+    def support(self) -> tuple[float, float]:
+        """The limits, or the ends of the law where these are narrower."""
+        return self.low, self.high
+
+    @property
+    def mean(self) -> float:
+        """Expected value."""
+        return self.mean_above(self.low)
+
+    @property
+    def sd(self) -> float:
+        """Standard deviation, by numerical integration."""
+        mean = self.mean
+        # E (X - mean)^2 by parts, from both sides of the mean.
+        below = integrate.quad(lambda x: 2 * (mean - x) * float(self.cdf(x)), self.low, mean)[0]
+        above = integrate.quad(lambda x: 2 * (x - mean) * float(self.sf(x)), mean, self.high)[0]
+        return math.sqrt(below + above)
+
+    def pdf(self, x: ArrayLike) -> NDArray[np.float64]:
+        """Density at ``x``."""
+        inside = (np.asarray(x) >= self.low) & (np.asarray(x) <= self.high)
+        return np.where(inside, self.law.pdf(x) / self._kept, 0.0)
+
+    def cdf(self, x: ArrayLike) -> NDArray[np.float64]:
+        """Probability of at most ``x``."""
+        return 1 - self.sf(x)
+
+    def sf(self, x: ArrayLike) -> NDArray[np.float64]:
+        """Probability of more than ``x``."""
+        return np.clip((self.law.sf(x) - self._above_high) / self._kept, 0.0, 1.0)
+
+    def quantile(self, p: ArrayLike) -> NDArray[np.float64]:
+        """Smallest amount that is enough with probability ``p``."""
+        level = 1 - self._above_low + np.asarray(p, dtype=np.float64) * self._kept
+        return np.clip(self.law.quantile(np.minimum(level, 1.0)), self.low, self.high)
+
+    def mean_above(self, t: float) -> float:
+        """Expected value of what is more than ``t``; the end of the support if nothing is."""
+        t = max(t, self.low)
+        above = float(self.law.sf(t))
+        kept = above - self._above_high
+        if not kept > 0:
+            return self.high
+        beyond = self._above_high * self.law.mean_above(self.high) if self._above_high else 0.0
+        return min(max((above * self.law.mean_above(t) - beyond) / kept, t), self.high)
+
+    def sample(self, size: int, seed: int) -> NDArray[np.float64]:
+        """Draw ``size`` amounts."""
+        return self.quantile(np.random.default_rng(seed).random(size))
