@@ -7,6 +7,7 @@ in one run, where there are two.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import shutil
@@ -223,6 +224,43 @@ def bench_recommend() -> dict[str, Any]:
     return {**found, "features_to_answer_s": _seconds(from_features)}
 
 
+def bench_requests() -> dict[str, Any]:
+    """Optimal request sequences: the programmes at three sizes, and those of 100,000 images."""
+    import numpy as np
+
+    from voxcast.allocation.cost_model import CostModel
+    from voxcast.allocation.discretisation import equal_time
+    from voxcast.allocation.dynamic_programme import mixed_checkpoints, without_checkpoints
+    from voxcast.allocation.per_image import many_requests
+    from voxcast.laws.named import parse_law
+    from voxcast.laws.predicted import PredictedLaw
+
+    law, cost = parse_law("lognormal(3,0.5)"), CostModel(0.95, 1, 1, 2, 2)
+    found: dict[str, Any] = {}
+    for programme, sizes in (
+        (without_checkpoints, (250, 500, 1000, 2000)),
+        (mixed_checkpoints, (150, 300, 600)),
+    ):
+        own = {}
+        for points in sizes:
+            solve = functools.partial(programme, equal_time(law, points), cost)
+            own[points] = 1e3 * statistics.median(_seconds(solve) for _ in range(REPEATS))
+        found[f"{programme.__name__}_ms"] = own
+        growth = np.polyfit(np.log(sizes), np.log(list(own.values())), 1)[0]
+        found[f"{programme.__name__}_grows_with_n_to_the"] = round(float(growth), 2)
+    rng = np.random.default_rng(0)
+    residuals = PredictedLaw.of_residuals(rng.normal(0, 0.1, 500))
+    median, up = rng.lognormal(6, 1, 100_000), np.exp(rng.normal(0, 0.3, 100_000))
+    images = _seconds(lambda: many_requests(residuals, cost, median, up, up))
+    return {
+        **found,
+        "bound_without_checkpoints_1000_ms": 20,
+        "bound_mixed_checkpoints_300_ms": 1000,
+        "images_100000_s": images,
+        "bound_images_100000_s": 60,
+    }
+
+
 def bench_demo() -> dict[str, Any]:
     """``make demo`` on a fresh clone, installation included."""
     with tempfile.TemporaryDirectory() as folder:
@@ -274,6 +312,7 @@ BENCHMARKS = {
     "predict": bench_predict,
     "bulk": bench_bulk,
     "recommend": bench_recommend,
+    "requests": bench_requests,
 }
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # What is left to pay is of no account below this share of the omniscient cost.
 NEGLIGIBLE = 1e-10
-# A request that doubled more often has left what a double can hold, from any size of a second.
+# So often doubled, any length but the very smallest has left what a double can hold.
 _DOUBLINGS = 1000
 
 
@@ -134,10 +134,10 @@ def extended(
     t = np.asarray(milestones, dtype=np.float64)
     flags = np.zeros(len(t), bool) if checkpoints is None else np.asarray(checkpoints, bool)
     high = law.support[1]
-    if t[-1] >= high or not law.sf(t[-1]) > 0:
-        return t, flags
     # Not to the largest double: the sum of prices has to stay below it.
-    doublings = min(_DOUBLINGS, int(math.log2(1e200 / t[-1])))
+    doublings = min(_DOUBLINGS, math.floor(math.log2(1e200 / t[-1])))
+    if t[-1] >= high or not law.sf(t[-1]) > 0 or doublings < 1:
+        return t, flags
     tail = t[-1] * np.exp2(np.arange(1, doublings + 1))
     if tail[-1] > high:
         tail = np.append(tail[tail < high], high)

@@ -51,7 +51,13 @@ def end_of(law: Law, epsilon: float = EPSILON) -> float:
 
 
 def equal_time(law: Law, points: int = POINTS, epsilon: float = EPSILON) -> Grid:
-    """Return amounts at equal distances, from the start of the support to its end."""
+    """Return amounts at equal distances, from the start of the support to its end.
+
+    Of a law without a density, nothing between its own amounts is worth asking for: it is cut as
+    by `equal_probability`.
+    """
+    if not law.continuous:
+        return equal_probability(law, points, epsilon)
     low, end = law.support[0], end_of(law, epsilon)
     steps = np.arange(1, points + 1) / points
     return grid_of(law, low + (end - low) * steps)

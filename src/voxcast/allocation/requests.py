@@ -16,7 +16,13 @@ import numpy as np
 from voxcast.allocation import dynamic_programme, heuristics
 from voxcast.allocation.brute_force import brute_force
 from voxcast.allocation.cost_model import CostModel
-from voxcast.allocation.discretisation import DISCRETISATIONS, EPSILON, POINTS, points_for
+from voxcast.allocation.discretisation import (
+    DISCRETISATIONS,
+    EPSILON,
+    POINTS,
+    end_of,
+    points_for,
+)
 from voxcast.allocation.periodic import MOST_PERIODS, best_periods, periodic
 from voxcast.errors import ConfigError
 
@@ -26,6 +32,13 @@ if TYPE_CHECKING:
     from voxcast.laws.law import Law
 
 ACCURACY = 0.1
+# More points take seconds and say no more; with both kinds of checkpoint, memory too.
+MOST_POINTS, MOST_MIXED_POINTS = 10_000, 2000
+_MOST_GIVEN_PERIODS = 100_000
+# Beyond it sums of squares leave what a double can hold.
+_HUGE = 1e150
+# Who knew each length would pay as much; less than that is an error of the law's own functions.
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
@@ -68,8 +81,9 @@ class Settings:
     def __post_init__(self) -> None:
         if self.points < 1:
             raise ConfigError(f"must be at least 1, not {self.points}", "points")
-        if self.periods is not None and self.periods < 1:
-            raise ConfigError(f"must be at least 1, not {self.periods}", "periods")
+        if self.periods is not None and not 1 <= self.periods <= _MOST_GIVEN_PERIODS:
+            limits = f"between 1 and {_MOST_GIVEN_PERIODS}"
+            raise ConfigError(f"must be {limits}, not {self.periods}", "periods")
 
 
 @dataclass(frozen=True)
@@ -102,16 +116,19 @@ def _programme(
     name: str, discretisation: str = "equal_time", checkpoints: bool = False
 ) -> Strategy:
     optimum = getattr(dynamic_programme, name)
+    most = MOST_MIXED_POINTS if name == "mixed_checkpoints" else MOST_POINTS
 
     def draft(law: Law, cost: CostModel, settings: Settings) -> Draft:
-        grid = DISCRETISATIONS[discretisation](law, settings.points)
+        points = min(settings.points, most)
+        grid = DISCRETISATIONS[discretisation](law, points)
         found = optimum(grid, cost)
-        notes = [f"of {len(grid.points)} points"]
+        capped = f", of {settings.points} asked for" if points < settings.points else ""
+        notes = [f"of {len(grid.points)} points{capped}"]
         if math.isinf(law.support[1]):
             notes.append(f"doubled after {grid.points[-1]:.6g}, which {EPSILON:g} of jobs exceed")
         if checkpoints:
             wanted = points_for(law, cost, ACCURACY)
-            if wanted > settings.points:
+            if wanted > points:
                 number = f"{wanted:.0f} would" if math.isfinite(wanted) else "no number could"
                 notes.append(f"{number} promise {100 * ACCURACY:g} % above the optimum at most")
         return Draft(found.milestones, found.checkpoints if checkpoints else None, tuple(notes))
@@ -164,13 +181,16 @@ def request_sequence(
     """
     if strategy not in STRATEGIES:
         raise ConfigError("unknown strategy", strategy, f"known are {', '.join(STRATEGIES)}")
-    low, high = law.support
-    if low < 0:
-        raise ConfigError("gives lengths below 0 a chance", "the law", "use one that does not")
-    draft = STRATEGIES[strategy].make(law, cost, settings or Settings())
-    t, flags, notes = draft.milestones, draft.checkpoints, draft.notes
-    expected = cost.expected(law, t, flags)
-    if math.isinf(high):
+    # SciPy's functions overflow on their way to a sound 0 or inf; what is not sound is judged.
+    with np.errstate(all="ignore"):
+        _check(law)
+        draft = STRATEGIES[strategy].make(law, cost, settings or Settings())
+        t, flags, notes = draft.milestones, draft.checkpoints, draft.notes
+        expected = cost.expected(law, t, flags)
+        normalised = cost.normalised(law, expected)
+    if not (math.isfinite(normalised) and normalised >= 1 - _ROUNDING):
+        raise ConfigError("the mean cost cannot be told in doubles", strategy)
+    if math.isinf(law.support[1]):
         enough = np.flatnonzero(law.sf(t) <= EPSILON * (1 + 1e-6))
         listed = 1 + int(enough[0]) if len(enough) else len(t)
         if listed < len(t):
@@ -182,6 +202,13 @@ def request_sequence(
         None if flags is None else tuple(flags.tolist()),
         tuple(cost.lengths(t, flags).tolist()),
         expected,
-        cost.normalised(law, expected),
+        normalised,
         notes,
     )
+
+
+def _check(law: Law) -> None:
+    if law.support[0] < 0:
+        raise ConfigError("gives lengths below 0 a chance", "the law", "use one that does not")
+    if not (0 < law.mean < _HUGE and 0 < end_of(law) < _HUGE):
+        raise ConfigError("its mean or its end is no size to calculate with", "the law")

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from voxcast.laws.law import Law
 
 
+# Of a slice as thin as this the mean is its middle; the difference of two tails would be noise.
+_SLIVER = 1e-5
+
+
 class TruncatedLaw:
     """A law with a density, given that an amount lies in ``low`` .. ``high``.
 
@@ -31,7 +35,8 @@ class TruncatedLaw:
         self.law = law
         least, most = law.support
         self.low, self.high = max(low, least), min(high, most)
-        self._above_low, self._above_high = (float(law.sf(x)) for x in (self.low, self.high))
+        with np.errstate(over="ignore"):  # SciPy's own, on its way to 0
+            self._above_low, self._above_high = (float(law.sf(x)) for x in (self.low, self.high))
         self._kept = self._above_low - self._above_high
         if not self._kept > 0:
             raise ConfigError("the law has nothing between them", f"limits {low:g} and {high:g}")
@@ -54,11 +59,18 @@ class TruncatedLaw:
     @property
     def sd(self) -> float:
         """Standard deviation, by numerical integration."""
+        if math.isinf(self.high) and math.isinf(self.law.sd):
+            return math.inf
         mean = self.mean
-        # E (X - mean)^2 by parts, from both sides of the mean.
-        below = integrate.quad(lambda x: 2 * (mean - x) * float(self.cdf(x)), self.low, mean)[0]
-        above = integrate.quad(lambda x: 2 * (x - mean) * float(self.sf(x)), mean, self.high)[0]
-        return math.sqrt(below + above)
+        # E (X - mean)^2 by parts, from both sides of the mean; full output keeps it from warning.
+        below, above = (
+            integrate.quad(slope, *ends, full_output=1)[0]
+            for slope, ends in (
+                (lambda x: 2 * (mean - x) * float(self.cdf(x)), (self.low, mean)),
+                (lambda x: 2 * (x - mean) * float(self.sf(x)), (mean, self.high)),
+            )
+        )
+        return math.sqrt(max(below + above, 0.0))
 
     def pdf(self, x: ArrayLike) -> NDArray[np.float64]:
         """Density at ``x``."""
@@ -85,6 +97,8 @@ class TruncatedLaw:
         kept = above - self._above_high
         if not kept > 0:
             return self.high
+        if kept < _SLIVER * above:
+            return (t + self.high) / 2
         beyond = self._above_high * self.law.mean_above(self.high) if self._above_high else 0.0
         return min(max((above * self.law.mean_above(t) - beyond) / kept, t), self.high)
 

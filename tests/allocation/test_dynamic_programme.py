@@ -1,0 +1,156 @@
+"""The programmes against recursions and searches that share nothing with them."""
+
+import itertools
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from voxcast.allocation.cost_model import CostModel
+from voxcast.allocation.discretisation import Grid, equal_probability, equal_time, grid_of
+from voxcast.allocation.dynamic_programme import (
+    all_checkpoints,
+    mixed_checkpoints,
+    without_checkpoints,
+)
+from voxcast.laws.empirical import EmpiricalLaw
+from voxcast.laws.named import parse_law
+
+PROGRAMMES = {
+    "mixed": (mixed_checkpoints, (False, True)),
+    "all": (all_checkpoints, (True,)),
+    "none": (without_checkpoints, (False,)),
+}
+
+
+def plain_recursion(grid: Grid, cost: CostModel, kinds: tuple[bool, ...]) -> float:
+    """Follow the definition: from the last checkpoint and the last point tried, given these."""
+    v = [0.0, *grid.points.tolist()]
+    more = [1.0, *grid.more.tolist()]
+    n = len(v) - 1
+
+    @cache
+    def best(kept: int, tried: int) -> float:
+        if tried == n or more[tried] <= 0:
+            return 0.0
+        restart = cost.restart if kept else 0.0
+        found, used = np.inf, 0.0
+        for j in range(tried + 1, n + 1):
+            used += (more[j - 1] - more[j]) / more[tried] * (restart + v[j] - v[kept])
+            later = more[j] / more[tried]
+            for checkpoint in kinds if j < n else (False,):
+                length = restart + v[j] - v[kept] + cost.checkpoint * checkpoint
+                after = best(j if checkpoint else kept, j) if later > 0 else 0.0
+                price = cost.alpha * length + cost.gamma + cost.beta * used
+                found = min(found, price + later * (cost.beta * length + after))
+        return found
+
+    for tried in range(n, -1, -1):  # so that no call goes deep
+        for kept in range(tried + 1):
+            if True in kinds and False not in kinds and kept != tried:
+                continue
+            if True not in kinds and kept:
+                continue
+            best(kept, tried)
+    return best(0, 0)
+
+
+@pytest.mark.parametrize("kind", PROGRAMMES)
+@pytest.mark.parametrize(
+    "text", ["exponential(1)", "weibull(1,0.5)", "truncnormal(8,2,1,20)", "uniform(1,20)",
+             "beta(2,2)", "boundedpareto(1,20,2.1)"],
+)  # fmt: skip
+def test_the_value_is_that_of_the_plain_recursion(text: str, kind: str) -> None:
+    programme, kinds = PROGRAMMES[kind]
+    for discretise in (equal_time, equal_probability):
+        grid = discretise(parse_law(text), 30)
+        for cost in (CostModel(1, 0, 0, 0.1, 0.1), CostModel(0.95, 1, 0.4, 0.3, 0.05)):
+            found = programme(grid, cost)
+            assert found.value == pytest.approx(plain_recursion(grid, cost, kinds), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "text", ["beta(2,2)", pytest.param("exponential(1)", marks=pytest.mark.slow)]
+)
+def test_mixed_checkpoints_at_three_hundred_points(text: str) -> None:
+    grid, cost = equal_time(parse_law(text), 300), CostModel(checkpoint=0.1, restart=0.1)
+    expected = plain_recursion(grid, cost, (False, True))
+    assert mixed_checkpoints(grid, cost).value == pytest.approx(expected, rel=1e-12)
+
+
+price = st.floats(0, 4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.floats(0.5, 50), min_size=1, max_size=12),
+    st.builds(CostModel, st.floats(0.1, 3), price, price, price, price),
+)
+def test_nothing_of_all_there_is_costs_less(values: list[float], cost: CostModel) -> None:
+    law = EmpiricalLaw(np.round(values, 1)[:5])
+    grid = equal_probability(law, 1000)
+    n = len(grid.points)
+    for programme, kinds in PROGRAMMES.values():
+        best = min(
+            cost.expected(law, grid.points[[*asked, n - 1]], [*flags, False])
+            for count in range(n)
+            for asked in itertools.combinations(range(n - 1), count)
+            for flags in itertools.product(kinds, repeat=count)
+        )
+        found = programme(grid, cost)
+        assert found.value == pytest.approx(best)
+        assert cost.expected(law, found.milestones, found.checkpoints) == pytest.approx(best)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.floats(0.1, 100), min_size=1, max_size=20),
+    st.lists(st.tuples(st.floats(0.1, 100), st.booleans()), min_size=1, max_size=6),
+    st.builds(CostModel, st.floats(0.1, 3), price, price, price, price),
+)
+def test_the_closed_form_is_the_mean_over_runs(
+    values: list[float], asked: list[tuple[float, bool]], cost: CostModel
+) -> None:
+    law = EmpiricalLaw(values)
+    steps = sorted({t: flag for t, flag in asked if t < max(values)}.items())
+    milestones = [*(t for t, _ in steps), max(values)]
+    flags = [*(flag for _, flag in steps), False]
+
+    def paid(length: float) -> float:
+        total, kept = 0.0, 0.0
+        for t, flag in zip(milestones, flags, strict=True):
+            restart = cost.restart if kept else 0.0
+            whole = restart + t - kept + cost.checkpoint * flag
+            used = whole if length > t else restart + length - kept
+            total += cost.alpha * whole + cost.beta * used + cost.gamma
+            if length <= t:
+                break
+            kept = t if flag else kept
+        return total
+
+    mean = float(np.mean([paid(length) for length in values]))
+    assert cost.expected(law, milestones, flags) == pytest.approx(mean)
+
+
+def test_a_sequence_that_ends_too_soon_is_doubled() -> None:
+    law = EmpiricalLaw([1.0, 3.0, 7.0])
+    assert CostModel().expected(law, [1.0]) == CostModel().expected(law, [1.0, 2, 4, 7])
+    light = parse_law("exponential(1)")
+    far = 2.0 ** np.arange(12)
+    assert CostModel().expected(light, [1.0]) == pytest.approx(CostModel().expected(light, far))
+
+
+def test_points_of_a_law() -> None:
+    law = parse_law("uniform(10,20)")
+    np.testing.assert_allclose(equal_time(law, 4).points, [12.5, 15, 17.5, 20])
+    np.testing.assert_allclose(equal_probability(law, 4).more, [0.75, 0.5, 0.25, 0])
+    grid = equal_time(parse_law("exponential(1)"), 10)
+    assert grid.points[-1] == pytest.approx(-np.log(1e-7))
+    assert grid.more[-1] == 0
+    sample = equal_probability(EmpiricalLaw([3, 1, 1, 2]), 1000)
+    assert sample.points.tolist() == [1, 2, 3]
+    np.testing.assert_allclose(sample.more, [0.5, 0.25, 0], atol=1e-12)
+    assert sample.mean == pytest.approx(1.75)
+    assert grid_of(law, np.array([15.0])).more.tolist() == [0]

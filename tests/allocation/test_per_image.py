@@ -1,0 +1,63 @@
+"""Sequences of many images at once against the programme of each alone."""
+
+import numpy as np
+import pytest
+
+from voxcast.allocation.cost_model import CostModel
+from voxcast.allocation.discretisation import equal_probability, equal_time
+from voxcast.allocation.dynamic_programme import without_checkpoints
+from voxcast.allocation.per_image import many_requests
+from voxcast.errors import TableError
+from voxcast.laws.predicted import PredictedLaw
+
+RNG = np.random.default_rng(0)
+RESIDUALS = PredictedLaw.of_residuals(RNG.standard_t(5, 600))
+COSTS = [CostModel(), CostModel(0.95, 1, 400), CostModel(2, 0, 1e-3)]
+
+
+@pytest.mark.parametrize("cost", COSTS, ids=str)
+def test_each_costs_what_its_own_programme_would(cost: CostModel) -> None:
+    median, up = RNG.lognormal(6, 1, 200), np.exp(RNG.normal(-2, 0.5, 200))
+    down = up * np.exp(RNG.normal(0, 0.2, 200))
+    found = many_requests(RESIDUALS, cost, median, down, up)
+    for i in range(0, 200, 20):
+        law = RESIDUALS.scaled(median[i], down[i], up[i])
+        best = min(
+            cost.expected(law, without_checkpoints(grid(law, 1000), cost).milestones)
+            for grid in (equal_probability, equal_time)
+        )
+        own = found.requests[i][~np.isnan(found.requests[i])]
+        assert (np.diff(own) > 0).all()
+        assert cost.expected(law, own) == pytest.approx(found.expected_cost[i], rel=1e-6)
+        assert found.expected_cost[i] <= best * 1.003
+        omniscient = cost.omniscient(law)
+        assert found.normalised_cost[i] == pytest.approx(found.expected_cost[i] / omniscient)
+
+
+def test_without_a_price_of_requests_one_programme_is_enough_for_all() -> None:
+    median = RNG.lognormal(6, 1, 1000)
+    found = many_requests(RESIDUALS, CostModel(), median, 0.1, 0.1)
+    assert found.solved == 1
+    shape = found.requests / median[:, None]
+    np.testing.assert_allclose(shape, np.broadcast_to(shape[0], shape.shape))
+    np.testing.assert_allclose(found.normalised_cost, found.normalised_cost[0])
+
+
+@pytest.mark.parametrize(
+    ("sigma", "floor"), [(0.02, 1.06), (0.05, 1.13), (0.1, 1.24), (0.2, 1.44)]
+)
+def test_what_a_perfectly_known_lognormal_law_still_costs(sigma: float, floor: float) -> None:
+    known = PredictedLaw.of([0.1, 0.5, 0.9], np.exp(1.2815515655446004 * np.array([-1, 0, 1])))
+    found = many_requests(known, CostModel(), 100.0, sigma, sigma)
+    assert found.normalised_cost[0] == pytest.approx(floor, abs=5e-3)
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, np.nan, np.inf])
+def test_a_median_or_spread_that_is_none_is_refused(wrong: float) -> None:
+    for name, values in (
+        ("median", (wrong, 1, 1)),
+        ("down", (1, wrong, 1)),
+        ("up", (1, 1, wrong)),
+    ):
+        with pytest.raises(TableError, match=name):
+            many_requests(RESIDUALS, CostModel(), *values)

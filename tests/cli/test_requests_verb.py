@@ -1,0 +1,177 @@
+"""``voxcast requests`` as called: a law, a history, an image, and what is refused."""
+
+import contextlib
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import nibabel
+import numpy as np
+import pytest
+
+import planted
+from voxcast.allocation.requests import STRATEGIES
+from voxcast.cli import main
+from voxcast.models import recipes
+from voxcast.models.forecaster import Forecaster, calibrate
+from voxcast.models.leaderboard import Leaderboard
+from voxcast.models.learning import learn
+from voxcast.models.validation import Validation
+from voxcast.tracking import runs
+from voxcast.tracking.promotion import Rule, promote
+
+LAW = ("--law", "lognormal(3,0.5)")
+
+
+def voxcast(*arguments: object, code: int = 0) -> tuple[str, str]:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            got: object = main(["requests", *map(str, arguments)])
+        except SystemExit as end:  # argparse
+            got = end.code
+    assert got == code, err.getvalue()
+    return out.getvalue(), err.getvalue()
+
+
+def answers(*arguments: object) -> dict[str, Any]:
+    out, _ = voxcast(*arguments, "--json")
+    return {one["strategy"]: one for one in json.loads(out)}
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Path:
+    path = tmp_path / "runs.csv"
+    path.write_text(
+        "subject,runtime_s,outcome\na,100,completed\nb,120,completed\nc,90,completed\n"
+        "d,400,completed\ne,110,completed\nf,900,timeout\ng,,completed\n"
+    )
+    return path
+
+
+def test_all_strategies_of_a_law() -> None:
+    found = answers(*LAW, "--alpha", 1, "--beta", 0, "--gamma", 0, "--checkpoint-s", 2,
+                    "--restart-s", 2, "--strategy", "all")  # fmt: skip
+    assert list(found) == list(STRATEGIES)
+    plain = found["equal_time"]
+    assert plain["normalised_cost"] == pytest.approx(1.9166, abs=1e-4)
+    assert plain["sequence"][0] == pytest.approx(29.737, abs=1e-3)
+    first = found["mixed_ckpt"]["sequence"][0]
+    assert first["checkpoint"] is True
+    assert first["request"] == pytest.approx(first["milestone"] + 2)
+    assert found["mixed_ckpt"]["expected_cost"] < plain["expected_cost"]
+    assert found["no_ckpt"]["expected_cost"] == plain["expected_cost"]
+
+
+def test_without_checkpoints_those_strategies_are_left_out_and_said() -> None:
+    out, err = voxcast(*LAW)
+    assert "no all_ckpt, mixed_ckpt, all_periodic" in err
+    assert [line.split()[0] for line in out.splitlines()[1:]] == [
+        name for name, own in STRATEGIES.items() if not own.checkpoints
+    ]
+    assert "29.737, 50.823" in out
+
+
+def test_a_history_is_a_law_in_seconds(history: Path) -> None:
+    out, err = voxcast("--history", history)
+    assert "5 of 7 runs, those completed" in err
+    assert "brute_force: needs a law with a density" in err
+    assert "2 min 0 s, 6 min 40 s" in out
+    found = answers("--history", history, "--column", "runtime_s", "--family", "lognormal")
+    assert found["brute_force"]["sequence"][0] > 100
+    cut = answers("--history", history, "--family", "best", "--between", "80,500")
+    assert cut["mean_by_mean"]["sequence"][-1] == 500
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "one of the arguments --law --history --image is required"),
+        ((*LAW, "--alpha", 0), "alpha: must be above 0"),
+        ((*LAW, "--alpha", -1), "alpha"),
+        ((*LAW, "--beta", -1), "beta"),
+        ((*LAW, "--gamma", "nan"), "gamma"),
+        ((*LAW, "--alpha", "dear"), "invalid float"),
+        ((*LAW, "--checkpoint-s", 1), "must be given together"),
+        ((*LAW, "--checkpoint-s", -1, "--restart-s", 1), "checkpoint: must be at least 0"),
+        ((*LAW, "--strategy", "mixed_ckpt"), "needs --checkpoint-s and --restart-s"),
+        ((*LAW, "--strategy", "guess"), "unknown strategy; known are brute_force"),
+        ((*LAW, "--app", "x"), "--app: goes with --image"),
+        ((*LAW, "--column", "x"), "--column: goes with --history"),
+        ((*LAW, "--between", "40,20"), "need 0 <= low < high"),
+        ((*LAW, "--between", "40"), "must be two numbers"),
+        ((*LAW, "--points", 0), "points: must be at least 1"),
+        (("--law", "pareto(1,1)"), "infinite mean"),
+        (("--law", "pareto(1,2)", "--strategy", "brute_force"), "needs a finite variance"),
+        (("--law", "guess(1)"), "unknown law"),
+        (("--history", "gone.csv"), "gone.csv: cannot be read"),
+    ],
+)
+def test_what_is_refused(arguments: tuple[object, ...], said: str) -> None:
+    _, err = voxcast(*arguments, code=2)
+    assert said in err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--column", "walltime"), "has no column walltime, but subject, runtime_s"),
+        (("--column", "subject"), "subject holds no numbers"),
+        (("--strategy", "brute_force"), "needs a law with a density"),
+        (("--family", "guess"), "unknown family"),
+        (("--between", "1,2"), "give a --family"),
+    ],
+)
+def test_what_is_refused_of_a_history(
+    history: Path, arguments: tuple[object, ...], said: str
+) -> None:
+    _, err = voxcast("--history", history, *arguments, code=2)
+    assert said in err.splitlines()[-1]
+    history.write_text("runtime_s\n0\n3\n")
+    assert "positive" in voxcast("--history", history, code=2)[1]
+
+
+def test_an_image_is_asked_of_the_champion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "VOXCAST_PROJECT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    _promote_ridge(tmp_path)
+    (tmp_path / "params.yaml").touch()
+    image = tmp_path / "head.nii.gz"
+    voxels = np.random.default_rng(0).uniform(0, 100, (60, 64, 50)).astype(np.int16)
+    nibabel.save(nibabel.Nifti1Image(voxels, np.diag([2.0, 2.0, 2.0, 1.0])), image)
+    asked = ("--image", image, "--header-only")
+    out, err = voxcast(*asked, "--app", "segment", "--cpus", 2)
+    assert "segment by" in err
+    assert "50 %" in err
+    assert "brute_force" in out
+    found = answers(*asked, "--strategy", "equal_probability")
+    (one,) = found.values()
+    assert 1 < one["normalised_cost"] < 3
+    assert "unheard: unknown" in voxcast(*asked, "--app", "unheard", code=2)[1]
+    assert "--cpus" in voxcast(*asked, "--cpus", 0, code=2)[1]
+
+
+def _promote_ridge(project: Path) -> None:
+    table = planted.table(12)
+    validation = Validation(table, None, 3, 0)
+    board = Leaderboard.of(validation, learn(validation, ("ridge",), trials=1, budget_s=60))
+    header = calibrate(
+        recipes.fit(table, None, board.header_family, board.params(board.header_family),
+                    "header", 0),
+        table, board.logs(table, board.header_family, "header"), 1.5,
+    )  # fmt: skip
+    for name in board.families:
+        Forecaster({"header": header, "volume": header}).save(project / "models" / name)
+    catalogue = {
+        "apps": {"segment": planted.PARAMETERS},
+        "configurations": [{"device": "cpu", "cpus": 1, "gpus": 0, "memory_bytes": None,
+                            "node_type": "local"}],
+        "coarse_points": 64,
+        "network_points": 16,
+    }  # fmt: skip
+    rule = Rule(0.95, 0.10, 1.5, "planted")
+    promote(runs.connect(project), validation, "sha", board, project / "models", catalogue, rule)
