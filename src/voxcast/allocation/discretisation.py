@@ -58,9 +58,7 @@ def equal_time(law: Law, points: int = POINTS, epsilon: float = EPSILON) -> Grid
     """
     if not law.continuous:
         return equal_probability(law, points, epsilon)
-    low, end = law.support[0], end_of(law, epsilon)
-    steps = np.arange(1, points + 1) / points
-    return grid_of(law, low + (end - low) * steps)
+    return grid_of(law, np.linspace(law.support[0], end_of(law, epsilon), points + 1)[1:])
 
 
 def equal_probability(law: Law, points: int = POINTS, epsilon: float = EPSILON) -> Grid:

@@ -24,9 +24,8 @@ def periodic(
     law: Law, periods: int, *, checkpoints: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return milestones and checkpoints of a sequence that cuts the support in equal periods."""
-    low, end = law.support[0], end_of(law)
-    steps = np.arange(1, periods + 1)
-    return low + (end - low) * steps / periods, (steps < periods) & checkpoints
+    t = np.unique(np.linspace(law.support[0], end_of(law), periods + 1)[1:])
+    return t, (np.arange(len(t)) < len(t) - 1) & checkpoints
 
 
 def best_periods(law: Law, cost: CostModel, *, checkpoints: bool, most: int = MOST_PERIODS) -> int:

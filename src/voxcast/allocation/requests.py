@@ -188,10 +188,11 @@ def request_sequence(
         t, flags, notes = draft.milestones, draft.checkpoints, draft.notes
         expected = cost.expected(law, t, flags)
         normalised = cost.normalised(law, expected)
+        more = law.sf(t)
     if not (math.isfinite(normalised) and normalised >= 1 - _ROUNDING):
         raise ConfigError("the mean cost cannot be told in doubles", strategy)
     if math.isinf(law.support[1]):
-        enough = np.flatnonzero(law.sf(t) <= EPSILON * (1 + 1e-6))
+        enough = np.flatnonzero(more <= EPSILON * (1 + 1e-6))
         listed = 1 + int(enough[0]) if len(enough) else len(t)
         if listed < len(t):
             notes = (*notes, f"listed up to what {EPSILON:g} of jobs exceed, but goes on")
