@@ -88,3 +88,10 @@ def test_what_are_no_quantiles_is_refused(levels: list[float], values: list[floa
         PredictedLaw.of(levels, values)
     with pytest.raises(TableError, match="three finite residuals"):
         PredictedLaw.of_residuals([1, np.nan, 2])
+
+
+def test_quantiles_that_jump_have_moments_all_the_same() -> None:
+    law = PredictedLaw.of([0.1, 0.3, 0.31, 0.5, 0.9], [1e-3, 1.2e-3, 500.0, 550.0, 700.0])
+    drawn = law.sample(400_000, seed=0)
+    assert law.mean == pytest.approx(drawn.mean(), rel=0.01)
+    assert law.sd == pytest.approx(drawn.std(), rel=0.03)

@@ -24,6 +24,8 @@ VERBS = {
     "models": "versions of the registered model, which is champion, and why",
     "serve": "answer over HTTP with the registered champion",
     "import": "other people's histories: sacct, Nextflow, Snakemake, SLANT, any CSV",
+    "phases": "what each phase needs, and requests for a chain of jobs",
+    "replay": "what ways of asking would have cost on runs held out",
     "variation": "how runtimes vary: distributions, modes, constancy of memory",
 }
 MODULES = {"import": "imports"}  # where the verb is a keyword of Python

@@ -15,10 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.cli import champion, project
+from voxcast.cli.champion import add_arguments, champion
 from voxcast.errors import ConfigError, TableError, one_line
 from voxcast.quantities import format_seconds
-from voxcast.records import Configuration
 
 if TYPE_CHECKING:
     from voxcast.allocation.cost_model import CostModel
@@ -48,9 +47,6 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--between", metavar="LOW,HIGH", help="cut the law to what is possible; HIGH may be inf"
     )
-    parser.add_argument("--app", help="application of --image (the model's first)")
-    parser.add_argument("--cpus", type=int, help="CPUs of --image (the first number tried)")
-    parser.add_argument("--header-only", action="store_true", help="do not read voxels of --image")
     parser.add_argument("--alpha", type=float, default=1.0, help="price of what is asked for (1)")
     parser.add_argument("--beta", type=float, default=0.0, help="price of what is used (0)")
     parser.add_argument("--gamma", type=float, default=0.0, help="price of each request (0)")
@@ -62,7 +58,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--points", type=int, metavar="N", help="of a discretisation (1000)")
     parser.add_argument("--periods", type=int, metavar="N", help="of periodic ones (the best)")
     parser.add_argument("--json", action="store_true", help="one JSON list on stdout")
-    project.add_argument(parser)
+    add_arguments(parser)
     args = parser.parse_args(argv)
     if (args.checkpoint_s is None) != (args.restart_s is None):
         raise ConfigError("must be given together", "--checkpoint-s and --restart-s")
@@ -151,28 +147,17 @@ def _measured(args: argparse.Namespace) -> Law:
 
 
 def _predicted(args: argparse.Namespace) -> Law:
-    if args.cpus is not None and args.cpus < 1:
-        raise ConfigError(f"must be at least 1, not {args.cpus}", "--cpus")
-    model = champion.load(project.find(args.project))
-    import pandas as pd
+    asked = champion(args)
 
     from voxcast.laws.predicted import PredictedLaw
-    from voxcast.serving.client import questions
 
-    catalogue = champion.catalogue_of(model)
-    app = champion.known_app(catalogue, args.app)
-    tried = catalogue.configurations[0]
-    allocation = tried if args.cpus is None else Configuration("cpu", args.cpus)
-    rows = questions(
-        args.image, app, [allocation],
-        coarse_points=catalogue.coarse_points, header_only=args.header_only,
-    )  # fmt: skip
-    frame = pd.DataFrame(rows)
+    allocation = asked.configurations[0]
+    rows = asked.questions(args.image, [allocation])
     below: list[tuple[float, float]] = []
     above: list[tuple[float, float]] = []
-    answer = {}
+    answer: dict[str, Any] = {}
     for level in LEVELS:
-        answer = model.predict(frame, params={"quantile": level}).iloc[0]
+        answer = asked.answer(rows, level, False)[0]
         # Where the history is too small for a level, the answer is that of the level before.
         if not below or answer["runtime_s_lower"] < below[0][1]:
             below.insert(0, (1 - level, answer["runtime_s_lower"]))
@@ -180,7 +165,10 @@ def _predicted(args: argparse.Namespace) -> Law:
             above.append((level, answer["runtime_s_upper"]))
     knots = [*below, (0.5, answer["runtime_s_median"]), *above]
     told = ", ".join(f"{100 * level:g} % {format_seconds(value)}" for level, value in knots)
-    print(f"voxcast: {app} by {answer['family']} on {allocation.label}: {told}", file=sys.stderr)
+    print(
+        f"voxcast: {answer['app']} by {answer['family']} on {allocation.label}: {told}",
+        file=sys.stderr,
+    )
     return PredictedLaw.of(*zip(*knots, strict=True))
 
 

@@ -163,9 +163,13 @@ class PredictedLaw:
         ends = np.clip(np.concatenate([[-np.inf], self.scores, [np.inf]]), above, np.inf)
         # A lognormal piece is a normal one, shifted; differences are taken in the thinner tail.
         low, high = ends[:-1] - power * slope, ends[1:] - power * slope
+        # In logarithms: where quantiles jump, the factor overflows and the share is next to none.
         flip = low > 0
-        share = special.ndtr(np.where(flip, -low, high)) - special.ndtr(np.where(flip, -high, low))
-        moments = np.exp(power * start + (power * slope) ** 2 / 2) * share
+        more, less = np.where(flip, -low, high), np.where(flip, -high, low)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rest = np.where(more > less, special.log_ndtr(less) - special.log_ndtr(more), 0.0)
+            share = special.log_ndtr(more) + np.log(-np.expm1(np.minimum(rest, 0.0)))
+        moments = np.exp(power * start + (power * slope) ** 2 / 2 + share)
         total: NDArray[np.float64] = moments.sum(axis=-1)
         return total
 

@@ -34,7 +34,18 @@ FAMILIES = ("ridge", "additive", "extra_trees", "boosting", "gaussian_process")
 TRIALS = 6
 INNER = 4
 UPPER = 0.95
-LEVELS = (0.51, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, UPPER)  # to meet a rival at its own risk
+LEVELS = (
+    0.51,
+    0.55,
+    0.6,
+    0.65,
+    0.7,
+    0.75,
+    0.8,
+    0.85,
+    0.9,
+    UPPER,
+)  # to meet a rival at its own risk
 FACTOR = 1.5  # see `voxcast.models.conformal`
 RIVALS: Mapping[str, str] = {"constant": "median", "voxels": "voxels"}
 KEPT = ("cell_key", "subject", "app", "cpus", "noisy", *TARGETS)

@@ -1,0 +1,160 @@
+"""Memory asked for phase by phase: a chain of jobs with checkpoints between them.
+
+A run that needs 50 GB for half of its time holds them all the time if it is one job. Cut at its
+phases it is a chain of jobs, each with the memory of its own phase, that hand over by checkpoints.
+
+References
+----------
+Gainaru, Goglin, Honoré and Pallez, "Profiles of upcoming HPC applications and their impact on
+reservation strategies", TPDS 32(5), 2021, doi 10.1109/TPDS.2020.3039728.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from voxcast.allocation.cost_model import CostModel
+from voxcast.allocation.pricing import SECONDS_PER_HOUR
+from voxcast.allocation.replay import BYTES_PER_GB
+from voxcast.allocation.requests import RequestSequence, request_sequence
+from voxcast.errors import TableError
+from voxcast.laws.empirical import EmpiricalLaw
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+FEWEST = 3  # runs, for there to be a law
+_SHORTEST_S = 1e-3  # a phase that a run skipped
+
+
+@dataclass(frozen=True, eq=False)
+class PhasedRuns:
+    """Runs of one application that go through the same phases in the same order.
+
+    Attributes
+    ----------
+    phases : tuple of str
+        Names, length p.
+    duration_s, peak_bytes : ndarray, shape (n, p)
+        Of each phase of each run.
+    used_byte_s : ndarray, shape (n,), optional
+        Memory in use, summed over time.
+
+    Raises
+    ------
+    TableError
+        If there are fewer than three runs, or a number is missing or below 0.
+    """
+
+    phases: tuple[str, ...]
+    duration_s: NDArray[np.float64]
+    peak_bytes: NDArray[np.float64]
+    used_byte_s: NDArray[np.float64] | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.duration_s) < FEWEST:
+            what = f"{len(self.duration_s)} runs with phases"
+            raise TableError(what, "the history", f"{FEWEST} are needed")
+        for name, values in (("durations", self.duration_s), ("peaks", self.peak_bytes)):
+            if not (np.isfinite(values) & (values >= 0)).all():
+                raise TableError(f"{name} of phases must be there and not below 0", "the history")
+
+
+@dataclass(frozen=True)
+class MemoryHeld:
+    """Mean over runs of memory held times how long, in GB h (GB of 10^9 bytes).
+
+    Attributes
+    ----------
+    at_run_peak : float
+        Each run holds its own peak all the time.
+    at_phase_peaks : float
+        Each phase holds its own peak.
+    used : float or None
+        What was in use.
+    """
+
+    at_run_peak: float
+    at_phase_peaks: float
+    used: float | None
+
+
+@dataclass(frozen=True)
+class PhaseRequest:
+    """What one job of the chain asks for.
+
+    Attributes
+    ----------
+    memory_bytes : float
+        The largest peak of any run in this phase.
+    walltimes : RequestSequence
+        In seconds, with reading the checkpoint before and writing the one after it.
+    expected_gb_h : float
+        Exact mean of memory times the cost of the sequence.
+    """
+
+    phase: str
+    memory_bytes: float
+    walltimes: RequestSequence
+    expected_gb_h: float
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A chain of jobs beside one job for all phases."""
+
+    jobs: tuple[PhaseRequest, ...]
+    whole: PhaseRequest
+
+    @property
+    def expected_gb_h(self) -> float:
+        """Mean of the whole chain."""
+        return sum(job.expected_gb_h for job in self.jobs)
+
+    @property
+    def gain(self) -> float:
+        """How many times as much one job holds."""
+        return self.whole.expected_gb_h / self.expected_gb_h
+
+
+def memory_held(runs: PhasedRuns) -> MemoryHeld:
+    """Return what runs hold, at their peak, at the peaks of their phases, and in use."""
+    gb_h = BYTES_PER_GB * SECONDS_PER_HOUR
+    whole = runs.duration_s.sum(axis=1) * runs.peak_bytes.max(axis=1)
+    by_phase = (runs.duration_s * runs.peak_bytes).sum(axis=1)
+    used = None if runs.used_byte_s is None else float(runs.used_byte_s.mean() / gb_h)
+    return MemoryHeld(float(whole.mean() / gb_h), float(by_phase.mean() / gb_h), used)
+
+
+def chain(runs: PhasedRuns, cost: CostModel) -> Chain:
+    """Return the cheapest requests for each phase, and for all of them as one job.
+
+    Parameters
+    ----------
+    cost : CostModel
+        In seconds; its checkpoint is written after every phase but the last, and read before every
+        one but the first.
+    """
+    plain = CostModel(cost.alpha, cost.beta, cost.gamma)
+    last = len(runs.phases) - 1
+    jobs = []
+    for k, phase in enumerate(runs.phases):
+        overhead_s = cost.restart * (k > 0) + cost.checkpoint * (k < last)
+        own = runs.duration_s[:, k] + overhead_s
+        jobs.append(_request(phase, own, runs.peak_bytes[:, k], plain))
+    whole = runs.duration_s.sum(axis=1)
+    return Chain(tuple(jobs), _request("all", whole, runs.peak_bytes.max(axis=1), plain))
+
+
+def _request(
+    phase: str, seconds: NDArray[np.float64], peak_bytes: NDArray[np.float64], cost: CostModel
+) -> PhaseRequest:
+    # The runs as they are: a phase that some skip has no law of one hump.
+    law = EmpiricalLaw(np.maximum(seconds, _SHORTEST_S))
+    found = request_sequence("equal_probability", law, cost)
+    memory = float(peak_bytes.max())
+    gb_h = memory / BYTES_PER_GB * found.expected_cost / SECONDS_PER_HOUR
+    return PhaseRequest(phase, memory, found, gb_h)

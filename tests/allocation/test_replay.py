@@ -1,0 +1,82 @@
+"""Ways of asking, replayed: hand-made cases, and who must not beat whom."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from voxcast.allocation.cost_model import CostModel
+from voxcast.allocation.per_image import many_requests
+from voxcast.allocation.replay import Plan, account, plans, population_law, replay
+from voxcast.allocation.waiting import Waiting
+from voxcast.errors import ConfigError
+from voxcast.laws.predicted import PredictedLaw
+
+ROWS = np.array([[10.0, 20.0], [30.0, np.nan]])
+
+
+def test_what_is_killed_is_paid_for_and_waited_for_again() -> None:
+    found = replay(Plan(ROWS), [15.0, 100.0], CostModel(2.0, 1.0, 5.0), Waiting(0.5, 10.0))
+    assert found.attempts.tolist() == [2, 3]
+    # 10 and 20 asked, 10 and 15 used; 30, 60 and 120 asked, 30, 60 and 100 used.
+    assert found.cost.tolist() == [2 * 30 + 25 + 10, 2 * 210 + 190 + 15]
+    assert found.busy_s.tolist() == [25, 190]
+    assert found.turnaround_s.tolist() == [25 + 15 + 20, 190 + 105 + 30]
+    assert found.omniscient.tolist() == [3 * 15 + 5, 3 * 100 + 5]
+    with pytest.raises(ConfigError, match="above 0"):
+        replay(Plan(np.array([[0.0]])), [1.0], CostModel())
+
+
+def test_accounts_sum_up_and_intervals_are_over_subjects() -> None:
+    runtime = np.array([15.0, 100.0])
+    found = replay(Plan(ROWS), runtime, CostModel())
+    said = account(found, runtime, [1, 2], 4e9, 1e9, ["a", "b"])
+    assert said.failures == 3
+    assert said.waste_core_h == pytest.approx((10 + 2 * 90) / 3600)
+    assert said.waste_gb_h == pytest.approx((4 * 25 - 15 + 4 * 190 - 100) / 3600)
+    low, high = said.normalised_cost_interval
+    assert (low, high) == pytest.approx((30 / 15, 210 / 100))
+    one = account(found, runtime, 1, 4e9, 1e9, ["a", "a"])
+    assert one.normalised_cost_interval == pytest.approx((240 / 115, 240 / 115))
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.floats(1, 1e4), min_size=1, max_size=20),
+    st.lists(st.floats(0.5, 50), min_size=1, max_size=4),
+    st.floats(0, 3), st.floats(0, 100),
+)  # fmt: skip
+def test_nobody_beats_who_knows_beforehand(runtime, steps, beta, gamma) -> None:
+    requests = np.tile(np.cumsum(steps), (len(runtime), 1))
+    cost = CostModel(1.0, beta, gamma)
+    found = replay(Plan(requests), runtime, cost)
+    clairvoyant = replay(Plan(np.array(runtime)[:, None]), runtime, cost)
+    assert (found.cost >= found.omniscient * (1 - 1e-12)).all()
+    assert clairvoyant.cost == pytest.approx(found.omniscient)
+    assert (clairvoyant.attempts == 1).all()
+
+
+@pytest.mark.parametrize("cost", [CostModel(), CostModel(0.95, 1.0, 150.0)])
+def test_what_is_replayed_is_what_the_laws_imply_if_they_are_true(cost: CostModel) -> None:
+    rng = np.random.default_rng(0)
+    median = np.exp(rng.normal(5, 0.8, 20_000))
+    runtime = median * np.exp(rng.normal(0, 0.1, len(median)))
+    law = PredictedLaw.of_residuals(rng.normal(0, 0.1, 5000))
+    ways = plans(runtime[:2000], median, law, runtime, cost, site_default_s=1e4)
+    costs = {way: replay(plan, runtime, cost) for way, plan in ways.items()}
+    per = {way: own.cost.sum() / own.omniscient.sum() for way, own in costs.items()}
+    implied = many_requests(law, cost, median)
+    assert per["per_image"] == pytest.approx(
+        implied.expected_cost.sum() / costs["clairvoyant"].cost.sum(), rel=0.01
+    )
+    assert per["clairvoyant"] == pytest.approx(1.0)
+    assert 1 < per["per_image"] < per["harp_doubling"]
+    assert per["per_image"] - 1 < 0.5 * (per["population"] - 1)
+    assert per["population"] < per["site_default"]
+
+
+def test_the_population_is_what_was_seen() -> None:
+    seen = np.random.default_rng(0).lognormal(4, 0.5, 4000)
+    law = population_law(seen)
+    for p in (0.1, 0.5, 0.9):
+        assert law.quantile(p) == pytest.approx(np.quantile(seen, p), rel=0.03)
