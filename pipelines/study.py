@@ -10,7 +10,7 @@ from voxcast.cli.campaign import Campaign
 from voxcast.errors import ConfigError, exits_cleanly
 from voxcast.files import write_json
 from voxcast.models.fold_cache import FoldCache
-from voxcast.studies import ablation, scales, second_batch, splits, transfer
+from voxcast.studies import ablation, per_image, scales, second_batch, splits, transfer
 from voxcast.studies.recorded_table import network_volumes, recorded_table, spent_in
 
 HISTORY = Path("data/history")
@@ -19,7 +19,7 @@ ASKED = {"second_batch": "second", "real": "real"}
 CATALOGUE = Path("data/campaigns/reference/catalogue")
 FOLDS = Path("build/folds")
 OUT = Path("results/studies")
-STUDIES = ("splits", "scales", "transfer", "second_batch", "real", "ablation")
+STUDIES = ("splits", "scales", "transfer", "second_batch", "real", "ablation", "per_image")
 
 
 @exits_cleanly
@@ -55,7 +55,9 @@ def _found(name: str, on_step: Any) -> dict[str, Any]:
     if name == "splits":
         epochs_s = spent_in([HISTORY / LEARNED], "epoch")
         return splits.study(table, epochs_s=epochs_s, on_step=on_step)
-    return {"scales": scales, "transfer": transfer}[name].study(table, on_step=on_step)
+    others: dict[str, Any] = {"scales": scales, "transfer": transfer, "per_image": per_image}
+    found: dict[str, Any] = others[name].study(table, on_step=on_step)
+    return found
 
 
 if __name__ == "__main__":

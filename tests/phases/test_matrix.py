@@ -33,8 +33,12 @@ def test_repeated_phases_are_one_and_other_runs_are_counted() -> None:
     assert found.left_out == 2
     trace = pd.DataFrame({"cell_key": list("aaabbb"), "t_s": [0, 3, 9, 0, 3, 9],
                           "rss_bytes": [4, 4, 4, 0, 6, 6]})  # fmt: skip
-    assert used_byte_s(trace, found) == pytest.approx(np.array([24.0, 30.0]))
-    assert used_byte_s(trace[trace["cell_key"] == "a"], found) is None
+    runs = pd.DataFrame({"cell_key": ["a", "b"], "labels_json": ""})
+    assert used_byte_s(runs, trace, found) == pytest.approx(np.array([24.0, 30.0]))
+    only = trace[trace["cell_key"] == "a"]
+    assert used_byte_s(runs, only, found) is None
+    told = runs.assign(labels_json=["", '{"mean_rss_bytes": 2}'])
+    assert used_byte_s(told, only, found) == pytest.approx(np.array([24.0, 12.0]))
 
 
 def test_phases_without_peaks_are_refused() -> None:

@@ -56,9 +56,13 @@ def test_every_study_has_its_table() -> None:
         "transfer": {"a -> b": [{"runs": n, "cost_s": 3.0, "cold": 40.0, "transferred": 9.0,
                                  "pooled": 8.0} for n in (2, 4)]},
     }  # fmt: skip
+    asked = {"normalised_cost": 1.2, "normalised_cost_interval": [1.1, 1.3]}
+    ways = dict.fromkeys(("laboratory", "harp_doubling", "population", "per_image"), asked)
+    costs = {"ways": ways, "over_implied": 1.02, "excess_left": 0.25}
+    found["per_image"] = {"a": {"sd_log": 0.5, "reserved": costs, "turnaround": costs}}
     assert set(found) == set(NAMES)
     made = tables(found)
-    assert len(made) == 7
+    assert len(made) == 8
     assert all(len(row) == len(table.head) for table in made for row in table.rows)
     held = next(table for table in made if "second batch" in table.caption)
     assert held.rows[0][2:4] == ["59 of 60 (91 to 100 %)", "15 · 15 · 15 · 14"]

@@ -48,7 +48,7 @@ def main(argv: list[str]) -> int:
     matrix = phase_matrix(table[table["app"] == app])
     if matrix.left_out:
         print(f"voxcast: {matrix.left_out} runs with other phases left out", file=sys.stderr)
-    used = used_byte_s(load_traces(args.history), matrix)
+    used = used_byte_s(runs, load_traces(args.history), matrix)
     own = PhasedRuns(matrix.phases, matrix.duration_s, matrix.peak_bytes, used)
     held, jobs = memory_held(own), chain(own, cost)
     if args.json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ from voxcast.errors import TableError
 
 if TYPE_CHECKING:
     import pandas as pd
+
+MEAN = "mean_rss_bytes"  # a label
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,17 +75,31 @@ def phase_matrix(table: pd.DataFrame) -> PhaseMatrix:
     return PhaseMatrix(phases, keys, duration_s, peak_bytes, len(orders) - len(kept))
 
 
-def used_byte_s(traces: pd.DataFrame, matrix: PhaseMatrix) -> np.ndarray | None:
+def used_byte_s(
+    runs: pd.DataFrame, traces: pd.DataFrame, matrix: PhaseMatrix
+) -> np.ndarray | None:
     """Return memory in use summed over the time in phases, of each run.
 
-    That is the mean of its trace times the duration of its phases. None unless all have a trace.
+    That is its mean memory times the duration of its phases: the mean that its source tells
+    (label ``mean_rss_bytes``), or that of its trace, somewhat too high where the trace was thinned
+    to its peaks. None unless all runs have one.
+
+    Parameters
+    ----------
+    runs, traces : DataFrame
+        See `voxcast.history.parts`.
     """
-    means = {}
+    means: dict[str, float] = {}
     for key, own in traces[traces["cell_key"].isin(set(matrix.cell_keys))].groupby("cell_key"):
         seconds, used = own["t_s"].to_numpy(float), own["rss_bytes"].to_numpy(float)
         if len(own) > 1 and np.ptp(seconds) > 0:
             means[str(key)] = float(np.trapezoid(used, seconds) / np.ptp(seconds))
-    if set(means) != set(matrix.cell_keys):
+    for key, text in zip(runs["cell_key"], runs["labels_json"], strict=True):
+        told = json.loads(text).get(MEAN) if text else None
+        if told is not None:
+            means[str(key)] = float(told)
+    if not set(matrix.cell_keys) <= set(means):
         return None
     mean = np.array([means[key] for key in matrix.cell_keys])
-    return mean * matrix.duration_s.sum(axis=1)
+    found: np.ndarray = mean * matrix.duration_s.sum(axis=1)
+    return found

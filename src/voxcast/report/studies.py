@@ -12,11 +12,15 @@ if TYPE_CHECKING:
 
     Found = Mapping[str, Any]
 
-NAMES = ("splits", "ablation", "second_batch", "real", "scales", "transfer")
+NAMES = ("splits", "ablation", "second_batch", "real", "scales", "transfer", "per_image")
 WHO = {
     "voxcast": "voxcast", "harp_WTM": "HARP, WTM", "harp_MAE": "HARP, MAE",
     "harp_WTM_custom": "HARP custom, WTM", "harp_MAE_custom": "HARP custom, MAE",
     "voxels": "line in voxels", "constant": "constant",
+}  # fmt: skip
+ASKING = {
+    "laboratory": "laboratory's rule", "harp_doubling": "HARP, doubled",
+    "population": "optimal, all alike", "per_image": "optimal by image",
 }  # fmt: skip
 CAMPAIGNS = ("mixed", "full_only", "chosen")
 SHOWN_RUNS = (2, 8, 16)
@@ -27,7 +31,7 @@ def tables(studies: Mapping[str, Found]) -> list[Table]:
     makers = {
         "splits": (_questions, _requests), "ablation": (_ablation,),
         "second_batch": (_second_batch,), "real": (_real,), "scales": (_scales,),
-        "transfer": (_transfer,),
+        "transfer": (_transfer,), "per_image": (_per_image,),
     }  # fmt: skip
     made = [make(studies[name]) for name, own in makers.items() if name in studies for make in own]
     return [table for table in made if table.rows]
@@ -164,6 +168,29 @@ def _transfer(found: Found) -> Table:
     )
     head = ["From and to", "Runs", "Cost", "Without it", "Corrected by one factor", "One model"]
     return Table(caption, head, rows)
+
+
+def _per_image(found: Found) -> Table:
+    rows = []
+    for app, own in found.items():
+        for name, said in own.items():
+            if name == "sd_log":
+                continue
+            costs = [_normalised(said["ways"][way]) for way in ASKING]
+            left = percent(100 * said["excess_left"])
+            rows.append([f"{app}, {name}", *costs, f"{said['over_implied']:.2f}×", left])
+    caption = (
+        "What requests cost, over the cost of who knows beforehand, replayed on unseen subjects; "
+        "by image over what its own laws imply, and what is left of the population's excess"
+    )
+    head = ["Application and prices", *map(heading, ASKING.values()), "Over implied",
+            "Excess left"]  # fmt: skip
+    return Table(caption, head, rows)
+
+
+def _normalised(own: Found) -> str:
+    low, high = own["normalised_cost_interval"]
+    return f"{own['normalised_cost']:.2f} ({low:.2f} to {high:.2f})"
 
 
 def _error(own: Found) -> str:

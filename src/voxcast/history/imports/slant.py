@@ -85,7 +85,7 @@ def folder() -> Path:
 
 
 def _found(line: dict[str, str], app: str | None) -> Found:
-    peak = _number(line, "node_used_mem_max_kb")
+    peak, mean = (_number(line, f"node_used_mem_{which}_kb") for which in ("max", "mean"))
     image = line["input_file"]
     return Found(
         identity=[line["run"], image, line["makespan_s"]],
@@ -106,7 +106,7 @@ def _found(line: dict[str, str], app: str | None) -> Found:
             "input_size_group": line.get("input_size_group"),
             "n_volumes": _number(line, "n_volumes"),
             "file_size_bytes": _number(line, "file_size_bytes"),
-            "node_used_mem_mean_kb": _number(line, "node_used_mem_mean_kb"),
+            "mean_rss_bytes": None if mean is None else round(mean * KB),
             "node_used_mem_min_kb": _number(line, "node_used_mem_min_kb"),
         },
     )

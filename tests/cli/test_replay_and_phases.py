@@ -1,0 +1,66 @@
+"""``voxcast phases`` and ``voxcast replay`` on recorded histories."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from voxcast.cli import main
+
+HISTORY = Path(__file__).parents[2] / "data/history/reference"
+ARTIFACT = os.environ.get("VOXCAST_SLANT_ARTIFACT")
+
+
+@pytest.mark.skipif(not ARTIFACT, reason="VOXCAST_SLANT_ARTIFACT is not set")
+def test_the_published_runs_hold_what_was_published(tmp_path: Path, capsys) -> None:
+    assert main(["import", "slant", str(ARTIFACT), "--into", str(tmp_path / "slant")]) == 0
+    capsys.readouterr()
+    assert main(["phases", str(tmp_path / "slant"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["runs"] == 88
+    held = found["held_gb_h"]
+    assert held["at_run_peak"] == pytest.approx(99.7, abs=0.1)
+    assert held["at_phase_peaks"] == pytest.approx(52.7, abs=0.1)
+    assert held["used"] == pytest.approx(32.0, abs=0.1)
+    assert len(found["jobs"]) == 7
+    assert 1.5 < found["gain"] < 2
+
+
+def test_phases_of_a_recorded_application(capsys) -> None:
+    assert main(["phases", str(HISTORY), "--app", "ants_segment"]) == 0
+    said = capsys.readouterr().out
+    assert "atropos" in said
+    assert "the chain expects" in said
+    assert main(["phases", str(HISTORY)]) == 2
+    assert "choose with --app" in capsys.readouterr().err
+    assert main(["phases", str(HISTORY), "--app", "ants_segment", "--alpha", "0"]) == 2
+
+
+def test_ways_of_asking_are_replayed(capsys) -> None:
+    arguments = ["replay", str(HISTORY), "--app", "tile_segment", "--trials", "1", "--folds", "2"]
+    assert main([*arguments, "--wait-alpha", "0.5", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["tile_segment"]
+    cost = {way: own["normalised_cost"] for way, own in found["ways"].items()}
+    assert cost["clairvoyant"] == pytest.approx(1.0)
+    assert cost["per_image"] < cost["harp_doubling"]
+    assert cost["population"] < cost["site_default"]
+    low, high = found["ways"]["per_image"]["normalised_cost_interval"]
+    assert 1 < low < cost["per_image"] < high
+    assert found["over_implied"] == pytest.approx(cost["per_image"] / found["implied"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere"], "is no recorded history"),
+        ([str(HISTORY), "--app", "none"], "has no runs of none"),
+        ([str(HISTORY), "--gamma", "much"], "must be seconds or `median`"),
+        ([str(HISTORY), "--alpha", "-1"], "alpha"),
+        ([str(HISTORY), "--folds", "1"], "--folds"),
+        ([str(HISTORY), "--site-default", "soon"], "soon"),
+    ],
+)
+def test_what_cannot_be_replayed_is_said(arguments, said: str, capsys) -> None:
+    assert main(["replay", *arguments]) == 2
+    assert said in capsys.readouterr().err
