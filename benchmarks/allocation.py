@@ -1,0 +1,122 @@
+"""Requests for many images, and optimal request sequences; prints JSON.
+
+python benchmarks/allocation.py recommend|requests
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+PROJECT = Path(__file__).parents[1]
+REPEATS = 7
+
+
+def _seconds(action: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    action()
+    return time.perf_counter() - began
+
+
+def recommend() -> dict[str, Any]:
+    """Requests for many images: the choice alone, and from features to the answer."""
+    import numpy as np
+    import pandas as pd
+
+    from voxcast import config
+    from voxcast.allocation.assessment import Predictions, assess
+    from voxcast.allocation.recommend import Limits, choose, choose_shared
+    from voxcast.errors import ModelError
+    from voxcast.features.table import rows_of
+    from voxcast.records import Configuration
+    from voxcast.tracking.registry import load_champion
+
+    images = 100_000
+    site = config.load_submit(PROJECT / "conf", "osc", here=lambda: config.Here(1, 1, 0))
+    tried = [Configuration("cpu", cpus) for cpus in (1, 2)]
+    candidates = site.cluster.candidates(tried)
+    rate = site.cluster.usd_per_core_hour
+    rng = np.random.default_rng(0)
+
+    def chosen(said: Predictions) -> None:
+        for shared, rule in ((False, choose), (True, choose_shared)):
+            found = assess(said, candidates, site.cluster, site.policy, shared=shared)
+            rule(found, site.policy, Limits(36_000.0, 0.5), rate)
+
+    median = rng.lognormal(6, 0.5, (images, len(candidates)))
+    said = Predictions(median, 1.3 * median, np.full_like(median, 4e8), np.full_like(median, 5e8))
+    times = [_seconds(lambda: chosen(said)) for _ in range(3)]
+    found: dict[str, Any] = {
+        "images": images,
+        "candidates": len(candidates),
+        "choice_s": statistics.median(times),
+        "bound_s": 60,
+    }
+    try:
+        forecaster = load_champion(PROJECT).unwrap_python_model().answers.forecaster
+    except ModelError as error:
+        return {**found, "skipped": f"features to answer: {error}"}
+    table = pd.read_parquet(PROJECT / "data/features/train.parquet")
+    rows = (rows_of(table) * (images // len(table) + 1))[:images]
+
+    def from_features() -> None:
+        columns = []
+        for own in tried:
+            answers = forecaster.predict(rows, [own.cpus] * images, [None] * images)
+            names = ("runtime_s", "peak_rss_bytes")
+            columns.append([[one.quantiles[name][1:] for name in names] for one in answers])
+        # By configuration, image, target and quantile; a candidate has its configuration's.
+        places = [tried.index(own.configuration) for own in candidates]
+        of = np.array(columns)[places].transpose(2, 3, 1, 0)
+        chosen(Predictions(*(of[n // 2, n % 2] for n in range(4))))
+
+    return {**found, "features_to_answer_s": _seconds(from_features)}
+
+
+def requests() -> dict[str, Any]:
+    """Optimal request sequences: the programmes at three sizes, and those of 100,000 images."""
+    import numpy as np
+
+    from voxcast.allocation.cost_model import CostModel
+    from voxcast.allocation.discretisation import equal_time
+    from voxcast.allocation.dynamic_programme import mixed_checkpoints, without_checkpoints
+    from voxcast.allocation.per_image import many_requests
+    from voxcast.laws.named import parse_law
+    from voxcast.laws.predicted import PredictedLaw
+
+    law, cost = parse_law("lognormal(3,0.5)"), CostModel(0.95, 1, 1, 2, 2)
+    found: dict[str, Any] = {}
+    for programme, sizes in (
+        (without_checkpoints, (250, 500, 1000, 2000)),
+        (mixed_checkpoints, (150, 300, 600)),
+    ):
+        own = {}
+        for points in sizes:
+            solve = functools.partial(programme, equal_time(law, points), cost)
+            own[points] = 1e3 * statistics.median(_seconds(solve) for _ in range(REPEATS))
+        found[f"{programme.__name__}_ms"] = own
+        growth = np.polyfit(np.log(sizes), np.log(list(own.values())), 1)[0]
+        found[f"{programme.__name__}_grows_with_n_to_the"] = round(float(growth), 2)
+    rng = np.random.default_rng(0)
+    residuals = PredictedLaw.of_residuals(rng.normal(0, 0.1, 500))
+    median, up = rng.lognormal(6, 1, 100_000), np.exp(rng.normal(0, 0.3, 100_000))
+    images = _seconds(lambda: many_requests(residuals, cost, median, up, up))
+    return {
+        **found,
+        "bound_without_checkpoints_1000_ms": 20,
+        "bound_mixed_checkpoints_300_ms": 1000,
+        "images_100000_s": images,
+        "bound_images_100000_s": 60,
+    }
+
+
+BENCHMARKS = {"recommend": recommend, "requests": requests}
+
+if __name__ == "__main__":
+    json.dump(BENCHMARKS[sys.argv[1]](), sys.stdout, indent=2)
