@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.allocation.pricing import Prices
 from voxcast.phases.logged import phase_summary
-from voxcast.report import figures, run_figures, run_tables, studies, tables
+from voxcast.report import coverage, figures, run_figures, run_tables, studies, tables
 from voxcast.report.composition import COMPOSITIONS
 from voxcast.report.devices import compare_devices, missing_side
 from voxcast.report.drift import drift
@@ -97,6 +97,7 @@ def _content(findings: Findings, project: Path) -> dict[str, Any]:
             metrics.get(verdict.winner, {}),
             evidence.receipt["challenger"]["risk_at_upper_quantile"],
         ),
+        "held_table": coverage.held(own) if len(own) else None,
         "pictures": pictures(own, evidence.catalogue, project),
         "own_images": any(Path(str(p)).is_absolute() for p in evidence.catalogue["path"]),
         "problems": _problems(evidence.catalogue),
