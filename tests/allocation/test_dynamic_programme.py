@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from voxcast.allocation.cost_model import CostModel
-from voxcast.allocation.discretisation import Grid, equal_probability, equal_time, grid_of
-from voxcast.allocation.dynamic_programme import (
+from voxcast.allocation.requests.cost_model import CostModel
+from voxcast.allocation.requests.discretisation import Grid, equal_probability, equal_time, grid_of
+from voxcast.allocation.requests.dynamic_programme import (
     all_checkpoints,
     mixed_checkpoints,
     without_checkpoints,

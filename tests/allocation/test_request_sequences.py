@@ -8,10 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from voxcast.allocation.cost_model import CostModel
-from voxcast.allocation.heuristics import MOST
-from voxcast.allocation.periodic import periodic
-from voxcast.allocation.requests import MOST_POINTS, STRATEGIES, Settings, request_sequence
+from voxcast.allocation.requests.cost_model import CostModel
+from voxcast.allocation.requests.heuristics import MOST
+from voxcast.allocation.requests.periodic import periodic
+from voxcast.allocation.requests.strategies import (
+    MOST_POINTS,
+    STRATEGIES,
+    Settings,
+    request_sequence,
+)
 from voxcast.errors import ConfigError
 from voxcast.laws.empirical import EmpiricalLaw
 from voxcast.laws.families import Lognormal, Normal

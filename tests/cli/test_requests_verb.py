@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import planted
-from voxcast.allocation.requests import STRATEGIES
+from voxcast.allocation.requests.strategies import STRATEGIES
 from voxcast.cli import main
 from voxcast.models import recipes
 from voxcast.models.forecaster import Forecaster, calibrate

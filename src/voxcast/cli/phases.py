@@ -13,7 +13,7 @@ from voxcast.errors import TableError
 from voxcast.quantities import format_bytes, format_seconds, parse_seconds
 
 if TYPE_CHECKING:
-    from voxcast.allocation.phase_chain import Chain, MemoryHeld
+    from voxcast.allocation.requests.phase_chain import Chain, MemoryHeld
 
 
 def main(argv: list[str]) -> int:
@@ -29,8 +29,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     args = parser.parse_args(argv)
 
-    from voxcast.allocation.cost_model import CostModel
-    from voxcast.allocation.phase_chain import PhasedRuns, chain, memory_held
+    from voxcast.allocation.requests.cost_model import CostModel
+    from voxcast.allocation.requests.phase_chain import PhasedRuns, chain, memory_held
     from voxcast.history.parts import load_history, load_phases, load_traces
     from voxcast.phases.matrix import phase_matrix, used_byte_s
 

@@ -44,7 +44,7 @@ def main(argv: list[str]) -> int:
 
     from tqdm import tqdm
 
-    from voxcast.allocation.cost_model import CostModel
+    from voxcast.allocation.requests.cost_model import CostModel
     from voxcast.allocation.waiting import Waiting
     from voxcast.studies import per_image
     from voxcast.studies.recorded_table import recorded_table

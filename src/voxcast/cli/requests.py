@@ -20,8 +20,8 @@ from voxcast.errors import ConfigError, TableError, one_line
 from voxcast.quantities import format_seconds
 
 if TYPE_CHECKING:
-    from voxcast.allocation.cost_model import CostModel
-    from voxcast.allocation.requests import RequestSequence, Settings
+    from voxcast.allocation.requests.cost_model import CostModel
+    from voxcast.allocation.requests.strategies import RequestSequence, Settings
     from voxcast.laws.law import Law
 
 # Upper levels that the champion is asked for; the lower ones mirror them.
@@ -63,9 +63,9 @@ def main(argv: list[str]) -> int:
     if (args.checkpoint_s is None) != (args.restart_s is None):
         raise ConfigError("must be given together", "--checkpoint-s and --restart-s")
 
-    from voxcast.allocation.cost_model import CostModel
-    from voxcast.allocation.discretisation import POINTS
-    from voxcast.allocation.requests import Settings
+    from voxcast.allocation.requests.cost_model import CostModel
+    from voxcast.allocation.requests.discretisation import POINTS
+    from voxcast.allocation.requests.strategies import Settings
 
     cost = CostModel(
         args.alpha, args.beta, args.gamma, args.checkpoint_s or 0.0, args.restart_s or 0.0
@@ -175,7 +175,7 @@ def _predicted(args: argparse.Namespace) -> Law:
 def _sequences(
     strategy: str, law: Law, cost: CostModel, settings: Settings, *, can_checkpoint: bool
 ) -> list[RequestSequence]:
-    from voxcast.allocation.requests import STRATEGIES, request_sequence
+    from voxcast.allocation.requests.strategies import STRATEGIES, request_sequence
 
     if strategy != "all":
         if strategy in STRATEGIES and STRATEGIES[strategy].checkpoints and not can_checkpoint:

@@ -2,7 +2,7 @@
 
 Each fold learns from the other subjects: the predictor, the law of its errors on subjects that it
 had not seen in turn, and the law of the population. The runs held out are then asked for by every
-way of `voxcast.allocation.replay.plans`.
+way of `voxcast.allocation.requests.replay.plans`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from voxcast.allocation.cost_model import CostModel
-from voxcast.allocation.per_image import many_requests
-from voxcast.allocation.replay import Replayed, account, plans, replay
+from voxcast.allocation.requests.cost_model import CostModel
+from voxcast.allocation.requests.per_image import many_requests
+from voxcast.allocation.requests.replay import Replayed, account, plans, replay
 from voxcast.allocation.waiting import Waiting
 from voxcast.features.table import rows_of
 from voxcast.laws.predicted import PredictedLaw
@@ -86,10 +86,10 @@ def study(
     Returns
     -------
     dict
-        By application ``sd_log`` of the population, and by cost model ``ways`` (see
-        `voxcast.allocation.replay.account`), ``implied``, the normalised cost that the exact
-        programme gives for the laws themselves, ``over_implied``, replayed over that, and
-        ``excess_left``, the excess over the clairvoyant by image over that of the population.
+        By application ``sd_log`` of the population, and by cost model ``ways`` (an
+        `voxcast.allocation.requests.replay.Account` each), ``implied``, the normalised cost that
+        the exact programme gives for the laws themselves, ``over_implied``, replayed over that,
+        and ``excess_left``, the excess over the clairvoyant by image over the population's.
     """
     found: dict[str, Any] = {}
     for app in sorted(table["app"].unique()):

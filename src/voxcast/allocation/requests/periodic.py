@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.allocation.cost_model import CostModel
-from voxcast.allocation.discretisation import end_of
+from voxcast.allocation.requests.cost_model import CostModel
+from voxcast.allocation.requests.discretisation import end_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.allocation.cost_model import CostModel
+from voxcast.allocation.requests.cost_model import CostModel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -1,7 +1,7 @@
 """Sequences of requests by the name of the strategy, each with its exact mean cost.
 
 A request is the work that shall be done at its end (its milestone); where there are checkpoints,
-what is asked for is longer by those, see `voxcast.allocation.cost_model.CostModel.lengths`.
+what is asked for is longer by those, see `CostModel.lengths`.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.allocation import dynamic_programme, heuristics
-from voxcast.allocation.brute_force import brute_force
-from voxcast.allocation.cost_model import CostModel
-from voxcast.allocation.discretisation import (
+from voxcast.allocation.requests import dynamic_programme, heuristics
+from voxcast.allocation.requests.brute_force import brute_force
+from voxcast.allocation.requests.cost_model import CostModel
+from voxcast.allocation.requests.discretisation import (
     DISCRETISATIONS,
     EPSILON,
     POINTS,
     end_of,
     points_for,
 )
-from voxcast.allocation.periodic import MOST_PERIODS, best_periods, periodic
+from voxcast.allocation.requests.periodic import MOST_PERIODS, best_periods, periodic
 from voxcast.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import special
 
-from voxcast.allocation.cost_model import CostModel, extended
-from voxcast.allocation.discretisation import EPSILON, grid_of
-from voxcast.allocation.dynamic_programme import without_checkpoints
+from voxcast.allocation.requests.cost_model import CostModel, extended
+from voxcast.allocation.requests.discretisation import EPSILON, grid_of
+from voxcast.allocation.requests.dynamic_programme import without_checkpoints
 from voxcast.errors import TableError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ that follows j.
 References
 ----------
 Aupy et al., IPDPS 2019, theorem 5; Gainaru et al., IPDPS 2020 (Dyn-Prog-Count), see
-`voxcast.allocation.cost_model`.
+`voxcast.allocation.requests.cost_model`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.allocation.cost_model import CostModel
-from voxcast.allocation.discretisation import Grid
+from voxcast.allocation.requests.cost_model import CostModel
+from voxcast.allocation.requests.discretisation import Grid
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

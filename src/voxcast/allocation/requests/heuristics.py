@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.allocation.cost_model import NEGLIGIBLE, CostModel
+from voxcast.allocation.requests.cost_model import NEGLIGIBLE, CostModel
 from voxcast.errors import ConfigError
 
 if TYPE_CHECKING:

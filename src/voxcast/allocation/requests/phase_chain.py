@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.allocation.cost_model import CostModel
 from voxcast.allocation.pricing import SECONDS_PER_HOUR
-from voxcast.allocation.replay import BYTES_PER_GB
-from voxcast.allocation.requests import RequestSequence, request_sequence
+from voxcast.allocation.requests.cost_model import CostModel
+from voxcast.allocation.requests.replay import BYTES_PER_GB
+from voxcast.allocation.requests.strategies import RequestSequence, request_sequence
 from voxcast.errors import TableError
 from voxcast.laws.empirical import EmpiricalLaw
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.allocation.cost_model import CostModel
-from voxcast.allocation.discretisation import EPSILON
+from voxcast.allocation.requests.cost_model import CostModel
+from voxcast.allocation.requests.discretisation import EPSILON
 from voxcast.errors import ConfigError
 
 if TYPE_CHECKING:
