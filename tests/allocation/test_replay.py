@@ -32,6 +32,10 @@ def test_accounts_sum_up_and_intervals_are_over_subjects() -> None:
     found = replay(Plan(ROWS), runtime, CostModel())
     said = account(found, runtime, [1, 2], 4e9, 1e9, ["a", "b"])
     assert said.failures == 3
+    assert said.short_of_memory == 0
+    tight = account(found, runtime, 1, [4e9, 0.5e9], 1e9, ["a", "b"])
+    assert tight.short_of_memory == 1
+    assert tight.waste_gb_h == pytest.approx((4 * 25 - 15) / 3600)
     assert said.waste_core_h == pytest.approx((10 + 2 * 90) / 3600)
     assert said.waste_gb_h == pytest.approx((4 * 25 - 15 + 4 * 190 - 100) / 3600)
     low, high = said.normalised_cost_interval
@@ -73,6 +77,15 @@ def test_what_is_replayed_is_what_the_laws_imply_if_they_are_true(cost: CostMode
     assert 1 < per["per_image"] < per["harp_doubling"]
     assert per["per_image"] - 1 < 0.5 * (per["population"] - 1)
     assert per["population"] < per["site_default"]
+
+
+def test_the_laboratory_asks_for_the_mean_of_its_last_five_runs() -> None:
+    seen = [500.0, 1, 2, 3, 4, 5]
+    law = PredictedLaw.of_residuals(np.linspace(-0.1, 0.1, 9))
+    ways = plans(seen, [3.0], law, [7.0], CostModel(), site_default_s=100.0)
+    assert ways["laboratory"].requests_s.tolist() == [[3.0]]
+    found = replay(ways["laboratory"], [7.0], CostModel())
+    assert found.cost.tolist() == [3 + 4.5 + 6.75 + 10.125]
 
 
 def test_the_population_is_what_was_seen() -> None:

@@ -59,6 +59,10 @@ def test_ways_of_asking_are_replayed(capsys) -> None:
         ([str(HISTORY), "--alpha", "-1"], "alpha"),
         ([str(HISTORY), "--folds", "1"], "--folds"),
         ([str(HISTORY), "--site-default", "soon"], "soon"),
+        ([str(HISTORY), "--site-default", "0s"], "must be above 0"),
+        ([str(HISTORY), "--wait-alpha", "nan"], "--wait-alpha"),
+        ([str(HISTORY), "--seed", "-1"], "must not be negative"),
+        ([str(HISTORY.with_name("real"))], "3 subjects at full scale, 8 are needed"),
     ],
 )
 def test_what_cannot_be_replayed_is_said(arguments, said: str, capsys) -> None:

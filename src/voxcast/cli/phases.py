@@ -52,7 +52,9 @@ def main(argv: list[str]) -> int:
     own = PhasedRuns(matrix.phases, matrix.duration_s, matrix.peak_bytes, used)
     held, jobs = memory_held(own), chain(own, cost)
     if args.json:
-        print(json.dumps(_as_json(app, len(matrix.cell_keys), held, jobs), indent=2))
+        print(
+            json.dumps(_as_json(app, len(matrix.cell_keys), held, jobs), indent=2, allow_nan=False)
+        )
     else:
         _show(app, len(matrix.cell_keys), held, jobs)
     return 0

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+import sys
 from pathlib import Path
 from typing import Any
 
-from voxcast.errors import ConfigError, TableError
+from voxcast.errors import EXIT_BAD_INPUT, ConfigError, TableError
 from voxcast.quantities import format_seconds, parse_seconds
 
 WAYS = {
@@ -40,7 +42,16 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     if args.folds < 2 or args.trials < 1:
         raise ConfigError("--folds must be at least 2 and --trials at least 1", "voxcast replay")
+    if args.seed < 0:
+        raise ConfigError("must not be negative", "--seed")
     gamma = _gamma(args.gamma)
+    site_default_s, wait_gamma_s = parse_seconds(args.site_default), parse_seconds(args.wait_gamma)
+    if not site_default_s > 0:
+        raise ConfigError("must be above 0", "--site-default")
+    if not (math.isfinite(args.wait_alpha) and args.wait_alpha >= 0):
+        raise ConfigError(
+            f"must be finite and not negative, not {args.wait_alpha}", "--wait-alpha"
+        )
 
     from tqdm import tqdm
 
@@ -67,13 +78,21 @@ def main(argv: list[str]) -> int:
 
         found = per_image.study(
             table, costs={"cost": (args.alpha, args.beta, gamma)},
-            site_default_s=parse_seconds(args.site_default),
-            waiting=Waiting(args.wait_alpha, parse_seconds(args.wait_gamma)),
+            site_default_s=site_default_s, waiting=Waiting(args.wait_alpha, wait_gamma_s),
             folds=args.folds, seed=args.seed, trials=args.trials, on_step=step,
         )  # fmt: skip
-    found = {app: {"sd_log": own["sd_log"], **own["cost"]} for app, own in found.items()}
+    for app, own in found.items():
+        if "not_measurable" in own:
+            print(f"voxcast: {app} is not replayed: {own['not_measurable']}", file=sys.stderr)
+    found = {
+        app: {"sd_log": own["sd_log"], **own["cost"]}
+        for app, own in found.items()
+        if "cost" in own
+    }
+    if not found:
+        return EXIT_BAD_INPUT
     if args.json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(found, indent=2, allow_nan=False))
     else:
         for app, own in found.items():
             _show(app, own)

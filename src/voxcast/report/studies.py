@@ -174,7 +174,7 @@ def _per_image(found: Found) -> Table:
     rows = []
     for app, own in found.items():
         for name, said in own.items():
-            if name == "sd_log":
+            if name in ("sd_log", "not_measurable"):
                 continue
             costs = [_normalised(said["ways"][way]) for way in ASKING]
             left = percent(100 * said["excess_left"])

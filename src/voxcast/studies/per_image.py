@@ -38,6 +38,7 @@ COSTS: Mapping[str, tuple[float, float, float | str]] = {
     "turnaround": (0.95, 1.0, MEDIAN),
 }
 SITE_DEFAULT_S = 3600.0
+FEWEST = 8  # subjects, so that folds within a fold have some on either side
 LOWER, UPPER = 0.05, 0.95
 
 
@@ -89,12 +90,19 @@ def study(
         By application ``sd_log`` of the population, and by cost model ``ways`` (an
         `voxcast.allocation.requests.replay.Account` each), ``implied``, the normalised cost that
         the exact programme gives for the laws themselves, ``over_implied``, replayed over that,
-        and ``excess_left``, the excess over the clairvoyant by image over the population's.
+        and ``excess_left``, the excess over the clairvoyant by image over the population's. Or
+        ``not_measurable`` with the reason.
     """
     found: dict[str, Any] = {}
     for app in sorted(table["app"].unique()):
-        own = of_app(table, app, FULL)
         on_step(app)
+        at_full = table[(table["app"] == app) & (table["scale"] == FULL)]
+        subjects = at_full["subject"].nunique()
+        if subjects < FEWEST:
+            why = f"{subjects} subjects at full scale, {FEWEST} are needed"
+            found[app] = {"not_measurable": why}
+            continue
+        own = of_app(table, app, FULL)
         asked = [
             _asked(own.iloc[fold.train], own.iloc[fold.test], families, trials, seed)
             for fold in split(own, "subject", folds=folds, seed=seed).folds
@@ -142,7 +150,7 @@ def _costs(
     held: dict[str, list[np.ndarray]] = {}
     implied = omniscient = 0.0
     for one in asked:
-        seen_s = one.seen["runtime_s"].to_numpy(dtype=float)
+        seen_s = one.seen.sort_values("started_at")["runtime_s"].to_numpy(dtype=float)
         price = float(np.median(seen_s)) if isinstance(gamma, str) else gamma
         cost = CostModel(alpha, beta, price)
         runtime_s = one.runs["runtime_s"].to_numpy(dtype=float)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FULL, DOWN = "full_scale", "scaled_down"
-ABOUT = ("noisy", "host_id", "parameters_json")  # of a run, beside the features
+ABOUT = ("noisy", "host_id", "parameters_json", "started_at")  # of a run, beside the features
 
 
 def recorded_table(batches: Sequence[Path | str]) -> pd.DataFrame:

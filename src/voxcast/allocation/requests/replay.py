@@ -180,8 +180,10 @@ class Account:
         Attempts that were killed.
     waste_core_h : float
         Core-hours of killed attempts.
+    short_of_memory : int
+        Runs that used more memory than was asked for; they count with their walltime alone.
     waste_gb_h : float
-        Memory asked for less memory used, over the time in use; GB of 10^9 bytes.
+        Memory asked for and not used, over the time in use; GB of 10^9 bytes.
     turnaround_s : float
         Mean of waiting and running, all attempts.
     """
@@ -192,6 +194,7 @@ class Account:
     normalised_cost_interval: tuple[float, float]
     attempts: int
     failures: int
+    short_of_memory: int
     waste_core_h: float
     waste_gb_h: float
     turnaround_s: float
@@ -217,8 +220,8 @@ def account(
     """
     used = np.asarray(runtime_s, dtype=np.float64)
     cores = np.asarray(cpus, dtype=np.float64)
-    held = np.asarray(asked_bytes, dtype=np.float64) * replayed.busy_s
-    needed = np.asarray(used_bytes, dtype=np.float64) * used
+    asked, peak = (np.asarray(a, dtype=np.float64) for a in (asked_bytes, used_bytes))
+    idle = np.maximum(asked * replayed.busy_s - peak * used, 0.0)
     return Account(
         len(used),
         float(replayed.cost.sum()),
@@ -226,8 +229,9 @@ def account(
         _ratio_interval(replayed.cost, replayed.omniscient, subjects, seed),
         int(replayed.attempts.sum()),
         int((replayed.attempts - 1).sum()),
+        int(np.count_nonzero(np.broadcast_to(peak > asked, used.shape))),
         float(((replayed.busy_s - used) * cores).sum() / SECONDS_PER_HOUR),
-        float((held - needed).sum() / SECONDS_PER_HOUR / BYTES_PER_GB),
+        float(idle.sum() / SECONDS_PER_HOUR / BYTES_PER_GB),
         float(replayed.turnaround_s.mean()),
     )
 
