@@ -256,6 +256,32 @@ def test_accounting_of_other_partitions_is_no_use(recommend, tmp_path: Path) -> 
     assert "1 jobs are too few; 100 are needed" in done.err.splitlines()[-1]
 
 
+def queued(path: Path, partition: str, jobs: int) -> None:
+    """Add jobs that started at once to what ``sacct`` wrote."""
+    at = "2024-05-01T00:00:00"
+    said = path.read_text() if path.exists() else "Submit|Start|TimelimitRaw|NCPUS|Partition\n"
+    lines = [f"{at}|{at}|{n + 1}|1|{partition}\n" for n in range(jobs)]
+    path.write_text(said + "".join(lines))
+
+
+def test_nobody_waited_and_that_is_a_fit(recommend, tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs.txt"
+    queued(jobs, "here", 200)
+    done = recommend("usual.nii.gz", "--waiting", str(jobs), "--json", *HERE)
+    assert "here: a request of 1 h waits 0 s (200 jobs" in done.err
+    assert json.loads(done.out)["images"][0]["chosen"]["wait_s"] == 0
+
+
+def test_a_partition_with_too_few_jobs_leaves_the_others_fitted(recommend, tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs.txt"
+    queued(jobs, "owens", 99)
+    queued(jobs, "pitzer", 100)
+    done = recommend("usual.nii.gz", "--waiting", str(jobs), "--cluster", "osc")
+    assert "owens stays as it is configured: " in done.err
+    assert "99 jobs are too few" in done.err
+    assert "pitzer: a request of 1 h waits 0 s (100 jobs" in done.err
+
+
 def test_waiting_can_be_fitted_to_accounting(recommend, tmp_path: Path) -> None:
     lines = ["JobID|Submit|Start|TimelimitRaw|NCPUS"]
     for n in range(200):

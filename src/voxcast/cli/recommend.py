@@ -101,6 +101,8 @@ def _waiting(cluster: Cluster, path: Path) -> Cluster:
 
     jobs = queued_jobs(path)
     partitions = []
+    fitted = 0
+    refused: TableError | None = None
     for own in cluster.partitions:
         cores = [node.cores for node in cluster.node_types if node.partition == own.name]
         like = jobs.of(own.name, max(cores, default=0))
@@ -109,7 +111,15 @@ def _waiting(cluster: Cluster, path: Path) -> Cluster:
                   file=sys.stderr)  # fmt: skip
             partitions.append(own)
             continue
-        fit = fit_waiting(like.requested_s, like.waited_s)
+        try:
+            fit = fit_waiting(like.requested_s, like.waited_s)
+        except TableError as error:  # the others are fitted all the same
+            refused = error
+            print(f"voxcast: {own.name} stays as it is configured: {one_line(error)}",
+                  file=sys.stderr)  # fmt: skip
+            partitions.append(own)
+            continue
+        fitted += 1
         partitions.append(replace(own, waiting=fit.waiting))
         print(
             f"voxcast: {own.name}: a request of 1 h waits "
@@ -117,7 +127,9 @@ def _waiting(cluster: Cluster, path: Path) -> Cluster:
             f"{fit.waiting.alpha:.3g} × request + {fit.waiting.gamma_s:.4g} s)",
             file=sys.stderr,
         )
-    if tuple(partitions) == cluster.partitions:
+    if not fitted:
+        if refused is not None:
+            raise refused
         names = ", ".join(sorted(set(jobs.partitions.tolist())))
         raise TableError(f"has no job of {cluster.name}'s partitions", path, f"it has {names}")
     return replace(cluster, partitions=tuple(partitions))
