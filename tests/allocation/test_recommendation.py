@@ -214,8 +214,8 @@ def test_candidates_are_those_that_the_nodes_have_cores_and_gpus_for() -> None:
     small = NodeType("small", 2, 10**9, 0, Prices(), "few")
     site = cluster(NODE, small, partitions=(EVERYWHERE, Partition("few", max_cores=1)))
     labels = [own.label for own in site.candidates([ONE, TWO, GPU])]
-    # One CPU is to be had without the GPU beside it, two are not.
-    assert labels == ["cpu, 2 CPUs on n", "gpu, 4 CPUs, 1 GPU on n", "cpu, 1 CPU on small"]
+    assert labels == ["cpu, 1 CPU on n", "cpu, 2 CPUs on n", "gpu, 4 CPUs, 1 GPU on n",
+                      "cpu, 1 CPU on small"]  # fmt: skip
     for given_, partition, said in (
         ([EIGHT, GPU], "few", "8 CPUs on small needs more than the node's 2 cores"),
         ([Configuration("gpu", 1, 1)], "few", "needs more than the node's 0 GPUs"),
@@ -224,6 +224,29 @@ def test_candidates_are_those_that_the_nodes_have_cores_and_gpus_for() -> None:
     ):
         with pytest.raises(ConfigError, match=said):
             site.candidates(given_, partition)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_what_asks_for_no_gpu_stays_off_gpu_nodes_where_it_fits_another(shared: bool) -> None:
+    small = NodeType("small", 2, 2 * 10**9, 0, Prices(), "few")
+    short = Partition("few", max_cores=1, max_walltime_s=1000.0)
+    site = cluster(NODE, small, partitions=(EVERYWHERE, short))
+    candidates = site.candidates([ONE, TWO, GPU])
+    median = np.tile([[100.0], [100.0], [2000.0]], (1, 4))  # the last takes too long for `small`
+    peak = np.tile([[1e9], [1.9e9], [1e9]], (1, 4))  # the second is too large with its margin
+    found = assess(Predictions(median, median, peak, peak), candidates, site, THRIFTY,
+                   shared=shared)  # fmt: skip
+    # One CPU is to be had without the GPU beside it, two are not.
+    on_small = [False] * 3 if shared else [True, True, False]
+    assert found.fits[:, 3].tolist() == on_small
+    assert found.fits[:, 0].tolist() == [not own for own in on_small]
+    assert found.fits[:, 1:3].all()
+    assert not found.pareto[~found.fits].any()
+    if not shared:
+        assert excluded(found, candidates[0], 0, 0) == "a node without GPUs is enough"
+        assert excluded(found, candidates[0], 2, 0) is None
+        choice = choose(found, THRIFTY, NO_LIMITS, site.usd_per_core_hour)
+        assert [candidates[n].node.name for n in choice.chosen] == ["small", "small", "n"]
 
 
 @pytest.mark.parametrize("wrong", [(0.0, None), (-5.0, None), (math.inf, None), (math.nan, None),

@@ -121,7 +121,7 @@ def test_the_whole_answer_as_json(recommend) -> None:
     assert (one["image"], one["app"], one["family"], one["level"]) == (
         "usual.nii.gz", "segment", "ridge", "header"
     )  # fmt: skip
-    assert len(one["configurations"]) == 2 * 2  # CPUs by node types without a GPU
+    assert len(one["configurations"]) == 2 * 4  # CPUs by node types
     for row in one["configurations"]:
         assert set(row) == ROW
         assert 0 < row["runtime_s_median"] <= row["runtime_s_upper"] <= row["walltime_s"]
@@ -131,7 +131,8 @@ def test_the_whole_answer_as_json(recommend) -> None:
         assert row["usd"] == pytest.approx(row["runtime_s_median"] / 3600 * 0.003 * row["cpus"],
                                            abs=0.003 / 3600 * row["cpus"])  # fmt: skip
         assert row["usd"] <= row["usd_expected"]
-        assert row["excluded"] is None
+        with_gpus = row["node_type"] in ("owens_gpu", "pitzer_gpu")
+        assert row["excluded"] == ("a node without GPUs is enough" if with_gpus else None)
         assert row["calibrated"]
         assert (row["beyond"], row["risk"]) == ([], pytest.approx(0.1))
     # Two CPUs take 0.6 / 1.05 of the time, which is worth it at two core-hours an hour; but of a

@@ -105,6 +105,8 @@ class Assessment:
         The same for waiting and running together.
     too_long, too_large : ndarray of bool
         Whether the request exceeds what may be asked for.
+    left_to_others : ndarray of bool
+        Whether the node has GPUs, and the same configuration fits one without.
     pareto : ndarray of bool
         Whether no candidate that fits is both cheaper and faster in expectation.
     free : bool
@@ -122,13 +124,14 @@ class Assessment:
     turnaround_expected_s: Floats
     too_long: Flags
     too_large: Flags
+    left_to_others: Flags
     pareto: Flags
     free: bool
 
     @property
     def fits(self) -> Flags:
         """Whether the request may be made at all."""
-        return ~(self.too_long | self.too_large)
+        return ~(self.too_long | self.too_large | self.left_to_others)
 
     @property
     def usd_bound(self) -> Floats:
@@ -168,16 +171,30 @@ def assess(
     turnaround, turnaround_bound = wait + said.runtime_median_s, wait + walltime
     too_long = walltime > np.array([own.max_walltime_s for own in candidates])
     too_large = asked > np.array([own.max_memory_bytes for own in candidates])
+    possible = ~(too_long | too_large)
+    left = _left_to_others(candidates, possible)
     cost_expected = cost + policy.risk * bound
     turnaround_expected = turnaround + policy.risk * turnaround_bound
     return Assessment(
         walltime, asked, wait,
         cost, bound, cost_expected,
         turnaround, turnaround_bound, turnaround_expected,
-        too_long, too_large,
-        pareto_front(cost_expected, turnaround_expected, ~(too_long | too_large)),
+        too_long, too_large, left,
+        pareto_front(cost_expected, turnaround_expected, possible & ~left),
         cluster.free,
     )  # fmt: skip
+
+
+def _left_to_others(candidates: Sequence[Candidate], possible: Flags) -> Flags:
+    left = np.zeros_like(possible)
+    for n, own in enumerate(candidates):
+        if own.node.gpus:
+            same = [
+                other.configuration == own.configuration and not other.node.gpus
+                for other in candidates
+            ]
+            left[:, n] = possible[:, same].any(axis=1)
+    return left
 
 
 def pareto_front(cost: Floats, time: Floats, allowed: Flags) -> Flags:

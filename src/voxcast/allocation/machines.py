@@ -140,7 +140,8 @@ class Cluster:
     ) -> list[Candidate]:
         """Return the configurations on all node types that have the cores and GPUs for them.
 
-        What asks for no GPU is kept off nodes with GPUs where there are others.
+        What asks for no GPU is among them on nodes with GPUs too; `assess` leaves those to others
+        where a node without them is large enough.
 
         Raises
         ------
@@ -165,8 +166,7 @@ class Cluster:
             where = self.name if partition is None else f"{self.name}, partition {partition}"
             said = "; ".join(dict.fromkeys(refused)) or "it has no node types"
             raise ConfigError("no configuration fits", where, said[:400])
-        elsewhere = {own.configuration for own in found if not own.node.gpus}
-        return [own for own in found if not own.node.gpus or own.configuration not in elsewhere]
+        return found
 
 
 def _lacks(candidate: Candidate) -> str | None:

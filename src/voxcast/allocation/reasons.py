@@ -23,6 +23,8 @@ def excluded(assessment: Assessment, candidate: Candidate, image: int, column: i
     if assessment.too_long[image, column]:
         asked = format_seconds(assessment.walltime_s[image, column])
         said.append(f"needs {asked} where {format_seconds(candidate.max_walltime_s)} is allowed")
+    if assessment.left_to_others[image, column]:
+        said.append("a node without GPUs is enough")
     return ", ".join(said) or None
 
 
