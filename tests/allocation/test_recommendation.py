@@ -107,6 +107,22 @@ def test_the_bound_and_not_the_median_meets_the_limit() -> None:
     assert candidates[choice.chosen[0]].cpus == 2
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_request_rounded_up_is_done_no_later(shared: bool) -> None:
+    site = cluster(walltime_step_s=60.0)
+    candidates, said = site.candidates([ONE]), predicted([[5.0], [4.0]], 1.6)
+    found = assess(said, candidates, site, BALANCED, shared=shared)
+    assert found.turnaround_bound_s[:, 0].tolist() == ([8, 8] if shared else [8, 6.4])
+    assert found.walltime_s[:, 0].tolist() == [60, 60]
+    assert found.cost_bound[:, 0] == pytest.approx(60 / 3600 * 0.003)
+    # A try that fails has been running until its request was used up.
+    assert found.turnaround_expected_s[0, 0] == pytest.approx(5 + 0.1 * 60)
+    rule = choose_shared if shared else choose
+    for deadline_s, chosen in ((30, 0), (8, 0), (7.9, NONE)):
+        got = rule(found, BALANCED, Limits(deadline_s), site.usd_per_core_hour)
+        assert got.chosen[0] == chosen
+
+
 def test_a_hard_cost_limit_takes_the_fastest_that_stays_within() -> None:
     site = cluster()
     candidates = site.candidates([ONE, TWO, EIGHT])
@@ -340,7 +356,7 @@ def test_the_choice_is_that_of_a_plain_loop(
             request = math.ceil(round(median[i, j] * upper, 6))
             usd, bound = median[i, j] / 3600 * hourly, request / 3600 * hourly
             wait = 0.1 * request + 30
-            if request > 2e5 or wait + request > (deadline or math.inf):
+            if request > 2e5 or wait + median[i, j] * upper > (deadline or math.inf):
                 continue
             if budget is not None and bound > budget:
                 continue

@@ -2,8 +2,8 @@
 
 All arrays have the shape (images, candidates). A request holds with the policy's confidence in
 time, and with it in memory; `risk` is therefore at most the sum of both chances to fail. A try
-that fails is paid for and waited for in full, and comes on top of the one that succeeds:
-expected = typical + risk × bound.
+that fails takes all of its request, is paid for and waited for in full, and comes on top of the
+one that succeeds: expected = typical + risk × the whole request.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ class Assessment:
         With the median runtime; if all of the request is used; with failed tries. US dollars,
         or core-hours where the cluster is free.
     turnaround_s, turnaround_bound_s, turnaround_expected_s : ndarray
-        The same for waiting and running together.
+        Waiting and running together: with the median runtime; with the runtime's bound, which
+        rounding the request up does not delay; with failed tries.
     too_long, too_large : ndarray of bool
         Whether the request exceeds what may be asked for.
     left_to_others : ndarray of bool
@@ -168,13 +169,13 @@ def assess(
         bound[:, n] = bill(node, own.cpus, own.gpus, asked[:, n], walltime[:, n])
         used = said.runtime_median_s if node.charged == "used" else walltime
         cost[:, n] = bill(node, own.cpus, own.gpus, asked[:, n], used[:, n])
-    turnaround, turnaround_bound = wait + said.runtime_median_s, wait + walltime
+    turnaround, turnaround_bound = wait + said.runtime_median_s, wait + runtime
     too_long = walltime > np.array([own.max_walltime_s for own in candidates])
     too_large = asked > np.array([own.max_memory_bytes for own in candidates])
     possible = ~(too_long | too_large)
     left = _left_to_others(candidates, possible)
     cost_expected = cost + policy.risk * bound
-    turnaround_expected = turnaround + policy.risk * turnaround_bound
+    turnaround_expected = turnaround + policy.risk * (wait + walltime)
     return Assessment(
         walltime, asked, wait,
         cost, bound, cost_expected,
