@@ -168,3 +168,7 @@ def test_units_are_read_once_and_for_all() -> None:
     for wrong in ("8", "GB", "1.5", "-1GB", "1 elephant", ""):
         with pytest.raises(ConfigError):
             parse_bytes(wrong)
+    for parse, wrong in ((parse_bytes, "1e308TB"), (slurm_bytes, "1e308T"),
+                         (parse_seconds, "1e306h"), (parse_seconds, "1e400s")):  # fmt: skip
+        with pytest.raises(ConfigError, match="infinite"):
+            parse(wrong)

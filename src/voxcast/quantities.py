@@ -127,10 +127,10 @@ def _scaled(text: str, units: dict[str, float] | dict[str, int], noun: str, exam
     match = _NUMBER_UNIT.fullmatch(text)
     if match is None or match[2].lower() not in units:
         raise ConfigError(f"not a {noun}: {text!r}", then=f"write a number and a unit: {example}")
-    value = float(match[1])
+    value = float(match[1]) * units[match[2].lower()]
     if not math.isfinite(value) or value < 0:
         raise ConfigError(f"a {noun} cannot be negative or infinite: {text!r}")
-    return value * units[match[2].lower()]
+    return value
 
 
 def format_bytes(size_bytes: float) -> str:

@@ -302,6 +302,9 @@ def test_waiting_can_be_fitted_to_accounting(recommend, tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (("--deadline", "2020-01-01T00:00"), "--deadline: lies in the past"),
+        (("--deadline", "0001-01-01"), "--deadline: "),
+        (("--deadline", "1e306h"), "a duration cannot be negative or infinite"),
+        (("-S", "cluster=null"), "conf"),
         (("--deadline", "0s"), "deadline: is over already or no time at all"),
         (("--deadline=-2h",), "cannot be negative"),
         (("--deadline", "soon"), "not a duration"),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _ADVICE = "write it with `sacct -X -P --format=Submit,Eligible,Start,Timelimit,Partition,NCPUS`"
 _NEEDED = (("Submit",), ("Start",), ("Timelimit", "TimelimitRaw"))
+_MOST_CPUS = 10**9  # more than any machine has: a number that is none
 
 
 @dataclass(frozen=True)
@@ -104,8 +105,10 @@ def _job(line: dict[str, str]) -> tuple[float, float, int, str]:
     requested = 60.0 * int(raw) if raw else slurm_seconds(line.get("timelimit", ""))
     if start < since or requested <= 0:
         raise ValueError("started before it was submitted, or no limit")
-    cpus = line.get("ncpus") or line.get("alloccpus") or line.get("reqcpus") or "0"
-    return requested, start - since, int(cpus), line.get("partition", "")
+    cpus = int(line.get("ncpus") or line.get("alloccpus") or line.get("reqcpus") or "0")
+    if not 0 <= cpus <= _MOST_CPUS:
+        raise ValueError("no number of CPUs")
+    return requested, start - since, cpus, line.get("partition", "")
 
 
 def _moment(text: str) -> float:

@@ -78,7 +78,10 @@ def _deadline(text: str) -> float:
         moment = datetime.fromisoformat(text)
     except ValueError:
         return parse_seconds(text)
-    left_s = (moment.astimezone() - datetime.now().astimezone()).total_seconds()
+    try:
+        left_s = (moment.astimezone() - datetime.now().astimezone()).total_seconds()
+    except (ValueError, OverflowError, OSError):  # the years 1 and 9999, by the time zone
+        raise ConfigError(f"is no moment of this clock: {text}", "--deadline") from None
     if left_s <= 0:
         raise ConfigError(f"lies in the past: {text}", "--deadline")
     return left_s

@@ -76,7 +76,8 @@ def compose_submit(
             composed = hydra_compose(SUBMIT, overrides, return_hydra_config=True)
             chosen: Any = OmegaConf.to_container(composed.hydra.runtime.choices)
             content: Any = OmegaConf.to_container(composed)
-    except (HydraException, OmegaConfBaseException) as error:
+    # A group that is swapped for null is a plain ValueError to Hydra.
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
         raise ConfigError(str(error).splitlines()[0], conf_dir) from None
     groups = {k: v for k, v in content.items() if k != "hydra"}
     return groups, {k: v for k, v in chosen.items() if k in groups}

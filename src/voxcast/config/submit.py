@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 GROUPS = ("cluster", "policy")
+MOST_MARGIN = 10  # times what was predicted, beyond which it is a slip
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,9 @@ def load_submit(
 def _policy(name: str, content: Any, where: str) -> Policy:
     own: PolicyConfig = build(PolicyConfig, content, where)
     _check(0.5 < own.confidence < 1, "must lie between 0.5 and 1", f"{where}.confidence")
-    for field in ("memory_margin", "hour_in_core_hours"):
-        _amount(getattr(own, field), f"{where}.{field}")
+    margin = 0 <= own.memory_margin <= MOST_MARGIN
+    _check(margin, f"must not be negative, and at most {MOST_MARGIN}", f"{where}.memory_margin")
+    _amount(own.hour_in_core_hours, f"{where}.hour_in_core_hours")
     return Policy(name, own.confidence, own.memory_margin, own.hour_in_core_hours)
 
 
