@@ -111,6 +111,31 @@ def test_any_numbers_give_a_law_or_a_reason(name: str, numbers: list[float]) -> 
     assert 0 < law.mean < np.inf
 
 
+def test_far_out_in_a_tail_the_quantiles_are_those_of_the_exponential() -> None:
+    p = np.array([0.0, 0.01, 0.5, 0.99, 1.0])
+    exact = 40 - np.log1p(p * np.expm1(-10))
+    far = TruncatedLaw(parse_law("exponential(1)"), 40, 50)
+    np.testing.assert_allclose(far.quantile(p), exact, rtol=1e-9)
+    np.testing.assert_allclose(far.isf(1 - p), exact, rtol=1e-9)
+    assert far.quantile(0.5) == pytest.approx(40.69, abs=0.01)
+    endless = TruncatedLaw(parse_law("exponential(1)"), 40)
+    assert endless.isf(1e-200) == pytest.approx(40 + 200 * np.log(10))
+
+
+@pytest.mark.parametrize("law", LAWS, ids=str)
+def test_the_inverse_of_survival(law: Law) -> None:
+    q = np.array([1e-12, 1e-6, 0.1, 0.5, 0.9])
+    np.testing.assert_allclose(law.sf(law.isf(q)), q, rtol=1e-3)
+    np.testing.assert_allclose(law.isf(q[2:]), law.quantile(1 - q[2:]), rtol=1e-9)
+
+
+def test_a_far_tail_of_predicted_quantiles_keeps_its_median() -> None:
+    law = PredictedLaw.of([0.1, 0.5, 0.9], [8, 10, 13])
+    low = float(law.isf(1e-20))
+    far = TruncatedLaw(law, low)
+    assert law.sf(far.quantile(0.5)) == pytest.approx(0.5e-20)
+
+
 @pytest.mark.parametrize("limits", [(-1, 3), (3, 3), (4, 2), (0, 0.5), (float("nan"), 3)])
 def test_limits_that_leave_nothing_are_refused(limits: tuple[float, float]) -> None:
     with pytest.raises(ConfigError, match="limits"):

@@ -63,6 +63,10 @@ class EmpiricalLaw:
         rank = np.ceil(np.round(np.asarray(p, dtype=float) * len(self.values), 9))
         return self.values[np.clip(rank.astype(int) - 1, 0, len(self.values) - 1)]
 
+    def isf(self, q: ArrayLike) -> NDArray[np.float64]:
+        """Smallest run that at most the share ``q`` exceeds."""
+        return self.quantile(1 - np.asarray(q, dtype=np.float64))
+
     def mean_above(self, t: float) -> float:
         """Mean of the runs longer than ``t``; the longest if none is."""
         longer = self.values[np.searchsorted(self.values, t, side="right") :]

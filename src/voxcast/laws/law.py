@@ -51,6 +51,10 @@ class Law(Protocol):
         """Smallest amount that is enough with probability ``p``."""
         ...
 
+    def isf(self, q: ArrayLike) -> NDArray[np.float64]:
+        """Amount that is exceeded with probability ``q``, however small: 1 - q may round to 1."""
+        ...
+
     def mean_above(self, t: float) -> float:
         """Expected value of what is more than ``t``; the end of the support if nothing is."""
         ...

@@ -136,6 +136,10 @@ class PredictedLaw:
         """Smallest amount that is enough with probability ``p``."""
         return self.at_score(special.ndtri(np.asarray(p, dtype=np.float64)))
 
+    def isf(self, q: ArrayLike) -> NDArray[np.float64]:
+        """Amount that is exceeded with probability ``q``."""
+        return self.at_score(-special.ndtri(np.asarray(q, dtype=np.float64)))
+
     def at_score(self, z: ArrayLike) -> NDArray[np.float64]:
         """Return the amounts at normal scores: levels that cannot round to 0 or 1.
 

@@ -73,6 +73,11 @@ class ScipyLaw:
         law, own = self._scipy()
         return np.asarray(law.ppf(p, *own))
 
+    def isf(self, q: ArrayLike) -> NDArray[np.float64]:
+        """Amount that is exceeded with probability ``q``."""
+        law, own = self._scipy()
+        return np.asarray(law.isf(q, *own))
+
     def mean_above(self, t: float) -> float:
         """Expected value of what is more than ``t``; the end of the support if nothing is."""
         low, high = self.support

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 # Of a slice as thin as this the mean is its middle; the difference of two tails would be noise.
 _SLIVER = 1e-5
+# So far out in a tail the levels of quantiles lose their digits to 1, those of survival do not.
+_FAR_OUT = 1e-6
 
 
 class TruncatedLaw:
@@ -87,8 +89,18 @@ class TruncatedLaw:
 
     def quantile(self, p: ArrayLike) -> NDArray[np.float64]:
         """Smallest amount that is enough with probability ``p``."""
-        level = 1 - self._above_low + np.asarray(p, dtype=np.float64) * self._kept
+        share = np.asarray(p, dtype=np.float64)
+        if self._above_low < _FAR_OUT:
+            return self._exceeded(self._above_low - share * self._kept)
+        level = 1 - self._above_low + share * self._kept
         return np.clip(self.law.quantile(np.minimum(level, 1.0)), self.low, self.high)
+
+    def isf(self, q: ArrayLike) -> NDArray[np.float64]:
+        """Amount that is exceeded with probability ``q``."""
+        return self._exceeded(self._above_high + np.asarray(q, dtype=np.float64) * self._kept)
+
+    def _exceeded(self, level: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.clip(self.law.isf(np.clip(level, 0.0, 1.0)), self.low, self.high)
 
     def mean_above(self, t: float) -> float:
         """Expected value of what is more than ``t``; the end of the support if nothing is."""
