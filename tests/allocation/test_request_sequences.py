@@ -284,3 +284,37 @@ def test_points_are_capped_and_said() -> None:
         "equal_time", parse_law("beta(2,2)"), RESERVED, Settings(points=10**9)
     )
     assert f"of {MOST_POINTS} points, of 1000000000 asked for" in found.notes
+
+
+@pytest.mark.parametrize("shape", [1.05, 1.5])
+def test_a_heavy_tail_costs_what_its_series_says(shape: float) -> None:
+    law = parse_law(f"pareto(1,{shape})")
+    exact = 1 + 2 * law.mean**-shape / (1 - 2 ** (1 - shape))
+    found = request_sequence("mean_doubling", law, RESERVED)
+    assert found.normalised_cost == pytest.approx(exact, rel=1e-4)
+
+
+@pytest.mark.parametrize("text", ["pareto(1,1.001)", "lognormal(0,21)"])
+@pytest.mark.parametrize("strategy", ["mean_by_mean", "mean_doubling", "equal_time"])
+def test_a_tail_beyond_all_doubles_is_refused(text: str, strategy: str) -> None:
+    with pytest.raises(ConfigError, match="cannot be told in doubles"):
+        request_sequence(strategy, parse_law(text), RESERVED)
+
+
+@pytest.mark.parametrize(
+    "text", ["exponential(1e120)", "exponential(1e300)", "exponential(1e-120)",
+             "uniform(1e-200,1e-199)", "lognormal(0,25)"],
+)  # fmt: skip
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_sizes_that_leave_a_double_are_refused(text: str, strategy: str) -> None:
+    with pytest.raises(ConfigError, match="no size to calculate with"):
+        request_sequence(strategy, parse_law(text), RESERVED)
+
+
+def test_a_request_far_below_the_mean_is_doubled_up_to_it() -> None:
+    law = parse_law("gamma(1e-4,1)")
+    assert RESERVED.expected(law, [5e-324]) == pytest.approx(
+        RESERVED.expected(law, np.ldexp(5e-324, np.arange(1100))), rel=1e-9
+    )
+    for strategy in ("median_by_median", "mean_doubling", "equal_probability"):
+        assert request_sequence(strategy, law, RESERVED).normalised_cost > 1

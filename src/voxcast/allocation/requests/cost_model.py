@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 
 # What is left to pay is of no account below this share of the omniscient cost.
 NEGLIGIBLE = 1e-10
-# So often doubled, any length but the very smallest has left what a double can hold.
-_DOUBLINGS = 1000
+# Not the largest double: the sum of prices has to stay below it.
+_LONGEST = 1e200
+# A tail that has more than this share to pay beyond the longest request has no mean to be told.
+_UNTOLD = 1e-6
 
 
 @dataclass(frozen=True)
@@ -94,12 +96,17 @@ class CostModel:
     ) -> float:
         """Return the mean cost of a sequence; after its end it is doubled until it is enough.
 
+        NaN where the law's tail goes on, with a share that counts, beyond what a double can hold.
+
         Parameters
         ----------
         milestones, checkpoints : see `lengths`
         """
         t, flags = extended(law, milestones, checkpoints)
         more = law.sf(t)
+        left = (self.alpha + self.beta) * t[-1] * more[-1]
+        if left > _UNTOLD * self.omniscient(law):
+            return math.nan
         asked = np.concatenate([[1.0], more[:-1]])  # the probability that a request is made
         parts = self._parts(t, flags)
         length = parts.restart + parts.work + parts.checkpoint
@@ -134,11 +141,11 @@ def extended(
     t = np.asarray(milestones, dtype=np.float64)
     flags = np.zeros(len(t), bool) if checkpoints is None else np.asarray(checkpoints, bool)
     high = law.support[1]
-    # Not to the largest double: the sum of prices has to stay below it.
-    doublings = min(_DOUBLINGS, math.floor(math.log2(1e200 / t[-1])))
+    # The difference of logarithms: of a tiny length the quotient would overflow.
+    doublings = math.floor(math.log2(_LONGEST) - math.log2(t[-1]))
     if t[-1] >= high or not law.sf(t[-1]) > 0 or doublings < 1:
         return t, flags
-    tail = t[-1] * np.exp2(np.arange(1, doublings + 1))
+    tail = np.ldexp(t[-1], np.arange(1, doublings + 1))
     if tail[-1] > high:
         tail = np.append(tail[tail < high], high)
     tail = tail[: 1 + int(np.argmin(law.sf(tail)))]  # up to the first that is surely enough

@@ -35,8 +35,8 @@ ACCURACY = 0.1
 # More points take seconds and say no more; with both kinds of checkpoint, memory too.
 MOST_POINTS, MOST_MIXED_POINTS = 10_000, 2000
 _MOST_GIVEN_PERIODS = 100_000
-# Beyond it sums of squares leave what a double can hold.
-_HUGE = 1e150
+# Beyond these, squares and doublings of a length leave what a double can hold.
+_TINY, _HUGE = 1e-100, 1e100
 # Who knew each length would pay as much; less than that is an error of the law's own functions.
 _ROUNDING = 1e-6
 
@@ -211,5 +211,5 @@ def request_sequence(
 def _check(law: Law) -> None:
     if law.support[0] < 0:
         raise ConfigError("gives lengths below 0 a chance", "the law", "use one that does not")
-    if not (0 < law.mean < _HUGE and 0 < end_of(law) < _HUGE):
+    if not (_TINY < law.mean < _HUGE and _TINY < end_of(law) < _HUGE):
         raise ConfigError("its mean or its end is no size to calculate with", "the law")
