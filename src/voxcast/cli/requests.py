@@ -182,11 +182,13 @@ def _sequences(
             raise ConfigError("needs --checkpoint-s and --restart-s", strategy)
         return [request_sequence(strategy, law, cost, settings)]
     names = [name for name, own in STRATEGIES.items() if can_checkpoint or not own.checkpoints]
-    found = []
+    found: list[RequestSequence] = []
     for name in names:
         try:
             found.append(request_sequence(name, law, cost, settings))
         except ConfigError as error:  # the others are answered all the same
+            if not found and name == names[-1]:
+                raise
             print(f"voxcast: left out: {one_line(error)}", file=sys.stderr)
     if len(names) < len(STRATEGIES):
         rest = ", ".join(name for name in STRATEGIES if name not in names)
