@@ -144,16 +144,27 @@ def test_an_image_is_asked_of_the_champion(
     _promote_ridge(tmp_path)
     (tmp_path / "params.yaml").touch()
     image = tmp_path / "head.nii.gz"
-    voxels = np.random.default_rng(0).uniform(0, 100, (60, 64, 50)).astype(np.int16)
-    nibabel.save(nibabel.Nifti1Image(voxels, np.diag([2.0, 2.0, 2.0, 1.0])), image)
+    voxels = np.random.default_rng(0).uniform(0, 200, (100, 100, 100)).astype(np.int16)
+    usual = nibabel.Nifti1Image(voxels, np.diag([2.0, 2.0, 2.5, 1.0]))
+    usual.set_sform(usual.affine, code=1)
+    nibabel.save(usual, image)
     asked = ("--image", image, "--header-only")
     out, err = voxcast(*asked, "--app", "segment", "--cpus", 2)
     assert "segment by" in err
-    assert "50 %" in err
+    assert ", 50 %" in err
+    # Twelve subjects promise these upper levels and no higher one.
+    assert ", 60 %" in err
+    assert ", 90 %" in err
+    assert ", 95 %" not in err
+    assert "calibrated" not in err
     assert "brute_force" in out
     found = answers(*asked, "--strategy", "equal_probability")
     (one,) = found.values()
     assert 1 < one["normalised_cost"] < 3
+    nibabel.save(nibabel.Nifti1Image(np.zeros((300, 300, 300), np.int8), np.eye(4)), image)
+    _, err = voxcast(*asked, "--app", "segment", "--cpus", 2)
+    assert "unlike all that was measured in" in err
+    assert ", 95 %" in err
     assert "unheard: unknown" in voxcast(*asked, "--app", "unheard", code=2)[1]
     assert "--cpus" in voxcast(*asked, "--cpus", 0, code=2)[1]
 

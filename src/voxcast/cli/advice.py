@@ -212,7 +212,7 @@ def show(advice: Advice) -> None:
             _show_rows(advice, image)
         elif column < 0:
             print(f"  {advice.why(image)}")
-        for remark in _remarks(one.answers[max(column, 0)], advice.policy):
+        for remark in remarks(one.answers[max(column, 0)], advice.policy.confidence):
             print(f"  {remark}")
     if several:
         _show_array(advice)
@@ -271,12 +271,12 @@ def _request(advice: Advice, found: Assessment, image: int, column: int) -> str:
     )
 
 
-def _remarks(answer: dict[str, Any], policy: Policy) -> list[str]:
-    """Say what the risk that is stated does not cover."""
+def remarks(answer: dict[str, Any], level: float) -> list[str]:
+    """Say what the risk that is stated for an upper bound of ``level`` does not cover."""
     if answer["beyond"]:
         return [f"unlike all that was measured in {', '.join(answer['beyond'].split())}: "
                 "an extrapolation, its risk is not known"]  # fmt: skip
     if not answer["calibrated"]:
         return [f"not calibrated: too few subjects were measured to promise "
-                f"{100 * policy.confidence:g} %"]  # fmt: skip
+                f"{100 * level:g} %"]  # fmt: skip
     return []

@@ -1,8 +1,9 @@
 """``voxcast requests``: what to ask for, one request after the other until one is enough.
 
 The law of lengths is given (``--law``), that of measured runs (``--history``), or what the
-champion predicts for an image (``--image``). A request of length W in use for u costs
-alpha W + beta u + gamma.
+champion predicts for an image (``--image``): like the champion's bounds, that is the law of
+subjects' worst runs, a little wider than that of one run. A request of length W in use for u
+costs alpha W + beta u + gamma.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 # Upper levels that the champion is asked for; the lower ones mirror them.
 LEVELS = (0.6, 0.75, 0.9, 0.95, 0.99)
+# With fewer of them calibrated there is no law to be had but from those that are not.
+_LEAST_PROMISED = 2
 SHOWN = 5
 
 
@@ -149,27 +152,40 @@ def _measured(args: argparse.Namespace) -> Law:
 def _predicted(args: argparse.Namespace) -> Law:
     asked = champion(args)
 
+    from voxcast.cli.advice import remarks
     from voxcast.laws.predicted import PredictedLaw
 
     allocation = asked.configurations[0]
     rows = asked.questions(args.image, [allocation])
-    below: list[tuple[float, float]] = []
-    above: list[tuple[float, float]] = []
-    answer: dict[str, Any] = {}
-    for level in LEVELS:
-        answer = asked.answer(rows, level, False)[0]
-        # Where the history is too small for a level, the answer is that of the level before.
-        if not below or answer["runtime_s_lower"] < below[0][1]:
-            below.insert(0, (1 - level, answer["runtime_s_lower"]))
-        if not above or answer["runtime_s_upper"] > above[-1][1]:
-            above.append((level, answer["runtime_s_upper"]))
-    knots = [*below, (0.5, answer["runtime_s_median"]), *above]
+    answers = {level: asked.answer(rows, level, False)[0] for level in LEVELS}
+    promised = {level: own for level, own in answers.items() if own["calibrated"]}
+    if len(promised) < _LEAST_PROMISED:
+        level, answer = next(one for one in answers.items() if one[0] not in promised)
+        for remark in remarks(answer, level):
+            print(f"voxcast: {remark}", file=sys.stderr)
+    else:
+        answers = promised
+    knots = _knots(answers)
+    answer = answers[min(answers)]
     told = ", ".join(f"{100 * level:g} % {format_seconds(value)}" for level, value in knots)
     print(
         f"voxcast: {answer['app']} by {answer['family']} on {allocation.label}: {told}",
         file=sys.stderr,
     )
     return PredictedLaw.of(*zip(*knots, strict=True))
+
+
+def _knots(answers: dict[float, dict[str, Any]]) -> list[tuple[float, float]]:
+    """Return levels and their runtimes, both rising, from answers by their upper level."""
+    below: list[tuple[float, float]] = []
+    above: list[tuple[float, float]] = []
+    for level, answer in answers.items():
+        # All levels that a history is too small for get one answer; the innermost keeps it.
+        if not below or answer["runtime_s_lower"] < below[0][1]:
+            below.insert(0, (1 - level, answer["runtime_s_lower"]))
+        if not above or answer["runtime_s_upper"] > above[-1][1]:
+            above.append((level, answer["runtime_s_upper"]))
+    return [*below, (0.5, answers[min(answers)]["runtime_s_median"]), *above]
 
 
 def _sequences(
