@@ -68,7 +68,9 @@ def test_what_is_learned_answers_and_extrapolates() -> None:
     own = Validation(planted.table(24), None, 3, 0)
     found = learn(own, ("median", "ridge", "forest"), trials=2, budget_s=600)
     models = fit_all(own, found)
-    tier = calibrated(own, found, models, "forest", 1.5, tier_beyond(own, found.tuned, 1.5))
+    tier = calibrated(
+        own, found, models["forest"], "forest", 1.5, tier_beyond(own, found.tuned, 1.5)
+    )
     assert tier.beyond is not None
     assert tier.beyond.model.family == "ridge"
     assert models["stacked"].family == "stacked"

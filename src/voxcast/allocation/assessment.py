@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcast.allocation.billing import stepped
-from voxcast.allocation.pricing import SECONDS_PER_HOUR, Prices
+from voxcast.allocation.pricing import BYTES_PER_GB, SECONDS_PER_HOUR, Prices
 from voxcast.errors import TableError
 
 if TYPE_CHECKING:
@@ -240,5 +240,5 @@ def waste(
     memory, used = assessment.memory_bytes[at], predictions.memory_median_bytes[at]
     return Waste(
         float((cpus * (time - used_s)).sum() / SECONDS_PER_HOUR),
-        float((memory * time - used * used_s).sum() / 1e9 / SECONDS_PER_HOUR),
+        float((memory * time - used * used_s).sum() / BYTES_PER_GB / SECONDS_PER_HOUR),
     )

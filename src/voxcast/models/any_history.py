@@ -18,10 +18,9 @@ from voxcast.errors import ModelError
 from voxcast.features.any_table import Columns, feature_table
 from voxcast.features.table import rows_of
 from voxcast.files import read_json, write_json
-from voxcast.models import recipes
 from voxcast.models.beyond import tier_beyond
 from voxcast.models.forecaster import Forecaster
-from voxcast.models.learning import calibrated, fit_all, learn
+from voxcast.models.learning import calibrated, fit_all, fit_one, learn
 from voxcast.models.metrics import scores, under_requests
 from voxcast.models.validation import Validation
 
@@ -181,12 +180,9 @@ def fit_table(
         whole, families, trials=trials, budget_s=left_s,
         on_family=partial(_said, on_step, "all rows"),
     )  # fmt: skip
-    best = final.best
-    model = recipes.fit(
-        whole.table, None, best, final.params(best), "header", whole.seed, whole.targets
-    )
+    model = fit_one(whole, final, final.best, "header")
     beyond = tier_beyond(whole, final.tuned, FACTOR, "header")
-    tier = calibrated(whole, final, {best: model}, best, FACTOR, beyond)
+    tier = calibrated(whole, final, model, final.best, FACTOR, beyond)
     return Fitted(
         TableModel(columns, quantile, Forecaster({"header": tier})),
         judged.pop(CHOSEN),
@@ -229,7 +225,7 @@ def _answers(
     rows = rows_of(asked.table)
     beyond = tier_beyond(part, found.tuned, FACTOR, "header")
     for name in models:
-        tier = calibrated(part, found, models, name, FACTOR, beyond)
+        tier = calibrated(part, found, models[name], name, FACTOR, beyond)
         forecaster = Forecaster({"header": tier})
         said = forecaster.predict(
             rows, [1] * len(rows), [None] * len(rows), lower=1 - quantile, upper=quantile

@@ -235,10 +235,7 @@ def calibrate(
     censored : collection of (app, subject)
         Runs that were ended before they were done, which are not in the table.
     """
-    residuals = actual_logs(table, model.targets) - out_of_fold.logs
-    # In units of what each answer says of its own uncertainty, on the side that it erred to.
-    down, up = out_of_fold.spread[..., 0], out_of_fold.spread[..., 1]
-    scaled = np.where(residuals > 0, residuals / up, residuals / down)
+    scaled = scaled_residuals(table, out_of_fold, model.targets)
     subjects = table["subject"].tolist()
     apps = table["app"].tolist() if "app" in table else [""] * len(table)
     return Tier(
@@ -248,6 +245,19 @@ def calibrate(
             for k, target in enumerate(model.targets)
         },
     )
+
+
+def scaled_residuals(
+    table: pd.DataFrame, out_of_fold: OutOfFold, targets: Sequence[str]
+) -> np.ndarray:
+    """Return measured less predicted logarithms, shape (n_runs, targets).
+
+    They are in units of what each answer says of its own uncertainty, on the side it erred to.
+    """
+    residuals = actual_logs(table, targets) - out_of_fold.logs
+    down, up = out_of_fold.spread[..., 0], out_of_fold.spread[..., 1]
+    found: np.ndarray = np.where(residuals > 0, residuals / up, residuals / down)
+    return found
 
 
 def _load_model(folder: Path) -> PointModel | Blend:

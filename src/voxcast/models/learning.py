@@ -25,7 +25,7 @@ from voxcast.models.search import Search, tune
 from voxcast.models.validation import objective
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from voxcast.models.blends import Blend
     from voxcast.models.families import Params
@@ -149,31 +149,35 @@ def fit_all(
     single: dict[str, PointModel] = {}
     fitted: dict[str, PointModel | Blend] = {}
     for name in (*learned.searches, *learned.weights):
-        model = recipes.fit(
-            validation.table,
-            validation.volumes,
-            name,
-            learned.params(name),
-            level,
-            validation.seed,
-            validation.targets,
-            single,
-        )
-        fitted[name] = model
+        fitted[name] = model = fit_one(validation, learned, name, level, single)
         if isinstance(model, PointModel):
             single[name] = model
     return fitted
 
 
+def fit_one(
+    validation: Validation,
+    learned: Learned,
+    name: str,
+    level: Level = "volume",
+    fitted: Mapping[str, PointModel] | None = None,
+) -> PointModel | Blend:
+    """Fit a family or an ensemble on all runs; no member that is ``fitted`` is fitted again."""
+    own = validation
+    return recipes.fit(
+        own.table, own.volumes, name, learned.params(name), level, own.seed, own.targets, fitted
+    )
+
+
 def calibrated(
     validation: Validation,
     learned: Learned,
-    models: dict[str, PointModel | Blend],
+    model: PointModel | Blend,
     name: str,
     factor: float,
     beyond: Tier | None,
 ) -> Tier:
     """Return a model with its bounds, and with what answers beyond the data."""
     said, censored = learned.found[name], validation.censored
-    own = calibrate(models[name], validation.table, said, factor, censored)
+    own = calibrate(model, validation.table, said, factor, censored)
     return replace(own, beyond=beyond)

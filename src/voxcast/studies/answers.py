@@ -19,7 +19,7 @@ from voxcast.models.fold_cache import FoldCache
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.harp import harp
 from voxcast.models.harp.estimators import Part, fit_parts
-from voxcast.models.learning import calibrated, fit_all, learn
+from voxcast.models.learning import calibrated, fit_one, learn
 from voxcast.models.validation import Validation
 from voxcast.records import TARGETS
 from voxcast.studies.recorded_table import FULL
@@ -84,9 +84,9 @@ def voxcast_answers(
         cache=cache or FoldCache(),
     )
     found = learn(own, families, trials=trials, budget_s=float("inf"))
-    models = fit_all(own, found)
+    model = fit_one(own, found, found.best)
     beyond = tier_beyond(own, found.tuned, FACTOR)
-    forecaster = Forecaster({"volume": calibrated(own, found, models, found.best, FACTOR, beyond)})
+    forecaster = Forecaster({"volume": calibrated(own, found, model, found.best, FACTOR, beyond)})
     cubes = [None] * len(test) if volumes is None else list(volumes[1])
     by_level = {
         level: forecaster.predict(

@@ -20,8 +20,8 @@ from voxcast.allocation.waiting import Waiting
 from voxcast.features.table import rows_of
 from voxcast.laws.predicted import PredictedLaw
 from voxcast.models.fold_cache import FoldCache
-from voxcast.models.learning import calibrated, fit_all, learn
-from voxcast.models.point_model import actual_logs
+from voxcast.models.forecaster import scaled_residuals
+from voxcast.models.learning import calibrated, fit_one, learn
 from voxcast.models.validation import Validation
 from voxcast.records import TARGETS
 from voxcast.studies import answers as ask
@@ -123,15 +123,13 @@ def _asked(
     runs = runs[~runs["noisy"]].reset_index(drop=True)
     own = Validation(seen.reset_index(drop=True), None, ask.INNER, seed, cache=FoldCache())
     found = learn(own, families, trials=trials, budget_s=float("inf"))
-    models = fit_all(own, found)
-    tier = calibrated(own, found, models, found.best, ask.FACTOR, None)
-    said = found.found[found.best]
-    residuals = (actual_logs(own.table) - said.logs)[:, WALL]
-    down, up = said.spread[:, WALL, 0], said.spread[:, WALL, 1]
+    model = fit_one(own, found, found.best)
+    tier = calibrated(own, found, model, found.best, ask.FACTOR, None)
+    residuals = scaled_residuals(own.table, found.found[found.best], TARGETS)[:, WALL]
     rows, hosts = rows_of(runs), runs["host_class"].tolist()
     quantiles, _ = tier.quantiles(rows, runs["cpus"].tolist(), None, hosts, LOWER, UPPER)
     spread = tier.model.spread(rows, None)[:, WALL]
-    law = PredictedLaw.of_residuals(np.where(residuals > 0, residuals / up, residuals / down))
+    law = PredictedLaw.of_residuals(residuals)
     return Asked(
         own.table, runs, law, quantiles[:, WALL, 1], spread[:, 0], spread[:, 1],
         quantiles[:, MEMORY, 2],

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.allocation.pricing import SECONDS_PER_HOUR
+from voxcast.allocation.pricing import BYTES_PER_GB, SECONDS_PER_HOUR
 from voxcast.allocation.requests.cost_model import CostModel
 from voxcast.allocation.requests.per_image import many_requests
 from voxcast.allocation.waiting import Waiting
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-BYTES_PER_GB = 1e9
 LAST_RUNS = 5  # whose mean the laboratory's rule asks for
 MASI_GROWTH = 1.5
 RESAMPLES = 2000
