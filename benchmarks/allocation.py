@@ -83,13 +83,13 @@ def requests() -> dict[str, Any]:
     """Optimal request sequences: the programmes at three sizes, and those of 100,000 images."""
     import numpy as np
 
+    from voxcast.allocation.requests.bulk import many_requests
     from voxcast.allocation.requests.cost_model import CostModel
     from voxcast.allocation.requests.discretisation import equal_time
     from voxcast.allocation.requests.dynamic_programme import (
         mixed_checkpoints,
         without_checkpoints,
     )
-    from voxcast.allocation.requests.per_image import many_requests
     from voxcast.laws.named import parse_law
     from voxcast.laws.predicted import PredictedLaw
 

@@ -13,7 +13,7 @@ from voxcast.features.table import volumes_of
 from voxcast.files import atomic_path, sha256_file, write_json, write_text
 from voxcast.models.evaluation import headline, judge, predict_runs
 from voxcast.models.forecaster import Forecaster
-from voxcast.models.leaderboard import Leaderboard
+from voxcast.models.selection.leaderboard import Leaderboard
 from voxcast.tracking import runs
 from voxcast.tracking.finals import final_run
 

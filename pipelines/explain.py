@@ -10,8 +10,8 @@ from voxcast.errors import exits_cleanly
 from voxcast.features.table import volumes_of
 from voxcast.files import atomic_path
 from voxcast.models.importance import explain_model
-from voxcast.models.leaderboard import Leaderboard
-from voxcast.models.validation import Validation
+from voxcast.models.selection.cross_validation import Validation
+from voxcast.models.selection.leaderboard import Leaderboard
 
 TRAIN = Path("data/features/train.parquet")
 VOLUMES = Path("data/catalogue/volumes.npz")

@@ -7,7 +7,7 @@ import pandas as pd
 
 from voxcast import config
 from voxcast.errors import exits_cleanly
-from voxcast.features.sides import side
+from voxcast.features.split import side
 from voxcast.features.table import build_table, censored_subjects, split
 from voxcast.files import atomic_path, write_json
 

@@ -12,14 +12,14 @@ from typing import Any
 
 import pandas as pd
 
+from voxcast.analysis.devices import missing_side
+from voxcast.analysis.drift import drift
+from voxcast.analysis.noise import Noise, compare_cpus, repeat_noise
 from voxcast.errors import exits_cleanly
 from voxcast.files import write_json
 from voxcast.history.parts import load_history
-from voxcast.models.intervals import Interval
+from voxcast.laws.intervals import Interval
 from voxcast.records import TARGETS
-from voxcast.report.devices import missing_side
-from voxcast.report.drift import drift
-from voxcast.report.noise import Noise, compare_cpus, repeat_noise
 
 HISTORY = Path("data/history")
 OUT = Path("results/history")

@@ -11,8 +11,8 @@ from voxcast import config
 from voxcast.errors import exits_cleanly
 from voxcast.features.table import censored_of, volumes_of
 from voxcast.files import read_json, sha256_file, sha256_of, write_json
-from voxcast.models.leaderboard import Leaderboard
-from voxcast.models.validation import Validation
+from voxcast.models.selection.cross_validation import Validation
+from voxcast.models.selection.leaderboard import Leaderboard
 from voxcast.tracking import registry, runs
 from voxcast.tracking.promotion import Rule, promote
 

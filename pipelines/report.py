@@ -5,8 +5,8 @@ from pathlib import Path
 
 from voxcast.errors import exits_cleanly
 from voxcast.files import write_text
-from voxcast.report.evidence import Evidence
-from voxcast.report.findings import Findings
+from voxcast.report.inputs import Evidence
+from voxcast.report.narrative import Findings
 from voxcast.report.page import page
 from voxcast.report.summary import summary
 

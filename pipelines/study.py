@@ -9,8 +9,8 @@ from tqdm import tqdm
 from voxcast.cli.campaign import Campaign
 from voxcast.errors import ConfigError, exits_cleanly
 from voxcast.files import write_json
-from voxcast.models.fold_cache import FoldCache
-from voxcast.studies import ablation, per_image, scales, second_batch, splits, transfer
+from voxcast.models.selection.fold_cache import FoldCache
+from voxcast.studies import ablation, replayed_requests, scales, second_batch, splits, transfer
 from voxcast.studies.recorded_table import network_volumes, recorded_table, spent_in
 
 HISTORY = Path("data/history")
@@ -55,7 +55,11 @@ def _found(name: str, on_step: Any) -> dict[str, Any]:
     if name == "splits":
         epochs_s = spent_in([HISTORY / LEARNED], "epoch")
         return splits.study(table, epochs_s=epochs_s, on_step=on_step)
-    others: dict[str, Any] = {"scales": scales, "transfer": transfer, "per_image": per_image}
+    others: dict[str, Any] = {
+        "scales": scales,
+        "transfer": transfer,
+        "per_image": replayed_requests,
+    }
     found: dict[str, Any] = others[name].study(table, on_step=on_step)
     return found
 

@@ -10,13 +10,13 @@ from voxcast import config
 from voxcast.errors import exits_cleanly
 from voxcast.features.table import censored_of, volumes_of
 from voxcast.files import sha256_file
-from voxcast.models import recipes
-from voxcast.models.beyond import tier_beyond
-from voxcast.models.fold_cache import FoldCache
+from voxcast.models.extrapolation import tier_beyond
 from voxcast.models.forecaster import Forecaster, Tier, calibrate
-from voxcast.models.leaderboard import Leaderboard
 from voxcast.models.point_model import LEVELS, Level, PointModel
-from voxcast.models.validation import Validation
+from voxcast.models.selection import recipes
+from voxcast.models.selection.cross_validation import Validation
+from voxcast.models.selection.fold_cache import FoldCache
+from voxcast.models.selection.leaderboard import Leaderboard
 from voxcast.tracking import runs
 from voxcast.tracking.finals import final_run
 

@@ -11,11 +11,11 @@ from voxcast import config
 from voxcast.errors import exits_cleanly
 from voxcast.features.table import volumes_of
 from voxcast.files import sha256_file
-from voxcast.models.fold_cache import FoldCache
-from voxcast.models.leaderboard import Leaderboard
-from voxcast.models.learning import blend_all, shares
-from voxcast.models.search import Trial, tune
-from voxcast.models.validation import Validation, error_metrics
+from voxcast.models.selection.cross_validation import Validation, error_metrics
+from voxcast.models.selection.fold_cache import FoldCache
+from voxcast.models.selection.leaderboard import Leaderboard
+from voxcast.models.selection.learning import blend_all, shares
+from voxcast.models.selection.search import Trial, tune
 from voxcast.tracking import runs
 
 TRAIN = Path("data/features/train.parquet")

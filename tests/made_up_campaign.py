@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from voxcast.history.schema import DTYPES, PHASE_DTYPES, UNKNOWN
+from voxcast.history.run_table import DTYPES, PHASE_DTYPES, UNKNOWN
 
 # Application to seconds a megavoxel, its phases with their shares, and its time with two CPUs.
 IMAGE_APPS: dict[str, tuple[float, dict[str, float], float]] = {

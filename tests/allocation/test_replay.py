@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from voxcast.allocation.requests.bulk import many_requests
 from voxcast.allocation.requests.cost_model import CostModel
-from voxcast.allocation.requests.per_image import many_requests
 from voxcast.allocation.requests.replay import Plan, account, plans, population_law, replay
 from voxcast.allocation.waiting import Waiting
 from voxcast.errors import ConfigError

@@ -18,8 +18,8 @@ from voxcast.allocation.requests.strategies import (
     request_sequence,
 )
 from voxcast.errors import ConfigError
+from voxcast.laws.distributions import Lognormal, Normal
 from voxcast.laws.empirical import EmpiricalLaw
-from voxcast.laws.families import Lognormal, Normal
 from voxcast.laws.law import Law
 from voxcast.laws.named import parse_law
 

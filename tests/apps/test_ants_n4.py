@@ -10,7 +10,7 @@ import yaml
 
 from small_head import write_head
 from voxcast.apps.builtin.ants_n4 import DEFAULTS, main
-from voxcast.apps.catalogue import THREAD_VARIABLES
+from voxcast.apps.launch import THREAD_VARIABLES
 from voxcast.apps.phase_log import read_phases
 
 

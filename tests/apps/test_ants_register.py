@@ -8,7 +8,7 @@ import yaml
 
 from small_head import write_head
 from voxcast.apps.builtin.ants_register import DEFAULTS, main
-from voxcast.apps.catalogue import THREAD_VARIABLES
+from voxcast.apps.launch import THREAD_VARIABLES
 from voxcast.apps.phase_log import read_phases
 
 CONF = Path(__file__).parents[2] / "conf/app/ants_register.yaml"

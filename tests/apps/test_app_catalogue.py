@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from voxcast.apps.catalogue import (
+from voxcast.apps.app_checks import check_app
+from voxcast.apps.launch import (
     THREAD_VARIABLES,
     app_version,
     choose,
@@ -17,7 +18,6 @@ from voxcast.apps.catalogue import (
     environment,
 )
 from voxcast.apps.parameters import merged_parameters, scaled_parameters
-from voxcast.apps.validation import check_app
 from voxcast.errors import ConfigError, RunError
 from voxcast.records import App, Configuration
 

@@ -9,14 +9,8 @@ from pathlib import Path
 import pytest
 
 from voxcast.apps import container_images, containers
-from voxcast.apps.catalogue import (
-    app_version,
-    check_container,
-    command,
-    container_facts,
-    environment,
-)
 from voxcast.apps.containers import PROGRAMS, wrap
+from voxcast.apps.launch import app_version, check_container, command, container_facts, environment
 from voxcast.apps.staging import staged, staged_inputs
 from voxcast.errors import ConfigError, ImageError, RunError
 from voxcast.profiling.processes import RUN_VARIABLE

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from voxcast.apps.builtin import tile_segment, tile_segment_network
-from voxcast.apps.builtin.tiles.tissues import TISSUES
-from voxcast.apps.catalogue import THREAD_VARIABLES
+from voxcast.apps.builtin.tiles.tissue_classes import TISSUES
+from voxcast.apps.launch import THREAD_VARIABLES
 from voxcast.apps.phase_log import read_phases
 from voxcast.images.grids import Sizes
 from voxcast.images.tissues import write_labelled_heads

@@ -17,7 +17,7 @@ import pytest
 
 from made_up_runs import cell, write_run
 from voxcast import config
-from voxcast.campaigns import exclusive
+from voxcast.campaigns import driver_lock
 from voxcast.campaigns.campaign import core_sets, missing_cells, run_campaign
 from voxcast.campaigns.cells import again
 from voxcast.errors import ConfigError, RunError
@@ -208,7 +208,7 @@ def _sleeper(process):
 
 
 def test_two_drivers_do_not_work_on_one_folder(tmp_path, apps, monkeypatch):
-    monkeypatch.setattr(exclusive, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(driver_lock, "PATIENCE_S", 0.1)
     folder, cells = tmp_path / "cpu", _cells(3)
     paths = {"v": tmp_path / "T1w.nii.gz"}
     drivers = [_forked(lambda: run(cells, paths, folder, apps=apps)) for _ in range(2)]

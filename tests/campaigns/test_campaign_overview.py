@@ -6,10 +6,10 @@ import time
 import pytest
 
 from made_up_runs import cell, write_run
+from voxcast.campaigns.cell_queue import Waiting
 from voxcast.campaigns.cells import again
 from voxcast.campaigns.overview import known_elsewhere, overview
 from voxcast.campaigns.time_left import PRIOR_S, TimeLeft
-from voxcast.campaigns.waiting import Waiting
 from voxcast.history.run_folders import load_records, record_rows
 from voxcast.records import Configuration
 

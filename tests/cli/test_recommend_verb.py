@@ -16,9 +16,9 @@ import planted
 from small_head import write_head
 from voxcast.cli import main
 from voxcast.models import point_model
-from voxcast.models.families import FAMILIES
+from voxcast.models.families.zoo import FAMILIES
 from voxcast.models.forecaster import Forecaster, calibrate
-from voxcast.models.validation import Validation
+from voxcast.models.selection.cross_validation import Validation
 from voxcast.tracking import registry, runs
 
 PROJECT = Path(__file__).parents[2]

@@ -13,11 +13,11 @@ import pytest
 import planted
 from voxcast.allocation.requests.strategies import STRATEGIES
 from voxcast.cli import main
-from voxcast.models import recipes
 from voxcast.models.forecaster import Forecaster, calibrate
-from voxcast.models.leaderboard import Leaderboard
-from voxcast.models.learning import learn
-from voxcast.models.validation import Validation
+from voxcast.models.selection import recipes
+from voxcast.models.selection.cross_validation import Validation
+from voxcast.models.selection.leaderboard import Leaderboard
+from voxcast.models.selection.learning import learn
 from voxcast.tracking import runs
 from voxcast.tracking.promotion import Rule, promote
 

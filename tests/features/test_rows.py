@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import planted
 from voxcast.errors import TableError
 from voxcast.features.rows import features
-from voxcast.features.sides import side
+from voxcast.features.split import side
 from voxcast.features.table import build_table, censored_subjects, feature_names, split, volumes_of
 from voxcast.records import Configuration
 

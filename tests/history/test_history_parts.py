@@ -12,7 +12,7 @@ from voxcast.errors import TableError
 from voxcast.history.parts import collect, known_keys, load_history, load_phases, load_traces
 from voxcast.history.recorded_runs import write_recorded
 from voxcast.history.run_folders import load_records
-from voxcast.history.schema import DTYPES, PHASE_DTYPES, TRACE_DTYPES
+from voxcast.history.run_table import DTYPES, PHASE_DTYPES, TRACE_DTYPES
 from voxcast.history.thinning import thinned
 
 

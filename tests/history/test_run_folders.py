@@ -4,7 +4,7 @@ from made_up_runs import cell, write_run
 from voxcast.history import run_folders
 from voxcast.history.index import index_path
 from voxcast.history.run_folders import load_records, record_rows, write_profiles
-from voxcast.history.schema import DTYPES
+from voxcast.history.run_table import DTYPES
 
 
 def test_no_records_give_an_empty_table_with_all_columns_and_the_reason(tmp_path):

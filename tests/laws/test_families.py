@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from voxcast.errors import TableError
-from voxcast.laws.families import FAMILIES, FamilyLaw, Lognormal, Normal, TruncatedNormal
+from voxcast.laws.distributions import FAMILIES, FamilyLaw, Lognormal, Normal, TruncatedNormal
 
 SCIPY = {"lognormal": stats.lognorm, "gamma": stats.gamma, "weibull": stats.weibull_min}
 LAWS = [

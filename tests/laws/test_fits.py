@@ -10,7 +10,7 @@ from scipy.optimize import linprog
 from voxcast.errors import TableError
 from voxcast.laws import empirical
 from voxcast.laws.dip import dip
-from voxcast.laws.families import Lognormal
+from voxcast.laws.distributions import Lognormal
 from voxcast.laws.fits import by_aic, rank_fits, tied_by_aic
 from voxcast.laws.modality import modality
 from voxcast.laws.variation import variation

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import special
 
 from voxcast.errors import TableError
-from voxcast.laws.families import Lognormal
+from voxcast.laws.distributions import Lognormal
 from voxcast.laws.predicted import PredictedLaw
 
 LEVELS = [0.05, 0.25, 0.5, 0.75, 0.95]

@@ -12,7 +12,7 @@ from voxcast.features.any_table import (
     learnable,
     read_csv,
 )
-from voxcast.models.any_history import MOST_ROWS, TableModel, fit_table
+from voxcast.models.table_model import MOST_ROWS, TableModel, fit_table
 
 FEW = ("median", "ridge", "forest", "quantile_boosting")
 

@@ -3,8 +3,8 @@
 import numpy as np
 
 import planted
-from voxcast.models.beyond import FEWEST, choose, outermost, tier_beyond
-from voxcast.models.validation import Validation
+from voxcast.models.extrapolation import FEWEST, choose, outermost, tier_beyond
+from voxcast.models.selection.cross_validation import Validation
 
 PLAIN = {"alpha": 1e-3, "columns": "sizes", "scale": "relative", "products": False}
 GREEDY = {"alpha": 1e-3, "columns": "all", "scale": "log", "products": True}

@@ -4,12 +4,17 @@ import numpy as np
 import pytest
 
 import planted
-from voxcast.models.beyond import tier_beyond
-from voxcast.models.blends import out_of_fold, stacked_out_of_fold, stacked_weights, voting_weights
-from voxcast.models.fold_cache import FoldCache
-from voxcast.models.leaderboard import Leaderboard
-from voxcast.models.learning import calibrated, fit_all, learn
-from voxcast.models.validation import OutOfFold, Validation
+from voxcast.models.extrapolation import tier_beyond
+from voxcast.models.selection.blends import (
+    out_of_fold,
+    stacked_out_of_fold,
+    stacked_weights,
+    voting_weights,
+)
+from voxcast.models.selection.cross_validation import OutOfFold, Validation
+from voxcast.models.selection.fold_cache import FoldCache
+from voxcast.models.selection.leaderboard import Leaderboard
+from voxcast.models.selection.learning import calibrated, fit_all, learn
 from voxcast.records import TARGETS
 
 

@@ -6,9 +6,9 @@ import planted
 from voxcast.features.table import rows_of
 from voxcast.models import point_model
 from voxcast.models.explanation import explain
-from voxcast.models.families import FAMILIES
+from voxcast.models.families.zoo import FAMILIES
 from voxcast.models.forecaster import Forecaster, calibrate
-from voxcast.models.validation import Validation
+from voxcast.models.selection.cross_validation import Validation
 
 
 @pytest.fixture(scope="module")

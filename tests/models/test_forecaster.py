@@ -10,9 +10,9 @@ from voxcast.errors import ModelError
 from voxcast.features.rows import CONTENT
 from voxcast.features.table import rows_of
 from voxcast.models import point_model
-from voxcast.models.families import FAMILIES
+from voxcast.models.families.zoo import FAMILIES
 from voxcast.models.forecaster import Forecaster, calibrate
-from voxcast.models.validation import Validation
+from voxcast.models.selection.cross_validation import Validation
 from voxcast.records import TARGETS
 
 SMALL_NET = {**FAMILIES["cnn"].defaults, "width": 4, "epochs": 3}

@@ -6,10 +6,10 @@ import pytest
 
 from voxcast.errors import TableError
 from voxcast.models.harp import harp
-from voxcast.models.harp.estimators import Part, fit_parts
 from voxcast.models.harp.mixes import mix
 from voxcast.models.harp.policies import Candidate, adjustment_factor, choose, score
 from voxcast.models.harp.preprocessing import Preprocessor, inliers
+from voxcast.models.harp.time_estimators import Part, fit_parts
 
 
 def history(

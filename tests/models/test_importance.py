@@ -3,9 +3,9 @@
 import pytest
 
 import planted
-from voxcast.models.families import FAMILIES
+from voxcast.models.families.zoo import FAMILIES
 from voxcast.models.importance import explain_model
-from voxcast.models.validation import Validation
+from voxcast.models.selection.cross_validation import Validation
 
 
 def test_the_planted_feature_comes_first_and_time_grows_with_it() -> None:

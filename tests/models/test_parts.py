@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from voxcast.models.encoder import Encoder
+from voxcast.models.families.encoder import Encoder
 from voxcast.models.metrics import binomial_interval, scores, under_requests
-from voxcast.models.selection import Risk, Rival, best_family, decide
+from voxcast.models.selection.promotion_rule import Risk, Rival, best_family, decide
 from voxcast.models.slowdown import SlowdownLaw
 
 

@@ -5,9 +5,9 @@ import pytest
 
 import planted
 from voxcast.models import point_model
-from voxcast.models.families import FAMILIES
-from voxcast.models.search import tune
-from voxcast.models.validation import Validation, error_metrics
+from voxcast.models.families.zoo import FAMILIES
+from voxcast.models.selection.cross_validation import Validation, error_metrics
+from voxcast.models.selection.search import tune
 
 ADDITIVE = {"alpha": 1e-3, "columns": "sizes", "scale": "relative", "products": False}
 

@@ -3,8 +3,8 @@
 import pandas as pd
 
 import planted
-from voxcast.models.selection import risks
-from voxcast.models.validation import Validation
+from voxcast.models.selection.cross_validation import Validation
+from voxcast.models.selection.promotion_rule import risks
 from voxcast.records import TARGETS
 
 LAW = {"alpha": 1e-3, "columns": "sizes", "scale": "relative", "products": False}

@@ -3,7 +3,7 @@ import json
 import pandas as pd
 import pytest
 
-from voxcast.history.schema import PHASE_DTYPES
+from voxcast.history.run_table import PHASE_DTYPES
 from voxcast.phases.logged import phase_summary, phase_table
 
 

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from voxcast.profiling.gpu import BY_DEVICE, BY_PROCESS, GpuSample, gpu_models, open_gpu_meter
+from voxcast.profiling.meter import Reading
 from voxcast.profiling.processes import Traffic
-from voxcast.profiling.readings import Reading
 from voxcast.profiling.trace import Trace
 
 NO_SUCH_PID = 2**22 + 1  # above the kernel's largest

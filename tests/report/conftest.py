@@ -14,8 +14,8 @@ import pytest
 
 from made_up_campaign import Campaign
 from voxcast.files import write_json
-from voxcast.history.schema import DTYPES as PROFILE_DTYPES
-from voxcast.history.schema import PHASE_DTYPES, UNKNOWN
+from voxcast.history.run_table import DTYPES as PROFILE_DTYPES
+from voxcast.history.run_table import PHASE_DTYPES, UNKNOWN
 from voxcast.images.headers import read_header
 from voxcast.models.evaluation import judge
 from voxcast.records import TARGETS

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 from voxcast.allocation.pricing import Prices
-from voxcast.history.schema import PHASE_DTYPES, checked_row, frame_of
-from voxcast.report.composition import COMPOSITIONS, Composition
-from voxcast.report.devices import WHOLE, bootstrap_ratio, compare_devices, missing_side
+from voxcast.analysis.composed_runs import COMPOSITIONS, Composition
+from voxcast.analysis.devices import WHOLE, bootstrap_ratio, compare_devices, missing_side
+from voxcast.history.run_table import PHASE_DTYPES, checked_row, frame_of
 
 SPEEDUP = 5.0
 NETWORK = {"whole": Composition("network", "network", ("network",))}

@@ -3,7 +3,7 @@
 import pytest
 
 from made_up_campaign import DRIFT, Campaign
-from voxcast.report.drift import drift
+from voxcast.analysis.drift import drift
 from voxcast.report.run_tables import drift as drift_table
 
 

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from made_up_campaign import Campaign
-from voxcast.models.intervals import clustered_mean
-from voxcast.report.evidence import Evidence
-from voxcast.report.noise import compare_cpus, repeat_noise
+from voxcast.analysis.noise import compare_cpus, repeat_noise
+from voxcast.laws.intervals import clustered_mean
+from voxcast.report.inputs import Evidence
 
 Build = Callable[..., Path]
 

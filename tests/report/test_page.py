@@ -14,8 +14,8 @@ import pytest
 import voxcast
 from made_up_campaign import Campaign
 from voxcast.errors import TableError
-from voxcast.report.evidence import Evidence
-from voxcast.report.findings import Findings
+from voxcast.report.inputs import Evidence
+from voxcast.report.narrative import Findings
 from voxcast.report.page import page
 from voxcast.report.summary import summary
 

@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 
 from made_up_runs import cell, write_run
+from voxcast.analysis.runs_on_record import runs_on_record
 from voxcast.errors import TableError
 from voxcast.history.parts import RUNS, collect
 from voxcast.history.run_folders import write_profiles
 from voxcast.records import Configuration
-from voxcast.report.runs_on_record import runs_on_record
 
 GPU = Configuration("gpu", 1, 1)
 

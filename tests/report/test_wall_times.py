@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from made_up_campaign import MACHINE, Campaign
+from voxcast.analysis.wall_times import wall_times
 from voxcast.report.run_tables import laws, variations
-from voxcast.report.variation import wall_times
 
 
 def campaign(values: np.ndarray, repeats: int = 1) -> Campaign:

@@ -5,10 +5,10 @@ import pandas as pd
 import pytest
 
 import planted
-from voxcast.models.fold_cache import FoldCache
-from voxcast.studies import ablation, answers, scales, second_batch, splits, transfer
+from voxcast.models.selection.fold_cache import FoldCache
+from voxcast.studies import ablation, contenders, scales, second_batch, splits, transfer
+from voxcast.studies.holdouts import QUESTIONS, split
 from voxcast.studies.judgement import at_no_more_risk, coverage, errors, requests
-from voxcast.studies.questions import QUESTIONS, split
 
 FEW = ("ridge",)
 
@@ -64,7 +64,7 @@ def test_everybody_answers_and_voxcast_finds_the_law() -> None:
     assert low <= subject["voxcast"]["errors"]["cpu_s"]["mape"] <= high
     met = subject["harp_MAE"]["voxcast_at_no_more_risk"]
     assert met["upp"] <= subject["harp_MAE"]["request"]["upp"]
-    assert met["level"] in answers.LEVELS
+    assert met["level"] in contenders.LEVELS
     assert found["host"] == {"not_measurable": "measured on one machine"}
 
 
@@ -163,6 +163,6 @@ def test_knowledge_that_is_left_out_is_missed(tmp_path) -> None:
 
 def test_the_network_is_asked_for_only_what_it_is_given() -> None:
     own = table(12)
-    said = answers.voxcast_answers(own, own, families=FEW, trials=1)
+    said = contenders.voxcast_answers(own, own, families=FEW, trials=1)
     assert list(said["cell_key"]) == list(own["cell_key"])
     assert (said["cpu_s_upper"] >= said["cpu_s_median"]).all()

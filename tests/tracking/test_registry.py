@@ -10,12 +10,12 @@ import pytest
 import planted
 from voxcast.errors import ModelError
 from voxcast.images.volumes import CoarseVolume, coarse_to_bytes
-from voxcast.models import recipes
-from voxcast.models.families import FAMILIES
+from voxcast.models.families.zoo import FAMILIES
 from voxcast.models.forecaster import Forecaster, calibrate
-from voxcast.models.leaderboard import Leaderboard
-from voxcast.models.learning import learn
-from voxcast.models.validation import Validation
+from voxcast.models.selection import recipes
+from voxcast.models.selection.cross_validation import Validation
+from voxcast.models.selection.leaderboard import Leaderboard
+from voxcast.models.selection.learning import learn
 from voxcast.tracking import registry, runs
 from voxcast.tracking.promotion import Rule, promote
 

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.apps.catalogue import check_container, choose
+from voxcast.apps.launch import check_container, choose
+from voxcast.campaigns.cell_queue import Waiting
 from voxcast.campaigns.cells import again
-from voxcast.campaigns.exclusive import exclusive
+from voxcast.campaigns.driver_lock import exclusive
 from voxcast.campaigns.recorder import Conditions, Recorder
 from voxcast.campaigns.sittings import open_sitting
-from voxcast.campaigns.waiting import Waiting
 from voxcast.errors import RunError
 from voxcast.files import PARTIAL
 from voxcast.history.run_folders import record_rows

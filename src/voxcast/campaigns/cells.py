@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from voxcast.apps.catalogue import app_version
+from voxcast.apps.launch import app_version
 from voxcast.apps.parameters import scaled_parameters
 from voxcast.campaigns.budgets import cells_within, expected_s
 from voxcast.campaigns.sweeps import Sweep, Volumes, sweep_cells

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import voxcast
-from voxcast.apps.catalogue import choose, command, container_facts, environment
+from voxcast.apps.launch import choose, command, container_facts, environment
 from voxcast.apps.staging import staged
 from voxcast.errors import RunError
 from voxcast.files import PARTIAL, commit_folder, remove_folder, write_json

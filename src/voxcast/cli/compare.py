@@ -14,7 +14,7 @@ from voxcast.cli import project
 from voxcast.quantities import format_seconds
 
 if TYPE_CHECKING:
-    from voxcast.report.devices import DeviceComparison
+    from voxcast.analysis.devices import DeviceComparison
 
 LEAST = 3
 
@@ -42,9 +42,9 @@ def main(argv: list[str]) -> int:
     if not (args.usd_per_core_hour >= 0 and args.usd_per_gpu_hour >= 0):
         parser.error("a price cannot be negative")
 
-    from voxcast.report.composition import COMPOSITIONS
-    from voxcast.report.devices import compare_devices, missing_side
-    from voxcast.report.runs_on_record import runs_on_record
+    from voxcast.analysis.composed_runs import COMPOSITIONS
+    from voxcast.analysis.devices import compare_devices, missing_side
+    from voxcast.analysis.runs_on_record import runs_on_record
 
     if args.history:
         runs, phases = runs_on_record(args.history)
@@ -74,7 +74,7 @@ def main(argv: list[str]) -> int:
 
 
 def _text(one: DeviceComparison) -> str:
-    from voxcast.report.intervals import amount, counted, percent
+    from voxcast.report.formatting import amount, counted, percent
 
     pairs, speedup, cv, memory = one.pairs, one.speedup, one.cv_percent, one.memory_bytes
     interval = f"{speedup.low:.3g} to {speedup.high:.3g}" if speedup.known else "no interval"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from voxcast.errors import ConfigError
 
 if TYPE_CHECKING:
-    from voxcast.models.any_history import Fitted
+    from voxcast.models.table_model import Fitted
 
 SHOWN = ("mape", "median_ape", "upp", "ov_mape", "coverage")
 
@@ -48,7 +48,7 @@ def main(argv: list[str]) -> int:
     from tqdm import tqdm
 
     from voxcast.features.any_table import choose_columns, ended_groups, learnable, read_csv
-    from voxcast.models.any_history import FAMILIES, OUTER, fit_table
+    from voxcast.models.table_model import FAMILIES, OUTER, fit_table
 
     table = read_csv(args.table)
     columns = choose_columns(table, args.target, args.group, args.ids)

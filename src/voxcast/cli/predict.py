@@ -56,7 +56,7 @@ def _table(args: argparse.Namespace) -> int:
     """Predict the rows of one table by a model of `voxcast fit`."""
     from voxcast.features.any_table import read_csv
     from voxcast.files import atomic_path
-    from voxcast.models.any_history import TableModel
+    from voxcast.models.table_model import TableModel
 
     if len(args.images) != 1:
         raise ConfigError("takes one table", "--model")

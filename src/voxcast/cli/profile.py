@@ -61,7 +61,7 @@ def main(argv: list[str]) -> int:
         parser.error("the following arguments are required: --app")
     for ending in (signal.SIGTERM, signal.SIGHUP):  # or what runs would go on without us
         signal.signal(ending, signal.default_int_handler)
-    from voxcast.apps.catalogue import check_container
+    from voxcast.apps.launch import check_container
 
     app, configuration = _chosen(args)
     parameters = _parameters(app, args)

@@ -57,7 +57,7 @@ def main(argv: list[str]) -> int:
 
     from voxcast.allocation.requests.cost_model import CostModel
     from voxcast.allocation.waiting import Waiting
-    from voxcast.studies import per_image
+    from voxcast.studies import replayed_requests
     from voxcast.studies.recorded_table import recorded_table
 
     CostModel(args.alpha, args.beta, 0.0 if isinstance(gamma, str) else gamma)  # checks them
@@ -76,7 +76,7 @@ def main(argv: list[str]) -> int:
             bar.set_postfix_str(app)
             bar.update()
 
-        found = per_image.study(
+        found = replayed_requests.study(
             table, costs={"cost": (args.alpha, args.beta, gamma)},
             site_default_s=site_default_s, waiting=Waiting(args.wait_alpha, wait_gamma_s),
             folds=args.folds, seed=args.seed, trials=args.trials, on_step=step,

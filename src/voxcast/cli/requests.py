@@ -118,8 +118,8 @@ def _cut(law: Law, between: str) -> Law:
 
 def _measured(args: argparse.Namespace) -> Law:
     from voxcast.features.any_table import COMPLETED, OUTCOME, read_csv
+    from voxcast.laws.distributions import FAMILIES
     from voxcast.laws.empirical import EmpiricalLaw
-    from voxcast.laws.families import FAMILIES
     from voxcast.laws.fits import rank_fits
 
     table = read_csv(args.history)

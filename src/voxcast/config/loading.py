@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from voxcast.apps.validation import check_app
+from voxcast.apps.app_checks import check_app
 from voxcast.config.schema import AppConfig, Config, DeviceConfig, check
 from voxcast.errors import ConfigError
 from voxcast.records import App

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from voxcast.apps.validation import check_app
+from voxcast.apps.app_checks import check_app
 from voxcast.campaigns.sweeps import Sweep
 from voxcast.errors import ConfigError
 from voxcast.images.grids import FixedGrid, Sizes

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from voxcast.errors import TableError
 from voxcast.features.rows import CATEGORIES, features
-from voxcast.features.sides import side
+from voxcast.features.split import side
 from voxcast.files import sha256_of
 from voxcast.history.repeats import settled
 from voxcast.records import TARGETS, Configuration

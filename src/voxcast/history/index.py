@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from voxcast.files import canonical_json, sha256_of, write_text
-from voxcast.history.schema import DTYPES
+from voxcast.history.run_table import DTYPES
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,7 +20,7 @@ import voxcast
 from voxcast.errors import TableError
 from voxcast.files import PARTIAL, atomic_folder, locked, read_json, write_text
 from voxcast.history.run_folders import RECORD_FILE, SAMPLES_FILE, read_row
-from voxcast.history.schema import DTYPES, PHASE_DTYPES, TRACE_DTYPES, frame_of
+from voxcast.history.run_table import DTYPES, PHASE_DTYPES, TRACE_DTYPES, frame_of
 from voxcast.history.thinning import thinned
 
 if TYPE_CHECKING:

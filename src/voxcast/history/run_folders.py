@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from voxcast.errors import TableError
 from voxcast.files import atomic_path, canonical_json, read_json, sha256_of
 from voxcast.history.index import WORTH_WRITING, Stamp, read_index, stamps, write_index
-from voxcast.history.schema import checked_row, frame_of
+from voxcast.history.run_table import checked_row, frame_of
 from voxcast.records import Cell, Configuration, Phase, Profile
 
 if TYPE_CHECKING:

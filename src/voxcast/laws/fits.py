@@ -16,7 +16,7 @@ import numpy as np
 from scipy import stats
 
 from voxcast.errors import TableError
-from voxcast.laws.families import FAMILIES, FamilyLaw
+from voxcast.laws.distributions import FAMILIES, FamilyLaw
 from voxcast.laws.law import checked_sample
 
 if TYPE_CHECKING:

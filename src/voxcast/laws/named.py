@@ -15,7 +15,7 @@ import numpy as np
 
 from voxcast.errors import ConfigError
 from voxcast.laws.bounded import Beta, BoundedPareto, Pareto, Uniform
-from voxcast.laws.families import Gamma, Lognormal, TruncatedNormal, Weibull
+from voxcast.laws.distributions import Gamma, Lognormal, TruncatedNormal, Weibull
 from voxcast.laws.scipy_law import ScipyLaw
 
 _CALL = re.compile(r"\s*([A-Za-z_]+)\s*\(([^()]*)\)\s*")

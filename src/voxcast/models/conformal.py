@@ -9,8 +9,9 @@ multiple of the largest residual stands in.
 The residuals come from cross-validation and the model is refitted on all subjects, which is cross-
 and not split conformal: the level is what is met in practice where the folds' models resemble the
 refitted one, and exact only up to that. The parameters were tuned on the same folds, which makes
-the residuals a little optimistic. `voxcast.models.selection.risks` therefore judges the bounds by
-nested folds, and `evaluate` on unseen subjects. The level holds per target, not for all at once.
+the residuals a little optimistic. `voxcast.models.selection.promotion_rule.risks` therefore
+judges the bounds by nested folds, and `evaluate` on unseen subjects. The level holds per target,
+not for all at once.
 """
 
 from __future__ import annotations

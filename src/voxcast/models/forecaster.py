@@ -10,9 +10,9 @@ import numpy as np
 from voxcast.errors import ModelError
 from voxcast.features.rows import CONTENT
 from voxcast.files import read_json, write_json
-from voxcast.models.blends import Blend
 from voxcast.models.conformal import Calibrator
 from voxcast.models.point_model import Level, PointModel, actual_logs
+from voxcast.models.selection.blends import Blend
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from voxcast.features.rows import Row
-    from voxcast.models.validation import OutOfFold
+    from voxcast.models.selection.cross_validation import OutOfFold
 
 
 @dataclass(frozen=True)

@@ -13,16 +13,17 @@ import numpy as np
 import pandas as pd
 
 from voxcast.features.table import feature_names
-from voxcast.models import point_model, recipes
+from voxcast.models import point_model
 from voxcast.models.explanation import stem
+from voxcast.models.selection import recipes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from voxcast.models.blends import Blend
-    from voxcast.models.families import Params
+    from voxcast.models.families.zoo import Params
     from voxcast.models.point_model import PointModel
-    from voxcast.models.validation import Validation
+    from voxcast.models.selection.blends import Blend
+    from voxcast.models.selection.cross_validation import Validation
 
 TARGET = "cpu_s"
 SHUFFLES = 3

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.models.encoder import Encoder
+from voxcast.models.families.encoder import Encoder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

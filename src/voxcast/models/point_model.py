@@ -15,9 +15,9 @@ import numpy as np
 
 from voxcast.features.table import rows_of
 from voxcast.files import read_json, write_json
-from voxcast.models.encoder import Encoder
-from voxcast.models.families import NONE, Params, family
-from voxcast.models.regressors import Regressor
+from voxcast.models.families.encoder import Encoder
+from voxcast.models.families.regressors import Regressor
+from voxcast.models.families.zoo import NONE, Params, family
 from voxcast.models.slowdown import SlowdownLaw
 from voxcast.records import TARGETS
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.files import read_json
 from voxcast.history.parts import PHASES
-from voxcast.history.schema import PHASE_DTYPES, frame_of
+from voxcast.history.run_table import PHASE_DTYPES, frame_of
 from voxcast.records import Phase
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from voxcast.profiling.readings import Meter
+    from voxcast.profiling.meter import Meter
 
 LOG_FILE = "app.log"
 _PR_SET_PDEATHSIG = 1

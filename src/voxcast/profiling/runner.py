@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from voxcast.profiling.gpu import GpuMeter
-    from voxcast.profiling.readings import Meter
+    from voxcast.profiling.meter import Meter
 
 RUN_FILE = "run.json"
 CLEANING = ("APPTAINER", "SINGULARITY")

@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from voxcast.profiling import cgroups
+from voxcast.profiling.meter import Reading
 from voxcast.profiling.processes import alive, marked
-from voxcast.profiling.readings import Reading
 from voxcast.profiling.trees import TrafficMeter, TreeMeter
 
 if TYPE_CHECKING:
+    from voxcast.profiling.meter import Meter
     from voxcast.profiling.processes import Traffic
-    from voxcast.profiling.readings import Meter
 
 
 class GroupMeter:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from voxcast.files import write_json
 from voxcast.history.run_folders import SAMPLES_FILE, SAMPLES_JSON
 from voxcast.profiling.limits import Quiet
-from voxcast.profiling.pace import Pace
 from voxcast.profiling.processes import Traffic
+from voxcast.profiling.throttle import Pace
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from voxcast.profiling.gpu import GpuMeter
-    from voxcast.profiling.readings import Meter
+    from voxcast.profiling.meter import Meter
     from voxcast.records import Phase
 
 GPU_SHARE = 0.01  # of a core

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from voxcast.profiling.pace import Pace
+from voxcast.profiling.meter import Reading
 from voxcast.profiling.processes import (
     Shares,
     Traffic,
@@ -26,8 +26,8 @@ from voxcast.profiling.processes import (
     read,
     read_stat,
 )
-from voxcast.profiling.readings import Reading
-from voxcast.profiling.tally import Counted, Tally
+from voxcast.profiling.throttle import Pace
+from voxcast.profiling.tree_counters import Counted, Tally
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from voxcast.records import TARGETS
-from voxcast.report.intervals import TITLES
+from voxcast.report.formatting import TITLES
 from voxcast.report.tables import Table
 from voxcast.studies.judgement import coverage
 

@@ -9,15 +9,15 @@ import numpy as np
 
 from voxcast.records import TARGETS
 from voxcast.report.canvas import INK, SERIES, inline_svg, log_axes, panel
-from voxcast.report.evidence import by_configuration
-from voxcast.report.intervals import TITLES, counted, heading, percent
-from voxcast.report.verdict import BASELINES, error_of
+from voxcast.report.comparison import BASELINES, error_of
+from voxcast.report.formatting import TITLES, counted, heading, percent
+from voxcast.report.inputs import by_configuration
 
 if TYPE_CHECKING:
     import pandas as pd
     from markupsafe import Markup
 
-    from voxcast.report.verdict import Verdict
+    from voxcast.report.comparison import Verdict
 
 
 @dataclass(frozen=True)

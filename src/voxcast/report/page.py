@@ -10,22 +10,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast.allocation.pricing import Prices
+from voxcast.analysis.composed_runs import COMPOSITIONS
+from voxcast.analysis.devices import compare_devices, missing_side
+from voxcast.analysis.drift import drift
+from voxcast.analysis.noise import repeat_noise
+from voxcast.analysis.wall_times import wall_times
 from voxcast.phases.logged import phase_summary
 from voxcast.report import coverage, figures, run_figures, run_tables, studies, tables
-from voxcast.report.composition import COMPOSITIONS
-from voxcast.report.devices import compare_devices, missing_side
-from voxcast.report.drift import drift
-from voxcast.report.evidence import FULL_SCALE, HEADER_ONLY
-from voxcast.report.intervals import counted, heading, percent
-from voxcast.report.noise import repeat_noise
+from voxcast.report.formatting import counted, heading, percent
+from voxcast.report.inputs import FULL_SCALE, HEADER_ONLY
 from voxcast.report.slices import pictures
 from voxcast.report.summary import example
-from voxcast.report.variation import wall_times
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from voxcast.report.findings import Findings
+    from voxcast.report.narrative import Findings
 
 TEMPLATE = "page.html.j2"
 LEAST = 3  # of the work that gains least by a GPU

@@ -10,16 +10,16 @@ import numpy as np
 
 from voxcast.laws.empirical import ecdf
 from voxcast.report.canvas import FAINT, INK, SERIES, inline_svg, log_axes, log_axis, panel
-from voxcast.report.evidence import by_configuration
 from voxcast.report.figures import Drawing
-from voxcast.report.intervals import amount, counted, percent
+from voxcast.report.formatting import amount, counted, percent
+from voxcast.report.inputs import by_configuration
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from voxcast.report.devices import DeviceComparison
-    from voxcast.report.noise import Comparison
-    from voxcast.report.variation import WallTimes
+    from voxcast.analysis.devices import DeviceComparison
+    from voxcast.analysis.noise import Comparison
+    from voxcast.analysis.wall_times import WallTimes
 
 # More distributions in one panel cannot be told apart.
 LINES = 4

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from voxcast.quantities import format_bytes, format_seconds
 from voxcast.records import TARGETS, Configuration
-from voxcast.report.evidence import allocation, by_configuration
-from voxcast.report.intervals import (
+from voxcast.report.formatting import (
     TITLES,
     amount,
     amounts,
@@ -17,6 +16,7 @@ from voxcast.report.intervals import (
     percent_interval,
     percents,
 )
+from voxcast.report.inputs import allocation, by_configuration
 from voxcast.report.tables import Table
 
 if TYPE_CHECKING:
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from voxcast.allocation.pricing import Prices
+    from voxcast.analysis.devices import DeviceComparison
+    from voxcast.analysis.drift import Drift
+    from voxcast.analysis.noise import Comparison, Noise
+    from voxcast.analysis.wall_times import WallTimes
     from voxcast.laws.modality import Modality
-    from voxcast.report.devices import DeviceComparison
-    from voxcast.report.drift import Drift
-    from voxcast.report.noise import Comparison, Noise
-    from voxcast.report.variation import WallTimes
 
 
 def measured(runs: pd.DataFrame) -> Table:

@@ -13,8 +13,8 @@ import numpy as np
 
 from voxcast.errors import ImageError, one_line
 from voxcast.images.volumes import CoarseVolume, load_coarse
-from voxcast.report.evidence import by_configuration
-from voxcast.report.intervals import amount, percent
+from voxcast.report.formatting import amount, percent
+from voxcast.report.inputs import by_configuration
 
 if TYPE_CHECKING:
     import pandas as pd

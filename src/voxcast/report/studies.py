@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from voxcast.report.intervals import TITLES, heading, percent
+from voxcast.report.formatting import TITLES, heading, percent
 from voxcast.report.tables import Table
 
 if TYPE_CHECKING:

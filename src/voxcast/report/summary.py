@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from voxcast.report.findings import Findings
+    from voxcast.report.narrative import Findings
 
 _BIN = ".venv/bin/"
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from voxcast.records import TARGETS
-from voxcast.report.evidence import HEADER_ONLY, by_configuration
-from voxcast.report.intervals import TITLES, counted, heading, percent, percent_interval
-from voxcast.report.verdict import BASELINES, error_of
+from voxcast.report.comparison import BASELINES, error_of
+from voxcast.report.formatting import TITLES, counted, heading, percent, percent_interval
+from voxcast.report.inputs import HEADER_ONLY, by_configuration
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from voxcast.report.noise import Noise
-    from voxcast.report.verdict import Verdict
+    from voxcast.analysis.noise import Noise
+    from voxcast.report.comparison import Verdict
 
 SHOWN = 8  # features of an application
 

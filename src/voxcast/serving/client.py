@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from voxcast.errors import ModelError
 from voxcast.images.headers import read_header
 from voxcast.images.volumes import coarse_to_bytes, load_coarse
-from voxcast.serving.schema import VOLUME
+from voxcast.serving.signature import VOLUME
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

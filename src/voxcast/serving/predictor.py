@@ -13,7 +13,7 @@ from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 from mlflow.pyfunc.model import PythonModel
 
 from voxcast.errors import VoxcastError
-from voxcast.serving.answers import Answers
+from voxcast.serving.prediction_service import Answers
 
 
 class VoxcastModel(PythonModel):

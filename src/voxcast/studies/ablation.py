@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.features.rows import CONTENT
-from voxcast.models.intervals import clustered_mean
-from voxcast.models.validation import Validation
+from voxcast.laws.intervals import clustered_mean
+from voxcast.models.selection.cross_validation import Validation
 from voxcast.records import TARGETS
 from voxcast.studies.judgement import bounds_of
 from voxcast.studies.recorded_table import FULL, of_app
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from voxcast.models.fold_cache import FoldCache
-    from voxcast.models.validation import OutOfFold
+    from voxcast.models.selection.cross_validation import OutOfFold
+    from voxcast.models.selection.fold_cache import FoldCache
 
 SEEDS = 5
 FOLDS = 5
@@ -106,9 +106,9 @@ def _out_of_fold(
     cache: FoldCache,
 ) -> OutOfFold:
     """Return the answers of the best of families, or of their stack; networks are not tuned."""
-    from voxcast.models.families import FAMILIES
-    from voxcast.models.learning import blend_all
-    from voxcast.models.search import Search, tune
+    from voxcast.models.families.zoo import FAMILIES
+    from voxcast.models.selection.learning import blend_all
+    from voxcast.models.selection.search import Search, tune
 
     own = Validation(table, volumes, FOLDS, seed, cache=cache)
     searches = {}

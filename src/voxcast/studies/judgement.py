@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voxcast.models.intervals import clustered_mean
+from voxcast.laws.intervals import clustered_mean
 from voxcast.models.metrics import binomial_interval, scores
 from voxcast.records import TARGETS
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from voxcast.models.intervals import Interval
+    from voxcast.laws.intervals import Interval
 
 QUARTILES = 4
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from voxcast.features.table import rows_of
 from voxcast.models.next_runs import propose
-from voxcast.studies import answers as ask
+from voxcast.studies import contenders as ask
+from voxcast.studies.holdouts import split
 from voxcast.studies.judgement import errors
-from voxcast.studies.questions import split
 from voxcast.studies.recorded_table import DOWN, of_app
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.records import TARGETS
-from voxcast.studies import answers as ask
+from voxcast.studies import contenders as ask
 from voxcast.studies.judgement import coverage, errors, judged_on
 from voxcast.studies.recorded_table import FULL, of_app
 

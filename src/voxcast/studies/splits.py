@@ -1,12 +1,12 @@
-"""Study: each question of `voxcast.studies.questions`, by voxcast, HARP and the baselines."""
+"""Study: each question of `voxcast.studies.holdouts`, by voxcast, HARP and the baselines."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from voxcast.studies import answers as ask
+from voxcast.studies import contenders as ask
+from voxcast.studies.holdouts import QUESTIONS, split
 from voxcast.studies.judgement import at_no_more_risk, errors, requests
-from voxcast.studies.questions import QUESTIONS, split
 from voxcast.studies.recorded_table import FULL, of_app
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from voxcast.studies.questions import Fold
+    from voxcast.studies.holdouts import Fold
 
 EPOCHS = "parameter.epochs"
 

@@ -10,10 +10,10 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from voxcast.files import sha256_of
-from voxcast.models import recipes
 from voxcast.models.forecaster import Forecaster
-from voxcast.models.selection import Rival, decide, risks, subject_errors
-from voxcast.models.validation import Validation
+from voxcast.models.selection import recipes
+from voxcast.models.selection.cross_validation import Validation
+from voxcast.models.selection.promotion_rule import Rival, decide, risks, subject_errors
 from voxcast.tracking import registry, runs
 from voxcast.tracking.finals import final_run, forecaster_sha256
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from voxcast.models.leaderboard import Leaderboard
+    from voxcast.models.selection.leaderboard import Leaderboard
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def promote(
     models : Path
         Folder with one forecaster per family.
     catalogue : mapping
-        Carried by the model, see `voxcast.serving.answers.ServedCatalogue`.
+        Carried by the model, see `voxcast.serving.prediction_service.ServedCatalogue`.
     rule : Rule
         Numbers of the rule.
 

@@ -60,7 +60,7 @@ def register(
         Folder written by `voxcast.models.forecaster.Forecaster.save`.
     catalogue : mapping
         What the model carries to serve without a project: see
-        `voxcast.serving.answers.ServedCatalogue`.
+        `voxcast.serving.prediction_service.ServedCatalogue`.
     work : Path
         Folder for files on their way.
     tags : mapping
@@ -70,7 +70,7 @@ def register(
     from mlflow.environment_variables import MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR
 
     from voxcast.serving import predictor_file, requirements
-    from voxcast.serving.schema import example, signature
+    from voxcast.serving.signature import example, signature
 
     MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR.set(False)
     before = champion()

@@ -12,7 +12,7 @@ from voxcast.files import read_json
 from voxcast.history.imports import ledger, slant
 from voxcast.history.imports.column_map import load_map
 from voxcast.history.parts import load_history, load_phases, load_traces
-from voxcast.history.schema import DTYPES
+from voxcast.history.run_table import DTYPES
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "imports"
 CASES = {

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcast.allocation.pricing import BYTES_PER_GB, SECONDS_PER_HOUR
+from voxcast.allocation.requests.bulk import many_requests
 from voxcast.allocation.requests.cost_model import CostModel
-from voxcast.allocation.requests.per_image import many_requests
 from voxcast.allocation.waiting import Waiting
 from voxcast.errors import ConfigError
 from voxcast.laws.predicted import PredictedLaw

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.apps.catalogue import THREAD_VARIABLES
+from voxcast.apps.launch import THREAD_VARIABLES
 from voxcast.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -73,7 +73,7 @@ def segment(
         network,
         reference,
         tiling,
-        tissues,
+        tissue_classes,
         weights,
     )
     from voxcast.apps.builtin.torch_device import torch_device
@@ -102,7 +102,7 @@ def segment(
         with phase("inverse"):
             labels = alignment.to_native(fused, scan, transform)
     with phase("write"):
-        volumes = tissues.volumes_ml(labels.numpy(), math.prod(labels.spacing) / 1000.0)
+        volumes = tissue_classes.volumes_ml(labels.numpy(), math.prod(labels.spacing) / 1000.0)
         write_volume(out / "labels.nii.gz", labels.astype("uint8"))
         write_json(out / "volumes.json", volumes)
     return volumes

@@ -54,7 +54,7 @@ def segment_normalised(
     RunError
         If a GPU is asked for and torch can use none.
     """
-    from voxcast.apps.builtin.tiles import network, tiling, tissues, weights
+    from voxcast.apps.builtin.tiles import network, tiling, tissue_classes, weights
     from voxcast.apps.builtin.torch_device import torch_device
 
     started()
@@ -70,7 +70,7 @@ def segment_normalised(
     with phase("fusion"):
         fused = tiling.fuse(tiles, places, network.CLASSES)
     with phase("write"):
-        volumes = tissues.volumes_ml(fused, tiling.SPACING_MM**3 / 1000.0)
+        volumes = tissue_classes.volumes_ml(fused, tiling.SPACING_MM**3 / 1000.0)
         _write(out / "labels.nii.gz", fused)
         write_json(out / "volumes.json", volumes)
     return volumes

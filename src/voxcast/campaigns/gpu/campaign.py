@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.campaigns.exclusive import exclusive
+from voxcast.campaigns.driver_lock import exclusive
 from voxcast.campaigns.gpu.archive import RUNS, SUMMARY_FILE, pack
 from voxcast.campaigns.gpu.cells import gpu_cells
 from voxcast.campaigns.gpu.inputs import Inputs, lend_nvml, read_inputs

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from voxcast.errors import ConfigError, VoxcastError
-from voxcast.history.schema import DTYPES, KINDS
+from voxcast.history.run_table import DTYPES, KINDS
 from voxcast.quantities import (
     nextflow_bytes,
     nextflow_seconds,

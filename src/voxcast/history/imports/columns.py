@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from voxcast.errors import TableError
 from voxcast.history.imports.lines import text_lines
 from voxcast.history.imports.reading import Found, Reading, parsed
-from voxcast.history.schema import DTYPES
+from voxcast.history.run_table import DTYPES
 from voxcast.records import Outcome
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from voxcast.errors import ConfigError, TableError, one_line
 from voxcast.files import atomic_folder, locked, sha256_file, write_json
 from voxcast.history.imports import columns, nextflow, sacct, slant, snakemake
 from voxcast.history.parts import free_part, known_parts, load_history, sweep_partial, write_tables
-from voxcast.history.schema import PHASE_DTYPES, TRACE_DTYPES, frame_of
+from voxcast.history.run_table import PHASE_DTYPES, TRACE_DTYPES, frame_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import TableError, VoxcastError
 from voxcast.files import canonical_json, sha256_of
-from voxcast.history.schema import DTYPES, checked_row
+from voxcast.history.run_table import DTYPES, checked_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from voxcast.errors import TableError
+from voxcast.models.harp.harp_regressors import REGRESSORS, TimeRegressor
 from voxcast.models.harp.mixes import SEED, mix
 from voxcast.models.harp.policies import Candidate, Policy, adjustment_factor, choose, score
 from voxcast.models.harp.preprocessing import VARIANCE, Preprocessor, inliers
-from voxcast.models.harp.regressors import REGRESSORS, TimeRegressor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

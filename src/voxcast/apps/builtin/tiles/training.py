@@ -17,7 +17,7 @@ from voxcast.apps.builtin import tile_segment
 from voxcast.apps.builtin.tiles import alignment
 from voxcast.apps.builtin.tiles.network import CLASSES, TileNet, with_coordinates
 from voxcast.apps.builtin.tiles.tiling import SHAPE
-from voxcast.apps.builtin.tiles.tissues import TISSUES
+from voxcast.apps.builtin.tiles.tissue_classes import TISSUES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

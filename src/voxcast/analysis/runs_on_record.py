@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from voxcast.errors import TableError
 from voxcast.history.parts import RUNS, load_history, load_phases
 from voxcast.history.run_folders import PROFILES_FILE, RECORD_FILE, load_records
-from voxcast.history.schema import DTYPES, PHASE_DTYPES, frame_of
+from voxcast.history.run_table import DTYPES, PHASE_DTYPES, frame_of
 from voxcast.phases.logged import phase_table
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def runs_on_record(
     Returns
     -------
     runs, phases : DataFrame
-        Columns as in `voxcast.history.schema`; a cell key once, as the first folder has it.
+        Columns as in `voxcast.history.run_table`; a cell key once, as the first folder has it.
 
     Raises
     ------

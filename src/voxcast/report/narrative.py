@@ -6,14 +6,14 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from voxcast.models.intervals import Interval
+from voxcast.analysis.noise import Comparison, Noise, compare_cpus, repeat_noise
+from voxcast.laws.intervals import Interval
 from voxcast.quantities import format_seconds
-from voxcast.report.intervals import TITLES, counted, heading, percent, percent_interval
-from voxcast.report.noise import Comparison, Noise, compare_cpus, repeat_noise
-from voxcast.report.verdict import BASELINES, Verdict
+from voxcast.report.comparison import BASELINES, Verdict
+from voxcast.report.formatting import TITLES, counted, heading, percent, percent_interval
 
 if TYPE_CHECKING:
-    from voxcast.report.evidence import Evidence
+    from voxcast.report.inputs import Evidence
 
 # Below this many unseen subjects the page says that they are few, in its first lines.
 FEW_SUBJECTS = 20

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from voxcast.analysis.noise import repeat_noise
 from voxcast.history.repeats import once_each
 from voxcast.laws.fits import rank_fits
 from voxcast.laws.variation import Variation, variation
 from voxcast.records import Configuration
-from voxcast.report.evidence import allocation
-from voxcast.report.noise import repeat_noise
+from voxcast.report.inputs import allocation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import pandas as pd
 
-    from voxcast.models.intervals import Interval
+    from voxcast.laws.intervals import Interval
 
 BOOTSTRAP = 200
 QUANTILES = (0.05, 0.5, 0.95)

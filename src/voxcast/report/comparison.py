@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.models.intervals import Interval, clustered_mean
+from voxcast.laws.intervals import Interval, clustered_mean
 from voxcast.records import TARGETS
-from voxcast.report.evidence import HEADER_ONLY
+from voxcast.report.inputs import HEADER_ONLY
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from voxcast.report.evidence import Evidence
+    from voxcast.report.inputs import Evidence
 
 BASELINES = ("median", "voxels")
 

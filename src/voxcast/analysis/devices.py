@@ -3,7 +3,7 @@
 A pair is one piece of work (application, version, parameters, volume) that was run on both sides;
 repeats count as their geometric mean. An application that has no run on the other device, but a
 phase that was run there as an application of its own, is *composed*, see
-`voxcast.report.composition`.
+`voxcast.analysis.composed_runs`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcast.allocation.pricing import Prices
+from voxcast.analysis.composed_runs import MACHINE, Composition, composed_sides
+from voxcast.analysis.noise import repeat_noise
 from voxcast.history.repeats import TASK, settled
-from voxcast.models.intervals import Interval
-from voxcast.report.composition import MACHINE, Composition, composed_sides
-from voxcast.report.intervals import counted
-from voxcast.report.noise import repeat_noise
+from voxcast.laws.intervals import Interval
+from voxcast.report.formatting import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 WHOLE = ""
-_IMAGE = r"\+image[0-9a-f]{12}"  # see voxcast.apps.catalogue.app_version
+_IMAGE = r"\+image[0-9a-f]{12}"  # see voxcast.apps.launch.app_version
 _RESAMPLES = 2000
 LEAST_SUBJECTS = 6  # of 5, even the widest bootstrap interval is one of 94 %
 
@@ -135,11 +135,11 @@ def compare_devices(
     runs : DataFrame
         Rows of the history; only completed ones count.
     phases : DataFrame
-        Their phases, see `voxcast.history.schema.PHASE_DTYPES`.
+        Their phases, see `voxcast.history.run_table.PHASE_DTYPES`.
     prices : Prices
         Of an hour.
     compositions : mapping, optional
-        By application, see `voxcast.report.composition`.
+        By application, see `voxcast.analysis.composed_runs`.
     seed : int
         Of the bootstrap.
     """

@@ -14,21 +14,21 @@ import pandas as pd
 from voxcast.errors import TableError
 from voxcast.features.table import feature_names, rows_of
 from voxcast.models import point_model
-from voxcast.models.beyond import tier_beyond
-from voxcast.models.fold_cache import FoldCache
+from voxcast.models.extrapolation import tier_beyond
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.harp import harp
-from voxcast.models.harp.estimators import Part, fit_parts
-from voxcast.models.learning import calibrated, fit_one, learn
-from voxcast.models.validation import Validation
+from voxcast.models.harp.time_estimators import Part, fit_parts
+from voxcast.models.selection.cross_validation import Validation
+from voxcast.models.selection.fold_cache import FoldCache
+from voxcast.models.selection.learning import calibrated, fit_one, learn
 from voxcast.records import TARGETS
 from voxcast.studies.recorded_table import FULL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from voxcast.models.harp.estimators import TimeModel
     from voxcast.models.harp.policies import Policy
+    from voxcast.models.harp.time_estimators import TimeModel
 
 FAMILIES = ("ridge", "additive", "extra_trees", "boosting", "gaussian_process")
 TRIALS = 6

@@ -10,7 +10,7 @@ from voxcast.quantities import format_bytes, format_seconds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from voxcast.models.intervals import Interval
+    from voxcast.laws.intervals import Interval
 
 TITLES = {"cpu_s": "CPU time", "runtime_s": "wall time", "peak_rss_bytes": "peak memory"}
 
@@ -49,7 +49,7 @@ def percent_interval(interval: Interval) -> str:
 
     Examples
     --------
-    >>> from voxcast.models.intervals import Interval
+    >>> from voxcast.laws.intervals import Interval
     >>> percent_interval(Interval(9.8, -1.0, 21.0, 3))
     '9.8 % (0 to 21 %)'
     """

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.models.families import Params, family
-from voxcast.models.validation import (
+from voxcast.models.families.zoo import Params, family
+from voxcast.models.selection.cross_validation import (
     Metrics,
     OutOfFold,
     Validation,

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError
-from voxcast.models import estimators
-from voxcast.models.quantile_regressor import QuantileRegressor
-from voxcast.models.regressors import Regressor, Scale, TabularRegressor
+from voxcast.models.families import estimators
+from voxcast.models.families.quantile_regressor import QuantileRegressor
+from voxcast.models.families.regressors import Regressor, Scale, TabularRegressor
 
 if TYPE_CHECKING:
     import optuna
@@ -92,7 +92,7 @@ class Family:
     def build(self, params: Params, seed: int, columns: Sequence[str]) -> Regressor:
         """Return an unfitted regressor of ``columns``."""
         if self.estimator is None:
-            from voxcast.models.volume_regressor import VolumeRegressor
+            from voxcast.models.families.volume_regressor import VolumeRegressor
 
             return VolumeRegressor(seed=seed, **params)
         estimator = self.estimator
@@ -107,7 +107,7 @@ class Family:
     def load(self, folder: Path) -> Regressor:
         """Read a fitted regressor of this family."""
         if self.estimator is None:
-            from voxcast.models.volume_regressor import VolumeRegressor
+            from voxcast.models.families.volume_regressor import VolumeRegressor
 
             return VolumeRegressor.load(folder)
         kind = QuantileRegressor if self.quantiles else TabularRegressor

@@ -44,7 +44,7 @@ def ridge(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
 
 def additive(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
     """Return a ridge, and boosted trees on what it leaves."""
-    from voxcast.models.residual_boosting import ResidualBoosting
+    from voxcast.models.families.residual_boosting import ResidualBoosting
 
     return ResidualBoosting(**params, random_state=seed)
 

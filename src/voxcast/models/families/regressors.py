@@ -24,7 +24,7 @@ Scale = Literal["log", "raw", "relative"]
 # What scikit-learn's trees, boosting and perceptrons hold beside skops' own list; fixed here, so
 # that a model file cannot bring types of its own.
 TRUSTED_TYPES = (
-    "voxcast.models.residual_boosting.ResidualBoosting",
+    "voxcast.models.families.residual_boosting.ResidualBoosting",
     "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
     *(
         f"sklearn.gaussian_process.kernels.{kernel}"

@@ -14,18 +14,18 @@ import pandas as pd
 
 from voxcast.features.table import rows_of
 from voxcast.models import point_model
-from voxcast.models.encoder import Encoder
-from voxcast.models.families import family
+from voxcast.models.families.encoder import Encoder
+from voxcast.models.families.zoo import family
 from voxcast.models.forecaster import calibrate
-from voxcast.models.validation import objective
+from voxcast.models.selection.cross_validation import objective
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from voxcast.models.families import Params
+    from voxcast.models.families.zoo import Params
     from voxcast.models.forecaster import Tier
     from voxcast.models.point_model import Level
-    from voxcast.models.validation import Validation
+    from voxcast.models.selection.cross_validation import Validation
 
 OUTER = 0.2  # of the subjects of each application
 FEWEST = 10  # subjects, for there to be a middle

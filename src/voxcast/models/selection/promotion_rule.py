@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcast.features.table import rows_of
-from voxcast.models import point_model, recipes
+from voxcast.models import point_model
 from voxcast.models.forecaster import calibrate
 from voxcast.models.metrics import under_requests
 from voxcast.models.point_model import actual_logs
+from voxcast.models.selection import recipes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import pandas as pd
 
-    from voxcast.models.families import Params
-    from voxcast.models.validation import OutOfFold, Validation
+    from voxcast.models.families.zoo import Params
+    from voxcast.models.selection.cross_validation import OutOfFold, Validation
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ import numpy as np
 from voxcast.features.table import rows_of
 from voxcast.files import canonical_json
 from voxcast.models import point_model
-from voxcast.models.families import Params, family
-from voxcast.models.fold_cache import FoldCache
+from voxcast.models.families.zoo import Params, family
 from voxcast.models.metrics import scores
+from voxcast.models.selection.fold_cache import FoldCache
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ class OutOfFold:
     logs : ndarray, shape (n_runs, targets)
         Predicted logarithms.
     spread : ndarray, shape (n_runs, targets, 2)
-        How far each may be off below and above, see `voxcast.models.regressors.Regressor.spread`.
+        How far each may be off below and above, see
+        `voxcast.models.families.regressors.Regressor.spread`.
     """
 
     logs: np.ndarray

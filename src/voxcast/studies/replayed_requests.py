@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from voxcast.allocation.requests.bulk import many_requests
 from voxcast.allocation.requests.cost_model import CostModel
-from voxcast.allocation.requests.per_image import many_requests
 from voxcast.allocation.requests.replay import Replayed, account, plans, replay
 from voxcast.allocation.waiting import Waiting
 from voxcast.features.table import rows_of
 from voxcast.laws.predicted import PredictedLaw
-from voxcast.models.fold_cache import FoldCache
 from voxcast.models.forecaster import scaled_residuals
-from voxcast.models.learning import calibrated, fit_one, learn
-from voxcast.models.validation import Validation
+from voxcast.models.selection.cross_validation import Validation
+from voxcast.models.selection.fold_cache import FoldCache
+from voxcast.models.selection.learning import calibrated, fit_one, learn
 from voxcast.records import TARGETS
-from voxcast.studies import answers as ask
-from voxcast.studies.questions import split
+from voxcast.studies import contenders as ask
+from voxcast.studies.holdouts import split
 from voxcast.studies.recorded_table import FULL, of_app
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import importlib.util
 import re
 from typing import TYPE_CHECKING
 
-from voxcast.apps.catalogue import PLACEHOLDERS, filled
+from voxcast.apps.launch import PLACEHOLDERS, filled
 from voxcast.apps.staging import INPUTS, OUT, SCRATCH
 from voxcast.errors import ConfigError
 

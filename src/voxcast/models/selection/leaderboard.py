@@ -9,17 +9,17 @@ import numpy as np
 import pandas as pd
 
 from voxcast.files import atomic_path, read_json, write_json
-from voxcast.models.families import FAMILIES, family
-from voxcast.models.selection import best_family
-from voxcast.models.validation import OutOfFold, Validation, error_metrics
+from voxcast.models.families.zoo import FAMILIES, family
+from voxcast.models.selection.cross_validation import OutOfFold, Validation, error_metrics
+from voxcast.models.selection.promotion_rule import best_family
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from voxcast.models.families import Params
-    from voxcast.models.learning import Learned
+    from voxcast.models.families.zoo import Params
     from voxcast.models.point_model import Level
+    from voxcast.models.selection.learning import Learned
 
 _COLUMNS = [f"log_{target}" for target in TARGETS]
 _SPREADS = [f"{side}_{target}" for target in TARGETS for side in ("down", "up")]

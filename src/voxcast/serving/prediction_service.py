@@ -18,8 +18,8 @@ from voxcast.images.volumes import coarse_from_bytes, network_volume
 from voxcast.models.explanation import explain
 from voxcast.models.forecaster import Forecaster, Prediction
 from voxcast.records import TARGETS, Configuration
-from voxcast.serving import requests
-from voxcast.serving.schema import QUANTILES, VOLUME
+from voxcast.serving import request_rows
+from voxcast.serving.signature import QUANTILES, VOLUME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,7 +76,7 @@ class Answers:
     def answer(
         self, asked: pd.DataFrame, quantile: float, *, explained: bool = False
     ) -> pd.DataFrame:
-        """Answer each row with the columns of `voxcast.serving.schema.signature`.
+        """Answer each row with the columns of `voxcast.serving.signature.signature`.
 
         With ``explained`` the column ``because`` says what moved the runtime most, as JSON: a list
         of ``name factor value usual``, see `voxcast.models.explanation`.
@@ -132,12 +132,12 @@ class Answers:
         if app not in self.catalogue.apps:
             known = ", ".join(self.catalogue.apps)
             raise ModelError(f"unknown application, this model knows {known}", app)
-        allocation = requests.configuration(request, self.catalogue.configurations[0])
+        allocation = request_rows.configuration(request, self.catalogue.configurations[0])
         devices = sorted({c.device for c in self.catalogue.configurations})
         if allocation.device not in devices:
             raise ModelError(f"unknown device, known are {', '.join(devices)}", allocation.device)
-        parameters = requests.parameters(request, self.catalogue.apps[app])
-        header = requests.header(request)
+        parameters = request_rows.parameters(request, self.catalogue.apps[app])
+        header = request_rows.header(request)
         contents, volume = None, None
         if VOLUME in request:
             key = bytes(request[VOLUME]), header

@@ -9,14 +9,14 @@ import numpy as np
 
 from voxcast.errors import ModelError
 from voxcast.files import read_json, write_json
-from voxcast.models.quantile_regressor import LEAST_SPREAD
+from voxcast.models.families.quantile_regressor import LEAST_SPREAD
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import torch
 
-    from voxcast.models.cnn import VolumeNet
+    from voxcast.models.families.cnn import VolumeNet
 
 _SCALES = ("x_mean", "x_scale", "y_mean", "y_scale", "y_low", "y_high")
 # Far from what it has seen a network goes straight on, and a column that hardly varied in training
@@ -32,7 +32,7 @@ LOW, HIGH = 0.05, 0.95
 
 
 class VolumeRegressor:
-    """`voxcast.models.cnn.VolumeNet` behind the interface of the other families.
+    """`voxcast.models.families.cnn.VolumeNet` behind the interface of the other families.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ class VolumeRegressor:
         return medians, spreads
 
     def _network(self, columns: int, outputs: int) -> VolumeNet:
-        from voxcast.models.cnn import VolumeNet
+        from voxcast.models.families.cnn import VolumeNet
 
         return VolumeNet(columns, outputs, self.width, self.dropout)
 

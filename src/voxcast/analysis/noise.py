@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcast.history.repeats import REPEATED, WORK, plain_repeats, settled
-from voxcast.models.intervals import Interval, clustered_mean
+from voxcast.laws.intervals import Interval, clustered_mean
 from voxcast.records import TARGETS
-from voxcast.report.intervals import counted, percent
+from voxcast.report.formatting import counted, percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from voxcast.models import blends, point_model
-from voxcast.models.blends import Blend
-from voxcast.models.families import FAMILIES
+from voxcast.models import point_model
+from voxcast.models.families.zoo import FAMILIES
+from voxcast.models.selection import blends
+from voxcast.models.selection.blends import Blend
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from voxcast.models.families import Params
+    from voxcast.models.families.zoo import Params
     from voxcast.models.point_model import Level, PointModel
-    from voxcast.models.validation import OutOfFold, Validation
+    from voxcast.models.selection.cross_validation import OutOfFold, Validation
 
 
 def is_blend(params: Params) -> bool:

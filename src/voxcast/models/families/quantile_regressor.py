@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.errors import ModelError
-from voxcast.models.regressors import REACH_LOG, threads_for, trusted_load
+from voxcast.models.families.regressors import REACH_LOG, threads_for, trusted_load
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +65,7 @@ class QuantileRegressor:
 
     @classmethod
     def load(cls, folder: Path) -> QuantileRegressor:
-        """Read what `save` wrote; errors as `voxcast.models.regressors.trusted_load`."""
+        """Read what `save` wrote; errors as `voxcast.models.families.regressors.trusted_load`."""
         content = trusted_load(folder / "quantiles.skops")
         regressor = cls(None)
         regressor.estimators_ = content["estimators"]

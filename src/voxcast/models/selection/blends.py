@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.files import read_json, write_json
-from voxcast.models.families import FAMILIES
+from voxcast.models.families.zoo import FAMILIES
 from voxcast.models.point_model import PointModel, regressed
-from voxcast.models.validation import OutOfFold, objective
+from voxcast.models.selection.cross_validation import OutOfFold, objective
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from voxcast.features.rows import Row
-    from voxcast.models.families import Params
+    from voxcast.models.families.zoo import Params
     from voxcast.models.point_model import Level
     from voxcast.models.slowdown import SlowdownLaw
 
@@ -42,7 +42,7 @@ class Blend:
 
     @property
     def params(self) -> dict[str, Any]:
-        """The recipe, see `voxcast.models.recipes`."""
+        """The recipe, see `voxcast.models.selection.recipes`."""
         return blend_params({n: m.params for n, m in self.members.items()}, self.weights)
 
     @property
@@ -110,7 +110,7 @@ class Blend:
 
 
 def blend_params(members: Mapping[str, Params], weights: Weights) -> Params:
-    """Return the parameters of a blend, as `voxcast.models.recipes` reads them."""
+    """Return the parameters of a blend, as `voxcast.models.selection.recipes` reads them."""
     return {
         "members": {name: dict(members[name]) for name in weights},
         "weights": {name: list(own) for name, own in weights.items()},

@@ -9,8 +9,11 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from voxcast.models import recipes
-from voxcast.models.blends import (
+from voxcast.models.families.zoo import family
+from voxcast.models.forecaster import Tier, calibrate
+from voxcast.models.point_model import PointModel
+from voxcast.models.selection import recipes
+from voxcast.models.selection.blends import (
     Weights,
     blend_params,
     out_of_fold,
@@ -18,19 +21,16 @@ from voxcast.models.blends import (
     stacked_weights,
     voting_weights,
 )
-from voxcast.models.families import family
-from voxcast.models.forecaster import Tier, calibrate
-from voxcast.models.point_model import PointModel
-from voxcast.models.search import Search, tune
-from voxcast.models.validation import objective
+from voxcast.models.selection.cross_validation import objective
+from voxcast.models.selection.search import Search, tune
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from voxcast.models.blends import Blend
-    from voxcast.models.families import Params
+    from voxcast.models.families.zoo import Params
     from voxcast.models.point_model import Level
-    from voxcast.models.validation import OutOfFold, Validation
+    from voxcast.models.selection.blends import Blend
+    from voxcast.models.selection.cross_validation import OutOfFold, Validation
 
 GRID, VOTING, STACKED = "grid", "voting", "stacked"
 ENSEMBLES = (GRID, VOTING, STACKED)

@@ -18,11 +18,11 @@ from voxcast.errors import ModelError
 from voxcast.features.any_table import Columns, feature_table
 from voxcast.features.table import rows_of
 from voxcast.files import read_json, write_json
-from voxcast.models.beyond import tier_beyond
+from voxcast.models.extrapolation import tier_beyond
 from voxcast.models.forecaster import Forecaster
-from voxcast.models.learning import calibrated, fit_all, fit_one, learn
 from voxcast.models.metrics import scores, under_requests
-from voxcast.models.validation import Validation
+from voxcast.models.selection.cross_validation import Validation
+from voxcast.models.selection.learning import calibrated, fit_all, fit_one, learn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from voxcast.models.learning import Learned
+    from voxcast.models.selection.learning import Learned
 
 FAMILIES = ("median", "ridge", "additive", "tree", "forest", "extra_trees", "boosting",
             "quantile_boosting", "mlp", "gaussian_process")  # fmt: skip

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from voxcast.analysis.runs_on_record import runs_on_record, united
 from voxcast.errors import TableError
 from voxcast.files import read_json
 from voxcast.records import TARGETS, Configuration
-from voxcast.report.runs_on_record import runs_on_record, united
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,0 +1,1 @@
+"""How a model is chosen: search, cross-validation, blends, leaderboard, promotion rule."""
