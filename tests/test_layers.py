@@ -24,6 +24,7 @@ SIDEWAYS = {
     ("errors", "errors"),
     ("quantities", "errors"),  # a wrong unit is the user's error
     ("analysis", "report"),  # until analysis gives numbers only
+    ("report", "analysis"),
     ("records", "files"),  # a cell's key is the hash of its content
 }
 MLFLOW_ROOMS = {"tracking", "serving"}
