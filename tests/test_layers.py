@@ -9,7 +9,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "voxcast"
 FLOORS = {
-    "errors": 0, "quantities": 0, "files": 0, "records": 0,
+    "log": 0, "errors": 0, "quantities": 0, "files": 0, "records": 0,
     "images": 1, "laws": 1, "apps": 1,
     "history": 2,
     "profiling": 3, "features": 3, "phases": 3, "allocation": 3,
@@ -22,6 +22,7 @@ FLOORS = {
 # Sideways between rooms of one floor, each for a reason.
 SIDEWAYS = {
     ("errors", "errors"),
+    ("errors", "log"),  # an entry point sets up where messages go
     ("quantities", "errors"),  # a wrong unit is the user's error
     ("analysis", "report"),  # until analysis gives numbers only
     ("report", "analysis"),

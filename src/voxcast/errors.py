@@ -12,6 +12,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from voxcast import log
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -68,10 +70,14 @@ def one_line(error: BaseException) -> str:
 
 
 def exits_cleanly(main: Callable[..., int]) -> Callable[..., int]:
-    """Turn an entry point's user errors into one line on stderr and exit code 2."""
+    """Turn an entry point's user errors into one line on stderr and exit code 2.
+
+    The package's log messages go to stderr too, see `voxcast.log`.
+    """
 
     @functools.wraps(main)
     def wrapped(*args: object, **kwargs: object) -> int:
+        log.configure()
         try:
             return main(*args, **kwargs)
         except VoxcastError as error:

@@ -1,0 +1,44 @@
+"""The package's messages go to stderr once an entry point has set that up."""
+
+import logging
+
+import pytest
+
+from voxcast import log
+from voxcast.errors import exits_cleanly
+
+logger = logging.getLogger("voxcast.some.module")
+
+
+def test_messages_go_to_the_current_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    log.configure()
+    logger.info("3 of %d runs are on record", 4)
+    logger.debug("not shown")
+    captured = capsys.readouterr()
+    assert captured.err == "voxcast: 3 of 4 runs are on record\n"
+    assert not captured.out
+
+
+def test_configuring_twice_does_not_write_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    log.configure()
+    log.configure()
+    logger.warning("once")
+    assert capsys.readouterr().err == "voxcast: once\n"
+
+
+def test_an_entry_point_configures_the_messages(capsys: pytest.CaptureFixture[str]) -> None:
+    logging.getLogger(log.PACKAGE).handlers.clear()
+
+    @exits_cleanly
+    def main() -> int:
+        logger.info("from a stage script")
+        return 0
+
+    assert main() == 0
+    assert capsys.readouterr().err == "voxcast: from a stage script\n"
+
+
+def test_other_packages_are_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    log.configure()
+    logging.getLogger("mlflow.some.module").info("not ours")
+    assert not capsys.readouterr().err
