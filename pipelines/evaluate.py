@@ -38,11 +38,11 @@ def main() -> int:
     if len(table):
         volumes = volumes_of(table, VOLUMES)
         session, board = runs.connect(Path()), Leaderboard.load(TUNED)
-        lower, upper = cfg.lower_quantile, cfg.upper_quantile
+        quantiles = cfg.lower_quantile, cfg.upper_quantile
         trained_on = sha256_file(TEST.with_name("train.parquet"))
         for folder in sorted(p for p in MODELS.iterdir() if p.is_dir()):
             forecaster = Forecaster.load(folder)
-            predicted = predict_runs(forecaster, table, volumes, lower=lower, upper=upper)
+            predicted = predict_runs(forecaster, table, volumes, *quantiles)
             metrics[folder.name] = found = judge(predicted)
             frames.append(predicted.assign(family=folder.name))
             flat = {f"{t}/{m}": v for t, of_t in found.items() for m, v in of_t.items()}
@@ -50,7 +50,7 @@ def main() -> int:
             final = final_run(session, folder.name, folder, trained_on, of_family)
             runs.add(final, runs.prefixed("test", flat))
             runs.log_dataset(final, table, TEST, sha256_file(TEST), "evaluation")
-        header = predict_runs(forecaster, table, volumes, lower=lower, upper=upper, level="header")
+        header = predict_runs(forecaster, table, volumes, *quantiles, input_level="header")
         metrics["header_only"] = judge(header)
         frames.append(header.assign(family="header_only"))
     write_json(OUT / "families.json", metrics)

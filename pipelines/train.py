@@ -10,9 +10,9 @@ from voxcast import config
 from voxcast.errors import exits_cleanly
 from voxcast.features.table import censored_of, volumes_of
 from voxcast.files import sha256_file
-from voxcast.models.extrapolation import tier_beyond
-from voxcast.models.forecaster import Forecaster, Tier, calibrate
-from voxcast.models.point_model import LEVELS, Level, PointModel
+from voxcast.models.extrapolation import fit_extrapolator
+from voxcast.models.forecaster import CalibratedModel, Forecaster, calibrate
+from voxcast.models.point_model import INPUT_LEVELS, InputLevel, PointModel
 from voxcast.models.selection import recipes
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.fold_cache import FoldCache
@@ -39,28 +39,31 @@ def main() -> int:
     table_sha256 = sha256_file(TRAIN)
 
     factor = cfg.evaluation.uncalibrated_factor
-    fitted: dict[Level, dict[str, PointModel]] = {"header": {}, "volume": {}}
+    fitted: dict[InputLevel, dict[str, PointModel]] = {"header": {}, "volume": {}}
 
-    def alone(name: str, level: Level) -> Tier:
+    def alone(name: str, input_level: InputLevel) -> CalibratedModel:
         params = board.params(name)
-        model = fitted[level].get(name) or recipes.fit(
-            table, volumes, name, params, level, cfg.tune.seed, fitted=fitted[level]
+        model = fitted[input_level].get(name) or recipes.fit(
+            table, volumes, name, params, input_level, cfg.tune.seed, fitted=fitted[input_level]
         )
         if isinstance(model, PointModel):
-            fitted[level][name] = model
-        return calibrate(model, table, board.logs(table, name, level), factor, censored)
+            fitted[input_level][name] = model
+        return calibrate(model, table, board.logs(table, name, input_level), factor, censored)
 
     known = Validation(
         table, volumes, cfg.tune.folds, cfg.tune.seed, cache=FoldCache(FOLDS), censored=censored
     )
-    beyond = {level: tier_beyond(known, board.tuned, factor, level) for level in LEVELS}
+    extrapolators = {
+        input_level: fit_extrapolator(known, board.tuned, factor, input_level)
+        for input_level in INPUT_LEVELS
+    }
 
-    def tier(name: str, level: Level) -> Tier:
-        return replace(alone(name, level), beyond=beyond[level])
+    def calibrated(name: str, input_level: InputLevel) -> CalibratedModel:
+        return replace(alone(name, input_level), extrapolator=extrapolators[input_level])
 
-    header = tier(board.header_family, "header")
+    header = calibrated(board.header_family, "header")
     for name, found in board.families.items():
-        forecaster = Forecaster({"header": header, "volume": tier(name, "volume")})
+        forecaster = Forecaster({"header": header, "volume": calibrated(name, "volume")})
         forecaster.save(OUT / name)
         run_id = final_run(session, name, OUT / name, table_sha256, found)
         runs.log_dataset(run_id, table, TRAIN, table_sha256, "training")

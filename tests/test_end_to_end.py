@@ -178,7 +178,7 @@ def test_the_command_line_asks_the_same_champion(project: Path) -> None:
     answers = found[0]["predictions"]
     assert [a["cpus"] for a in answers] == [1, 2]
     for answer in answers:
-        assert answer["level"] == "volume"
+        assert answer["input_level"] == "volume"
         for target in TARGETS:
             low, middle, high = (answer[f"{target}_{q}"] for q in ("lower", "median", "upper"))
             assert 0 < low <= middle <= high
@@ -226,7 +226,7 @@ def test_the_served_champion_answers_as_the_command_line_does(project: Path, ser
             )[0]["predictions"][0]
             for more in ((), ("--url", server))
         )  # fmt: skip
-        assert served["level"] == ("header" if options else "volume")
+        assert served["input_level"] == ("header" if options else "volume")
         assert served == pytest.approx(local)
 
 

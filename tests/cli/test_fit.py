@@ -45,9 +45,9 @@ def test_a_table_is_fitted_judged_and_asked(folder: Path) -> None:
     assert said["metrics"]["mape"] < 15 < said["candidates"]["median"]["mape"]
     voxcast(folder, "predict", "--model", "model", "asked.csv", "--csv", "out.csv")
     found = pd.read_csv(folder / "out.csv")
-    assert list(found) == ["prediction", "upper", "extrapolates"]
+    assert list(found) == ["prediction", "upper", "out_of_range"]
     assert len(found) == 7
-    assert found["extrapolates"].all()  # a tool that nobody has seen
+    assert found["out_of_range"].tolist() == ["column.tool"] * 7  # a category never measured
     asked = json.loads(
         voxcast(folder, "predict", "--model", "model", "asked.csv", "--json").stdout
     )

@@ -43,12 +43,12 @@ class Done(NamedTuple):
 def learned(folder: Path, subjects: int) -> None:
     """Register a champion that was fitted to planted runs."""
     table, chosen = planted.table(subjects), FAMILIES["ridge"].defaults
-    tiers = {}
-    for level in ("header", "volume"):
-        model = point_model.fit(table, None, "ridge", chosen, level, 0)
-        logs = Validation(table, None, 3, 0).out_of_fold("ridge", chosen, level)
-        tiers[level] = calibrate(model, table, logs, 1.5)
-    Forecaster(tiers).save(folder / "model")
+    models = {}
+    for input_level in ("header", "volume"):
+        model = point_model.fit(table, None, "ridge", chosen, input_level, 0)
+        logs = Validation(table, None, 3, 0).out_of_fold("ridge", chosen, input_level)
+        models[input_level] = calibrate(model, table, logs, 1.5)
+    Forecaster(models).save(folder / "model")
     session = runs.connect(folder)
     with runs.run(session, "final", "ridge final") as run_id:
         pass
@@ -100,7 +100,7 @@ ROW = {
     "node_type", "partition", "device", "cpus", "gpus", "walltime_s", "memory_bytes", "wait_s",
     "runtime_s_median", "runtime_s_upper", "peak_rss_bytes_median", "peak_rss_bytes_upper",
     "turnaround_s", "turnaround_bound_s", "turnaround_expected_s",
-    "usd", "usd_bound", "usd_expected", "core_h", "risk", "calibrated", "beyond", "pareto",
+    "usd", "usd_bound", "usd_expected", "core_h", "risk", "calibrated", "out_of_range", "pareto",
     "excluded",
 }  # fmt: skip
 
@@ -116,9 +116,9 @@ def test_the_whole_answer_as_json(recommend) -> None:
     assert found["limits"] == {"deadline_s": None, "budget_usd": None}
     (one,) = found["images"]
     assert set(one) == {
-        "image", "app", "family", "level", "chosen", "nearest", "why", "configurations"
+        "image", "app", "family", "input_level", "chosen", "nearest", "why", "configurations"
     }  # fmt: skip
-    assert (one["image"], one["app"], one["family"], one["level"]) == (
+    assert (one["image"], one["app"], one["family"], one["input_level"]) == (
         "usual.nii.gz", "segment", "ridge", "header"
     )  # fmt: skip
     assert len(one["configurations"]) == 2 * 4  # CPUs by node types
@@ -134,7 +134,7 @@ def test_the_whole_answer_as_json(recommend) -> None:
         with_gpus = row["node_type"] in ("owens_gpu", "pitzer_gpu")
         assert row["excluded"] == ("a node without GPUs is enough" if with_gpus else None)
         assert row["calibrated"]
-        assert (row["beyond"], row["risk"]) == ([], pytest.approx(0.1))
+        assert (row["out_of_range"], row["risk"]) == ([], pytest.approx(0.1))
     # Two CPUs take 0.6 / 1.05 of the time, which is worth it at two core-hours an hour; but of a
     # run of seconds most of a minute, which is the least that can be asked for, is at risk.
     assert one["chosen"]["cpus"] == 1
@@ -152,7 +152,7 @@ def test_the_planted_law_comes_back(recommend) -> None:
 
 def test_voxels_are_looked_at_where_there_are_some(recommend) -> None:
     found = json.loads(recommend("head.nii.gz", "--json", *HERE, voxels=True).out)["images"][0]
-    assert found["level"] == "volume"
+    assert found["input_level"] == "volume"
     assert "head.nii.gz: segment on local" in recommend("head.nii.gz", *HERE, voxels=True).out
 
 
@@ -224,7 +224,7 @@ def test_many_images_and_one_array_job(recommend) -> None:
 
 def test_an_extrapolation_is_flagged(recommend) -> None:
     found = json.loads(recommend("huge.nii.gz", "--json", *HERE).out)["images"][0]["chosen"]
-    assert found["beyond"]
+    assert found["out_of_range"]
     assert not found["calibrated"]
     assert found["risk"] is None
     assert "an extrapolation, its risk is not known" in recommend("huge.nii.gz", *HERE).out

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import planted
-from voxcast.models.extrapolation import tier_beyond
+from voxcast.models.extrapolation import fit_extrapolator
 from voxcast.models.selection.blends import (
     out_of_fold,
     stacked_out_of_fold,
@@ -73,11 +73,11 @@ def test_what_is_learned_answers_and_extrapolates() -> None:
     own = Validation(planted.table(24), None, 3, 0)
     found = learn(own, ("median", "ridge", "forest"), trials=2, budget_s=600)
     models = fit_all(own, found)
-    tier = calibrated(
-        own, found, models["forest"], "forest", 1.5, tier_beyond(own, found.tuned, 1.5)
+    calibrated_model = calibrated(
+        own, found, models["forest"], "forest", 1.5, fit_extrapolator(own, found.tuned, 1.5)
     )
-    assert tier.beyond is not None
-    assert tier.beyond.model.family == "ridge"
+    assert calibrated_model.extrapolator is not None
+    assert calibrated_model.extrapolator.model.family == "ridge"
     assert models["stacked"].family == "stacked"
     assert found.best in {*found.searches, "grid", "voting", "stacked"}
 

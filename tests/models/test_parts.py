@@ -53,14 +53,18 @@ def test_encoder_tells_what_is_unlike_all_it_has_seen() -> None:
          "host.log_probe_cpu": 2.3},
     ]  # fmt: skip
     encoder = Encoder.fit(rows, content=False)
-    assert encoder.beyond(rows) == [()] * len(rows)
-    assert encoder.beyond([{**rows[0], "header.megavoxels": 4.9}]) == [()]
-    assert encoder.beyond([{**rows[0], "header.megavoxels": 5.1}]) == [("header.megavoxels",)]
-    assert encoder.beyond([{**rows[0], "parameter.n": 6.0}]) == [("parameter.n",)]
-    assert encoder.beyond([{**rows[0], "host.log_probe_cpu": 2.5}]) == [()]
-    assert encoder.beyond([{**rows[0], "host.log_probe_cpu": 2.9}]) == [("host.log_probe_cpu",)]
+    assert encoder.out_of_range(rows) == [()] * len(rows)
+    assert encoder.out_of_range([{**rows[0], "header.megavoxels": 4.9}]) == [()]
+    assert encoder.out_of_range([{**rows[0], "header.megavoxels": 5.1}]) == [
+        ("header.megavoxels",)
+    ]
+    assert encoder.out_of_range([{**rows[0], "parameter.n": 6.0}]) == [("parameter.n",)]
+    assert encoder.out_of_range([{**rows[0], "host.log_probe_cpu": 2.5}]) == [()]
+    assert encoder.out_of_range([{**rows[0], "host.log_probe_cpu": 2.9}]) == [
+        ("host.log_probe_cpu",)
+    ]
     other = {**rows[0], "allocation.log2_cpus": 6.0, "app": "b"}
-    assert encoder.beyond([other]) == [("allocation.log2_cpus", "app")]
+    assert encoder.out_of_range([other]) == [("allocation.log2_cpus", "app")]
 
 
 def test_encoder_stands_in_for_what_is_missing_or_new() -> None:

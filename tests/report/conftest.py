@@ -169,7 +169,7 @@ def _learned(
                 for t in TARGETS
                 for m in ("mape", "median_ape", "log_mae", "upp", "ov_mape")
             }
-            board.append({"family": name, "level": "volume", "trials": 8, "pruned": 2}
+            board.append({"family": name, "input_level": "volume", "trials": 8, "pruned": 2}
                          | {"cut_short": name == "forest"} | scores
                          | {"cv_objective": 0.01 if name == winner else error})  # fmt: skip
     (root / "results/tune").mkdir(parents=True, exist_ok=True)

@@ -46,14 +46,14 @@ def learned(project: Path, families: tuple[str, ...]) -> tuple[pd.DataFrame, Lea
     board = Leaderboard.of(validation, learn(validation, families, trials=2, budget_s=60))
     header_logs = board.logs(table, board.header_family, "header")
     for name in board.families:
-        tiers = {}
-        for level, who, logs in (
+        models = {}
+        for input_level, who, logs in (
             ("header", board.header_family, header_logs),
             ("volume", name, board.logs(table, name, "volume")),
         ):
-            model = recipes.fit(table, None, who, board.params(who), level, 0)
-            tiers[level] = calibrate(model, table, logs, 1.5)
-        Forecaster(tiers).save(project / "models" / name)
+            model = recipes.fit(table, None, who, board.params(who), input_level, 0)
+            models[input_level] = calibrate(model, table, logs, 1.5)
+        Forecaster(models).save(project / "models" / name)
     return table, board
 
 
@@ -152,7 +152,7 @@ def test_the_champion_answers_header_and_volume_requests(project: Path) -> None:
     }  # fmt: skip
     two = {**header, "cpus": 2.0, "volume": coarse_to_bytes(coarse)}
     answers = model.predict(pd.DataFrame([header, two]), params={"quantile": 0.95})
-    assert answers["level"].tolist() == ["header", "volume"]
+    assert answers["input_level"].tolist() == ["header", "volume"]
     assert answers["cpus"].tolist() == [1, 2]
     assert (answers["runtime_s_lower"] <= answers["runtime_s_median"]).all()
     assert (answers["runtime_s_median"] <= answers["runtime_s_upper"]).all()

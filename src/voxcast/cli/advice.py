@@ -147,7 +147,7 @@ def _image_json(advice: Advice, image: int) -> dict[str, Any]:
         "image": one.image,
         "app": one.answers[0]["app"],
         "family": one.answers[0]["family"],
-        "level": one.answers[0]["level"],
+        "input_level": one.answers[0]["input_level"],
         "chosen": rows[chosen] if chosen >= 0 else None,
         "nearest": rows[nearest] if nearest >= 0 else None,
         "why": advice.why(image),
@@ -174,7 +174,7 @@ def _row_json(advice: Advice, image: int, column: int) -> dict[str, Any]:
         # What nobody has calibrated has a risk that nobody knows.
         "risk": advice.policy.risk if answer["calibrated"] else None,
         "calibrated": bool(answer["calibrated"]),
-        "beyond": str(answer["beyond"]).split(),
+        "out_of_range": str(answer["out_of_range"]).split(),
         "pareto": bool(found.pareto[at]),
         "excluded": excluded(found, candidate, image, column),
     }
@@ -273,7 +273,7 @@ def _request(advice: Advice, found: Assessment, image: int, column: int) -> str:
 
 def remarks(answer: dict[str, Any], level: float) -> list[str]:
     """Say what the risk that is stated for an upper bound of ``level`` does not cover."""
-    if answer["beyond"]:
+    if answer["out_of_range"]:
         return [f"unlike all that was measured in {', '.join(answer['beyond'].split())}: "
                 "an extrapolation, its risk is not known"]  # fmt: skip
     if not answer["calibrated"]:

@@ -90,9 +90,9 @@ def _show(image: str, answers: list[dict[str, Any]], quantile: float) -> None:
         moved = f"{100 * (reason['factor'] - 1):+.0f} %"
         print(f"  {moved:>7} for {reason['name']}: {reason['value']:.4g}, usual is "
               f"{reason['usual']:.4g}")  # fmt: skip
-    if first["level"] == "header":
+    if first["input_level"] == "header":
         print("  from the header alone: the voxels were not looked at, so the bounds are wider")
-    if beyond := sorted({name for a in answers for name in a["beyond"].split()}):
-        print(f"  unlike all that was measured in {', '.join(beyond)}: an extrapolation")
+    if out_of_range := sorted({name for a in answers for name in a["out_of_range"].split()}):
+        print(f"  unlike all that was measured in {', '.join(out_of_range)}: an extrapolation")
     elif not first["calibrated"]:
         print(f"  not calibrated: too few subjects were measured to promise {high}")

@@ -1,17 +1,17 @@
 """Bounds with a stated risk: ranks of out-of-fold residuals, one score per subject.
 
 Runs of one subject are not exchangeable with each other, so a subject gives one score per
-application: its worst residual. With n subjects the bound at level q is the score of rank
+application: its worst residual. With n subjects the bound at quantile q is the score of rank
 ⌈(n + 1) q⌉, as in split conformal prediction (Vovk, Gammerman and Shafer 2005; Lei et al., JASA
-2018); when that rank exceeds n the history is too small to promise q, which is said, and a stated
-multiple of the largest residual stands in.
+2018). When that rank exceeds n, the history is too small to calibrate q: a fixed multiple of the
+largest residual is used instead, and the answer is marked as not calibrated.
 
-The residuals come from cross-validation and the model is refitted on all subjects, which is cross-
-and not split conformal: the level is what is met in practice where the folds' models resemble the
-refitted one, and exact only up to that. The parameters were tuned on the same folds, which makes
-the residuals a little optimistic. `voxcast.models.selection.promotion_rule.risks` therefore
-judges the bounds by nested folds, and `evaluate` on unseen subjects. The level holds per target,
-not for all at once.
+The residuals come from cross-validation and the model is refitted on all subjects. This is cross-
+conformal, not split conformal: coverage is close to q where the models of the folds resemble the
+refitted one, and not guaranteed beyond that. The parameters were tuned on the same folds, which
+makes the residuals slightly optimistic. `voxcast.models.selection.promotion_rule.risks` therefore
+judges the bounds by nested folds, and `evaluate` on unseen subjects. The quantile holds for each
+target separately, not jointly.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Scores:
             len(ended),
         )
 
-    def promises(self, level: float) -> bool:
-        """Whether there are subjects enough for ``level``: at least ⌈1/α⌉ − 1, α = 1 − level.
+    def promises(self, quantile: float) -> bool:
+        """Whether there are enough subjects: at least ⌈1/α⌉ − 1 for α = 1 − ``quantile``.
 
         Examples
         --------
@@ -68,31 +68,31 @@ class Scores:
         >>> [Scores(zeros[:n], zeros[:n]).promises(0.95) for n in (19, 18)]
         [True, False]
         """
-        return _rank(len(self.worst) + self.censored, level) <= len(self.worst)
+        return _rank(len(self.worst) + self.censored, quantile) <= len(self.worst)
 
-    def upper(self, level: float, factor: float) -> float:
-        """Return the offset that a new subject's residuals stay below with probability ``level``.
+    def upper(self, quantile: float, factor: float) -> float:
+        """Return the offset below which a new subject's residuals stay, at ``quantile``.
 
         ``factor`` multiplies the largest score where `promises` is false.
         """
-        if self.promises(level):
-            return self.worst[_rank(len(self.worst) + self.censored, level) - 1]
+        if self.promises(quantile):
+            return self.worst[_rank(len(self.worst) + self.censored, quantile) - 1]
         return max(self.worst[-1], 0.0) * factor if self.worst else 0.0
 
-    def lower(self, level: float, factor: float) -> float:
-        """Return the offset that a new subject's residuals stay above with probability 1 − level.
+    def lower(self, quantile: float, factor: float) -> float:
+        """Return the offset above which a new subject's residuals stay, at 1 − ``quantile``.
 
-        ``level`` is the lower quantile, such as 0.05.
+        ``quantile`` is the lower quantile, such as 0.05.
         """
-        rank = _rank(len(self.best), 1 - level)
+        rank = _rank(len(self.best), 1 - quantile)
         if rank <= len(self.best):
             return self.best[-rank]
         return min(self.best[0], 0.0) * factor
 
 
-def _rank(subjects: int, level: float) -> int:
+def _rank(subjects: int, quantile: float) -> int:
     # The subtraction keeps 20 × 0.95 = 19.000000000000004 from being rounded up.
-    return math.ceil((subjects + 1) * level - 1e-9)
+    return math.ceil((subjects + 1) * quantile - 1e-9)
 
 
 @dataclass(frozen=True)
@@ -126,17 +126,19 @@ class Calibrator:
         }
         return cls(scores, factor)
 
-    def offsets(self, app: str, lower: float, upper: float) -> tuple[float, float]:
+    def offsets(
+        self, app: str, lower_quantile: float, upper_quantile: float
+    ) -> tuple[float, float]:
         """Return what to add to a predicted logarithm for its bounds; at most and at least 0."""
         known = app in self.by_app
         scores = [self.by_app[app]] if known else list(self.by_app.values())
-        low = min(s.lower(lower, self.factor) for s in scores)
-        high = max(s.upper(upper, self.factor) for s in scores)
+        low = min(s.lower(lower_quantile, self.factor) for s in scores)
+        high = max(s.upper(upper_quantile, self.factor) for s in scores)
         return min(low, 0.0), max(high, 0.0)
 
-    def promises(self, app: str, level: float) -> bool:
-        """Whether ``level`` is calibrated for ``app`` and not only a stated multiple."""
-        return app in self.by_app and self.by_app[app].promises(level)
+    def promises(self, app: str, quantile: float) -> bool:
+        """Whether ``quantile`` is calibrated for ``app`` and not only a stated multiple."""
+        return app in self.by_app and self.by_app[app].promises(quantile)
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-able form."""

@@ -14,7 +14,7 @@ from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
     from voxcast.models.forecaster import Forecaster
-    from voxcast.models.point_model import Level
+    from voxcast.models.point_model import InputLevel
 
 _SHOWN = ("cell_key", "subject", "volume_id", "app", "device", "cpus", "repeat")
 
@@ -23,10 +23,9 @@ def predict_runs(
     forecaster: Forecaster,
     table: pd.DataFrame,
     volumes: np.ndarray,
-    *,
-    lower: float,
-    upper: float,
-    level: Level = "volume",
+    lower_quantile: float,
+    upper_quantile: float,
+    input_level: InputLevel = "volume",
 ) -> pd.DataFrame:
     """Return measured and predicted targets of every run.
 
@@ -35,15 +34,15 @@ def predict_runs(
     """
     rows = rows_of(table)
     small: list[np.ndarray | None] = list(volumes)
-    if level == "header":
+    if input_level == "header":
         rows = [{k: v for k, v in row.items() if not k.startswith(CONTENT)} for row in rows]
         small = [None] * len(rows)
     predictions = forecaster.predict(
         rows,
         table["cpus"].tolist(),
         small,
-        lower=lower,
-        upper=upper,
+        lower_quantile=lower_quantile,
+        upper_quantile=upper_quantile,
         host_classes=table["host_class"].tolist(),
     )
     frame = table[list(_SHOWN)].copy()

@@ -23,17 +23,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from voxcast.models.families.zoo import Params
-    from voxcast.models.forecaster import Tier
-    from voxcast.models.point_model import Level
+    from voxcast.models.forecaster import CalibratedModel
+    from voxcast.models.point_model import InputLevel
     from voxcast.models.selection.cross_validation import Validation
 
 OUTER = 0.2  # of the subjects of each application
 FEWEST = 10  # subjects, for there to be a middle
 
 
-def tier_beyond(
-    validation: Validation, found: Mapping[str, Params], factor: float, level: Level = "volume"
-) -> Tier | None:
+def fit_extrapolator(
+    validation: Validation,
+    found: Mapping[str, Params],
+    factor: float,
+    input_level: InputLevel = "volume",
+) -> CalibratedModel | None:
     """Return what answers runs unlike all that were measured, with its bounds.
 
     Parameters
@@ -45,35 +48,35 @@ def tier_beyond(
 
     Returns
     -------
-    Tier or None
+    CalibratedModel or None
         None if no family extrapolates.
     """
-    chosen = choose(validation, found, level)
+    chosen = choose(validation, found, input_level)
     if chosen is None:
         return None
     name, params = chosen
     own = validation
-    model = point_model.fit(own.table, None, name, params, level, own.seed, own.targets)
-    said = own.out_of_fold(name, params, level)
+    model = point_model.fit(own.table, None, name, params, input_level, own.seed, own.targets)
+    said = own.out_of_fold(name, params, input_level)
     return calibrate(model, own.table, said, factor, own.censored)
 
 
 def choose(
-    validation: Validation, found: Mapping[str, Params], level: Level = "volume"
+    validation: Validation, found: Mapping[str, Params], input_level: InputLevel = "volume"
 ) -> tuple[str, Params] | None:
     """Return the family that extrapolates, and its parameters, with the smallest error far out."""
     tried: list[tuple[str, Params]] = []
     for name, tuned in found.items():
         if family(name).extrapolates:
             tried += [(name, p) for p in (tuned, family(name).defaults) if (name, p) not in tried]
-    outer = outermost(validation.table, level)
+    outer = outermost(validation.table, input_level)
     if len(tried) < 2 or not outer.any():
         return tried[0] if tried else None
     inner, asked = (validation.part(np.flatnonzero(at)) for at in (~outer, outer))
 
     def error(one: tuple[str, Params]) -> float:
         fitted = point_model.fit(
-            inner.table, None, *one, level, validation.seed, validation.targets
+            inner.table, None, *one, input_level, validation.seed, validation.targets
         )
         said = point_model.predict_table(fitted, asked.table, None)
         return objective(asked.actual(), said, validation.targets)
@@ -81,7 +84,7 @@ def choose(
     return min(tried, key=error)
 
 
-def outermost(table: pd.DataFrame, level: Level = "volume") -> np.ndarray:
+def outermost(table: pd.DataFrame, input_level: InputLevel = "volume") -> np.ndarray:
     """Return which runs are of the subjects least like the others, by application.
 
     The measure is the mean distance of a subject's features from their means, in standard
@@ -99,7 +102,7 @@ def outermost(table: pd.DataFrame, level: Level = "volume") -> np.ndarray:
         if own["subject"].nunique() < FEWEST:
             continue
         rows = rows_of(own)
-        x = Encoder.fit(rows, content=level == "volume").transform(rows)
+        x = Encoder.fit(rows, content=input_level == "volume").transform(rows)
         sd = x.std(axis=0)
         far = np.abs(x - x.mean(axis=0)) / np.where(sd > 0, sd, 1.0)
         by_subject = pd.Series(far.mean(axis=1)).groupby(own["subject"].to_numpy()).mean()

@@ -1,4 +1,4 @@
-"""What is registered: a point model with its calibration, for each level of what is known."""
+"""What is registered: a point model with its calibration, for each input level."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from voxcast.errors import ModelError
 from voxcast.features.rows import CONTENT
 from voxcast.files import read_json, write_json
 from voxcast.models.conformal import Calibrator
-from voxcast.models.point_model import Level, PointModel, actual_logs
+from voxcast.models.point_model import InputLevel, PointModel, actual_logs
 from voxcast.models.selection.blends import Blend
 
 if TYPE_CHECKING:
@@ -32,35 +32,34 @@ class Prediction:
     ----------
     quantiles : dict of str to tuple of float
         Lower, median and upper of each target in its own unit.
-    level : {"header", "volume"}
+    input_level : {"header", "volume"}
         What was known of the volume.
     family : str
         Which family answered.
     calibrated : bool
         Whether the history holds subjects enough to promise the upper bound, for a run like those
         that were measured.
-    beyond : tuple of str
+    out_of_range : tuple of str
         Features in which this run is unlike all that were measured; the answer extrapolates.
     """
 
     quantiles: dict[str, tuple[float, float, float]]
-    level: Level
+    input_level: InputLevel
     family: str
     calibrated: bool
-    beyond: tuple[str, ...]
+    out_of_range: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Tier:
-    """One level: its point model and a calibrator per target.
+class CalibratedModel:
+    """A point model with a calibrator per target.
 
-    ``beyond`` answers runs unlike all that were measured, by a model that goes on where the data
-    end; None leaves them to this one.
+    ``extrapolator`` answers runs that are out of range; with None this model answers them too.
     """
 
     model: PointModel | Blend
     calibrators: dict[str, Calibrator]
-    beyond: Tier | None = None
+    extrapolator: CalibratedModel | None = None
 
     def quantiles(
         self,
@@ -68,10 +67,10 @@ class Tier:
         cpus: Sequence[int],
         volumes: np.ndarray | None,
         host_classes: Sequence[str | None],
-        lower: float,
-        upper: float,
+        lower_quantile: float,
+        upper_quantile: float,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return lower, median and upper in the targets' units, and whether ``upper`` is promised.
+        """Return quantiles in the targets' units, and whether the upper one is calibrated.
 
         Returns
         -------
@@ -87,8 +86,8 @@ class Tier:
             at = apps == app
             for k, target in enumerate(self.model.targets):
                 calibrator = self.calibrators[target]
-                offsets[at, k] = calibrator.offsets(app, lower, upper)
-                promised[at] &= calibrator.promises(app, upper)
+                offsets[at, k] = calibrator.offsets(app, lower_quantile, upper_quantile)
+                promised[at] &= calibrator.promises(app, upper_quantile)
         bounds = logs[:, :, None] + offsets * spread
         found = np.exp(np.stack([bounds[:, :, 0], logs, bounds[:, :, 1]], axis=-1))
         return found, promised
@@ -98,7 +97,7 @@ class Tier:
 class Forecaster:
     """Predicts quantiles from rows; with the header alone it knows less and says wider bounds."""
 
-    tiers: dict[Level, Tier]
+    models_by_input_level: dict[InputLevel, CalibratedModel]
 
     @property
     def family(self) -> str:
@@ -106,8 +105,10 @@ class Forecaster:
         return self._best.model.family
 
     @property
-    def _best(self) -> Tier:
-        return self.tiers["volume" if "volume" in self.tiers else "header"]
+    def _best(self) -> CalibratedModel:
+        return self.models_by_input_level[
+            "volume" if "volume" in self.models_by_input_level else "header"
+        ]
 
     def predict(
         self,
@@ -115,11 +116,11 @@ class Forecaster:
         cpus: Sequence[int],
         volumes: Sequence[np.ndarray | None],
         *,
-        lower: float = 0.05,
-        upper: float = 0.95,
+        lower_quantile: float = 0.05,
+        upper_quantile: float = 0.95,
         host_classes: Sequence[str | None] | None = None,
     ) -> list[Prediction]:
-        """Predict each row at the best level that what is known of it allows.
+        """Predict each row at the best input level that what is known of it allows.
 
         Parameters
         ----------
@@ -129,20 +130,26 @@ class Forecaster:
             CPUs of each row.
         volumes : sequence of ndarray or None
             Small volume of each row, None where there is none.
-        lower, upper : float
-            Levels of the outer quantiles, 0 < lower < 0.5 < upper < 1.
+        lower_quantile, upper_quantile : float
+            Probabilities of the outer quantiles, 0 < lower < 0.5 < upper < 1.
         """
-        if not 0 < lower < 0.5 < upper < 1:
-            raise ModelError(f"quantiles must satisfy 0 < {lower} < 0.5 < {upper} < 1")
+        if not 0 < lower_quantile < 0.5 < upper_quantile < 1:
+            raise ModelError(
+                f"quantiles must satisfy 0 < {lower_quantile} < 0.5 < {upper_quantile} < 1"
+            )
         hosts = list(host_classes) if host_classes is not None else [None] * len(rows)
         predictions: dict[int, Prediction] = {}
-        chosen = [self._level(row, volume) for row, volume in zip(rows, volumes, strict=True)]
-        for level, tier in self.tiers.items():
-            at = [n for n, other in enumerate(chosen) if other == level]
-            unlike = dict(zip(at, tier.model.beyond([rows[n] for n in at]), strict=True))
-            inside = [n for n in at if not unlike[n] or tier.beyond is None]
+        chosen = [
+            self._input_level(row, volume) for row, volume in zip(rows, volumes, strict=True)
+        ]
+        for input_level, calibrated in self.models_by_input_level.items():
+            at = [n for n, other in enumerate(chosen) if other == input_level]
+            unlike = dict(
+                zip(at, calibrated.model.out_of_range([rows[n] for n in at]), strict=True)
+            )
+            inside = [n for n in at if not unlike[n] or calibrated.extrapolator is None]
             outside = sorted(set(at) - set(inside))
-            for own, whose in ((inside, tier), (outside, tier.beyond)):
+            for own, whose in ((inside, calibrated), (outside, calibrated.extrapolator)):
                 if not own or whose is None:
                     continue
                 cubes = None
@@ -150,12 +157,17 @@ class Forecaster:
                     cubes = np.stack([v for n in own if (v := volumes[n]) is not None])
                 asked = [rows[n] for n in own]
                 quantiles, promised = whose.quantiles(
-                    asked, [cpus[n] for n in own], cubes, [hosts[n] for n in own], lower, upper
+                    asked,
+                    [cpus[n] for n in own],
+                    cubes,
+                    [hosts[n] for n in own],
+                    lower_quantile,
+                    upper_quantile,
                 )
                 for n, of_row, kept in zip(own, quantiles.tolist(), promised, strict=True):
                     predictions[n] = Prediction(
                         dict(zip(whose.model.targets, map(tuple, of_row), strict=True)),
-                        level,
+                        input_level,
                         whose.model.family,
                         bool(kept) and not unlike[n],
                         unlike[n],
@@ -163,22 +175,22 @@ class Forecaster:
         return [predictions[n] for n in range(len(rows))]
 
     def usual(self, row: Row, volume: np.ndarray | None) -> dict[str, float]:
-        """Return the medians of training, at the level at which a row is answered."""
-        return self.tiers[self._level(row, volume)].model.usual(row)
+        """Return the medians of training, at the input level at which a row is answered."""
+        return self.models_by_input_level[self._input_level(row, volume)].model.usual(row)
 
-    def _level(self, row: Row, volume: np.ndarray | None) -> Level:
+    def _input_level(self, row: Row, volume: np.ndarray | None) -> InputLevel:
         known = any(name.startswith(CONTENT) for name in row)
-        whole = self.tiers.get("volume")
+        whole = self.models_by_input_level.get("volume")
         if whole is not None and known and (volume is not None or not whole.model.needs_volume):
             return "volume"
-        return "header" if "header" in self.tiers else "volume"
+        return "header" if "header" in self.models_by_input_level else "volume"
 
     def save(self, folder: Path) -> None:
         """Write all levels into ``folder``."""
         folder.mkdir(parents=True, exist_ok=True)
         content: dict[str, Any] = {}
-        for level, tier in self.tiers.items():
-            content[level] = _save_tier(tier, folder / level)
+        for input_level, calibrated in self.models_by_input_level.items():
+            content[input_level] = _save_calibrated(calibrated, folder / input_level)
         write_json(folder / "forecaster.json", content)
 
     @classmethod
@@ -193,24 +205,35 @@ class Forecaster:
         if not (folder / "forecaster.json").is_file():
             raise ModelError("holds no model", folder, "train one with `make repro`")
         content = read_json(folder / "forecaster.json")
-        return cls({level: _load_tier(own, folder / level) for level, own in content.items()})
+        return cls(
+            {
+                input_level: _load_calibrated(own, folder / input_level)
+                for input_level, own in content.items()
+            }
+        )
 
 
-def _save_tier(tier: Tier, folder: Path) -> dict[str, Any]:
+def _save_calibrated(calibrated: CalibratedModel, folder: Path) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
-    tier.model.save(folder)
+    calibrated.model.save(folder)
     content: dict[str, Any] = {
-        "calibrators": {t: c.to_json() for t, c in tier.calibrators.items()}
+        "calibrators": {t: c.to_json() for t, c in calibrated.calibrators.items()}
     }
-    if tier.beyond is not None:
-        content["beyond"] = _save_tier(tier.beyond, folder / "beyond")
+    if calibrated.extrapolator is not None:
+        content["extrapolator"] = _save_calibrated(
+            calibrated.extrapolator, folder / "extrapolator"
+        )
     return content
 
 
-def _load_tier(content: dict[str, Any], folder: Path) -> Tier:
+def _load_calibrated(content: dict[str, Any], folder: Path) -> CalibratedModel:
     own = {t: Calibrator.from_json(c) for t, c in content["calibrators"].items()}
-    beyond = _load_tier(content["beyond"], folder / "beyond") if "beyond" in content else None
-    return Tier(_load_model(folder), own, beyond)
+    extrapolator = (
+        _load_calibrated(content["extrapolator"], folder / "extrapolator")
+        if "extrapolator" in content
+        else None
+    )
+    return CalibratedModel(_load_model(folder), own, extrapolator)
 
 
 def calibrate(
@@ -219,7 +242,7 @@ def calibrate(
     out_of_fold: OutOfFold,
     factor: float,
     censored: Collection[tuple[str, str]] = (),
-) -> Tier:
+) -> CalibratedModel:
     """Join a model fitted on ``table`` with calibrators from its out-of-fold predictions.
 
     Parameters
@@ -238,7 +261,7 @@ def calibrate(
     scaled = scaled_residuals(table, out_of_fold, model.targets)
     subjects = table["subject"].tolist()
     apps = table["app"].tolist() if "app" in table else [""] * len(table)
-    return Tier(
+    return CalibratedModel(
         model,
         {
             target: Calibrator.fit(scaled[:, k].tolist(), subjects, apps, factor, censored)

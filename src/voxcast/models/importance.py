@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 TARGET = "cpu_s"
 SHUFFLES = 3
 SHOWN = 3  # features of each application whose dependence is looked at
-LEVELS = np.linspace(0.05, 0.95, 7)  # quantiles of a feature
+QUANTILES = np.linspace(0.05, 0.95, 7)  # quantiles of a feature
 
 
 @dataclass(frozen=True)
@@ -110,14 +110,14 @@ def _answers(
 ) -> list[dict[str, object]]:
     shown = min(columns, key=lambda name: ("log" in name, name))
     logs = {}
-    for level in (0.5, *LEVELS):
-        moved = own.assign(**{c: float(own[c].quantile(level)) for c in columns})
-        logs[float(level)] = float(_said(model, moved, cubes).mean())
+    for quantile in (0.5, *QUANTILES):
+        moved = own.assign(**{c: float(own[c].quantile(quantile)) for c in columns})
+        logs[float(quantile)] = float(_said(model, moved, cubes).mean())
     return [
-        {"app": app, "feature": feature, "quantile": float(level),
-         "value": float(own[shown].quantile(level)),
-         "factor": float(np.exp(logs[float(level)] - logs[0.5]))}
-        for level in LEVELS
+        {"app": app, "feature": feature, "quantile": float(quantile),
+         "value": float(own[shown].quantile(quantile)),
+         "factor": float(np.exp(logs[float(quantile)] - logs[0.5]))}
+        for quantile in QUANTILES
     ]  # fmt: skip
 
 

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from voxcast.features.rows import Row
 
 # What is known of a volume: its header alone, or its voxels too.
-Level = Literal["header", "volume"]
-LEVELS: tuple[Level, ...] = ("header", "volume")
+InputLevel = Literal["header", "volume"]
+INPUT_LEVELS: tuple[InputLevel, ...] = ("header", "volume")
 CPU, WALL = "cpu_s", "runtime_s"
 POOLED = ""
 
@@ -54,7 +54,7 @@ class Predictor(Protocol):
 
 
 @dataclass(frozen=True)
-class Part:
+class AppModel:
     """What is learned of one application, or of all."""
 
     encoder: Encoder
@@ -67,8 +67,8 @@ class PointModel:
 
     family: str
     params: Params
-    level: Level
-    parts: dict[str, Part]
+    input_level: InputLevel
+    models_by_app: dict[str, AppModel]
     law: SlowdownLaw | None
     targets: tuple[str, ...] = TARGETS
 
@@ -77,14 +77,16 @@ class PointModel:
         """Whether it cannot answer without the small volume."""
         return family(self.family).needs_volume
 
-    def beyond(self, rows: Sequence[Row]) -> list[tuple[str, ...]]:
-        """Return in what each run is unlike all that were measured, see `Encoder.beyond`."""
+    def out_of_range(self, rows: Sequence[Row]) -> list[tuple[str, ...]]:
+        """Return in what each run is unlike all that were measured, see `Encoder.out_of_range`."""
         found: list[tuple[str, ...]] = [()] * len(rows)
-        names = np.array([self._part(row) for row in rows], dtype=object)
+        names = np.array([self._app_model_name(row) for row in rows], dtype=object)
         for name in dict.fromkeys(names):
             at = np.flatnonzero(names == name)
             for n, own in zip(
-                at, self.parts[name].encoder.beyond([rows[n] for n in at]), strict=True
+                at,
+                self.models_by_app[name].encoder.out_of_range([rows[n] for n in at]),
+                strict=True,
             ):
                 new = name not in (_app(rows[n]), POOLED)
                 found[n] = ("app", *(o for o in own if o != "app")) if new else own
@@ -92,7 +94,7 @@ class PointModel:
 
     def usual(self, row: Row) -> dict[str, float]:
         """Return the medians of what it learned from, for the application of ``row``."""
-        return dict(self.parts[self._part(row)].encoder.usual)
+        return dict(self.models_by_app[self._app_model_name(row)].encoder.usual)
 
     def predict(
         self,
@@ -117,7 +119,7 @@ class PointModel:
         found = np.empty((len(rows), len(self.targets)))
         learned = regressed(self.targets)
         at_learned = np.array([self.targets.index(target) for target in learned])
-        for part, at, x, seen in self._by_part(rows, volumes):
+        for part, at, x, seen in self._by_app_model(rows, volumes):
             found[np.ix_(at, at_learned)] = part.regressor.predict(x, seen)
         if self.law is not None:
             hosts = host_classes or [None] * len(rows)
@@ -132,41 +134,45 @@ class PointModel:
         """Return how far each answer may be off, (n, targets, 2); see `Regressor.spread`."""
         found = np.ones((len(rows), len(self.targets), 2))
         at_learned = np.array([self.targets.index(target) for target in regressed(self.targets)])
-        for part, at, x, seen in self._by_part(rows, volumes):
+        for part, at, x, seen in self._by_app_model(rows, volumes):
             found[np.ix_(at, at_learned)] = part.regressor.spread(x, seen)
         if self.law is not None:
             found[:, self.targets.index(WALL)] = found[:, self.targets.index(CPU)]
         return found
 
-    def _by_part(
+    def _by_app_model(
         self, rows: Sequence[Row], volumes: np.ndarray | None
-    ) -> Iterator[tuple[Part, np.ndarray, np.ndarray, np.ndarray | None]]:
+    ) -> Iterator[tuple[AppModel, np.ndarray, np.ndarray, np.ndarray | None]]:
         """Give each part with the positions of its rows, their matrix and their volumes."""
-        names = np.array([self._part(row) for row in rows], dtype=object)
+        names = np.array([self._app_model_name(row) for row in rows], dtype=object)
         for name in dict.fromkeys(names):
             at = np.flatnonzero(names == name)
-            part = self.parts[name]
+            part = self.models_by_app[name]
             seen = None if volumes is None else volumes[at]
             yield part, at, part.encoder.transform([rows[n] for n in at]), seen
 
-    def _part(self, row: Row) -> str:
-        """Name the part that answers; where the application was never seen, any does.
+    def _app_model_name(self, row: Row) -> str:
+        """Return the key of the model that answers; for an unknown application, the first one.
 
-        `beyond` says so then. A fold may leave out all subjects that an application was run on.
+        `out_of_range` then names ``app``. A fold may leave out all subjects of an application.
         """
-        return next(name for name in (_app(row), POOLED, *self.parts) if name in self.parts)
+        return next(
+            name for name in (_app(row), POOLED, *self.models_by_app) if name in self.models_by_app
+        )
 
     def save(self, folder: Path) -> None:
         """Write the model into ``folder``, each part into a folder of its own."""
-        for name, part in self.parts.items():
+        for name, part in self.models_by_app.items():
             inside = folder / (name or "pooled")
             inside.mkdir(parents=True, exist_ok=True)
             part.regressor.save(inside)
         content = {
             "family": self.family,
             "params": self.params,
-            "level": self.level,
-            "encoders": {name: part.encoder.to_json() for name, part in self.parts.items()},
+            "input_level": self.input_level,
+            "encoders": {
+                name: part.encoder.to_json() for name, part in self.models_by_app.items()
+            },
             "law": None if self.law is None else dict(self.law.ratios),
             "targets": list(self.targets),
         }
@@ -178,13 +184,13 @@ class PointModel:
         content: dict[str, Any] = read_json(folder / "point_model.json")
         chosen = family(content["family"])
         parts = {
-            name: Part(Encoder.from_json(encoder), chosen.load(folder / (name or "pooled")))
+            name: AppModel(Encoder.from_json(encoder), chosen.load(folder / (name or "pooled")))
             for name, encoder in content["encoders"].items()
         }
         return cls(
             content["family"],
             content["params"],
-            content["level"],
+            content["input_level"],
             parts,
             None if content["law"] is None else SlowdownLaw(content["law"]),
             tuple(content["targets"]),
@@ -196,7 +202,7 @@ def fit(
     volumes: np.ndarray | None,
     name: str,
     params: Params,
-    level: Level,
+    input_level: InputLevel,
     seed: int,
     targets: tuple[str, ...] = TARGETS,
 ) -> PointModel:
@@ -213,7 +219,7 @@ def fit(
         Family.
     params : dict
         Its parameters.
-    level : {"header", "volume"}
+    input_level : {"header", "volume"}
         Whether the voxels' characteristics may be used.
     seed : int
         Of everything random in the fit.
@@ -228,16 +234,16 @@ def fit(
     parts = {}
     for group, at in groups.items():
         part, rows = table.iloc[at], rows_of(table.iloc[at])
-        encoder = _encoder(rows, level, chosen.only(params))
+        encoder = _encoder(rows, input_level, chosen.only(params))
         goal = np.log(part[list(regressed(targets))].to_numpy(dtype=float))
         regressor = chosen.build(params, seed, encoder.columns)
         seen = volumes[at] if chosen.needs_volume and volumes is not None else None
-        parts[group] = Part(encoder, regressor.fit(encoder.transform(rows), goal, seen))
+        parts[group] = AppModel(encoder, regressor.fit(encoder.transform(rows), goal, seen))
     law = None
     if CPU in targets and WALL in targets:
         columns = ("app", "cpus", "host_class", WALL, CPU)
         law = SlowdownLaw.fit(*(table[column].tolist() for column in columns))
-    return PointModel(name, params, level, parts, law, targets)
+    return PointModel(name, params, input_level, parts, law, targets)
 
 
 def regressed(targets: Sequence[str]) -> tuple[str, ...]:
@@ -245,8 +251,8 @@ def regressed(targets: Sequence[str]) -> tuple[str, ...]:
     return tuple(t for t in targets if not (t == WALL and CPU in targets))
 
 
-def _encoder(rows: Sequence[Row], level: Level, only: tuple[str, ...]) -> Encoder:
-    content = level == "volume"
+def _encoder(rows: Sequence[Row], input_level: InputLevel, only: tuple[str, ...]) -> Encoder:
+    content = input_level == "volume"
     encoder = Encoder.fit(rows, content=content, only=only)
     if only and only != NONE and not encoder.numbers:
         # A table of other columns than ours has no sizes to be restricted to.

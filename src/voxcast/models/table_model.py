@@ -18,7 +18,7 @@ from voxcast.errors import ModelError
 from voxcast.features.any_table import Columns, feature_table
 from voxcast.features.table import rows_of
 from voxcast.files import read_json, write_json
-from voxcast.models.extrapolation import tier_beyond
+from voxcast.models.extrapolation import fit_extrapolator
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.metrics import scores, under_requests
 from voxcast.models.selection.cross_validation import Validation
@@ -53,7 +53,7 @@ class TableModel:
     forecaster: Forecaster
 
     def predict(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Return ``prediction``, ``upper`` and ``extrapolates`` of each row, in its order.
+        """Return ``prediction``, ``upper`` and ``out_of_range`` of each row, in its order.
 
         Raises
         ------
@@ -65,13 +65,13 @@ class TableModel:
         rows = rows_of(feature_table(table, self.columns))
         found = self.forecaster.predict(
             rows, [1] * len(rows), [None] * len(rows),
-            lower=1 - self.quantile, upper=self.quantile,
+            lower_quantile=1 - self.quantile, upper_quantile=self.quantile,
         )  # fmt: skip
         return pd.DataFrame(
             {
                 "prediction": [one.quantiles[TARGET][1] for one in found],
                 "upper": [one.quantiles[TARGET][2] for one in found],
-                "extrapolates": [bool(one.beyond) for one in found],
+                "out_of_range": [" ".join(one.out_of_range) for one in found],
             },
             index=table.index,
         )
@@ -181,10 +181,10 @@ def fit_table(
         on_family=partial(_said, on_step, "all rows"),
     )  # fmt: skip
     model = fit_one(whole, final, final.best, "header")
-    beyond = tier_beyond(whole, final.tuned, FACTOR, "header")
-    tier = calibrated(whole, final, model, final.best, FACTOR, beyond)
+    extrapolator = fit_extrapolator(whole, final.tuned, FACTOR, "header")
+    calibrated_model = calibrated(whole, final, model, final.best, FACTOR, extrapolator)
     return Fitted(
-        TableModel(columns, quantile, Forecaster({"header": tier})),
+        TableModel(columns, quantile, Forecaster({"header": calibrated_model})),
         judged.pop(CHOSEN),
         judged,
         final.best,
@@ -223,12 +223,16 @@ def _answers(
     """Give what every candidate, and the one chosen, says of rows: prediction and upper bound."""
     models = fit_all(part, found, "header")
     rows = rows_of(asked.table)
-    beyond = tier_beyond(part, found.tuned, FACTOR, "header")
+    extrapolator = fit_extrapolator(part, found.tuned, FACTOR, "header")
     for name in models:
-        tier = calibrated(part, found, models[name], name, FACTOR, beyond)
-        forecaster = Forecaster({"header": tier})
+        calibrated_model = calibrated(part, found, models[name], name, FACTOR, extrapolator)
+        forecaster = Forecaster({"header": calibrated_model})
         said = forecaster.predict(
-            rows, [1] * len(rows), [None] * len(rows), lower=1 - quantile, upper=quantile
+            rows,
+            [1] * len(rows),
+            [None] * len(rows),
+            lower_quantile=1 - quantile,
+            upper_quantile=quantile,
         )
         medians, uppers = (np.array([o.quantiles[TARGET][k] for o in said]) for k in (1, 2))
         yield name, (medians, uppers)

@@ -104,8 +104,8 @@ class Answers:
             rows,
             [allocation.cpus for allocation in allocations],
             volumes,
-            lower=1 - quantile,
-            upper=quantile,
+            lower_quantile=1 - quantile,
+            upper_quantile=quantile,
             host_classes=hosts,
         )
         answers = pd.DataFrame(
@@ -152,7 +152,7 @@ class Answers:
     ) -> tuple[dict[str, float], np.ndarray | None]:
         coarse = coarse_from_bytes(content, header, self.catalogue.coarse_points)
         small = None
-        if self.forecaster.tiers["volume"].model.needs_volume:
+        if self.forecaster.models_by_input_level["volume"].model.needs_volume:
             small = network_volume(coarse, self.catalogue.network_points)
         return characteristics(coarse), small
 
@@ -172,8 +172,8 @@ def _columns(row: Row, allocation: Configuration, prediction: Prediction) -> dic
         "device": allocation.device,
         "cpus": float(allocation.cpus),
         **quantiles,
-        "level": prediction.level,
+        "input_level": prediction.input_level,
         "family": prediction.family,
         "calibrated": prediction.calibrated,
-        "beyond": " ".join(prediction.beyond),
+        "out_of_range": " ".join(prediction.out_of_range),
     }

@@ -58,10 +58,10 @@ def signature() -> ModelSignature:
             for target in TARGETS
             for quantile in QUANTILES
         ),
-        ColSpec("string", "level"),
+        ColSpec("string", "input_level"),
         ColSpec("string", "family"),
         ColSpec("boolean", "calibrated"),
-        ColSpec("string", "beyond"),
+        ColSpec("string", "out_of_range"),
         ColSpec("string", "because", required=False),
     ]
     params = ParamSchema(

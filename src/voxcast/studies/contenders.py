@@ -14,7 +14,7 @@ import pandas as pd
 from voxcast.errors import TableError
 from voxcast.features.table import feature_names, rows_of
 from voxcast.models import point_model
-from voxcast.models.extrapolation import tier_beyond
+from voxcast.models.extrapolation import fit_extrapolator
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.harp import harp
 from voxcast.models.harp.time_estimators import Part, fit_parts
@@ -85,12 +85,15 @@ def voxcast_answers(
     )
     found = learn(own, families, trials=trials, budget_s=float("inf"))
     model = fit_one(own, found, found.best)
-    beyond = tier_beyond(own, found.tuned, FACTOR)
-    forecaster = Forecaster({"volume": calibrated(own, found, model, found.best, FACTOR, beyond)})
+    extrapolator = fit_extrapolator(own, found.tuned, FACTOR)
+    forecaster = Forecaster(
+        {"volume": calibrated(own, found, model, found.best, FACTOR, extrapolator)}
+    )
     cubes = [None] * len(test) if volumes is None else list(volumes[1])
     by_level = {
         level: forecaster.predict(
-            rows_of(test), test["cpus"].tolist(), cubes, lower=1 - level, upper=level,
+            rows_of(test), test["cpus"].tolist(), cubes,
+            lower_quantile=1 - level, upper_quantile=level,
             host_classes=test["host_class"].tolist(),
         )
         for level in LEVELS
@@ -102,7 +105,7 @@ def voxcast_answers(
             answers[f"{target}_{name}"] = [one.quantiles[target][k] for one in said]
     for level, at in by_level.items():
         answers[f"runtime_s_at_{level:g}"] = [one.quantiles["runtime_s"][2] for one in at]
-    return answers.assign(chosen=found.best, beyond=[bool(one.beyond) for one in said])
+    return answers.assign(chosen=found.best, out_of_range=[bool(one.out_of_range) for one in said])
 
 
 def rival_answers(train: pd.DataFrame, test: pd.DataFrame, rival: str) -> pd.DataFrame:

@@ -124,11 +124,13 @@ def _asked(
     own = Validation(seen.reset_index(drop=True), None, ask.INNER, seed, cache=FoldCache())
     found = learn(own, families, trials=trials, budget_s=float("inf"))
     model = fit_one(own, found, found.best)
-    tier = calibrated(own, found, model, found.best, ask.FACTOR, None)
+    calibrated_model = calibrated(own, found, model, found.best, ask.FACTOR, None)
     residuals = scaled_residuals(own.table, found.found[found.best], TARGETS)[:, WALL]
     rows, hosts = rows_of(runs), runs["host_class"].tolist()
-    quantiles, _ = tier.quantiles(rows, runs["cpus"].tolist(), None, hosts, LOWER, UPPER)
-    spread = tier.model.spread(rows, None)[:, WALL]
+    quantiles, _ = calibrated_model.quantiles(
+        rows, runs["cpus"].tolist(), None, hosts, LOWER, UPPER
+    )
+    spread = calibrated_model.model.spread(rows, None)[:, WALL]
     law = PredictedLaw.of_residuals(residuals)
     return Asked(
         own.table, runs, law, quantiles[:, WALL, 1], spread[:, 0], spread[:, 1],

@@ -160,10 +160,10 @@ def _recipe_errors(
     return subject_errors(validation.table, logs)
 
 
-def _promises(folder: Path, level: float) -> bool:
-    tier = Forecaster.load(folder).tiers["volume"]
+def _promises(folder: Path, quantile: float) -> bool:
+    calibrated = Forecaster.load(folder).models_by_input_level["volume"]
     return all(
-        scores.promises(level)
-        for calibrator in tier.calibrators.values()
+        scores.promises(quantile)
+        for calibrator in calibrated.calibrators.values()
         for scores in calibrator.by_app.values()
     )

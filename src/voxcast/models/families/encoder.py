@@ -37,7 +37,7 @@ class Encoder:
     A text not seen in training becomes zeros; a number that is missing becomes the median of
     training, and where some were missing there a column says so. Columns that were constant in
     training, or the image of another one, carry nothing and are left out; what they were is kept
-    in `ranges`, so that `beyond` can tell a run that is unlike all that were measured.
+    in `ranges`, so that `out_of_range` can tell a run that is unlike all that were measured.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ class Encoder:
                 ranges.append((name, float(seen.min()), float(seen.max())))
         return cls(numbers, medians, gaps, categories, crowded, tuple(ranges))
 
-    def beyond(self, rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    def out_of_range(self, rows: Sequence[Row]) -> list[tuple[str, ...]]:
         """Return for each run in what it is unlike all that were measured.
 
         Sizes and a machine's speeds may go `REACH` times beyond the range seen; other numbers may

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-LEVELS = (0.05, 0.5, 0.95)
+QUANTILES = (0.05, 0.5, 0.95)
 LEAST_SPREAD = 0.01  # of a logarithm: no answer is surer than one per cent
 
 
@@ -23,20 +23,20 @@ class QuantileRegressor:
     Parameters
     ----------
     build : callable or None
-        ``level`` to an unfitted estimator of that quantile; None for one that was loaded.
+        ``quantile`` to an unfitted estimator of that quantile; None for one that was loaded.
     """
 
     def __init__(self, build: Callable[[float], Any] | None) -> None:
         self.build = build
 
     def fit(self, x: np.ndarray, y: np.ndarray, volumes: np.ndarray | None) -> QuantileRegressor:
-        """Fit all levels of each column of ``y``."""
+        """Fit all quantiles of each column of ``y``."""
         if self.build is None:
             raise ModelError("a loaded regressor is not fitted again")
         self.low_, self.high_ = y.min(axis=0), y.max(axis=0)
         with threads_for(len(x)):
             self.estimators_ = [
-                [self.build(level).fit(x, column) for level in LEVELS] for column in y.T
+                [self.build(quantile).fit(x, column) for quantile in QUANTILES] for column in y.T
             ]
         return self
 

@@ -98,7 +98,7 @@ class Family:
         estimator = self.estimator
         if self.quantiles:
             return QuantileRegressor(
-                lambda level: estimator({**params, "quantile": level}, seed, columns)
+                lambda quantile: estimator({**params, "quantile": quantile}, seed, columns)
             )
         return TabularRegressor(
             lambda: estimator(params, seed, columns), self.scale(params), self.weights

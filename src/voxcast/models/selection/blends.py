@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from voxcast.features.rows import Row
     from voxcast.models.families.zoo import Params
-    from voxcast.models.point_model import Level
+    from voxcast.models.point_model import InputLevel
     from voxcast.models.slowdown import SlowdownLaw
 
 Weights = dict[str, tuple[float, ...]]  # by member: one weight a target
@@ -46,9 +46,9 @@ class Blend:
         return blend_params({n: m.params for n, m in self.members.items()}, self.weights)
 
     @property
-    def level(self) -> Level:
+    def input_level(self) -> InputLevel:
         """What must be known of a volume."""
-        return next(iter(self.members.values())).level
+        return next(iter(self.members.values())).input_level
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -65,9 +65,9 @@ class Blend:
         """Whether a member cannot answer without the small volume."""
         return any(model.needs_volume for model in self.members.values())
 
-    def beyond(self, rows: Sequence[Row]) -> list[tuple[str, ...]]:
-        """Return in what each run is unlike all that were measured, see `Encoder.beyond`."""
-        every = [model.beyond(rows) for model in self.members.values()]
+    def out_of_range(self, rows: Sequence[Row]) -> list[tuple[str, ...]]:
+        """Return in what each run is unlike all that were measured, see `Encoder.out_of_range`."""
+        every = [model.out_of_range(rows) for model in self.members.values()]
         rowwise = zip(*every, strict=True)
         return [tuple(sorted({n for own in of_row for n in own})) for of_row in rowwise]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from voxcast.models.point_model import Level
+    from voxcast.models.point_model import InputLevel
 
 Metrics = dict[str, float]
 
@@ -108,17 +108,17 @@ class Validation:
         return digest.hexdigest()
 
     def predictions(
-        self, name: str, params: Params, level: Level
+        self, name: str, params: Params, input_level: InputLevel
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Give, fold by fold, held-out positions, predicted logarithms and their spread."""
         seen = self.volumes if family(name).needs_volume else None
         of: dict[str, object] = {"data": self.data_sha256, "family": name, "params": params}
-        of |= {"level": level, "folds": self.n_folds, "seed": self.seed}
+        of |= {"input_level": input_level, "folds": self.n_folds, "seed": self.seed}
         of |= {"targets": list(self.targets)}
         for number, (train, held_out) in enumerate(self.folds()):
             known = self.cache.get({**of, "fold": number})
             if known is None:
-                known = self._fit(name, params, level, seen, train, held_out)
+                known = self._fit(name, params, input_level, seen, train, held_out)
                 self.cache.put({**of, "fold": number}, *known)
             yield held_out, *known
 
@@ -126,7 +126,7 @@ class Validation:
         self,
         name: str,
         params: Params,
-        level: Level,
+        input_level: InputLevel,
         volumes: np.ndarray | None,
         train: np.ndarray,
         held_out: np.ndarray,
@@ -136,7 +136,7 @@ class Validation:
             None if volumes is None else volumes[train],
             name,
             params,
-            level,
+            input_level,
             self.seed,
             self.targets,
         )
@@ -147,11 +147,11 @@ class Validation:
             fitted.spread(rows_of(asked), small),
         )
 
-    def out_of_fold(self, name: str, params: Params, level: Level) -> OutOfFold:
+    def out_of_fold(self, name: str, params: Params, input_level: InputLevel) -> OutOfFold:
         """Return what is said of each run by a model that did not see its subject."""
         shape = len(self.table), len(self.targets)
         found = OutOfFold(np.full(shape, np.nan), np.ones((*shape, 2)))
-        for held_out, logs, spread in self.predictions(name, params, level):
+        for held_out, logs, spread in self.predictions(name, params, input_level):
             found.logs[held_out], found.spread[held_out] = logs, spread
         return found
 

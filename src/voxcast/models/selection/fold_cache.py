@@ -1,6 +1,6 @@
 """What a family said of each fold, kept: an ensemble or a second run fits nothing again.
 
-A key holds the code of this room, too: what an older release has fitted is not taken for ours.
+A key holds the code of all models, too: what an older release has fitted is not reused.
 """
 
 from __future__ import annotations
@@ -64,6 +64,6 @@ def _code_sha256() -> str:
     import sklearn
 
     digest = hashlib.sha256(sklearn.__version__.encode())
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
+    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from voxcast.models.families.zoo import Params
-    from voxcast.models.point_model import Level
+    from voxcast.models.point_model import InputLevel
     from voxcast.models.selection.learning import Learned
 
 _COLUMNS = [f"log_{target}" for target in TARGETS]
@@ -38,8 +38,8 @@ class Leaderboard:
     header_metrics : dict
         Its metrics.
     out_of_fold : DataFrame
-        One row a run, family and level: ``cell_key family level log_TARGET… down_TARGET
-        up_TARGET…``.
+        One row a run, family and input level: ``cell_key family input_level log_TARGET…
+        down_TARGET up_TARGET…``.
     """
 
     families: dict[str, dict[str, Any]]
@@ -89,9 +89,9 @@ class Leaderboard:
         params: Params = self.families[name]["params"]
         return params
 
-    def logs(self, table: pd.DataFrame, name: str, level: Level) -> OutOfFold:
+    def logs(self, table: pd.DataFrame, name: str, input_level: InputLevel) -> OutOfFold:
         """Return a family's out-of-fold predictions in the order of ``table``."""
-        own = self.out_of_fold.query("family == @name and level == @level")
+        own = self.out_of_fold.query("family == @name and input_level == @input_level")
         own = own.set_index("cell_key").loc[table["cell_key"]]
         spread = own[_SPREADS].to_numpy().reshape(len(own), len(TARGETS), 2)
         return OutOfFold(own[_COLUMNS].to_numpy(), spread)
@@ -107,7 +107,7 @@ class Leaderboard:
         with atomic_path(data / "out_of_fold.parquet") as partial:
             self.out_of_fold.to_parquet(partial, index=False)
         rows = [
-            {"family": name, "level": "volume"}
+            {"family": name, "input_level": "volume"}
             | {k: found[k] for k in ("trials", "pruned", "cut_short")}
             | {f"cv_{k.replace('/', '_')}": v for k, v in found["metrics"].items()}
             for name, found in self.families.items()
@@ -125,10 +125,12 @@ class Leaderboard:
         )
 
 
-def _frame(table: pd.DataFrame, name: str, level: Level, found: OutOfFold) -> pd.DataFrame:
+def _frame(
+    table: pd.DataFrame, name: str, input_level: InputLevel, found: OutOfFold
+) -> pd.DataFrame:
     spread = found.spread.reshape(len(table), -1)
     frame = pd.DataFrame(np.column_stack([found.logs, spread]), columns=[*_COLUMNS, *_SPREADS])
     frame.insert(0, "cell_key", table["cell_key"].to_numpy())
     frame.insert(1, "family", name)
-    frame.insert(2, "level", level)
+    frame.insert(2, "input_level", input_level)
     return frame

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from voxcast.models.families.zoo import family
-from voxcast.models.forecaster import Tier, calibrate
+from voxcast.models.forecaster import CalibratedModel, calibrate
 from voxcast.models.point_model import PointModel
 from voxcast.models.selection import recipes
 from voxcast.models.selection.blends import (
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from voxcast.models.families.zoo import Params
-    from voxcast.models.point_model import Level
+    from voxcast.models.point_model import InputLevel
     from voxcast.models.selection.blends import Blend
     from voxcast.models.selection.cross_validation import OutOfFold, Validation
 
@@ -143,13 +143,13 @@ def blend_all(validation: Validation, searches: dict[str, Search]) -> Learned:
 
 
 def fit_all(
-    validation: Validation, learned: Learned, level: Level = "volume"
+    validation: Validation, learned: Learned, input_level: InputLevel = "volume"
 ) -> dict[str, PointModel | Blend]:
     """Fit every family with its best parameters on all runs, and blend them."""
     single: dict[str, PointModel] = {}
     fitted: dict[str, PointModel | Blend] = {}
     for name in (*learned.searches, *learned.weights):
-        fitted[name] = model = fit_one(validation, learned, name, level, single)
+        fitted[name] = model = fit_one(validation, learned, name, input_level, single)
         if isinstance(model, PointModel):
             single[name] = model
     return fitted
@@ -159,13 +159,20 @@ def fit_one(
     validation: Validation,
     learned: Learned,
     name: str,
-    level: Level = "volume",
+    input_level: InputLevel = "volume",
     fitted: Mapping[str, PointModel] | None = None,
 ) -> PointModel | Blend:
     """Fit a family or an ensemble on all runs; no member that is ``fitted`` is fitted again."""
     own = validation
     return recipes.fit(
-        own.table, own.volumes, name, learned.params(name), level, own.seed, own.targets, fitted
+        own.table,
+        own.volumes,
+        name,
+        learned.params(name),
+        input_level,
+        own.seed,
+        own.targets,
+        fitted,
     )
 
 
@@ -175,9 +182,9 @@ def calibrated(
     model: PointModel | Blend,
     name: str,
     factor: float,
-    beyond: Tier | None,
-) -> Tier:
-    """Return a model with its bounds, and with what answers beyond the data."""
+    extrapolator: CalibratedModel | None,
+) -> CalibratedModel:
+    """Return a model with its bounds, and with the model that answers out of range."""
     said, censored = learned.found[name], validation.censored
     own = calibrate(model, validation.table, said, factor, censored)
-    return replace(own, beyond=beyond)
+    return replace(own, extrapolator=extrapolator)

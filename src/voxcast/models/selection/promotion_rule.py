@@ -53,7 +53,7 @@ def best_family(objectives: Mapping[str, float]) -> str:
 
 
 def risks(
-    validation: Validation, name: str, params: Params, level: float, factor: float
+    validation: Validation, name: str, params: Params, upper_quantile: float, factor: float
 ) -> dict[str, Risk]:
     """Judge the upper bounds that a family's recipe gives, by nested cross-validation.
 
@@ -72,16 +72,18 @@ def risks(
             continue
         seen, new = inner.table, validation.part(held_out)
         fitted = recipes.fit(seen, inner.volumes, name, params, "volume", validation.seed, targets)
-        tier = calibrate(
+        calibrated = calibrate(
             fitted, seen, recipes.out_of_fold(inner, name, params, "volume"), factor,
             inner.censored,
         )  # fmt: skip
         logs = point_model.predict_table(fitted, new.table, new.volumes)
         spread = fitted.spread(rows_of(new.table), new.volumes)
         for k, target in enumerate(targets):
-            calibrator = tier.calibrators[target]
+            calibrator = calibrated.calibrators[target]
             own = apps[held_out]
-            offsets = np.array([calibrator.offsets(a, 1 - level, level)[1] for a in own])
+            offsets = np.array(
+                [calibrator.offsets(a, 1 - upper_quantile, upper_quantile)[1] for a in own]
+            )
             above[held_out, k] = actual[held_out, k] > logs[:, k] + offsets * spread[:, k, 1]
     subjects = table["subject"].to_numpy()
     found = {}

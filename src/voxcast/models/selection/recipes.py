@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from voxcast.models.families.zoo import Params
-    from voxcast.models.point_model import Level, PointModel
+    from voxcast.models.point_model import InputLevel, PointModel
     from voxcast.models.selection.cross_validation import OutOfFold, Validation
 
 
@@ -49,7 +49,7 @@ def fit(
     volumes: np.ndarray | None,
     name: str,
     params: Params,
-    level: Level,
+    input_level: InputLevel,
     seed: int,
     targets: tuple[str, ...] = TARGETS,
     fitted: Mapping[str, PointModel] | None = None,
@@ -62,23 +62,25 @@ def fit(
         Members that were fitted on this table already, by name.
     """
     if not is_blend(params):
-        return point_model.fit(table, volumes, name, params, level, seed, targets)
+        return point_model.fit(table, volumes, name, params, input_level, seed, targets)
     known = fitted or {}
     members = {
         member: known[member]
         if member in known
-        else point_model.fit(table, volumes, member, own, level, seed, targets)
+        else point_model.fit(table, volumes, member, own, input_level, seed, targets)
         for member, own in params["members"].items()
     }
     return Blend(name, members, blends.weights_of(params))
 
 
-def out_of_fold(validation: Validation, name: str, params: Params, level: Level) -> OutOfFold:
+def out_of_fold(
+    validation: Validation, name: str, params: Params, input_level: InputLevel
+) -> OutOfFold:
     """Return what a recipe says of each run when it has not seen its subject."""
     if not is_blend(params):
-        return validation.out_of_fold(name, params, level)
+        return validation.out_of_fold(name, params, input_level)
     found = {
-        member: validation.out_of_fold(member, own, level)
+        member: validation.out_of_fold(member, own, input_level)
         for member, own in params["members"].items()
     }
     return blends.out_of_fold(found, blends.weights_of(params))

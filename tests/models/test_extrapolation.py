@@ -3,7 +3,7 @@
 import numpy as np
 
 import planted
-from voxcast.models.extrapolation import FEWEST, choose, outermost, tier_beyond
+from voxcast.models.extrapolation import FEWEST, choose, fit_extrapolator, outermost
 from voxcast.models.selection.cross_validation import Validation
 
 PLAIN = {"alpha": 1e-3, "columns": "sizes", "scale": "relative", "products": False}
@@ -33,6 +33,6 @@ def test_a_model_of_sizes_is_chosen_over_one_of_everything() -> None:
     own = Validation(table, None, 3, 0)
     assert choose(own, {"median": {}, "ridge": GREEDY}) == ("ridge", {**PLAIN, "alpha": 0.1})
     assert choose(own, {"median": {}}) is None
-    tier = tier_beyond(own, {"ridge": GREEDY}, 1.5)
-    assert tier is not None
-    assert set(tier.calibrators) == set(own.targets)
+    calibrated = fit_extrapolator(own, {"ridge": GREEDY}, 1.5)
+    assert calibrated is not None
+    assert set(calibrated.calibrators) == set(own.targets)

@@ -58,9 +58,9 @@ def test_a_model_comes_back_and_answers_in_order_with_what_it_has_not_seen(
     turned = fitted.model.predict(asked.iloc[::-1])
     pd.testing.assert_frame_equal(turned.iloc[::-1], found)
     strange = asked.assign(size=1e5)
-    assert fitted.model.predict(strange)["extrapolates"].all()
+    assert fitted.model.predict(strange)["out_of_range"].ne("").all()
     new = asked.assign(tool="unheard of")
-    assert fitted.model.predict(new)["extrapolates"].all()
+    assert fitted.model.predict(new)["out_of_range"].ne("").all()
     assert fitted.model.predict(strange)["prediction"].min() > found["prediction"].max()
     with pytest.raises(TableError, match="size: no such column"):
         fitted.model.predict(asked.drop(columns="size"))
@@ -106,7 +106,13 @@ def test_runs_that_were_ended_make_the_bound_wider() -> None:
     )
     asked = own.head(5)
     assert (wider.model.predict(asked)["upper"] >= plain.model.predict(asked)["upper"]).all()
-    assert wider.model.forecaster.tiers["header"].calibrators["target"].by_app[""].censored == 1
+    assert (
+        wider.model.forecaster.models_by_input_level["header"]
+        .calibrators["target"]
+        .by_app[""]
+        .censored
+        == 1
+    )
 
 
 def test_of_a_million_rows_a_sample_of_whole_groups_is_learned_from() -> None:
