@@ -4,12 +4,12 @@ import math
 
 import numpy as np
 import pytest
+from diptest import diptest
 from scipy import stats
 from scipy.optimize import linprog
 
 from voxcast.errors import TableError
 from voxcast.laws import empirical
-from voxcast.laws.dip import dip
 from voxcast.laws.distributions import Lognormal
 from voxcast.laws.fits import by_aic, rank_fits, tied_by_aic
 from voxcast.laws.modality import modality
@@ -132,8 +132,8 @@ def brute_dip(x: np.ndarray) -> float:
         rows += [-slope for slope in slopes]
         bounds += [0.0] * len(slopes)
         cost = row(**{f"v{n + 1}": 1})
-        found = linprog(cost, np.array(rows), bounds, bounds=[(0, 1)] * width)
-        best = min(best, float(found.fun)) if found.status == 0 else best
+        programme = linprog(cost, np.array(rows), bounds, bounds=[(0, 1)] * width)
+        best = min(best, float(programme.fun)) if programme.status == 0 else best
     return best
 
 
@@ -146,16 +146,33 @@ def test_the_dip_is_the_distance_to_the_nearest_law_of_one_mode(seed: int) -> No
         if seed % 2
         else np.r_[rng.normal(0, 1, n // 2), rng.normal(6, 1, n - n // 2)]
     )
-    assert dip(np.sort(x)) == pytest.approx(brute_dip(np.sort(x)), abs=1e-7)
+    assert diptest(x)[0] == pytest.approx(brute_dip(np.sort(x)), abs=1e-7)
 
 
-def test_two_groups_are_found_and_said_where() -> None:
+@pytest.mark.parametrize(
+    ("seed", "one_mode", "two_modes"),
+    [
+        (0, 0.0491949965529682, 0.08407925416689208),
+        (1, 0.03602530134816241, 0.12110575171224398),
+        (5, 0.027614379655095514, 0.08256638406781223),
+    ],
+)
+def test_the_dip_of_a_sample_does_not_change(seed: int, one_mode: float, two_modes: float) -> None:
+    skewed = np.random.default_rng(seed).lognormal(0, 1, 40 + seed)
+    short = np.random.default_rng(seed).normal(10, 1, 30)
+    both = np.r_[short, np.random.default_rng(seed + 9).normal(15, 1, 25)]
+    assert modality(skewed).dip == pytest.approx(one_mode, abs=1e-12)
+    assert modality(both).dip == pytest.approx(two_modes, abs=1e-12)
+    assert modality(both).dip_p < 0.05 < modality(skewed).dip_p
+
+
+def test_two_groups_are_found_and_located() -> None:
     x = np.r_[Lognormal(0.05, 65).sample(30, 0), Lognormal(0.12, 125).sample(90, 1)]
-    found = modality(x)
-    assert found.bimodal
-    assert [g.median for g in found.groups] == pytest.approx([65, 125], rel=0.03)
-    assert found.groups[0].weight == pytest.approx(0.25, abs=0.03)
-    assert found == modality(x)
+    result = modality(x)
+    assert result.bimodal
+    assert [g.median for g in result.groups] == pytest.approx([65, 125], rel=0.03)
+    assert result.groups[0].weight == pytest.approx(0.25, abs=0.03)
+    assert result == modality(x)
 
 
 def test_a_skewed_sample_is_not_two_groups() -> None:
@@ -164,7 +181,7 @@ def test_a_skewed_sample_is_not_two_groups() -> None:
 
 
 @pytest.mark.parametrize("values", [[7.0], [7.0] * 30, [60.0] * 10 + [61.0] * 12 + [62.0] * 9])
-def test_few_equal_or_rounded_runs_are_no_two_groups(values: list[float]) -> None:
+def test_few_equal_or_rounded_runs_are_not_two_groups(values: list[float]) -> None:
     assert not modality(values).bimodal
 
 

@@ -93,7 +93,7 @@ class Comparison:
         cpus, ratio = counted(self.cpus, "CPU"), self.speedup.value
         against = f"{cpus} against {self.base_cpus}"
         measured = counted(self.speedup.subjects, self._of)
-        if not self.speedup.known:
+        if not self.speedup.bounded:
             return f"{against}: {ratio:.2f}× the speed on {measured}, too few to say more"
         bounds = f"{self.speedup.low:.2f} to {self.speedup.high:.2f}"
         noise = "which nobody measured"

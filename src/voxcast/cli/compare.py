@@ -77,7 +77,7 @@ def _text(one: DeviceComparison) -> str:
     from voxcast.report.formatting import amount, counted, percent
 
     pairs, speedup, cv, memory = one.pairs, one.speedup, one.cv_percent, one.memory_bytes
-    interval = f"{speedup.low:.3g} to {speedup.high:.3g}" if speedup.known else "no interval"
+    interval = f"{speedup.low:.3g} to {speedup.high:.3g}" if speedup.bounded else "no interval"
     lines = [
         f"{one.label}: {speedup.value:.3g}× on the GPU "
         f"({interval}; {counted(len(pairs), 'pair')})",

@@ -1,1 +1,1 @@
-"""Laws of runtime: families, how well they fit, how many modes there are, and the runs alone."""
+"""Runtime distributions: families and their fits, modes, quantiles, empirical laws."""

@@ -1,6 +1,6 @@
-"""Laws that no history is fitted with here: Pareto's, and those with both ends known.
+"""Laws that are not fitted to runs: Pareto, and laws with a bounded support.
 
-They are what the strategies of `voxcast.allocation` were published on.
+The strategies of `voxcast.allocation.requests` were published with them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from voxcast.laws.scipy_law import ScipyLaw
 
 @dataclass(frozen=True)
 class Pareto(ScipyLaw):
-    """Pareto's law: above ``scale``, more than x with probability (scale / x) ** shape."""
+    """Pareto's law: an amount exceeds x >= ``scale`` with probability (scale / x) ** shape."""
 
     scale: float
     shape: float
@@ -29,7 +29,7 @@ class Pareto(ScipyLaw):
 
 @dataclass(frozen=True)
 class Uniform(ScipyLaw):
-    """Every amount between two as likely."""
+    """Uniform law between two amounts."""
 
     low: float
     high: float
@@ -43,7 +43,7 @@ class Uniform(ScipyLaw):
 
 @dataclass(frozen=True)
 class Beta(ScipyLaw):
-    """Beta law, between 0 and 1."""
+    """Beta law on 0 .. 1."""
 
     a: float
     b: float
@@ -58,7 +58,7 @@ class Beta(ScipyLaw):
 
 @dataclass(frozen=True)
 class BoundedPareto(ScipyLaw):
-    """Pareto's law cut to ``low`` .. ``high``."""
+    """Pareto's law truncated to ``low`` .. ``high``."""
 
     low: float
     high: float

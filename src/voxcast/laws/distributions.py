@@ -1,13 +1,13 @@
 """Families of laws and their fit by maximum likelihood.
 
-Location is fixed at 0 in all families but the normal: runtimes start there, a free location makes
-the likelihood of lognormal, gamma and Weibull unbounded (it goes to the smallest run), and fits of
-ten runs must not depend on where a search happened to stop. Every family then has two parameters,
-so AIC compares likelihoods alone.
+Location is fixed at 0 in all families but the normal. A free location makes the likelihood of
+lognormal, gamma and Weibull unbounded (as it approaches the shortest run), and fits of ten runs
+must not depend on where a search stopped. Every family then has two parameters, so AIC compares
+likelihoods alone.
 
-The truncated normal is cut at 0, not at the range of the sample: the likelihood of the upper cut
-is largest at the largest run seen, which would call every longer run impossible. A cut that is
-known, such as a limit of the queue, can be given to `TruncatedNormal` itself.
+The truncated normal is truncated at 0, not at the range of the sample: the most likely upper
+bound is the longest run observed, which would exclude every longer run. A known bound, such as a
+limit of the queue, can be passed to `TruncatedNormal`.
 """
 
 from __future__ import annotations
@@ -24,40 +24,40 @@ from voxcast.laws.scipy_law import ScipyLaw
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-# This far from the cut the mass that is lost is below the rounding of a double.
+# This far from the bound the truncated mass is below the rounding of a double.
 _UNCUT_SDS = 8.0
-# A sample more scattered than an exponential has no truncated normal of largest likelihood: the
-# fit runs off towards the exponential. It is stopped here, where both look alike.
+# For a sample more dispersed than an exponential the likelihood of the truncated normal has no
+# maximum: the fit diverges towards the exponential. It is stopped here, where both agree.
 _LEAST_MEAN_SDS = -30.0
-# Below it log(k) - digamma(k) is 1 / (2 k) + 1 / (12 k^2) to all digits there are.
+# Below it log(k) - digamma(k) equals 1 / (2 k) + 1 / (12 k^2) to double precision.
 _STIRLING_GAP = 1e-5
 
 
 @dataclass(frozen=True)
 class FamilyLaw(ScipyLaw):
-    """A member of a family that can be fitted."""
+    """A law of a family that can be fitted."""
 
     family: ClassVar[str]
-    positive: ClassVar[bool] = True  # whether it gives amounts below zero no chance
+    positive: ClassVar[bool] = True  # whether amounts below 0 have probability 0
 
     @classmethod
     def fit(cls, values: ArrayLike) -> Self:
-        """Return the member under which positive ``values``, not all equal, are likeliest."""
+        """Return the maximum likelihood fit to positive ``values``, not all equal."""
         raise NotImplementedError
 
     def log_likelihood(self, values: ArrayLike) -> float:
         """Log of the density of independent ``values``."""
-        law, own = self._scipy()
-        return float(np.sum(law.logpdf(values, *own)))
+        law, parameters = self._scipy()
+        return float(np.sum(law.logpdf(values, *parameters)))
 
     def aic(self, values: ArrayLike) -> float:
-        """Akaike's criterion: twice the parameters less twice the log likelihood."""
+        """Akaike's criterion: twice the number of parameters less twice the log likelihood."""
         return 2 * len(fields(self)) - 2 * self.log_likelihood(values)
 
 
 @dataclass(frozen=True)
 class Normal(FamilyLaw):
-    """Normal law; it gives times below zero a chance, a negligible one for small variation."""
+    """Normal law; the probability of negative times is negligible for small variation."""
 
     mu: float
     sigma: float
@@ -79,7 +79,7 @@ class Normal(FamilyLaw):
 
 @dataclass(frozen=True)
 class TruncatedNormal(FamilyLaw):
-    """Normal law cut to ``lower`` .. ``upper``; ``mu`` and ``sigma`` are those before the cut."""
+    """Normal law truncated to ``lower`` .. ``upper``; ``mu`` and ``sigma`` are the untruncated."""
 
     mu: float
     sigma: float
@@ -93,9 +93,9 @@ class TruncatedNormal(FamilyLaw):
         mean, sd = float(x.mean()), float(x.std())
         if mean > _UNCUT_SDS * sd:
             return cls(mean, sd)
-        # Scaled to mean 1, with ratio = mu / sigma. For a given ratio the likeliest 1 / sigma is
-        # the root of a square; the likelihood of an exponential family has one maximum, so the
-        # slope along the ratio then changes its sign once.
+        # Scaled to mean 1, with ratio = mu / sigma. For a fixed ratio the most likely 1 / sigma
+        # solves a quadratic equation; the likelihood of an exponential family has one maximum, so
+        # its slope along the ratio changes sign once.
         mean_square = float(np.mean((x / mean) ** 2))
 
         def precision(ratio: float) -> float:
@@ -111,7 +111,7 @@ class TruncatedNormal(FamilyLaw):
         return cls(ratio * sigma, sigma)
 
     def aic(self, values: ArrayLike) -> float:
-        """Akaike's criterion; the cuts are given, not fitted."""
+        """Akaike's criterion; the bounds are fixed, not fitted."""
         return 4 - 2 * self.log_likelihood(values)
 
     def _scipy(self) -> tuple[stats.rv_continuous, tuple[float, ...]]:
@@ -156,7 +156,7 @@ class Gamma(FamilyLaw):
     @classmethod
     def fit(cls, values: ArrayLike) -> Self:
         x = checked_sample(values, 2)
-        # log mean less mean log, written so that it keeps its digits for little variation.
+        # log mean less mean log, in a form that is precise for small variation.
         excess_share = x / x.mean() - 1
         gap = float(np.mean(excess_share - np.log1p(excess_share)))
         if gap < _STIRLING_GAP:
@@ -201,8 +201,8 @@ class Weibull(FamilyLaw):
                 weights @ logs_from_top / weights.sum() - 1 / shape - logs_from_top.mean()
             )
 
-        # The likelihood's slope rises in the shape, so there is one root; spread of logs sets
-        # its order of magnitude (of a Weibull law it is 1.28 / shape).
+        # The slope of the likelihood increases with the shape, so there is one root. The spread of
+        # the logs gives its order of magnitude (1.28 / shape for a Weibull law).
         guess = np.log(1.2825 / logs.std())
         low, high = guess - 1.0, guess + 1.0
         while excess(low) > 0:
@@ -224,8 +224,8 @@ class Weibull(FamilyLaw):
 def _normal_mean(z: float, end: float) -> float:
     """Return the mean of a standard normal between ``z`` and ``end``."""
     log_above, log_beyond = special.log_ndtr(-z), special.log_ndtr(-end)
-    log_kept = log_above + np.log1p(-np.exp(log_beyond - log_above))
-    heights = np.exp(-(z**2) / 2 - log_kept) - np.exp(-(end**2) / 2 - log_kept)
+    log_mass = log_above + np.log1p(-np.exp(log_beyond - log_above))
+    heights = np.exp(-(z**2) / 2 - log_mass) - np.exp(-(end**2) / 2 - log_mass)
     return float(heights / np.sqrt(2 * np.pi))
 
 

@@ -1,4 +1,4 @@
-"""The runs themselves as a law, their quantiles without any family, and how constant they are."""
+"""The sample itself as a law, distribution-free quantiles, and how constant a sample is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 
-# Peak memory that stays within 2 % of its median is one number to a scheduler.
+# Peak memory within 2 % of its median counts as constant.
 CONSTANT_RANGE = 0.02
 
 
@@ -43,7 +43,7 @@ class EmpiricalLaw:
         return float(self.values.std())
 
     def pdf(self, x: ArrayLike) -> NDArray[np.float64]:
-        """Height of a histogram (Freedman and Diaconis) at ``x``: a law of points has none."""
+        """Height of a Freedman-Diaconis histogram at ``x``, as a discrete law has no density."""
         edges, height = histogram(self.values)
         bins = np.searchsorted(edges, x, side="right") - 1
         inside = (np.asarray(x) >= edges[0]) & (np.asarray(x) <= edges[-1])
@@ -51,24 +51,25 @@ class EmpiricalLaw:
 
     def cdf(self, x: ArrayLike) -> NDArray[np.float64]:
         """Share of runs of at most ``x``."""
-        return np.searchsorted(self.values, x, side="right") / len(self.values)
+        rank = np.searchsorted(self.values, x, side="right")
+        return np.asarray(rank / len(self.values))
 
     def sf(self, x: ArrayLike) -> NDArray[np.float64]:
         """Share of runs of more than ``x``."""
         return 1 - self.cdf(x)
 
     def quantile(self, p: ArrayLike) -> NDArray[np.float64]:
-        """Smallest run such that the share ``p`` is at most as long."""
+        """Shortest run such that a share ``p`` of the runs is at most as long."""
         # Rounding first: 0.1 * 30 is a little more than 3.
         rank = np.ceil(np.round(np.asarray(p, dtype=float) * len(self.values), 9))
         return self.values[np.clip(rank.astype(int) - 1, 0, len(self.values) - 1)]
 
     def isf(self, q: ArrayLike) -> NDArray[np.float64]:
-        """Smallest run that at most the share ``q`` exceeds."""
+        """Shortest run that at most a share ``q`` of the runs exceeds."""
         return self.quantile(1 - np.asarray(q, dtype=np.float64))
 
     def mean_above(self, t: float) -> float:
-        """Mean of the runs longer than ``t``; the longest if none is."""
+        """Mean of the runs longer than ``t``; the longest run if there are none."""
         longer = self.values[np.searchsorted(self.values, t, side="right") :]
         return float(longer.mean() if len(longer) else self.values[-1])
 
@@ -86,8 +87,8 @@ class QuantileInterval:
     low, high : float or None
         None where the sample is too small to bound the quantile on that side.
     confidence : float
-        The probability that the interval holds the quantile, whatever the law; at least the one
-        asked for, because runs are counted.
+        The probability that the interval contains the quantile, whatever the law; at least the
+        requested one, because ranks are whole numbers.
     """
 
     p: float
@@ -100,7 +101,7 @@ class QuantileInterval:
 def quantile_interval(values: ArrayLike, p: float, confidence: float = 0.95) -> QuantileInterval:
     """Return the ``p`` quantile with a distribution-free interval.
 
-    The number of runs below a quantile is binomial, so its tails name the two runs (David and
+    The number of runs below a quantile is binomial; its tails give the two ranks (David and
     Nagaraja, Order Statistics, 2003, section 7.1).
 
     Examples
@@ -113,7 +114,7 @@ def quantile_interval(values: ArrayLike, p: float, confidence: float = 0.95) -> 
     """
     x = checked_sample(values, 1)
     n, tail = len(x), (1 - confidence) / 2
-    # x[low] is below the quantile unless at most `low` runs are; x[high] above it likewise.
+    # x[low] is below the quantile unless at most `low` runs are, and likewise x[high] above it.
     low = int(stats.binom.ppf(tail, n, p))
     low -= stats.binom.cdf(low, n, p) > tail  # the largest rank whose tail is small enough
     high = int(stats.binom.ppf(1 - tail, n, p))
@@ -141,7 +142,7 @@ class Constancy:
 
     @property
     def constant(self) -> bool:
-        """Whether one number says it all."""
+        """Whether the range is below `CONSTANT_RANGE`."""
         return self.n > 1 and self.range_share <= CONSTANT_RANGE
 
 
@@ -154,7 +155,7 @@ def constancy(values: ArrayLike) -> Constancy:
 
 
 def ecdf(values: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return sorted values and the share of runs up to each, for a plot in steps."""
+    """Return sorted values and the cumulative share of runs, for a step plot."""
     x = checked_sample(values, 1)
     return x, np.arange(1, len(x) + 1) / len(x)
 

@@ -1,10 +1,10 @@
 """Which families describe a sample, by Kolmogorov's distance and by Akaike's criterion.
 
-The p of a Kolmogorov-Smirnov test supposes a law that was fixed beforehand. Fitted to the same
-sample it is closer than chance would have it, so that p (``ks_p``, which the literature reports)
-is too large. ``ks_p_bootstrap`` is honest: the share of samples drawn from the fitted law that,
-each fitted anew, lie as far from their own fit (Stute, Gonzáles Manteiga and Presedo Quindimil,
-Metrika 40, 1993).
+The p-value of a Kolmogorov-Smirnov test assumes a law fixed in advance. A law fitted to the same
+sample is closer to it than that, so this p-value (``ks_p``, which the literature reports) is too
+large. ``ks_p_bootstrap`` is unbiased by the fit: the share of samples drawn from the fitted law
+that, each refitted, lie as far from their own fit (Stute, Gonzáles Manteiga and Presedo
+Quindimil, Metrika 40, 1993).
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class Fit:
     ks : float
         Largest distance between the law and the empirical distribution.
     ks_p : float
-        Its p as if the law had not been fitted; too large, see the module.
+        Its p-value as if the law had not been fitted; too large, see the module.
     ks_p_bootstrap : float or None
-        Its p by parametric bootstrap; None if that was not asked for.
+        Its p-value by parametric bootstrap; None without bootstrap samples.
     aic : float
     n : int
         Size of the sample.
     law : FamilyLaw
-        The law itself.
+        The fitted law.
     """
 
     family: str
@@ -73,7 +73,7 @@ def rank_fits(
     families : iterable of str
         Names out of `FAMILIES`; where two are equally close the earlier one comes first.
     bootstrap : int
-        Samples for the honest p; 0 leaves it out.
+        Samples drawn for the bootstrap p-value; 0 leaves it out.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def rank_fits(
     if x[-1] - x[0] <= 1e-12 * x[-1]:
         raise TableError("all runs are equal: there is no variation to fit", "law")
     fits = [_fit(FAMILIES[name], x, bootstrap, seed) for name in families]
-    # Rounded, so that a normal law and one cut far away from the sample are equally close.
+    # Rounded, so that a normal law and one truncated far from the sample are equally close.
     return sorted(fits, key=lambda fit: round(fit.ks, 10))
 
 
@@ -100,7 +100,7 @@ def tied_by_aic(fits: Sequence[Fit]) -> list[str]:
 
 
 def ks_distance(law: FamilyLaw, x: NDArray[np.float64]) -> float:
-    """Return the largest distance of the law from the steps of the sorted sample ``x``."""
+    """Return the largest distance between the law and the steps of the sorted sample ``x``."""
     n = len(x)
     at = law.cdf(x)
     above = np.arange(1, n + 1) / n - at
@@ -128,8 +128,8 @@ def _bootstrap_p(
 ) -> float:
     as_far = 0
     drawn = law.sample(draws * len(x), seed).reshape(draws, len(x))
-    for own in drawn:
-        # The smallest draws of a wide law round to zero, which has no logarithm.
-        sample = np.sort(np.maximum(own, np.finfo(float).tiny) if law.positive else own)
+    for draw in drawn:
+        # The smallest draws of a wide law round to 0, which has no logarithm.
+        sample = np.sort(np.maximum(draw, np.finfo(float).tiny) if law.positive else draw)
         as_far += ks_distance(type(law).fit(sample), sample) >= distance
     return (1 + as_far) / (1 + draws)

@@ -1,4 +1,4 @@
-"""How sure a mean is when runs of one subject are not independent."""
+"""Confidence intervals of means when runs of one subject are not independent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean with its 95 % interval; ``low`` and ``high`` are NaN when one subject gave it."""
+    """A mean with its 95 % interval; ``low`` and ``high`` are NaN for a single subject."""
 
     value: float
     low: float
@@ -24,27 +24,27 @@ class Interval:
     subjects: int
 
     @property
-    def known(self) -> bool:
-        """Whether there is an interval at all."""
+    def bounded(self) -> bool:
+        """Whether the interval is finite: there were two subjects or more."""
         return math.isfinite(self.low) and math.isfinite(self.high)
 
     def covers(self, value: float) -> bool:
-        """Whether ``value`` cannot be told from the mean; true when there is no interval."""
-        return not self.known or self.low <= value <= self.high
+        """Whether ``value`` lies in the interval; true where it is not bounded."""
+        return not self.bounded or self.low <= value <= self.high
 
 
 def clustered_mean(values: ArrayLike, subjects: Sequence[str]) -> Interval:
     """Return the mean over runs with a 95 % interval over subjects.
 
-    The mean of all runs is a ratio of sums over subjects; its variance is the linearised one with
-    the subject as cluster (Cochran, Sampling Techniques, 1977, section 6.4), and Student's t with
-    ``subjects - 1`` degrees of freedom widens it as few subjects deserve.
+    The mean of all runs is a ratio of sums over subjects. Its variance is linearised with
+    subjects as clusters (Cochran, Sampling Techniques, 1977, section 6.4); the quantile is that
+    of Student's t with ``subjects - 1`` degrees of freedom.
 
     Examples
     --------
     >>> clustered_mean([1.0, 3.0, 2.0], ["a", "b", "c"]).value
     2.0
-    >>> clustered_mean([1.0, 3.0], ["a", "a"]).known
+    >>> clustered_mean([1.0, 3.0], ["a", "a"]).bounded
     False
     """
     from scipy.stats import t

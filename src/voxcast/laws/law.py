@@ -1,4 +1,4 @@
-"""What a law of runtimes can be asked, whether it was fitted or is the sample itself."""
+"""The interface of a runtime distribution, fitted or empirical."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 
 class Law(Protocol):
-    """A distribution of a positive amount; `x` and results are in the unit of the sample."""
+    """A distribution of a positive amount; arguments and results are in the unit of the sample."""
 
     @property
     def continuous(self) -> bool:
-        """Whether there is a density, rather than single amounts with a probability each."""
+        """Whether the law has a density, rather than probabilities of single amounts."""
         ...
 
     @property
     def support(self) -> tuple[float, float]:
-        """Least and largest amount there can be."""
+        """Smallest and largest possible amount."""
         ...
 
     @property
@@ -52,11 +52,11 @@ class Law(Protocol):
         ...
 
     def isf(self, q: ArrayLike) -> NDArray[np.float64]:
-        """Amount that is exceeded with probability ``q``, however small: 1 - q may round to 1."""
+        """Amount that is exceeded with probability ``q``; precise where 1 - q rounds to 1."""
         ...
 
     def mean_above(self, t: float) -> float:
-        """Expected value of what is more than ``t``; the end of the support if nothing is."""
+        """Expected value of amounts above ``t``; the end of the support if there are none."""
         ...
 
     def sample(self, size: int, seed: int) -> NDArray[np.float64]:

@@ -1,23 +1,22 @@
 """Whether runs fall into two groups.
 
-Hartigan's dip decides: it tests for one mode without supposing a family, so neither skewness nor
-a heavy tail makes it say "two". It is cautious, though, and blind to two groups that overlap. A
-mixture of two lognormals against one, by the gain in BIC, notices these and says where the groups
-lie, but takes every skewed sample for two. So two modes are *found* when the dip says so, and
-*suspected* when the mixture gains clearly and its groups are apart. The bimodality coefficient is
-not used: a lognormal law of one mode passes its bar.
+Hartigan's dip test decides: it tests for one mode without assuming a family, so neither skewness
+nor a heavy tail makes it report two. It is conservative, and blind to two groups that overlap. A
+mixture of two lognormals against one, by the gain in BIC, detects these and locates the groups,
+but takes every skewed sample for two. So two modes are *found* when the dip test rejects one
+mode, and *suspected* when the mixture gains clearly and its groups are apart. The bimodality
+coefficient is not used: a lognormal law with one mode passes its threshold.
 """
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from diptest import diptest
 from scipy import special
 
-from voxcast.laws.dip import dip
 from voxcast.laws.law import checked_sample
 
 if TYPE_CHECKING:
@@ -28,15 +27,12 @@ CLEAR_BIC_GAIN = 10.0  # "very strong" (Kass and Raftery, 1995)
 APART = 2.0  # Ashman's D: two normal laws of equal weight have two modes above it
 LEAST_WEIGHT = 0.05
 LEAST_RUNS = 8
-MOST_RUNS = 5000  # of more runs so many are looked at, evenly spaced in their order
-DRAWS = 500
-# Samples for the test are drawn at these sizes; between them the dip goes with 1 / sqrt(n).
-_SIZES = (8, 10, 12, 15, 20, 30, 50, 100, 200, 400)
+MOST_RUNS = 5000  # of a longer sample this many runs are used, evenly spaced by rank
 
 
 @dataclass(frozen=True)
-class Group:
-    """One of two groups of runs: a lognormal component of the mixture."""
+class LognormalComponent:
+    """One of two groups of runs: a component of the mixture, with its share of the runs."""
 
     weight: float
     median: float
@@ -45,18 +41,19 @@ class Group:
 
 @dataclass(frozen=True)
 class Modality:
-    """What is known of the number of modes.
+    """How many modes a sample has.
 
     Attributes
     ----------
     verdict : {"one", "two", "two suspected", "too few runs"}
     dip, dip_p : float
-        Hartigan's dip and how often a uniform sample, the worst case of one mode, has a larger.
+        Hartigan's dip, and the probability of a larger one in a uniform sample (the least
+        favourable law with one mode), interpolated in a table of critical values.
     bic_gain : float
-        BIC of one lognormal less BIC of two; positive speaks for two.
+        BIC of one lognormal less BIC of two; positive favours two.
     separation : float
-        Ashman's D of the two groups, of logs.
-    groups : tuple of Group
+        Ashman's D of the two groups, of the logarithms.
+    groups : tuple of LognormalComponent
         The two groups by median; empty if there are too few runs.
     """
 
@@ -65,16 +62,16 @@ class Modality:
     dip_p: float
     bic_gain: float
     separation: float
-    groups: tuple[Group, ...]
+    groups: tuple[LognormalComponent, ...]
 
     @property
     def bimodal(self) -> bool:
-        """Whether two modes were found, not just suspected."""
+        """Whether two modes were found, not only suspected."""
         return self.verdict == "two"
 
 
-def modality(values: ArrayLike, seed: int = 0) -> Modality:
-    """Look for two modes among positive ``values``.
+def modality(values: ArrayLike) -> Modality:
+    """Test whether positive ``values`` have two modes.
 
     Raises
     ------
@@ -87,20 +84,19 @@ def modality(values: ArrayLike, seed: int = 0) -> Modality:
         return Modality("one" if len(x) >= LEAST_RUNS else "too few runs", nan, nan, nan, nan, ())
     if len(x) > MOST_RUNS:
         x = x[np.linspace(0, len(x) - 1, MOST_RUNS).round().astype(int)]
-    # Times to the second tie, and ties alone make dips: rounding is undone evenly.
-    distance = dip(_spread(x))
-    p = _dip_p(distance, len(x), seed)
+    # Times rounded to the second have ties, which alone increase the dip: spread them evenly.
+    dip, dip_p = map(float, diptest(_spread(x), sort_x=False))
     groups, gain = _two_lognormals(np.log(x))
     a, b = groups
     scatter = np.sqrt(a.sigma**2 + b.sigma**2)
     separation = float(np.sqrt(2) * abs(np.log(b.median / a.median)) / scatter)
     apart = separation > APART and min(a.weight, b.weight) >= LEAST_WEIGHT
     verdict: Literal["one", "two", "two suspected"] = "one"
-    if p < ALPHA:
+    if dip_p < ALPHA:
         verdict = "two"
     elif gain > CLEAR_BIC_GAIN and apart:
         verdict = "two suspected"
-    return Modality(verdict, distance, p, gain, separation, groups)
+    return Modality(verdict, dip, dip_p, gain, separation, groups)
 
 
 def _spread(x: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -108,26 +104,16 @@ def _spread(x: NDArray[np.float64]) -> NDArray[np.float64]:
     values, counts = np.unique(x, return_counts=True)
     step = float(np.diff(values).min()) if len(values) > 1 else 0.0
     offsets = np.concatenate([(np.arange(c) + 0.5) / c - 0.5 for c in counts])
-    return np.repeat(values, counts) + offsets * step
+    spread: NDArray[np.float64] = np.repeat(values, counts) + offsets * step
+    return spread
 
 
-@functools.cache
-def _null(size: int, seed: int) -> NDArray[np.float64]:
-    """Return sorted dips, times sqrt(n), of uniform samples."""
-    rng = np.random.default_rng([seed, size])
-    return np.sort([dip(np.sort(rng.random(size))) for _ in range(DRAWS)]) * np.sqrt(size)
-
-
-def _dip_p(distance: float, n: int, seed: int) -> float:
-    null = _null(max(size for size in _SIZES if size <= n), seed)
-    larger = DRAWS - int(np.searchsorted(null, distance * np.sqrt(n)))
-    return (1 + larger) / (1 + DRAWS)
-
-
-def _two_lognormals(logs: NDArray[np.float64]) -> tuple[tuple[Group, Group], float]:
-    """Fit by expectation and maximisation from every cut of the sorted sample into tenths."""
+def _two_lognormals(
+    logs: NDArray[np.float64],
+) -> tuple[tuple[LognormalComponent, LognormalComponent], float]:
+    """Fit a mixture by expectation-maximisation, started from nine splits of the sample."""
     n = len(logs)
-    # A component narrower than this would win by sitting on a few equal runs.
+    # A narrower component would win by covering a few equal runs.
     floor = max(0.05 * float(logs.std()), 1e-9)
     best, best_fit = -np.inf, np.zeros((3, 2))
     for share in np.arange(1, 10) / 10:
@@ -156,7 +142,7 @@ def _two_lognormals(logs: NDArray[np.float64]) -> tuple[tuple[Group, Group], flo
     alone = -n * (np.log(sigma) + np.log(2 * np.pi) / 2 + 0.5)
     gain = 2 * (best - alone) - 3 * np.log(n)  # five parameters against two
     first, second = sorted(
-        (Group(float(w), float(np.exp(m)), float(s)) for w, m, s in best_fit.T),
+        (LognormalComponent(float(w), float(np.exp(m)), float(s)) for w, m, s in best_fit.T),
         key=lambda group: group.median,
     )
     return (first, second), float(gain)

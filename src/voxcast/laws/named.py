@@ -1,6 +1,6 @@
-"""Laws by the text a command line takes, ``lognormal(3,0.5)``.
+"""Laws parsed from text on the command line, such as ``lognormal(3,0.5)``.
 
-Arguments come in the order and parametrisation of the papers on reservations for stochastic jobs
+Order and parametrisation of the arguments are those of the papers on stochastic jobs
 (Aupy et al., IPDPS 2019, table 1; Gainaru et al., IPDPS 2020), which is not SciPy's.
 """
 
@@ -24,9 +24,16 @@ _EXAMPLE = "write it as lognormal(3,0.5)"
 
 @dataclass(frozen=True)
 class NamedLaw:
-    """How a law is written: names of its arguments, and which of them must be above 0.
+    """A law that can be written on the command line.
 
-    Where there are `low` and `high` they must rise from 0; ``endless`` lets the latter be inf.
+    Attributes
+    ----------
+    arguments : tuple of str
+        Names, in order. Where there are ``low`` and ``high``, 0 <= low < high must hold.
+    positive : tuple of str
+        Arguments that must be above 0.
+    endless : bool
+        Whether ``high`` may be infinite.
     """
 
     make: Callable[..., ScipyLaw]
@@ -60,12 +67,12 @@ NAMED: dict[str, NamedLaw] = {
 
 
 def parse_law(text: str) -> ScipyLaw:
-    """Return the law that ``text`` names, see `NAMED`.
+    """Return the law that ``text`` describes; see `NAMED`.
 
     Raises
     ------
     ConfigError
-        If there is no such law, its arguments are not what it takes, or its mean is not finite.
+        If the law is unknown, its arguments are invalid, or its mean is not finite.
 
     Examples
     --------
@@ -76,18 +83,18 @@ def parse_law(text: str) -> ScipyLaw:
     """
     call = _CALL.fullmatch(text)
     if call is None:
-        raise ConfigError("is no law", repr(text), _EXAMPLE)
-    name, given = call[1].lower(), call[2].split(",")
+        raise ConfigError("cannot be parsed as a law", repr(text), _EXAMPLE)
+    name, texts = call[1].lower(), call[2].split(",")
     if name not in NAMED:
-        raise ConfigError("unknown law", name, f"known are {', '.join(NAMED)}")
+        raise ConfigError("unknown law", name, f"choose from {', '.join(NAMED)}")
     how = NAMED[name]
     wanted = f"{name}({','.join(how.arguments)})"
-    if len(given) != len(how.arguments):
-        number = len(given) if call[2].strip() else 0
+    if len(texts) != len(how.arguments):
+        number = len(texts) if call[2].strip() else 0
         raise ConfigError(f"takes {len(how.arguments)} arguments, not {number}", wanted)
     values = {
         argument: _number(part, f"{argument} of {wanted}", how.endless and argument == "high")
-        for argument, part in zip(how.arguments, given, strict=True)
+        for argument, part in zip(how.arguments, texts, strict=True)
     }
     for argument in how.positive:
         if not values[argument] > 0:
@@ -98,16 +105,18 @@ def parse_law(text: str) -> ScipyLaw:
         limits = f"{values['low']:g} and {values['high']:g}"
         raise ConfigError(f"needs 0 <= low < high, not {limits}", wanted)
     try:
-        # Far beyond what a double holds SciPy warns and answers inf or nan, which is judged here.
+        # Beyond the range of a double SciPy warns and returns inf or nan, both handled below.
         with np.errstate(all="ignore"):
             law = how.make(*values.values())
             mean = law.mean
     except (OverflowError, ZeroDivisionError):
         mean = math.inf
     if mean == math.inf:
-        raise ConfigError("has an infinite mean", text.strip(), "no request is enough on average")
+        raise ConfigError(
+            "has an infinite mean", text.strip(), "no request has a finite mean cost"
+        )
     if not mean > 0:
-        raise ConfigError("has no mean that a double can hold", text.strip())
+        raise ConfigError("has a mean out of the range of a double", text.strip())
     return law
 
 

@@ -1,9 +1,9 @@
-"""A law from predicted quantiles: lognormal pieces between them.
+"""A law through predicted quantiles, with lognormal pieces between them.
 
-The logarithm of the amount is joined by straight lines over the normal score of the level, which
-is monotone, exact at every quantile, and has its moments in closed form. Beyond the outermost
-quantiles the line from the middle one to the outermost goes on: the tails are those of the
-lognormal law through these two.
+The logarithm of the amount is a piecewise linear function of the normal score of the level. That
+is monotone, exact at every quantile, and has moments in closed form. Beyond an outermost quantile
+the line from the middle quantile to it continues: each tail is that of the lognormal law through
+these two.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from voxcast.errors import TableError
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-# Equal quantiles are an amount with a probability of its own; so that there is a density, they are
-# taken apart by this slope, far below what anybody could measure.
+# Equal quantiles would be an amount with a positive probability; for a density to exist they are
+# separated by this slope, far below the precision of a measurement.
 _LEAST_SLOPE = 1e-6
-# Levels at which a sample of residuals is taken down.
+# Levels of the quantiles that summarise a sample of residuals.
 _LEVELS = np.array([0.005, 0.01, *np.arange(1, 50) / 50, 0.99, 0.995])
 
 
@@ -33,10 +33,10 @@ class PredictedLaw:
     Attributes
     ----------
     scores : ndarray, shape (k,)
-        Normal scores of the levels, rising.
+        Normal scores of the levels, increasing.
     logs : ndarray, shape (..., k)
-        Logarithms of the quantiles, rising. Many laws at once can be asked for `at_score` and
-        `moment`, one for all.
+        Logarithms of the quantiles, increasing. `at_score` and `moment` also take many laws at
+        once, all other methods a single one.
     """
 
     scores: NDArray[np.float64]
@@ -45,12 +45,12 @@ class PredictedLaw:
 
     @classmethod
     def of(cls, levels: ArrayLike, values: ArrayLike) -> Self:
-        """Return the law with the quantiles ``values`` at ``levels``, two of them at least.
+        """Return the law with the quantiles ``values`` at ``levels``, at least two.
 
         Raises
         ------
         TableError
-            If levels or values do not rise, or are out of their range.
+            If levels or values are not increasing, or out of range.
 
         Examples
         --------
@@ -60,23 +60,23 @@ class PredictedLaw:
         """
         p, x = np.asarray(levels, dtype=np.float64), np.asarray(values, dtype=np.float64)
         if p.ndim != 1 or p.shape != x.shape or len(p) < 2:
-            raise TableError("needs as many values as levels, two at least", "predicted quantiles")
+            raise TableError("needs as many values as levels, at least two", "predicted quantiles")
         if not (p[0] > 0 and p[-1] < 1 and (np.diff(p) > 0).all()):
-            raise TableError("levels must rise between 0 and 1", "predicted quantiles")
+            raise TableError("levels must increase within 0 and 1", "predicted quantiles")
         if not (x[0] > 0 and np.isfinite(x).all() and (np.diff(x) >= 0).all()):
-            raise TableError("must be positive and finite, and not fall", "predicted quantiles")
+            raise TableError("must be positive, finite and not decreasing", "predicted quantiles")
         return cls(special.ndtri(p), np.log(x))._apart()
 
     @classmethod
     def of_residuals(cls, residuals: ArrayLike) -> Self:
-        """Return the law of exp(residual), residuals being measured less predicted logarithms.
+        """Return the law of exp(residual), where residuals are log measured less log predicted.
 
-        Levels are those of the sample, as far out as it allows and at most 53; the median is one.
+        It has at most 53 levels, as far into the tails as the sample allows, and the median.
         """
         r = np.sort(np.asarray(residuals, dtype=np.float64).ravel())
         if len(r) < 3 or not np.isfinite(r).all():
             raise TableError("needs three finite residuals", "predicted quantiles")
-        ends = 1 / (len(r) + 1)  # beyond the outermost residuals nothing is known
+        ends = 1 / (len(r) + 1)  # the level of the outermost residual
         levels = _LEVELS[np.abs(_LEVELS - 0.5) <= 0.5 - ends]
         logs = np.quantile(r, levels, method="weibull").astype(np.float64)
         return cls(special.ndtri(levels), logs)._apart()
@@ -84,8 +84,8 @@ class PredictedLaw:
     def scaled(self, median: ArrayLike, down: ArrayLike = 1.0, up: ArrayLike = 1.0) -> Self:
         """Return the law of median * amount ** spread, with ``down`` below 1 and ``up`` above it.
 
-        Of a law of residuals this is the law of a run whose median and spread were predicted; of
-        arrays of those, each of shape (n,) or one number, the laws of n runs.
+        Applied to a law of residuals this is the law of a run with a predicted median and spread.
+        Arrays of shape (n,) give the laws of n runs.
         """
         middle, below, above = (
             np.asarray(a, dtype=np.float64)[..., None] for a in (median, down, up)
@@ -116,7 +116,7 @@ class PredictedLaw:
         return float(np.sqrt(np.maximum(self.moment(2) - mean**2, 0.0)))
 
     def pdf(self, x: ArrayLike) -> NDArray[np.float64]:
-        """Density at ``x``; at a quantile that was given, that of the piece above it."""
+        """Density at ``x``; at a knot, that of the piece above it."""
         amounts = np.asarray(x, dtype=np.float64)
         z = self.score(amounts)
         slope = self._pieces()[1][np.searchsorted(self.scores, z, side="right")]
@@ -141,9 +141,9 @@ class PredictedLaw:
         return self.at_score(-special.ndtri(np.asarray(q, dtype=np.float64)))
 
     def at_score(self, z: ArrayLike) -> NDArray[np.float64]:
-        """Return the amounts at normal scores: levels that cannot round to 0 or 1.
+        """Return the amounts at normal scores, which unlike levels never round to 0 or 1.
 
-        Of many laws, the result has shape (n, scores).
+        For n laws the result has shape (n, scores).
         """
         scores = np.asarray(z, dtype=np.float64)
         start, slope = self._pieces()
@@ -152,22 +152,22 @@ class PredictedLaw:
             return np.exp(start[..., piece] + slope[..., piece] * scores)
 
     def mean_above(self, t: float) -> float:
-        """Expected value of what is more than ``t``."""
+        """Expected value of amounts above ``t``."""
         z = float(self.score(t))
-        kept = float(special.ndtr(-z))
-        return max(float(self.moment(1, above=z)) / kept, t) if kept > 0 else t
+        mass = float(special.ndtr(-z))
+        return max(float(self.moment(1, above=z)) / mass, t) if mass > 0 else t
 
     def sample(self, size: int, seed: int) -> NDArray[np.float64]:
         """Draw ``size`` amounts."""
         return self.at_score(np.random.default_rng(seed).standard_normal(size))
 
     def moment(self, power: int, above: float = -np.inf) -> NDArray[np.float64]:
-        """Return the mean of amount ** power, counted only where the score is ``above``."""
+        """Return the mean of amount ** power over scores greater than ``above``."""
         start, slope = self._pieces()
         ends = np.clip(np.concatenate([[-np.inf], self.scores, [np.inf]]), above, np.inf)
-        # A lognormal piece is a normal one, shifted; differences are taken in the thinner tail.
+        # A moment of a lognormal piece is a shifted normal probability; take it in the thinner tail.
         low, high = ends[:-1] - power * slope, ends[1:] - power * slope
-        # In logarithms: where quantiles jump, the factor overflows and the share is next to none.
+        # In logarithms: where quantiles jump, the factor overflows and the probability vanishes.
         flip = low > 0
         more, less = np.where(flip, -low, high), np.where(flip, -high, low)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -188,7 +188,7 @@ class PredictedLaw:
         return scores
 
     def _pieces(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return start and slope of log amount over score, of k + 1 pieces, tails included."""
+        """Return intercept and slope of log amount over score for k + 1 pieces, tails included."""
         z, y = self.scores, self.logs
         k = len(z)
         first, last = k // 2, (k - 1) // 2

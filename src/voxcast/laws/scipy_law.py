@@ -1,6 +1,6 @@
-"""A law whose formulas are SciPy's: what those with parameters have in common.
+"""Laws with parameters whose formulas SciPy provides.
 
-SciPy has no mean of what lies above a bound, so that each law gives its own.
+SciPy has no mean above a threshold, so each law implements that itself.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ScipyLaw:
-    """A law; its fields are the parameters. See `voxcast.laws.law.Law`."""
+    """A law whose fields are its parameters; see `voxcast.laws.law.Law`."""
 
     continuous: ClassVar[bool] = True
 
     def _scipy(self) -> tuple[stats.rv_continuous, tuple[float, ...]]:
-        """Return SciPy's law and its arguments; freezing it would cost more than using it."""
+        """Return SciPy's distribution and its arguments (freezing it is slower than a call)."""
         raise NotImplementedError
 
     def _mean_above(self, t: float) -> float:
@@ -36,59 +36,61 @@ class ScipyLaw:
 
     @property
     def support(self) -> tuple[float, float]:
-        """Least and largest amount there can be."""
-        law, own = self._scipy()
-        low, high = law.support(*own)
+        """Smallest and largest possible amount."""
+        law, parameters = self._scipy()
+        low, high = law.support(*parameters)
         return float(low), float(high)
 
     @property
     def mean(self) -> float:
         """Expected value."""
-        law, own = self._scipy()
-        return float(law.mean(*own))
+        law, parameters = self._scipy()
+        return float(law.mean(*parameters))
 
     @property
     def sd(self) -> float:
         """Standard deviation."""
-        law, own = self._scipy()
-        return float(law.std(*own))
+        law, parameters = self._scipy()
+        return float(law.std(*parameters))
 
     def pdf(self, x: ArrayLike) -> NDArray[np.float64]:
         """Density at ``x``."""
-        law, own = self._scipy()
-        return np.asarray(law.pdf(x, *own))
+        law, parameters = self._scipy()
+        return np.asarray(law.pdf(x, *parameters))
 
     def cdf(self, x: ArrayLike) -> NDArray[np.float64]:
         """Probability of at most ``x``."""
-        law, own = self._scipy()
-        return np.asarray(law.cdf(x, *own))
+        law, parameters = self._scipy()
+        return np.asarray(law.cdf(x, *parameters))
 
     def sf(self, x: ArrayLike) -> NDArray[np.float64]:
         """Probability of more than ``x``."""
-        law, own = self._scipy()
-        return np.asarray(law.sf(x, *own))
+        law, parameters = self._scipy()
+        return np.asarray(law.sf(x, *parameters))
 
     def quantile(self, p: ArrayLike) -> NDArray[np.float64]:
         """Smallest amount that is enough with probability ``p``."""
-        law, own = self._scipy()
-        return np.asarray(law.ppf(p, *own))
+        law, parameters = self._scipy()
+        return np.asarray(law.ppf(p, *parameters))
 
     def isf(self, q: ArrayLike) -> NDArray[np.float64]:
         """Amount that is exceeded with probability ``q``."""
-        law, own = self._scipy()
-        return np.asarray(law.isf(q, *own))
+        law, parameters = self._scipy()
+        return np.asarray(law.isf(q, *parameters))
 
     def mean_above(self, t: float) -> float:
-        """Expected value of what is more than ``t``; the end of the support if nothing is."""
+        """Expected value of amounts above ``t``; the end of the support if there are none."""
         low, high = self.support
         if t <= low:
             return self.mean
-        # Where hardly anything is left the formulas end in 0 / 0; the mean is just above t.
+        # Far in the tail the formulas give 0 / 0, where the mean is just above t.
         with np.errstate(all="ignore"):
             mean = self._mean_above(t) if t < high else high
         return min(max(mean, t), high) if np.isfinite(mean) else t
 
     def sample(self, size: int, seed: int) -> NDArray[np.float64]:
         """Draw ``size`` amounts."""
-        law, own = self._scipy()
-        return np.asarray(law.rvs(*own, size=size, random_state=np.random.default_rng(seed)))
+        law, parameters = self._scipy()
+        return np.asarray(
+            law.rvs(*parameters, size=size, random_state=np.random.default_rng(seed))
+        )

@@ -1,4 +1,4 @@
-"""A law cut to what is known to be possible, such as the limits of a queue."""
+"""A law truncated to a known range, such as the limits of a queue."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from voxcast.laws.law import Law
 
 
-# Of a slice as thin as this the mean is its middle; the difference of two tails would be noise.
+# The mean of a slice this thin is its middle: the difference of two tails would be noise.
 _SLIVER = 1e-5
-# So far out in a tail the levels of quantiles lose their digits to 1, those of survival do not.
+# This far in the upper tail, quantile levels round to 1 and survival probabilities keep their digits.
 _FAR_OUT = 1e-6
 
 
 class TruncatedLaw:
-    """A law with a density, given that an amount lies in ``low`` .. ``high``.
+    """A continuous law, conditional on ``low`` .. ``high``.
 
     Raises
     ------
     ConfigError
-        If the limits are negative or do not rise, or the law has nothing between them.
+        If the limits are negative or not increasing, or the law has no mass between them.
     """
 
     def __init__(self, law: Law, low: float, high: float = math.inf) -> None:
@@ -37,20 +37,20 @@ class TruncatedLaw:
         self.law = law
         least, most = law.support
         self.low, self.high = max(low, least), min(high, most)
-        with np.errstate(over="ignore"):  # SciPy's own, on its way to 0
+        with np.errstate(over="ignore"):  # inside SciPy, where the result is 0
             self._above_low, self._above_high = (float(law.sf(x)) for x in (self.low, self.high))
-        self._kept = self._above_low - self._above_high
-        if not self._kept > 0:
-            raise ConfigError("the law has nothing between them", f"limits {low:g} and {high:g}")
+        self._mass = self._above_low - self._above_high
+        if not self._mass > 0:
+            raise ConfigError("the law has no mass between them", f"limits {low:g} and {high:g}")
 
     @property
     def continuous(self) -> bool:
-        """Whether the law that is cut is."""
+        """Whether the law has a density."""
         return self.law.continuous
 
     @property
     def support(self) -> tuple[float, float]:
-        """The limits, or the ends of the law where these are narrower."""
+        """The limits, or the ends of the law's own support where these are narrower."""
         return self.low, self.high
 
     @property
@@ -64,7 +64,7 @@ class TruncatedLaw:
         if math.isinf(self.high) and math.isinf(self.law.sd):
             return math.inf
         mean = self.mean
-        # E (X - mean)^2 by parts, from both sides of the mean; full output keeps it from warning.
+        # E (X - mean)^2 by parts, on both sides of the mean; full_output suppresses warnings.
         below, above = (
             integrate.quad(slope, *ends, full_output=1)[0]
             for slope, ends in (
@@ -77,7 +77,7 @@ class TruncatedLaw:
     def pdf(self, x: ArrayLike) -> NDArray[np.float64]:
         """Density at ``x``."""
         inside = (np.asarray(x) >= self.low) & (np.asarray(x) <= self.high)
-        return np.where(inside, self.law.pdf(x) / self._kept, 0.0)
+        return np.where(inside, self.law.pdf(x) / self._mass, 0.0)
 
     def cdf(self, x: ArrayLike) -> NDArray[np.float64]:
         """Probability of at most ``x``."""
@@ -85,34 +85,34 @@ class TruncatedLaw:
 
     def sf(self, x: ArrayLike) -> NDArray[np.float64]:
         """Probability of more than ``x``."""
-        return np.clip((self.law.sf(x) - self._above_high) / self._kept, 0.0, 1.0)
+        return np.clip((self.law.sf(x) - self._above_high) / self._mass, 0.0, 1.0)
 
     def quantile(self, p: ArrayLike) -> NDArray[np.float64]:
         """Smallest amount that is enough with probability ``p``."""
         share = np.asarray(p, dtype=np.float64)
         if self._above_low < _FAR_OUT:
-            return self._exceeded(self._above_low - share * self._kept)
-        level = 1 - self._above_low + share * self._kept
+            return self._exceeded(self._above_low - share * self._mass)
+        level = 1 - self._above_low + share * self._mass
         return np.clip(self.law.quantile(np.minimum(level, 1.0)), self.low, self.high)
 
     def isf(self, q: ArrayLike) -> NDArray[np.float64]:
         """Amount that is exceeded with probability ``q``."""
-        return self._exceeded(self._above_high + np.asarray(q, dtype=np.float64) * self._kept)
+        return self._exceeded(self._above_high + np.asarray(q, dtype=np.float64) * self._mass)
 
     def _exceeded(self, level: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.clip(self.law.isf(np.clip(level, 0.0, 1.0)), self.low, self.high)
 
     def mean_above(self, t: float) -> float:
-        """Expected value of what is more than ``t``; the end of the support if nothing is."""
+        """Expected value of amounts above ``t``; the end of the support if there are none."""
         t = max(t, self.low)
         above = float(self.law.sf(t))
-        kept = above - self._above_high
-        if not kept > 0:
+        mass = above - self._above_high
+        if not mass > 0:
             return self.high
-        if kept < _SLIVER * above:
+        if mass < _SLIVER * above:
             return (t + self.high) / 2
         beyond = self._above_high * self.law.mean_above(self.high) if self._above_high else 0.0
-        return min(max((above * self.law.mean_above(t) - beyond) / kept, t), self.high)
+        return min(max((above * self.law.mean_above(t) - beyond) / mass, t), self.high)
 
     def sample(self, size: int, seed: int) -> NDArray[np.float64]:
         """Draw ``size`` amounts."""

@@ -1,4 +1,4 @@
-"""How one group of runs varies: moments, quantiles, families, modes."""
+"""How a group of runs varies: moments, quantiles, families, modes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ QUANTILES = (0.05, 0.5, 0.9, 0.95)
 
 @dataclass(frozen=True)
 class Variation:
-    """The variation of one group.
+    """The variation of a group.
 
     Attributes
     ----------
@@ -27,7 +27,7 @@ class Variation:
     cv : float
         ``sd / mean``.
     fits : tuple of Fit
-        Closest first by Kolmogorov's distance; empty for fewer than 5 runs or equal ones.
+        Closest first by Kolmogorov's distance; empty for fewer than 5 runs, or if all are equal.
     """
 
     n: int
@@ -45,16 +45,16 @@ class Variation:
 
     @property
     def best_by_aic(self) -> str | None:
-        """The family of the best criterion; `tied` names those as good."""
+        """The family with the smallest criterion; `tied` names those as good."""
         return by_aic(self.fits)[0].family if self.fits else None
 
     @property
     def tied(self) -> list[str]:
-        """Families that Akaike's criterion cannot tell from the best, that one first."""
+        """Families that Akaike's criterion cannot tell from the best, the best first."""
         return tied_by_aic(self.fits) if self.fits else []
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything as plain values; an unknown number is None."""
+        """Return everything as plain values; NaN and infinity become None."""
         content = asdict(self)
         for fit in content["fits"]:
             del fit["law"]
@@ -75,7 +75,7 @@ def variation(
     Parameters
     ----------
     bootstrap : int
-        Samples for the honest p of the fits, see `voxcast.laws.fits`; 0 leaves it out.
+        Samples drawn for the bootstrap p-values of the fits; 0 leaves them out.
 
     Raises
     ------
@@ -93,14 +93,14 @@ def variation(
         sd / mean,
         tuple(quantile_interval(x, p) for p in quantiles),
         tuple(rank_fits(x, bootstrap=bootstrap, seed=seed)) if varies else (),
-        modality(x, seed),
+        modality(x),
     )
 
 
 def _finite(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _finite(own) for name, own in value.items()}
+        return {name: _finite(entry) for name, entry in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(own) for own in value]
-    # NaN and infinity are no JSON.
+        return [_finite(entry) for entry in value]
+    # JSON has neither NaN nor infinity.
     return None if isinstance(value, float) and not abs(value) < float("inf") else value

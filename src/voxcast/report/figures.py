@@ -41,7 +41,7 @@ def error_panels(verdict: Verdict, noise_percent: dict[str, float]) -> list[Draw
                 largest = max(largest, validated, tested.value if tested else 0)
                 if tested:
                     place = row + 0.17
-                    if tested.known:
+                    if tested.bounded:
                         axes.plot(
                             [max(tested.low, 0), tested.high], [place] * 2,
                             color=SERIES[1], linewidth=1.3,

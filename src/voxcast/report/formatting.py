@@ -53,7 +53,7 @@ def percent_interval(interval: Interval) -> str:
     >>> percent_interval(Interval(9.8, -1.0, 21.0, 3))
     '9.8 % (0 to 21 %)'
     """
-    if not interval.known:
+    if not interval.bounded:
         return f"{percent(interval.value)} (no interval)"
     low = percent(max(interval.low, 0.0)).removesuffix(" %")
     return f"{percent(interval.value)} ({low} to {percent(interval.high)})"

@@ -266,7 +266,7 @@ def _points(gain: Interval) -> str:
         return f"{abs(points):.1f} {'lower' if points >= 0 else 'higher'}"
 
     middle = f"error in points {side(gain.value)}"
-    if not gain.known:
+    if not gain.bounded:
         return middle
     return f"{middle}, 95 % interval {side(gain.high)} to {side(gain.low)}"
 

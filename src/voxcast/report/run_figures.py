@@ -58,7 +58,7 @@ def speedup_panels(comparisons: list[Comparison]) -> list[Drawing]:
                 edge = 1 + one.noise_percent / 100
                 axes.axhspan(1 / edge, edge, color=FAINT, alpha=0.3, linewidth=0)
             axes.axhline(1, color=INK, linewidth=1)
-            if one.speedup.known:
+            if one.speedup.bounded:
                 axes.axhspan(
                     one.speedup.low, one.speedup.high, color=SERIES[0], alpha=0.2, linewidth=0
                 )
@@ -148,7 +148,7 @@ def device_panels(comparisons: list[DeviceComparison]) -> list[Drawing]:
                 colour = SERIES[2] if one.phase else SERIES[1] if one.composed else SERIES[0]
                 axes.barh(row, gain.value - 1, 0.62, left=1, color=colour, alpha=0.85)
                 ends.append(gain.value)
-                if gain.known:
+                if gain.bounded:
                     axes.plot([gain.low, gain.high], [row] * 2, color=INK, linewidth=1.3)
                     ends += [gain.low, gain.high]
                 axes.text(

@@ -144,7 +144,7 @@ def devices(comparisons: list[DeviceComparison], prices: Prices) -> Table:
     machines = len({one.hosts for one in comparisons}) > 1
     for one in comparisons:
         gain, whole = one.speedup, not one.phase
-        interval = f" ({gain.low:.3g} to {gain.high:.3g})" if gain.known else " (no interval)"
+        interval = f" ({gain.low:.3g} to {gain.high:.3g})" if gain.bounded else " (no interval)"
         medians = [float(one.pairs[name].median()) for name in ("cpu_s", "gpu_s")]
         cells = [
             amounts("runtime_s", medians),

@@ -119,4 +119,4 @@ def coverage(answers: pd.DataFrame, target: str) -> dict[str, Any]:
 
 def bounds_of(interval: Interval) -> list[float] | None:
     """Return an interval as JSON takes it; None where there is none."""
-    return [interval.low, interval.high] if interval.known else None
+    return [interval.low, interval.high] if interval.bounded else None
