@@ -274,7 +274,7 @@ def _request(advice: Advice, found: Assessment, image: int, column: int) -> str:
 def remarks(answer: dict[str, Any], level: float) -> list[str]:
     """Say what the risk that is stated for an upper bound of ``level`` does not cover."""
     if answer["out_of_range"]:
-        return [f"unlike all that was measured in {', '.join(answer['beyond'].split())}: "
+        return [f"unlike all that was measured in {', '.join(answer['out_of_range'].split())}: "
                 "an extrapolation, its risk is not known"]  # fmt: skip
     if not answer["calibrated"]:
         return [f"not calibrated: too few subjects were measured to promise "
