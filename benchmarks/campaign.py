@@ -88,7 +88,7 @@ def step_list(folder: Path, count: int) -> int:
 
 def step_resume(folder: Path, count: int) -> int:
     """Up to the first run that would be begun."""
-    from voxcast.campaigns.campaign import run_campaign
+    from voxcast.campaigns.driver import run_campaign
     from voxcast.profiling.probes import Probes
 
     plan = plan_of(count)

@@ -23,7 +23,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
     [str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])]
 )
 
-from voxcast.campaigns.gpu.cells import NETWORK, REPEATS, TRAINING, training_points  # noqa: E402
+from voxcast.campaigns.gpu.paired_cells import NETWORK, REPEATS, TRAINING, training_points  # noqa: E402
 from voxcast.errors import ConfigError, exits_cleanly  # noqa: E402
 
 
@@ -32,8 +32,8 @@ def prepare(args: argparse.Namespace) -> None:
     import pandas as pd
     import yaml
 
-    from voxcast.campaigns.gpu.inputs import Source
-    from voxcast.campaigns.gpu.inputs import prepare as write_inputs
+    from voxcast.campaigns.gpu.prepared_inputs import Source
+    from voxcast.campaigns.gpu.prepared_inputs import prepare as write_inputs
     from voxcast.images.participants import recipe_of
     from voxcast.records import App
 
@@ -57,7 +57,7 @@ def prepare(args: argparse.Namespace) -> None:
 def run(args: argparse.Namespace) -> None:
     """Measure, on whatever of the devices is here."""
     from voxcast.campaigns.gpu.archive import unpack
-    from voxcast.campaigns.gpu.campaign import run_gpu_campaign
+    from voxcast.campaigns.gpu.machine import run_gpu_campaign
 
     signal.signal(
         signal.SIGTERM, signal.default_int_handler

@@ -47,7 +47,7 @@ def main() -> int:
                 name: app.parameters for name, app in cfg.app.items() if name in set(table["app"])
             },
             "configurations": [
-                asdict(c) for c in cfg.configurations() if c.device in set(table["device"])
+                c.to_record() for c in cfg.configurations() if c.device in set(table["device"])
             ],
             "coarse_points": cfg.features.coarse_points,
             "network_points": cfg.features.network_points,

@@ -41,8 +41,8 @@ def write_run(
     run = folder / (name or of.key)
     run.mkdir(parents=True)
     record = {
-        "cell": dataclasses.asdict(of),
-        "profile": dataclasses.asdict(profile),
+        "cell": of.to_record(),
+        "profile": profile.to_record(),
         "host": {**HOST, "host_id": host_id},
         "probes": PROBES,
         "sitting": f"2026-01-01-{host_id}-1",

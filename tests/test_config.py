@@ -123,7 +123,7 @@ def changed(tmp_path: Path, key: str, value: object) -> Path:
         ("images.kind", "tapes", "images.kind: 'tapes' is not one of"),
         ("app", [1], "app: needs a mapping"),
         ("device.cpu.cpus", [1, "two"], "device.cpu.cpus[1]: needs int"),
-        ("device.cpu.runtime", "lxc", "device.cpu.runtime: 'lxc' is not one of"),
+        ("device.cpu.container_engine", "lxc", "device.cpu.container_engine: 'lxc' is not one of"),
         ("campaign.parallel", 0, "campaign.parallel: must be at least 1"),
         ("campaign.budget_s", None, "campaign.sweeps[0].choose: within_budget needs"),
         ("campaign.sweeps", [], "campaign.sweeps: needs one, or a history"),

@@ -7,9 +7,12 @@ said where that is done.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from voxcast.files import sha256_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 Outcome = Literal["completed", "timeout", "out_of_memory", "failed", "preempted", "stalled"]
 Scale = Literal["scaled_down", "full_scale"]
@@ -22,6 +25,13 @@ TARGETS = ("cpu_s", "runtime_s", "peak_rss_bytes")
 NOISY_REPEAT = 100
 ANCHOR_REPEAT = 1000
 
+# Fields whose names in records, in cell keys and in registered models are older than these names.
+RECORDED_NAMES = {
+    "container_engine": "runtime",
+    "mem_limit_bytes": "memory_bytes",
+    "time_limit_s": "limit_s",
+}
+
 
 @dataclass(frozen=True)
 class Configuration:
@@ -30,9 +40,18 @@ class Configuration:
     device: str
     cpus: int
     gpus: int = 0
-    memory_bytes: int | None = None
+    mem_limit_bytes: int | None = None
     node_type: str = "local"
-    runtime: str = "none"  # what opens a container, see voxcast.apps.containers
+    container_engine: str = "none"  # see voxcast.apps.containers
+
+    @classmethod
+    def from_record(cls, fields: Mapping[str, Any]) -> Configuration:
+        """Return the configuration with the fields that `to_record` gave."""
+        return cls(**_renamed(fields, {old: new for new, old in RECORDED_NAMES.items()}))
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the fields under their recorded names."""
+        return _renamed(asdict(self), RECORDED_NAMES)
 
     @property
     def label(self) -> str:
@@ -93,10 +112,20 @@ class Cell:
     repeat: int
     host_class: str
 
+    @classmethod
+    def from_record(cls, fields: Mapping[str, Any]) -> Cell:
+        """Return the cell with the fields that `to_record` gave."""
+        configuration = Configuration.from_record(fields["configuration"])
+        return cls(**{**fields, "configuration": configuration})
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the fields under their recorded names."""
+        return {**asdict(self), "configuration": self.configuration.to_record()}
+
     @property
     def key(self) -> str:
         """SHA-256 of what defines the run: application, volume, allocation, repeat, hardware."""
-        content = asdict(self)
+        content = self.to_record()
         del content["subject"]  # a name for grouping; the same voxels are the same run
         return sha256_of(content)
 
@@ -130,7 +159,7 @@ class Profile:
     memory_method: str
     cpu_method: str
     started_at: str
-    limit_s: float | None = None
+    time_limit_s: float | None = None
     noisy: bool = False  # the machine was busy with something else
     load1: float | None = None  # load average over one minute, before the run
     steal: float | None = None  # share of the machine's CPU time its hypervisor took
@@ -140,3 +169,17 @@ class Profile:
     peak_gpu_bytes: int | None = None
     gpu_utilisation: float | None = None  # mean over the run, 0 to 1
     phases: tuple[Phase, ...] = ()
+
+    @classmethod
+    def from_record(cls, fields: Mapping[str, Any]) -> Profile:
+        """Return the profile with the fields that `to_record` gave."""
+        current = _renamed(fields, {old: new for new, old in RECORDED_NAMES.items()})
+        return cls(**{**current, "phases": tuple(Phase(**phase) for phase in fields["phases"])})
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the fields under their recorded names."""
+        return _renamed(asdict(self), RECORDED_NAMES)
+
+
+def _renamed(fields: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    return {names.get(name, name): value for name, value in fields.items()}

@@ -76,7 +76,11 @@ def test_a_placeholder_that_is_not_known_is_refused(argument, message):
 
 def test_inside_a_container_the_paths_are_those_inside():
     made = command(
-        CONTAINED, IMAGE, Path("/run/out"), Configuration("cpu", 2, runtime="apptainer"), {}
+        CONTAINED,
+        IMAGE,
+        Path("/run/out"),
+        Configuration("cpu", 2, container_engine="apptainer"),
+        {},
     )
     assert made[-4:] == ["/images/tool.sif", "/run.sh", f"/INPUTS/{IMAGE.name}", "/OUTPUTS"]
     assert [part for part in made if part.startswith("--bind=")] == [
@@ -86,9 +90,11 @@ def test_inside_a_container_the_paths_are_those_inside():
         "--bind=/etc/key:/key:ro",
     ]
     assert "--env=OMP_NUM_THREADS=2" in made
-    with pytest.raises(ConfigError, match=r"no runtime is chosen; set device\.cpu\.runtime"):
+    with pytest.raises(
+        ConfigError, match=r"no container engine is chosen; set device\.cpu\.container_engine"
+    ):
         command(CONTAINED, IMAGE, Path("/run/out"), ONE_CPU, {})
-    gpu = Configuration("gpu", 1, gpus=1, runtime="apptainer")
+    gpu = Configuration("gpu", 1, gpus=1, container_engine="apptainer")
     with pytest.raises(ConfigError, match=r"app\.contained\.container\.gpu: no image"):
         command(CONTAINED, IMAGE, Path("/run/out"), gpu, {})
 
@@ -102,7 +108,7 @@ def test_environment_holds_every_library_to_its_threads_and_devices():
 
 def test_charliecloud_is_told_a_user_where_there_is_none(monkeypatch):
     monkeypatch.delenv("USER", raising=False)
-    assert environment(Configuration("cpu", 1, runtime="charliecloud"))["USER"]
+    assert environment(Configuration("cpu", 1, container_engine="charliecloud"))["USER"]
 
 
 def test_version_names_all_that_the_application_rests_on(tmp_path):
@@ -127,9 +133,9 @@ def test_version_and_facts_hold_the_digest_of_the_image(tmp_path):
     image = tmp_path / "tool.sif"
     image.write_bytes(b"an image")
     app = dataclasses.replace(CONTAINED, container={"cpu": str(image)})
-    chosen = Configuration("cpu", 1, runtime="apptainer")
+    chosen = Configuration("cpu", 1, container_engine="apptainer")
     facts = container_facts(app, chosen)
-    assert (facts["runtime"], facts["image"]) == ("apptainer", str(image))
+    assert (facts["engine"], facts["image"]) == ("apptainer", str(image))
     assert app_version(app, chosen) == f"1+image{facts['digest'][7:19]}"
     assert container_facts(app, ONE_CPU) is None
     assert container_facts(APP, chosen) is None

@@ -26,40 +26,40 @@ BINDS = [
 PROGRAM = ["/opt/tool/run.sh", "--image=/INPUTS/sub-01 (1)_T1w.nii.gz", "--note", 'a "b" $c `d`']
 
 
-def rendered(runtime: str) -> list[str]:
+def rendered(engine: str) -> list[str]:
     return wrap(
-        runtime,
-        IMAGES.get(runtime, "/images/tool 1.0.sif"),
+        engine,
+        IMAGES.get(engine, "/images/tool 1.0.sif"),
         PROGRAM,
         binds=BINDS,
         env={"OMP_NUM_THREADS": "2"},
         gpus=1,
         cpus=2,
-        memory_bytes=8_000_000_000,
+        mem_limit_bytes=8_000_000_000,
         user=(1000, 100),
-        options=["--hostname=run"] if runtime == "docker" else [],
+        options=["--hostname=run"] if engine == "docker" else [],
     )
 
 
-def test_every_runtime_renders_as_recorded():
+def test_every_engine_renders_as_recorded():
     recorded = dict(
         line.split(": ", 1) for line in RECORDED.read_text().splitlines() if line[:1] != "#"
     )
-    assert {runtime: shlex.join(rendered(runtime)) for runtime in PROGRAMS} == recorded
+    assert {engine: shlex.join(rendered(engine)) for engine in PROGRAMS} == recorded
 
 
-@pytest.mark.parametrize("runtime", [name for name in PROGRAMS if name != "none"])
-def test_the_program_comes_last_and_unchanged(runtime):
-    made = rendered(runtime)
-    if runtime in ("podman", "docker"):  # which would hand it to the image's entry point
+@pytest.mark.parametrize("engine", [name for name in PROGRAMS if name != "none"])
+def test_the_program_comes_last_and_unchanged(engine):
+    made = rendered(engine)
+    if engine in ("podman", "docker"):  # which would hand it to the image's entry point
         assert f"--entrypoint={PROGRAM[0]}" in made
-        assert made[-len(PROGRAM) :] == [IMAGES[runtime], *PROGRAM[1:]]
+        assert made[-len(PROGRAM) :] == [IMAGES[engine], *PROGRAM[1:]]
     else:
         assert made[-len(PROGRAM) :] == PROGRAM
 
 
 @pytest.mark.parametrize(
-    ("runtime", "path"),
+    ("engine", "path"),
     [
         ("apptainer", "/data/12:30"),
         ("singularity", "/data/a,b"),
@@ -68,9 +68,9 @@ def test_the_program_comes_last_and_unchanged(runtime):
         ("charliecloud", "/data/12:30"),
     ],
 )
-def test_a_path_that_a_runtime_would_cut_is_refused(runtime, path):
-    with pytest.raises(ConfigError, match=f"{runtime} cannot bind a path with .*; move"):
-        wrap(runtime, "image", ["tool"], binds=[(path, "/INPUTS", True)])
+def test_a_path_that_an_engine_would_cut_is_refused(engine, path):
+    with pytest.raises(ConfigError, match=f"{engine} cannot bind a path with .*; move"):
+        wrap(engine, "image", ["tool"], binds=[(path, "/INPUTS", True)])
 
 
 def test_options_that_change_with_the_machine():
@@ -86,7 +86,7 @@ def test_options_that_change_with_the_machine():
     assert "--net" not in wrap("apptainer", "tool.sif", ["tool"], network=True)
 
 
-def test_an_unknown_runtime_is_answered_with_the_known_ones():
+def test_an_unknown_engine_is_answered_with_the_known_ones():
     with pytest.raises(ConfigError, match=r"dockr.*known are: none, apptainer"):
         wrap("dockr", "image", ["tool"])
 
@@ -115,17 +115,17 @@ def test_what_is_missing_is_named_with_what_to_do(tmp_path):
 def test_a_container_that_cannot_be_measured_or_found_is_refused_before_any_run(tmp_path):
     app = App(name="tool", version="1", argv=("tool", "{image}"), container={"cpu": "tool:1"})
     with pytest.raises(ConfigError, match=r"docker .* cannot be measured; choose another"):
-        check_container(app, Configuration("cpu", 1, runtime="docker"))
+        check_container(app, Configuration("cpu", 1, container_engine="docker"))
     with pytest.raises(ConfigError, match="no image for this device"):
-        check_container(app, Configuration("gpu", 1, gpus=1, runtime="charliecloud"))
+        check_container(app, Configuration("gpu", 1, gpus=1, container_engine="charliecloud"))
     there = App(name="tool", version="1", argv=("tool",), container={"cpu": str(tmp_path)})
-    check_container(there, Configuration("cpu", 1))  # without a runtime it is not opened
+    check_container(there, Configuration("cpu", 1))  # without an engine it is not opened
     if not container_images.available("apptainer"):
         with pytest.raises(RunError, match="apptainer is not installed"):
-            check_container(there, Configuration("cpu", 1, runtime="apptainer"))
+            check_container(there, Configuration("cpu", 1, container_engine="apptainer"))
 
 
-def test_the_digest_of_a_name_is_what_the_runtime_says(tmp_path):
+def test_the_digest_of_a_name_is_what_the_engine_says(tmp_path):
     answer = tmp_path / "runtime"
     answer.write_text("#!/bin/sh\ncat <<'E'\n" + '[{"Id": "ab12", "RepoDigests": []}]\nE\n')
     answer.chmod(0o755)
@@ -222,7 +222,7 @@ def test_a_containerised_application_is_run_and_measured(tmp_path, busybox_image
     image, out = tmp_path / "sub-01 it's_T1w.nii.gz", tmp_path / "run 1" / "out"
     image.write_bytes(b"voxels")
     out.mkdir(parents=True)
-    configuration = Configuration("cpu", 1, runtime="charliecloud")
+    configuration = Configuration("cpu", 1, container_engine="charliecloud")
     before = image.stat().st_mtime_ns
     container_images.check("charliecloud", str(busybox_image), list(app.binds))
     with staged(app, image, out, configuration):

@@ -18,8 +18,8 @@ import pytest
 from made_up_runs import cell, write_run
 from voxcast import config
 from voxcast.campaigns import driver_lock
-from voxcast.campaigns.campaign import core_sets, missing_cells, run_campaign
 from voxcast.campaigns.cells import again
+from voxcast.campaigns.driver import core_sets, missing_cells, run_campaign
 from voxcast.errors import ConfigError, RunError
 from voxcast.history.parts import collect
 from voxcast.history.run_folders import load_records, read_record, write_profiles
@@ -416,7 +416,7 @@ def test_anchors_take_as_long_as_they_are_expected_to(tmp_path, apps, capsys):
 
 def test_a_container_that_cannot_be_measured_is_said_before_anything_runs(tmp_path):
     tool = App(name="tool", version="1", argv=("tool", "{image}"), container={"cpu": "tool:1"})
-    docker = Configuration("cpu", 1, runtime="docker")
+    docker = Configuration("cpu", 1, container_engine="docker")
     cells = [dataclasses.replace(_cells(1)[0], app="tool", configuration=docker)]
     (tmp_path / "T1w.nii.gz").write_bytes(b"")
     with pytest.raises(ConfigError, match="cannot be measured"):

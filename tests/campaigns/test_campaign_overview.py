@@ -6,7 +6,7 @@ import time
 import pytest
 
 from made_up_runs import cell, write_run
-from voxcast.campaigns.cell_queue import Waiting
+from voxcast.campaigns.cell_queue import CellQueue
 from voxcast.campaigns.cells import again
 from voxcast.campaigns.overview import known_elsewhere, overview
 from voxcast.campaigns.time_left import PRIOR_S, TimeLeft
@@ -30,14 +30,16 @@ def test_noisy_runs_are_repeated_at_the_end_while_there_is_time(tmp_path):
     first, second = cell(0), cell(1)
     for minutes, expected in ((60, [first, second, again(first)]), (-60, [first, second])):
         taken = []
-        with Waiting(_keyed(first, second), {}, repeat_until=time.monotonic() + minutes) as queue:
+        with CellQueue(
+            _keyed(first, second), {}, repeat_until=time.monotonic() + minutes
+        ) as queue:
             while (one := queue.take()) is not None:
                 taken.append(one[1])
                 with queue.finished(*one, 1.0, one[1] != second, tmp_path):
                     pass
         assert taken == expected
     waiting = _keyed(second, again(first), cell(1001))
-    with Waiting(waiting, {}, repeat_until=time.monotonic() - 1) as queue:
+    with CellQueue(waiting, {}, repeat_until=time.monotonic() - 1) as queue:
         assert queue.take()[1] == second
         assert queue.take()[1] == cell(1001)  # an anchor is no repeat of a noisy run
         assert queue.take() is None
@@ -46,7 +48,7 @@ def test_noisy_runs_are_repeated_at_the_end_while_there_is_time(tmp_path):
 def test_what_can_run_beside_others_is_narrow_and_on_no_gpu():
     wide = cell(configuration=Configuration("cpu", 4))
     gpu = cell(configuration=Configuration("gpu", 1, gpus=1))
-    with Waiting(_keyed(wide, gpu, cell()), {}) as queue:
+    with CellQueue(_keyed(wide, gpu, cell()), {}) as queue:
         assert queue.take(1)[1] == cell()
         assert queue.take(1) is None
         assert [queue.take()[1], queue.take()[1]] == [wide, gpu]

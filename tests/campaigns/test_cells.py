@@ -95,7 +95,7 @@ def test_key_is_the_recorded_one():
         {"parameters": {"tolerance": 1e-6, "classes": 3}},
         {"volume_id": "11ee"},
         {"configuration": CPU[1]},
-        {"configuration": Configuration("cpu", 1, memory_bytes=10**9)},
+        {"configuration": Configuration("cpu", 1, mem_limit_bytes=10**9)},
         {"configuration": Configuration("cpu", 1, node_type="fat")},
         {"scale": "scaled_down"},
         {"repeat": 1},

@@ -1,6 +1,5 @@
 """The campaign for another machine, run here on the CPU; what needs a GPU is marked so."""
 
-import dataclasses
 import json
 import os
 import subprocess
@@ -15,9 +14,9 @@ import yaml
 
 from voxcast.apps.builtin.tiles.tiling import SHAPE, grid_affine
 from voxcast.campaigns.gpu.archive import collect, pack
-from voxcast.campaigns.gpu.campaign import settle
-from voxcast.campaigns.gpu.cells import REPEATS, gpu_cells, training_points
-from voxcast.campaigns.gpu.inputs import Inputs, Source, prepare, read_inputs
+from voxcast.campaigns.gpu.machine import settle
+from voxcast.campaigns.gpu.paired_cells import REPEATS, gpu_cells, training_points
+from voxcast.campaigns.gpu.prepared_inputs import Inputs, Source, prepare, read_inputs
 from voxcast.errors import RunError
 from voxcast.history.run_folders import load_records
 from voxcast.records import App, Cell, Configuration, Profile
@@ -75,7 +74,7 @@ def _run_folder(runs, device, *, gpu_utilisation=None, peak_gpu_bytes=None, resu
         gpu_utilisation=gpu_utilisation,
     )  # fmt: skip
     record = {
-        "cell": dataclasses.asdict(cell), "profile": dataclasses.asdict(profile),
+        "cell": cell.to_record(), "profile": profile.to_record(),
         "host": {"cpu_model": "x", "host_id": "y"}, "probes": {}, "sitting": "s", "recipe": None,
     }  # fmt: skip
     run = runs / cell.key

@@ -43,7 +43,7 @@ def test_a_version_2_group_is_read_from_its_files(tmp_path):
     texts = {"memory.stat": V2_STAT, "cpu.stat": V2_CPU, "memory.events": "oom_kill 2\n"}
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
-    group = cgroups.Group(tmp_path, tmp_path, 2)
+    group = cgroups.ControlGroup(tmp_path, tmp_path, 2)
     assert group.folders == (tmp_path,)
     assert group.read() == (1050, 2.5)
     assert group.oom_kills() == 2
@@ -68,7 +68,7 @@ def test_a_group_that_was_made_is_gone_when_removed():
     ],
 )
 def test_limit_and_threads_have_their_files_in_both_versions(tmp_path, version, limits):
-    group = cgroups.Group(tmp_path, tmp_path, version)
+    group = cgroups.ControlGroup(tmp_path, tmp_path, version)
     group.limit_memory(5000)
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == limits
     (tmp_path / ("tasks" if version == 1 else "cgroup.threads")).write_text("7\n8\n9\n")

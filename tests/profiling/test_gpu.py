@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from voxcast.profiling.gpu import BY_DEVICE, BY_PROCESS, GpuSample, gpu_models, open_gpu_meter
-from voxcast.profiling.meter import Reading
+from voxcast.profiling.meter import MeterReading
 from voxcast.profiling.processes import Traffic
 from voxcast.profiling.trace import Trace
 
@@ -155,7 +155,7 @@ class Still:
     """A meter of a run that does nothing."""
 
     def read(self):
-        return Reading(0, 0.0, 1)
+        return MeterReading(0, 0.0, 1)
 
     def traffic(self):
         return Traffic(0, 0, 0)

@@ -1,6 +1,6 @@
 import pytest
 
-from voxcast.profiling.limits import Limits, Quiet
+from voxcast.profiling.limits import Quiet, RunLimits
 
 
 @pytest.mark.parametrize(
@@ -15,11 +15,11 @@ from voxcast.profiling.limits import Limits, Quiet
     ],
 )
 def test_each_limit_gives_its_outcome(seen, outcome):
-    assert Limits(5.0, 100, 3.0).reached(*seen) == outcome
+    assert RunLimits(5.0, 100, 3.0).reached(*seen) == outcome
 
 
 def test_without_limits_nothing_stops_a_run():
-    assert Limits().reached(1e9, 10**15, 1e9, 0) is None
+    assert RunLimits().reached(1e9, 10**15, 1e9, 0) is None
 
 
 def test_quiet_ends_with_cpu_with_io_and_with_a_busy_gpu():

@@ -157,7 +157,7 @@ def test_cpu_time_of_a_whole_tree_is_counted(tmp_path, groups):
 def test_a_tree_that_ignores_sigterm_ends_at_its_time_limit(tmp_path, groups, monkeypatch):
     monkeypatch.setattr(runner, "GRACE_S", 0.3)
     profile = _measure(tmp_path, DEAF, time_limit_s=0.4, groups=groups)
-    assert (profile.outcome, profile.exit_status, profile.limit_s) == ("timeout", -9, 0.4)
+    assert (profile.outcome, profile.exit_status, profile.time_limit_s) == ("timeout", -9, 0.4)
     assert profile.runtime_s >= 0.4
     pids = _numbers(tmp_path, "pid")
     assert len(pids) == 2
@@ -166,7 +166,7 @@ def test_a_tree_that_ignores_sigterm_ends_at_its_time_limit(tmp_path, groups, mo
 
 @BOTH_METERS
 def test_memory_limit_ends_the_run(tmp_path, groups):
-    profile = _measure(tmp_path, GROW, memory_limit_bytes=80_000_000, groups=groups)
+    profile = _measure(tmp_path, GROW, mem_limit_bytes=80_000_000, groups=groups)
     assert profile.outcome == "out_of_memory"
     assert profile.peak_rss_bytes >= 80_000_000
 
@@ -266,7 +266,7 @@ def test_a_driver_that_is_killed_takes_the_run_along(tmp_path):
 
 def test_a_spike_between_two_samples_is_caught_by_the_kernel(tmp_path):
     limit = 120_000_000
-    profile = _measure(tmp_path, SPIKE, memory_limit_bytes=limit, sample_hz=0.05, time_limit_s=5)
+    profile = _measure(tmp_path, SPIKE, mem_limit_bytes=limit, sample_hz=0.05, time_limit_s=5)
     if not profile.memory_method.startswith("cgroup"):
         pytest.skip("no control group of its own can be had here")
     assert (profile.outcome, profile.exit_status) == ("out_of_memory", -9)
@@ -276,7 +276,7 @@ def test_a_spike_between_two_samples_is_caught_by_the_kernel(tmp_path):
 
 
 def test_a_run_that_waits_for_a_child_the_kernel_has_killed_is_stopped(tmp_path):
-    profile = _measure(tmp_path, POOL, memory_limit_bytes=80_000_000, time_limit_s=20)
+    profile = _measure(tmp_path, POOL, mem_limit_bytes=80_000_000, time_limit_s=20)
     assert profile.outcome == "out_of_memory"
     assert profile.runtime_s < 20
 

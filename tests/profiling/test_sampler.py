@@ -3,8 +3,8 @@ import os
 import pytest
 
 from voxcast.profiling import processes
-from voxcast.profiling.throttle import Pace
-from voxcast.profiling.tree_counters import Counted, Tally
+from voxcast.profiling.throttle import Throttle
+from voxcast.profiling.tree_counters import ProcessCounters, TreeCounters
 
 STAT = b"42 (my (odd) app) S 7 42 42 0 -1 4194304 9 9 0 0 120 30 40 10 20 0 5 0 1234 99 8 7\n"
 STATUS = b"Name:\tapp\nVmRSS:\t 900 kB\nRssAnon:\t 500 kB\nRssFile:\t 300 kB\nRssShmem:\t 100 kB\n"
@@ -37,31 +37,33 @@ def test_a_process_that_is_gone_reads_as_none():
 
 
 def test_what_a_parent_has_taken_over_counts_once():
-    tally = Tally(1)
-    assert tally.look({1: Counted(0, 99, (1.0,)), 2: Counted(5, 1, (2.0,))}) == (3.0,)
-    assert tally.look({1: Counted(0, 99, (3.5,))}) == (3.5,)
-    assert tally.lost == (0.0,)
+    counters = TreeCounters(1)
+    assert counters.look(
+        {1: ProcessCounters(0, 99, (1.0,)), 2: ProcessCounters(5, 1, (2.0,))}
+    ) == (3.0,)
+    assert counters.look({1: ProcessCounters(0, 99, (3.5,))}) == (3.5,)
+    assert counters.lost == (0.0,)
 
 
 def test_an_orphan_keeps_its_last_counters_and_no_sum_falls():
-    tally = Tally(2)
-    tally.look({1: Counted(0, 99, (1.0, 0.0)), 2: Counted(5, 1, (2.0, 8.0))})
-    tally.look({2: Counted(5, 0, (3.0, 8.0))})  # its parent is gone, and has lost 1 s
-    assert tally.sums == (4.0, 8.0)
-    assert tally.look({}) == (4.0, 8.0)
-    assert tally.lost == (4.0, 8.0)
+    counters = TreeCounters(2)
+    counters.look({1: ProcessCounters(0, 99, (1.0, 0.0)), 2: ProcessCounters(5, 1, (2.0, 8.0))})
+    counters.look({2: ProcessCounters(5, 0, (3.0, 8.0))})  # its parent is gone, and has lost 1 s
+    assert counters.sums == (4.0, 8.0)
+    assert counters.look({}) == (4.0, 8.0)
+    assert counters.lost == (4.0, 8.0)
 
 
 def test_a_number_used_again_is_another_process():
-    tally = Tally(1)
-    tally.look({2: Counted(5, 0, (3.0,))})
-    assert tally.look({2: Counted(6, 0, (0.5,))}) == (3.5,)
+    counters = TreeCounters(1)
+    counters.look({2: ProcessCounters(5, 0, (3.0,))})
+    assert counters.look({2: ProcessCounters(6, 0, (0.5,))}) == (3.5,)
 
 
 @pytest.mark.parametrize(("share", "due"), [(1e9, True), (1e-9, False)])
 def test_a_costly_look_waits_until_its_share_allows_the_next(share, due):
-    pace = Pace(share)
-    assert pace.due()
-    with pace.look():
+    throttle = Throttle(share)
+    assert throttle.due()
+    with throttle.look():
         sum(range(10_000))
-    assert pace.due() is due
+    assert throttle.due() is due

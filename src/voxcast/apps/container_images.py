@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from voxcast.apps.containers import PROGRAMS, WRITES_THROUGH, is_path, known
+from voxcast.apps.containers import PROGRAMS, WRITES_THROUGH, check_engine, is_path
 from voxcast.errors import RunError
 from voxcast.files import sha256_file
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 _FROM_FILES = ("apptainer", "singularity", "charliecloud")
 
 
-def available(runtime: str, program: Sequence[str] = ()) -> bool:
-    """Tell whether the runtime's program is on this machine."""
-    known(runtime)
-    return runtime == "none" or shutil.which([*program, PROGRAMS[runtime]][0]) is not None
+def available(engine: str, program: Sequence[str] = ()) -> bool:
+    """Tell whether the engine's program is on this machine."""
+    check_engine(engine)
+    return engine == "none" or shutil.which([*program, PROGRAMS[engine]][0]) is not None
 
 
 def check(
-    runtime: str, image: str, targets: Sequence[str] = (), program: Sequence[str] = ()
+    engine: str, image: str, targets: Sequence[str] = (), program: Sequence[str] = ()
 ) -> None:
     """Make sure that ``image`` can be run, before a campaign begins.
 
@@ -40,28 +40,28 @@ def check(
     Raises
     ------
     RunError
-        If the runtime, the image, or a path that Charliecloud needs is not there.
+        If the engine, the image, or a path that Charliecloud needs is not there.
     """
-    if runtime == "none":
+    if engine == "none":
         return
-    if not available(runtime, program):
-        package = "charliecloud" if runtime == "charliecloud" else runtime
-        then = f"install {package}, or choose another runtime in conf/device"
-        raise RunError(f"the program {PROGRAMS[runtime]} is not installed", runtime, then)
-    if (runtime in _FROM_FILES or is_path(image)) and not Path(image).exists():
-        raise RunError("no such image", image, _pull(runtime, image))
-    if runtime in WRITES_THROUGH and Path(image).is_dir():
+    if not available(engine, program):
+        package = "charliecloud" if engine == "charliecloud" else engine
+        then = f"install {package}, or choose another container_engine in conf/device"
+        raise RunError(f"the program {PROGRAMS[engine]} is not installed", engine, then)
+    if (engine in _FROM_FILES or is_path(image)) and not Path(image).exists():
+        raise RunError("no such image", image, _pull(engine, image))
+    if engine in WRITES_THROUGH and Path(image).is_dir():
         for target in targets:
             if not (Path(image) / target.lstrip("/")).exists():
                 where = Path(image) / target.lstrip("/")
                 raise RunError(
                     "the image needs it as a place to bind to", where, "make the folder"
                 )
-    if runtime not in _FROM_FILES and not is_path(image):
-        digest(runtime, image, program)
+    if engine not in _FROM_FILES and not is_path(image):
+        digest(engine, image, program)
 
 
-def digest(runtime: str, image: str, program: Sequence[str] = ()) -> str:
+def digest(engine: str, image: str, program: Sequence[str] = ()) -> str:
     """Return what the image holds, as ``sha256:…``.
 
     A file is hashed; a name is answered by podman or docker. A folder is not read: the digest is
@@ -74,23 +74,23 @@ def digest(runtime: str, image: str, program: Sequence[str] = ()) -> str:
         If there is no such image.
     """
     path = Path(image)
-    if runtime in _FROM_FILES or is_path(image):
+    if engine in _FROM_FILES or is_path(image):
         if path.is_dir():
             return f"sha256:{_listing(path)}"
         if not path.is_file():
-            raise RunError("no such image", image, _pull(runtime, image))
+            raise RunError("no such image", image, _pull(engine, image))
         stat = path.stat()
         return f"sha256:{_hashed(str(path.resolve()), stat.st_size, stat.st_mtime_ns)}"
-    command = [*(program or [PROGRAMS[runtime]]), "image", "inspect", image]
+    command = [*(program or [PROGRAMS[engine]]), "image", "inspect", image]
     try:
         answer = subprocess.run(command, capture_output=True, timeout=60, check=True).stdout
         facts = json.loads(answer)[0]
         digests = sorted(text.partition("@")[2] for text in facts.get("RepoDigests") or [])
         return digests[0] if digests else f"sha256:{facts['Id'].removeprefix('sha256:')}"
     except FileNotFoundError:
-        raise RunError("is not installed", command[0], f"install {runtime}") from None
+        raise RunError("is not installed", command[0], f"install {engine}") from None
     except (subprocess.SubprocessError, ValueError, KeyError, IndexError):
-        raise RunError("no such image", image, _pull(runtime, image)) from None
+        raise RunError("no such image", image, _pull(engine, image)) from None
 
 
 @functools.lru_cache(maxsize=16)
@@ -110,9 +110,9 @@ def _listing(folder: Path) -> str:
     return total.hexdigest()
 
 
-def _pull(runtime: str, image: str) -> str:
-    if runtime in ("podman", "docker"):
-        return f"{runtime} pull {image}"
-    if runtime == "charliecloud":
+def _pull(engine: str, image: str) -> str:
+    if engine in ("podman", "docker"):
+        return f"{engine} pull {image}"
+    if engine == "charliecloud":
         return "make it by ch-image pull and ch-convert, and name the folder or the .sqfs file"
-    return f"{runtime} pull image.sif docker://{image}, and name that file"
+    return f"{engine} pull image.sif docker://{image}, and name that file"

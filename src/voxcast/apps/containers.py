@@ -1,4 +1,4 @@
-"""Containers: what a command becomes when a runtime runs it inside an image.
+"""Containers: what a command becomes when an engine runs it inside an image.
 
 Text in, text out; what is on this machine is looked up in `voxcast.apps.container_images`.
 
@@ -30,7 +30,7 @@ OUTSIDE = frozenset({"docker"})  # whose processes are not in our process tree
 WRITES_THROUGH = frozenset({"charliecloud"})  # which cannot bind read-only
 # By it strays of a run are found, see voxcast.profiling.processes; its value is given there.
 RUN_VARIABLE = "VOXCAST_RUN"
-_REFUSED = {  # what separates the parts of a bind, for a runtime that has no way to quote it
+_REFUSED = {  # what separates the parts of a bind, for an engine that has no way to quote it
     "apptainer": ':,\\"\n',
     "singularity": ':,\\"\n',
     "podman": ',"\n',
@@ -49,7 +49,7 @@ class Bind(NamedTuple):
 
 
 def wrap(
-    runtime: str,
+    engine: str,
     image: str,
     argv: Sequence[str],
     *,
@@ -58,7 +58,7 @@ def wrap(
     gpus: int = 0,
     visible: str | None = None,
     cpus: int | None = None,
-    memory_bytes: int | None = None,
+    mem_limit_bytes: int | None = None,
     network: bool = False,
     user: tuple[int, int] | None = None,
     program: Sequence[str] = (),
@@ -67,11 +67,11 @@ def wrap(
     """Return the argument list that runs ``argv`` inside ``image``.
 
     The program is named by ``argv`` also where the image has an entry point, and the environment
-    is the image's own and ``env``, whatever the runtime. Nothing is pulled.
+    is the image's own and ``env``, whatever the engine. Nothing is pulled.
 
     Parameters
     ----------
-    runtime : str
+    engine : str
         One of `PROGRAMS`; ``none`` returns ``argv`` as it is.
     image : str
         A file or folder; with podman and docker a name, or for podman a folder with a slash.
@@ -84,14 +84,14 @@ def wrap(
     visible : str, optional
         ``CUDA_VISIBLE_DEVICES``, for podman, which gives GPUs by name or number; the first ones
         without it.
-    cpus, memory_bytes : int, optional
+    cpus, mem_limit_bytes : int, optional
         Told to docker alone: what the others start keeps the CPUs and limits of who starts it.
     network : bool
         Without it there is none; Charliecloud always has the host's.
     user : (uid, gid), optional
         Who owns what is written, for podman and docker; with the others it is who starts it.
     program : sequence of str
-        Instead of the runtime's own name: a path, or with options that come before the verb.
+        Instead of the engine's own name: a path, or with options that come before the verb.
     options : sequence of str
         Further options, after ours. For an image that Charliecloud made of a Docker one,
         ``--set-env`` brings the variables in that were set when it was built.
@@ -99,34 +99,34 @@ def wrap(
     Raises
     ------
     ConfigError
-        If there is no such runtime, or a bind holds a character that the runtime cannot take.
+        If there is no such engine, or a bind holds a character that the engine cannot take.
 
     Examples
     --------
     >>> wrap("charliecloud", "/images/tool", ["tool"], env={"OMP_NUM_THREADS": "2"})[-4:]
     ['--set-env=OMP_NUM_THREADS=2', '/images/tool', '--', 'tool']
     """
-    known(runtime)
-    if runtime == "none":
+    check_engine(engine)
+    if engine == "none":
         return list(argv)
-    chosen = [_bind(runtime, *bind) for bind in binds]
-    start = [*(program or [PROGRAMS[runtime]])]
+    chosen = [_bind(engine, *bind) for bind in binds]
+    start = [*(program or [PROGRAMS[engine]])]
     inside = dict(env or {})
-    if runtime in ("apptainer", "singularity"):
+    if engine in ("apptainer", "singularity"):
         start += [*_apptainer(chosen, inside, gpus, network), *options, image, *argv]
-    elif runtime == "charliecloud":
+    elif engine == "charliecloud":
         start += [*_charliecloud(chosen, inside), *options, image, "--", *argv]
     else:
         started = _docker(chosen, inside, network, argv[0])
         mapped = (
             _podman(gpus, visible, user)
-            if runtime == "podman"
-            else _daemon(gpus, cpus, memory_bytes)
+            if engine == "podman"
+            else _daemon(gpus, cpus, mem_limit_bytes)
         )
         if user is not None and user[0] != 0:
             # Someone whom the image does not know has no home there, and caches need one.
             mapped += [f"--user={user[0]}:{user[1]}", "--env=HOME=/tmp"]
-        named = ["--rootfs", image] if is_path(image) and runtime == "podman" else [image]
+        named = ["--rootfs", image] if is_path(image) and engine == "podman" else [image]
         start += [*started, *mapped, *options, *named, *argv[1:]]
     return start
 
@@ -168,19 +168,19 @@ def _podman(gpus: int, visible: str | None, user: tuple[int, int] | None) -> lis
     return [*parts, "--userns=keep-id"] if user is not None and user[0] != 0 else parts
 
 
-def _daemon(gpus: int, cpus: int | None, memory_bytes: int | None) -> list[str]:
+def _daemon(gpus: int, cpus: int | None, mem_limit_bytes: int | None) -> list[str]:
     parts = ["--init"]  # a program that is process 1 would not hear that it is to stop
     parts += [f"--gpus={gpus}"] if gpus else []
     parts += [] if cpus is None else [f"--cpus={cpus}"]
-    return parts + ([] if memory_bytes is None else [f"--memory={memory_bytes}"])
+    return parts + ([] if mem_limit_bytes is None else [f"--memory={mem_limit_bytes}"])
 
 
-def _bind(runtime: str, host: str | Path, inside: str, read_only: bool) -> Bind:
+def _bind(engine: str, host: str | Path, inside: str, read_only: bool) -> Bind:
     for text in (str(host), inside):
-        bad = next((char for char in text if char in _REFUSED[runtime]), None)
+        bad = next((char for char in text if char in _REFUSED[engine]), None)
         if bad is not None:
             then = "move the project or the image set to a path without it"
-            raise ConfigError(f"{runtime} cannot bind a path with {bad!r}", text, then)
+            raise ConfigError(f"{engine} cannot bind a path with {bad!r}", text, then)
     return Bind(str(host), inside, read_only)
 
 
@@ -189,7 +189,7 @@ def is_path(image: str) -> bool:
     return image.startswith(("/", "./", "../"))
 
 
-def known(runtime: str) -> None:
-    """Raise a `ConfigError` unless ``runtime`` is one of `PROGRAMS`."""
-    if runtime not in PROGRAMS:
-        raise ConfigError("unknown runtime", runtime, f"known are: {', '.join(PROGRAMS)}")
+def check_engine(engine: str) -> None:
+    """Raise a `ConfigError` unless ``engine`` is one of `PROGRAMS`."""
+    if engine not in PROGRAMS:
+        raise ConfigError("unknown container engine", engine, f"known are: {', '.join(PROGRAMS)}")

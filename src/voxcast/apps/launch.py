@@ -66,12 +66,12 @@ def command(
     image : Path or None
         None for an application without input.
     program, options : sequence of str
-        For the container runtime, see `voxcast.apps.containers.wrap`.
+        For the container engine, see `voxcast.apps.containers.wrap`.
 
     Raises
     ------
     ConfigError
-        If an image is missing, an argument names what is not known, or a container has no runtime.
+        If an image is missing, an argument names what is not known, or a container has no engine.
     """
     if app.input == "volume" and image is None:
         raise ConfigError("needs an image", app.name)
@@ -84,13 +84,13 @@ def command(
     values |= {"image": str(image or ""), "out": str(out)}
     if not app.container:
         return filled(app.argv, values, app.name)
-    if configuration.runtime == "none":
-        then = f"set device.{configuration.device}.runtime, e.g. to apptainer"
-        raise ConfigError("runs in a container and no runtime is chosen", app.name, then)
+    if configuration.container_engine == "none":
+        then = f"set device.{configuration.device}.container_engine, e.g. to apptainer"
+        raise ConfigError("runs in a container and no container engine is chosen", app.name, then)
     values["image"] = f"{path_inside(app, INPUTS)}/{image.name}" if image else ""
     values["out"] = path_inside(app, OUT)
     return wrap(
-        configuration.runtime,
+        configuration.container_engine,
         container_image(app, configuration),
         filled(app.argv, values, app.name),
         binds=run_binds(app, out),
@@ -98,10 +98,10 @@ def command(
         gpus=configuration.gpus,
         visible=os.environ.get("CUDA_VISIBLE_DEVICES"),
         cpus=configuration.cpus,
-        memory_bytes=configuration.memory_bytes,
+        mem_limit_bytes=configuration.mem_limit_bytes,
         # No application here needs a network. Many clusters forbid the kernel's means by which
         # these two take it away (user.max_net_namespaces), and nothing would start there.
-        network=configuration.runtime in ("apptainer", "singularity"),
+        network=configuration.container_engine in ("apptainer", "singularity"),
         user=(os.getuid(), os.getgid()),
         program=program,
         options=options,
@@ -152,7 +152,7 @@ def environment(configuration: Configuration) -> dict[str, str]:
     # Python's compiled modules are kept, whatever our own shell says: to compile them anew in each
     # run took ANTs four seconds, which a machine that is in use does not spend.
     variables = {**library_variables(configuration), "PYTHONDONTWRITEBYTECODE": ""}
-    if configuration.runtime == "charliecloud":  # which refuses to start without
+    if configuration.container_engine == "charliecloud":  # which refuses to start without
         variables["USER"] = os.environ.get("USER") or str(os.getuid())
     return variables
 
@@ -177,27 +177,30 @@ def check_container(app: App, configuration: Configuration) -> None:
     Raises
     ------
     ConfigError
-        If it names no image, or the runtime's containers are not ours to measure.
+        If it names no image, or the engine's containers are not ours to measure.
     RunError
-        If the runtime, the image, or a path that Charliecloud needs is not there.
+        If the engine, the image, or a path that Charliecloud needs is not there.
     """
-    if not app.container or configuration.runtime == "none":
+    if not app.container or configuration.container_engine == "none":
         return
-    if configuration.runtime in OUTSIDE:
-        what = f"{configuration.runtime} runs containers under its daemon: they cannot be measured"
-        raise ConfigError(what, f"app.{app.name}", "choose another runtime in conf/device")
-    image = container_image(app, configuration)
-    check(configuration.runtime, image, list(app.binds))
+    engine = configuration.container_engine
+    if engine in OUTSIDE:
+        raise ConfigError(
+            f"{engine} runs containers under its daemon: they cannot be measured",
+            f"app.{app.name}",
+            "choose another container_engine in conf/device",
+        )
+    check(engine, container_image(app, configuration), list(app.binds))
 
 
 def container_facts(
     app: App, configuration: Configuration, program: Sequence[str] = ()
 ) -> dict[str, str] | None:
-    """Return runtime, image and digest for a record, or None without a container."""
-    if not app.container or configuration.runtime == "none":
+    """Return engine, image and digest for a record, or None without a container."""
+    if not app.container or configuration.container_engine == "none":
         return None
-    image, runtime = container_image(app, configuration), configuration.runtime
-    return {"runtime": runtime, "image": image, "digest": digest(runtime, image, program)}
+    image, engine = container_image(app, configuration), configuration.container_engine
+    return {"engine": engine, "image": image, "digest": digest(engine, image, program)}
 
 
 def app_version(
@@ -206,7 +209,7 @@ def app_version(
     """Return the version of ``app`` and of all it rests on, e.g. ``1+antspyx0.6.3``.
 
     To its own version are added those of its packages, a hash of the content of its files, and,
-    for a configuration with a container runtime, the digest of its image.
+    for a configuration with a container engine, the digest of its image.
 
     Raises
     ------

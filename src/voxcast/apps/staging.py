@@ -64,7 +64,7 @@ def staged(
             folder.mkdir(parents=True)
         if INPUTS in hosts and image is not None:
             # Where a bind cannot be read-only, the program gets a file that is not the user's own.
-            link = configuration.runtime not in WRITES_THROUGH
+            link = configuration.container_engine not in WRITES_THROUGH
             staged_inputs(image, hosts[INPUTS], link=link)
         yield
     finally:

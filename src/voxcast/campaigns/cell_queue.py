@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 BAR = "{percentage:3.0f}%|{bar:20}| {elapsed}, left {desc}"
 
 
-class Waiting:
+class CellQueue:
     """Cells in their order; several threads may take from it. A context: it shows a bar.
 
     Parameters
@@ -55,7 +55,7 @@ class Waiting:
         self._count = len(cells)
         self._bar = tqdm(total=self._times.total_s(), disable=None, bar_format=BAR)
 
-    def __enter__(self) -> Waiting:
+    def __enter__(self) -> CellQueue:
         """Return itself."""
         return self
 

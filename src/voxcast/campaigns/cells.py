@@ -37,7 +37,7 @@ def fitting(
             notes.append(f"{configuration.label}: left out, there is {have} GPU here")
         elif configuration.cpus > facts.cores:
             notes.append(f"{configuration.label}: left out, there are {facts.cores} CPUs here")
-        elif (configuration.memory_bytes or 0) > facts.memory_bytes:
+        elif (configuration.mem_limit_bytes or 0) > facts.memory_bytes:
             have = format_bytes(facts.memory_bytes)
             notes.append(f"{configuration.label}: left out, there are {have} of memory here")
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from voxcast.campaigns.campaign import run_campaign
+from voxcast.campaigns.driver import run_campaign
 from voxcast.campaigns.plan import make_plan
 from voxcast.history.parts import PHASES, TRACES
 from voxcast.history.run_folders import write_profiles

@@ -18,7 +18,7 @@ PATIENCE_S = 3.0  # a driver that was just killed holds its lock for some moment
 
 
 @contextlib.contextmanager
-def exclusive(folder: Path) -> Iterator[None]:
+def driver_lock(folder: Path) -> Iterator[None]:
     """Hold the one lock on ``folder``; it lies beside it: the folder is a stage's output.
 
     Raises

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Any
 
-from voxcast.campaigns.campaign import missing_cells
+from voxcast.campaigns.driver import missing_cells
 from voxcast.campaigns.time_left import TimeLeft
 from voxcast.files import canonical_json
 from voxcast.history.repeats import ALLOCATION, TASK
@@ -131,8 +131,5 @@ def _group(known: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _same_run(cell: Cell) -> tuple[Any, ...]:
     known = vars(cell) | vars(cell.configuration)
-    known |= {
-        "parameters_json": canonical_json(cell.parameters),
-        "mem_limit_bytes": cell.configuration.memory_bytes,
-    }
+    known |= {"parameters_json": canonical_json(cell.parameters)}
     return tuple(known[name] for name in SAME_RUN)

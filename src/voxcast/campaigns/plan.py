@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CampaignPlan:
     """Cells by key in the order to run them; `notes` say what is left out here, and why.
 
     `expected_s` knows the anchors too.
@@ -48,8 +48,8 @@ def make_plan(
     seed: int,
     anchors: int = 0,
     root: Path | None = None,
-) -> Plan:
-    """Plan a campaign for this machine.
+) -> CampaignPlan:
+    """CampaignPlan a campaign for this machine.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def make_plan(
     first = anchor_cells(sweeps, apps, volumes, possible, anchors, machine)
     timed = {**cells, **{cell.key: cell for cell in first}}
     named = zip(rows["volume_id"].astype(str), rows["path"].astype(str), strict=True)
-    return Plan(
+    return CampaignPlan(
         cells=cells,
         expected_s=expected_times(timed, apps, volumes),
         anchors=first,

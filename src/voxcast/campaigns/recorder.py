@@ -6,7 +6,6 @@ A run is made in a folder ``.partial-<key>-…``; renaming it to ``<key>`` is wh
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import errno
 import os
 import shutil
@@ -87,8 +86,8 @@ class Recorder:
                 print(f"voxcast: {what_happened(cell, profile, partial, final)}", file=sys.stderr)
             _drop_volumes(partial / "out")
             record = {
-                "cell": dataclasses.asdict(cell),
-                "profile": dataclasses.asdict(profile),
+                "cell": cell.to_record(),
+                "profile": profile.to_record(),
                 "app_version": cell.app_version,
                 "host": self.sitting.host,
                 "probes": self.sitting.probes,
@@ -170,7 +169,7 @@ def measure_app(
             cpus=configuration.cpus,
             gpus=configuration.gpus,
             time_limit_s=conditions.time_limit_s,
-            memory_limit_bytes=configuration.memory_bytes,
+            mem_limit_bytes=configuration.mem_limit_bytes,
             stall_s=conditions.stall_s,
             phase_patterns=app.phase_patterns,
             verify_gpu=app.verify_gpu,

@@ -23,7 +23,7 @@ from voxcast.files import sha256_of
 from voxcast.quantities import format_seconds
 
 if TYPE_CHECKING:
-    from voxcast.campaigns.plan import Plan
+    from voxcast.campaigns.plan import CampaignPlan
     from voxcast.config import Config
 
 COLLECT_EVERY_S = 1200.0
@@ -91,7 +91,7 @@ class Campaign:
         # A batch system ends a job by SIGTERM, a terminal by SIGHUP: then too it is collected.
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.default_int_handler)
-        from voxcast.campaigns.campaign import run_campaign
+        from voxcast.campaigns.driver import run_campaign
         from voxcast.campaigns.recorder import Conditions
         from voxcast.images.participants import PARTICIPANTS, recipe_of
 
@@ -225,7 +225,7 @@ class Campaign:
                 made.to_parquet(partial, index=False)
         print(f"voxcast: {len(files)} volumes, {self._catalogue / CATALOGUE}", file=sys.stderr)
 
-    def _plan(self) -> Plan:
+    def _plan(self) -> CampaignPlan:
         import pandas as pd
 
         from voxcast.campaigns.plan import make_plan
@@ -251,7 +251,7 @@ class Campaign:
             anchors=campaign.anchors,
         )
 
-    def _recorded(self, plan: Plan, any_host: bool) -> dict[str, dict[str, Any]]:
+    def _recorded(self, plan: CampaignPlan, any_host: bool) -> dict[str, dict[str, Any]]:
         from voxcast.campaigns.overview import known_elsewhere
         from voxcast.history.parts import known_keys, load_history
 

@@ -142,9 +142,9 @@ def _chosen(args: argparse.Namespace) -> tuple[App, Configuration]:
         device=args.device,
         cpus=args.cpus,
         gpus=device.gpus,
-        memory_bytes=None if device.memory is None else parse_bytes(device.memory),
+        mem_limit_bytes=None if device.memory is None else parse_bytes(device.memory),
         node_type=device.node_type,
-        runtime=device.runtime,
+        container_engine=device.container_engine,
     )
 
 

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
-    from voxcast.campaigns.plan import Plan
+    from voxcast.campaigns.plan import CampaignPlan
 
 
 def proposals(
-    plan: Plan, known: Collection[str], catalogue: Path, count: int
+    plan: CampaignPlan, known: Collection[str], catalogue: Path, count: int
 ) -> list[dict[str, Any]]:
     """Return the runs of a plan that would teach most for what they cost, best first.
 

@@ -70,7 +70,9 @@ class DeviceConfig:
     cpus: tuple[int, ...]
     gpus: int
     memory: str | None
-    runtime: Literal["none", "apptainer", "singularity", "podman", "docker", "charliecloud"]
+    container_engine: Literal[
+        "none", "apptainer", "singularity", "podman", "docker", "charliecloud"
+    ]
     usd_per_core_hour: float
     usd_per_gpu_hour: float
 
@@ -150,9 +152,9 @@ class Config:
                 device=name,
                 cpus=cpus,
                 gpus=chosen.gpus,
-                memory_bytes=None if chosen.memory is None else parse_bytes(chosen.memory),
+                mem_limit_bytes=None if chosen.memory is None else parse_bytes(chosen.memory),
                 node_type=chosen.node_type,
-                runtime=chosen.runtime,
+                container_engine=chosen.container_engine,
             )
             for name, chosen in self.device.items()
             if device in (None, name)

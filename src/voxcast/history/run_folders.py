@@ -10,7 +10,7 @@ from voxcast.errors import TableError
 from voxcast.files import atomic_path, canonical_json, read_json, sha256_of
 from voxcast.history.index import WORTH_WRITING, Stamp, read_index, stamps, write_index
 from voxcast.history.run_table import checked_row, frame_of
-from voxcast.records import Cell, Configuration, Phase, Profile
+from voxcast.records import Cell, Profile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,11 +42,8 @@ def read_row(folder: Path) -> dict[str, Any]:
 def _read(folder: Path) -> tuple[dict[str, Any], Cell, Profile, dict[str, Any]]:
     try:
         record = read_json(folder / RECORD_FILE)
-        cell_fields, profile_fields = dict(record["cell"]), dict(record["profile"])
-        configuration = Configuration(**cell_fields.pop("configuration"))
-        cell = Cell(configuration=configuration, **cell_fields)
-        phases = tuple(Phase(**phase) for phase in profile_fields.pop("phases"))
-        profile = Profile(phases=phases, **profile_fields)
+        cell = Cell.from_record(record["cell"])
+        profile = Profile.from_record(record["profile"])
         row = _row(folder.name, record, cell, profile)
     except FileNotFoundError:
         raise TableError("holds no record of a run", folder) from None
@@ -129,8 +126,7 @@ def _row(key: str, record: Mapping[str, Any], cell: Cell, profile: Profile) -> d
         "cell_key": key,
         "parameters_json": canonical_json(cell.parameters),
         "recipe_json": canonical_json(record["recipe"]) if record["recipe"] else "",
-        "threads": cell.configuration.cpus,
-        "mem_limit_bytes": cell.configuration.memory_bytes,
+        "limit_s": profile.time_limit_s,
         "sitting": record["sitting"],
         "source": "measured",
     }

@@ -31,14 +31,13 @@ DTYPES = {
     "device": "str",
     "cpus": "int64",  # 0 where an imported source does not say
     "gpus": "int64",
-    "threads": "Int64",  # that the application was told to use
     "mem_limit_bytes": "Int64",
     "scale": "str",
     "repeat": "int64",
     "sitting": "str",  # one stretch of measuring on one machine, with probes at its start
     "outcome": "str",
     "exit_status": "Int64",
-    "limit_s": "float64",
+    "limit_s": "float64",  # time limit of the run
     "noisy": "bool",  # the machine was busy with something else
     "load1": "float64",  # load average over one minute, before the run
     "steal": "float64",  # share of the machine's CPU time taken by its hypervisor, 0 to 1

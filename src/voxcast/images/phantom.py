@@ -23,7 +23,7 @@ _SIGMA_STEP_MM = 0.25
 
 
 @dataclass(frozen=True)
-class Grid:
+class TemplateGrid:
     """A template-space grid: the coordinates of its first voxel's centre, and its spacing."""
 
     low_mm: np.ndarray
@@ -37,7 +37,7 @@ class Brain:
 
     intensity: np.ndarray
     mask: np.ndarray
-    grid: Grid
+    grid: TemplateGrid
 
     @property
     def volume_mm3(self) -> float:
@@ -60,7 +60,7 @@ def brain() -> Brain:
     intensity = np.where(mask, np.clip((intensity - 0.2) / 0.8, 0.05, None), 0)
     low_mm = image.affine[:3, 3] + [s.start for s in box] - BRAIN_PAD
     padded = np.pad(intensity.astype(np.float32), BRAIN_PAD)
-    grid = Grid(low_mm, 1.0, padded.shape)
+    grid = TemplateGrid(low_mm, 1.0, padded.shape)
     return Brain(padded, np.pad(mask, BRAIN_PAD).astype(np.float32), grid)
 
 
@@ -115,11 +115,11 @@ def _smoothed_brain(steps: int) -> torch.Tensor:
 
 
 @functools.cache
-def shell_channels() -> tuple[torch.Tensor, Grid]:
+def shell_channels() -> tuple[torch.Tensor, TemplateGrid]:
     """Return the shell's four maps, float32 of shape ``(4, i, j, k)``, and their grid."""
     import torch
 
-    grid = Grid(shell.LOW_MM, shell.GRID_MM, shell.SHAPE)
+    grid = TemplateGrid(shell.LOW_MM, shell.GRID_MM, shell.SHAPE)
     template = brain()
     inside, within = [], []
     for axis in range(3):

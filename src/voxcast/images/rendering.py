@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from voxcast.images.phantom import Grid
+    from voxcast.images.phantom import TemplateGrid
     from voxcast.images.recipe import Recipe
 
 MASK_RATIO = (0.8, 1.1)
@@ -145,7 +145,7 @@ def template_points(
         yield slab, points_mm + sample(elastic, region, points_mm, edge="border").movedim(0, -1)
 
 
-def _elastic(recipe: Recipe) -> tuple[torch.Tensor, Grid]:
+def _elastic(recipe: Recipe) -> tuple[torch.Tensor, TemplateGrid]:
     """Return a smooth displacement field in millimetres, shape ``(3, i, j, k)``, and its grid."""
     import torch
 
@@ -156,11 +156,11 @@ def _elastic(recipe: Recipe) -> tuple[torch.Tensor, Grid]:
     field = torch.nn.functional.interpolate(control, size, mode="trilinear", align_corners=True)
     field = torch.nn.functional.avg_pool3d(field, 5, 1, 2, count_include_pad=False)[0]
     field = field * (recipe.elastic_mm / float(field.abs().max()))
-    return field, phantom.Grid(np.array([-112.0, -128.0, -128.0]), 8.0, tuple(size))
+    return field, phantom.TemplateGrid(np.array([-112.0, -128.0, -128.0]), 8.0, tuple(size))
 
 
 def sample(
-    channels: torch.Tensor, grid: Grid, points_mm: torch.Tensor, edge: str = "zeros"
+    channels: torch.Tensor, grid: TemplateGrid, points_mm: torch.Tensor, edge: str = "zeros"
 ) -> torch.Tensor:
     """Interpolate channels ``(c, i, j, k)`` at points ``(..., 3)`` in reversed axis order."""
     import torch

@@ -97,7 +97,7 @@ def _maps(spacing_mm: float) -> torch.Tensor:
     return torch.from_numpy(np.stack(maps))
 
 
-def _on_grid(image: Any, grid: phantom.Grid) -> np.ndarray:
+def _on_grid(image: Any, grid: phantom.TemplateGrid) -> np.ndarray:
     """Cut a 1 mm map to the grid, which lies on the same voxels and has a border of zeros."""
     data = np.asarray(image.dataobj, dtype=np.float32)
     start = np.rint(grid.low_mm - image.affine[:3, 3]).astype(int)

@@ -84,7 +84,7 @@ def _value(text: str, name: str) -> int:
     return int(lines[start + len(name) + 2 :].partition("\n")[0])
 
 
-class Group:
+class ControlGroup:
     """The control group of one run; files read at each look stay open until `close`.
 
     Parameters
@@ -155,7 +155,7 @@ class Group:
         return os.pread(self._handles[path], _TEXT_BYTES, 0).decode()
 
 
-def planned_group(run_id: str) -> Group | None:
+def planned_group(run_id: str) -> ControlGroup | None:
     """Return the group ``voxcast-<run_id>``, which is not there yet; None without groups."""
     try:
         groups = own_groups((SELF / "mountinfo").read_text(), (SELF / "cgroup").read_text())
@@ -163,10 +163,10 @@ def planned_group(run_id: str) -> Group | None:
         return None
     name = f"voxcast-{run_id}"
     if "memory" in groups and "cpuacct" in groups:
-        return Group(groups["memory"] / name, groups["cpuacct"] / name, 1)
+        return ControlGroup(groups["memory"] / name, groups["cpuacct"] / name, 1)
     if UNIFIED in groups:
         folder = delegated(groups[UNIFIED]) / name
-        return Group(folder, folder, 2)
+        return ControlGroup(folder, folder, 2)
     return None
 
 
@@ -190,13 +190,13 @@ def delegated(own: Path) -> Path:
     return own
 
 
-def make_group(run_id: str) -> Group | None:
+def make_group(run_id: str) -> ControlGroup | None:
     """Make the group ``voxcast-<run_id>``, or return None where that cannot be had."""
     group = planned_group(run_id)
     return None if group is None else _made(group)
 
 
-def _made(group: Group) -> Group | None:
+def _made(group: ControlGroup) -> ControlGroup | None:
     try:
         for folder in group.folders:
             folder.mkdir()

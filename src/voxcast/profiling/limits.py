@@ -12,11 +12,11 @@ IDLE_CORES = 0.01  # CPU use below which a run does nothing; a waiting interpret
 
 
 @dataclass(frozen=True)
-class Limits:
+class RunLimits:
     """What stops a run; None is no limit."""
 
-    time_s: float | None = None
-    memory_bytes: int | None = None
+    time_limit_s: float | None = None
+    mem_limit_bytes: int | None = None
     stall_s: float | None = None
 
     def reached(
@@ -35,9 +35,9 @@ class Limits:
         oom_kills : int
             Processes that the kernel has killed: those that waited for them may wait for ever.
         """
-        if oom_kills or (self.memory_bytes is not None and rss_bytes > self.memory_bytes):
+        if oom_kills or (self.mem_limit_bytes is not None and rss_bytes > self.mem_limit_bytes):
             return "out_of_memory"
-        if self.time_s is not None and t_s >= self.time_s:
+        if self.time_limit_s is not None and t_s >= self.time_limit_s:
             return "timeout"
         if self.stall_s is not None and quiet_s >= self.stall_s:
             return "stalled"

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from voxcast.profiling.processes import Traffic
 
 
-class Reading(NamedTuple):
+class MeterReading(NamedTuple):
     """One look: memory and threads now, CPU seconds of all there ever was."""
 
     rss_bytes: int
@@ -31,7 +31,7 @@ class Meter(Protocol):
     def follow(self, pid: int) -> None:
         """Say which process leads the tree."""
 
-    def read(self) -> Reading:
+    def read(self) -> MeterReading:
         """Look at the tree now."""
 
     def traffic(self) -> Traffic:

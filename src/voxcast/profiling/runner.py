@@ -22,7 +22,7 @@ from voxcast.files import read_json, remove_folder, write_json
 from voxcast.profiling import cgroups
 from voxcast.profiling.activity import Activity
 from voxcast.profiling.leader import LOG_FILE, ending, started_leader
-from voxcast.profiling.limits import Limits
+from voxcast.profiling.limits import RunLimits
 from voxcast.profiling.processes import RUN_VARIABLE, end_all, marked
 from voxcast.profiling.sampler import open_meter
 from voxcast.profiling.trace import Trace
@@ -49,7 +49,7 @@ def measure(
     *,
     cpus: int,
     time_limit_s: float | None = None,
-    memory_limit_bytes: int | None = None,
+    mem_limit_bytes: int | None = None,
     sample_hz: float = 10.0,
     groups: bool = True,
     gpus: int = 0,
@@ -72,7 +72,7 @@ def measure(
         Gets ``app.log`` (both output streams) and ``samples.parquet``; made if missing.
     cpus : int
         CPUs the run is pinned to, out of those we may use.
-    time_limit_s, memory_limit_bytes : float, int, optional
+    time_limit_s, mem_limit_bytes : float, int, optional
         The whole tree is stopped at these: SIGTERM, two seconds of grace, SIGKILL. The memory
         limit is also the kernel's where the run has its own control group.
     sample_hz : float
@@ -112,12 +112,12 @@ def measure(
     planned = cgroups.planned_group(run_id) if groups else None
     left = [] if planned is None else list(map(str, planned.folders))
     write_json(folder / RUN_FILE, {"run_id": run_id, "groups": left})
-    limits = Limits(time_limit_s, memory_limit_bytes, stall_s)
+    limits = RunLimits(time_limit_s, mem_limit_bytes, stall_s)
     with contextlib.ExitStack() as stack:
         meter = open_meter(run_id, groups=groups)
         stack.callback(meter.close)
-        if memory_limit_bytes is not None:
-            meter.limit_memory(memory_limit_bytes)
+        if mem_limit_bytes is not None:
+            meter.limit_memory(mem_limit_bytes)
         gpu = _gpu_meter(gpus, stack)
         variables = _variables(env, run_id)
         load1, begun = os.getloadavg()[0], datetime.datetime.now(datetime.UTC)
@@ -142,13 +142,13 @@ def measure(
         cpu_s=cpu_s,
         # A run that ended before it was looked at has the kernel's peak, page cache included.
         peak_rss_bytes=max(
-            trace.peak_rss_bytes or peak or 0, _reached_bytes(kills, peak, memory_limit_bytes)
+            trace.peak_rss_bytes or peak or 0, _reached_bytes(kills, peak, mem_limit_bytes)
         ),
         peak_cgroup_bytes=peak,
         memory_method=meter.memory_method,
         cpu_method=meter.cpu_method,
         started_at=begun.isoformat(timespec="milliseconds"),
-        limit_s=time_limit_s,
+        time_limit_s=time_limit_s,
         noisy=disturbed.noisy,
         load1=load1,
         steal=disturbed.steal,
@@ -203,11 +203,11 @@ def _watch(
     leader: subprocess.Popen[bytes],
     trace: Trace,
     started: float,
-    limits: Limits,
+    limits: RunLimits,
     sample_hz: float,
 ) -> Outcome | None:
     """Sample until the leader ends or a limit is reached; tell which limit."""
-    deadline = float("inf") if limits.time_s is None else started + limits.time_s
+    deadline = float("inf") if limits.time_limit_s is None else started + limits.time_limit_s
     with ending(leader.pid) as ended:
         while True:
             now, spent_s = time.monotonic(), time.thread_time()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from voxcast.profiling import cgroups
-from voxcast.profiling.meter import Reading
+from voxcast.profiling.meter import MeterReading
 from voxcast.profiling.processes import alive, marked
 from voxcast.profiling.trees import TrafficMeter, TreeMeter
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class GroupMeter:
     """A run in its own control group."""
 
-    def __init__(self, group: cgroups.Group, run_id: str) -> None:
+    def __init__(self, group: cgroups.ControlGroup, run_id: str) -> None:
         self.memory_method = self.cpu_method = f"cgroup{group.version}"
         self.folders = group.folders
         self._group = group
@@ -38,9 +38,9 @@ class GroupMeter:
         """Remember the leader; it has put itself into the group before it became the run."""
         self._leader = {pid}
 
-    def read(self) -> Reading:
+    def read(self) -> MeterReading:
         """Look at the group now."""
-        return Reading(*self._group.read(), self._group.threads())
+        return MeterReading(*self._group.read(), self._group.threads())
 
     def traffic(self) -> Traffic:
         """Return input and output so far."""

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class Pace:
+class Throttle:
     """Says when a look is due, from what the last one cost.
 
     Parameters

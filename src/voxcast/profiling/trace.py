@@ -12,7 +12,7 @@ from voxcast.files import write_json
 from voxcast.history.run_folders import SAMPLES_FILE, SAMPLES_JSON
 from voxcast.profiling.limits import Quiet
 from voxcast.profiling.processes import Traffic
-from voxcast.profiling.throttle import Pace
+from voxcast.profiling.throttle import Throttle
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,9 +61,9 @@ class Trace:
         self.quiet_s = 0.0
         self._meter, self._gpu, self._started = meter, gpu, started
         self._quiet = Quiet(stall_s)
-        self._gpu_pace = Pace(GPU_SHARE)
+        self._gpu_throttle = Throttle(GPU_SHARE)
         pause_s = TRAFFIC_PAUSE_S if stall_s is None else min(TRAFFIC_PAUSE_S, stall_s / 4)
-        self._slow_pace = Pace(GPU_SHARE, pause_s)
+        self._slow_throttle = Throttle(GPU_SHARE, pause_s)
         self._utilisations: list[float] = []
         self._gpu_bytes: int | None = None
 
@@ -71,10 +71,10 @@ class Trace:
         """Take one sample."""
         t_s = time.monotonic() - self._started
         reading = self._meter.read()
-        if self._gpu is not None and self._gpu_pace.due():
+        if self._gpu is not None and self._gpu_throttle.due():
             self._look_at_gpu(self._gpu)
-        if self._slow_pace.due():
-            with self._slow_pace.look():
+        if self._slow_throttle.due():
+            with self._slow_throttle.look():
                 self.look_at_sums()
         busy = bool(self._utilisations) and self._utilisations[-1] >= GPU_USED
         moved = self.traffic.called_bytes + self.traffic.read_bytes + self.traffic.write_bytes
@@ -91,7 +91,7 @@ class Trace:
             self.oom_kills = self._meter.oom_kills()
 
     def _look_at_gpu(self, gpu: GpuMeter) -> None:
-        with self._gpu_pace.look():
+        with self._gpu_throttle.look():
             seen = gpu.read(self._meter.members())
         self._gpu_bytes = seen.memory_bytes
         if seen.utilisation is not None:

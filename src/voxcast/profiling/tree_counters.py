@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class Counted(NamedTuple):
+class ProcessCounters(NamedTuple):
     """One process at one look; `started` tells two that had the same number apart."""
 
     started: int
@@ -23,7 +23,7 @@ class Counted(NamedTuple):
     values: tuple[float, ...]
 
 
-class Tally:
+class TreeCounters:
     """The sums of ``width`` counters so far.
 
     Attributes
@@ -37,9 +37,9 @@ class Tally:
     def __init__(self, width: int) -> None:
         self.sums: tuple[float, ...] = (0.0,) * width
         self.lost: tuple[float, ...] = (0.0,) * width
-        self._last: dict[int, Counted] = {}
+        self._last: dict[int, ProcessCounters] = {}
 
-    def look(self, found: Mapping[int, Counted]) -> tuple[float, ...]:
+    def look(self, found: Mapping[int, ProcessCounters]) -> tuple[float, ...]:
         """Take in one look at all processes of the tree, zombies included; return the sums."""
         for pid, last in self._last.items():
             now = found.get(pid)

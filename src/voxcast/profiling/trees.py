@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from voxcast.profiling.meter import Reading
+from voxcast.profiling.meter import MeterReading
 from voxcast.profiling.processes import (
     Shares,
     Traffic,
@@ -26,8 +26,8 @@ from voxcast.profiling.processes import (
     read,
     read_stat,
 )
-from voxcast.profiling.throttle import Pace
-from voxcast.profiling.tree_counters import Counted, Tally
+from voxcast.profiling.throttle import Throttle
+from voxcast.profiling.tree_counters import ProcessCounters, TreeCounters
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,8 +60,8 @@ class TreeMeter:
         self._run_id = run_id
         self._others = listed()  # those there before the run are none of it
         self._known: dict[int, _Member] = {}
-        self._cpu, self._traffic = Tally(1), TrafficMeter()
-        self._search, self._look = Pace(SEARCH_SHARE), Pace(PSS_SHARE)
+        self._cpu, self._traffic = TreeCounters(1), TrafficMeter()
+        self._search, self._look = Throttle(SEARCH_SHARE), Throttle(PSS_SHARE)
         self._departed = self._shared = self._total = 0
 
     def limit_memory(self, limit_bytes: int) -> None:
@@ -72,16 +72,18 @@ class TreeMeter:
         if stat := read_stat(pid):
             self._known[pid] = _Member(stat.started)
 
-    def read(self) -> Reading:
+    def read(self) -> MeterReading:
         """Look at the tree now."""
         if self._search.due():
             with self._search.look():
                 self._find()
         found = self._stats()
-        self._cpu.look({pid: Counted(s.started, s.ppid, (s.cpu_s,)) for pid, s in found.items()})
+        self._cpu.look(
+            {pid: ProcessCounters(s.started, s.ppid, (s.cpu_s,)) for pid, s in found.items()}
+        )
         living = {pid: stat for pid, stat in found.items() if stat.state not in "ZX"}
         rss_bytes = self._resident(living)
-        return Reading(rss_bytes, self._cpu.sums[0], sum(s.threads for s in living.values()))
+        return MeterReading(rss_bytes, self._cpu.sums[0], sum(s.threads for s in living.values()))
 
     def _find(self) -> None:
         now = listed()
@@ -187,7 +189,7 @@ class TrafficMeter:
     """
 
     def __init__(self) -> None:
-        self._tally = Tally(3)
+        self._counters = TreeCounters(3)
 
     def read(self, pids: Iterable[int]) -> Traffic:
         """Look at ``pids``; a setuid program's are not told to us and miss in the sums."""
@@ -199,5 +201,5 @@ class TrafficMeter:
             except PermissionError:
                 continue
             if stat and text:
-                found[pid] = Counted(stat.started, stat.ppid, parse_traffic(text))
-        return Traffic(*self._tally.look(found))
+                found[pid] = ProcessCounters(stat.started, stat.ppid, parse_traffic(text))
+        return Traffic(*self._counters.look(found))

@@ -57,7 +57,7 @@ class ServedCatalogue:
     def load(cls, path: Path) -> ServedCatalogue:
         """Read the model's ``catalogue.json``."""
         content = read_json(path)
-        configurations = [Configuration(**c) for c in content.pop("configurations")]
+        configurations = [Configuration.from_record(c) for c in content.pop("configurations")]
         return cls(configurations=configurations, **content)
 
 

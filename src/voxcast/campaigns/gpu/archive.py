@@ -59,7 +59,7 @@ def collect(archive: Path, folder: Path) -> Counter[str]:
     Parameters
     ----------
     archive : Path
-        Written by `voxcast.campaigns.gpu.campaign`.
+        Written by `voxcast.campaigns.gpu.machine`.
     folder : Path
         Gets ``cpu/<key>`` and ``gpu/<key>``; made if missing.
 

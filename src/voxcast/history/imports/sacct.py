@@ -71,7 +71,7 @@ def _found(line: dict[str, str], steps: list[dict[str, str]], app: str | None) -
         exit_status=status,
         signal=signal,
         cpu_s=_duration(line, "totalcpu"),
-        limit_s=_limit(line),
+        time_limit_s=_limit(line),
         mem_limit_bytes=int(tres.get("mem", 0)) or _requested(line.get("reqmem", ""), cpus, nodes),
         cpus=cpus,
         gpus=int(tres.get("gres/gpu", 0)),

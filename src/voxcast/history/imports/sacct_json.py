@@ -66,7 +66,7 @@ def _found(job: dict[str, Any], app: str | None) -> Found:
         exit_status=_int(exit_code.get("return_code")),
         signal=_int(signal.get("id", signal.get("signal_id"))) or 0,
         cpu_s=_seconds(time.get("total")),
-        limit_s=None if limit is None else 60.0 * limit,
+        time_limit_s=None if limit is None else 60.0 * limit,
         mem_limit_bytes=(allocated.get("mem") or requested.get("mem") or 0) * _MIB or None,
         cpus=allocated.get("cpu") or requested.get("cpu") or 0,
         gpus=allocated.get("gres/gpu", 0),

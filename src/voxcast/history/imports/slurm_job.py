@@ -43,7 +43,7 @@ class SlurmJob:
     exit_status: int | None = None
     signal: int = 0
     cpu_s: float | None = None
-    limit_s: float | None = None
+    time_limit_s: float | None = None
     peak_bytes: int | None = None
     mem_limit_bytes: int | None = None
     cpus: int = 0
@@ -97,7 +97,7 @@ class SlurmJob:
                 "mem_limit_bytes": positive(self.mem_limit_bytes),
                 "outcome": self._outcome(state),
                 "exit_status": -self.signal if self.signal else self.exit_status,
-                "limit_s": self.limit_s,
+                "limit_s": self.time_limit_s,
                 "runtime_s": self.runtime_s,
                 "cpu_s": positive(self.cpu_s),
                 "cpu_method": "slurm_totalcpu" if self.cpu_s else "",

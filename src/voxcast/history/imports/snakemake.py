@@ -54,7 +54,6 @@ def _found(path: Path, line: dict[str, str], identity: list[object], app: str | 
             "app": app or line.get("rule_name") or re.sub(r"\.(bench\w*|tsv|txt)", "", path.name),
             "device": "cpu",
             "cpus": int(threads or 0),
-            "threads": int(threads) if threads else None,
             "outcome": "completed",
             "runtime_s": _runtime(line),
             "cpu_s": cpu,

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.campaigns.driver_lock import exclusive
+from voxcast.campaigns.driver_lock import driver_lock
 from voxcast.campaigns.gpu.archive import RUNS, SUMMARY_FILE, pack
-from voxcast.campaigns.gpu.cells import gpu_cells
-from voxcast.campaigns.gpu.inputs import Inputs, lend_nvml, read_inputs
+from voxcast.campaigns.gpu.paired_cells import gpu_cells
+from voxcast.campaigns.gpu.prepared_inputs import Inputs, lend_nvml, read_inputs
 from voxcast.campaigns.recorder import Conditions, Recorder
 from voxcast.campaigns.sittings import open_sitting
 from voxcast.errors import RunError, TableError
@@ -72,7 +72,7 @@ def run_gpu_campaign(
     Parameters
     ----------
     inputs : Path
-        Folder written by `voxcast.campaigns.gpu.inputs.prepare`.
+        Folder written by `voxcast.campaigns.gpu.prepared_inputs.prepare`.
     work : Path
         Gets a folder ``runs`` of run folders; made if missing. Runs in it are not made again.
     archive : Path
@@ -104,7 +104,7 @@ def run_gpu_campaign(
         Configuration(device, min(cpus, facts.cores), int(device == "gpu")) for device in possible
     ]
     cells = gpu_cells(prepared, configurations, host_class(facts))
-    with exclusive(runs):
+    with driver_lock(runs):
         for left in runs.glob(PARTIAL + "*"):
             sweep(left)
         missing = [cell for cell in cells if not _is_recorded(runs / cell.key)]

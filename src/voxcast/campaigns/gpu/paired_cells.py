@@ -13,7 +13,7 @@ from voxcast.records import Cell, Configuration
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from voxcast.campaigns.gpu.inputs import Inputs, Source
+    from voxcast.campaigns.gpu.prepared_inputs import Inputs, Source
 
 TRAINING, NETWORK = "dnn_train", "tile_segment_network"
 REPEATS = 3  # of the first few, in all

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast.apps.launch import check_container, choose
-from voxcast.campaigns.cell_queue import Waiting
+from voxcast.campaigns.cell_queue import CellQueue
 from voxcast.campaigns.cells import again
-from voxcast.campaigns.driver_lock import exclusive
+from voxcast.campaigns.driver_lock import driver_lock
 from voxcast.campaigns.recorder import Conditions, Recorder
 from voxcast.campaigns.sittings import open_sitting
 from voxcast.errors import RunError
@@ -103,7 +103,7 @@ def run_campaign(
     """
     begun = time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
-    with exclusive(folder):
+    with driver_lock(folder):
         for left in folder.glob(PARTIAL + "*"):
             sweep(left) if left.is_dir() else left.unlink()
         known = {**(elsewhere or {}), **record_rows(folder)}
@@ -133,7 +133,7 @@ def run_campaign(
         recorder = Recorder(
             folder, apps, paths, recipes or {}, conditions or Conditions(), sitting
         )
-        with Waiting(
+        with CellQueue(
             missing,
             times,
             deadline=deadline,
@@ -169,7 +169,7 @@ def missing_cells(
 
 
 def _work(
-    queue: Waiting,
+    queue: CellQueue,
     recorder: Recorder,
     parallel: int,
     on_record: Callable[[Path], None] | None,
