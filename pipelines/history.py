@@ -1,6 +1,6 @@
-"""What the recorded histories say before anything is learned: results/history.
+"""Stage history: statistics of the recorded histories, without any model; results/history.
 
-The noise floor, drift between sittings, CPUs against each other, CPU against GPU.
+Noise floor, drift between sittings, speed-up by number of CPUs, CPU against GPU.
 """
 
 import json
@@ -12,14 +12,16 @@ from typing import Any
 
 import pandas as pd
 
-from voxcast.analysis.devices import missing_side
+from voxcast.analysis.cpu_scaling import CpuComparison, compare_cpus
+from voxcast.analysis.devices import devices_without_runs
 from voxcast.analysis.drift import drift
-from voxcast.analysis.noise import Noise, compare_cpus, repeat_noise
+from voxcast.analysis.noise import RepeatNoise, repeat_noise
 from voxcast.errors import exits_cleanly
 from voxcast.files import write_json
 from voxcast.history.parts import load_history
 from voxcast.laws.intervals import Interval
 from voxcast.records import TARGETS
+from voxcast.report.sentences import missing_devices
 
 HISTORY = Path("data/history")
 OUT = Path("results/history")
@@ -31,7 +33,7 @@ def main() -> int:
     for batch in sorted(path.parent for path in HISTORY.glob("*/provenance.yaml")):
         runs = load_history([batch])
         completed = runs[runs["outcome"] == "completed"]
-        found = {
+        statistics = {
             "runs": len(runs),
             "outcomes": runs["outcome"].value_counts().to_dict(),
             "noisy": int(runs["noisy"].sum()),
@@ -43,60 +45,65 @@ def main() -> int:
             "hosts": sorted(runs["host_class"].unique()),
             "sittings": int(runs["sitting"].nunique()),
             "cells": _cells(completed),
-            "noise": [_noise(one) for one in repeat_noise(completed, ["app"])],
+            "noise": [_noise(noise) for noise in repeat_noise(completed, ["app"])],
             "noise_of_applications_with_an_image": [
-                _noise(one) for one in repeat_noise(completed[completed["volume_id"] != ""])
+                _noise(noise) for noise in repeat_noise(completed[completed["volume_id"] != ""])
             ],
-            "cpus": [
-                {
-                    "app": one.app, "scale": one.scale, "cpus": [one.base_cpus, one.cpus],
-                    "speedup": _interval(one.speedup), "cpu_ratio": _interval(one.cpu_ratio),
-                }
-                for one in compare_cpus(completed)
-            ],
+            "cpus": [_cpus(comparison) for comparison in compare_cpus(completed)],
             "drift": _drift(completed),
-            "cpu_against_gpu": missing_side(runs) or "see `voxcast compare --by device`",
-        }  # fmt: skip
-        write_json(OUT / f"{batch.name}.json", found)
+            "cpu_against_gpu": missing_devices(devices_without_runs(runs))
+            or "see `voxcast compare --by device`",
+        }
+        write_json(OUT / f"{batch.name}.json", statistics)
         print(f"{OUT / batch.name}.json: {len(runs)} runs")
     return 0
 
 
 def _cells(runs: pd.DataFrame) -> list[dict[str, Any]]:
     groups = runs.groupby(["app", "scale", "device", "cpus"], as_index=False)
-    found = groups.agg(
+    cells = groups.agg(
         runs=("cell_key", "size"), volumes=("volume_id", "nunique"),
         cpu_s_median=("cpu_s", "median"), cpu_s_min=("cpu_s", "min"), cpu_s_max=("cpu_s", "max"),
         peak_rss_bytes_median=("peak_rss_bytes", "median"),
     )  # fmt: skip
-    return json.loads(found.to_json(orient="records"))
+    return json.loads(cells.to_json(orient="records"))
 
 
-def _noise(one: Noise) -> dict[str, Any]:
+def _cpus(comparison: CpuComparison) -> dict[str, Any]:
     return {
-        "app": one.app,
-        "cells": one.cells,
-        "runs": one.runs,
-        "cv_percent": {target: _interval(one.cv[target]) for target in TARGETS},
-        # What a model without fault would be left with.
-        "error_percent": {target: round(one.error_percent(target), 3) for target in TARGETS},
+        "app": comparison.app,
+        "scale": comparison.scale,
+        "cpus": [comparison.base_cpus, comparison.cpus],
+        "speedup": _interval(comparison.speedup),
+        "cpu_ratio": _interval(comparison.cpu_ratio),
+    }
+
+
+def _noise(noise: RepeatNoise) -> dict[str, Any]:
+    return {
+        "app": noise.app,
+        "cells": noise.cells,
+        "runs": noise.runs,
+        "cv_percent": {target: _interval(noise.cv[target]) for target in TARGETS},
+        # The floor of models that do not know the momentary speed of the machine.
+        "error_percent": {target: round(noise.error_percent(target), 3) for target in TARGETS},
     }
 
 
 def _drift(runs: pd.DataFrame) -> list[dict[str, Any]]:
-    found = drift(runs)
-    anchors = [] if found is None else found.anchors
+    drifted = drift(runs)
+    anchors = [] if drifted is None else drifted.anchors
     return [
-        {"app": one.app, "cpus": one.configuration.cpus}
-        | {"change": [round(value, 4) for value in one.change.values()]}
-        for one in anchors
+        {"app": anchor.app, "cpus": anchor.configuration.cpus}
+        | {"change": [round(value, 4) for value in anchor.change.values()]}
+        for anchor in anchors
     ]
 
 
-def _interval(one: Interval) -> dict[str, float | int | None]:
+def _interval(interval: Interval) -> dict[str, float | int | None]:
     return {
         name: round(value, 4) if math.isfinite(value) else None
-        for name, value in asdict(one).items()
+        for name, value in asdict(interval).items()
     }
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from voxcast.errors import exits_cleanly
 from voxcast.files import write_text
-from voxcast.report.inputs import Evidence
-from voxcast.report.narrative import Findings
+from voxcast.report.inputs import ReportInputs
+from voxcast.report.narrative import Narrative
 from voxcast.report.page import page
 from voxcast.report.summary import summary
 
@@ -15,10 +15,10 @@ OUT = Path("results/report")
 
 @exits_cleanly
 def main() -> int:
-    """Write results/report from what the stages before left."""
-    findings = Findings.of(Evidence.read(Path()))
-    write_text(OUT / "index.html", page(findings, Path()))
-    write_text(OUT / "summary.txt", summary(findings, str(OUT / "index.html")))
+    """Write the page and the summary from the results of the earlier stages."""
+    narrative = Narrative.of(ReportInputs.read(Path()))
+    write_text(OUT / "index.html", page(narrative, Path()))
+    write_text(OUT / "summary.txt", summary(narrative, str(OUT / "index.html")))
     return 0
 
 

@@ -15,8 +15,8 @@ FLOORS = {
     "profiling": 3, "features": 3, "phases": 3, "allocation": 3,
     "models": 4, "campaigns": 4,
     "serving": 5, "hpc": 5,
-    "tracking": 6, "studies": 6,
-    "analysis": 7, "report": 7, "config": 7,
+    "tracking": 6, "studies": 6, "analysis": 6,
+    "report": 7, "config": 7,
     "cli": 8,
 }  # fmt: skip
 # Sideways between rooms of one floor, each for a reason.
@@ -24,8 +24,6 @@ SIDEWAYS = {
     ("errors", "errors"),
     ("errors", "log"),  # an entry point sets up where messages go
     ("quantities", "errors"),  # a wrong unit is the user's error
-    ("analysis", "report"),  # until analysis gives numbers only
-    ("report", "analysis"),
     ("records", "files"),  # a cell's key is the hash of its content
 }
 MLFLOW_ROOMS = {"tracking", "serving"}

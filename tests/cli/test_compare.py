@@ -77,10 +77,10 @@ def test_speedup_cost_and_variability_come_out(project: Path) -> None:
 def test_it_reads_to_people(compare) -> None:
     out, err = compare()
     assert "app, 2 CPUs: whole run: 5×" in out
-    assert "gain least: v" in out
+    assert "smallest speed-up: v" in out
     assert "24 runs on record" in err
     free, _ = compare("--usd-per-gpu-hour", "0", "--usd-per-core-hour", "0")
-    assert "0 USD a 1000 runs on the CPU" in free
+    assert "0 USD per 1000 runs on the CPU" in free
 
 
 def test_named_folders_need_no_project(project: Path, compare) -> None:

@@ -14,20 +14,22 @@ import pytest
 import voxcast
 from made_up_campaign import Campaign
 from voxcast.errors import TableError
-from voxcast.report.inputs import Evidence
-from voxcast.report.narrative import Findings
-from voxcast.report.page import page
+from voxcast.report import studies
+from voxcast.report.cautions import cautions
+from voxcast.report.inputs import ReportInputs
+from voxcast.report.narrative import Narrative
+from voxcast.report.page import STUDIES_PAGE, TEMPLATE, page
 from voxcast.report.summary import summary
 
 Build = Callable[..., Path]
 SCRIPT = Path(__file__).parents[2] / "pipelines" / "report.py"
 VOID = {"meta", "img", "br", "link", "input", "hr"}
-SECTIONS = ("models", "predictions", "bounds", "volumes", "runs", "noise", "variation", "cpus",
-            "devices", "phases")  # fmt: skip
+SECTIONS = ("models", "predictions", "bounds", "volumes", "runs", "noise", "features", "variation",
+            "cpus", "devices", "phases")  # fmt: skip
 
 
 class Page(HTMLParser):
-    """Everything of a page that the tests look at; fails on a tag that is closed wrongly."""
+    """The tags and the text of a page; fails on a tag that is closed wrongly."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -58,99 +60,103 @@ class Page(HTMLParser):
 
 
 def rendered(project: Path) -> tuple[Page, str, str]:
-    findings = Findings.of(Evidence.read(project))
-    html = page(findings, project)
-    return Page(html), html, summary(findings, "results/report/index.html")
+    narrative = Narrative.of(ReportInputs.read(project))
+    html = page(narrative, project)
+    return Page(html), html, summary(narrative, "results/report/index.html")
 
 
 def lines(text: str) -> dict[str, str]:
-    found = dict(re.split(r"  +", line, maxsplit=1) for line in text.splitlines())
     assert len(text.splitlines()) == 10
-    return found
+    return dict(re.split(r"  +", line, maxsplit=1) for line in text.splitlines())
 
 
-def test_the_stage_writes_a_page_that_loads_nothing(build: Build) -> None:
+def test_the_stage_writes_a_self_contained_page(build: Build) -> None:
     project = build()
     subprocess.run([sys.executable, SCRIPT], cwd=project, check=True)
     written = sorted(p.name for p in (project / "results/report").iterdir())
     assert written == ["index.html", "summary.txt"]
     html = (project / "results/report/index.html").read_text(encoding="utf-8")
-    assert html == page(Findings.of(Evidence.read(project)), project)
-    found = Page(html)
-    assert not found.all("script") + found.all("link") + found.all("iframe")
-    for _, attrs in found.tags:
+    assert html == page(Narrative.of(ReportInputs.read(project)), project)
+    content = Page(html)
+    assert not content.all("script") + content.all("link") + content.all("iframe")
+    for _, attrs in content.tags:
         for name in ("src", "href", "xlink:href", "srcset", "action", "data"):
-            assert (attrs.get(name) or "#").startswith(("#", "data:image/"))
+            local = ("#", "data:image/", STUDIES_PAGE)
+            assert (attrs.get(name) or "#").startswith(local)
     assert not re.search(r"@import|url\((?!#)", html)
-    ids = [attrs["id"] for _, attrs in found.tags if "id" in attrs]
+    ids = [attrs["id"] for _, attrs in content.tags if "id" in attrs]
     assert len(ids) == len(set(ids))
-    targets = {(a.get("href") or "")[1:] for a in found.all("a")}
-    assert set(SECTIONS) < targets <= set(ids)
-    assert all(i.get("alt") for i in found.all("img"))
-    assert len(found.all("img")) == 4
-    pictures = [a for a in found.all("svg") if a.get("role") == "img"]
+    targets = {(a.get("href") or "")[1:] for a in content.all("a")}
+    assert set(SECTIONS) < targets <= {*ids, STUDIES_PAGE[1:]}
+    assert all(i.get("alt") for i in content.all("img"))
+    assert len(content.all("img")) == 4
+    pictures = [a for a in content.all("svg") if a.get("role") == "img"]
     assert pictures
     assert all(a.get("aria-label") for a in pictures)
 
 
-def test_the_page_says_who_won_and_what_speaks_against_it(build: Build) -> None:
-    found, _, text = rendered(build())
-    assert "ridge is champion, version 1" in found.text
-    assert "not calibrated: a 95 % bound takes 19 training subjects, there are 8" in found.text
-    assert "Only 4 unseen subjects" in found.text
-    assert "1 timeout" in found.text
-    assert "no GPU on this machine" in found.text
-    assert "No run on a GPU is on record, so there is nothing to compare." in found.text
-    assert "before all trials of forest" in found.text
-    assert "noise floor" in found.text
-    said = lines(text)
-    assert said["measured"].startswith("29 of 30 runs completed")
-    assert "the voxels baseline 20 % (3.3 times the error)" in said["error by CV"]
-    assert "4 subjects, 7 runs; noise floor" in said["on unseen"]
-    assert said["report"] == "results/report/index.html"
-    assert said["next"] == ".venv/bin/voxcast predict data/images/0001.nii.gz"
-    assert ".venv/bin/mlflow ui" in said["or"]
+def test_the_page_states_the_champion_and_its_limits(build: Build) -> None:
+    content, _, text = rendered(build())
+    assert "ridge is champion, version 1" in content.text
+    assert "not calibrated: a 95 % bound needs 19 training subjects, there are 8" in content.text
+    assert "Only 4 unseen subjects" in content.text
+    assert "1 timeout" in content.text
+    assert "no GPU on this machine" in content.text
+    assert "No run on a GPU is on record, so there is nothing to compare." in content.text
+    assert "before all trials of forest" in content.text
+    assert "noise floor" in content.text
+    assert re.search(
+        r"cannot have a smaller expected error .* with \d+ degrees of freedom", content.text
+    )
+    summary_lines = lines(text)
+    assert summary_lines["measured"].startswith("29 of 30 runs completed")
+    assert "the voxels baseline 20 % (3.3 times the error)" in summary_lines["error by CV"]
+    assert "4 subjects, 7 runs; noise floor" in summary_lines["on unseen"]
+    assert summary_lines["report"] == "results/report/index.html"
+    assert summary_lines["next"] == ".venv/bin/voxcast predict data/images/0001.nii.gz"
+    assert ".venv/bin/mlflow ui" in summary_lines["or"]
 
 
 def test_four_applications_and_a_gpu_at_once(build: Build) -> None:
     project = build(subjects=16, test_subjects=4, campaign=True, gpu=True)
-    found, html, text = rendered(project)
-    runs = Evidence.read(project).runs
+    content, html, text = rendered(project)
+    runs = ReportInputs.read(project).runs
     for app in runs["app"].unique():
-        assert f"{app}: cpu" in found.text
-    assert "no image, 72 settings" in found.text.replace("\u00a0", " ")
-    assert "3 runs of" in found.text  # disturbed
+        assert f"{app}: cpu" in content.text
+    assert "no image, 72 settings" in content.text.replace("\u00a0", " ")
+    assert "3 runs of" in content.text  # disturbed
     assert "on 16 volumes of 16 subjects, with 1, 2 and 4 CPUs on cpu" in lines(text)["measured"]
-    assert "cpu, 1 CPU, scaled down" in found.text
+    assert "cpu, 1 CPU, scaled down" in content.text
     # Planted: how fast the GPU is, its price, how the machine drifted, that networks differ.
     row = r"tile_segment_network, 4 CPUs: whole run, Other CPU, 16 cores, Some GPU\s*16\s*"
-    whole = re.search(row + r"([\d.]+)×", found.text)
+    whole = re.search(row + r"([\d.]+)×", content.text)
     assert whole
     assert float(whole[1]) == pytest.approx(5.1, rel=0.05)
-    assert "0.09 $ a GPU-hour" in found.text
-    assert "tile_segment, 1 CPU against 1 GPU with 4 CPUs: whole run, composed" in found.text
+    assert "0.09 USD per GPU-hour" in content.text
+    assert "tile_segment, 1 CPU against 1 GPU with 4 CPUs: whole run, composed" in content.text
     assert re.search(
-        r"changed by (2|3)\.\d % \(\w+, down; its repeats differ by 0\.\d+ %\) at most", found.text
+        r"changes in CPU time since the first sitting is (2|3)\.\d % \(\w+, down\)",
+        content.text,
     )
-    assert "two (33 % near" in found.text.replace("\u00a0", " ")
-    ids = [attrs["id"] for _, attrs in found.tags if "id" in attrs]
+    assert "two (33 % near" in content.text.replace("\u00a0", " ")
+    ids = [attrs["id"] for _, attrs in content.tags if "id" in attrs]
     assert len(ids) == len(set(ids))
     assert html.count("<svg") > 20
 
 
-def test_the_recorded_history_counts_for_devices_alone(build: Build) -> None:
+def test_the_recorded_history_counts_for_devices_only(build: Build) -> None:
     project = build(subjects=6, test_subjects=2)
-    made = Campaign()
-    made.training(points=6, gpu=True)
-    runs, phases = made.tables()
+    campaign = Campaign()
+    campaign.training(points=6, gpu=True)
+    runs, phases = campaign.tables()
     part = project / "data" / "history" / "gpu" / "2026-01-01-00aa11bb-1"
     part.mkdir(parents=True)
     runs.to_parquet(part / "runs.parquet", index=False)
     phases.to_parquet(part / "phases.parquet", index=False)
-    evidence = Evidence.read(project)
-    assert set(evidence.runs["app"]) == {"segment"}
-    assert set(evidence.on_record["app"]) == {"segment", "dnn_train"}
-    assert set(evidence.phases_on_record["app"]) == {"segment", "dnn_train"}
+    inputs = ReportInputs.read(project)
+    assert set(inputs.runs["app"]) == {"segment"}
+    assert set(inputs.on_record["app"]) == {"segment", "dnn_train"}
+    assert set(inputs.phases_on_record["app"]) == {"segment", "dnn_train"}
 
 
 def test_hostile_names_stay_text(build: Build) -> None:
@@ -160,57 +166,60 @@ def test_hostile_names_stay_text(build: Build) -> None:
     catalogue = pd.read_parquet(path)
     catalogue.loc[0, "problem"] = bad
     catalogue.to_parquet(path)
-    found, html, _ = rendered(project)
+    content, html, _ = rendered(project)
     assert "<script" not in html
-    assert bad in found.text
+    assert bad in content.text
 
 
-def test_an_empty_test_side_is_said(build: Build) -> None:
-    found, _, text = rendered(build(test_subjects=0))
-    assert "checked on no unseen subject" in found.text
-    assert not found.all("img")
-    assert "nothing is known of unseen ones" in lines(text)["on unseen"]
+def test_an_empty_test_side_is_stated(build: Build) -> None:
+    content, _, text = rendered(build(test_subjects=0))
+    assert "it was not tested on unseen subjects" in content.text
+    assert not content.all("img")
+    assert "the error on unseen subjects is unknown" in lines(text)["on unseen"]
 
 
-def test_a_missing_or_broken_image_is_said_in_its_caption(build: Build) -> None:
+def test_a_missing_or_broken_image_is_named_in_its_caption(build: Build) -> None:
     project = build()
     shutil.rmtree(project / "data/images")
     (project / "data/images").mkdir()
     (project / "data/images/0012.nii.gz").write_bytes(b"not an image")
-    found, _, _ = rendered(project)
-    assert not found.all("img")
-    assert "no such file" in found.text
-    assert found.text.count("No slices: ") == 4
+    content, _, _ = rendered(project)
+    assert not content.all("img")
+    assert "no such file" in content.text
+    assert content.text.count("No slices: ") == 4
 
 
 def test_one_configuration_without_repeats(build: Build) -> None:
-    found, _, text = rendered(build(cpus=(1,), repeated=0, test_subjects=2))
-    assert "Only one configuration was measured" in found.text
+    content, _, text = rendered(build(cpus=(1,), repeated=0, test_subjects=2))
+    assert "Only one configuration was measured" in content.text
     assert "no run was repeated" in lines(text)["noise floor"]
-    assert "Only 1 unseen subject:" in found.text
-    assert "(no interval)" in found.text
+    assert "Only 1 unseen subject:" in content.text
+    assert "(no interval)" in content.text
 
 
-def test_no_gain_and_a_champion_that_stays_are_said(build: Build) -> None:
-    kept = {"registered": False, "reason": "not_better", "detail": "0.2 against 0.1"}
-    kept |= {"champion": "forest", "version": "3"}
-    findings = Findings.of(Evidence.read(build(winner="voxels", receipt=kept)))
-    assert findings.headline().startswith("No model beat the voxels baseline")
-    assert "version 3 (forest) stays champion (0.2 against 0.1)" in findings.won()
-    assert any("ridge has the smaller cross-validated" in c for c in findings.cautions())
+def test_no_gain_and_a_champion_that_stays_are_stated(build: Build) -> None:
+    receipt = {"registered": False, "reason": "not_better", "detail": "0.2 against 0.1"}
+    receipt |= {"champion": "forest", "version": "3"}
+    narrative = Narrative.of(ReportInputs.read(build(winner="voxels", receipt=receipt)))
+    assert narrative.headline().startswith("No model beat the voxels baseline")
+    assert "version 3 (forest) stays champion (0.2 against 0.1)" in narrative.champion()
+    assert any("ridge has the smaller cross-validated" in c for c in cautions(narrative))
 
 
-def test_a_worse_model_than_the_baseline_is_said(build: Build) -> None:
-    findings = Findings.of(Evidence.read(build(subjects=40, test_subjects=20, winner="median")))
-    assert "beat median" in " ".join(findings.cautions())
+def test_a_model_worse_than_the_baseline_is_named(build: Build) -> None:
+    narrative = Narrative.of(
+        ReportInputs.read(build(subjects=40, test_subjects=20, winner="median"))
+    )
+    assert "beat median" in " ".join(cautions(narrative))
 
 
 def test_a_missing_input_is_named(build: Build) -> None:
     project = build()
     (project / "results/evaluate/families.json").unlink()
     with pytest.raises(TableError, match=r"families\.json: no such file; run `dvc repro`"):
-        Evidence.read(project)
+        ReportInputs.read(project)
 
 
-def test_the_template_lies_beside_the_code() -> None:
-    assert (Path(voxcast.__file__).parent / "report" / "page.html.j2").is_file()
+def test_the_templates_lie_beside_the_code() -> None:
+    for template in (TEMPLATE, studies.TEMPLATE, "layout.html.j2", "macros.html.j2"):
+        assert (Path(voxcast.__file__).parent / "report" / template).is_file()

@@ -1,6 +1,15 @@
-"""Studies in the report: numbers where there are some, words where there are none."""
+"""Tables of the studies, and their page from complete and partial results."""
 
-from voxcast.report.studies import NAMES, tables
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from voxcast.errors import TableError
+from voxcast.files import write_json
+from voxcast.report.studies import read_studies, studies_page
+from voxcast.report.study_tables import MAKERS, study_tables
 
 ERROR = {"mape": 5.04, "mape_interval": [-1.0, 6.2]}
 SPLITS = {
@@ -19,33 +28,35 @@ SPLITS = {
         "host": {"not_measurable": "measured on one machine"},
     }
 }  # fmt: skip
-HELD = {"covered": 59, "subjects": 60, "interval": [0.911, 0.9996],
+COVERAGE = {"covered": 59, "subjects": 60, "interval": [0.911, 0.9996],
         "by_quartile": [{"runs": 15, "covered": n} for n in (15, 15, 15, 14)]}  # fmt: skip
 SHARP = {"asked_over_used": 1.14, "one_request_asked_over_used": 3.9}
 TARGETS = ("cpu_s", "runtime_s", "peak_rss_bytes")
 
 
-def test_what_was_studied_is_shown_and_nothing_else() -> None:
-    assert tables({}) == []
-    questions, requests = tables({"splits": SPLITS})
-    assert questions.rows[0][:2] == ["ants_segment: unseen subject", "5.0 % (0 to 6.2 %)"]
-    assert questions.rows[1][-1] == "measured on one machine"
+def test_only_studies_with_a_result_are_shown() -> None:
+    assert study_tables({}) == []
+    errors, requests = study_tables({"splits": SPLITS})
+    assert errors.rows[0][:2] == ["ants_segment: unseen subject", "5.0 % (0 to 6.2 %)"]
+    assert errors.rows[1][-1] == "measured on one machine"
     assert requests.rows[1][:4] == ["ants_segment: HARP, MAE", "58 %", "40 %", "1.02×"]
-    assert requests.rows[1][4] == "17 % (UPP 55 %, its 60 % bound)"
-    assert all(len(row) == len(questions.head) for row in questions.rows)
+    assert requests.rows[1][4] == "17 % (UPP 55 %, 60 % bound)"
+    assert all(len(row) == len(errors.head) for row in errors.rows)
 
 
 def test_every_study_has_its_table() -> None:
-    way = {"cpu_s": ERROR, "peak_rss_bytes": ERROR}
+    by_target = {"cpu_s": ERROR, "peak_rss_bytes": ERROR}
     batch = {
         "a": {
-            "errors": dict.fromkeys(TARGETS, ERROR), "coverage": dict.fromkeys(TARGETS, HELD),
+            "errors": dict.fromkeys(TARGETS, ERROR), "coverage": dict.fromkeys(TARGETS, COVERAGE),
             "sharpness": dict.fromkeys(TARGETS, SHARP), "chosen": "ridge",
         }
     }  # fmt: skip
-    found = {
+    results = {
         "splits": SPLITS,
-        "ablation": {"a": {"constant": way, "header": way}, "b": {"constant": way}},
+        "ablation": {
+            "a": {"constant": by_target, "header": by_target}, "b": {"constant": by_target},
+        },
         "second_batch": batch,
         "real": batch,
         "scales": {
@@ -56,13 +67,34 @@ def test_every_study_has_its_table() -> None:
         "transfer": {"a -> b": [{"runs": n, "cost_s": 3.0, "cold": 40.0, "transferred": 9.0,
                                  "pooled": 8.0} for n in (2, 4)]},
     }  # fmt: skip
-    asked = {"normalised_cost": 1.2, "normalised_cost_interval": [1.1, 1.3]}
-    ways = dict.fromkeys(("laboratory", "harp_doubling", "population", "per_image"), asked)
+    replayed = {"normalised_cost": 1.2, "normalised_cost_interval": [1.1, 1.3]}
+    ways = dict.fromkeys(("laboratory", "harp_doubling", "population", "per_image"), replayed)
     costs = {"ways": ways, "over_implied": 1.02, "excess_left": 0.25}
-    found["per_image"] = {"a": {"sd_log": 0.5, "reserved": costs, "turnaround": costs}}
-    assert set(found) == set(NAMES)
-    made = tables(found)
-    assert len(made) == 8
-    assert all(len(row) == len(table.head) for table in made for row in table.rows)
-    held = next(table for table in made if "second batch" in table.caption)
-    assert held.rows[0][2:4] == ["59 of 60 (91 to 100 %)", "15 · 15 · 15 · 14"]
+    results["per_image"] = {"a": {"sd_log": 0.5, "reserved": costs, "turnaround": costs}}
+    assert set(results) == set(MAKERS)
+    tables = study_tables(results)
+    assert len(tables) == 8
+    assert all(len(row) == len(table.head) for table in tables for row in table.rows)
+    batches = next(table for table in tables if "second batch" in table.caption)
+    assert batches.rows[0][2:4] == ["59 of 60 (91 to 100 %)", "15 · 15 · 15 · 14"]
+
+
+def test_the_page_shows_what_is_available_and_names_what_is_missing(tmp_path: Path) -> None:
+    script = Path(__file__).parents[2] / "pipelines" / "studies_page.py"
+    page = tmp_path / "results" / "report" / "studies.html"
+    subprocess.run([sys.executable, script], cwd=tmp_path, check=True)
+    text = page.read_text(encoding="utf-8")
+    assert "<table" not in text
+    assert f"Not available yet: {', '.join(MAKERS)}" in text
+    write_json(tmp_path / "results" / "studies" / "splits.json", SPLITS)
+    subprocess.run([sys.executable, script], cwd=tmp_path, check=True)
+    text = page.read_text(encoding="utf-8")
+    assert text.count("<table") == 2
+    assert "Not available yet: ablation, " in text
+    assert text == studies_page(read_studies(tmp_path / "results" / "studies"))
+
+
+def test_a_broken_result_is_named(tmp_path: Path) -> None:
+    (tmp_path / "splits.json").write_text("{")
+    with pytest.raises(TableError, match=r"splits\.json: cannot be read"):
+        read_studies(tmp_path)

@@ -1,1 +1,1 @@
-"""What measured runs show before anything is learned from them: numbers, no page."""
+"""Statistics of measured runs and of models: numbers only, no sentences and no figures."""

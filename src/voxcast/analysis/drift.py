@@ -1,7 +1,8 @@
-"""How a machine drifts from sitting to sitting, by the anchors that each sitting begins with."""
+"""Drift of a machine between sittings, measured on the anchors that each sitting begins with."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,13 +32,13 @@ class Anchor:
 
     @property
     def change(self) -> dict[str, float]:
-        """CPU time less that of the first sitting, as a share of it."""
+        """CPU time minus that of the first sitting, as a fraction of the latter."""
         first = next(iter(self.cpu_s.values()))
         return {sitting: value / first - 1 for sitting, value in self.cpu_s.items()}
 
     @property
     def largest(self) -> float:
-        """The largest change, whichever its sign."""
+        """The change with the largest absolute value."""
         return max(self.change.values(), key=abs)
 
 
@@ -50,30 +51,65 @@ class Drift:
 
     @property
     def largest(self) -> tuple[Anchor, float]:
-        """The anchor that changed most since its first sitting, and by which share of it."""
-        return max(((one, one.largest) for one in self.anchors), key=lambda pair: abs(pair[1]))
+        """The anchor that changed most since its first sitting, and its change as a fraction."""
+        return max(((anchor, anchor.largest) for anchor in self.anchors), key=lambda p: abs(p[1]))
+
+    @property
+    def changes(self) -> int:
+        """Number of changes that were measured: sittings after the first, over all anchors."""
+        return sum(len(anchor.cpu_s) - 1 for anchor in self.anchors)
 
 
 def drift(runs: pd.DataFrame) -> Drift | None:
-    """Find how the anchors among completed ``runs`` changed; None without a second sitting.
+    """Return how the anchors among completed ``runs`` changed; None without a second sitting.
 
-    Those that a busy machine disturbed are left out, and a machine is compared with itself alone.
+    Anchors that were disturbed by other work are left out, and every machine is compared with
+    itself only.
     """
-    own = anchors(runs).sort_values("started_at", kind="stable")
-    own = own[(own["cpu_s"] > 0) & ~own["noisy"]]
-    found = []
-    for _, of_one in own.groupby(REPEATED, sort=True, dropna=False):
-        times = of_one.groupby("sitting", sort=False)["cpu_s"].median()
+    undisturbed = anchors(runs).sort_values("started_at", kind="stable")
+    undisturbed = undisturbed[(undisturbed["cpu_s"] > 0) & ~undisturbed["noisy"]]
+    changed = []
+    for _, repeats in undisturbed.groupby(REPEATED, sort=True, dropna=False):
+        times = repeats.groupby("sitting", sort=False)["cpu_s"].median()
         if len(times) > 1:
-            one = of_one.iloc[0]
-            found.append(
+            first = repeats.iloc[0]
+            changed.append(
                 Anchor(
-                    str(one["app"]),
-                    Configuration(str(one["device"]), int(one["cpus"])),
-                    str(one["volume_id"]),
+                    str(first["app"]),
+                    Configuration(str(first["device"]), int(first["cpus"])),
+                    str(first["volume_id"]),
                     {str(name): float(value) for name, value in times.items()},
                 )
             )
-    known = {sitting for one in found for sitting in one.cpu_s}
-    order = [str(name) for name in own["sitting"].drop_duplicates() if name in known]
-    return Drift(order, found) if found else None
+    sittings = {sitting for anchor in changed for sitting in anchor.cpu_s}
+    names = undisturbed["sitting"].drop_duplicates()
+    order = [str(name) for name in names if name in sittings]
+    return Drift(order, changed) if changed else None
+
+
+def largest_change_by_noise(cv_percent: float, changes: int, confidence: float = 0.95) -> float:
+    """Return the fraction that the largest of several changes stays below by noise alone.
+
+    A change is the difference of two single runs, so its logarithm has the square root of 2 times
+    the scatter of repeats. The bound over all changes is that of Šidák, which holds for changes
+    from a common first run as well.
+
+    Parameters
+    ----------
+    cv_percent : float
+        Coefficient of variation of repeats within a sitting.
+    changes : int
+        Number of changes among which the largest is taken.
+    confidence : float
+        Probability with which the largest change stays below the bound.
+
+    Examples
+    --------
+    >>> round(largest_change_by_noise(1.0, 1), 4), round(largest_change_by_noise(1.0, 8), 4)
+    (0.0281, 0.0394)
+    """
+    from scipy.stats import norm
+
+    each = confidence ** (1 / changes)
+    sd_log = math.sqrt(2 * math.log1p((cv_percent / 100) ** 2))
+    return math.expm1(float(norm.ppf((1 + each) / 2)) * sd_log)

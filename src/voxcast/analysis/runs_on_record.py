@@ -1,4 +1,4 @@
-"""All measured runs that lie in some folders, however they were put there."""
+"""All measured runs in some folders, recorded in parts or as folders of runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MEASURED = "measured"
 def runs_on_record(
     folders: Iterable[Path], *, named: bool = True
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Read the measured runs in ``folders`` and their phases; imported ones are left out.
+    """Read the measured runs in ``folders`` and their phases; imported runs are left out.
 
     Parameters
     ----------
@@ -32,13 +32,14 @@ def runs_on_record(
         Each is a batch of recorded parts, a folder of runs, or a folder of either, such as
         ``data/history`` and ``data/runs``.
     named : bool
-        Whether somebody asked for these very folders: one that is missing or holds no runs is
-        then an error, and otherwise passed over.
+        Whether the user named these folders. A named folder that is missing or holds no runs is
+        an error; otherwise it is skipped.
 
     Returns
     -------
     runs, phases : DataFrame
-        Columns as in `voxcast.history.run_table`; a cell key once, as the first folder has it.
+        Columns as in `voxcast.history.run_table`. A cell key that occurs in several folders is
+        taken from the first.
 
     Raises
     ------
@@ -49,15 +50,15 @@ def runs_on_record(
     for folder in folders:
         if named and not folder.is_dir():
             raise TableError("no such folder", folder, "name a folder of runs or of a history")
-        found = list(_sources(folder, deep=True))
-        if named and not found:
+        in_folder = list(_sources(folder, deep=True))
+        if named and not in_folder:
             raise TableError("holds no runs", folder, "name a folder of runs or of a history")
-        sources += found
+        sources += in_folder
     return united(sources)
 
 
 def united(sources: Iterable[Source]) -> Source:
-    """Put runs and their phases together: measured ones, a cell key once, from where it is first.
+    """Combine measured runs and their phases; a repeated cell key is taken from the first source.
 
     Returns
     -------
@@ -68,35 +69,35 @@ def united(sources: Iterable[Source]) -> Source:
 
     seen: set[str] = set()
     runs, phases = [frame_of([])], [frame_of([], PHASE_DTYPES)]
-    for own, of_own in sources:
-        if missing := [name for name in DTYPES if name not in own.columns]:
+    for source_runs, source_phases in sources:
+        if missing := [name for name in DTYPES if name not in source_runs.columns]:
             raise TableError(f"runs lack the column {missing[0]}", then="measure or import again")
-        new = own[(own["source"] == MEASURED) & ~own["cell_key"].isin(seen)]
-        new = new.drop_duplicates("cell_key")
+        is_new = (source_runs["source"] == MEASURED) & ~source_runs["cell_key"].isin(seen)
+        new = source_runs[is_new].drop_duplicates("cell_key")
         keys = set(new["cell_key"])
         seen |= keys
         runs.append(new[list(DTYPES)].astype(DTYPES))
-        phases.append(of_own[of_own["cell_key"].isin(keys)][list(PHASE_DTYPES)])
+        phases.append(source_phases[source_phases["cell_key"].isin(keys)][list(PHASE_DTYPES)])
     return (
-        pd.concat([one for one in runs if len(one)] or runs[:1]).sort_values(
+        pd.concat([frame for frame in runs if len(frame)] or runs[:1]).sort_values(
             ["started_at", "cell_key"], ignore_index=True
         ),
-        pd.concat([one for one in phases if len(one)] or phases[:1]).sort_values(
+        pd.concat([frame for frame in phases if len(frame)] or phases[:1]).sort_values(
             ["cell_key", "start_s"], kind="stable", ignore_index=True
         ),
     )
 
 
 def _sources(folder: Path, *, deep: bool) -> Iterator[Source]:
-    """Read what a folder holds itself, or else, one floor down, what its folders hold."""
+    """Read the runs in a folder, or if there are none, one level down, in its subfolders."""
     try:
         if any(folder.glob(f"[!.]*/{RUNS}")):
             yield load_history([folder]), load_phases([folder])
         elif (folder / PROFILES_FILE).is_file() or any(folder.glob(f"[!.]*/{RECORD_FILE}")):
             yield _run_folders(folder)
         elif deep and folder.is_dir():
-            for own in sorted(folder.glob("[!.]*/")):
-                yield from _sources(own, deep=False)
+            for subfolder in sorted(folder.glob("[!.]*/")):
+                yield from _sources(subfolder, deep=False)
     except (OSError, ValueError) as error:
         raise TableError(f"cannot be read ({error})", folder) from None
 
@@ -104,8 +105,8 @@ def _sources(folder: Path, *, deep: bool) -> Iterator[Source]:
 def _run_folders(folder: Path) -> Source:
     import pandas as pd
 
-    # Recorded runs that stand in the place of measured ones are in the table alone.
+    # Recorded runs that replace measured ones exist in the table only.
     table = folder / PROFILES_FILE
     runs = [load_records(folder), *([pd.read_parquet(table)] if table.is_file() else [])]
     phases = phase_table([folder])
-    return united((own, phases) for own in runs)
+    return united((table, phases) for table in runs)

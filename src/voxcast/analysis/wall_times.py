@@ -1,4 +1,4 @@
-"""How wall time varies over what was run: which law describes it, and how many modes it has."""
+"""How wall time varies over images or settings: closest distribution and number of modes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from voxcast.history.repeats import once_each
 from voxcast.laws.fits import rank_fits
 from voxcast.laws.variation import Variation, variation
 from voxcast.records import Configuration
-from voxcast.report.inputs import allocation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,69 +31,60 @@ class WallTimes:
     Attributes
     ----------
     machine : str
-        What its kind is called; empty if it has no name.
-    of : {"volume", "setting"}
-        What one value is of: a volume, where each was run in one setting; repeats count as
-        their geometric mean.
+        Short name of the kind of machine; empty if it has none.
+    unit : {"volume", "setting"}
+        What each value belongs to: a volume, if every volume was run with one setting only.
+        Repeats count as their geometric mean.
     values_s : ndarray, shape (n,)
         Sorted.
     bootstrap_p : float or None
-        Honest p of the closest law, see `voxcast.laws.fits`; None without a fit.
+        Bootstrap p-value of the closest distribution, see `voxcast.laws.fits`; None without a fit.
     noise : Interval or None
-        CV of plain repeats in percent; None where nothing was repeated.
+        CV of plain repeats in percent; None if nothing was repeated.
     """
 
     app: str
     configuration: Configuration
     scale: str
     machine: str
-    of: str
+    unit: str
     values_s: np.ndarray
     varied: Variation
     bootstrap_p: float | None
     noise: Interval | None
 
-    @property
-    def allocation(self) -> str:
-        """Allocation, scale and machine, for people."""
-        machine = f", {self.machine}" if self.machine else ""
-        return f"{allocation(self.configuration, self.scale)}{machine}"
-
-    @property
-    def label(self) -> str:
-        """Application, allocation, scale and machine, for people."""
-        return f"{self.app}: {self.allocation}"
-
 
 def wall_times(
     runs: pd.DataFrame, machines: Mapping[str, str] | None = None, seed: int = 0
 ) -> list[WallTimes]:
-    """Describe how the wall time of completed ``runs`` varies, group by group.
+    """Describe how the wall time of completed ``runs`` varies in each group of runs.
 
     Parameters
     ----------
     runs : DataFrame
-        Completed profiles; anchors do not count, nor disturbed runs that were made again.
+        Completed profiles. Anchors do not count, nor do disturbed runs that were repeated.
     machines : mapping, optional
-        What to call a kind of machine; one that is not in it is not named.
+        Short names of host classes; a class that is missing gets no name.
     seed : int
-        Of the bootstrap.
+        Seed of the bootstrap.
     """
-    found = []
-    noises = repeat_noise(runs, by=("app", "device", "cpus", "scale", "host_class"))
-    floors = {(n.app, n.device, n.cpus, n.scale, n.host_class): n.cv["runtime_s"] for n in noises}
+    groups = []
     keys = ["app", "device", "cpus", "scale", "host_class"]
-    for key, own in runs.groupby(keys, sort=True):
+    noise_by_key = {
+        (noise.app, noise.device, noise.cpus, noise.scale, noise.host_class): noise.cv["runtime_s"]
+        for noise in repeat_noise(runs, by=keys)
+    }
+    for key, group in runs.groupby(keys, sort=True):
         app, device, cpus, scale, machine = map(str, key)
-        each = once_each(own, "runtime_s")
+        each = once_each(group, "runtime_s")
         values = np.sort(each["runtime_s"].to_numpy(dtype=float))
         if not len(values):
             continue
         varied = variation(values, QUANTILES, seed=seed)
         best = varied.best_by_ks
-        # The honest p is dear, and that of a law that is not the closest says little.
+        # The bootstrap is expensive, so only the closest distribution gets one.
         fits = rank_fits(values, [best], bootstrap=BOOTSTRAP, seed=seed) if best else []
-        found.append(
+        groups.append(
             WallTimes(
                 app,
                 Configuration(device, int(cpus)),
@@ -104,7 +94,7 @@ def wall_times(
                 values,
                 varied,
                 fits[0].ks_p_bootstrap if fits else None,
-                floors.get((app, device, int(cpus), scale, machine)),
+                noise_by_key.get((app, device, int(cpus), scale, machine)),
             )
         )
-    return found
+    return groups

@@ -16,11 +16,11 @@ from voxcast.quantities import format_seconds
 if TYPE_CHECKING:
     from voxcast.analysis.devices import DeviceComparison
 
-LEAST = 3
+SMALLEST_GAINS = 3  # listed for each comparison
 
 
 def main(argv: list[str]) -> int:
-    """Print the comparison, or say which side has no runs."""
+    """Print the comparison, or which device has no runs."""
     parser = argparse.ArgumentParser(prog="voxcast compare", description=__doc__)
     parser.add_argument("--by", choices=["device"], default="device")
     parser.add_argument(
@@ -43,78 +43,82 @@ def main(argv: list[str]) -> int:
         parser.error("a price cannot be negative")
 
     from voxcast.analysis.composed_runs import COMPOSITIONS
-    from voxcast.analysis.devices import compare_devices, missing_side
+    from voxcast.analysis.devices import compare_devices, devices_without_runs
     from voxcast.analysis.runs_on_record import runs_on_record
+    from voxcast.report.sentences import missing_devices
 
     if args.history:
         runs, phases = runs_on_record(args.history)
     else:
-        here = project.require(args.project)
-        folders = [here / "data" / "history", here / "data" / "runs"]
+        root = project.require(args.project)
+        folders = [root / "data" / "history", root / "data" / "runs"]
         runs, phases = runs_on_record(folders, named=False)
     prices = Prices(args.usd_per_core_hour, args.usd_per_gpu_hour)
-    missing = missing_side(runs)
-    found = [] if missing else compare_devices(runs, phases, prices, compositions=COMPOSITIONS)
+    missing = missing_devices(devices_without_runs(runs))
+    comparisons = (
+        [] if missing else compare_devices(runs, phases, prices, compositions=COMPOSITIONS)
+    )
     if args.json:
-        rows = [_json(one) for one in found]
+        rows = [_json(comparison) for comparison in comparisons]
         content = {"runs": len(runs), "missing": missing, "prices": vars(prices)}
         print(json.dumps({**content, "comparisons": rows}, indent=2, allow_nan=False))
         return 0
-    if missing or not found:
+    if missing or not comparisons:
         print(missing or "no piece of work was run on both devices")
         return 0
-    for one in found:
-        print(_text(one))
+    for comparison in comparisons:
+        print(_text(comparison))
     print(
-        f"voxcast: {len(runs)} runs on record; {prices.usd_per_core_hour:g} USD a core-hour, "
-        f"{prices.usd_per_gpu_hour:g} USD a GPU-hour; intervals: 95 %, bootstrap over subjects",
+        f"voxcast: {len(runs)} runs on record; {prices.usd_per_core_hour:g} USD per core-hour, "
+        f"{prices.usd_per_gpu_hour:g} USD per GPU-hour; intervals: 95 %, Student's t by subject",
         file=sys.stderr,
     )
     return 0
 
 
-def _text(one: DeviceComparison) -> str:
+def _text(comparison: DeviceComparison) -> str:
     from voxcast.report.formatting import amount, counted, percent
+    from voxcast.report.labels import device_label, device_machines, smallest_gains
 
-    pairs, speedup, cv, memory = one.pairs, one.speedup, one.cv_percent, one.memory_bytes
+    pairs, speedup = comparison.pairs, comparison.speedup
+    cv, memory, usd = comparison.cv_percent, comparison.memory_bytes, comparison.usd
     interval = f"{speedup.low:.3g} to {speedup.high:.3g}" if speedup.bounded else "no interval"
     lines = [
-        f"{one.label}: {speedup.value:.3g}× on the GPU "
+        f"{device_label(comparison)}: {speedup.value:.3g}× on the GPU "
         f"({interval}; {counted(len(pairs), 'pair')})",
-        f"  on {one.machines}",
+        f"  on {device_machines(comparison)}",
         f"  median {format_seconds(pairs['cpu_s'].median())} on the CPU, "
         f"{format_seconds(pairs['gpu_s'].median())} on the GPU",
         f"  CV of repeats {percent(cv[0])} on the CPU, {percent(cv[1])} on the GPU",
         f"  memory {amount('peak_rss_bytes', memory[0])}, "
         f"GPU memory {amount('peak_gpu_bytes', memory[1])}",
-        f"  {1000 * one.usd[0]:.2g} USD a 1000 runs on the CPU, {1000 * one.usd[1]:.2g} USD on "
-        "the GPU",
-        f"  gain least: {'; '.join(one.least(LEAST))}",
+        f"  {1000 * usd[0]:.2g} USD per 1000 runs on the CPU, {1000 * usd[1]:.2g} USD on the GPU",
+        f"  smallest speed-up: {'; '.join(smallest_gains(comparison, SMALLEST_GAINS))}",
     ]
-    if one.composed:
-        lines.insert(1, "  composed of CPU phases and the GPU's phase, never run as a whole")
+    if comparison.composed:
+        lines.insert(1, "  composed of CPU phases and a GPU phase, never run as a whole")
     return "\n".join(lines)
 
 
-def _json(one: DeviceComparison) -> dict[str, Any]:
-    def known(value: float) -> float | None:
+def _json(comparison: DeviceComparison) -> dict[str, Any]:
+    def finite(value: float) -> float | None:
         return float(value) if math.isfinite(value) else None
 
     return {
-        "app": one.app,
-        "phase": one.phase or None,
-        "scale": one.scale,
-        "cpus": one.cpus,
-        "gpu_cpus": one.gpu_cpus,
-        "gpus": one.gpus,
-        "composed": one.composed,
-        "hosts": list(one.hosts),
-        "pairs": len(one.pairs),
-        "speedup": one.speedup.value,
-        "speedup_low": known(one.speedup.low),
-        "speedup_high": known(one.speedup.high),
-        "cv_percent": [known(v) for v in one.cv_percent],
-        "memory_bytes": [known(v) for v in one.memory_bytes],
-        "usd": list(one.usd),
-        "least": one.pairs.head(LEAST).to_dict("records"),
+        "app": comparison.app,
+        "phase": comparison.phase or None,
+        "scale": comparison.scale,
+        "cpus": comparison.cpus,
+        "gpu_cpus": comparison.gpu_cpus,
+        "gpus": comparison.gpus,
+        "composed": comparison.composed,
+        "hosts": list(comparison.hosts),
+        "pairs": len(comparison.pairs),
+        "speedup": comparison.speedup.value,
+        "speedup_low": finite(comparison.speedup.low),
+        "speedup_high": finite(comparison.speedup.high),
+        "cv_percent": [finite(v) for v in comparison.cv_percent],
+        "memory_bytes": [finite(v) for v in comparison.memory_bytes],
+        "usd": list(comparison.usd),
+        "least": comparison.pairs.head(SMALLEST_GAINS).to_dict("records"),
     }

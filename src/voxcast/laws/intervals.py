@@ -61,3 +61,16 @@ def clustered_mean(values: ArrayLike, subjects: Sequence[str]) -> Interval:
     error = math.sqrt(n / (n - 1) * float(np.sum(excess**2))) / len(x)
     half = float(t.ppf(0.975, n - 1)) * error
     return Interval(mean, mean - half, mean + half, n)
+
+
+def exponential(logs: Interval) -> Interval:
+    """Return the geometric mean and its interval, given those of the logarithms.
+
+    Examples
+    --------
+    >>> exponential(Interval(0.0, 0.0, 0.0, 2))
+    Interval(value=1.0, low=1.0, high=1.0, subjects=2)
+    """
+    # The exponent is limited so that a very wide interval cannot overflow.
+    value, low, high = (math.exp(min(x, 700.0)) for x in (logs.value, logs.low, logs.high))
+    return Interval(value, low, high, logs.subjects)

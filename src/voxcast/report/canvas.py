@@ -1,4 +1,4 @@
-"""Figures as inline SVG that follows the page: its font, its ink, light and dark."""
+"""Figures as inline SVG with the font and the colours of the page, light and dark."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import ArrayLike
 
-# Stand-ins that are replaced by the page's own colours, so that one figure serves light and dark.
+# Placeholders that are replaced by the colours of the page, so that one figure serves both themes.
 INK, FAINT = "#010101", "#020202"
-# Okabe and Ito's colours, told apart by colour-blind readers; the page says what they are.
+# Colours of Okabe and Ito, distinct for colour-blind readers; defined in the style of the page.
 SERIES = ("#010110", "#010120", "#010130", "#010140", "#010150", "#010160")
 _PAGE_COLOURS = {INK: "currentColor", FAINT: "var(--faint)"}
 _PAGE_COLOURS |= {colour: f"var(--series-{n})" for n, colour in enumerate(SERIES)}
 
 _STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",  # text stays text: it scales, is searched and read aloud
-    "text.parse_math": False,  # a name may hold a dollar sign
+    "svg.fonttype": "none",  # keep text as text: scalable, searchable, readable by screen readers
+    "text.parse_math": False,  # a name may contain a dollar sign
     "font.size": 10,
     "text.color": INK,
     "axes.edgecolor": FAINT,
@@ -55,7 +55,7 @@ _STYLE: dict[Any, Any] = {
 
 @contextlib.contextmanager
 def panel(width_in: float = 4.2, height_in: float = 3.5) -> Iterator[tuple[Figure, Axes]]:
-    """Give one pair of axes in the report's style; `inline_svg` must be called inside."""
+    """Yield a figure with one pair of axes in the report's style; call `inline_svg` inside."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -74,47 +74,47 @@ def inline_svg(figure: Figure, name: str, alt: str) -> Markup:
     name : str
         Unique on the page; becomes part of the element's ids.
     alt : str
-        What the figure shows, for those who cannot see it.
+        Text alternative for screen readers.
     """
     import matplotlib
 
     buffer = io.StringIO()
-    # Ids are hashes salted by the name: the same data give the same bytes.
+    # Ids are hashes salted by the name, so that the same data give the same bytes.
     with matplotlib.rc_context({"svg.hashsalt": name}):
-        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
+        no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(buffer, format="svg", transparent=True, metadata=no_metadata)
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
     prefix = "f-" + re.sub(r"[^a-z0-9]+", "-", name.lower()) + "-"
     text = re.sub(r'(?<=\bid=")', prefix, text)
     text = re.sub(r'(?<=url\(#)|(?<=href="#)', prefix, text)
-    for stand_in, colour in _PAGE_COLOURS.items():
-        text = text.replace(stand_in, colour)
+    for placeholder, colour in _PAGE_COLOURS.items():
+        text = text.replace(placeholder, colour)
     view = re.search(r'viewBox="([^"]+)"', text)
     box = view.group(1) if view else "0 0 100 100"
     opening = (
         f'<svg xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="{box}" role="img" '
         f'aria-label="{escape(alt)}">'
     )
-    # What the figure holds was escaped by matplotlib, which writes XML.
+    # Text in the figure was escaped by matplotlib, which writes XML.
     return Markup(opening + text[text.index(">") + 1 :].strip())  # noqa: S704
 
 
 def log_axes(axes: Axes, x: ArrayLike, y: ArrayLike) -> None:
-    """Scale both axes by logarithms so that all points are seen."""
+    """Make both axes logarithmic, with limits that show all points."""
     log_axis(axes, "x", float(np.min(x)), float(np.max(x)))
     log_axis(axes, "y", float(np.min(y)), float(np.max(y)))
 
 
-def log_axis(axes: Axes, which: str, low: float, high: float) -> None:
-    """Scale an axis by logarithms, with a few round ticks that are written as plain numbers."""
+def log_axis(axes: Axes, direction: str, low: float, high: float) -> None:
+    """Make an axis logarithmic, with a few round ticks written as plain numbers."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     room = (high / low) ** 0.06 if high > low else 1.2
     low, high = low / room, high * room
-    (axes.set_xscale if which == "x" else axes.set_yscale)("log")
-    (axes.set_xlim if which == "x" else axes.set_ylim)(low, high)
-    axis = axes.xaxis if which == "x" else axes.yaxis
+    (axes.set_xscale if direction == "x" else axes.set_yscale)("log")
+    (axes.set_xlim if direction == "x" else axes.set_ylim)(low, high)
+    axis = axes.xaxis if direction == "x" else axes.yaxis
     axis.set_major_locator(FixedLocator(_ticks(low, high)))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -128,6 +128,6 @@ def _ticks(low: float, high: float) -> list[float]:
         ticks = [s * 10.0**d for d in decades for s in steps if low <= s * 10.0**d <= high]
         if len(ticks) > 2:
             return ticks
-    # Too narrow for steps of a decade: the round numbers of a linear axis.
+    # Too narrow for ticks by decade: use the round numbers of a linear axis.
     even = MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
     return [float(t) for t in even if low <= t <= high]

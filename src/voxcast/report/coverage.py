@@ -1,4 +1,4 @@
-"""How the winner's bounds held on unseen subjects: never only pooled."""
+"""Coverage of the winner's bounds on unseen subjects by application, device and quartile."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def held(own: pd.DataFrame) -> Table | None:
+def coverage_table(predictions: pd.DataFrame) -> Table | None:
     """Count subjects below their upper bound by application, device and target.
 
     Parameters
     ----------
-    own : DataFrame
+    predictions : DataFrame
         The winner's rows of ``predictions.csv``.
     """
     rows = []
-    for (app, device), runs in own.groupby(["app", "device"], sort=True):
+    for (app, device), runs in predictions.groupby(["app", "device"], sort=True):
         for target in TARGETS:
-            known = runs.rename(columns={f"{target}_actual": target}).assign(noisy=False)
-            said = coverage(known, target)
-            low, high = (100 * end for end in said["interval"])
-            quartiles = (f"{part['covered']}/{part['runs']}" for part in said["by_quartile"])
+            measured = runs.rename(columns={f"{target}_actual": target}).assign(noisy=False)
+            counts = coverage(measured, target)
+            low, high = (100 * end for end in counts["interval"])
+            quartiles = (f"{q['covered']}/{q['runs']}" for q in counts["by_quartile"])
             rows.append(
                 [
                     f"{app} on {device}: {TITLES[target]}",
-                    f"{said['covered']} of {said['subjects']} ({low:.0f} to {high:.0f} %)",
+                    f"{counts['covered']} of {counts['subjects']} ({low:.0f} to {high:.0f} %)",
                     " · ".join(quartiles),
                 ]
             )
     caption = (
-        "Unseen subjects all of whose runs stayed below the upper bound, with exact 95 % "
-        "interval; and runs below it, by quartile of what was measured"
+        "Unseen subjects whose runs all stayed below the upper bound, with exact binomial 95 % "
+        "interval; and runs below the bound, by quartile of the measured value"
     )
     head = ["", "Subjects below the bound", "Runs by quartile"]
     return Table(caption, head, rows) if rows else None

@@ -1,4 +1,4 @@
-"""The figures of the report, each one small panel that a phone can show, as inline SVG."""
+"""Figures of models and predictions, as small panels of inline SVG."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from voxcast.analysis.model_comparison import BASELINES, mean_error
+from voxcast.analysis.run_groups import by_configuration
 from voxcast.records import TARGETS
 from voxcast.report.canvas import INK, SERIES, inline_svg, log_axes, panel
-from voxcast.report.comparison import BASELINES, error_of
 from voxcast.report.formatting import TITLES, counted, heading, percent
-from voxcast.report.inputs import by_configuration
+from voxcast.report.labels import run_group_label
 
 if TYPE_CHECKING:
     import pandas as pd
     from markupsafe import Markup
 
-    from voxcast.report.comparison import Verdict
+    from voxcast.analysis.model_comparison import ModelComparison
 
 
 @dataclass(frozen=True)
@@ -28,16 +29,16 @@ class Drawing:
     caption: str
 
 
-def error_panels(verdict: Verdict, noise_percent: dict[str, float]) -> list[Drawing]:
-    """Draw the error of every family, one panel a target; best by cross-validation on top."""
-    families = list(verdict.cross_validated)
+def error_panels(models: ModelComparison, noise_percent: dict[str, float]) -> list[Drawing]:
+    """Draw the error of every family, one panel per target, best by cross-validation first."""
+    families = list(models.cross_validated)
     drawings = []
     for target in TARGETS:
         with panel(4.2, 1.2 + 0.34 * len(families)) as (figure, axes):
             largest = 0.0
             for row, family in enumerate(families):
-                validated = verdict.cross_validated[family][target]
-                tested = verdict.tested.get(family, {}).get(target)
+                validated = models.cross_validated[family][target]
+                tested = models.tested.get(family, {}).get(target)
                 largest = max(largest, validated, tested.value if tested else 0)
                 if tested:
                     place = row + 0.17
@@ -55,31 +56,31 @@ def error_panels(verdict: Verdict, noise_percent: dict[str, float]) -> list[Draw
             axes.grid(axis="y", visible=False)
             labels = [f"{name} (baseline)" if name in BASELINES else name for name in families]
             axes.set_yticks(range(len(families)), labels)
-            axes.get_yticklabels()[families.index(verdict.winner)].set_fontweight("bold")
+            axes.get_yticklabels()[families.index(models.winner)].set_fontweight("bold")
             if target in noise_percent:
                 axes.axvline(noise_percent[target], color=INK, linewidth=1, linestyle=(0, (2, 2)))
             axes.set(xlabel="mean absolute error (%)", title=heading(TITLES[target]))
             alt = f"Error of {TITLES[target]} by model: " + ", ".join(
-                f"{name} {percent(verdict.cross_validated[name][target])}" for name in families
+                f"{name} {percent(models.cross_validated[name][target])}" for name in families
             )
             svg = inline_svg(figure, f"error {target}", alt)
         drawings.append(Drawing(svg, ""))
     return drawings
 
 
-def scatter_panels(predicted: pd.DataFrame) -> list[Drawing]:
-    """Draw predicted against measured: a panel for each configuration and target."""
+def scatter_panels(predictions: pd.DataFrame) -> list[Drawing]:
+    """Draw predicted against measured values, one panel per configuration and target."""
     return [
-        _scatter(part.runs, part.label, target)
-        for part in by_configuration(predicted)
+        _scatter(group.runs, run_group_label(group), target)
+        for group in by_configuration(predictions)
         for target in TARGETS
     ]
 
 
-def _scatter(own: pd.DataFrame, title: str, target: str) -> Drawing:
+def _scatter(predictions: pd.DataFrame, title: str, target: str) -> Drawing:
     factor, unit = (1e9, "GB") if target.endswith("_bytes") else (1.0, "s")
     actual, low, middle, high = (
-        own[f"{target}_{kind}"].to_numpy() / factor
+        predictions[f"{target}_{kind}"].to_numpy() / factor
         for kind in ("actual", "lower", "median", "upper")
     )
     above = actual > high
@@ -95,70 +96,74 @@ def _scatter(own: pd.DataFrame, title: str, target: str) -> Drawing:
             ylabel=f"predicted {TITLES[target]} ({unit})",
             title=title,
         )
-        error = error_of(own, target)
+        error = mean_error(predictions, target)
         alt = (
             f"Predicted against measured {TITLES[target]} of {title}: "
-            f"{counted(len(own), 'run')}, mean error {percent(error.value)}, "
+            f"{counted(len(predictions), 'run')}, mean error {percent(error.value)}, "
             f"{int(above.sum())} above the upper bound"
         )
         svg = inline_svg(figure, f"scatter {target} {title}", alt)
     over = f"; {int(above.sum())} above the upper bound" if above.any() else ""
-    runs = f"{counted(len(own), 'run')} of {counted(error.subjects, 'subject')}"
+    runs = f"{counted(len(predictions), 'run')} of {counted(error.subjects, 'subject')}"
     return Drawing(
-        svg, f"{heading(TITLES[target])}: off by {percent(error.value)} on {runs}{over}."
+        svg, f"{heading(TITLES[target])}: mean error {percent(error.value)} on {runs}{over}."
     )
 
 
 def dependence_panels(dependence: pd.DataFrame) -> list[Drawing]:
-    """Draw the mean answer against the quantile of each feature, one panel an application."""
+    """Draw the mean prediction against the quantile of each feature, one panel per application."""
     drawings = []
     for app, of_app in dependence.groupby("app", sort=True):
         with panel(4.2, 3.2) as (figure, axes):
-            said = []
-            for k, (feature, own) in enumerate(of_app.groupby("feature", sort=False)):
+            ranges = []
+            for k, (feature, curve) in enumerate(of_app.groupby("feature", sort=False)):
                 name = str(feature).replace("_", " ")
                 axes.plot(
-                    100 * own["quantile"], own["factor"], "o-", color=SERIES[k % len(SERIES)],
+                    100 * curve["quantile"], curve["factor"], "o-", color=SERIES[k % len(SERIES)],
                     markersize=4, linewidth=1.3, label=name,
                 )  # fmt: skip
-                low, high = own["value"].iloc[[0, -1]]
-                said.append(f"{name} {low:.3g} to {high:.3g}")
+                low, high = curve["value"].iloc[[0, -1]]
+                ranges.append(f"{name} {low:.3g} to {high:.3g}")
             axes.legend(fontsize=8)
-            axes.set(xlabel="quantile of the feature (%)", ylabel="CPU time over that at 50 %",
+            axes.set(xlabel="quantile of the feature (%)", ylabel="CPU time relative to 50 %",
                      title=str(app))  # fmt: skip
-            alt = f"Dependence of {app} on {', '.join(said)}"
+            alt = f"Dependence of {app} on {', '.join(ranges)}"
             svg = inline_svg(figure, f"dependence {app}", alt)
-        drawings.append(Drawing(svg, f"From the 5 % to the 95 % quantile: {'; '.join(said)}."))
+        drawings.append(
+            Drawing(svg, f"Range from the 5 % to the 95 % quantile: {'; '.join(ranges)}.")
+        )
     return drawings
 
 
-def coverage_panels(found: dict[str, dict[str, dict[str, float]]], level: float) -> list[Drawing]:
-    """Draw the share of unseen subjects below the upper bound, one panel a target.
+def coverage_panels(
+    metrics: dict[str, dict[str, dict[str, float]]], upper_quantile: float
+) -> list[Drawing]:
+    """Draw the share of unseen subjects below the upper bound, one panel per target.
 
     Parameters
     ----------
-    found : dict
-        The metrics of evaluation by family and target.
-    level : float
-        What the bound is meant to hold, such as 0.95.
+    metrics : dict
+        Metrics of evaluation by family and target.
+    upper_quantile : float
+        Nominal coverage of the bound, such as 0.95.
     """
     drawings = []
     for target in TARGETS:
-        with panel(4.2, 1.2 + 0.3 * len(found)) as (figure, axes):
-            for row, of_family in enumerate(found.values()):
-                one = of_family[target]
-                ends = [100 * (1 - one[f"under_request_{end}"]) for end in ("high", "low")]
+        with panel(4.2, 1.2 + 0.3 * len(metrics)) as (figure, axes):
+            for row, of_family in enumerate(metrics.values()):
+                rates = of_family[target]
+                ends = [100 * (1 - rates[f"under_request_{end}"]) for end in ("high", "low")]
                 axes.plot(ends, [row] * 2, color=SERIES[0], linewidth=1.3)
-                axes.plot(100 * (1 - one["under_request"]), row, "o", color=SERIES[0])
-            axes.axvline(100 * level, color=INK, linewidth=1, linestyle=(0, (2, 2)))
+                axes.plot(100 * (1 - rates["under_request"]), row, "o", color=SERIES[0])
+            axes.axvline(100 * upper_quantile, color=INK, linewidth=1, linestyle=(0, (2, 2)))
             axes.set_xlim(-3, 103)
-            axes.set_ylim(len(found) - 0.4, -0.6)
+            axes.set_ylim(len(metrics) - 0.4, -0.6)
             axes.grid(axis="y", visible=False)
-            axes.set_yticks(range(len(found)), [name.replace("_", " ") for name in found])
+            axes.set_yticks(range(len(metrics)), [name.replace("_", " ") for name in metrics])
             axes.set(xlabel="subjects below the upper bound (%)", title=heading(TITLES[target]))
             alt = f"Share of subjects below the upper bound of {TITLES[target]}: " + ", ".join(
-                f"{name} {percent(100 * (1 - f[target]['under_request']))}"
-                for name, f in found.items()
+                f"{name} {percent(100 * (1 - by_target[target]['under_request']))}"
+                for name, by_target in metrics.items()
             )
             drawings.append(Drawing(inline_svg(figure, f"coverage {target}", alt), ""))
     return drawings

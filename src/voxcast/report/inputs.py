@@ -1,4 +1,4 @@
-"""All that the report is made from, read once and strictly."""
+"""The inputs of the report, read once and checked."""
 
 from __future__ import annotations
 
@@ -7,43 +7,39 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from voxcast.analysis.run_groups import FULL_SCALE
 from voxcast.analysis.runs_on_record import runs_on_record, united
 from voxcast.errors import TableError
 from voxcast.files import read_json
-from voxcast.records import TARGETS, Configuration
+from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-HEADER_ONLY = "header_only"
-FULL_SCALE = "full_scale"
-STUDIES = "results/studies"  # made apart: of the recorded history, not of this pass
 _NAMES = ("cell_key", "subject", "volume_id", "app", "device", "family")
 _BOUNDS = [f"{t}_{kind}" for t in TARGETS for kind in ("actual", "lower", "median", "upper")]
 _PREDICTED = [*_NAMES[:-1], "cpus", "repeat", *_BOUNDS, "family"]
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """Tables and receipts of one pass of the pipeline; columns as their stages wrote them.
+class ReportInputs:
+    """Tables and receipts of one pass of the pipeline, with columns as their stages wrote them.
 
     Attributes
     ----------
     catalogue : DataFrame
-        All volumes, those with a ``problem`` too.
+        All volumes, including those with a ``problem``.
     runs : DataFrame
-        Profiles of all devices, censored ones too.
+        Profiles of all devices, including censored runs.
     notes : list of str
-        Why something was not measured.
+        Reasons why something was not measured.
     on_record, phases_on_record : DataFrame
-        All measured runs and their phases, those of other image sets and of the recorded history
-        too: devices are compared on all that is known of them.
+        All measured runs and their phases, including those of other image sets and of the
+        recorded history: devices are compared on all of them.
     phases, leaderboard, predictions : DataFrame
         As written by phases, tune and evaluate; predictions are empty without a test side.
     shuffled, dependence : DataFrame
         As written by explain.
-    studies : dict
-        Those of ``results/studies`` that there are, by name; of the recorded history.
     metrics, receipt : dict
         As written by evaluate and register.
     """
@@ -58,29 +54,28 @@ class Evidence:
     predictions: pd.DataFrame
     shuffled: pd.DataFrame
     dependence: pd.DataFrame
-    studies: dict[str, Any]
     metrics: dict[str, Any]
     receipt: dict[str, Any]
 
     @property
     def completed(self) -> pd.DataFrame:
-        """The runs that ended by themselves and well."""
+        """The runs that completed."""
         return self.runs[self.runs["outcome"] == "completed"]
 
     @property
     def modelled(self) -> pd.DataFrame:
-        """Completed runs of the kind that models learn from: at full scale, on a volume."""
-        done = self.completed
-        return done[(done["scale"] == FULL_SCALE) & (done["volume_id"] != "")]
+        """Completed runs of the kind that models are trained on: at full scale, on a volume."""
+        runs = self.completed
+        return runs[(runs["scale"] == FULL_SCALE) & (runs["volume_id"] != "")]
 
-    def predicted(self, family: str) -> pd.DataFrame:
-        """Return one family's predictions on the test side, by cell key."""
-        own = self.predictions[self.predictions["family"] == family]
-        return own.sort_values("cell_key", ignore_index=True)
+    def predictions_of(self, family: str) -> pd.DataFrame:
+        """Return one family's predictions on the test side, sorted by cell key."""
+        rows = self.predictions[self.predictions["family"] == family]
+        return rows.sort_values("cell_key", ignore_index=True)
 
     @classmethod
-    def read(cls, project: Path) -> Evidence:
-        """Read what the stages before left under ``project``.
+    def read(cls, project: Path) -> ReportInputs:
+        """Read the outputs of the earlier stages under ``project``.
 
         Raises
         ------
@@ -98,7 +93,7 @@ class Evidence:
         on_record, phases_on_record = united([(runs, phases), history])
         return cls(
             catalogue=catalogue,
-            # What other image sets have left on record is not what this model has learned from.
+            # Runs on record of other image sets are not part of this pass.
             runs=runs[runs["volume_id"].isin([*catalogue["volume_id"], ""])].reset_index(
                 drop=True
             ),
@@ -112,60 +107,15 @@ class Evidence:
             ),
             shuffled=_csv(project / "results/explain/shuffled.csv"),
             dependence=_csv(project / "results/explain/dependence.csv"),
-            studies={p.stem: _json(p) for p in sorted((project / STUDIES).glob("*.json"))},
             metrics=_json(project / "results/evaluate/families.json"),
             receipt=_json(project / "results/register/receipt.json"),
         )
 
 
-@dataclass(frozen=True)
-class Part:
-    """The runs of one application in one allocation, at one scale."""
-
-    app: str
-    configuration: Configuration
-    scale: str
-    runs: pd.DataFrame
-
-    @property
-    def allocation(self) -> str:
-        """Allocation and scale, for people."""
-        return allocation(self.configuration, self.scale)
-
-    @property
-    def label(self) -> str:
-        """Application, allocation and scale, for people."""
-        return f"{self.app}: {self.allocation}"
-
-
-def allocation(configuration: Configuration, scale: str | None) -> str:
-    """Write an allocation, and the scale where it is not the full one.
-
-    Examples
-    --------
-    >>> allocation(Configuration("cpu", 1), "scaled_down")
-    'cpu, 1 CPU, scaled down'
-    """
-    return f"{configuration.label}{', scaled down' if scale == 'scaled_down' else ''}"
-
-
-def by_configuration(frame: pd.DataFrame) -> list[Part]:
-    """Part a table of runs by application, allocation and scale, in this order.
-
-    A table without a scale, such as predictions, is all at full scale.
-    """
-    scales = frame["scale"] if "scale" in frame.columns else frame["app"].map(lambda _: FULL_SCALE)
-    groups = frame.groupby(["app", "device", "cpus", scales.rename("scale")], sort=True)
-    return [
-        Part(str(app), Configuration(str(device), int(str(cpus))), str(scale), own)
-        for (app, device, cpus, scale), own in groups
-    ]
-
-
 def _leaderboard(path: Path) -> pd.DataFrame:
     board = _csv(path).sort_values("cv_objective", kind="stable", ignore_index=True)
     if board.empty:
-        raise TableError("holds no family", path, "run `dvc repro tune`")
+        raise TableError("contains no family", path, "run `dvc repro tune`")
     return board
 
 
@@ -178,7 +128,7 @@ def _parquet(path: Path) -> pd.DataFrame:
 
 def _csv(path: Path) -> pd.DataFrame:
     try:
-        # Labels stay as they are: a subject may be called 0001, or NA.
+        # Names are read as text: a subject may be called 0001, or NA.
         return pd.read_csv(
             path, dtype=dict.fromkeys(_NAMES, "str"), keep_default_na=False, na_values=[""]
         )
@@ -196,5 +146,5 @@ def _json(path: Path) -> dict[str, Any]:
 
 def _unreadable(path: Path, error: Exception) -> TableError:
     missing = isinstance(error, FileNotFoundError)
-    what = "no such file" if missing else f"cannot be read ({error})"
-    return TableError(what, path, "run `dvc repro`, which makes it")
+    message = "no such file" if missing else f"cannot be read ({error})"
+    return TableError(message, path, "run `dvc repro`, which makes it")

@@ -1,9 +1,10 @@
-"""Tables of what was run, as text with units."""
+"""Tables of measured runs, as text with units."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from voxcast.analysis.run_groups import by_configuration
 from voxcast.quantities import format_bytes, format_seconds
 from voxcast.records import TARGETS, Configuration
 from voxcast.report.formatting import (
@@ -16,7 +17,14 @@ from voxcast.report.formatting import (
     percent_interval,
     percents,
 )
-from voxcast.report.inputs import allocation, by_configuration
+from voxcast.report.labels import (
+    allocation_label,
+    cpu_label,
+    device_label,
+    device_machines,
+    run_group_label,
+    wall_times_label,
+)
 from voxcast.report.tables import Table
 
 if TYPE_CHECKING:
@@ -25,33 +33,35 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from voxcast.allocation.pricing import Prices
+    from voxcast.analysis.cpu_scaling import CpuComparison
     from voxcast.analysis.devices import DeviceComparison
     from voxcast.analysis.drift import Drift
-    from voxcast.analysis.noise import Comparison, Noise
+    from voxcast.analysis.noise import RepeatNoise
     from voxcast.analysis.wall_times import WallTimes
+    from voxcast.laws.intervals import Interval
     from voxcast.laws.modality import Modality
 
 
 def measured(runs: pd.DataFrame) -> Table:
-    """Say what was run, by application, configuration and scale, and how it ended."""
+    """List outcomes and measured ranges by application, configuration and scale."""
     rows = []
-    for part in by_configuration(runs):
-        own = part.runs
-        done = own[own["outcome"] == "completed"]
+    for group in by_configuration(runs):
+        completed = group.runs[group.runs["outcome"] == "completed"]
         rows.append(
             [
-                part.label,
-                _outcomes(own),
-                _what(done),
-                *(_spread(done, target) for target in TARGETS),
-                format_seconds(float(done["cpu_s"].sum())),
+                run_group_label(group),
+                _outcomes(group.runs),
+                _inputs(completed),
+                *(_spread(completed, target) for target in TARGETS),
+                format_seconds(float(completed["cpu_s"].sum())),
             ]
         )
     head = ["Run", "Outcome", "Volumes of subjects", *map(heading, TITLES.values())]
-    return Table("Smallest, median and largest of the completed runs", [*head, "In all"], rows)
+    caption = "Smallest, median and largest value of the completed runs"
+    return Table(caption, [*head, "Total CPU time"], rows)
 
 
-def _what(runs: pd.DataFrame) -> str:
+def _inputs(runs: pd.DataFrame) -> str:
     with_image = runs[runs["volume_id"] != ""]
     if len(with_image) or runs.empty:
         return f"{with_image['volume_id'].nunique()} of {with_image['subject'].nunique()}"
@@ -76,52 +86,57 @@ def _unbroken(text: str) -> str:
     return text.replace(" ", "\u00a0")
 
 
-def noise_floor(noises: list[Noise]) -> Table:
-    """Show how far repeats differ; ``noises`` by application, device, CPUs and scale."""
-    rows = [
-        [
-            f"{one.app}: {allocation(Configuration(str(one.device), one.cpus or 0), one.scale)}",
-            f"{one.cells} × {one.runs / one.cells:.2g}",
-            *(percent_interval(one.cv[target]) for target in TARGETS),
-        ]
-        for one in noises
-    ]
-    head = ["Run", "Cells × times", *map(heading, TITLES.values())]
+def noise_floor(noise: list[RepeatNoise]) -> Table:
+    """List by how much repeats differ; ``noise`` by application, device, CPUs and scale."""
+    rows = []
+    for group in noise:
+        configuration = Configuration(str(group.device), group.cpus or 0)
+        rows.append(
+            [
+                f"{group.app}: {allocation_label(configuration, group.scale)}",
+                f"{group.cells} × {group.runs / group.cells:.2g}",
+                *(percent_interval(group.cv[target]) for target in TARGETS),
+            ]
+        )
+    head = ["Run", "Cells × repeats", *map(heading, TITLES.values())]
     caption = (
-        "Coefficient of variation of repeats, with 95 % interval; of runs that nothing disturbed"
+        "Coefficient of variation of undisturbed repeats of the same run. Its 95 % interval is "
+        "that of a variance (chi-squared, over logarithms), unlike the intervals of means on this "
+        "page"
     )
     return Table(caption, head, rows)
 
 
-def configurations(comparisons: list[Comparison]) -> Table:
+def configurations(comparisons: list[CpuComparison]) -> Table:
     """Compare numbers of CPUs."""
     rows = []
-    for one in comparisons:
-        noise = "unknown" if one.noise_percent is None else percent(one.noise_percent)
+    for comparison in comparisons:
+        cpus, base, noise = comparison.cpus, comparison.base_cpus, comparison.noise_percent
         rows.append(
             [
-                f"{one.label}, {one.device}: {one.cpus} against {one.base_cpus}",
-                str(len(one.pairs)),
-                _ratio(one.speedup.value, one.speedup.low, one.speedup.high),
-                _ratio(one.cpu_ratio.value, one.cpu_ratio.low, one.cpu_ratio.high),
-                percent(100 * one.speedup.value * one.base_cpus / one.cpus),
-                noise,
+                f"{cpu_label(comparison)}, {comparison.device}: {cpus} against {base}",
+                str(len(comparison.pairs)),
+                _ratio(comparison.speedup),
+                _ratio(comparison.cpu_ratio),
+                percent(100 * comparison.speedup.value * base / cpus),
+                "unknown" if noise is None else percent(noise),
             ]
         )
     caption = (
-        "Geometric means over volumes, with 95 % interval over subjects; efficiency: times faster "
-        "over times the CPUs"
+        "Geometric means over volumes, with 95 % interval over subjects (Student's t of "
+        "logarithms); efficiency: speed-up divided by the ratio of CPUs"
     )
-    head = ["CPUs", "Volumes", "Times faster", "Times the CPU time", "Efficiency", "Repeat noise"]
+    head = ["CPUs", "Volumes", "Speed-up", "CPU time ratio", "Efficiency", "CV of repeats"]
     return Table(caption, head, rows)
 
 
-def _ratio(value: float, low: float, high: float) -> str:
-    return f"{value:.2f} ({low:.2f} to {high:.2f})" if low == low else f"{value:.2f}"
+def _ratio(ratio: Interval) -> str:
+    bounds = f" ({ratio.low:.2f} to {ratio.high:.2f})" if ratio.bounded else ""
+    return f"{ratio.value:.2f}{bounds}"
 
 
 def phases(summary: pd.DataFrame) -> Table:
-    """Show medians of every phase."""
+    """List medians of every phase."""
     rows = [
         [
             f"{row['app']}: {row['cpus']} CPU{'s' if row['cpus'] != 1 else ''}",
@@ -134,76 +149,80 @@ def phases(summary: pd.DataFrame) -> Table:
         ]
         for row in summary.to_dict("records")
     ]
-    head = ["Run", "Phase", "Runs", "Wall time", "Of all phases", "CPU time", "Peak memory"]
+    head = ["Run", "Phase", "Runs", "Wall time", "Share of phases", "CPU time", "Peak memory"]
     return Table("Medians over completed runs", head, rows)
 
 
 def devices(comparisons: list[DeviceComparison], prices: Prices) -> Table:
     """Compare CPU and GPU."""
     rows = []
-    machines = len({one.hosts for one in comparisons}) > 1
-    for one in comparisons:
-        gain, whole = one.speedup, not one.phase
+    several_machines = len({comparison.hosts for comparison in comparisons}) > 1
+    for comparison in comparisons:
+        gain, is_whole_run = comparison.speedup, not comparison.phase
         interval = f" ({gain.low:.3g} to {gain.high:.3g})" if gain.bounded else " (no interval)"
-        medians = [float(one.pairs[name].median()) for name in ("cpu_s", "gpu_s")]
+        medians = [float(comparison.pairs[name].median()) for name in ("cpu_s", "gpu_s")]
         cells = [
             amounts("runtime_s", medians),
-            percents(one.cv_percent),
-            amounts("peak_rss_bytes", one.memory_bytes[: 1 + whole]),
-            " · ".join(f"{1000 * value:.2g}" for value in one.usd),
+            percents(comparison.cv_percent),
+            amounts("peak_rss_bytes", comparison.memory_bytes[: 1 + is_whole_run]),
+            " · ".join(f"{1000 * value:.2g}" for value in comparison.usd),
         ]
-        both = [_unbroken(cell) for cell in cells]
-        label = f"{one.label}, {one.machines}" if machines else one.label
-        rows.append([label, str(len(one.pairs)), f"{gain.value:.3g}×{interval}", *both])
+        label = device_label(comparison)
+        if several_machines:
+            label += f", {device_machines(comparison)}"
+        speedup = f"{gain.value:.3g}×{interval}"
+        rows.append([label, str(len(comparison.pairs)), speedup, *map(_unbroken, cells)])
     caption = (
-        "CPU · GPU. Times faster: geometric mean over pairs of the same work, with its 95 % "
-        "interval by bootstrap over subjects. Memory: median peak, and of the whole run that on "
-        "the GPU. USD: of 1000 runs, "
-        f"at {prices.usd_per_core_hour:g} $ a core-hour and {prices.usd_per_gpu_hour:g} $ a "
+        "CPU · GPU. Speed-up: geometric mean over pairs of the same work, with 95 % interval over "
+        "subjects (Student's t of logarithms). Memory: median peak of the CPU run and, for whole "
+        "runs, median peak GPU memory. USD: cost of 1000 runs at "
+        f"{prices.usd_per_core_hour:g} USD per core-hour and {prices.usd_per_gpu_hour:g} USD per "
         "GPU-hour"
     )
-    head = ["Run", "Pairs", "Times faster", "Median wall time", "CV of repeats", "Memory", "USD"]
+    head = ["Run", "Pairs", "Speed-up", "Median wall time", "CV of repeats", "Memory", "USD"]
     return Table(caption, head, rows)
 
 
 def variations(groups: list[WallTimes]) -> Table:
-    """Describe how wall time varies, group by group."""
+    """Describe how wall time varies in each group."""
     rows = []
-    for one in groups:
-        varied = one.varied
+    for group in groups:
+        varied = group.varied
         rows.append(
             [
-                one.label,
-                counted(varied.n, one.of),
+                wall_times_label(group),
+                counted(varied.n, group.unit),
                 _unbroken(amounts("runtime_s", [varied.mean, varied.sd]).replace("·", "±")),
                 _unbroken(amounts("runtime_s", [at.value for at in varied.quantiles])),
                 percent(100 * varied.cv),
-                "unknown" if one.noise is None else percent(one.noise.value),
+                "unknown" if group.noise is None else percent(group.noise.value),
             ]
         )
     caption = "Wall time of each volume or setting; repeats count once, as their geometric mean"
-    head = ["Run", "Of", "Mean ± SD", "5 · 50 · 95 % quantile", "CV", "CV of repeats"]
+    head = ["Run", "Values", "Mean ± SD", "5 · 50 · 95 % quantile", "CV", "CV of repeats"]
     return Table(caption, head, rows)
 
 
 def laws(groups: list[WallTimes]) -> Table:
-    """Say which laws are closest to the wall times of each group, and how many modes they have."""
+    """List the distributions closest to the wall times of each group, and the modes."""
     rows = []
-    for one in groups:
-        best, cells = one.varied.best_by_ks, ["", "", ""]
-        if one.varied.fits:
-            closest = one.varied.fits[0]
-            honest = "unknown" if one.bootstrap_p is None else _p(one.bootstrap_p)
-            cells = [f"{closest.ks:.3f}", _p(closest.ks_p), honest]
-        tied = ", ".join(map(_words, one.varied.tied)) or "too few runs"
-        named = _words(best or "too few runs")
-        rows.append([one.label, named, *cells, tied, _modes(one.varied.modality)])
+    for group in groups:
+        best, cells = group.varied.best_by_ks, ["", "", ""]
+        if group.varied.fits:
+            closest = group.varied.fits[0]
+            bootstrap_p = "unknown" if group.bootstrap_p is None else _p(group.bootstrap_p)
+            cells = [f"{closest.ks:.3f}", _p(closest.ks_p), bootstrap_p]
+        tied = ", ".join(map(_words, group.varied.tied)) or "too few runs"
+        name = _words(best or "too few runs")
+        modes = _modes(group.varied.modality)
+        rows.append([wall_times_label(group), name, *cells, tied, modes])
     caption = (
-        "p: as if the law had not been fitted to these runs, which flatters it; bootstrap p: "
-        "of this law fitted anew, small if even the closest one does not fit; that it was chosen "
-        "as the closest still flatters it a little"
+        "p: Kolmogorov-Smirnov test that ignores that the distribution was fitted to these "
+        "values, so p is too large. Bootstrap p: the distribution is fitted again to every "
+        "sample; a small value means that even the closest distribution does not fit. It is still "
+        "slightly too large, since the closest distribution was selected on the same values"
     )
-    head = ["Run", "Closest law", "KS distance", "p", "Bootstrap p", "Best by AIC, and its ties"]
+    head = ["Run", "Closest distribution", "KS distance", "p", "Bootstrap p", "Best by AIC, ties"]
     return Table(caption, [*head, "Modes"], rows)
 
 
@@ -215,31 +234,35 @@ def _words(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _modes(found: Modality) -> str:
-    if not found.verdict.startswith("two"):
-        return found.verdict
-    parts = [percent(100 * group.weight) for group in found.groups]
-    around = [format_seconds(group.median) for group in found.groups]
-    groups = ", ".join(f"{part} near {at}" for part, at in zip(parts, around, strict=True))
-    return f"{found.verdict} ({groups})"
+def _modes(modality: Modality) -> str:
+    if not modality.verdict.startswith("two"):
+        return modality.verdict
+    shares = [percent(100 * group.weight) for group in modality.groups]
+    centers = [format_seconds(group.median) for group in modality.groups]
+    groups = ", ".join(
+        f"{share} near {center}" for share, center in zip(shares, centers, strict=True)
+    )
+    return f"{modality.verdict} ({groups})"
 
 
-def drift(found: Drift, names: Mapping[str, str]) -> Table:
-    """Show the CPU time of every anchor by sitting; ``names`` are those of volumes, by id."""
+def anchor_changes(drift: Drift, names: Mapping[str, str]) -> Table:
+    """List the CPU time of every anchor by sitting; ``names`` are file names by volume id."""
     rows = []
-    for sitting in found.sittings:
+    for sitting in drift.sittings:
         row = [sitting]
-        for one in found.anchors:
-            if sitting not in one.cpu_s:
+        for anchor in drift.anchors:
+            if sitting not in anchor.cpu_s:
                 row.append("")
-            elif sitting == next(iter(one.cpu_s)):
-                row.append(format_seconds(one.cpu_s[sitting]))
+            elif sitting == next(iter(anchor.cpu_s)):
+                row.append(format_seconds(anchor.cpu_s[sitting]))
             else:
-                row.append(f"{100 * one.change[sitting]:+.1f} %".replace("-", "−"))
+                row.append(f"{100 * anchor.change[sitting]:+.1f} %".replace("-", "−"))
         rows.append(row)
     head = ["Sitting"]
-    for one in found.anchors:
-        volume = names.get(one.volume_id, one.volume_id)
-        head.append(", ".join([one.app, one.configuration.label, *([volume] if volume else [])]))
-    caption = "CPU time of the anchors: in the first sitting, and how later ones differ from it"
+    for anchor in drift.anchors:
+        volume = names.get(anchor.volume_id, anchor.volume_id)
+        head.append(
+            ", ".join([anchor.app, anchor.configuration.label, *([volume] if volume else [])])
+        )
+    caption = "CPU time of the anchors in the first sitting, and its change in later sittings"
     return Table(caption, head, rows)

@@ -1,4 +1,4 @@
-"""Slices of the volumes that were predicted best and worst, as inline pictures."""
+"""Slices of the volumes with the best and the worst predictions, as inline images."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from voxcast.analysis.run_groups import by_configuration
 from voxcast.errors import ImageError, one_line
 from voxcast.images.volumes import CoarseVolume, load_coarse
 from voxcast.report.formatting import amount, percent
-from voxcast.report.inputs import by_configuration
+from voxcast.report.labels import allocation_label
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,9 +25,9 @@ _POINTS = 192
 
 @dataclass(frozen=True)
 class Picture:
-    """Three slices of a volume with what was predicted of it and what was measured.
+    """Three slices of a volume with predicted and measured times.
 
-    ``image`` is a data URI, or None where ``problem`` says why there is none.
+    ``image`` is a data URI, or None if ``problem`` gives the reason why there is none.
     """
 
     title: str
@@ -37,25 +38,25 @@ class Picture:
 
 
 def pictures(
-    predicted: pd.DataFrame, catalogue: pd.DataFrame, project: Path, each: int = 2
+    predictions: pd.DataFrame, catalogue: pd.DataFrame, project: Path, each: int = 2
 ) -> list[Picture]:
-    """Show the volumes with the smallest and the largest error of CPU time.
+    """Return the volumes with the smallest and the largest error of CPU time.
 
     Parameters
     ----------
-    predicted : DataFrame
+    predictions : DataFrame
         One family's predictions on the test side.
     catalogue : DataFrame
-        Where the volumes lie.
+        Paths of the volumes.
     project : Path
-        What relative paths count from.
+        Folder that relative paths refer to.
     each : int
-        How many of the best and of the worst, fewer when there are few volumes.
+        Number of best and of worst volumes; fewer if there are few volumes.
     """
-    if predicted.empty:
+    if predictions.empty:
         return []
-    logs = (predicted["cpu_s_median"] / predicted["cpu_s_actual"]).map(math.log).abs()
-    ranked = logs.groupby(predicted["volume_id"]).mean().sort_values(kind="stable").index
+    logs = (predictions["cpu_s_median"] / predictions["cpu_s_actual"]).map(math.log).abs()
+    ranked = logs.groupby(predictions["volume_id"]).mean().sort_values(kind="stable").index
     if len(ranked) == 1:
         chosen = [("The only volume", ranked[0])]
     else:
@@ -63,7 +64,7 @@ def pictures(
         best = [("Predicted best", v) for v in ranked[:each]]
         chosen = best + [("Predicted worst", v) for v in ranked[: -each - 1 : -1]]
     rows = catalogue.drop_duplicates("volume_id").set_index("volume_id")
-    found = []
+    pictured = []
     for title, volume_id in chosen:
         image, problem, grid = None, None, ""
         if volume_id in rows.index:
@@ -76,32 +77,34 @@ def pictures(
             except (ImageError, OSError) as error:
                 problem = f"No slices: {one_line(error)}"
         else:
-            problem = "No slices: the volume is no longer in the catalogue"
-        own = predicted[predicted["volume_id"] == volume_id]
-        name = f"subject {own['subject'].iloc[0]}, volume {volume_id}{grid}"
-        found.append(Picture(title, name, image, problem, _times(own)))
-    return found
+            problem = "No slices: the volume is not in the catalogue any more"
+        of_volume = predictions[predictions["volume_id"] == volume_id]
+        name = f"subject {of_volume['subject'].iloc[0]}, volume {volume_id}{grid}"
+        pictured.append(Picture(title, name, image, problem, _times(of_volume)))
+    return pictured
 
 
-def _times(own: pd.DataFrame) -> list[str]:
+def _times(predictions: pd.DataFrame) -> list[str]:
     lines = []
-    for part in by_configuration(own):
-        runs, parts = part.runs, []
+    for group in by_configuration(predictions):
+        runs, texts = group.runs, []
         for target, title in (("cpu_s", "CPU time"), ("runtime_s", "wall time")):
             actual, middle = (float(runs[f"{target}_{k}"].median()) for k in ("actual", "median"))
             off = 100 * (middle - actual) / actual
-            parts.append(
+            texts.append(
                 f"{title} predicted {amount(target, middle)}, measured {amount(target, actual)} "
                 f"({percent(abs(off))} too {'high' if off > 0 else 'low'})"
             )
-        lines.append(f"{part.app}, {part.allocation}: {'; '.join(parts)}")
+        allocation = allocation_label(group.configuration, group.scale)
+        lines.append(f"{group.app}, {allocation}: {'; '.join(texts)}")
     return lines
 
 
 def render(coarse: CoarseVolume) -> str:
     """Return sagittal, coronal and axial slices through the middle of the head, as a data URI.
 
-    Slices are cut in canonical orientation: right of a picture is the subject's right or front.
+    Slices are in canonical orientation: the right side of an image is the subject's right or
+    front.
     """
     from matplotlib.figure import Figure
     from nibabel.orientations import apply_orientation, axcodes2ornt
@@ -115,7 +118,11 @@ def render(coarse: CoarseVolume) -> str:
     middle = np.median(head, axis=0).astype(int) if len(head) else np.array(data.shape) // 2
     dark, bright = np.percentile(data, (1, 99.7))
     size_mm = np.array(data.shape) * steps
-    planes = [(0, 1, 2), (1, 0, 2), (2, 0, 1)]  # the axis cut, then across, then up
+    planes = [
+        (0, 1, 2),
+        (1, 0, 2),
+        (2, 0, 1),
+    ]  # the axis that is cut, the horizontal and the vertical axis
     widths, tallest = [size_mm[across] for _, across, _ in planes], max(size_mm)
     scale = 8.0 / sum(widths)
     figure = Figure(figsize=(8.0, scale * tallest), facecolor="black")

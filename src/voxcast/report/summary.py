@@ -6,37 +6,37 @@ import shlex
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from voxcast.report.narrative import Findings
+    from voxcast.report.narrative import Narrative
 
 _BIN = ".venv/bin/"
 
 
-def summary(findings: Findings, report: str) -> str:
-    """Return ten lines: what was measured, who won by how much, where to look, what to do next.
+def summary(narrative: Narrative, report: str) -> str:
+    """Return ten lines: runs, noise floor, best model, its errors and bounds, next commands.
 
     Parameters
     ----------
-    findings : Findings
-        What the evidence says.
+    narrative : Narrative
+        Results of the pass.
     report : str
-        Path of the page as the reader should open it.
+        Path of the page, relative to the folder of the reader.
     """
     lines = [
-        ("measured", findings.measured()),
-        ("noise floor", findings.floor()),
-        ("CPUs", findings.compared()),
-        ("winner", findings.won()),
-        ("error by CV", findings.cross_validated()),
-        ("on unseen", findings.tested()),
-        ("bounds", findings.trust()),
+        ("measured", narrative.measured()),
+        ("noise floor", narrative.floor()),
+        ("CPUs", narrative.cpu_scaling()),
+        ("champion", narrative.champion()),
+        ("error by CV", narrative.cross_validated()),
+        ("on unseen", narrative.tested()),
+        ("bounds", narrative.calibration()),
         ("report", report),
-        ("next", f"{_BIN}voxcast predict {example(findings)}"),
-        ("or", f"{_BIN}mlflow ui, to compare runs; make serve, to answer over HTTP; make help"),
+        ("next", f"{_BIN}voxcast predict {example(narrative)}"),
+        ("or", f"{_BIN}mlflow ui to compare runs; make serve to predict over HTTP; make help"),
     ]
     return "".join(f"{name:<12} {' '.join(text.split())}\n" for name, text in lines)
 
 
-def example(findings: Findings) -> str:
-    """Return the path of a volume to predict for, as a shell reads it."""
-    good = findings.evidence.catalogue.query("problem.isna()")
-    return shlex.quote(str(good["path"].iloc[0])) if len(good) else "IMAGE.nii.gz"
+def example(narrative: Narrative) -> str:
+    """Return the path of a usable volume, quoted for a shell."""
+    usable = narrative.inputs.catalogue.query("problem.isna()")
+    return shlex.quote(str(usable["path"].iloc[0])) if len(usable) else "IMAGE.nii.gz"

@@ -1,4 +1,4 @@
-"""Tables of the report as text with units; the template turns them into HTML and escapes them."""
+"""Tables of models and predictions as text with units; the template escapes them."""
 
 from __future__ import annotations
 
@@ -6,36 +6,39 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from voxcast.analysis.model_comparison import BASELINES, HEADER_ONLY, mean_error
+from voxcast.analysis.run_groups import by_configuration
 from voxcast.records import TARGETS
-from voxcast.report.comparison import BASELINES, error_of
 from voxcast.report.formatting import TITLES, counted, heading, percent, percent_interval
-from voxcast.report.inputs import HEADER_ONLY, by_configuration
+from voxcast.report.labels import run_group_label
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from voxcast.analysis.noise import Noise
-    from voxcast.report.comparison import Verdict
+    from voxcast.analysis.model_comparison import ModelComparison
+    from voxcast.analysis.noise import RepeatNoise
 
-SHOWN = 8  # features of an application
+MAX_FEATURES = 8  # listed for an application
 
 
 @dataclass(frozen=True)
 class Table:
-    """A caption, the heads of the columns, and rows of text; the first column names the row."""
+    """A caption, column heads, and rows of text whose first cell is the row head."""
 
     caption: str
     head: list[str]
     rows: list[list[str]]
 
 
-def cross_validated(verdict: Verdict, leaderboard: pd.DataFrame, floor: dict[str, float]) -> Table:
-    """Rank the families by cross-validation, the noise floor below them."""
+def cross_validated(
+    models: ModelComparison, leaderboard: pd.DataFrame, floor: dict[str, float]
+) -> Table:
+    """Rank the families by cross-validation, with the noise floor in the last row."""
     rows = [
         [
-            _model_name(str(row["family"]), verdict),
+            _model_name(str(row["family"]), models),
             f"{row['cv_objective']:.3f}",
-            *(percent(verdict.cross_validated[str(row["family"])][t]) for t in TARGETS),
+            *(percent(models.cross_validated[str(row["family"])][t]) for t in TARGETS),
             _trials(row),
         ]
         for row in leaderboard.to_dict("records")
@@ -43,31 +46,31 @@ def cross_validated(verdict: Verdict, leaderboard: pd.DataFrame, floor: dict[str
     if floor:
         rows.append(["noise floor", "", *(percent(floor.get(t, math.nan)) for t in TARGETS), ""])
     caption = (
-        "By cross-validation on the training side: mean absolute percentage error. The objective, "
-        "mean log error of CPU time and memory, decides"
+        "Cross-validation on the training side: mean absolute percentage error. Families are "
+        "ranked by the objective, the mean absolute log error of CPU time and memory"
     )
     head = ["Model", "Objective", *map(heading, TITLES.values()), "Trials"]
     return Table(caption, head, rows)
 
 
-def tested(verdict: Verdict, floor: dict[str, float]) -> Table:
-    """Show every family's error on unseen subjects, with interval, the noise floor below."""
+def tested(models: ModelComparison, floor: dict[str, float]) -> Table:
+    """List every family's error on unseen subjects, with the noise floor in the last row."""
     rows = []
-    for name, errors_of in verdict.tested.items():
-        shown = "best on headers alone" if name == HEADER_ONLY else _model_name(name, verdict)
-        rows.append([shown, *(percent_interval(errors_of[t]) for t in TARGETS)])
+    for name, error_by_target in models.tested.items():
+        label = "best on headers alone" if name == HEADER_ONLY else _model_name(name, models)
+        rows.append([label, *(percent_interval(error_by_target[t]) for t in TARGETS)])
     if floor:
         rows.append(["noise floor", *(percent(floor.get(t, math.nan)) for t in TARGETS)])
-    subjects = counted(verdict.test_subjects, "unseen subject")
-    caption = f"On {subjects}: mean absolute percentage error, with 95 % interval"
+    subjects = counted(models.test_subjects, "unseen subject")
+    caption = f"Mean absolute percentage error on {subjects}, with 95 % interval over subjects"
     return Table(caption, ["Model", *map(heading, TITLES.values())], rows)
 
 
-def _model_name(name: str, verdict: Verdict) -> str:
+def _model_name(name: str, models: ModelComparison) -> str:
     parts = [name]
     if name in BASELINES:
         parts.append("(baseline)")
-    if name == verdict.winner:
+    if name == models.winner:
         parts.append("★ best")
     return " ".join(parts)
 
@@ -77,78 +80,94 @@ def _trials(row: dict[Any, Any]) -> str:
     return f"{int(row['trials'])}{pruned}{', cut short' if row['cut_short'] is True else ''}"
 
 
-def errors(predicted: pd.DataFrame, noises: list[Noise]) -> Table:
-    """Show the winner's error by application and configuration, the noise floor beside it."""
-    floors = {(one.app, one.device, one.cpus, one.scale): one for one in noises}
+def errors(predictions: pd.DataFrame, noise: list[RepeatNoise]) -> Table:
+    """List the winner's error by application and configuration beside the noise floor."""
+    floors = {(n.app, n.device, n.cpus, n.scale): n for n in noise}
     rows = []
-    for part in by_configuration(predicted):
-        own, to = part.runs, part.configuration
-        floor = floors.get((part.app, to.device, to.cpus, part.scale))
-        row = [part.label, f"{len(own)} of {own['subject'].nunique()}"]
+    for group in by_configuration(predictions):
+        runs, configuration = group.runs, group.configuration
+        floor = floors.get((group.app, configuration.device, configuration.cpus, group.scale))
+        row = [run_group_label(group), f"{len(runs)} of {runs['subject'].nunique()}"]
         for target in TARGETS:
-            row.append(percent_interval(error_of(own, target)))
+            row.append(percent_interval(mean_error(runs, target)))
             row.append("unknown" if floor is None else percent(floor.error_percent(target)))
         rows.append(row)
     head = ["Run", "Runs of subjects"]
     for title in TITLES.values():
-        head += [heading(title), "its noise"]
-    return Table("Error on unseen subjects, with 95 % interval; noise: CV of repeats", head, rows)
+        head += [heading(title), "Noise floor"]
+    caption = (
+        "Mean absolute percentage error on unseen subjects, with 95 % interval over subjects; "
+        "noise floor: the error that repeats of the same run would leave"
+    )
+    return Table(caption, head, rows)
 
 
 def importance(shuffled: pd.DataFrame) -> Table | None:
-    """Show by application which features a model goes by; None if by none."""
+    """List the important features of each application; None if there are none."""
     rows = []
-    for app, own in shuffled[shuffled["rise"] > 0].groupby("app", sort=True):
-        first = own.nlargest(SHOWN, "rise")
-        said = [f"{r['feature'].replace('_', ' ')} {r['rise']:+.1f}" for _, r in first.iterrows()]
-        rows.append([str(app), ", ".join(said)])
-    caption = "Features by what shuffling them adds to the error, in percentage points"
+    for app, features in shuffled[shuffled["rise"] > 0].groupby("app", sort=True):
+        first = features.nlargest(MAX_FEATURES, "rise")
+        texts = [f"{r['feature'].replace('_', ' ')} {r['rise']:+.1f}" for _, r in first.iterrows()]
+        rows.append([str(app), ", ".join(texts)])
+    caption = "Features by the increase of the error when they are shuffled, in percentage points"
     return Table(caption, ["Application", "Features"], rows) if rows else None
 
 
-def bounds(found: dict[str, dict[str, Any]], risk: dict[str, dict[str, Any]]) -> Table:
-    """Show how the winner's bounds held: on unseen subjects, and out of fold.
+def bounds(metrics: dict[str, dict[str, Any]], risk: dict[str, dict[str, Any]]) -> Table:
+    """List the coverage of the winner's bounds on unseen subjects and out of fold.
 
     Parameters
     ----------
-    found : dict
+    metrics : dict
         The winner's metrics by target; empty without a test side.
     risk : dict
         ``risk_at_upper_quantile`` of the receipt.
     """
     rows = []
     for target in TARGETS:
-        own, known = found.get(target), risk[target]
-        low, high = known["interval"]
+        tested, out_of_fold = metrics.get(target), risk[target]
+        low, high = out_of_fold["interval"]
         row = [heading(TITLES[target])]
-        if own:
+        if tested:
             row += [
-                percent(100 * own["coverage"]),
-                percent(100 * own["inside"]),
-                _share(own["under_request"], own["under_request_low"], own["under_request_high"]),
-                f"{own['asked_over_used']:.2f}×",
-                percent(own["upp"]),
-                percent(own["ov_mape"]),
+                percent(100 * tested["coverage"]),
+                percent(100 * tested["inside"]),
+                _share(
+                    tested["under_request"],
+                    tested["under_request_low"],
+                    tested["under_request_high"],
+                ),
+                f"{tested['asked_over_used']:.2f}×",
+                percent(tested["upp"]),
+                percent(tested["ov_mape"]),
             ]
         rows.append(
-            [*row, _share(known["rate"], low, high, f"{known['exceeded']}/{known['subjects']}: ")]
+            [
+                *row,
+                _share(
+                    out_of_fold["rate"],
+                    low,
+                    high,
+                    f"{out_of_fold['exceeded']}/{out_of_fold['subjects']}: ",
+                ),
+            ]
         )
     head = ["Target"]
-    if found:
+    if metrics:
         head += [
             "Runs below upper bound",
-            "Runs inside both",
-            "Subjects above it",
-            "Asked over used",
+            "Runs within both bounds",
+            "Subjects above upper bound",
+            "Requested / used",
             "UPP",
             "OV_MAPE",
         ]
     caption = (
-        "Rates with exact 95 % interval. UPP: runs predicted too low by the median; OV_MAPE: "
-        "mean excess of those predicted too high. Out of fold: of the application where it was "
-        "worst"
+        "Rates with exact binomial 95 % interval. UPP: share of runs whose median prediction is "
+        "too low; OV_MAPE: mean excess of the others. Out of fold: of the application with the "
+        "highest rate"
     )
-    return Table(caption, [*head, "Subjects above it, out of fold"], rows)
+    return Table(caption, [*head, "Subjects above upper bound, out of fold"], rows)
 
 
 def _share(rate: float, low: float, high: float, before: str = "") -> str:

@@ -1,4 +1,4 @@
-"""A project folder with everything the report reads, in the true schemas, with made-up numbers."""
+"""A project folder with all inputs of the report: the real schemas, synthetic numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 import nibabel
 import numpy as np
 import pandas as pd
-import pytest
 
 from made_up_campaign import Campaign
 from voxcast.files import write_json
@@ -25,9 +24,8 @@ ERRORS = {"ridge": 0.06, "forest": 0.11, "voxels": 0.2, "median": 0.6}
 Build = Callable[..., Path]
 
 
-@pytest.fixture
-def build(tmp_path: Path) -> Build:
-    """Return a function that writes such a project and returns its folder."""
+def project_builder(folder: Path) -> Build:
+    """Return a function that writes such a project into ``folder`` and returns it."""
 
     def make(
         *,
@@ -45,25 +43,25 @@ def build(tmp_path: Path) -> Build:
         gpu: bool = False,
     ) -> Path:
         rng = np.random.default_rng(1)
-        catalogue = _catalogue(tmp_path, subjects, subject, rng)
+        catalogue = _catalogue(folder, subjects, subject, rng)
         if campaign:  # four applications at once
-            made = Campaign()
-            made.images(catalogue.to_dict("records"))
-            made.training(gpu=gpu)
+            measured = Campaign()
+            measured.images(catalogue.to_dict("records"))
+            measured.training(gpu=gpu)
             if gpu:
-                made.network(catalogue.to_dict("records"))
-            every, phases = made.tables()
+                measured.network(catalogue.to_dict("records"))
+            profiles, phases = measured.tables()
         else:
-            every = _runs(catalogue, cpus, repeated, speed, noise, app, rng)
-            phases = _phases(every)
-        _write(tmp_path / "data/catalogue/catalogue.parquet", catalogue)
-        runs, on_gpu = every[every["gpus"] == 0], every[every["gpus"] > 0].copy()
-        _write(tmp_path / "data/runs/cpu/profiles.parquet", runs)
+            profiles = _runs(catalogue, cpus, repeated, speed, noise, app, rng)
+            phases = _phases(profiles)
+        _write(folder / "data/catalogue/catalogue.parquet", catalogue)
+        runs, on_gpu = profiles[profiles["gpus"] == 0], profiles[profiles["gpus"] > 0].copy()
+        _write(folder / "data/runs/cpu/profiles.parquet", runs)
         on_gpu.attrs["notes"] = [] if gpu else ["no GPU on this machine"]
-        _write(tmp_path / "data/runs/gpu/profiles.parquet", on_gpu)
-        _write(tmp_path / "data/profiles/phases.parquet", phases)
-        _learned(tmp_path, runs, test_subjects, winner, rng, receipt or {})
-        return tmp_path
+        _write(folder / "data/runs/gpu/profiles.parquet", on_gpu)
+        _write(folder / "data/profiles/phases.parquet", phases)
+        _learned(folder, runs, test_subjects, winner, rng, receipt or {})
+        return folder
 
     return make
 

@@ -1,9 +1,9 @@
-"""Coverage is told for each application, device and quartile."""
+"""Coverage by application, device and quartile."""
 
 import pandas as pd
 
 from voxcast.records import TARGETS
-from voxcast.report.coverage import held
+from voxcast.report.coverage import coverage_table
 
 
 def test_each_application_is_counted_by_itself() -> None:
@@ -12,11 +12,11 @@ def test_each_application_is_counted_by_itself() -> None:
         | {f"{target}_actual": [1.0, 2, 3, 4, 5, 6] for target in TARGETS}
         | {f"{target}_upper": [1.5, 2.5, 3.5, 3.9, 5.5, 6.5] for target in TARGETS}
     )
-    table = held(runs)
+    table = coverage_table(runs)
     assert table is not None
     assert len(table.rows) == 2 * len(TARGETS)
     assert table.rows[0][0].startswith("a on cpu: ")
     assert table.rows[0][1] == "3 of 4 (19 to 99 %)"
     assert table.rows[0][2] == "1/1 · 1/1 · 1/1 · 0/1"
     assert table.rows[len(TARGETS)][1].startswith("2 of 2")
-    assert held(runs.head(0)) is None
+    assert coverage_table(runs.head(0)) is None

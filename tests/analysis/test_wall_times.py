@@ -1,10 +1,11 @@
-"""Variation of wall time: what counts, which law is found, what is said of noise."""
+"""Variation of wall time: the runs that count, the closest distribution, the noise."""
 
 import numpy as np
 import pytest
 
 from made_up_campaign import MACHINE, Campaign
 from voxcast.analysis.wall_times import wall_times
+from voxcast.report.labels import wall_times_label
 from voxcast.report.run_tables import laws, variations
 
 
@@ -18,15 +19,15 @@ def campaign(values: np.ndarray, repeats: int = 1) -> Campaign:
 
 def test_a_planted_law_is_found_and_repeats_count_once() -> None:
     values = np.random.default_rng(2).lognormal(3.0, 0.5, 100)
-    [one] = wall_times(campaign(values, repeats=3).tables()[0])
-    assert one.varied.n == 100
-    assert one.of == "volume"
-    assert one.varied.best_by_aic == "lognormal"
-    assert one.bootstrap_p is not None
-    assert one.bootstrap_p > 0.05
-    assert one.varied.mean == pytest.approx(values.mean(), rel=0.01)
-    assert one.noise is not None
-    assert 0.7 < one.noise.value < 1.3  # planted at 1 %, where the spread is 50 %
+    [group] = wall_times(campaign(values, repeats=3).tables()[0])
+    assert group.varied.n == 100
+    assert group.unit == "volume"
+    assert group.varied.best_by_aic == "lognormal"
+    assert group.bootstrap_p is not None
+    assert group.bootstrap_p > 0.05
+    assert group.varied.mean == pytest.approx(values.mean(), rel=0.01)
+    assert group.noise is not None
+    assert 0.7 < group.noise.value < 1.3  # planted at 1 %, where the spread is 50 %
 
 
 def test_anchors_and_what_was_disturbed_do_not_count() -> None:
@@ -35,25 +36,25 @@ def test_anchors_and_what_was_disturbed_do_not_count() -> None:
     made.run("app", 90, 90, {}, repeat=1, noisy=True, volume_id="v1", subject="1")
     made.run("app", 11, 11, {}, repeat=101, volume_id="v1", subject="1")
     made.run("app", 90, 90, {}, noisy=True, volume_id="v9", subject="9")  # all there is of it
-    [one] = wall_times(made.tables()[0])
-    assert one.varied.n == 7
-    assert sorted(one.values_s)[-2] < 20
-    assert max(one.values_s) > 80
+    [group] = wall_times(made.tables()[0])
+    assert group.varied.n == 7
+    assert sorted(group.values_s)[-2] < 20
+    assert max(group.values_s) > 80
 
 
 def test_scales_allocations_and_machines_are_apart_and_two_groups_are_two_modes() -> None:
-    made = Campaign()
-    made.training()
-    made.training(points=3, gpu=True)
-    groups = wall_times(made.tables()[0], {MACHINE: "machine 1"})
-    labels = [one.label for one in groups]
+    trained = Campaign()
+    trained.training()
+    trained.training(points=3, gpu=True)
+    groups = wall_times(trained.tables()[0], {MACHINE: "machine 1"})
+    labels = [wall_times_label(group) for group in groups]
     assert labels == [
         "dnn_train: cpu, 1 CPU, machine 1",
         "dnn_train: cpu, 1 CPU, scaled down, machine 1",
         "dnn_train: cpu, 4 CPUs",
         "dnn_train: gpu, 4 CPUs",
     ]
-    assert groups[0].of == "setting"
+    assert groups[0].unit == "setting"
     assert groups[0].varied.modality.bimodal
     assert [row[0] for row in variations(groups).rows] == labels
     few = laws(groups).rows[2]
@@ -62,9 +63,9 @@ def test_scales_allocations_and_machines_are_apart_and_two_groups_are_two_modes(
 
 def test_one_value_and_equal_ones_are_described_without_a_law() -> None:
     runs = campaign(np.array([5.0])).tables()[0]
-    [one] = wall_times(runs)
-    assert one.bootstrap_p is None
+    [group] = wall_times(runs)
+    assert group.bootstrap_p is None
     runs["runtime_s"] = 3.0
-    [one] = wall_times(runs)
-    assert variations([one]).rows[0][2].replace("\u00a0", " ") == "3.00 ± 0.00 s"
+    [group] = wall_times(runs)
+    assert variations([group]).rows[0][2].replace("\u00a0", " ") == "3.00 ± 0.00 s"
     assert wall_times(runs.iloc[:0]) == []

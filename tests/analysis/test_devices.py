@@ -1,4 +1,4 @@
-"""CPU against GPU on planted runs: what was put in is found, and nothing is made up."""
+"""CPU against GPU on synthetic runs with known speed-ups."""
 
 import numpy as np
 import pandas as pd
@@ -6,8 +6,9 @@ import pytest
 
 from voxcast.allocation.pricing import Prices
 from voxcast.analysis.composed_runs import COMPOSITIONS, Composition
-from voxcast.analysis.devices import WHOLE, bootstrap_ratio, compare_devices, missing_side
+from voxcast.analysis.devices import WHOLE_RUN, compare_devices, devices_without_runs
 from voxcast.history.run_table import PHASE_DTYPES, checked_row, frame_of
+from voxcast.laws.intervals import Interval
 
 SPEEDUP = 5.0
 NETWORK = {"whole": Composition("network", "network", ("network",))}
@@ -26,8 +27,8 @@ def run(app: str, n: int, gpus: int, repeat: int, seconds: float, host: str) -> 
     )  # fmt: skip
 
 
-def phase(of: dict[str, object], name: str, seconds: float) -> dict[str, object]:
-    return {k: of[k] for k in ("cell_key", "app", "volume_id", "cpus")} | {
+def phase(row: dict[str, object], name: str, seconds: float) -> dict[str, object]:
+    return {k: row[k] for k in ("cell_key", "app", "volume_id", "cpus")} | {
         "phase": name, "start_s": 0.0, "end_s": seconds, "duration_s": seconds, "cpu_s": seconds,
         "peak_rss_bytes": 10**8,
     }  # fmt: skip
@@ -54,36 +55,39 @@ def history() -> tuple[pd.DataFrame, pd.DataFrame]:
 def test_planted_speedup_is_found_on_the_same_machine(
     history: tuple[pd.DataFrame, pd.DataFrame],
 ) -> None:
-    found = {(c.app, c.phase): c for c in compare_devices(*history, Prices())}
-    assert set(found) == {("network", WHOLE), ("network", "network")}
-    whole = found["network", WHOLE]
-    assert whole.hosts == ("machine a", "machine a")
-    assert whole.speedup.low < SPEEDUP < whole.speedup.high or whole.speedup.value == (
+    comparisons = {(c.app, c.phase): c for c in compare_devices(*history, Prices())}
+    assert set(comparisons) == {("network", WHOLE_RUN), ("network", "network")}
+    whole_run = comparisons["network", WHOLE_RUN]
+    assert whole_run.hosts == ("machine a", "machine a")
+    assert whole_run.speedup.low < SPEEDUP < whole_run.speedup.high or whole_run.speedup.value == (
         pytest.approx(SPEEDUP, rel=0.02)
     )
-    assert len(whole.pairs) == 12
-    assert whole.pairs["speedup"].is_monotonic_increasing
-    assert 1 < whole.cv_percent[0] < 4
-    assert whole.cv_percent[1] == pytest.approx(0, abs=1e-9)
-    assert whole.usd[1] == pytest.approx(whole.usd[0] / SPEEDUP * (0.093 / 0.003), rel=0.05)
-    assert found["network", "network"].speedup.value == pytest.approx(10)
+    assert len(whole_run.pairs) == 12
+    assert whole_run.pairs["speedup"].is_monotonic_increasing
+    assert 1 < whole_run.cv_percent[0] < 4
+    assert whole_run.cv_percent[1] == pytest.approx(0, abs=1e-9)
+    assert whole_run.usd[1] == pytest.approx(
+        whole_run.usd[0] / SPEEDUP * (0.093 / 0.003), rel=0.05
+    )
+    assert comparisons["network", "network"].speedup.value == pytest.approx(10)
 
 
 def test_a_composition_says_so_and_keeps_the_cpu_phases(
     history: tuple[pd.DataFrame, pd.DataFrame],
 ) -> None:
-    found = compare_devices(*history, Prices(), compositions=NETWORK)
-    (composed,) = [c for c in found if c.composed]
+    comparisons = compare_devices(*history, Prices(), compositions=NETWORK)
+    (composed,) = [c for c in comparisons if c.composed]
     assert composed.app == "whole"
     assert (composed.pairs["gpu_s"] > 8.0).all()
     assert np.isnan(composed.cv_percent[1])
 
 
-def test_a_missing_side_is_named(history: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+def test_a_device_without_runs_is_named(history: tuple[pd.DataFrame, pd.DataFrame]) -> None:
     runs, _ = history
-    assert missing_side(runs) is None
-    assert "GPU" in str(missing_side(runs[runs["gpus"] == 0]))
-    assert "CPU" in str(missing_side(runs[runs["gpus"] > 0]))
+    assert devices_without_runs(runs) == []
+    assert devices_without_runs(runs[runs["gpus"] == 0]) == ["gpu"]
+    assert devices_without_runs(runs[runs["gpus"] > 0]) == ["cpu"]
+    assert devices_without_runs(runs.iloc[:0]) == ["cpu", "gpu"]
     assert compare_devices(runs[runs["gpus"] == 0], history[1], Prices()) == []
 
 
@@ -112,38 +116,31 @@ def test_scales_are_apart_recurring_phases_summed_and_containers_of_both_sides_a
                 row["cell_key"] += scale
                 rows.append(row)
                 phases += [phase(row, "epoch", 0.1 if gpus else 0.2) for _ in range(1 + n)]
-    found = compare_devices(frame_of(rows), frame_of(phases, PHASE_DTYPES), Prices())
-    gains = {(c.scale, c.phase): c.speedup.value for c in found}
-    assert gains["full_scale", WHOLE] == pytest.approx(8)
-    assert gains["scaled_down", WHOLE] == pytest.approx(2)
+    comparisons = compare_devices(frame_of(rows), frame_of(phases, PHASE_DTYPES), Prices())
+    gains = {(c.scale, c.phase): c.speedup.value for c in comparisons}
+    assert gains["full_scale", WHOLE_RUN] == pytest.approx(8)
+    assert gains["scaled_down", WHOLE_RUN] == pytest.approx(2)
     assert gains["full_scale", "epoch"] == pytest.approx(2)
-    assert np.isnan(found[1].cv_percent[0])  # epochs are no repeats
+    assert np.isnan(comparisons[1].cv_percent[0])  # epochs are no repeats
 
 
-def test_what_gains_least_is_called_by_volume_or_by_what_differs(
-    history: tuple[pd.DataFrame, pd.DataFrame],
-) -> None:
-    whole = next(c for c in compare_devices(*history, Prices()) if not c.phase)
-    first = whole.pairs["volume_id"].iloc[0]
-    assert whole.least(1, {first: "head.nii.gz"})[0].startswith("head.nii.gz: ")
-    rows = [
-        run("train", 0, gpus, 0, 4.0 / (1 + gpus * n), "a")
-        | {"cell_key": f"{n}{gpus}", "volume_id": "", "subject": ""}
-        | {"parameters_json": f'{{"epochs":3,"width":{n}}}'}
-        for n in (2, 1)
-        for gpus in (0, 1)
-    ]
-    [one] = compare_devices(frame_of(rows), frame_of([], PHASE_DTYPES), Prices())
-    assert one.least(5) == ["width 1: 2×", "width 2: 3×"]
+def test_few_subjects_give_a_wide_interval_and_one_subject_none() -> None:
+    def speedup(subjects: int) -> Interval:
+        rng = np.random.default_rng(1)
+        rows = []
+        for n, gain in enumerate(np.exp(rng.normal(1.0, 0.3, 8))):
+            subject = {"subject": f"{n % subjects}"}
+            rows += [run("a", n, 0, 0, 5.0 * gain, "a") | subject]
+            rows += [run("a", n, 1, 0, 5.0, "a") | subject]
+        tables = frame_of(rows), frame_of([], PHASE_DTYPES)
+        [comparison] = compare_devices(*tables, Prices())
+        return comparison.speedup
 
-
-def test_few_subjects_give_no_interval_and_pairs_of_one_are_not_independent() -> None:
-    gain = np.random.default_rng(1).normal(1.0, 0.3, 8)
-    several = bootstrap_ratio(gain, [str(n) for n in range(8)], 0)
-    assert several.low < np.exp(gain.mean()) < several.high
-    assert not bootstrap_ratio(gain, ["1", "2", "3", "4"] * 2, 0).bounded
-    twice = bootstrap_ratio(np.tile(gain, 2), [str(n) for n in range(8)] * 2, 0)
-    assert (twice.low, twice.high) == pytest.approx((several.low, several.high))
+    eight, two = speedup(8), speedup(2)
+    assert eight.low < eight.value < eight.high
+    assert two.value == pytest.approx(eight.value)
+    assert two.low < eight.low < eight.high < two.high
+    assert not speedup(1).bounded
 
 
 def test_allocations_of_a_gpu_and_machines_are_not_pooled() -> None:
@@ -153,13 +150,12 @@ def test_allocations_of_a_gpu_and_machines_are_not_pooled() -> None:
         for n in range(6):
             row = run("train", n, 1, 0, seconds, host) | {"cpus": cpus}
             rows.append(row | {"cell_key": f"{row['cell_key']}-{cpus}"})
-    found = compare_devices(frame_of(rows), frame_of([], PHASE_DTYPES), Prices())
-    gains = {(c.hosts, c.gpu_cpus): c.speedup.value for c in found}
+    comparisons = compare_devices(frame_of(rows), frame_of([], PHASE_DTYPES), Prices())
+    gains = {(c.hosts, c.gpu_cpus): c.speedup.value for c in comparisons}
     a, b, c = (f"machine {name}" for name in "abc")
     expected = {((a, b), 1): 3, ((a, b), 8): 4, ((c, b), 1): 6, ((c, b), 8): 8, ((c, c), 1): 4}
     assert gains == {key: pytest.approx(value) for key, value in expected.items()}
-    assert np.isnan([one.cv_percent for one in found]).all()  # two allocations are no repeats
-    assert "1 CPU against 1 GPU with 8 CPUs" in next(c.label for c in found if c.gpu_cpus == 8)
+    assert np.isnan([c.cv_percent for c in comparisons]).all()  # two allocations are no repeats
 
 
 def test_a_composition_counts_the_start_of_the_device_and_goes_by_shared_parameters() -> None:

@@ -1,0 +1,117 @@
+"""Everything that limits or contradicts the main result, as sentences."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from voxcast.report.formatting import TITLES, counted, heading, percent
+from voxcast.report.labels import cpu_label
+from voxcast.report.sentences import cpu_verdict
+
+if TYPE_CHECKING:
+    from voxcast.laws.intervals import Interval
+    from voxcast.report.narrative import Narrative
+
+# With fewer unseen subjects the page says among its first lines that they are few.
+FEW_SUBJECTS = 20
+
+
+def cautions(narrative: Narrative) -> list[str]:
+    """Return the limits of the result, the most serious first."""
+    return [*_of_the_test(narrative), *_of_the_model(narrative), *_of_the_runs(narrative)]
+
+
+def _of_the_test(narrative: Narrative) -> list[str]:
+    m, lines = narrative.models, []
+    if not m.tested:
+        lines.append("No subject is on the test side, so no error below is for unseen subjects.")
+    elif m.test_subjects < FEW_SUBJECTS:
+        lines.append(
+            f"Only {counted(m.test_subjects, 'unseen subject')}: the intervals are wide, and "
+            "another sample of subjects would give other numbers."
+        )
+    if m.test_openings > 1:
+        lines.append(
+            f"The test table was opened {m.test_openings} times. Errors of models that were "
+            "chosen afterwards are biased downwards."
+        )
+    if not m.calibrated:
+        lines.append(f"The upper bound is {narrative.calibration()}.")
+    return lines
+
+
+def _of_the_model(narrative: Narrative) -> list[str]:
+    m, lines = narrative.models, []
+    even = [
+        f"{TITLES[target]} ({_points(gain)})" for target, gain in m.gain.items() if gain.covers(0)
+    ]
+    worse = [
+        f"{TITLES[target]} ({_points(gain)})"
+        for target, gain in m.gain.items()
+        if not gain.covers(0) and gain.value < 0
+    ]
+    if even:
+        lines.append(
+            f"On unseen subjects {m.winner} and the {m.baseline} baseline do not differ "
+            f"significantly in {', '.join(even)}."
+        )
+    if worse:
+        lines.append(
+            f"On unseen subjects the {m.baseline} baseline beat {m.winner} in {', '.join(worse)}."
+        )
+    best = min(m.cross_validated, key=lambda name: m.cross_validated[name]["cpu_s"])
+    if best != m.winner:
+        lines.append(
+            f"By CPU time alone {best} has the smaller cross-validated error "
+            f"({percent(m.cross_validated[best]['cpu_s'])} against "
+            f"{percent(m.cross_validated[m.winner]['cpu_s'])}); the choice counts memory too."
+        )
+    if m.voxels_gain is not None and m.voxels_gain.covers(0):
+        lines.append(
+            "Reading the voxels gave no significant gain over the header alone in CPU time on "
+            f"unseen subjects ({_points(m.voxels_gain)})."
+        )
+    cut = narrative.inputs.leaderboard.query("cut_short == True")["family"].tolist()
+    if cut:
+        lines.append(f"The time for tuning ended before all trials of {', '.join(cut)}.")
+    return lines
+
+
+def _of_the_runs(narrative: Narrative) -> list[str]:
+    inputs, lines = narrative.inputs, []
+    runs = inputs.runs
+    if narrative.noise is None:
+        lines.append(f"{heading(narrative.floor())}.")
+    lines += [
+        f"{cpu_label(comparison)}: {cpu_verdict(comparison)}."
+        for comparison in narrative.cpu_comparisons
+        if not comparison.differs
+    ]
+    censored = runs[runs["outcome"] != "completed"]["outcome"].value_counts()
+    if len(censored):
+        kinds = ", ".join(f"{n} {str(k).replace('_', ' ')}" for k, n in censored.items())
+        lines.append(f"Runs that did not complete are censored and trained no model: {kinds}.")
+    if noisy := int(runs["noisy"].sum()):
+        lines.append(
+            f"{counted(noisy, 'run')} of {len(runs)} shared the machine with other work, which "
+            "lengthens wall time."
+        )
+    unusable = int(inputs.catalogue["problem"].notna().sum())
+    if unusable:
+        lines.append(
+            f"{counted(unusable, 'volume')} could not be used; the catalogue gives the reasons."
+        )
+    if runs["memory_method"].nunique() > 1:
+        methods = ", ".join(sorted(map(str, runs["memory_method"].unique())))
+        lines.append(f"Peak memory was measured by more than one method ({methods}).")
+    return lines + [f"Not measured: {note.rstrip('.')}." for note in inputs.notes]
+
+
+def _points(gain: Interval) -> str:
+    def signed(points: float) -> str:
+        return f"{abs(points):.1f} {'lower' if points >= 0 else 'higher'}"
+
+    middle = f"error in points {signed(gain.value)}"
+    if not gain.bounded:
+        return middle
+    return f"{middle}, 95 % interval {signed(gain.high)} to {signed(gain.low)}"

@@ -1,0 +1,215 @@
+"""The studies of the recorded histories as tables; studies without a result are left out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from voxcast.report.formatting import TITLES, heading, percent
+from voxcast.report.tables import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    Result = Mapping[str, Any]
+
+CONTENDERS = {
+    "voxcast": "voxcast", "harp_WTM": "HARP, WTM", "harp_MAE": "HARP, MAE",
+    "harp_WTM_custom": "HARP custom, WTM", "harp_MAE_custom": "HARP custom, MAE",
+    "voxels": "linear in voxels", "constant": "constant",
+}  # fmt: skip
+STRATEGIES = {
+    "laboratory": "laboratory's rule", "harp_doubling": "HARP, doubled",
+    "population": "optimal, one for all", "per_image": "optimal by image",
+}  # fmt: skip
+CAMPAIGNS = ("mixed", "full_only", "chosen")
+TRANSFER_RUNS = (2, 8, 16)  # numbers of runs that are shown
+
+
+def study_tables(results: Mapping[str, Result]) -> list[Table]:
+    """Return the tables of the studies whose results are given by name of the study."""
+    tables = [
+        make(results[name])
+        for name, makers in MAKERS.items()
+        if name in results
+        for make in makers
+    ]
+    return [table for table in tables if table.rows]
+
+
+def _errors(result: Result) -> Table:
+    rows = []
+    for app, holdouts in result.items():
+        for holdout, by_contender in holdouts.items():
+            label = f"{app}: unseen {holdout}"
+            if "not_measurable" in by_contender:
+                padding = [""] * (len(CONTENDERS) - 1)
+                rows.append([label, *padding, by_contender["not_measurable"]])
+            else:
+                cells = (_wall_time_error(by_contender.get(name)) for name in CONTENDERS)
+                rows.append([label, *cells])
+    caption = (
+        "Mean absolute error of wall time in percent, with 95 % interval over subjects. Each row "
+        "holds out runs by another criterion"
+    )
+    return Table(caption, ["Application and holdout", *map(heading, CONTENDERS.values())], rows)
+
+
+def _wall_time_error(scores: Result | None) -> str:
+    return "" if scores is None else _error(scores["errors"]["runtime_s"])
+
+
+def _requests(result: Result) -> Table:
+    rows = []
+    for app, holdouts in result.items():
+        for name, title in CONTENDERS.items():
+            scores = holdouts.get("subject", {}).get(name, {})
+            request = scores.get("request")
+            if request:
+                over = f"{request['asked_over_used']:.2f}×"
+                upp, excess = percent(request["upp"]), percent(request["ov_mape"])
+                voxcast = scores.get("voxcast_at_no_more_risk")
+                matched = "" if voxcast is None else _matched_bound(voxcast)
+                rows.append([f"{app}: {title}", upp, excess, over, matched])
+    caption = (
+        "Requested time on unseen subjects: the 95 % bound of voxcast, the adjusted time of HARP, "
+        "and the lowest bound of voxcast that is exceeded no more often than the time of HARP"
+    )
+    head = ["", "Requested too little (UPP)", "Excess (OV_MAPE)", "Requested / used",
+            "Excess of voxcast at no higher UPP"]  # fmt: skip
+    return Table(caption, head, rows)
+
+
+def _matched_bound(request: Result) -> str:
+    bound = percent(100 * request.get("quantile", request.get("level")))
+    return f"{percent(request['ov_mape'])} (UPP {percent(request['upp'])}, {bound} bound)"
+
+
+def _ablation(result: Result) -> Table:
+    feature_sets = list(dict.fromkeys(name for by_set in result.values() for name in by_set))
+    rows = []
+    for target in ("cpu_s", "peak_rss_bytes"):
+        for app, by_set in result.items():
+            cells = [
+                _error(by_set[name][target]) if name in by_set else "" for name in feature_sets
+            ]
+            rows.append([f"{app}: {TITLES[target]}", *cells])
+    caption = (
+        "Error in percent by the features given to the model, mean of five cross-validations. The "
+        "axes are those of HARP: input, hardware, parameters of the application. Models are "
+        "selected on the folds that they are evaluated on (not nested), so all errors are "
+        "slightly too small"
+    )
+    return Table(caption, ["", *map(heading, feature_sets)], rows)
+
+
+def _second_batch(result: Result) -> Table:
+    return _other_batch("A second batch, whose subjects were not used for training", result)
+
+
+def _real(result: Result) -> Table:
+    return _other_batch("Real heads of other scanners, by models of generated heads", result)
+
+
+def _other_batch(title: str, result: Result) -> Table:
+    rows = []
+    for app, scores in result.items():
+        for target, target_title in TITLES.items():
+            coverage, sharpness = scores["coverage"][target], scores["sharpness"][target]
+            low, high = (100 * end for end in coverage["interval"])
+            rows.append(
+                [
+                    f"{app}: {target_title}",
+                    _error(scores["errors"][target]),
+                    f"{coverage['covered']} of {coverage['subjects']} ({low:.0f} to {high:.0f} %)",
+                    " · ".join(str(quartile["covered"]) for quartile in coverage["by_quartile"]),
+                    f"{sharpness['asked_over_used']:.2f}×",
+                    f"{sharpness['one_request_asked_over_used']:.2f}×",
+                ]
+            )
+    caption = (
+        f"{title}: error, subjects below the 95 % bound with exact interval, runs below the bound "
+        "by quartile of the measured value, and requested over used amounts"
+    )
+    head = ["", "Error", "Subjects below the bound", "Runs by quartile", "Requested / used",
+            "Same with one request for all"]  # fmt: skip
+    return Table(caption, head, rows)
+
+
+def _scales(result: Result) -> Table:
+    rows = []
+    for app, by_campaign in result.items():
+        if "not_measurable" in by_campaign:
+            continue
+        errors = {name: by_campaign[name]["cpu_s"] for name in ("all", *CAMPAIGNS)}
+        cells = [
+            f"{_error(error)} for {percent(100 * by_campaign[name]['cost_share'])} of the cost"
+            for name, error in errors.items()
+        ]
+        ratios = [errors[name]["mape"] / errors["all"]["mape"] for name in CAMPAIGNS]
+        rows.append([app, *cells, " · ".join(f"{ratio:.2f}×" for ratio in ratios)])
+    caption = (
+        "Error of CPU time at full scale by the design of the campaign: runs drawn at random, or "
+        "selected by their expected information"
+    )
+    head = ["Application", "All at full scale", "Half scaled down", "Full scale, random",
+            "Full scale, selected", "Relative to all"]  # fmt: skip
+    return Table(caption, head, rows)
+
+
+def _transfer(result: Result) -> Table:
+    rows = []
+    for pair, curve in result.items():
+        for point in curve:
+            if point["runs"] in TRANSFER_RUNS:
+                errors = [percent(point[name]) for name in ("cold", "transferred", "pooled")]
+                rows.append([pair, str(point["runs"]), f"{point['cost_s']:.0f} s", *errors])
+    caption = (
+        "Transfer from the history of one network to another: median error of CPU time after so "
+        "many runs of the target, whose CPU time is the cost"
+    )
+    head = ["Source and target", "Runs", "Cost", "Without transfer", "Scaled by one factor",
+            "One pooled model"]  # fmt: skip
+    return Table(caption, head, rows)
+
+
+def _per_image(result: Result) -> Table:
+    rows = []
+    for app, by_prices in result.items():
+        for prices, scores in by_prices.items():
+            if prices in ("sd_log", "not_measurable"):
+                continue
+            costs = [_normalised_cost(scores["ways"][strategy]) for strategy in STRATEGIES]
+            left = percent(100 * scores["excess_left"])
+            rows.append([f"{app}, {prices}", *costs, f"{scores['over_implied']:.2f}×", left])
+    caption = (
+        "Cost of request strategies on unseen subjects, relative to requests that know the run "
+        "time in advance; cost by image relative to the cost implied by its predicted "
+        "distributions; and the share of the excess of the strategy for all that remains"
+    )
+    head = ["Application and prices", *map(heading, STRATEGIES.values()), "Relative to implied",
+            "Remaining excess"]  # fmt: skip
+    return Table(caption, head, rows)
+
+
+def _normalised_cost(replayed: Result) -> str:
+    low, high = replayed["normalised_cost_interval"]
+    return f"{replayed['normalised_cost']:.2f} ({low:.2f} to {high:.2f})"
+
+
+def _error(scores: Result) -> str:
+    ends: Sequence[float] | None = scores.get("mape_interval")
+    if ends is None:
+        return percent(scores["mape"])
+    low, high = (percent(max(end, 0.0)) for end in ends)
+    return f"{percent(scores['mape'])} ({low.removesuffix(' %')} to {high})"
+
+
+MAKERS: dict[str, tuple[Callable[[Result], Table], ...]] = {
+    "splits": (_errors, _requests),
+    "ablation": (_ablation,),
+    "second_batch": (_second_batch,),
+    "real": (_real,),
+    "scales": (_scales,),
+    "transfer": (_transfer,),
+    "per_image": (_per_image,),
+}

@@ -1,0 +1,85 @@
+"""Labels and sentences of comparisons."""
+
+import pandas as pd
+import pytest
+
+from made_up_campaign import Campaign
+from voxcast.analysis.cpu_scaling import compare_cpus
+from voxcast.analysis.devices import DeviceComparison
+from voxcast.analysis.drift import Anchor, Drift
+from voxcast.laws.intervals import Interval
+from voxcast.records import Configuration
+from voxcast.report.labels import device_label, device_machines, smallest_gains
+from voxcast.report.sentences import cpu_verdict, drift_sentence, missing_devices
+
+
+def comparison(pairs: list[dict[str, object]], **changes: object) -> DeviceComparison:
+    fields = {
+        "app": "train", "phase": "", "scale": "full_scale", "cpus": 1, "gpu_cpus": 1, "gpus": 1,
+        "composed": False, "hosts": ("machine a", "machine a"), "pairs": pd.DataFrame(pairs),
+        "speedup": Interval(2.0, 1.5, 2.5, 6), "cv_percent": (1.0, 1.0),
+        "memory_bytes": (1e9, 2e9), "usd": (0.1, 0.2),
+    } | changes  # fmt: skip
+    return DeviceComparison(**fields)  # type: ignore[arg-type]
+
+
+def test_a_comparison_of_devices_names_allocations_that_differ() -> None:
+    equal = comparison([])
+    assert device_label(equal) == "train, 1 CPU: whole run"
+    assert device_machines(equal) == "machine a"
+    other = comparison(
+        [], gpu_cpus=8, phase="network", composed=True, hosts=("a", "b"), scale="scaled_down"
+    )
+    text = "train, scaled down, 1 CPU against 1 GPU with 8 CPUs: phase network, composed"
+    assert device_label(other) == text
+    assert device_machines(other) == "a against b"
+
+
+def test_work_is_named_by_volume_or_by_the_parameters_that_differ() -> None:
+    volume = {"volume_id": "v1", "parameters_json": "{}", "speedup": 2.0}
+    assert smallest_gains(comparison([volume]), 1, {"v1": "head.nii.gz"}) == ["head.nii.gz: 2×"]
+    settings = [
+        {"volume_id": "", "parameters_json": f'{{"epochs":3,"width":{n}}}', "speedup": 1.0 + n}
+        for n in (1, 2)
+    ]
+    assert smallest_gains(comparison(settings), 5) == ["width 1: 2×", "width 2: 3×"]
+    assert smallest_gains(comparison(settings[:1]), 5) == ["default parameters: 2×"]
+
+
+def test_devices_without_runs_are_named() -> None:
+    assert missing_devices([]) is None
+    assert "on a GPU is on record" in str(missing_devices(["gpu"]))
+    assert "no completed measured run" in str(missing_devices(["cpu", "gpu"]))
+
+
+def test_runs_without_an_image_are_counted_by_setting() -> None:
+    campaign = Campaign()
+    for n in range(8):
+        parameters = f'{{"epochs":{n}}}'
+        for cpus in (1, 2):
+            wall_s = (5.0 + n) / cpus
+            campaign.run("train", 5.0 + n, wall_s, {}, cpus=cpus, parameters_json=parameters)
+    [compared] = compare_cpus(campaign.tables()[0])
+    assert compared.differs
+    assert "2 CPUs are 2.0" in cpu_verdict(compared)
+    assert "8 settings" in cpu_verdict(compared)
+
+
+@pytest.mark.parametrize(
+    ("change", "noise_percent", "expected"),
+    [
+        (0.05, 1.0, "larger than what noise alone explains"),
+        (-0.03, 1.0, "within what noise alone explains"),
+        (0.05, None, "cannot be compared with noise"),
+    ],
+)
+def test_drift_is_held_against_noise(
+    change: float, noise_percent: float | None, expected: str
+) -> None:
+    changes = (0.0, 0.01, change, *(0.0 for _ in range(6)))
+    cpu_s = {f"sitting {n}": 10.0 * (1 + x) for n, x in enumerate(changes)}
+    anchor = Anchor("segment", Configuration("cpu", 1), "v1", cpu_s)
+    text = drift_sentence(Drift(list(cpu_s), [anchor]), noise_percent)
+    assert "The largest of 8 changes" in text
+    assert ("up" if change > 0 else "down") in text
+    assert expected in text
