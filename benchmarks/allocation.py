@@ -59,7 +59,7 @@ def recommend() -> dict[str, Any]:
         "bound_s": 60,
     }
     try:
-        forecaster = load_champion(PROJECT).unwrap_python_model().answers.forecaster
+        forecaster = load_champion(PROJECT).unwrap_python_model().service.forecaster
     except ModelError as error:
         return {**found, "skipped": f"features to answer: {error}"}
     table = pd.read_parquet(PROJECT / "data/features/train.parquet")

@@ -113,19 +113,18 @@ def bench_predict() -> dict[str, Any]:
     """One row, all targets and quantiles, by the champion in process."""
     import pandas as pd
 
-    from voxcast.serving.client import questions
-    from voxcast.tracking.registry import load_champion
+    from dataclasses import replace
 
-    model = load_champion(PROJECT)
-    catalogue = model.unwrap_python_model().answers.catalogue
+    from voxcast.tracking.registry import load_champion, local_champion
+
+    model, champion = load_champion(PROJECT), local_champion(PROJECT)
     image = next((PROJECT / "data/images").glob("sub-*/anat/*.nii.gz"))
-    app, first = next(iter(catalogue.apps)), catalogue.configurations[:1]
     found = {}
     for name, header_only in (("header", True), ("volume", False)):
-        row = questions(
-            image, app, first, coarse_points=catalogue.coarse_points, header_only=header_only
+        rows = replace(champion, header_only=header_only).request_rows(
+            image, champion.configurations[:1]
         )
-        frame = pd.DataFrame(row)
+        frame = pd.DataFrame(rows)
         model.predict(frame)
         times = [_seconds(lambda frame=frame: model.predict(frame)) for _ in range(REPEATS)]
         found[f"{name}_row_ms"] = 1e3 * statistics.median(times)
@@ -143,7 +142,7 @@ def bench_bulk() -> dict[str, Any]:
 
     table = pd.read_parquet(PROJECT / "data/features/train.parquet")
     rows = (rows_of(table) * (20_000 // len(table) + 1))[:20_000]
-    forecaster = load_champion(PROJECT).unwrap_python_model().answers.forecaster
+    forecaster = load_champion(PROJECT).unwrap_python_model().service.forecaster
     everybody = {name: Forecaster.load(PROJECT / "data/models" / name) for name in TABULAR}
     everybody[f"champion ({forecaster.family})"] = forecaster
     found: dict[str, Any] = {"rows": len(rows), "rows_a_second": {}}

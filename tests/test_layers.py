@@ -9,7 +9,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "voxcast"
 FLOORS = {
-    "log": 0, "errors": 0, "quantities": 0, "files": 0, "records": 0,
+    "log": 0, "errors": 0, "project": 0, "quantities": 0, "files": 0, "records": 0,
     "images": 1, "laws": 1, "apps": 1,
     "history": 2,
     "profiling": 3, "features": 3, "phases": 3, "allocation": 3,
@@ -24,6 +24,7 @@ SIDEWAYS = {
     ("errors", "errors"),
     ("errors", "log"),  # an entry point sets up where messages go
     ("quantities", "errors"),  # a wrong unit is the user's error
+    ("project", "errors"),
     ("records", "files"),  # a cell's key is the hash of its content
 }
 MLFLOW_ROOMS = {"tracking", "serving"}

@@ -12,25 +12,11 @@ import nibabel
 import numpy as np
 import pytest
 
-import planted
+from champions import register_champion
 from small_head import write_head
 from voxcast.cli import main
-from voxcast.models import point_model
-from voxcast.models.families.zoo import FAMILIES
-from voxcast.models.forecaster import Forecaster, calibrate
-from voxcast.models.selection.cross_validation import Validation
-from voxcast.tracking import registry, runs
 
 PROJECT = Path(__file__).parents[2]
-CATALOGUE = {
-    "apps": {"segment": planted.PARAMETERS},
-    "configurations": [
-        {"device": "cpu", "cpus": n, "gpus": 0, "memory_bytes": None, "node_type": "local"}
-        for n in (1, 2)
-    ],
-    "coarse_points": 64,
-    "network_points": 16,
-}
 # A machine of known size, whatever the tests run on.
 HERE = ("-S", "cluster.node_types.machine.cores=4", "-S", "cluster.node_types.machine.memory=8GB")
 
@@ -38,21 +24,6 @@ HERE = ("-S", "cluster.node_types.machine.cores=4", "-S", "cluster.node_types.ma
 class Done(NamedTuple):
     out: str
     err: str
-
-
-def learned(folder: Path, subjects: int) -> None:
-    """Register a champion that was fitted to planted runs."""
-    table, chosen = planted.table(subjects), FAMILIES["ridge"].defaults
-    models = {}
-    for input_level in ("header", "volume"):
-        model = point_model.fit(table, None, "ridge", chosen, input_level, 0)
-        logs = Validation(table, None, 3, 0).out_of_fold("ridge", chosen, input_level)
-        models[input_level] = calibrate(model, table, logs, 1.5)
-    Forecaster(models).save(folder / "model")
-    session = runs.connect(folder)
-    with runs.run(session, "final", "ridge final") as run_id:
-        pass
-    registry.register(run_id, folder / "model", CATALOGUE, folder, {"family": "ridge"})
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +35,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID"):
             patch.delenv(name, raising=False)
         patch.chdir(folder)
-        learned(folder, 40)
+        register_champion(folder, 40)
     for name, edge in (("usual", 100), ("small", 70), ("huge", 300)):
         grid = np.zeros((edge, edge, edge), dtype=np.int16)
         image = nibabel.Nifti1Image(grid, np.diag([2.0, 2.0, 2.5, 1.0]))
@@ -193,13 +164,13 @@ def test_hard_limits(recommend) -> None:
 def test_it_reads_to_people(recommend) -> None:
     said = recommend("usual.nii.gz", "--deadline", "2h", "--cluster", "osc").out
     first, because = said.splitlines()[:2]
-    assert first.startswith("usual.nii.gz: segment on osc: ask for cpu, 1 CPU on owens, 00:0")
-    assert because.startswith("  because it is the cheapest that is done in 2 h 0 min, waiting")
+    assert first.startswith("usual.nii.gz: segment on osc: request cpu, 1 CPU on owens, 00:0")
+    assert because.startswith("  reason: the cheapest that is done in 2 h 0 min, waiting")
     assert "* cpu, 1 CPU on owens" in said
     assert "at most 10 % of such requests are too small" in said
-    assert "how long a job waits is not known here" in said
+    assert "waiting times of this cluster are unknown" in said
     none = recommend("usual.nii.gz", "--budget", "0", "--cluster", "osc").out
-    assert "ask for nothing" in none
+    assert "no request" in none
     assert "nearest is" in none
 
 
@@ -217,9 +188,9 @@ def test_many_images_and_one_array_job(recommend) -> None:
     assert array["chosen"]["memory_bytes"] == max(row["memory_bytes"] for row in own)
     assert array["shared"]["waste_core_h"] > array["per_image"]["waste_core_h"] > 0
     said = recommend(*asked, *HERE).out
-    assert "small.nii.gz: segment on local: ask for" in said
-    assert "as one array job: ask for" in said
-    assert "asked for and not used" in said
+    assert "small.nii.gz: segment on local: request" in said
+    assert "one array job: request" in said
+    assert "requested but unused" in said
 
 
 def test_an_extrapolation_is_flagged(recommend) -> None:
@@ -227,7 +198,7 @@ def test_an_extrapolation_is_flagged(recommend) -> None:
     assert found["out_of_range"]
     assert not found["calibrated"]
     assert found["risk"] is None
-    assert "an extrapolation, its risk is not known" in recommend("huge.nii.gz", *HERE).out
+    assert "extrapolated, risk unknown" in recommend("huge.nii.gz", *HERE).out
 
 
 def test_an_image_that_cannot_be_read_is_named_and_the_others_answered(recommend) -> None:
@@ -278,7 +249,7 @@ def test_a_partition_with_too_few_jobs_leaves_the_others_fitted(recommend, tmp_p
     queued(jobs, "owens", 99)
     queued(jobs, "pitzer", 100)
     done = recommend("usual.nii.gz", "--waiting", str(jobs), "--cluster", "osc")
-    assert "owens stays as it is configured: " in done.err
+    assert "owens stays as configured: " in done.err
     assert "99 jobs are too few" in done.err
     assert "pitzer: a request of 1 h waits 0 s (100 jobs" in done.err
 

@@ -10,16 +10,9 @@ import nibabel
 import numpy as np
 import pytest
 
-import planted
+from champions import register_champion
 from voxcast.allocation.requests.strategies import STRATEGIES
 from voxcast.cli import main
-from voxcast.models.forecaster import Forecaster, calibrate
-from voxcast.models.selection import recipes
-from voxcast.models.selection.cross_validation import Validation
-from voxcast.models.selection.leaderboard import Leaderboard
-from voxcast.models.selection.learning import learn
-from voxcast.tracking import runs
-from voxcast.tracking.promotion import Rule, promote
 
 LAW = ("--law", "lognormal(3,0.5)")
 
@@ -64,18 +57,18 @@ def test_all_strategies_of_a_law() -> None:
     assert found["no_ckpt"]["expected_cost"] == plain["expected_cost"]
 
 
-def test_without_checkpoints_those_strategies_are_left_out_and_said() -> None:
+def test_strategies_that_need_checkpoints_are_left_out_and_listed() -> None:
     out, err = voxcast(*LAW)
-    assert "no all_ckpt, mixed_ckpt, all_periodic" in err
+    assert "need --checkpoint-s and --restart-s: all_ckpt, mixed_ckpt, all_periodic" in err
     assert [line.split()[0] for line in out.splitlines()[1:]] == [
-        name for name, own in STRATEGIES.items() if not own.checkpoints
+        name for name, strategy in STRATEGIES.items() if not strategy.checkpoints
     ]
     assert "29.737, 50.823" in out
 
 
 def test_a_history_is_a_law_in_seconds(history: Path) -> None:
     out, err = voxcast("--history", history)
-    assert "5 of 7 runs, those completed" in err
+    assert "5 of 7 runs are used: completed" in err
     assert "brute_force: needs a law with a density" in err
     assert "2 min 0 s, 6 min 40 s" in out
     found = answers("--history", history, "--column", "runtime_s", "--family", "lognormal")
@@ -97,8 +90,8 @@ def test_a_history_is_a_law_in_seconds(history: Path) -> None:
         ((*LAW, "--checkpoint-s", -1, "--restart-s", 1), "checkpoint: must be at least 0"),
         ((*LAW, "--strategy", "mixed_ckpt"), "needs --checkpoint-s and --restart-s"),
         ((*LAW, "--strategy", "guess"), "unknown strategy; known are brute_force"),
-        ((*LAW, "--app", "x"), "--app: goes with --image"),
-        ((*LAW, "--column", "x"), "--column: goes with --history"),
+        ((*LAW, "--app", "x"), "--app: needs --image"),
+        ((*LAW, "--column", "x"), "--column: needs --history"),
         ((*LAW, "--between", "40,20"), "need 0 <= low < high"),
         ((*LAW, "--between", "40"), "must be two numbers"),
         ((*LAW, "--points", 0), "points: must be at least 1"),
@@ -120,10 +113,10 @@ def test_what_is_refused(arguments: tuple[object, ...], said: str) -> None:
     ("arguments", "said"),
     [
         (("--column", "walltime"), "has no column walltime, but subject, runtime_s"),
-        (("--column", "subject"), "subject holds no numbers"),
+        (("--column", "subject"), "subject is not a column of numbers"),
         (("--strategy", "brute_force"), "needs a law with a density"),
         (("--family", "guess"), "unknown family"),
-        (("--between", "1,2"), "give a --family"),
+        (("--between", "1,2"), "give --family"),
     ],
 )
 def test_what_is_refused_of_a_history(
@@ -135,13 +128,13 @@ def test_what_is_refused_of_a_history(
     assert "positive" in voxcast("--history", history, code=2)[1]
 
 
-def test_an_image_is_asked_of_the_champion(
+def test_an_image_is_predicted_by_the_champion(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "VOXCAST_PROJECT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
-    _promote_ridge(tmp_path)
+    register_champion(tmp_path, 12)
     (tmp_path / "params.yaml").touch()
     image = tmp_path / "head.nii.gz"
     voxels = np.random.default_rng(0).uniform(0, 200, (100, 100, 100)).astype(np.int16)
@@ -150,7 +143,7 @@ def test_an_image_is_asked_of_the_champion(
     nibabel.save(usual, image)
     asked = ("--image", image, "--header-only")
     out, err = voxcast(*asked, "--app", "segment", "--cpus", 2)
-    assert "segment by" in err
+    assert "segment, model ridge, cpu, 2 CPUs" in err
     assert ", 50 %" in err
     # Twelve subjects promise these upper levels and no higher one.
     assert ", 60 %" in err
@@ -163,29 +156,7 @@ def test_an_image_is_asked_of_the_champion(
     assert 1 < one["normalised_cost"] < 3
     nibabel.save(nibabel.Nifti1Image(np.zeros((300, 300, 300), np.int8), np.eye(4)), image)
     _, err = voxcast(*asked, "--app", "segment", "--cpus", 2)
-    assert "unlike all that was measured in" in err
+    assert "out of range of the measured runs in" in err
     assert ", 95 %" in err
     assert "unheard: unknown" in voxcast(*asked, "--app", "unheard", code=2)[1]
     assert "--cpus" in voxcast(*asked, "--cpus", 0, code=2)[1]
-
-
-def _promote_ridge(project: Path) -> None:
-    table = planted.table(12)
-    validation = Validation(table, None, 3, 0)
-    board = Leaderboard.of(validation, learn(validation, ("ridge",), trials=1, budget_s=60))
-    header = calibrate(
-        recipes.fit(table, None, board.header_family, board.params(board.header_family),
-                    "header", 0),
-        table, board.logs(table, board.header_family, "header"), 1.5,
-    )  # fmt: skip
-    for name in board.families:
-        Forecaster({"header": header, "volume": header}).save(project / "models" / name)
-    catalogue = {
-        "apps": {"segment": planted.PARAMETERS},
-        "configurations": [{"device": "cpu", "cpus": 1, "gpus": 0, "memory_bytes": None,
-                            "node_type": "local"}],
-        "coarse_points": 64,
-        "network_points": 16,
-    }  # fmt: skip
-    rule = Rule(0.95, 0.10, 1.5, "planted")
-    promote(runs.connect(project), validation, "sha", board, project / "models", catalogue, rule)

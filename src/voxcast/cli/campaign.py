@@ -17,7 +17,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.cli import project
+from voxcast import project
+from voxcast.cli.arguments import add_project_argument
 from voxcast.errors import ConfigError
 from voxcast.files import sha256_of
 from voxcast.quantities import format_seconds
@@ -50,7 +51,7 @@ def main(argv: list[str]) -> int:
         help="change the configuration, as with dvc exp run -S",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
-    project.add_argument(parser)
+    add_project_argument(parser)
     args = parser.parse_args(argv)
     os.chdir(project.require(args.project))  # all paths of a project begin there
     campaign = Campaign(args.name, args.overrides)

@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from voxcast import project
 from voxcast.allocation.pricing import Prices
-from voxcast.cli import project
+from voxcast.cli.arguments import add_project_argument
 from voxcast.quantities import format_seconds
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def main(argv: list[str]) -> int:
             help=f"price of an hour ({default:g})",
         )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    project.add_argument(parser)
+    add_project_argument(parser)
     args = parser.parse_args(argv)
 
     if not (args.usd_per_core_hour >= 0 and args.usd_per_gpu_hour >= 0):

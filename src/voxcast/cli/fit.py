@@ -1,11 +1,11 @@
-"""``voxcast fit TABLE.csv --target COL --out DIR``: learn a column of any table, and judge it."""
+"""``voxcast fit TABLE.csv --target COL --out DIR``: train and evaluate a model of any table."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import logging
 import math
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,25 +14,35 @@ from voxcast.errors import ConfigError
 if TYPE_CHECKING:
     from voxcast.models.table_model import Fitted
 
-SHOWN = ("mape", "median_ape", "upp", "ov_mape", "coverage")
+METRICS = ("mape", "median_ape", "upp", "ov_mape", "coverage")
+
+logger = logging.getLogger(__name__)
 
 
 def main(argv: list[str]) -> int:
-    """Judge the zoo on groups not seen, fit it on all rows, and write the model."""
+    """Evaluate the families on held-out groups, fit the best on all rows, and save it."""
     parser = argparse.ArgumentParser(prog="voxcast fit", description=__doc__)
     parser.add_argument("table", type=Path, metavar="TABLE.csv")
-    parser.add_argument("--target", required=True, metavar="COL", help="what to predict")
-    parser.add_argument("--group", metavar="COL", help="what is never split, e.g. the subject")
+    parser.add_argument("--target", required=True, metavar="COL", help="column to predict")
+    parser.add_argument(
+        "--group", metavar="COL", help="groups that are never split, e.g. subjects"
+    )
     parser.add_argument("--id", dest="ids", action="append", default=[], metavar="COL",
-                        help="no feature, as often as wanted")  # fmt: skip
-    parser.add_argument("--time-budget", type=float, metavar="S", help="for all of it (300)")
+                        help="not a feature; may be repeated")  # fmt: skip
+    parser.add_argument(
+        "--time-budget", type=float, metavar="S", help="total time budget in seconds (default 300)"
+    )
     parser.add_argument(
         "--trials", type=int, metavar="N",
-        help="sets of parameters a family, whatever the time: independent of the clock",
+        help="hyperparameter trials per family, without a time budget: reproducible",
     )  # fmt: skip
-    parser.add_argument("--quantile", type=float, default=0.9, help="of the upper bound (0.9)")
+    parser.add_argument(
+        "--quantile", type=float, default=0.9, help="probability of the upper bound (default 0.9)"
+    )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="for the model")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="DIR", help="folder for the model"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     args = parser.parse_args(argv)
     if not 0.5 < args.quantile < 1:
@@ -53,52 +63,51 @@ def main(argv: list[str]) -> int:
     table = read_csv(args.table)
     columns = choose_columns(table, args.target, args.group, args.ids)
     usable, left_out = learnable(table, columns)
-    for why, rows in left_out.items():
+    for reason, rows in left_out.items():
         first = ", ".join(map(str, rows[:5])) + (", …" if len(rows) > 5 else "")
-        print(f"voxcast: {len(rows)} rows left out, {why}: {first}", file=sys.stderr)
+        logger.info("%d rows left out, %s: %s", len(rows), reason, first)
     with tqdm(total=(OUTER + 1) * len(FAMILIES), desc="fit", disable=None, delay=2) as bar:
 
-        def step(what: str) -> None:
-            bar.set_postfix_str(what)
+        def step(description: str) -> None:
+            bar.set_postfix_str(description)
             bar.update()
 
-        found = fit_table(
+        fitted = fit_table(
             table[usable], columns, quantile=args.quantile, seed=args.seed, on_step=step,
             trials=args.trials or 50,
             budget_s=math.inf if args.trials is not None else budget_s,
             ended=ended_groups(table, columns),
         )  # fmt: skip
-    found.model.save(args.out)
+    fitted.model.save(args.out)
     count = int(usable.sum())
-    if found.rows < count:
-        print(f"voxcast: of {count} rows a sample of {found.rows} was learned from",
-              file=sys.stderr)  # fmt: skip
+    if fitted.rows < count:
+        logger.info("trained on a sample of %d of %d rows", fitted.rows, count)
     content = {
-        "family": found.family,
-        "rows": found.rows,
+        "family": fitted.family,
+        "rows": fitted.rows,
         "rows_with_a_label": count,
-        "groups": found.groups,
-        "left_out": {why: len(rows) for why, rows in left_out.items()},
-        "trials": found.trials,
-        "deterministic": found.deterministic,
+        "groups": fitted.groups,
+        "left_out": {reason: len(rows) for reason, rows in left_out.items()},
+        "trials": fitted.trials,
+        "deterministic": fitted.deterministic,
         "quantile": args.quantile,
-        "metrics": found.metrics,
-        "candidates": found.candidates,
+        "metrics": fitted.metrics,
+        "candidates": fitted.candidates,
         "model": str(args.out),
     }
     if args.json:
         print(json.dumps(content, indent=2))
     else:
-        _show(found, args.target, args.out)
+        _show(fitted, args.target, args.out)
     return 0
 
 
-def _show(found: Fitted, target: str, out: Path) -> None:
-    print(f"{target}: {found.family}, from {found.rows} rows of {found.groups} groups")
-    print(f"  {'on groups not seen':22}" + "".join(f"{name:>12}" for name in SHOWN))
-    everyone = {"the procedure": found.metrics, **found.candidates}
-    for name, own in sorted(everyone.items(), key=lambda one: one[1]["mape"]):
-        values = [own[n] * (100 if n == "coverage" else 1) for n in SHOWN]
+def _show(fitted: Fitted, target: str, out: Path) -> None:
+    print(f"{target}: {fitted.family}, from {fitted.rows} rows of {fitted.groups} groups")
+    print(f"  {'held-out groups':22}" + "".join(f"{name:>12}" for name in METRICS))
+    candidates = {"selected": fitted.metrics, **fitted.candidates}
+    for name, metrics in sorted(candidates.items(), key=lambda candidate: candidate[1]["mape"]):
+        values = [metrics[n] * (100 if n == "coverage" else 1) for n in METRICS]
         print(f"  {name:22}" + "".join(f"{value:>10.1f} %" for value in values))
-    clock = "" if found.deterministic else "; the time budget ended the search"
-    print(f"  {found.trials} trials{clock}; model in {out}")
+    clock = "" if fitted.deterministic else "; the search ended with the time budget"
+    print(f"  {fitted.trials} trials{clock}; model in {out}")

@@ -8,8 +8,8 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from voxcast import config
-from voxcast.cli import project
+from voxcast import config, project
+from voxcast.cli.arguments import add_project_argument
 from voxcast.images import sources
 
 SOURCES = Path("data/sources.tsv")
@@ -25,7 +25,7 @@ def main(argv: list[str]) -> int:
         help="rewrite data/sources.tsv where size or time of a file changed (`make repro` does)",
     )
     parser.add_argument("--json", action="store_true", help="one JSON list on stdout")
-    project.add_argument(parser)
+    add_project_argument(parser)
     args = parser.parse_args(argv)
     folder = project.require(args.project)
     if args.refresh:

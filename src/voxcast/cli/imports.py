@@ -9,7 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from voxcast.cli import project
+from voxcast import project
+from voxcast.cli.arguments import add_project_argument
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--map", type=Path, help="column map of a CSV table, in YAML")
     parser.add_argument("--app", help="name of the application, instead of what the file says")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    project.add_argument(parser)
+    add_project_argument(parser)
     args = parser.parse_args(argv)
 
     from voxcast.history.imports import column_map, ledger, slant

@@ -1,38 +1,42 @@
-"""``voxcast models``: versions of the registered model, which is champion, and why."""
+"""``voxcast models``: versions of the registered model, the champion, and the reason."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
+import logging
 
-from voxcast.cli import project
+from voxcast import project
+from voxcast.cli.arguments import add_project_argument
+
+TAGS = ("family", "reason", "calibrated", "subjects", "cv_objective", "promoted_at")
+
+logger = logging.getLogger(__name__)
 
 
 def main(argv: list[str]) -> int:
-    """List the versions, or make sure that a lost registry is filled again."""
+    """List the versions, or make the next ``dvc repro`` fill a lost registry."""
     parser = argparse.ArgumentParser(prog="voxcast models", description=__doc__)
     parser.add_argument(
         "--refresh",
         action="store_true",
-        help="if the registry is gone or another one, have the next `dvc repro` fill it",
+        help="if the registry was lost or replaced, let the next `dvc repro` fill it",
     )
     parser.add_argument("--json", action="store_true", help="one JSON list on stdout")
-    project.add_argument(parser)
+    add_project_argument(parser)
     args = parser.parse_args(argv)
     from voxcast.tracking import registry
 
     if args.refresh:
         if registry.forget_lost(project.require(args.project)):
-            print("the registry is another one or gone: it is filled again", file=sys.stderr)
+            logger.info("the registry was lost or replaced; the next `dvc repro` fills it")
         return 0
     rows = registry.listing(project.find(args.project))
     if args.json:
         print(json.dumps(rows, indent=2))
         return 0
-    shown = ("family", "reason", "calibrated", "subjects", "cv_objective", "promoted_at")
     for row in rows:
         name = "champion" if row["champion"] else ""
-        facts = ", ".join(f"{key} {row[key]}" for key in shown if key in row)
+        facts = ", ".join(f"{key} {row[key]}" for key in TAGS if key in row)
         print(f"version {row['version']:>3} {name:9} {facts}")
     return 0

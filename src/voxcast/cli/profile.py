@@ -14,7 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.cli import project
+from voxcast import project
+from voxcast.cli.arguments import add_project_argument
 from voxcast.errors import ConfigError
 from voxcast.quantities import format_bytes, format_seconds
 
@@ -53,7 +54,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--time-limit", type=float, metavar="S", help="stop it after S seconds")
     parser.add_argument("--out", type=Path, help="keep log, samples and results here")
     parser.add_argument("--json", action="store_true", help="one JSON list on stdout")
-    project.add_argument(parser)
+    add_project_argument(parser)
     args = parser.parse_intermixed_args(argv)
     if args.count is not None:
         return _propose(args)

@@ -1,89 +1,103 @@
-"""``voxcast recommend IMAGE…``: what to ask the scheduler for, per image and as one array job."""
+"""``voxcast recommend IMAGE…``: the request to make, for each image and for one array job."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
+import logging
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from voxcast.cli import project
-from voxcast.cli.champion import Champion, add_arguments, champion
+from voxcast import project
+from voxcast.cli.arguments import add_champion_arguments, champion_of
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError, ImageError, TableError, one_line
 from voxcast.quantities import format_seconds, parse_seconds, parse_usd
 
 if TYPE_CHECKING:
     from voxcast.allocation.machines import Candidate, Cluster
-    from voxcast.cli.advice import Answered
-    from voxcast.config import Here, Site
+    from voxcast.allocation.recommendation import ImagePredictions
+    from voxcast.config import Here
+    from voxcast.serving.champion import Champion
 
-IMAGES_AT_ONCE = 64  # that are asked about together
+IMAGES_PER_CALL = 64  # of a champion in this process
+
+logger = logging.getLogger(__name__)
 
 
 def main(argv: list[str]) -> int:
-    """Print every configuration with its cost and time, and which to take."""
+    """Print every configuration with its cost and time, and which one to request."""
     parser = argparse.ArgumentParser(prog="voxcast recommend", description=__doc__)
     parser.add_argument("images", nargs="+", type=Path, metavar="IMAGE")
     parser.add_argument(
-        "--deadline", metavar="2h|WHEN", help="hard limit: done in so long, or by 2030-01-31T18:00"
+        "--deadline", metavar="2h|WHEN",
+        help="hard limit: finished within this duration, or by a time such as 2030-01-31T18:00",
+    )  # fmt: skip
+    parser.add_argument("--budget", metavar="USD", help="hard limit: largest cost of one image")
+    parser.add_argument(
+        "--cluster", help="a cluster of conf/cluster (default: that of conf/submit.yaml)"
     )
-    parser.add_argument("--budget", metavar="USD", help="hard limit: what one image may cost")
-    parser.add_argument("--cluster", help="of conf/cluster (default: as conf/submit.yaml says)")
-    parser.add_argument("--policy", help="of conf/policy: cautious, balanced or thrifty")
+    parser.add_argument("--policy", help="a policy of conf/policy: cautious, balanced or thrifty")
     parser.add_argument("--partition", help="use this partition only")
     parser.add_argument(
         "--waiting", type=Path, metavar="FILE",
-        help="fit waiting times to this output of `sacct -X -P`, or trace.swf",
+        help="fit waiting times to the output of `sacct -X -P`, or to a trace in SWF",
     )  # fmt: skip
     parser.add_argument(
         "-S", dest="overrides", action="append", default=[], metavar="KEY=VALUE",
         help="change a price or a limit, e.g. cluster.billing.whole_node=true",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    add_arguments(parser)
+    add_champion_arguments(parser)
     args = parser.parse_intermixed_args(argv)
 
     from voxcast import config
     from voxcast.allocation.recommend import Limits
-    from voxcast.cli.advice import Advice, as_json, show
+    from voxcast.allocation.recommendation import Recommendation
+    from voxcast.allocation.recommendation_json import as_json
+    from voxcast.allocation.recommendation_text import text_lines
 
     budget = None if args.budget is None else parse_usd(args.budget)
-    limits = Limits(None if args.deadline is None else _deadline(args.deadline), budget)
+    limits = Limits(None if args.deadline is None else _seconds_until(args.deadline), budget)
     folder = project.require(args.project)
     site = config.load_submit(
         folder / config.CONF_DIR, args.cluster, args.policy, args.overrides, here=_here
     )
-    cluster = site.cluster if args.waiting is None else _waiting(site.cluster, args.waiting)
-    asked = champion(args)
-    candidates = cluster.candidates(asked.configurations, args.partition)
-    answered, code = _ask(asked, args.images, candidates, site, at_once=not args.url)
-    if not answered:
+    cluster = site.cluster
+    if args.waiting is not None:
+        cluster = _with_fitted_waiting(cluster, args.waiting)
+    champion = champion_of(args)
+    candidates = cluster.candidates(champion.configurations, args.partition)
+    images, code = _predict(
+        champion, args.images, candidates, site.policy.confidence,
+        images_per_call=1 if args.url else IMAGES_PER_CALL,
+    )  # fmt: skip
+    if not images:
         return EXIT_BAD_INPUT
-    advice = Advice.of(cluster, site.policy, limits, candidates, answered)
-    for image, reason in advice.unfit():
-        print(f"voxcast: {image}: {reason}", file=sys.stderr)
+    recommendation = Recommendation.of(cluster, site.policy, limits, candidates, images)
+    for image, reason in recommendation.unfit():
+        logger.error("%s: %s", image, reason)
         code = EXIT_BAD_INPUT
     if args.json:
-        print(json.dumps(as_json(advice), indent=2, allow_nan=False))
+        print(json.dumps(as_json(recommendation), indent=2, allow_nan=False))
     else:
-        show(advice)
+        for line in text_lines(recommendation):
+            print(line)
     return code
 
 
-def _deadline(text: str) -> float:
-    """Return the seconds from now until a moment, or those that the text names."""
+def _seconds_until(deadline: str) -> float:
+    """Return the seconds from now until a time, or those of a duration."""
     try:
-        moment = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(deadline)
     except ValueError:
-        return parse_seconds(text)
+        return parse_seconds(deadline)
     try:
-        left_s = (moment.astimezone() - datetime.now().astimezone()).total_seconds()
+        left_s = (time.astimezone() - datetime.now().astimezone()).total_seconds()
     except (ValueError, OverflowError, OSError):  # the years 1 and 9999, by the time zone
-        raise ConfigError(f"is no moment of this clock: {text}", "--deadline") from None
+        raise ConfigError(f"not a time of this clock: {deadline}", "--deadline") from None
     if left_s <= 0:
-        raise ConfigError(f"lies in the past: {text}", "--deadline")
+        raise ConfigError(f"lies in the past: {deadline}", "--deadline")
     return left_s
 
 
@@ -95,8 +109,8 @@ def _here() -> Here:
     return Here(facts.cores, facts.memory_bytes, len(facts.gpu_models))
 
 
-def _waiting(cluster: Cluster, path: Path) -> Cluster:
-    """Return the cluster with waiting times fitted to jobs that fit one of its nodes."""
+def _with_fitted_waiting(cluster: Cluster, path: Path) -> Cluster:
+    """Return the cluster with waiting times fitted to the jobs that fit one of its nodes."""
     from dataclasses import replace
 
     from voxcast.allocation.accounting import queued_jobs
@@ -105,81 +119,78 @@ def _waiting(cluster: Cluster, path: Path) -> Cluster:
     jobs = queued_jobs(path)
     partitions = []
     fitted = 0
-    refused: TableError | None = None
-    for own in cluster.partitions:
-        cores = [node.cores for node in cluster.node_types if node.partition == own.name]
-        like = jobs.of(own.name, max(cores, default=0))
-        if not len(like.requested_s):
-            print(f"voxcast: {path}: has no job of {own.name}, which stays as it is configured",
-                  file=sys.stderr)  # fmt: skip
-            partitions.append(own)
+    last_error: TableError | None = None
+    for partition in cluster.partitions:
+        name = partition.name
+        cores = [node.cores for node in cluster.node_types if node.partition == name]
+        comparable = jobs.of(name, max(cores, default=0))
+        if not len(comparable.requested_s):
+            logger.warning("%s: no job of %s, which stays as configured", path, name)
+            partitions.append(partition)
             continue
         try:
-            fit = fit_waiting(like.requested_s, like.waited_s)
-        except TableError as error:  # the others are fitted all the same
-            refused = error
-            print(f"voxcast: {own.name} stays as it is configured: {one_line(error)}",
-                  file=sys.stderr)  # fmt: skip
-            partitions.append(own)
+            fit = fit_waiting(comparable.requested_s, comparable.waited_s)
+        except TableError as error:  # the other partitions are still fitted
+            last_error = error
+            logger.warning("%s stays as configured: %s", name, one_line(error))
+            partitions.append(partition)
             continue
         fitted += 1
-        partitions.append(replace(own, waiting=fit.waiting))
-        print(
-            f"voxcast: {own.name}: a request of 1 h waits "
-            f"{format_seconds(fit.waiting.of(3600.0).item())} ({fit.jobs} jobs; "
-            f"{fit.waiting.alpha:.3g} × request + {fit.waiting.gamma_s:.4g} s)",
-            file=sys.stderr,
-        )
+        partitions.append(replace(partition, waiting=fit.waiting))
+        logger.info(
+            "%s: a request of 1 h waits %s (%d jobs; %.3g × request + %.4g s)",
+            name, format_seconds(fit.waiting.of(3600.0).item()), fit.jobs,
+            fit.waiting.alpha, fit.waiting.gamma_s,
+        )  # fmt: skip
     if not fitted:
-        if refused is not None:
-            raise refused
+        if last_error is not None:
+            raise last_error
         names = ", ".join(sorted(set(jobs.partitions.tolist())))
         raise TableError(f"has no job of {cluster.name}'s partitions", path, f"it has {names}")
     return replace(cluster, partitions=tuple(partitions))
 
 
-def _ask(
-    asked: Champion,
-    images: list[Path],
+def _predict(
+    champion: Champion,
+    paths: list[Path],
     candidates: list[Candidate],
-    site: Site,
+    confidence: float,
     *,
-    at_once: bool,
-) -> tuple[list[Answered], int]:
-    """Ask about all images; those that cannot be read are named, the others answered."""
+    images_per_call: int,
+) -> tuple[list[ImagePredictions], int]:
+    """Predict every candidate for all images; unreadable images are logged and left out."""
     from tqdm import tqdm
 
-    from voxcast.cli.advice import Answered
+    from voxcast.allocation.recommendation import ImagePredictions
 
-    # One question for candidates that differ in nothing that the model knows of.
-    kinds = {(own.configuration, own.node.host_class): None for own in candidates}
-    places = {kind: n for n, kind in enumerate(kinds)}
-    found: list[Answered] = []
-    waiting: list[tuple[Path, list[dict[str, object]]]] = []
+    # The model distinguishes candidates by configuration and host class only.
+    distinct = list(dict.fromkeys((c.configuration, c.node.host_class) for c in candidates))
+    positions = [distinct.index((c.configuration, c.node.host_class)) for c in candidates]
+    images: list[ImagePredictions] = []
+    pending: list[tuple[Path, list[dict[str, Any]]]] = []
     code = 0
 
-    def answer() -> None:
-        rows = [row for _, own in waiting for row in own]
-        records = asked.answer(rows, site.policy.confidence, False)
-        for n, (image, _) in enumerate(waiting):
-            own = records[n * len(kinds) : (n + 1) * len(kinds)]
-            of_candidates = [own[places[c.configuration, c.node.host_class]] for c in candidates]
-            found.append(Answered(str(image), of_candidates))
-        waiting.clear()
+    def predict_pending() -> None:
+        rows = [row for _, image_rows in pending for row in image_rows]
+        predictions = champion.predict(rows, confidence)
+        for n, (path, _) in enumerate(pending):
+            of_image = predictions[n * len(distinct) : (n + 1) * len(distinct)]
+            images.append(ImagePredictions(str(path), [of_image[at] for at in positions]))
+        pending.clear()
 
-    for image in tqdm(images, disable=None, delay=2):
+    for path in tqdm(paths, disable=None, delay=2):
         try:
-            rows = asked.questions(image, [configuration for configuration, _ in kinds])
-        except ImageError as error:  # the others are answered all the same
-            print(f"voxcast: {one_line(error)}", file=sys.stderr)
+            rows = champion.request_rows(path, [configuration for configuration, _ in distinct])
+        except ImageError as error:  # the other images are still predicted
+            logger.error("%s", one_line(error))
             code = EXIT_BAD_INPUT
             continue
-        for row, (_, host_class) in zip(rows, kinds, strict=True):
+        for row, (_, host_class) in zip(rows, distinct, strict=True):
             if host_class is not None:
                 row["host_class"] = host_class
-        waiting.append((image, rows))
-        if not at_once or len(waiting) == IMAGES_AT_ONCE:
-            answer()
-    if waiting:
-        answer()
-    return found, code
+        pending.append((path, rows))
+        if len(pending) == images_per_call:
+            predict_pending()
+    if pending:
+        predict_pending()
+    return images, code

@@ -1,4 +1,4 @@
-"""``voxcast serve``: the champion behind HTTP, by MLflow's own server, on loopback by default."""
+"""``voxcast serve``: serve the champion over HTTP with MLflow's server, by default on loopback."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from voxcast.cli import project
+from voxcast import project
+from voxcast.cli.arguments import add_project_argument
 from voxcast.errors import ConfigError
 
 
@@ -19,31 +20,29 @@ def _check_free(host: str, port: int) -> None:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
     except (OSError, OverflowError) as error:
-        raise ConfigError(
-            f"cannot listen there: {error}", f"{host}:{port}", "try --port"
-        ) from None
+        raise ConfigError(f"cannot listen: {error}", f"{host}:{port}", "try --port") from None
 
 
 def main(argv: list[str]) -> int:
-    """Start ``mlflow models serve`` on the champion and stay until it ends."""
+    """Run ``mlflow models serve`` on the champion until it ends."""
     parser = argparse.ArgumentParser(prog="voxcast serve", description=__doc__)
     parser.add_argument("--host", default="127.0.0.1", help="default 127.0.0.1: this machine only")
     parser.add_argument("--port", type=int, default=5001)
     parser.add_argument("--workers", type=int, default=1)
-    project.add_argument(parser)
+    add_project_argument(parser)
     args = parser.parse_args(argv)
     from voxcast.tracking.registry import CHAMPION_URI, load_champion
     from voxcast.tracking.runs import tracking_uri
 
     _check_free(args.host, args.port)
     folder = project.find(args.project) or Path.cwd()
-    load_champion(folder)  # a missing model is said here, and not by a server that cannot start
+    load_champion(folder)  # without a model the error is clearer here than in the server
     command = [
         sys.executable, "-m", "mlflow", "models", "serve", "-m", CHAMPION_URI,
         "--env-manager", "local", "--host", args.host, "--port", str(args.port),
         "--workers", str(args.workers),
     ]  # fmt: skip
-    # MLflow starts its server by name, which is to be that of this environment.
+    # MLflow starts its server by name; this environment comes first on the path.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     environment = {**os.environ, "PATH": path, "MLFLOW_TRACKING_URI": tracking_uri(folder)}
     try:

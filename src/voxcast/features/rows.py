@@ -13,6 +13,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import TableError
+from voxcast.images.headers import SHAPE_COLUMNS, SPACING_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -85,8 +86,8 @@ def features(
 
 
 def _header(header: Mapping[str, Any], working_mm: Any) -> Row:
-    shape = [_positive(header, f"shape_{axis}") for axis in "ijk"]
-    spacing = [_positive(header, f"spacing_{axis}_mm") for axis in "ijk"]
+    shape = [_positive(header, name) for name in SHAPE_COLUMNS]
+    spacing = [_positive(header, name) for name in SPACING_COLUMNS]
     file_size = _positive(header, "file_size_bytes")
     voxels = math.prod(shape)
     extent_mm3 = voxels * math.prod(spacing)

@@ -16,7 +16,7 @@ from tqdm import tqdm
 from voxcast.errors import ImageError, one_line
 from voxcast.files import atomic_path
 from voxcast.images.characteristics import CHARACTERISTICS, characteristics
-from voxcast.images.headers import HEADER_COLUMNS, ImageHeader
+from voxcast.images.headers import HEADER_COLUMNS, HEADER_TYPES, ImageHeader
 from voxcast.images.sources import changed
 from voxcast.images.volumes import coarsen, load, network_volume, voxel_sha256
 
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 CATALOGUE, CHARACTERISTICS_TABLE = "catalogue.parquet", "characteristics.parquet"
 NETWORK_VOLUMES = "volumes.npz"
 _TEXT = ("volume_id", "subject", "session", "suffix", "path", "problem")
-_WHOLE = ("shape_i", "shape_j", "shape_k", "bytes_per_voxel", "file_size_bytes")
-_HEADER_TEXT = ("axcodes", "dtype")
 
 
 @dataclass(frozen=True)
@@ -148,10 +146,9 @@ def _row(file: ImageFile, seen: Look, volume_id: str | None) -> dict[str, Any]:
 def _catalogue_schema() -> pyarrow.Schema:
     import pyarrow
 
-    types = dict.fromkeys((*_TEXT, *_HEADER_TEXT, "voxel_sha256"), pyarrow.string())
-    types |= dict.fromkeys(_WHOLE, pyarrow.int64())
-    names = (*_TEXT, *HEADER_COLUMNS, "voxel_sha256")
-    return pyarrow.schema([(name, types.get(name, pyarrow.float64())) for name in names])
+    arrow_types = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64()}
+    types = {**dict.fromkeys(_TEXT, str), **HEADER_TYPES, "voxel_sha256": str}
+    return pyarrow.schema([(name, arrow_types[type_]) for name, type_ in types.items()])
 
 
 def _characteristics_schema() -> pyarrow.Schema:

@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     import os
 
 COPY_AGAIN = "copy or convert the file again"
-HEADER_COLUMNS = (
-    "shape_i",
-    "shape_j",
-    "shape_k",
-    "spacing_i_mm",
-    "spacing_j_mm",
-    "spacing_k_mm",
-    "axcodes",
-    "obliqueness_deg",
-    "dtype",
-    "bytes_per_voxel",
-    "file_size_bytes",
-)
+SHAPE_COLUMNS = ("shape_i", "shape_j", "shape_k")
+SPACING_COLUMNS = ("spacing_i_mm", "spacing_j_mm", "spacing_k_mm")
+# Columns of a header in every table and request, with their types.
+HEADER_TYPES: dict[str, type] = {
+    **dict.fromkeys(SHAPE_COLUMNS, int),
+    **dict.fromkeys(SPACING_COLUMNS, float),
+    "axcodes": str,
+    "obliqueness_deg": float,
+    "dtype": str,
+    "bytes_per_voxel": int,
+    "file_size_bytes": int,
+}
+HEADER_COLUMNS = tuple(HEADER_TYPES)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from voxcast.errors import ImageError
 from voxcast.files import canonical_json
 from voxcast.images.catalogue import CATALOGUE, CHARACTERISTICS_TABLE
 from voxcast.images.characteristics import CHARACTERISTICS
-from voxcast.images.headers import HEADER_COLUMNS
+from voxcast.images.headers import HEADER_COLUMNS, SHAPE_COLUMNS
 from voxcast.images.participants import read_participants, recipe_of_row
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ RECORDED_IMAGES = "images.parquet"  # beside the parts of a recorded history
 FLOOR = 1e-4
 # A speck may just hold ten voxels or just not.
 FLOORS = {"component_count": 1.0, "foreground_voxels": 1.0}
-GRID = ("shape_i", "shape_j", "shape_k", "axcodes", "dtype")
+GRID = (*SHAPE_COLUMNS, "axcodes", "dtype")
 SHOWN = 3
 
 

@@ -1,77 +1,74 @@
-"""Questions to the registered model: built from an image file, asked in process or over HTTP."""
+"""Two ways to send a request to the registered model: in this process and over HTTP.
+
+Both pass the signature of the model, which MLflow enforces, so the same rows are cast in the same
+way and refused with the same message.
+"""
 
 from __future__ import annotations
 
 import base64
 import http.client
 import json
+import re
 import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError
-from voxcast.images.headers import read_header
-from voxcast.images.volumes import coarse_to_bytes, load_coarse
 from voxcast.serving.signature import VOLUME
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
-    from voxcast.records import Configuration
+    from mlflow.pyfunc import PyFuncModel
 
 TIMEOUT_S = 60
 
 
-def questions(
-    image: Path,
-    app: str | None,
-    configurations: Sequence[Configuration],
+def call(
+    model: PyFuncModel,
+    rows: Sequence[dict[str, Any]],
+    quantile: float,
     *,
-    coarse_points: int,
-    header_only: bool = False,
+    explain: bool = False,
 ) -> list[dict[str, Any]]:
-    """Return one row of a request per configuration for an image.
-
-    Raises
-    ------
-    ImageError
-        If the image cannot be used.
-    """
-    header = read_header(image)
-    row: dict[str, Any] = dict(header.columns())
-    if app is not None:  # else the model's first
-        row["app"] = app
-    del row["bytes_per_voxel"]  # follows from dtype
-    numbers = [k for k, v in row.items() if isinstance(v, int | float)]
-    row |= {name: float(row[name]) for name in numbers}
-    if not header_only:
-        row[VOLUME] = coarse_to_bytes(load_coarse(image, coarse_points))
-    return [
-        {**row, "device": c.device, "cpus": float(c.cpus), "gpus": float(c.gpus)}
-        for c in configurations
-    ]
-
-
-def ask(
-    url: str, rows: Sequence[dict[str, Any]], quantile: float, *, explained: bool = False
-) -> list[dict[str, Any]]:
-    """Send rows to a server started by ``mlflow models serve`` and return its answers.
+    """Return the predictions of a model that is loaded in this process.
 
     Raises
     ------
     ModelError
-        If the server cannot be reached or refuses the request.
+        If the model refuses the request.
+    """
+    import pandas as pd
+    from mlflow.exceptions import MlflowException
+
+    try:
+        table: Any = model.predict(pd.DataFrame(rows), {"quantile": quantile, "explain": explain})
+    except MlflowException as error:
+        raise _refusal(error.message, None) from error
+    predictions: list[dict[str, Any]] = table.to_dict("records")
+    return predictions
+
+
+def post(
+    url: str, rows: Sequence[dict[str, Any]], quantile: float, *, explain: bool = False
+) -> list[dict[str, Any]]:
+    """Return the predictions of a server started by ``voxcast serve``.
+
+    Raises
+    ------
+    ModelError
+        If the server cannot be reached or the model refuses the request.
     """
     if not url.startswith(("http://", "https://")):
-        raise ModelError("not an http address", url)
+        raise ModelError("not an HTTP address", url)
     body = json.dumps(
         {
             "dataframe_records": [
                 {k: base64.b64encode(v).decode() if k == VOLUME else v for k, v in row.items()}
                 for row in rows
             ],
-            "params": {"quantile": quantile, "explain": explained},
+            "params": {"quantile": quantile, "explain": explain},
         }
     )
     request = urllib.request.Request(  # noqa: S310  # the scheme is checked above
@@ -81,9 +78,22 @@ def ask(
     )
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as reply:  # noqa: S310
-            answers: list[dict[str, Any]] = json.load(reply)["predictions"]
-            return answers
+            predictions: list[dict[str, Any]] = json.load(reply)["predictions"]
+            return predictions
     except urllib.error.HTTPError as error:
-        raise ModelError(f"the server refused: {error.read().decode()[:500]}", url) from None
+        raise _refusal(_message(error.read().decode(errors="replace")), url) from None
     except (urllib.error.URLError, TimeoutError, http.client.HTTPException, ValueError) as error:
         raise ModelError(f"no answer: {error}", url, "is the server running?") from None
+
+
+def _message(reply: str) -> str:
+    try:
+        return str(json.loads(reply)["message"])
+    except (ValueError, TypeError, KeyError):  # not written by MLflow, but by a proxy, say
+        return reply
+
+
+def _refusal(message: str, url: str | None) -> ModelError:
+    # MLflow repeats the request, voxels included, in front of what is wrong with it.
+    reason = re.split(r"\bError: ", message)[-1]
+    return ModelError(f"request refused: {reason[:500]}", url)

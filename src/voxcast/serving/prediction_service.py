@@ -1,6 +1,6 @@
-"""Answers of the registered model: rows of a request to features, features to quantiles.
+"""Predictions of the registered model: from request rows to features to quantiles.
 
-No MLflow in here, so that the served answer can be tested against the forecaster directly.
+It does not import MLflow, so the predictions can be tested against the forecaster directly.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from voxcast.files import canonical_json, read_json
 from voxcast.images.characteristics import characteristics
 from voxcast.images.headers import ImageHeader
 from voxcast.images.volumes import coarse_from_bytes, network_volume
-from voxcast.models.explanation import explain
-from voxcast.models.forecaster import Forecaster, Prediction
+from voxcast.models import explanation
 from voxcast.records import TARGETS, Configuration
 from voxcast.serving import request_rows
 from voxcast.serving.signature import QUANTILES, VOLUME
@@ -29,21 +28,22 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from voxcast.features.rows import Row
+    from voxcast.models.forecaster import Forecaster, Prediction
 
-    # Characteristics and small volume, by a request's volume and header.
-    Seen = dict[tuple[bytes, ImageHeader], tuple[dict[str, float], np.ndarray | None]]
+    # Characteristics and small volume.
+    Contents = tuple[dict[str, float], np.ndarray | None]
 
 
 @dataclass(frozen=True)
 class ServedCatalogue:
-    """What the model carries of the project it comes from.
+    """Facts of its project that the model needs to predict without it.
 
     Attributes
     ----------
     apps : dict
-        Parameters' defaults of each application, by name; the first is the default application.
+        Default parameters of each application, by name; the first application is the default.
     configurations : list of Configuration
-        The allocations that were tried.
+        The allocations that were measured.
     coarse_points, network_points : int
         Grids of `voxcast.images.volumes`.
     """
@@ -57,29 +57,33 @@ class ServedCatalogue:
     def load(cls, path: Path) -> ServedCatalogue:
         """Read the model's ``catalogue.json``."""
         content = read_json(path)
-        configurations = [Configuration.from_record(c) for c in content.pop("configurations")]
+        configurations = [
+            Configuration(c["device"], c["cpus"], c["gpus"]) for c in content.pop("configurations")
+        ]
         return cls(configurations=configurations, **content)
 
 
-class Answers:
-    """The forecaster with its catalogue, answering tables of requests."""
+@dataclass(frozen=True)
+class PredictionService:
+    """The forecaster with its catalogue; predicts tables of requests."""
 
-    def __init__(self, forecaster: Forecaster, catalogue: ServedCatalogue) -> None:
-        self.forecaster = forecaster
-        self.catalogue = catalogue
+    forecaster: Forecaster
+    catalogue: ServedCatalogue
 
-    @classmethod
-    def load(cls, forecaster: Path, catalogue: Path) -> Answers:
-        """Read both from files."""
-        return cls(Forecaster.load(forecaster), ServedCatalogue.load(catalogue))
-
-    def answer(
-        self, asked: pd.DataFrame, quantile: float, *, explained: bool = False
+    def predict(
+        self, requests: pd.DataFrame, quantile: float = 0.95, *, explain: bool = False
     ) -> pd.DataFrame:
-        """Answer each row with the columns of `voxcast.serving.signature.signature`.
+        """Predict each row; columns are those of `voxcast.serving.signature.signature`.
 
-        With ``explained`` the column ``because`` says what moved the runtime most, as JSON: a list
-        of ``name factor value usual``, see `voxcast.models.explanation`.
+        Parameters
+        ----------
+        requests : DataFrame
+            Rows that `voxcast.serving.request_rows` can read.
+        quantile : float
+            Probability of the upper bounds; the lower ones are at ``1 - quantile``.
+        explain : bool
+            Adds the column ``because``: the features that changed the runtime most, a JSON list of
+            ``name factor value usual``, see `voxcast.models.explanation`.
 
         Raises
         ------
@@ -88,80 +92,84 @@ class Answers:
         """
         import pandas as pd
 
-        rows, volumes, allocations, hosts = [], [], [], []
-        seen: Seen = {}
-        for number, given in enumerate(asked.to_dict("records")):
-            request = {str(k): v for k, v in given.items() if not _missing(v)}
+        contents_by_volume: dict[tuple[bytes, ImageHeader], Contents] = {}
+        rows, volumes, configurations, host_classes = [], [], [], []
+        for number, record in enumerate(requests.to_dict("records")):
+            request = {str(k): v for k, v in record.items() if not _is_missing(v)}
             try:
-                row, volume, allocation = self._read(request, seen)
+                row, volume, configuration = self._read(request, contents_by_volume)
             except VoxcastError as error:
                 raise ModelError(f"row {number}: {error}") from None
             rows.append(row)
             volumes.append(volume)
-            allocations.append(allocation)
-            hosts.append(request.get("host_class"))
+            configurations.append(configuration)
+            host_classes.append(request.get("host_class"))
         predictions = self.forecaster.predict(
             rows,
-            [allocation.cpus for allocation in allocations],
+            [configuration.cpus for configuration in configurations],
             volumes,
             lower_quantile=1 - quantile,
             upper_quantile=quantile,
-            host_classes=hosts,
+            host_classes=host_classes,
         )
-        answers = pd.DataFrame(
+        table = pd.DataFrame(
             [
-                _columns(row, allocation, prediction)
-                for row, allocation, prediction in zip(rows, allocations, predictions, strict=True)
+                _columns(row, configuration, prediction)
+                for row, configuration, prediction in zip(
+                    rows, configurations, predictions, strict=True
+                )
             ]
         )
-        if explained:
-            answers["because"] = [
-                canonical_json([asdict(reason) for reason in explain(
-                    self.forecaster, row, allocation.cpus, volume, host_class=host
+        if explain:
+            table["because"] = [
+                canonical_json([asdict(reason) for reason in explanation.explain(
+                    self.forecaster, row, configuration.cpus, volume, host_class=host_class
                 )])
-                for row, volume, allocation, host in zip(
-                    rows, volumes, allocations, hosts, strict=True
+                for row, volume, configuration, host_class in zip(
+                    rows, volumes, configurations, host_classes, strict=True
                 )
             ]  # fmt: skip
-        return answers
+        return table
 
     def _read(
-        self, request: Mapping[str, Any], seen: Seen
+        self,
+        request: Mapping[str, Any],
+        contents_by_volume: dict[tuple[bytes, ImageHeader], Contents],
     ) -> tuple[Row, np.ndarray | None, Configuration]:
-        app = str(request.get("app", next(iter(self.catalogue.apps))))
-        if app not in self.catalogue.apps:
-            known = ", ".join(self.catalogue.apps)
-            raise ModelError(f"unknown application, this model knows {known}", app)
-        allocation = request_rows.configuration(request, self.catalogue.configurations[0])
-        devices = sorted({c.device for c in self.catalogue.configurations})
-        if allocation.device not in devices:
-            raise ModelError(f"unknown device, known are {', '.join(devices)}", allocation.device)
-        parameters = request_rows.parameters(request, self.catalogue.apps[app])
-        header = request_rows.header(request)
-        contents, volume = None, None
+        apps, configurations = self.catalogue.apps, self.catalogue.configurations
+        app = str(request.get("app", next(iter(apps))))
+        if app not in apps:
+            raise ModelError(f"unknown application; this model knows {', '.join(apps)}", app)
+        configuration = request_rows.configuration_of(request, configurations[0])
+        devices = sorted({c.device for c in configurations})
+        if configuration.device not in devices:
+            raise ModelError(
+                f"unknown device; this model knows {', '.join(devices)}", configuration.device
+            )
+        parameters = request_rows.parameters_of(request, apps[app])
+        header = request_rows.header_of(request)
+        content, volume = None, None
         if VOLUME in request:
             key = bytes(request[VOLUME]), header
-            if key not in seen:  # one volume is asked about in several configurations
-                seen[key] = self._look_at(*key)
-            contents, volume = seen[key]
-        row = features(header.columns(), contents, app, parameters, allocation)
-        return row, volume, allocation
+            if key not in contents_by_volume:  # the rows of a volume differ in configuration
+                contents_by_volume[key] = self._contents(*key)
+            content, volume = contents_by_volume[key]
+        row = features(header.columns(), content, app, parameters, configuration)
+        return row, volume, configuration
 
-    def _look_at(
-        self, content: bytes, header: ImageHeader
-    ) -> tuple[dict[str, float], np.ndarray | None]:
-        coarse = coarse_from_bytes(content, header, self.catalogue.coarse_points)
+    def _contents(self, volume: bytes, header: ImageHeader) -> Contents:
+        coarse = coarse_from_bytes(volume, header, self.catalogue.coarse_points)
         small = None
         if self.forecaster.models_by_input_level["volume"].model.needs_volume:
             small = network_volume(coarse, self.catalogue.network_points)
         return characteristics(coarse), small
 
 
-def _missing(value: object) -> bool:
+def _is_missing(value: object) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
-def _columns(row: Row, allocation: Configuration, prediction: Prediction) -> dict[str, Any]:
+def _columns(row: Row, configuration: Configuration, prediction: Prediction) -> dict[str, Any]:
     quantiles = {
         f"{target}_{name}": value
         for target in TARGETS
@@ -169,8 +177,8 @@ def _columns(row: Row, allocation: Configuration, prediction: Prediction) -> dic
     }
     return {
         "app": row["app"],
-        "device": allocation.device,
-        "cpus": float(allocation.cpus),
+        "device": configuration.device,
+        "cpus": float(configuration.cpus),
         **quantiles,
         "input_level": prediction.input_level,
         "family": prediction.family,

@@ -1,6 +1,6 @@
 """The registered model as code: MLflow logs this file and runs it when the model is loaded.
 
-It only joins MLflow's interface with the installed package; nothing is unpickled.
+It only connects MLflow's interface to the installed package; nothing is unpickled.
 """
 
 from pathlib import Path
@@ -13,7 +13,8 @@ from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 from mlflow.pyfunc.model import PythonModel
 
 from voxcast.errors import VoxcastError
-from voxcast.serving.prediction_service import Answers
+from voxcast.models.forecaster import Forecaster
+from voxcast.serving.prediction_service import PredictionService, ServedCatalogue
 
 
 class VoxcastModel(PythonModel):
@@ -21,20 +22,17 @@ class VoxcastModel(PythonModel):
 
     def load_context(self, context: Any) -> None:
         """Read the forecaster and the catalogue from the model's files."""
-        files = context.artifacts
-        self.answers = Answers.load(Path(files["forecaster"]), Path(files["catalogue"]))
+        self.service = PredictionService(
+            Forecaster.load(Path(context.artifacts["forecaster"])),
+            ServedCatalogue.load(Path(context.artifacts["catalogue"])),
+        )
 
     def predict(
         self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None
     ) -> pd.DataFrame:
-        """Answer a request; what is wrong with it is the caller's error (HTTP 400), not ours."""
+        """Return predictions; a bad request is an error of the caller (HTTP 400)."""
         try:
-            asked = params or {}
-            return self.answers.answer(
-                model_input,
-                asked.get("quantile", 0.95),
-                explained=asked.get("explain", False),
-            )
+            return self.service.predict(model_input, **(params or {}))
         except VoxcastError as error:
             raise MlflowException(str(error), error_code=INVALID_PARAMETER_VALUE) from error
 

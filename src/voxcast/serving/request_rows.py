@@ -1,75 +1,85 @@
-"""One row of a request, checked: what it says of the image, the application and the allocation.
+"""One row of a request, checked: image header, application parameters and allocation.
 
-Rows come from anywhere, so every value is checked here, and what is wrong is named.
+Rows come from anywhere, so every value is checked, and an error names the column.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from voxcast.errors import ModelError
-from voxcast.images.headers import ImageHeader
+from voxcast.images.headers import SHAPE_COLUMNS, SPACING_COLUMNS, ImageHeader
 from voxcast.records import Configuration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 # NIfTI keeps a size in 16 bits, and no scanner's voxel is outside these.
 MAX_POINTS = 2**15 - 1
 SPACING_MM = (1e-3, 1e3)
 MAX_CPUS = 65_536
+MAX_FILE_BYTES = 10**15
+DTYPES = {dtype.name: dtype for dtype in map(np.dtype, "bBhHiIlLfd")}
 _AXES = ({"R", "L"}, {"A", "P"}, {"S", "I"})
 
 
-def header(row: Mapping[str, Any]) -> ImageHeader:
+def header_of(row: Mapping[str, Any]) -> ImageHeader:
     """Return the header that a row describes.
 
     Raises
     ------
     ModelError
-        Naming the column that is missing or makes no sense.
+        If a column is missing or invalid.
     """
-    shape = [_whole(row, f"shape_{axis}", 1, MAX_POINTS) for axis in "ijk"]
-    spacing_mm = tuple(_number(row, f"spacing_{axis}_mm", *SPACING_MM) for axis in "ijk")
-    dtype = _dtype(row)
+    i, j, k = (_integer(row, name, 1, MAX_POINTS) for name in SHAPE_COLUMNS)
+    dtype = DTYPES.get(str(row.get("dtype")))
+    if dtype is None:
+        raise ModelError(f"unknown type {row.get('dtype')!r}", "dtype", "e.g. int16 or float32")
+    axcodes = str(row.get("axcodes", "RAS"))
+    if len(axcodes) != 3 or any(not set(axcodes) & axis for axis in _AXES):
+        raise ModelError(f"must name three axes, not {axcodes!r}", "axcodes", "e.g. RAS")
     return ImageHeader(
-        shape=(shape[0], shape[1], shape[2]),
-        spacing_mm=spacing_mm,
-        axcodes=_axcodes(row),
+        shape=(i, j, k),
+        spacing_mm=tuple(_number(row, name, *SPACING_MM) for name in SPACING_COLUMNS),
+        axcodes=axcodes,
         obliqueness_deg=_number(row, "obliqueness_deg", 0.0, 90.0, 0.0),
         dtype=dtype.name,
         bytes_per_voxel=dtype.itemsize,
-        file_size_bytes=_whole(row, "file_size_bytes", 1, 10**15),
+        file_size_bytes=_integer(row, "file_size_bytes", 1, MAX_FILE_BYTES),
     )
 
 
-def configuration(row: Mapping[str, Any], default: Configuration) -> Configuration:
-    """Return the allocation that a row asks about; what it leaves out is as in ``default``."""
+def configuration_of(row: Mapping[str, Any], default: Configuration) -> Configuration:
+    """Return the allocation of a row; columns that it leaves out are as in ``default``."""
     return Configuration(
         device=str(row.get("device", default.device)),
-        cpus=_whole(row, "cpus", 1, MAX_CPUS, default.cpus),
-        gpus=_whole(row, "gpus", 0, MAX_CPUS, default.gpus),
+        cpus=_integer(row, "cpus", 1, MAX_CPUS, default.cpus),
+        gpus=_integer(row, "gpus", 0, MAX_CPUS, default.gpus),
     )
 
 
-def parameters(row: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the application's parameters, those of the row over the defaults."""
+def parameters_of(row: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the application's parameters: the defaults, replaced by those of the row."""
     try:
-        given = json.loads(str(row.get("parameters_json", "{}")))
+        parameters = json.loads(str(row.get("parameters_json", "{}")))
     except (json.JSONDecodeError, RecursionError) as error:
         raise ModelError(f"not JSON: {error}", "parameters_json") from None
-    if not isinstance(given, dict):
+    if not isinstance(parameters, dict):
         raise ModelError("must be a JSON object", "parameters_json")
-    for name, value in given.items():
+    for name, value in parameters.items():
         if name not in defaults:
-            known = ", ".join(sorted(defaults))
-            raise ModelError(f"unknown parameter, known are {known}", f"parameters_json: {name}")
+            names = ", ".join(sorted(defaults))
+            raise ModelError(f"unknown parameter; known are {names}", f"parameters_json: {name}")
         if not isinstance(value, type(defaults[name])) and not (
             isinstance(value, int | float) and isinstance(defaults[name], int | float)
         ):
             kind = type(defaults[name]).__name__
             raise ModelError(f"must be {kind}, not {value!r}", f"parameters_json: {name}")
-    return {**defaults, **given}
+    return {**defaults, **parameters}
 
 
 def _number(
@@ -87,28 +97,10 @@ def _number(
     return number
 
 
-def _whole(
+def _integer(
     row: Mapping[str, Any], name: str, low: int, high: int, default: int | None = None
 ) -> int:
     number = _number(row, name, low, high, default)
     if number != int(number):
         raise ModelError(f"must be a whole number, not {number:g}", name)
     return int(number)
-
-
-def _dtype(row: Mapping[str, Any]) -> Any:
-    import numpy as np
-
-    name = str(row.get("dtype", ""))
-    known = [np.dtype(kind) for kind in "bBhHiIlLfd"]
-    for dtype in known:
-        if name == dtype.name:
-            return dtype
-    raise ModelError(f"unknown type {name!r}", "dtype", "e.g. uint8, int16 or float32")
-
-
-def _axcodes(row: Mapping[str, Any]) -> str:
-    codes = str(row.get("axcodes", "RAS"))
-    if len(codes) != 3 or any(not set(codes) & axis for axis in _AXES):
-        raise ModelError(f"must name three axes, not {codes!r}", "axcodes", "e.g. RAS")
-    return codes

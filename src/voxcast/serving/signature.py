@@ -1,29 +1,34 @@
-"""What the served model takes and gives, written by hand: one row in, quantiles out."""
+"""Columns that the served model takes and returns, and the MLflow signature made of them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from voxcast.images.headers import HEADER_TYPES
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
     import pandas as pd
     from mlflow.models import ModelSignature
 
+# All that a request says of the header; the size of a voxel follows from its type.
+REQUEST_HEADER_COLUMNS = tuple(name for name in HEADER_TYPES if name != "bytes_per_voxel")
+OPTIONAL_HEADER_COLUMNS = frozenset({"axcodes", "obliqueness_deg"})
 # Numbers are doubles throughout: an integer column cannot hold a missing value.
-REQUIRED_NUMBERS = (
-    "shape_i", "shape_j", "shape_k", "spacing_i_mm", "spacing_j_mm", "spacing_k_mm",
-    "file_size_bytes",
-)  # fmt: skip
-OPTIONAL_NUMBERS = ("obliqueness_deg", "cpus", "gpus")
-REQUIRED_TEXTS = ("dtype",)
-OPTIONAL_TEXTS = ("axcodes", "app", "device", "parameters_json", "host_class")
+OPTIONAL_COLUMNS = {
+    "app": "string",
+    "device": "string",
+    "cpus": "double",
+    "gpus": "double",
+    "parameters_json": "string",
+    "host_class": "string",
+}
 VOLUME = "volume"
 QUANTILES = ("lower", "median", "upper")
 
 
 def example() -> pd.DataFrame:
-    """Return a request that describes a common head: 1 mm, header only."""
+    """Return a request for a typical head scan: 1 mm, header only."""
     import pandas as pd
 
     return pd.DataFrame(
@@ -38,17 +43,20 @@ def example() -> pd.DataFrame:
 
 
 def signature() -> ModelSignature:
-    """Return the signature of every champion, whatever family is inside."""
+    """Return the signature of every champion, whatever its family."""
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema, TensorSpec
 
     inputs: list[ColSpec | TensorSpec] = [
-        *(ColSpec("double", name) for name in REQUIRED_NUMBERS),
-        *(ColSpec("double", name, required=False) for name in OPTIONAL_NUMBERS),
-        *(ColSpec("string", name) for name in REQUIRED_TEXTS),
-        *(ColSpec("string", name, required=False) for name in OPTIONAL_TEXTS),
-        ColSpec("binary", VOLUME, required=False),
+        ColSpec(
+            "string" if HEADER_TYPES[name] is str else "double",
+            name,
+            required=name not in OPTIONAL_HEADER_COLUMNS,
+        )
+        for name in REQUEST_HEADER_COLUMNS
     ]
+    inputs += [ColSpec(kind, name, required=False) for name, kind in OPTIONAL_COLUMNS.items()]
+    inputs.append(ColSpec("binary", VOLUME, required=False))
     outputs: list[ColSpec | TensorSpec] = [
         ColSpec("string", "app"),
         ColSpec("string", "device"),

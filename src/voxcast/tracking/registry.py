@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +16,8 @@ from voxcast.tracking.runs import tracking_uri
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from voxcast.serving.champion import Champion
 
 MODEL_NAME = "voxcast"
 CHAMPION = "champion"
@@ -173,6 +179,30 @@ def load_champion(project: Path | None) -> Any:
     except (MlflowException, OSError, ImportError) as error:
         then = "if the project was moved, remove mlflow.db and mlruns and run `make repro`"
         raise ModelError(f"the champion cannot be loaded: {error}", uri, then) from error
+
+
+def local_champion(project: Path | None) -> Champion:
+    """Load the champion into this process, with the defaults of its catalogue.
+
+    Raises
+    ------
+    ModelError
+        As `load_champion`.
+    """
+    from voxcast.serving.champion import Champion
+    from voxcast.serving.client import call
+
+    for name in ("mlflow", "alembic"):  # they report every step of their start-up
+        logging.getLogger(name).setLevel(logging.ERROR)
+    with contextlib.redirect_stdout(sys.stderr):
+        model = load_champion(project)
+    catalogue = model.unwrap_python_model().service.catalogue
+    return Champion(
+        partial(call, model),
+        next(iter(catalogue.apps)),
+        catalogue.configurations,
+        catalogue.coarse_points,
+    )
 
 
 def use(project: Path | None) -> str:

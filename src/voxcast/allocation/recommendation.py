@@ -1,0 +1,136 @@
+"""A recommendation: which candidate to request for each image, and for all as one array job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from voxcast.allocation.assessment import Assessment, Policy, Predictions, assess, waste
+from voxcast.allocation.reasons import why
+from voxcast.allocation.recommend import Choice, Limits, choose, choose_shared
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from voxcast.allocation.machines import Candidate, Cluster
+
+PREDICTED_COLUMNS = (
+    "runtime_s_median", "runtime_s_upper", "peak_rss_bytes_median", "peak_rss_bytes_upper",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ImagePredictions:
+    """An image with the row of predictions for each candidate."""
+
+    image: str
+    by_candidate: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class RequestPlan:
+    """One way to request: for each image on its own, or one request for all."""
+
+    assessment: Assessment
+    choice: Choice
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """Both plans with all that they rest on; arrays have the shape (images, candidates)."""
+
+    cluster: Cluster
+    policy: Policy
+    limits: Limits
+    candidates: list[Candidate]
+    images: list[ImagePredictions]
+    predictions: Predictions
+    per_image: RequestPlan
+    shared: RequestPlan
+
+    @classmethod
+    def of(
+        cls,
+        cluster: Cluster,
+        policy: Policy,
+        limits: Limits,
+        candidates: list[Candidate],
+        images: list[ImagePredictions],
+    ) -> Recommendation:
+        """Choose for each image and for all together."""
+        predictions = Predictions(
+            *(
+                np.array([[row[name] for row in image.by_candidate] for image in images], float)
+                for name in PREDICTED_COLUMNS
+            )
+        ).checked(len(candidates))
+        rate = cluster.usd_per_core_hour
+        per_image = assess(predictions, candidates, cluster, policy)
+        shared = assess(predictions, candidates, cluster, policy, shared=True)
+        return cls(
+            cluster, policy, limits, candidates, images, predictions,
+            RequestPlan(per_image, choose(per_image, policy, limits, rate)),
+            RequestPlan(shared, choose_shared(shared, policy, limits, rate)),
+        )  # fmt: skip
+
+    def unfit(self) -> Iterator[tuple[str, str]]:
+        """Yield the images that fit no candidate, with the reason."""
+        choice = self.per_image.choice
+        for n, image in enumerate(self.images):
+            if choice.chosen[n] < 0 and choice.nearest[n] < 0:
+                yield image.image, self.why(n)
+
+    def why(self, image: int) -> str:
+        """Explain the choice for an image."""
+        return self._why(self.per_image, image)
+
+    def why_shared(self) -> str:
+        """Explain the choice for all images together."""
+        return self._why(self.shared, 0)
+
+    def _why(self, plan: RequestPlan, image: int) -> str:
+        return why(
+            plan.choice, plan.assessment, self.candidates, self.cluster, self.policy, self.limits,
+            image,
+        )  # fmt: skip
+
+    def totals_per_image(self) -> dict[str, float]:
+        """Return cost and waste of the requests per image, see `totals_shared`."""
+        return self._totals(self.per_image, self.per_image.choice.chosen)
+
+    def totals_shared(self) -> dict[str, float] | None:
+        """Return cost and waste of one request for all, or None if no candidate qualifies.
+
+        Sums over images; those without a chosen candidate are left out.
+        """
+        chosen = self.shared.choice.chosen
+        if chosen[0] < 0:
+            return None
+        return self._totals(self.shared, np.repeat(chosen, len(self.images)))
+
+    def _totals(self, plan: RequestPlan, chosen: NDArray[np.intp]) -> dict[str, float]:
+        at = np.flatnonzero(chosen >= 0), chosen[chosen >= 0]
+        unused = waste(self.predictions, plan.assessment, self.candidates, chosen)
+        free = self.cluster.free
+        cpus = np.array([candidate.cpus for candidate in self.candidates])[at[1]]
+        return {
+            "usd": 0.0 if free else float(plan.assessment.cost[at].sum()),
+            "usd_bound": 0.0 if free else float(plan.assessment.cost_bound[at].sum()),
+            "core_h": float((cpus * self.predictions.runtime_median_s[at]).sum() / 3600),
+            "waste_core_h": unused.core_h,
+            "waste_gb_h": unused.gb_h,
+        }
+
+
+def caveats(prediction: dict[str, Any], quantile: float) -> list[str]:
+    """Return why the upper bound at ``quantile`` does not hold as stated; empty where it does."""
+    if prediction["out_of_range"]:
+        features = ", ".join(prediction["out_of_range"].split())
+        return [f"out of range of the measured runs in {features}: extrapolated, risk unknown"]
+    if not prediction["calibrated"]:
+        return [f"not calibrated: too few subjects were measured for a {100 * quantile:g} % bound"]
+    return []

@@ -1,0 +1,88 @@
+"""Arguments that several verbs share: the project folder, the champion and what it predicts."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from voxcast import project
+from voxcast.records import Configuration
+
+if TYPE_CHECKING:
+    from voxcast.serving.champion import Champion
+
+
+def add_project_argument(parser: argparse.ArgumentParser) -> None:
+    """Add ``--project``; read it with `voxcast.project.find` or `voxcast.project.require`."""
+    parser.add_argument(
+        "--project",
+        type=Path,
+        help="project folder (default: VOXCAST_PROJECT, else the nearest one above)",
+    )
+
+
+def add_champion_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `champion_of`, with ``--project``."""
+    parser.add_argument("--app", help="application (default: the first one of the model)")
+    parser.add_argument(
+        "--cpus",
+        type=_cpu_counts,
+        metavar="N,N",
+        help="numbers of CPUs (default: those the model was trained on)",
+    )
+    parser.add_argument("--header-only", action="store_true", help="do not read voxels")
+    parser.add_argument("--url", help="use the server started by `voxcast serve` at this address")
+    add_project_argument(parser)
+
+
+def _cpu_counts(text: str) -> list[int]:
+    counts = [int(part) for part in text.split(",")]
+    if min(counts) < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {min(counts)}")
+    return counts
+
+
+def champion_of(args: argparse.Namespace) -> Champion:
+    """Return the champion that the arguments of `add_champion_arguments` name.
+
+    Raises
+    ------
+    ModelError
+        If there is none.
+    """
+    folder = project.find(args.project)
+    if args.url:
+        champion = _served_champion(args.url, folder)
+    else:
+        from voxcast.tracking.registry import local_champion
+
+        champion = local_champion(folder)
+    cpus = args.cpus or []
+    return replace(
+        champion,
+        app=args.app or champion.app,
+        configurations=[Configuration("cpu", n) for n in cpus] or champion.configurations,
+        header_only=args.header_only,
+    )
+
+
+def _served_champion(url: str, folder: Path | None) -> Champion:
+    """Return a champion behind an address; the project, if there is one, gives the defaults."""
+    from functools import partial
+
+    from voxcast.serving.champion import Champion
+    from voxcast.serving.client import post
+
+    if folder is None:
+        return Champion(partial(post, url))
+    from voxcast import config
+
+    params = config.load(folder / config.PARAMS_FILE)
+    return Champion(
+        partial(post, url),
+        next(iter(params.app)),
+        params.configurations("cpu"),
+        params.features.coarse_points,
+    )

@@ -1,0 +1,53 @@
+"""The project folder that a command works on: named, or the nearest one above."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from voxcast.errors import ConfigError
+
+PROJECT_FILE = "params.yaml"
+ENVIRONMENT_VARIABLE = "VOXCAST_PROJECT"
+
+
+def find(folder: Path | None) -> Path | None:
+    """Return the project folder, or None if there is none.
+
+    Parameters
+    ----------
+    folder : Path or None
+        A folder named by the user. None looks at ``VOXCAST_PROJECT``, then at the current folder
+        and those above it.
+
+    Raises
+    ------
+    ConfigError
+        If the folder named by the user or the environment is not a project.
+    """
+    variable = os.environ.get(ENVIRONMENT_VARIABLE)
+    if folder is None and variable:
+        folder = Path(variable)
+    if folder is not None:
+        if not (folder / PROJECT_FILE).is_file():
+            raise ConfigError(f"not a project: it has no {PROJECT_FILE}", folder)
+        return folder.resolve()
+    current = Path.cwd().resolve()
+    above = (current, *current.parents)
+    return next((path for path in above if (path / PROJECT_FILE).is_file()), None)
+
+
+def require(folder: Path | None) -> Path:
+    """Return the project folder; see `find`.
+
+    Raises
+    ------
+    ConfigError
+        If there is none.
+    """
+    project = find(folder)
+    if project is None:
+        raise ConfigError(
+            "no project here or above", Path.cwd(), "cd into one or give --project DIR"
+        )
+    return project

@@ -1,0 +1,84 @@
+"""The champion as a client uses it: loaded in this process, or behind an address."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from voxcast.images.headers import read_header
+from voxcast.images.volumes import POINTS, coarse_to_bytes, coarsen, load
+from voxcast.records import Configuration
+from voxcast.serving.signature import REQUEST_HEADER_COLUMNS, VOLUME
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    Rows = list[dict[str, Any]]
+
+
+class Predict(Protocol):
+    """Sends request rows to a model; `voxcast.serving.client` has one for each way."""
+
+    def __call__(
+        self, rows: Sequence[dict[str, Any]], quantile: float, *, explain: bool = False
+    ) -> Rows:
+        """Return one row of predictions for each row of the request."""
+
+
+@dataclass(frozen=True)
+class Champion:
+    """The registered model, with what it is asked to predict.
+
+    Attributes
+    ----------
+    predict : callable
+        See `Predict`.
+    app : str or None
+        Application to predict; None for the first one of the model.
+    configurations : list of Configuration
+        Allocations to predict.
+    coarse_points : int
+        Largest number of voxels on an axis of the volume that is sent.
+    header_only : bool
+        Whether voxels are left unread.
+    """
+
+    predict: Predict
+    app: str | None = None
+    configurations: list[Configuration] = field(default_factory=lambda: [Configuration("cpu", 1)])
+    coarse_points: int = POINTS
+    header_only: bool = False
+
+    def request_rows(
+        self, image: Path, configurations: Sequence[Configuration] | None = None
+    ) -> Rows:
+        """Return the rows of a request for an image, one for each configuration.
+
+        Parameters
+        ----------
+        image : Path
+            A NIfTI file.
+        configurations : sequence of Configuration, optional
+            Used instead of those of the champion.
+
+        Raises
+        ------
+        ImageError
+            If the image cannot be used.
+        """
+        row: dict[str, Any] = {} if self.app is None else {"app": self.app}
+        if self.header_only:
+            header = read_header(image)
+        else:
+            volume = load(image)
+            header = volume.layout.header
+            row[VOLUME] = coarse_to_bytes(coarsen(volume, self.coarse_points))
+        columns = header.columns()
+        for name in REQUEST_HEADER_COLUMNS:
+            value = columns[name]
+            row[name] = float(value) if isinstance(value, int) else value
+        return [
+            {**row, "device": c.device, "cpus": float(c.cpus), "gpus": float(c.gpus)}
+            for c in (self.configurations if configurations is None else configurations)
+        ]
