@@ -111,9 +111,9 @@ def bench_repro() -> dict[str, Any]:
 
 def bench_predict() -> dict[str, Any]:
     """One row, all targets and quantiles, by the champion in process."""
-    import pandas as pd
-
     from dataclasses import replace
+
+    import pandas as pd
 
     from voxcast.tracking.registry import load_champion, local_champion
 
