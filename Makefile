@@ -61,12 +61,12 @@ tile-weights: setup ## Train the network of tile_segment again, into data/tile_w
 	@dvc repro pipelines/dvc.yaml:tile_weights
 
 .PHONY: history
-history: setup ## What the recorded histories tell: noise floor, drift; into results/history
+history: setup ## Statistics of the recorded histories (noise floor, drift); results/history
 	@dvc repro pipelines/dvc.yaml:history
 
 .PHONY: studies
-studies: setup ## What a model can tell of the recorded histories; an hour, into results/studies
-	@dvc repro pipelines/dvc.yaml:study
+studies: setup ## Accuracy of models on the recorded histories (an hour); results/studies and a page
+	@dvc repro pipelines/dvc.yaml:studies_page
 
 .PHONY: recorded
 recorded: setup ## Learn from the recorded reference campaign; copies what came out to results/recorded
