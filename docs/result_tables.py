@@ -1,0 +1,437 @@
+"""Write the tables of README.md and of the pages from the files in ``results/``.
+
+``python docs/result_tables.py`` rewrites what stands between ``<!-- table: NAME -->`` and
+``<!-- end of table -->`` (``make docs`` does it); with ``--check`` it only compares. No number in
+these tables is typed by hand.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+PROJECT = Path(__file__).resolve().parents[1]
+PAGES = ("README.md", "docs/results.md")
+IMAGE_APPS = ("ants_segment", "ants_register", "tile_segment")
+APPS = (*IMAGE_APPS, "dnn_train")
+TARGETS = ("cpu_s", "runtime_s", "peak_rss_bytes")
+MARKED = re.compile(
+    r"(?P<begin><!-- table: (?P<name>\w+) -->\n).*?(?P<end><!-- end of table -->)", re.S
+)
+NONE = "–"
+
+Rows = list[list[str]]
+
+
+def results(path: str) -> Any:
+    """Return the content of a JSON file under ``results/``."""
+    return json.loads((PROJECT / "results" / path).read_text(encoding="utf-8"))
+
+
+def percent(value: float) -> str:
+    """Write a percentage with two digits."""
+    return f"{value:.0f} %" if abs(value) >= 9.95 else f"{value:.1f} %"
+
+
+def with_interval(errors: dict[str, Any]) -> str:
+    """Write a mean absolute percentage error with its 95 % interval over subjects."""
+    low, high = errors["mape_interval"]
+    return f"{percent(errors['mape'])} ({max(low, 0):.1f} to {high:.1f})"
+
+
+def markdown(head: list[str], rows: Rows) -> str:
+    """Return a Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def noise_by_app() -> dict[str, dict[str, Any]]:
+    """Return what repeats of the reference campaign say, by application."""
+    return {row["app"]: row for row in results("history/reference.json")["noise"]}
+
+
+def headline() -> str:
+    """Return the table of the README: one row an application, and where each column is from."""
+    noise, splits = noise_by_app(), results("studies/splits.json")
+    second, costs = results("studies/second_batch.json"), results("studies/per_image.json")
+    rows = []
+    for app in APPS:
+        methods = splits[app]["subject"]
+        harp = [
+            percent(methods[name]["errors"]["runtime_s"]["mape"])
+            for name in ("harp_MAE", *(key for key in methods if key == HARP_FULL_SCALE))
+        ]
+        requests = costs[app]["reserved"]["ways"]
+        batch = second.get(app, {}).get("coverage", {}).get("runtime_s")
+        rows.append([
+            f"`{app}`",
+            percent(noise[app]["error_percent"]["runtime_s"]),
+            f"**{with_interval(methods['voxcast']['errors']['runtime_s'])}**",
+            percent(methods["voxels"]["errors"]["runtime_s"]["mape"])
+            if "voxels" in methods else "no image",
+            "; ".join(harp),
+            f"{batch['covered']} of {batch['subjects']}" if batch else "not in it",
+            f"{requests['per_image']['normalised_cost']:.2f} against "
+            f"{requests['population']['normalised_cost']:.2f}",
+        ])  # fmt: skip
+    rows.append([
+        "*from*",
+        "`results/history/reference.json`",
+        *["`results/studies/splits.json`"] * 3,
+        "`results/studies/second_batch.json`",
+        "`results/studies/per_image.json`",
+    ])  # fmt: skip
+    rows.append(["*by*", "`make history`", *["`make studies`"] * 5])
+    head = [
+        "application", "repeats alone", "voxcast", "line in voxels", "HARP, corrected",
+        "subjects below the 95 % bound", "cost of requests: by image, one for all",
+    ]  # fmt: skip
+    return markdown(head, rows)
+
+
+HARP_FULL_SCALE = "harp_MAE_full_scale"
+
+
+def reference() -> str:
+    """Return the recorded reference campaign: times, noise, two CPUs."""
+    history = results("history/reference.json")
+    noise = noise_by_app()
+    two_cpus = {row["app"]: row["speedup"] for row in history["cpus"]}
+    rows = []
+    for app in APPS:
+        cell = next(
+            row for row in history["cells"]
+            if (row["app"], row["scale"], row["cpus"]) == (app, "full_scale", 1)
+        )  # fmt: skip
+        cv = noise[app]["cv_percent"]
+        speedup = two_cpus.get(app)
+        rows.append([
+            f"`{app}`",
+            str(cell["runs"]),
+            " · ".join(f"{cell[f'cpu_s_{name}']:.1f}" for name in ("min", "median", "max")) + " s",
+            f"{cv['cpu_s']['value']:.1f} % ({cv['cpu_s']['low']:.1f} to "
+            f"{cv['cpu_s']['high']:.1f})",
+            percent(cv["runtime_s"]["value"]),
+            percent(cv["peak_rss_bytes"]["value"]),
+            str(noise[app]["runs"] - noise[app]["cells"]),
+            percent(noise[app]["error_percent"]["cpu_s"]),
+            NONE if speedup is None
+            else f"{speedup['value']:.2f}× ({speedup['low']:.2f} to {speedup['high']:.2f})",
+        ])  # fmt: skip
+    head = [
+        "application", "runs", "CPU time: least · median · most", "CV of repeats: CPU time",
+        "wall time", "memory", "degrees of freedom", "noise floor as an error of CPU time",
+        "speed-up by two CPUs",
+    ]  # fmt: skip
+    return markdown(head, rows)
+
+
+def families(leaderboard: str, evaluated: str, noise: dict[str, Any] | None) -> str:
+    """Return the families of a campaign: errors by cross-validation and on unseen subjects."""
+    tested = results(evaluated)
+    with (PROJECT / "results" / leaderboard).open(encoding="utf-8", newline="") as lines:
+        validated = [row for row in csv.DictReader(lines) if row["family"] in tested]
+    rows = []
+    for row in validated:
+        name = row["family"]
+        rows.append([
+            f"`{name}`" + (" (baseline)" if name in ("voxels", "median") else ""),
+            *(percent(float(row[f"cv_{target}_mape"])) for target in TARGETS),
+            *(percent(tested[name][target]["mape"]) for target in TARGETS),
+        ])  # fmt: skip
+    if "header_only" in tested:
+        of_header = [percent(tested["header_only"][target]["mape"]) for target in TARGETS]
+        rows.append(["best on headers alone", *[NONE] * 3, *of_header])
+    if noise is not None:
+        floor = [percent(noise["error_percent"][target]) for target in TARGETS]
+        rows.append(["*noise floor as an error*", *floor, *[NONE] * 3])
+    head = ["model", "CV: CPU time", "wall time", "memory",
+            "unseen: CPU time", "wall time", "memory"]  # fmt: skip
+    return markdown(head, rows)
+
+
+def recorded() -> str:
+    """Return the families learned from the reference campaign."""
+    noise = results("history/reference.json")["noise_of_applications_with_an_image"][0]
+    return families("recorded/leaderboard.csv", "recorded/families.json", noise)
+
+
+def demo() -> str:
+    """Return the families of the committed run of `make demo`."""
+    return families("tune/leaderboard.csv", "evaluate/families.json", None)
+
+
+def methods() -> str:
+    """Return errors of wall time on unseen subjects, by method."""
+    noise, splits = noise_by_app(), results("studies/splits.json")
+    shown = {
+        "voxcast": "voxcast", "harp_MAE": "HARP corrected, MAE",
+        "harp_WTM": "HARP corrected, WTM", HARP_FULL_SCALE: "its regressors on full scale alone",
+        "harp_MAE_custom": "HARP by epochs, MAE", "harp_WTM_custom": "HARP by epochs, WTM",
+        "voxels": "line in voxels", "constant": "constant",
+    }  # fmt: skip
+    there = {key for app in APPS for key in splits[app]["subject"]}
+    names = [name for name in shown if name in there]
+    rows = []
+    for app in APPS:
+        found = splits[app]["subject"]
+        cells = [
+            with_interval(found[name]["errors"]["runtime_s"]) if name == "voxcast"
+            else percent(found[name]["errors"]["runtime_s"]["mape"]) if name in found else NONE
+            for name in names
+        ]  # fmt: skip
+        rows.append([f"`{app}`", percent(noise[app]["error_percent"]["runtime_s"]), *cells])
+    return markdown(["application", "noise floor", *(shown[name] for name in names)], rows)
+
+
+def excess() -> str:
+    """Return what HARP requests in excess, and voxcast at no higher rate of requests too short."""
+    splits = results("studies/splits.json")
+    rows = []
+    for app in APPS:
+        for name, title in (
+            ("harp_MAE", "MAE"), ("harp_WTM", "WTM"),
+            ("harp_MAE_custom", "MAE, by epochs"), ("harp_WTM_custom", "WTM, by epochs"),
+        ):  # fmt: skip
+            rival = splits[app]["subject"].get(name)
+            if rival is None:
+                continue
+            matched = rival["voxcast_at_no_more_risk"]
+            rows.append([
+                f"`{app}`: {title}", percent(rival["request"]["upp"]),
+                percent(rival["request"]["ov_mape"]), percent(matched["upp"]),
+                percent(matched["ov_mape"]),
+            ])  # fmt: skip
+    head = ["application: policy of HARP", "HARP: UPP", "OV_MAPE", "voxcast: UPP", "OV_MAPE"]
+    return markdown(head, rows)
+
+
+def questions() -> str:
+    """Return errors of CPU time where a question is of a kind that was not measured."""
+    splits = results("studies/splits.json")
+    kinds = {
+        "subject": "unseen subject", "configuration": "unseen allocation",
+        "scale": "scaled-down runs alone", "parameters": "unseen parameters",
+        "host": "unseen machine",
+    }  # fmt: skip
+    rows = []
+    for app in APPS:
+        cells = [
+            splits[app][kind].get("not_measurable")
+            or with_interval(splits[app][kind]["voxcast"]["errors"]["cpu_s"])
+            for kind in kinds
+        ]
+        rows.append([f"`{app}`", *cells])
+    return markdown(["application", *kinds.values()], rows)
+
+
+def second() -> str:
+    """Return the second batch: errors, coverage, what is requested."""
+    batch = results("studies/second_batch.json")
+    rows = []
+    for app in IMAGE_APPS:
+        covered = batch[app]["coverage"]
+        sharpness = batch[app]["sharpness"]["runtime_s"]
+        rows.append([
+            f"`{app}`",
+            *(with_interval(batch[app]["errors"][target]) for target in TARGETS),
+            *(
+                "{covered} of {subjects} ({low:.0f} to {high:.0f} %)".format(
+                    **covered[target],
+                    low=100 * covered[target]["interval"][0],
+                    high=100 * covered[target]["interval"][1],
+                )
+                for target in TARGETS
+            ),
+            f"{sharpness['asked_over_used']:.2f}",
+            f"{sharpness['one_request_asked_over_used']:.2f}",
+        ])  # fmt: skip
+    head = [
+        "application", "CPU time", "wall time", "memory", "subjects below the bound: CPU time",
+        "wall time", "memory", "requested over used: bound by image",
+        "one request for all, as safe",
+    ]  # fmt: skip
+    return markdown(head, rows)
+
+
+def real() -> str:
+    """Return the three real heads."""
+    heads = results("studies/real.json")
+    rows = [
+        [
+            f"`{app}`",
+            *(with_interval(heads[app]["errors"][target]) for target in TARGETS),
+            f"{heads[app]['errors']['cpu_s']['runs']} runs of "
+            f"{heads[app]['errors']['cpu_s']['subjects']} heads",
+        ]
+        for app in IMAGE_APPS
+    ]
+    return markdown(["application", "CPU time", "wall time", "memory", "measured"], rows)
+
+
+def ablation() -> str:
+    """Return errors of CPU time by what a model is given."""
+    study, noise = results("studies/ablation.json"), noise_by_app()
+    kinds = {
+        "constant": "nothing (constant)", "voxels": "voxel count (a line)", "header": "header",
+        "network alone": "the network on raw voxels, grid and extent",
+        "header + network": "header and network", "header + content": "header and contents",
+        "all": "all of it", "without hardware": "all but the hardware",
+        "without parameters": "all but the parameters",
+    }  # fmt: skip
+    rows = []
+    for kind, title in kinds.items():
+        cells = [
+            with_interval(study[app][kind]["cpu_s"]) if kind in study[app] else NONE
+            for app in APPS
+        ]
+        rows.append([title, *cells])
+    floor = [percent(noise[app]["error_percent"]["cpu_s"]) for app in APPS]
+    rows.append(["*noise floor as an error*", *floor])
+    return markdown(["given", *(f"`{app}`" for app in APPS)], rows)
+
+
+def scales() -> str:
+    """Return what a tenth of the cost buys, spent in three ways."""
+    study = results("studies/scales.json")
+    rows = []
+    for app in APPS:
+        whole = study[app]["all"]["cpu_s"]["mape"]
+        ratios = [
+            f"{study[app][way]['cpu_s']['mape'] / whole:.1f}× for "
+            f"{percent(100 * study[app][way]['cost_share'])}"
+            for way in ("mixed", "full_only", "chosen")
+        ]
+        rows.append([f"`{app}`", percent(whole), *ratios])
+    head = ["application", "error after all of it", "random runs, half of the cost scaled down",
+            "random runs at full scale", "full scale, chosen by `--next`"]  # fmt: skip
+    return markdown(head, rows)
+
+
+def transfer() -> str:
+    """Return the median error after a few runs of another network."""
+    study = results("studies/transfer.json")
+    rows = []
+    for pair, curve in study.items():
+        first = curve[0]
+        names = " → ".join(f"`{name}`" for name in pair.split(" -> "))
+        errors = (percent(first[name]) for name in ("cold", "transferred", "pooled"))
+        rows.append([names, str(first["runs"]), *errors])
+    head = ["from → to", "runs of the other", "those alone", "corrected by one factor",
+            "one model of both"]  # fmt: skip
+    return markdown(head, rows)
+
+
+def per_image() -> str:
+    """Return what requests cost over the cost of a clairvoyant, replayed."""
+    study = results("studies/per_image.json")
+    rows = []
+    for app in APPS:
+        for prices in ("reserved", "turnaround"):
+            ways = study[app][prices]["ways"]
+            low, high = ways["per_image"]["normalised_cost_interval"]
+            rows.append([
+                f"`{app}`, {prices}", f"{study[app]['sd_log']:.2f}",
+                *(f"{ways[way]['normalised_cost']:.2f}"
+                  for way in ("laboratory", "harp_doubling", "population")),
+                f"{ways['per_image']['normalised_cost']:.2f} ({low:.2f} to {high:.2f})",
+                percent(100 * study[app][prices]["excess_left"]),
+            ])  # fmt: skip
+    head = ["application, prices", "SD of log runtime", "laboratory's rule", "HARP, doubled",
+            "optimal, one for all", "optimal by image", "excess that remains"]  # fmt: skip
+    return markdown(head, rows)
+
+
+def bench() -> str:
+    """Return the bounds that the project sets itself."""
+    found = results("bench/bench.json")
+    sampler, cells = found["sampler"]["sampler"], found["campaign"]["cells"]
+    volume, bulk, requests = found["volume"], found["bulk"], found["requests"]
+    measured = ("family_group", "family_tree", "growth_group", "growth_tree")
+    cost = {name: percent(100 * sampler[name]["cost_of_a_core"]) for name in measured}
+    off = {
+        kind: max(abs(peak - 1) for name in (f"family_{kind}", f"growth_{kind}")
+                  for peak in sampler[name]["peaks_over_kernel_peak"])
+        for kind in ("group", "tree")
+    }  # fmt: skip
+    three = "; ".join(f"{cells[name]['first_s']:.1f} s" for name in
+                      ("list", "resume", "summarise"))  # fmt: skip
+    rows = [
+        ["`voxcast --help`", f"{found['help']['help_s']:.2f} s", f"{found['help']['bound_s']} s"],
+        ["reading a header", f"{volume['header_ms']:.1f} ms", NONE],
+        ["characteristics of a 256³ head, over its load",
+         f"{volume['characteristics_over_load']:.2f}",
+         str(volume["bound_characteristics_over_load"])],
+        ["sampling at 10 Hz, share of one core: own control group; process tree",
+         f"{cost['family_group']}; {cost['family_tree']}", "0.5 %; 3 %"],
+        ["the same while memory grows page by page to 1.2 GB",
+         f"{cost['growth_group']}; {cost['growth_tree']}", "0.5 %; 3 %"],
+        ["largest deviation of the measured peak from the kernel's: control group; process tree",
+         f"{percent(100 * off['group'])}; {percent(100 * off['tree'])}", "3 %"],
+        ["a campaign of 10,000 cells: list; resume; summarise", three,
+         f"{found['campaign']['bound_s']:.0f} s each"],
+        ["cost of a cell among 10,000, over that among 1,000",
+         f"{found['campaign']['cost_per_cell_over_that_of_a_tenth']['first_s']:.1f}",
+         str(found["campaign"]["bound_cost_per_cell"])],
+        ["`dvc repro` with nothing to do", f"{found['repro']['repro_noop_s']:.1f} s",
+         f"{found['repro']['bound_s']} s"],
+        ["one row in process: header, one family; volume, the ensemble of the demo",
+         f"{found['predict']['header_row_ms']:.0f} ms; "
+         f"{found['predict']['volume_row_ms']:.0f} ms", "10 ms; 40 ms"],
+        ["rows a second in bulk, the slowest of four",
+         f"{min(bulk['rows_a_second'].values()):,.0f}", f"{bulk['bound_rows_a_second']:,}"],
+        ["the network on a resampled volume; over the load of a 1 mm head",
+         f"{bulk['network_ms']:.1f} ms; {bulk['network_over_load']:.2f}",
+         f"{bulk['bound_network_ms']} ms; {bulk['bound_network_over_load']}"],
+        ["recommendations for 100,000 images: choice among 4 candidates; from features",
+         f"{found['recommend']['choice_s']:.1f} s; "
+         f"{found['recommend']['features_to_answer_s']:.1f} s",
+         f"{found['recommend']['bound_s']} s"],
+        ["optimal request sequence of 1,000 points; with checkpoints, 300 points",
+         f"{requests['without_checkpoints_ms']['1000']:.1f} ms; "
+         f"{requests['mixed_checkpoints_ms']['300']:.1f} ms",
+         f"{requests['bound_without_checkpoints_1000_ms']} ms; "
+         f"{requests['bound_mixed_checkpoints_300_ms']} ms"],
+        ["optimal request sequences for 100,000 images",
+         f"{requests['images_100000_s']:.1f} s", f"{requests['bound_images_100000_s']} s"],
+    ]  # fmt: skip
+    return markdown(["what", "measured", "allowed"], rows)
+
+
+TABLES = {
+    make.__name__: make
+    for make in (
+        headline, reference, recorded, demo, methods, excess, questions, second, real, ablation,
+        scales, transfer, per_image, bench,
+    )
+}  # fmt: skip
+
+
+def refreshed(text: str) -> str:
+    """Return a page with every marked table made anew."""
+    return MARKED.sub(lambda match: match["begin"] + TABLES[match["name"]]() + match["end"], text)
+
+
+def main(argv: list[str]) -> int:
+    """Rewrite the pages, or with ``--check`` say which are out of date."""
+    stale = []
+    for page in PAGES:
+        path = PROJECT / page
+        text = path.read_text(encoding="utf-8")
+        if refreshed(text) == text:
+            continue
+        stale.append(page)
+        if "--check" not in argv:
+            path.write_text(refreshed(text), encoding="utf-8")
+    if "--check" in argv and stale:
+        print(f"out of date: {', '.join(stale)}; run `make docs`", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
