@@ -34,10 +34,10 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV) \
 	  || { echo "cannot make $(VENV): needs Python 3.11 with venv; set PYTHON=/path/to/python3.11" >&2; exit 2; }
 	$(VENV)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt torch
-	$(VENV)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(VENV)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'
 	@$(VENV)/bin/python -c 'import sys, torch; have = "cuda" if torch.version.cuda else "cpu"; \
 	  have == "$(TORCH)" or print(f"note: the torch installed is the {have} build, $(TORCH) was asked for; " \
-	  "see Install in the README for how to point pip at the other", file=sys.stderr)'
+	  "docs/getting-started.md says how to point pip at the other", file=sys.stderr)'
 	@touch $(STAMP)
 
 .PHONY: params
@@ -76,7 +76,7 @@ recorded: setup ## Learn from the recorded reference campaign; copies what came 
 	  results/register/receipt.json results/report/summary.txt results/recorded/
 
 .PHONY: gpu-campaign
-gpu-campaign: ## On a machine with CUDA, torch, numpy and nibabel: measure, pack (see the README)
+gpu-campaign: ## On a machine with CUDA, torch, numpy and nibabel: measure, pack (see docs/devices.md)
 	$(PYTHON) pipelines/gpu_campaign.py run
 
 .PHONY: ui
@@ -86,6 +86,12 @@ ui: setup ## Compare runs in the browser: mlflow ui on http://127.0.0.1:5000
 .PHONY: serve
 serve: setup ## Answer predictions over HTTP on http://127.0.0.1:5001
 	voxcast serve
+
+.PHONY: docs
+docs: setup ## Refresh the tables and the figure from results/, build the pages into build/site
+	python docs/result_tables.py
+	python docs/figure.py
+	NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
 
 .PHONY: lint
 lint: setup ## Style: ruff check and format

@@ -1,0 +1,106 @@
+"""The pages: size of the README, links, tables that come from results, the site."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from page_blocks import PAGES, PROJECT
+
+from test_layers import FLOORS
+from voxcast.cli import VERBS
+
+README_BYTES = 9_000
+FIGURE_BYTES = 60_000
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(#[^)\s]*)?\)")
+
+
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", PROJECT / f"docs/{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def slugs(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.M)
+    plain = (re.sub(r"[^\w\s-]", "", title).strip().lower() for title in titles)
+    return {re.sub(r"[\s-]+", "-", title) for title in plain}
+
+
+def test_the_readme_is_short() -> None:
+    assert (PROJECT / "README.md").stat().st_size <= README_BYTES
+
+
+@pytest.mark.parametrize("page", [*PAGES, PROJECT / "CONTRIBUTING.md"], ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    sources = re.findall(r'<img src="([^"]+)"', text)
+    for target, anchor in [*LINK.findall(text), *((source, "") for source in sources)]:
+        path = page.parent / target if target else page
+        assert path.exists(), f"{page.name}: {target}"
+        if anchor:
+            assert anchor.removeprefix("#") in slugs(path), f"{page.name}: {target}{anchor}"
+
+
+def test_tables_hold_the_numbers_of_the_results() -> None:
+    tables = script("result_tables")
+    marked = 0
+    for name in tables.PAGES:
+        text = (PROJECT / name).read_text(encoding="utf-8")
+        marked += len(tables.MARKED.findall(text))
+        assert tables.refreshed(text) == text, f"{name} is out of date; run `make docs`"
+    assert marked == len(tables.TABLES)
+
+
+def test_a_changed_number_is_noticed() -> None:
+    tables = script("result_tables")
+    text = (PROJECT / "README.md").read_text(encoding="utf-8")
+    changed = text.replace("6.8 %", "5.8 %")
+    assert changed != text
+    assert tables.refreshed(changed) == text
+
+
+def test_the_figure_is_that_of_the_results() -> None:
+    figure = script("figure")
+    assert figure.FIGURE.stat().st_size < FIGURE_BYTES
+    assert figure.drawn() == figure.FIGURE.read_text(encoding="utf-8")
+
+
+def test_every_verb_is_documented() -> None:
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    assert not [verb for verb in VERBS if f"voxcast {verb}" not in text]
+
+
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/architecture.md"])
+def test_the_floors_are_those_that_are_tested(name: str) -> None:
+    text = (PROJECT / name).read_text(encoding="utf-8")
+    table = text.split("<!-- floors -->\n", 1)[1].split("\n\n", 1)[0]
+    written = {
+        room: int(floor)
+        for floor, rooms in re.findall(r"^\| (\d) \| (.*) \|$", table, re.M)
+        for room in re.findall(r"`(\w+)`", rooms)
+    }
+    source = PROJECT / "src" / "voxcast"
+    there = {path.stem for path in source.iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert written == {room: floor for room, floor in FLOORS.items() if room in there}
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="mkdocs is not installed; pip install -e '.[docs]'")
+    pytest.importorskip("material", reason="mkdocs-material is not installed")
+    ended = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(tmp_path)],
+        cwd=PROJECT, env={**os.environ, "NO_MKDOCS_2_WARNING": "true"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    assert (tmp_path / "own-application" / "index.html").is_file()
