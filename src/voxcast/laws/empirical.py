@@ -51,8 +51,10 @@ class EmpiricalLaw:
 
     def cdf(self, x: ArrayLike) -> NDArray[np.float64]:
         """Share of runs of at most ``x``."""
-        rank = np.searchsorted(self.values, x, side="right")
-        return np.asarray(rank / len(self.values))
+        shares: NDArray[np.float64] = np.searchsorted(self.values, x, side="right") / len(
+            self.values
+        )
+        return shares
 
     def sf(self, x: ArrayLike) -> NDArray[np.float64]:
         """Share of runs of more than ``x``."""

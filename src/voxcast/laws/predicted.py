@@ -165,7 +165,7 @@ class PredictedLaw:
         """Return the mean of amount ** power over scores greater than ``above``."""
         start, slope = self._pieces()
         ends = np.clip(np.concatenate([[-np.inf], self.scores, [np.inf]]), above, np.inf)
-        # A moment of a lognormal piece is a shifted normal probability: of the thinner tail.
+        # The moment of a lognormal piece is a shifted normal probability, from the thinner tail.
         low, high = ends[:-1] - power * slope, ends[1:] - power * slope
         # In logarithms: where quantiles jump, the factor overflows and the probability vanishes.
         flip = low > 0

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # The mean of a slice this thin is its middle: the difference of two tails would be noise.
 _SLIVER = 1e-5
-# This far in the upper tail, quantile levels round to 1; survival probabilities keep digits.
+# This far in the upper tail levels round to 1, while survival probabilities keep their digits.
 _FAR_OUT = 1e-6
 
 
