@@ -31,7 +31,7 @@ def recommend() -> dict[str, Any]:
 
     from voxcast import config
     from voxcast.allocation.assessment import Predictions, assess
-    from voxcast.allocation.recommend import Limits, choose, choose_shared
+    from voxcast.allocation.choice import RunLimits, choose, choose_shared
     from voxcast.errors import ModelError
     from voxcast.features.table import rows_of
     from voxcast.records import Configuration
@@ -47,7 +47,7 @@ def recommend() -> dict[str, Any]:
     def chosen(said: Predictions) -> None:
         for shared, rule in ((False, choose), (True, choose_shared)):
             found = assess(said, candidates, site.cluster, site.policy, shared=shared)
-            rule(found, site.policy, Limits(36_000.0, 0.5), rate)
+            rule(found, site.policy, RunLimits(36_000.0, 0.5), rate)
 
     median = rng.lognormal(6, 0.5, (images, len(candidates)))
     said = Predictions(median, 1.3 * median, np.full_like(median, 4e8), np.full_like(median, 5e8))
@@ -83,13 +83,13 @@ def requests() -> dict[str, Any]:
     """Optimal request sequences: the programmes at three sizes, and those of 100,000 images."""
     import numpy as np
 
-    from voxcast.allocation.requests.bulk import many_requests
     from voxcast.allocation.requests.cost_model import CostModel
     from voxcast.allocation.requests.discretisation import equal_time
     from voxcast.allocation.requests.dynamic_programme import (
         mixed_checkpoints,
         without_checkpoints,
     )
+    from voxcast.allocation.requests.per_image import requests_per_image
     from voxcast.laws.named import parse_law
     from voxcast.laws.predicted import PredictedLaw
 
@@ -109,7 +109,7 @@ def requests() -> dict[str, Any]:
     rng = np.random.default_rng(0)
     residuals = PredictedLaw.of_residuals(rng.normal(0, 0.1, 500))
     median, up = rng.lognormal(6, 1, 100_000), np.exp(rng.normal(0, 0.3, 100_000))
-    images = _seconds(lambda: many_requests(residuals, cost, median, up, up))
+    images = _seconds(lambda: requests_per_image(residuals, cost, median, up, up))
     return {
         **found,
         "bound_without_checkpoints_1000_ms": 20,

@@ -9,7 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voxcast.allocation.requests.cost_model import CostModel
-from voxcast.allocation.requests.discretisation import Grid, equal_probability, equal_time, grid_of
+from voxcast.allocation.requests.discretisation import (
+    RequestGrid,
+    equal_probability,
+    equal_time,
+    grid_of,
+)
 from voxcast.allocation.requests.dynamic_programme import (
     all_checkpoints,
     mixed_checkpoints,
@@ -25,7 +30,7 @@ PROGRAMMES = {
 }
 
 
-def plain_recursion(grid: Grid, cost: CostModel, kinds: tuple[bool, ...]) -> float:
+def plain_recursion(grid: RequestGrid, cost: CostModel, kinds: tuple[bool, ...]) -> float:
     """Follow the definition: from the last checkpoint and the last point tried, given these."""
     v = [0.0, *grid.points.tolist()]
     more = [1.0, *grid.more.tolist()]

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from voxcast.allocation.requests.bulk import many_requests
 from voxcast.allocation.requests.cost_model import CostModel
 from voxcast.allocation.requests.discretisation import equal_probability, equal_time
 from voxcast.allocation.requests.dynamic_programme import without_checkpoints
+from voxcast.allocation.requests.per_image import requests_per_image
 from voxcast.errors import TableError
 from voxcast.laws.predicted import PredictedLaw
 
@@ -19,7 +19,7 @@ COSTS = [CostModel(), CostModel(0.95, 1, 400), CostModel(2, 0, 1e-3)]
 def test_each_costs_what_its_own_programme_would(cost: CostModel) -> None:
     median, up = RNG.lognormal(6, 1, 200), np.exp(RNG.normal(-2, 0.5, 200))
     down = up * np.exp(RNG.normal(0, 0.2, 200))
-    found = many_requests(RESIDUALS, cost, median, down, up)
+    found = requests_per_image(RESIDUALS, cost, median, down, up)
     for i in range(0, 200, 20):
         law = RESIDUALS.scaled(median[i], down[i], up[i])
         best = min(
@@ -36,7 +36,7 @@ def test_each_costs_what_its_own_programme_would(cost: CostModel) -> None:
 
 def test_without_a_price_of_requests_one_programme_is_enough_for_all() -> None:
     median = RNG.lognormal(6, 1, 1000)
-    found = many_requests(RESIDUALS, CostModel(), median, 0.1, 0.1)
+    found = requests_per_image(RESIDUALS, CostModel(), median, 0.1, 0.1)
     assert found.solved == 1
     shape = found.requests / median[:, None]
     np.testing.assert_allclose(shape, np.broadcast_to(shape[0], shape.shape))
@@ -48,7 +48,7 @@ def test_without_a_price_of_requests_one_programme_is_enough_for_all() -> None:
 )
 def test_what_a_perfectly_known_lognormal_law_still_costs(sigma: float, floor: float) -> None:
     known = PredictedLaw.of([0.1, 0.5, 0.9], np.exp(1.2815515655446004 * np.array([-1, 0, 1])))
-    found = many_requests(known, CostModel(), 100.0, sigma, sigma)
+    found = requests_per_image(known, CostModel(), 100.0, sigma, sigma)
     assert found.normalised_cost[0] == pytest.approx(floor, abs=5e-3)
 
 
@@ -60,4 +60,4 @@ def test_a_median_or_spread_that_is_none_is_refused(wrong: float) -> None:
         ("up", (1, 1, wrong)),
     ):
         with pytest.raises(TableError, match=name):
-            many_requests(RESIDUALS, CostModel(), *values)
+            requests_per_image(RESIDUALS, CostModel(), *values)

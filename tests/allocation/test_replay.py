@@ -5,9 +5,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from voxcast.allocation.requests.bulk import many_requests
 from voxcast.allocation.requests.cost_model import CostModel
-from voxcast.allocation.requests.replay import Plan, account, plans, population_law, replay
+from voxcast.allocation.requests.per_image import requests_per_image
+from voxcast.allocation.requests.replay import (
+    PlannedRequests,
+    account,
+    planned_requests,
+    population_law,
+    replay,
+)
 from voxcast.allocation.waiting import Waiting
 from voxcast.errors import ConfigError
 from voxcast.laws.predicted import PredictedLaw
@@ -16,7 +22,9 @@ ROWS = np.array([[10.0, 20.0], [30.0, np.nan]])
 
 
 def test_what_is_killed_is_paid_for_and_waited_for_again() -> None:
-    found = replay(Plan(ROWS), [15.0, 100.0], CostModel(2.0, 1.0, 5.0), Waiting(0.5, 10.0))
+    found = replay(
+        PlannedRequests(ROWS), [15.0, 100.0], CostModel(2.0, 1.0, 5.0), Waiting(0.5, 10.0)
+    )
     assert found.attempts.tolist() == [2, 3]
     # 10 and 20 asked, 10 and 15 used; 30, 60 and 120 asked, 30, 60 and 100 used.
     assert found.cost.tolist() == [2 * 30 + 25 + 10, 2 * 210 + 190 + 15]
@@ -24,12 +32,12 @@ def test_what_is_killed_is_paid_for_and_waited_for_again() -> None:
     assert found.turnaround_s.tolist() == [25 + 15 + 20, 190 + 105 + 30]
     assert found.omniscient.tolist() == [3 * 15 + 5, 3 * 100 + 5]
     with pytest.raises(ConfigError, match="above 0"):
-        replay(Plan(np.array([[0.0]])), [1.0], CostModel())
+        replay(PlannedRequests(np.array([[0.0]])), [1.0], CostModel())
 
 
 def test_accounts_sum_up_and_intervals_are_over_subjects() -> None:
     runtime = np.array([15.0, 100.0])
-    found = replay(Plan(ROWS), runtime, CostModel())
+    found = replay(PlannedRequests(ROWS), runtime, CostModel())
     said = account(found, runtime, [1, 2], 4e9, 1e9, ["a", "b"])
     assert said.failures == 3
     assert said.short_of_memory == 0
@@ -53,8 +61,8 @@ def test_accounts_sum_up_and_intervals_are_over_subjects() -> None:
 def test_nobody_beats_who_knows_beforehand(runtime, steps, beta, gamma) -> None:
     requests = np.tile(np.cumsum(steps), (len(runtime), 1))
     cost = CostModel(1.0, beta, gamma)
-    found = replay(Plan(requests), runtime, cost)
-    clairvoyant = replay(Plan(np.array(runtime)[:, None]), runtime, cost)
+    found = replay(PlannedRequests(requests), runtime, cost)
+    clairvoyant = replay(PlannedRequests(np.array(runtime)[:, None]), runtime, cost)
     assert (found.cost >= found.omniscient * (1 - 1e-12)).all()
     assert clairvoyant.cost == pytest.approx(found.omniscient)
     assert (clairvoyant.attempts == 1).all()
@@ -66,10 +74,10 @@ def test_what_is_replayed_is_what_the_laws_imply_if_they_are_true(cost: CostMode
     median = np.exp(rng.normal(5, 0.8, 20_000))
     runtime = median * np.exp(rng.normal(0, 0.1, len(median)))
     law = PredictedLaw.of_residuals(rng.normal(0, 0.1, 5000))
-    ways = plans(runtime[:2000], median, law, runtime, cost, site_default_s=1e4)
+    ways = planned_requests(runtime[:2000], median, law, runtime, cost, site_default_s=1e4)
     costs = {way: replay(plan, runtime, cost) for way, plan in ways.items()}
     per = {way: own.cost.sum() / own.omniscient.sum() for way, own in costs.items()}
-    implied = many_requests(law, cost, median)
+    implied = requests_per_image(law, cost, median)
     assert per["per_image"] == pytest.approx(
         implied.expected_cost.sum() / costs["clairvoyant"].cost.sum(), rel=0.01
     )
@@ -82,7 +90,7 @@ def test_what_is_replayed_is_what_the_laws_imply_if_they_are_true(cost: CostMode
 def test_the_laboratory_asks_for_the_mean_of_its_last_five_runs() -> None:
     seen = [500.0, 1, 2, 3, 4, 5]
     law = PredictedLaw.of_residuals(np.linspace(-0.1, 0.1, 9))
-    ways = plans(seen, [3.0], law, [7.0], CostModel(), site_default_s=100.0)
+    ways = planned_requests(seen, [3.0], law, [7.0], CostModel(), site_default_s=100.0)
     assert ways["laboratory"].requests_s.tolist() == [[3.0]]
     found = replay(ways["laboratory"], [7.0], CostModel())
     assert found.cost.tolist() == [3 + 4.5 + 6.75 + 10.125]

@@ -6,10 +6,10 @@ import pytest
 
 from voxcast.errors import TableError
 from voxcast.models.harp import harp
-from voxcast.models.harp.mixes import mix
-from voxcast.models.harp.policies import Candidate, adjustment_factor, choose, score
+from voxcast.models.harp.mixes import draw_mixes
+from voxcast.models.harp.policies import HarpCandidate, adjustment_factor, choose, score
 from voxcast.models.harp.preprocessing import Preprocessor, inliers
-from voxcast.models.harp.time_estimators import Part, fit_parts
+from voxcast.models.harp.summed_phases import RepeatedPhase, fit_phases
 
 
 def history(
@@ -27,8 +27,8 @@ def history(
     return features, times_s, full
 
 
-def candidate(upp: float, ov_mape: float, mae_s: float = 1.0) -> Candidate:
-    return Candidate("SD", "MLR", False, 1.0, mae_s, 1.0, 1.0, upp, 1.0, ov_mape)
+def candidate(upp: float, ov_mape: float, mae_s: float = 1.0) -> HarpCandidate:
+    return HarpCandidate("SD", "MLR", False, 1.0, mae_s, 1.0, 1.0, upp, 1.0, ov_mape)
 
 
 def test_measures_are_those_of_the_paper() -> None:
@@ -44,7 +44,7 @@ def test_measures_are_those_of_the_paper() -> None:
 
 def test_mixes_are_drawn_as_harp_draws_them() -> None:
     _, _, full = history()
-    drawn = mix(full)
+    drawn = draw_mixes(full)
     assert len(drawn.validation) == 6
     assert full[drawn.validation].all()
     assert len(drawn.training["SD"]) == 60
@@ -54,21 +54,21 @@ def test_mixes_are_drawn_as_harp_draws_them() -> None:
         own = set(rows[full[rows]])
         assert len(own) <= count
         assert not own & set(drawn.validation)
-    plain = mix(full, upsample=False)
+    plain = draw_mixes(full, upsample=False)
     assert set(plain.training["SD+25%FS"]) < set(plain.training["SD+50%FS"])
 
 
 def test_validation_takes_whole_groups_where_they_are_given() -> None:
     _, _, full = history()
     groups = [f"g{n % 7}" for n in range(len(full))]
-    drawn = mix(full, groups)
+    drawn = draw_mixes(full, groups)
     held = {groups[n] for n in drawn.validation}
     assert not held & {groups[n] for rows in drawn.training.values() for n in rows if full[n]}
 
 
 def test_too_few_runs_are_said() -> None:
     with pytest.raises(TableError, match="4 at full scale"):
-        mix([False, False, True, True, True])
+        draw_mixes([False, False, True, True, True])
 
 
 def test_a_tie_of_wtm_is_decided_among_the_tied() -> None:
@@ -156,9 +156,9 @@ def test_a_sum_of_parts_goes_beyond_the_epochs_seen() -> None:
         model = LinearRegression().fit(table[["size"]], goal)
         return lambda asked: model.predict(asked[["size"]])
 
-    parts = (Part("start"), Part("epoch", "epochs"))
+    parts = (RepeatedPhase("start"), RepeatedPhase("epoch", "epochs"))
     seen = features[~full]
-    custom = fit_parts(parts, seen, {k: v[~full] for k, v in spent.items()}, linear)
+    custom = fit_phases(parts, seen, {k: v[~full] for k, v in spent.items()}, linear)
     asked = features[full]
     np.testing.assert_allclose(custom.predict(asked), 2 + asked["epochs"] * asked["size"])
     with pytest.raises(TableError, match="not above zero"):

@@ -48,7 +48,7 @@ class NodeType:
 
 @dataclass(frozen=True)
 class Partition:
-    """Limits of one job, None for no limit, and how long it waits."""
+    """RunLimits of one job, None for no limit, and how long it waits."""
 
     name: str
     max_walltime_s: float | None = None

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from voxcast.allocation.assessment import Assessment, Policy
+    from voxcast.allocation.choice import Choice, RunLimits
     from voxcast.allocation.machines import Candidate, Cluster
-    from voxcast.allocation.recommend import Choice, Limits
 
 
 def excluded(assessment: Assessment, candidate: Candidate, image: int, column: int) -> str | None:
@@ -34,7 +34,7 @@ def why(
     candidates: Sequence[Candidate],
     cluster: Cluster,
     policy: Policy,
-    limits: Limits,
+    limits: RunLimits,
     image: int = 0,
 ) -> str:
     """Say why this was chosen for an image, or why nothing was and what is nearest."""
@@ -58,7 +58,7 @@ def why(
     )
 
 
-def _aim(cluster: Cluster, policy: Policy, limits: Limits) -> str:
+def _aim(cluster: Cluster, policy: Policy, limits: RunLimits) -> str:
     cheapest = "the fewest core-hours" if cluster.free else "the cheapest"
     if limits.deadline_s is not None and limits.budget_usd is None:
         return f"{cheapest} that is {_limits(policy, limits)}"
@@ -74,7 +74,7 @@ def _aim(cluster: Cluster, policy: Policy, limits: Limits) -> str:
     return aim if limits.deadline_s is None else f"{aim}, {_limits(policy, limits)}"
 
 
-def _limits(policy: Policy, limits: Limits) -> str:
+def _limits(policy: Policy, limits: RunLimits) -> str:
     """Say what the limits ask for; waiting is an expectation and no bound."""
     said = []
     if limits.deadline_s is not None:

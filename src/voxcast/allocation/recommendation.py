@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.allocation.assessment import Assessment, Policy, Predictions, assess, waste
+from voxcast.allocation.choice import Choice, RunLimits, choose, choose_shared
 from voxcast.allocation.reasons import why
-from voxcast.allocation.recommend import Choice, Limits, choose, choose_shared
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +45,7 @@ class Recommendation:
 
     cluster: Cluster
     policy: Policy
-    limits: Limits
+    limits: RunLimits
     candidates: list[Candidate]
     images: list[ImagePredictions]
     predictions: Predictions
@@ -57,7 +57,7 @@ class Recommendation:
         cls,
         cluster: Cluster,
         policy: Policy,
-        limits: Limits,
+        limits: RunLimits,
         candidates: list[Candidate],
         images: list[ImagePredictions],
     ) -> Recommendation:

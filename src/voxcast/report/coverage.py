@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from voxcast.records import TARGETS
 from voxcast.report.formatting import TITLES
 from voxcast.report.tables import Table
-from voxcast.studies.judgement import coverage
+from voxcast.studies.scoring import coverage
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 CONTENDERS = {
     "voxcast": "voxcast", "harp_WTM": "HARP, WTM", "harp_MAE": "HARP, MAE",
+    "harp_full_scale": "HARP, full scale alone",
     "harp_WTM_custom": "HARP custom, WTM", "harp_MAE_custom": "HARP custom, MAE",
     "voxels": "linear in voxels", "constant": "constant",
 }  # fmt: skip

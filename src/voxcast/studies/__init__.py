@@ -1,1 +1,1 @@
-"""What a recorded history can tell: questions put to the whole way from runs to bounds."""
+"""Studies of a recorded history: models are trained on some runs and scored on others."""

@@ -1,8 +1,12 @@
-"""Study: what each kind of knowledge is worth, by leaving it out.
+"""Study: the value of each kind of information, by leaving it out.
 
-Along HARP's three axes: the input (constant, voxel count, header, contents, raw voxels), the
-hardware (allocation and machine) and the application's parameters. Every way is asked by the same
-folds over subjects, several times with other folds; errors are averaged by subject first.
+The kinds follow HARP's three axes: the input (constant, voxel count, header, contents, raw
+voxels), the hardware (allocation and machine) and the application's parameters. All variants are
+evaluated by the same folds over subjects, for several seeds; errors are averaged by subject first.
+
+The cross-validation is not nested: parameters and blend weights are tuned on the folds that also
+give the error. The error is therefore slightly optimistic, most for the variants with the most
+families; it compares variants and is no estimate of the error on new subjects.
 """
 
 from __future__ import annotations
@@ -15,8 +19,8 @@ from voxcast.features.rows import CONTENT
 from voxcast.laws.intervals import clustered_mean
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.records import TARGETS
-from voxcast.studies.judgement import bounds_of
 from voxcast.studies.recorded_table import FULL, of_app
+from voxcast.studies.scoring import bounds_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,9 +45,9 @@ def study(
     seeds: int = SEEDS,
     trials: int = 4,
     cache: FoldCache,
-    on_step: Callable[[str], None] = lambda what: None,
+    on_step: Callable[[str], None] = lambda step: None,
 ) -> dict[str, Any]:
-    """Return, by application and kind of knowledge, the mean error with its interval.
+    """Return, by application and variant, the mean error with its interval.
 
     Parameters
     ----------
@@ -53,48 +57,51 @@ def study(
         Small volumes of the runs that have an image (others are ignored); None leaves the network
         out.
     """
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for app in sorted(table["app"].unique()):
-        at = ((table["app"] == app) & (table["scale"] == FULL)).to_numpy()
-        own = of_app(table, app, FULL)
-        image = "header.megavoxels" in own
-        cubes = volumes[at] if image and volumes is not None else None
-        found[app] = {}
-        for name, (columns, families) in _ways(own, image, cubes is not None).items():
+        of_this_app = ((table["app"] == app) & (table["scale"] == FULL)).to_numpy()
+        runs = of_app(table, app, FULL)
+        has_image = "header.megavoxels" in runs
+        app_volumes = volumes[of_this_app] if has_image and volumes is not None else None
+        results[app] = {}
+        variants = _variants(runs, has_image, app_volumes is not None)
+        for name, (columns, families) in variants.items():
             on_step(f"{app}: {name}")
-            said = [
-                _out_of_fold(columns, cubes, families, seed, trials, cache)
+            out_of_fold_by_seed = [
+                _out_of_fold(columns, app_volumes, families, seed, trials, cache)
                 for seed in range(seeds)
             ]
-            found[app][name] = _errors(own, said)
-    return found
+            results[app][name] = _errors(runs, out_of_fold_by_seed)
+    return results
 
 
-def _ways(
-    own: pd.DataFrame, image: bool, network: bool
+def _variants(
+    runs: pd.DataFrame, has_image: bool, network: bool
 ) -> dict[str, tuple[pd.DataFrame, tuple[str, ...]]]:
-    def without(*prefixes: str) -> pd.DataFrame:
-        return own[[name for name in own if not str(name).startswith(prefixes)]]
+    """Return by variant the columns that it may use and its families."""
 
-    ways = {"constant": (own, ("median",)), "all": (own, TABULAR)}
-    if image:
-        ways |= {
-            "voxels": (own, ("voxels",)),
+    def without(*prefixes: str) -> pd.DataFrame:
+        return runs[[name for name in runs if not str(name).startswith(prefixes)]]
+
+    variants = {"constant": (runs, ("median",)), "all": (runs, TABULAR)}
+    if has_image:
+        variants |= {
+            "voxels": (runs, ("voxels",)),
             "header": (without(CONTENT), TABULAR),
-            "header + content": (own, TABULAR),
+            "header + content": (runs, TABULAR),
         }
-        del ways["all"]
+        del variants["all"]
     if network:
-        ways |= {
+        variants |= {
             "network alone": (without(CONTENT), (f"{NETWORK}:grid",)),
             "header + network": (without(CONTENT), (f"{NETWORK}:all",)),
-            "all": (own, (*TABULAR, f"{NETWORK}:all")),
+            "all": (runs, (*TABULAR, f"{NETWORK}:all")),
         }
-    if own["cpus"].nunique() > 1:
-        ways["without hardware"] = without(*HARDWARE), TABULAR
-    if own["parameters_json"].nunique() > 1:
-        ways["without parameters"] = without(*PARAMETERS), TABULAR
-    return ways
+    if runs["cpus"].nunique() > 1:
+        variants["without hardware"] = without(*HARDWARE), TABULAR
+    if runs["parameters_json"].nunique() > 1:
+        variants["without parameters"] = without(*PARAMETERS), TABULAR
+    return variants
 
 
 def _out_of_fold(
@@ -105,34 +112,40 @@ def _out_of_fold(
     trials: int,
     cache: FoldCache,
 ) -> OutOfFold:
-    """Return the answers of the best of families, or of their stack; networks are not tuned."""
+    """Return the predictions of the best of families, or of their stack; networks are not tuned.
+
+    A family is given as ``NAME``, or as ``NAME:COLUMNS`` for a network.
+    """
     from voxcast.models.families.zoo import FAMILIES
     from voxcast.models.selection.learning import blend_all
     from voxcast.models.selection.search import Search, tune
 
-    own = Validation(table, volumes, FOLDS, seed, cache=cache)
+    validation = Validation(table, volumes, FOLDS, seed, cache=cache)
     searches = {}
-    for who in families:
-        name, _, columns = who.partition(":")
+    for family in families:
+        name, _, columns = family.partition(":")
         if columns:
             params = {**FAMILIES[name].defaults, "columns": columns}
-            answers = own.out_of_fold(name, params, "volume")
-            searches[name] = Search(name, params, {}, answers, (), cut_short=False)
+            out_of_fold = validation.out_of_fold(name, params, "volume")
+            searches[name] = Search(name, params, {}, out_of_fold, (), cut_short=False)
         else:
-            searches[name] = tune(own, name, trials=trials, budget_s=float("inf"))
-    learned = blend_all(own, searches)
-    return learned.found[learned.best]
+            searches[name] = tune(validation, name, trials=trials, budget_s=float("inf"))
+    blended = blend_all(validation, searches)
+    return blended.found[blended.best]
 
 
-def _errors(own: pd.DataFrame, said: Sequence[OutOfFold]) -> dict[str, Any]:
-    found = {}
+def _errors(runs: pd.DataFrame, out_of_fold_by_seed: Sequence[OutOfFold]) -> dict[str, Any]:
+    errors = {}
     for target, k in (("cpu_s", CPU), ("peak_rss_bytes", MEMORY)):
-        actual = own[target].to_numpy(dtype=float)
-        shares = [100 * np.abs(np.exp(one.logs[:, k]) - actual) / actual for one in said]
-        mean = clustered_mean(np.mean(shares, axis=0), own["subject"].tolist())
-        found[target] = {
+        actual = runs[target].to_numpy(dtype=float)
+        shares = [
+            100 * np.abs(np.exp(out_of_fold.logs[:, k]) - actual) / actual
+            for out_of_fold in out_of_fold_by_seed
+        ]
+        mean = clustered_mean(np.mean(shares, axis=0), runs["subject"].tolist())
+        errors[target] = {
             "mape": mean.value,
             "mape_interval": bounds_of(mean),
             "between_seeds": float(np.std([share.mean() for share in shares])),
         }
-    return found
+    return errors

@@ -1,7 +1,7 @@
-"""What voxcast and its rivals say of runs that they have not seen.
+"""Predictions of voxcast, of HARP and of the baselines for held-out runs.
 
-Every way gets the same runs and the same columns. What is tuned, chosen or calibrated is so by
-folds within the runs to learn from.
+All contenders get the same runs and the same columns. Tuning, selection and calibration use folds
+within the training runs alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from voxcast.models import point_model
 from voxcast.models.extrapolation import fit_extrapolator
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.harp import harp
-from voxcast.models.harp.time_estimators import Part, fit_parts
+from voxcast.models.harp.summed_phases import RepeatedPhase, fit_phases
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.fold_cache import FoldCache
 from voxcast.models.selection.learning import calibrated, fit_one, learn
@@ -27,31 +27,21 @@ from voxcast.studies.recorded_table import FULL
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from voxcast.models.harp.policies import Policy
-    from voxcast.models.harp.time_estimators import TimeModel
+    from voxcast.models.harp.policies import SelectionPolicy
+    from voxcast.models.harp.summed_phases import TimeModel
 
 FAMILIES = ("ridge", "additive", "extra_trees", "boosting", "gaussian_process")
 TRIALS = 6
-INNER = 4
+INNER_FOLDS = 4
 UPPER = 0.95
-LEVELS = (
-    0.51,
-    0.55,
-    0.6,
-    0.65,
-    0.7,
-    0.75,
-    0.8,
-    0.85,
-    0.9,
-    UPPER,
-)  # to meet a rival at its own risk
+# Quantiles at which wall time is predicted, to compare with HARP at HARP's own risk.
+QUANTILES = (0.51, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, UPPER)
 FACTOR = 1.5  # see `voxcast.models.conformal`
-RIVALS: Mapping[str, str] = {"constant": "median", "voxels": "voxels"}
-KEPT = ("cell_key", "subject", "app", "cpus", "noisy", *TARGETS)
+BASELINES: Mapping[str, str] = {"constant": "median", "voxels": "voxels"}
+RUN_COLUMNS = ("cell_key", "subject", "app", "cpus", "noisy", *TARGETS)
 
 
-def voxcast_answers(
+def voxcast_predictions(
     train: pd.DataFrame,
     test: pd.DataFrame,
     *,
@@ -61,7 +51,7 @@ def voxcast_answers(
     volumes: tuple[np.ndarray, np.ndarray] | None = None,
     cache: FoldCache | None = None,
 ) -> pd.DataFrame:
-    """Return what the whole way from runs to bounds says of ``test``.
+    """Train voxcast on ``train``, with tuning and calibration, and predict ``test``.
 
     Parameters
     ----------
@@ -73,55 +63,61 @@ def voxcast_answers(
     Returns
     -------
     DataFrame
-        The columns `KEPT`, ``TARGET_median`` and ``TARGET_upper``, and for each of `LEVELS` the
-        bound of wall time, ``runtime_s_at_LEVEL``.
+        The columns `RUN_COLUMNS`, ``TARGET_median`` and ``TARGET_upper``, and for each of
+        `QUANTILES` the bound of wall time, ``runtime_s_at_QUANTILE``.
     """
-    own = Validation(
+    validation = Validation(
         train.reset_index(drop=True),
         None if volumes is None else volumes[0],
-        INNER,
+        INNER_FOLDS,
         seed,
         cache=cache or FoldCache(),
     )
-    found = learn(own, families, trials=trials, budget_s=float("inf"))
-    model = fit_one(own, found, found.best)
-    extrapolator = fit_extrapolator(own, found.tuned, FACTOR)
+    learned_models = learn(validation, families, trials=trials, budget_s=float("inf"))
+    best = learned_models.best
+    model = fit_one(validation, learned_models, best)
+    extrapolator = fit_extrapolator(validation, learned_models.tuned, FACTOR)
     forecaster = Forecaster(
-        {"volume": calibrated(own, found, model, found.best, FACTOR, extrapolator)}
+        {"volume": calibrated(validation, learned_models, model, best, FACTOR, extrapolator)}
     )
-    cubes = [None] * len(test) if volumes is None else list(volumes[1])
-    by_level = {
-        level: forecaster.predict(
-            rows_of(test), test["cpus"].tolist(), cubes,
-            lower_quantile=1 - level, upper_quantile=level,
+    test_volumes = [None] * len(test) if volumes is None else list(volumes[1])
+    by_quantile = {
+        quantile: forecaster.predict(
+            rows_of(test), test["cpus"].tolist(), test_volumes,
+            lower_quantile=1 - quantile, upper_quantile=quantile,
             host_classes=test["host_class"].tolist(),
         )
-        for level in LEVELS
+        for quantile in QUANTILES
     }  # fmt: skip
-    said = by_level[UPPER]
-    answers = test[list(KEPT)].reset_index(drop=True)
+    table = _run_columns(test)
     for target in TARGETS:
         for k, name in ((1, "median"), (2, "upper")):
-            answers[f"{target}_{name}"] = [one.quantiles[target][k] for one in said]
-    for level, at in by_level.items():
-        answers[f"runtime_s_at_{level:g}"] = [one.quantiles["runtime_s"][2] for one in at]
-    return answers.assign(chosen=found.best, out_of_range=[bool(one.out_of_range) for one in said])
+            table[f"{target}_{name}"] = [p.quantiles[target][k] for p in by_quantile[UPPER]]
+    for quantile, predictions in by_quantile.items():
+        table[f"runtime_s_at_{quantile:g}"] = [p.quantiles["runtime_s"][2] for p in predictions]
+    return table.assign(
+        chosen=best, out_of_range=[bool(p.out_of_range) for p in by_quantile[UPPER]]
+    )
 
 
-def rival_answers(train: pd.DataFrame, test: pd.DataFrame, rival: str) -> pd.DataFrame:
-    """Return what a constant, or a line in voxels, says of ``test``; medians alone."""
-    model = point_model.fit(train, None, RIVALS[rival], {}, "volume", 0)
+def baseline_predictions(train: pd.DataFrame, test: pd.DataFrame, baseline: str) -> pd.DataFrame:
+    """Return the medians that one of `BASELINES` predicts for ``test``; there are no bounds."""
+    model = point_model.fit(train, None, BASELINES[baseline], {}, "volume", 0)
     logs = point_model.predict_table(model, test, None)
-    answers = test[list(KEPT)].reset_index(drop=True)
-    return answers.assign(
+    return _run_columns(test).assign(
         **{f"{target}_median": np.exp(logs[:, k]) for k, target in enumerate(TARGETS)}
     )
 
 
-def harp_answers(
-    train: pd.DataFrame, test: pd.DataFrame, policy: Policy, mode: harp.Mode = "corrected"
+def harp_predictions(
+    train: pd.DataFrame,
+    test: pd.DataFrame,
+    policy: SelectionPolicy,
+    mode: harp.Mode = "corrected",
+    *,
+    scaled_down: bool = True,
 ) -> pd.DataFrame | None:
-    """Return HARP's walltimes, which are its requests too; None where it cannot be fitted.
+    """Return HARP's wall times, which are its requests too; None where it cannot be fitted.
 
     Parameters
     ----------
@@ -129,58 +125,74 @@ def harp_answers(
         Scaled-down and full-scale runs.
     policy : {"WTM", "MAE"}
         How its candidate is chosen.
+    scaled_down : bool
+        False fits its regressors on the full-scale runs alone, see `voxcast.models.harp.harp.fit`.
     """
-    columns = [name for name in feature_names(train) if train[name].nunique() > 1]
+    columns = _varying_features(train)
     full = (train["scale"] == FULL).to_numpy()
-    asked, walls = test.reindex(columns=columns), test["runtime_s"].to_numpy()
+    test_features = test.reindex(columns=columns)
     try:
         fitted = harp.fit(
             train[columns], train["runtime_s"].to_numpy(), full, mode=mode,
             groups=train["subject"].tolist(),
-            test=(asked, walls) if mode == "code" else None,
+            test=(test_features, test["runtime_s"].to_numpy()) if mode == "code" else None,
+            scaled_down=scaled_down,
         )  # fmt: skip
     except TableError:
         return None
-    chosen = fitted.chosen(policy)
-    walls = fitted.predict(asked, chosen)
-    answers = test[list(KEPT)].reset_index(drop=True)
-    said = f"{chosen.mix} {chosen.regressor} {chosen.factor:g}"
-    return answers.assign(runtime_s_median=walls, runtime_s_upper=walls, chosen=said)
+    candidate = fitted.chosen(policy)
+    walltime_s = fitted.predict(test_features, candidate)
+    return _run_columns(test).assign(
+        runtime_s_median=walltime_s,
+        runtime_s_upper=walltime_s,
+        chosen=f"{candidate.mix} {candidate.regressor} {candidate.factor:g}",
+    )
 
 
-def harp_custom_answers(
-    train: pd.DataFrame, test: pd.DataFrame, policy: Policy, repeated_s: pd.Series, times: str
+def harp_custom_predictions(
+    train: pd.DataFrame,
+    test: pd.DataFrame,
+    policy: SelectionPolicy,
+    repeated_s: pd.Series,
+    count: str,
 ) -> pd.DataFrame | None:
-    """Return the walltimes of HARP's custom estimator: a start, and repetitions of one part.
+    """Return the wall times of HARP's custom estimator: a start, and one phase repeated.
 
     Parameters
     ----------
     repeated_s : Series
-        Seconds that each run spent in the repeated part, by cell key.
-    times : str
-        Feature that says how often it comes.
+        Seconds that each run spent in the repeated phase, by cell key.
+    count : str
+        Feature with the number of repetitions.
     """
-    columns = [name for name in feature_names(train) if train[name].nunique() > 1]
+    columns = _varying_features(train)
     full = (train["scale"] == FULL).to_numpy()
     groups = train["subject"].tolist()
     repeated = repeated_s.reindex(train["cell_key"]).to_numpy(dtype=float)
-    start = np.maximum(train["runtime_s"].to_numpy() - repeated, 1e-3)
+    start_s = np.maximum(train["runtime_s"].to_numpy() - repeated, 1e-3)
 
-    def fit(features: pd.DataFrame, goal: np.ndarray) -> TimeModel:
-        fitted = harp.fit(features[columns], goal, full, groups=groups)
-        chosen = fitted.chosen(policy)
-        return lambda asked: fitted.predict(asked.reindex(columns=columns), chosen)
+    def fit(features: pd.DataFrame, times_s: np.ndarray) -> TimeModel:
+        fitted = harp.fit(features[columns], times_s, full, groups=groups)
+        candidate = fitted.chosen(policy)
+        return lambda table: fitted.predict(table.reindex(columns=columns), candidate)
 
-    parts = (Part("start"), Part("repeated", times))
+    phases = (RepeatedPhase("start"), RepeatedPhase("repeated", count))
+    spent_s = {"start": start_s, "repeated": np.maximum(repeated, 1e-6)}
     try:
-        spent = {"start": start, "repeated": np.maximum(repeated, 1e-6)}
-        walls = fit_parts(parts, train, spent, fit).predict(test)
+        walltime_s = fit_phases(phases, train, spent_s, fit).predict(test)
     except TableError:
         return None
-    answers = test[list(KEPT)].reset_index(drop=True)
-    return answers.assign(runtime_s_median=walls, runtime_s_upper=walls)
+    return _run_columns(test).assign(runtime_s_median=walltime_s, runtime_s_upper=walltime_s)
 
 
-def pooled(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Join the answers of several folds."""
-    return pd.concat(parts, ignore_index=True)
+def pooled(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Concatenate the predictions of several folds."""
+    return pd.concat(tables, ignore_index=True)
+
+
+def _run_columns(test: pd.DataFrame) -> pd.DataFrame:
+    return test[list(RUN_COLUMNS)].reset_index(drop=True)
+
+
+def _varying_features(table: pd.DataFrame) -> list[str]:
+    return [name for name in feature_names(table) if table[name].nunique() > 1]

@@ -1,7 +1,7 @@
-"""Splits that mimic a question: what is asked about is never on the side that is learned from.
+"""Splits that mimic a use: the kind of run that is predicted is never in the training set.
 
-A split that a history cannot support, such as another machine where there was one, is named with
-the reason; it is not imitated.
+A split that a history does not support, such as another machine where there was only one, is
+reported with the reason; it is not imitated.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-QUESTIONS = {
+HOLDOUTS = {
     "subject": "a new subject, everything else as measured",
     "configuration": "a new subject in an allocation that was never measured",
     "scale": "a new subject at full scale, after scaled-down runs alone",
@@ -29,76 +29,72 @@ QUESTIONS = {
 
 @dataclass(frozen=True)
 class Fold:
-    """Positions of the runs to learn from and of those asked about."""
+    """Positions of the training and the test runs."""
 
     train: np.ndarray
     test: np.ndarray
 
 
 @dataclass(frozen=True)
-class Split:
-    """The folds of a question, or why there are none."""
+class HoldoutSplit:
+    """The folds of a holdout, or the reason why there are none."""
 
-    question: str
+    holdout: str
     folds: tuple[Fold, ...]
     why_not: str | None = None
 
 
-def split(table: pd.DataFrame, question: str, *, folds: int = 5, seed: int = 0) -> Split:
-    """Return the split of one application's runs for a question.
+def split(table: pd.DataFrame, holdout: str, *, folds: int = 5, seed: int = 0) -> HoldoutSplit:
+    """Split the runs of one application.
 
     Parameters
     ----------
     table : DataFrame
         Runs of one application at all scales, see `voxcast.studies.recorded_table.of_app`.
-    question : str
-        One of `QUESTIONS`.
+    holdout : str
+        What is held out, one of `HOLDOUTS`.
     folds : int
-        At most so many.
+        Maximum number of folds.
     """
     full = (table["scale"] == FULL).to_numpy()
     down = (table["scale"] == DOWN).to_numpy()
-    if question == "subject":
-        found = [Fold(_at(full & ~held), _at(full & held)) for held in _held(table, folds, seed)]
-    elif question == "scale":
+    if holdout == "subject":
+        pairs = [(full & ~held, full & held) for held in _held_subjects(table, folds, seed)]
+    elif holdout == "scale":
         if not down.any():
-            return Split(question, (), "no scaled-down runs")
-        found = [Fold(_at(down & ~held), _at(full & held)) for held in _held(table, folds, seed)]
-    elif question == "parameters":
+            return HoldoutSplit(holdout, (), "no scaled-down runs")
+        pairs = [(down & ~held, full & held) for held in _held_subjects(table, folds, seed)]
+    elif holdout == "parameters":
+        parameters = table["parameters_json"].to_numpy()
         if table.loc[full, "parameters_json"].nunique() < folds:
-            return Split(question, (), "measured with one set of parameters")
-        points = table["parameters_json"].to_numpy()
-        held = _parts(points[full], folds, seed)
-        found = [
-            Fold(_at(full & ~np.isin(points, own)), _at(full & np.isin(points, own)))
-            for own in held
+            return HoldoutSplit(holdout, (), "measured with one set of parameters")
+        pairs = [
+            (full & ~np.isin(parameters, names), full & np.isin(parameters, names))
+            for names in _groups(parameters[full], folds, seed)
         ]
     else:
-        column = {"configuration": "cpus", "host": "host_id"}[question]
+        column = {"configuration": "cpus", "host": "host_id"}[holdout]
         kinds = sorted(table.loc[full, column].unique())
         if len(kinds) < 2:
-            one = {"configuration": "allocation", "host": "machine"}[question]
-            return Split(question, (), f"measured on one {one}")
-        found = [
-            Fold(_at(full & ~held & other), _at(full & held & ~other))
+            noun = {"configuration": "allocation", "host": "machine"}[holdout]
+            return HoldoutSplit(holdout, (), f"measured on one {noun}")
+        pairs = [
+            (full & ~held & other, full & held & ~other)
             for kind in kinds
             for other in [(table[column] != kind).to_numpy()]
-            for held in _held(table, folds, seed)
+            for held in _held_subjects(table, folds, seed)
         ]
-    return Split(question, tuple(f for f in found if len(f.train) and len(f.test)))
+    positions = (Fold(np.flatnonzero(train), np.flatnonzero(test)) for train, test in pairs)
+    return HoldoutSplit(holdout, tuple(f for f in positions if len(f.train) and len(f.test)))
 
 
-def _held(table: pd.DataFrame, folds: int, seed: int) -> Iterator[np.ndarray]:
-    """Give which runs are of the subjects held out, part by part."""
+def _held_subjects(table: pd.DataFrame, folds: int, seed: int) -> Iterator[np.ndarray]:
+    """Yield for each fold a mask of the runs whose subjects are held out."""
     subjects = table["subject"].to_numpy()
-    for own in _parts(subjects, folds, seed):
-        yield np.isin(subjects, own)
+    for names in _groups(subjects, folds, seed):
+        yield np.isin(subjects, names)
 
 
-def _parts(names: np.ndarray, folds: int, seed: int) -> list[np.ndarray]:
+def _groups(names: np.ndarray, folds: int, seed: int) -> list[np.ndarray]:
     distinct = np.random.default_rng(seed).permutation(np.unique(names.astype(str)))
     return np.array_split(distinct, min(folds, len(distinct)))
-
-
-def _at(chosen: np.ndarray) -> np.ndarray:
-    return np.flatnonzero(chosen)

@@ -1,8 +1,8 @@
-"""Study: what requests by image cost, replayed on runs that nobody had seen.
+"""Study: the cost of requests by image, replayed on held-out runs.
 
-Each fold learns from the other subjects: the predictor, the law of its errors on subjects that it
-had not seen in turn, and the law of the population. The runs held out are then asked for by every
-way of `voxcast.allocation.requests.replay.plans`.
+Each fold trains on the other subjects: the predictor, the law of its out-of-fold residuals, and
+the law of the population. The held-out runs are then requested by every method of
+`voxcast.allocation.requests.replay.planned_requests`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from voxcast.allocation.requests.bulk import many_requests
 from voxcast.allocation.requests.cost_model import CostModel
-from voxcast.allocation.requests.replay import Replayed, account, plans, replay
+from voxcast.allocation.requests.per_image import requests_per_image
+from voxcast.allocation.requests.replay import ReplayedRuns, account, planned_requests, replay
 from voxcast.allocation.waiting import Waiting
 from voxcast.features.table import rows_of
 from voxcast.laws.predicted import PredictedLaw
@@ -24,7 +24,7 @@ from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.fold_cache import FoldCache
 from voxcast.models.selection.learning import calibrated, fit_one, learn
 from voxcast.records import TARGETS
-from voxcast.studies import contenders as ask
+from voxcast.studies import contenders
 from voxcast.studies.holdouts import split
 from voxcast.studies.recorded_table import FULL, of_app
 
@@ -38,23 +38,25 @@ COSTS: Mapping[str, tuple[float, float, float | str]] = {
     "turnaround": (0.95, 1.0, MEDIAN),
 }
 SITE_DEFAULT_S = 3600.0
-FEWEST = 8  # subjects, so that folds within a fold have some on either side
+LEAST_SUBJECTS = 8  # so that inner folds have subjects on both sides
 LOWER, UPPER = 0.05, 0.95
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
-    """Runs held out in one fold, and what is known of them beforehand.
+class HeldOutRuns:
+    """The held-out runs of one fold, and their predictions.
 
     Attributes
     ----------
+    train : DataFrame
+        Training runs of the fold.
     residuals : PredictedLaw
-        Of measured over predicted walltime, on subjects not seen in turn.
+        Law of measured over predicted wall time, from subjects that were out of fold.
     median_s, down, up, memory_bytes : ndarray, shape (n,)
-        Predicted median and spread of walltime, and upper bound of memory.
+        Predicted median and spread of wall time, and upper bound of memory.
     """
 
-    seen: pd.DataFrame
+    train: pd.DataFrame
     runs: pd.DataFrame
     residuals: PredictedLaw
     median_s: np.ndarray
@@ -71,127 +73,129 @@ def study(
     waiting: Waiting | None = None,
     folds: int = 5,
     seed: int = 0,
-    trials: int = ask.TRIALS,
-    families: Sequence[str] = ask.FAMILIES,
-    on_step: Callable[[str], None] = lambda what: None,
+    trials: int = contenders.TRIALS,
+    families: Sequence[str] = contenders.FAMILIES,
+    on_step: Callable[[str], None] = lambda step: None,
 ) -> dict[str, Any]:
-    """Return, by application and cost model, what every way of asking cost.
+    """Return, by application and cost model, the cost of every request method.
 
     Parameters
     ----------
     table : DataFrame
         See `voxcast.studies.recorded_table.recorded_table`.
     costs : mapping of str to (alpha, beta, gamma)
-        Gamma may be ``"median"``, the median runtime of what was seen.
+        Gamma may be ``"median"``, the median runtime of the training runs.
 
     Returns
     -------
     dict
         By application ``sd_log`` of the population, and by cost model ``ways`` (an
-        `voxcast.allocation.requests.replay.Account` each), ``implied``, the normalised cost that
-        the exact programme gives for the laws themselves, ``over_implied``, replayed over that,
-        and ``excess_left``, the excess over the clairvoyant by image over the population's. Or
-        ``not_measurable`` with the reason.
+        `voxcast.allocation.requests.replay.Account` by method), ``implied``, the normalised cost
+        that the predicted laws imply, ``over_implied``, the replayed cost over that, and
+        ``excess_left``, the excess cost over the clairvoyant of ``per_image`` divided by that of
+        ``population``. Or ``not_measurable`` with the reason.
     """
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for app in sorted(table["app"].unique()):
         on_step(app)
         at_full = table[(table["app"] == app) & (table["scale"] == FULL)]
         subjects = at_full["subject"].nunique()
-        if subjects < FEWEST:
-            why = f"{subjects} subjects at full scale, {FEWEST} are needed"
-            found[app] = {"not_measurable": why}
+        if subjects < LEAST_SUBJECTS:
+            reason = f"{subjects} subjects at full scale, {LEAST_SUBJECTS} are needed"
+            results[app] = {"not_measurable": reason}
             continue
-        own = of_app(table, app, FULL)
-        asked = [
-            _asked(own.iloc[fold.train], own.iloc[fold.test], families, trials, seed)
-            for fold in split(own, "subject", folds=folds, seed=seed).folds
+        runs = of_app(table, app, FULL)
+        held_out = [
+            _held_out_runs(runs.iloc[fold.train], runs.iloc[fold.test], families, trials, seed)
+            for fold in split(runs, "subject", folds=folds, seed=seed).folds
         ]
-        found[app] = {
-            "sd_log": float(np.log(own["runtime_s"]).std()),
+        results[app] = {
+            "sd_log": float(np.log(runs["runtime_s"]).std()),
             **{
-                name: _costs(asked, cost, site_default_s, waiting or Waiting(), seed)
+                name: _costs(held_out, cost, site_default_s, waiting or Waiting(), seed)
                 for name, cost in costs.items()
             },
         }
-    return found
+    return results
 
 
-def _asked(
-    seen: pd.DataFrame, runs: pd.DataFrame, families: Sequence[str], trials: int, seed: int
-) -> Asked:
-    runs = runs[~runs["noisy"]].reset_index(drop=True)
-    own = Validation(seen.reset_index(drop=True), None, ask.INNER, seed, cache=FoldCache())
-    found = learn(own, families, trials=trials, budget_s=float("inf"))
-    model = fit_one(own, found, found.best)
-    calibrated_model = calibrated(own, found, model, found.best, ask.FACTOR, None)
-    residuals = scaled_residuals(own.table, found.found[found.best], TARGETS)[:, WALL]
-    rows, hosts = rows_of(runs), runs["host_class"].tolist()
-    quantiles, _ = calibrated_model.quantiles(
-        rows, runs["cpus"].tolist(), None, hosts, LOWER, UPPER
+def _held_out_runs(
+    train: pd.DataFrame, test: pd.DataFrame, families: Sequence[str], trials: int, seed: int
+) -> HeldOutRuns:
+    runs = test[~test["noisy"]].reset_index(drop=True)
+    validation = Validation(
+        train.reset_index(drop=True), None, contenders.INNER_FOLDS, seed, cache=FoldCache()
     )
-    spread = calibrated_model.model.spread(rows, None)[:, WALL]
-    law = PredictedLaw.of_residuals(residuals)
-    return Asked(
-        own.table, runs, law, quantiles[:, WALL, 1], spread[:, 0], spread[:, 1],
+    learned_models = learn(validation, families, trials=trials, budget_s=float("inf"))
+    best = learned_models.best
+    fitted = fit_one(validation, learned_models, best)
+    model = calibrated(validation, learned_models, fitted, best, contenders.FACTOR, None)
+    residuals = scaled_residuals(validation.table, learned_models.found[best], TARGETS)[:, WALL]
+    rows, hosts = rows_of(runs), runs["host_class"].tolist()
+    quantiles, _ = model.quantiles(rows, runs["cpus"].tolist(), None, hosts, LOWER, UPPER)
+    spread = model.model.spread(rows, None)[:, WALL]
+    return HeldOutRuns(
+        validation.table,
+        runs,
+        PredictedLaw.of_residuals(residuals),
+        quantiles[:, WALL, 1],
+        spread[:, 0],
+        spread[:, 1],
         quantiles[:, MEMORY, 2],
-    )  # fmt: skip
+    )
 
 
 def _costs(
-    asked: Sequence[Asked],
+    held_out: Sequence[HeldOutRuns],
     prices: tuple[float, float, float | str],
     site_default_s: float,
     waiting: Waiting,
     seed: int,
 ) -> dict[str, Any]:
     alpha, beta, gamma = prices
-    replayed: dict[str, list[Replayed]] = {}
-    held: dict[str, list[np.ndarray]] = {}
+    replayed: dict[str, list[ReplayedRuns]] = {}
+    requested_bytes: dict[str, list[np.ndarray]] = {}
     implied = omniscient = 0.0
-    for one in asked:
-        seen_s = one.seen.sort_values("started_at")["runtime_s"].to_numpy(dtype=float)
-        price = float(np.median(seen_s)) if isinstance(gamma, str) else gamma
+    for fold in held_out:
+        train_s = fold.train.sort_values("started_at")["runtime_s"].to_numpy(dtype=float)
+        price = float(np.median(train_s)) if isinstance(gamma, str) else gamma
         cost = CostModel(alpha, beta, price)
-        runtime_s = one.runs["runtime_s"].to_numpy(dtype=float)
-        ways = plans(
-            seen_s, one.median_s, one.residuals, runtime_s, cost,
-            down=one.down, up=one.up, site_default_s=site_default_s,
+        runtime_s = fold.runs["runtime_s"].to_numpy(dtype=float)
+        plans = planned_requests(
+            train_s, fold.median_s, fold.residuals, runtime_s, cost,
+            down=fold.down, up=fold.up, site_default_s=site_default_s,
         )  # fmt: skip
-        most = np.full(len(one.runs), float(one.seen["peak_rss_bytes"].max()))
-        for way, plan in ways.items():
-            replayed.setdefault(way, []).append(replay(plan, runtime_s, cost, waiting))
-            own = {"per_image": one.memory_bytes, "clairvoyant": _peaks(one)}
-            held.setdefault(way, []).append(own.get(way, most))
-        many = many_requests(one.residuals, cost, one.median_s, one.down, one.up)
-        implied += float(many.expected_cost.sum())
-        omniscient += float((many.expected_cost / many.normalised_cost).sum())
-    runs = pd.concat([one.runs for one in asked], ignore_index=True)
+        largest = np.full(len(fold.runs), float(fold.train["peak_rss_bytes"].max()))
+        peaks = fold.runs["peak_rss_bytes"].to_numpy(dtype=float)
+        by_image = {"per_image": fold.memory_bytes, "clairvoyant": peaks}
+        for method, plan in plans.items():
+            replayed.setdefault(method, []).append(replay(plan, runtime_s, cost, waiting))
+            requested_bytes.setdefault(method, []).append(by_image.get(method, largest))
+        sequences = requests_per_image(fold.residuals, cost, fold.median_s, fold.down, fold.up)
+        implied += float(sequences.expected_cost.sum())
+        omniscient += float((sequences.expected_cost / sequences.normalised_cost).sum())
+    runs = pd.concat([fold.runs for fold in held_out], ignore_index=True)
     accounts = {
-        way: account(
-            _joined(parts), runs["runtime_s"], runs["cpus"], np.concatenate(held[way]),
-            runs["peak_rss_bytes"], runs["subject"].tolist(), seed,
+        method: account(
+            _concatenated(by_fold), runs["runtime_s"], runs["cpus"],
+            np.concatenate(requested_bytes[method]), runs["peak_rss_bytes"],
+            runs["subject"].tolist(), seed,
         )
-        for way, parts in replayed.items()
+        for method, by_fold in replayed.items()
     }  # fmt: skip
-    by_image, population = (accounts[way].normalised_cost for way in ("per_image", "population"))
+    per_image, population = (accounts[p].normalised_cost for p in ("per_image", "population"))
     return {
-        "ways": {way: asdict(own) for way, own in accounts.items()},
+        "ways": {method: asdict(result) for method, result in accounts.items()},
         "implied": implied / omniscient,
-        "over_implied": by_image / (implied / omniscient),
-        "excess_left": (by_image - 1) / (population - 1),
+        "over_implied": per_image / (implied / omniscient),
+        "excess_left": (per_image - 1) / (population - 1),
     }
 
 
-def _peaks(one: Asked) -> np.ndarray:
-    found: np.ndarray = one.runs["peak_rss_bytes"].to_numpy(dtype=float)
-    return found
-
-
-def _joined(parts: Sequence[Replayed]) -> Replayed:
-    return Replayed(
+def _concatenated(by_fold: Sequence[ReplayedRuns]) -> ReplayedRuns:
+    return ReplayedRuns(
         *(
-            np.concatenate([getattr(part, name) for part in parts])
+            np.concatenate([getattr(runs, name) for runs in by_fold])
             for name in ("cost", "omniscient", "attempts", "busy_s", "turnaround_s")
         )
     )

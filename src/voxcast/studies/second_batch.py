@@ -1,8 +1,8 @@
-"""Study: do bounds hold on subjects that neither trained, tuned nor calibrated?
+"""Study: coverage of bounds on subjects used neither for training, tuning nor calibration.
 
-A model learned from one batch is asked about another, measured for this alone. Beside its
-bound stands a rule without a model: the quantile of all runs of the application that is exceeded
-as often.
+A model is trained on one batch and predicts another, measured for this study alone. Its bound is
+compared with a rule that needs no model: the quantile of all runs of the application that is
+exceeded as often.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.records import TARGETS
-from voxcast.studies import contenders as ask
-from voxcast.studies.judgement import coverage, errors, judged_on
+from voxcast.studies import contenders
 from voxcast.studies.recorded_table import FULL, of_app
+from voxcast.studies.scoring import coverage, errors, scored_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,51 +24,51 @@ if TYPE_CHECKING:
 
 def study(
     table: pd.DataFrame,
-    learned_from: str,
-    asked_about: str,
+    train_batch: str,
+    test_batch: str,
     *,
-    trials: int = ask.TRIALS,
-    on_step: Callable[[str], None] = lambda what: None,
+    trials: int = contenders.TRIALS,
+    on_step: Callable[[str], None] = lambda step: None,
 ) -> dict[str, Any]:
-    """Return, by application, errors, coverage and sharpness on the batch asked about.
+    """Return, by application, errors, coverage and sharpness on the test batch.
 
     Parameters
     ----------
-    learned_from, asked_about : str
+    train_batch, test_batch : str
         Names of batches.
     """
-    found: dict[str, Any] = {}
-    whole, other = (table[table["batch"] == name] for name in (learned_from, asked_about))
-    for app in sorted(other["app"].unique()):
+    results: dict[str, Any] = {}
+    train_runs, test_runs = (table[table["batch"] == name] for name in (train_batch, test_batch))
+    for app in sorted(test_runs["app"].unique()):
         on_step(app)
-        train, test = of_app(whole, app, FULL), of_app(other, app, FULL)
-        known = set(train["subject"]) & set(test["subject"])
-        train = train[~train["subject"].isin(known)].reset_index(drop=True)
-        answers = ask.voxcast_answers(train, test, trials=trials)
-        found[app] = {
-            "errors": errors(answers),
-            "coverage": {target: coverage(answers, target) for target in TARGETS},
-            "sharpness": {target: sharpness(train, answers, target) for target in TARGETS},
-            "chosen": str(answers["chosen"].iloc[0]),
+        train, test = of_app(train_runs, app, FULL), of_app(test_runs, app, FULL)
+        in_both = set(train["subject"]) & set(test["subject"])
+        train = train[~train["subject"].isin(in_both)].reset_index(drop=True)
+        predictions = contenders.voxcast_predictions(train, test, trials=trials)
+        results[app] = {
+            "errors": errors(predictions),
+            "coverage": {target: coverage(predictions, target) for target in TARGETS},
+            "sharpness": {target: sharpness(train, predictions, target) for target in TARGETS},
+            "chosen": str(predictions["chosen"].iloc[0]),
         }
-    return found
+    return results
 
 
-def sharpness(train: pd.DataFrame, answers: pd.DataFrame, target: str) -> dict[str, float]:
-    """Return what is asked for each unit used, by the bound and by one request for all images.
+def sharpness(train: pd.DataFrame, predictions: pd.DataFrame, target: str) -> dict[str, float]:
+    """Return requested over used, for the bound and for one request for all images.
 
-    The one request is the smallest that is exceeded by no more runs than the bound was: it is
-    granted what it could not know.
+    The one request is the smallest that is exceeded by no more runs than the bound was, so it is
+    chosen with knowledge of the test runs.
     """
-    judged = judged_on(answers, target)
-    actual = judged[target].to_numpy(dtype=float)
-    asked = judged[f"{target}_upper"].to_numpy()
-    exceeded = int((actual > asked).sum())
-    enough = np.sort(actual)[max(len(actual) - 1 - exceeded, 0)]
-    level = np.quantile(train[target].to_numpy(dtype=float), ask.UPPER)
+    runs = scored_runs(predictions, target)
+    used = runs[target].to_numpy(dtype=float)
+    requested = runs[f"{target}_upper"].to_numpy()
+    exceeded = int((used > requested).sum())
+    enough = np.sort(used)[max(len(used) - 1 - exceeded, 0)]
+    training_quantile = np.quantile(train[target].to_numpy(dtype=float), contenders.UPPER)
     return {
-        "asked_over_used": float(asked.sum() / actual.sum()),
-        "one_request_asked_over_used": float(enough * len(actual) / actual.sum()),
-        "quantile_of_training_asked_over_used": float(level * len(actual) / actual.sum()),
-        "saved": float(1 - asked.sum() / (enough * len(actual))),
+        "asked_over_used": float(requested.sum() / used.sum()),
+        "one_request_asked_over_used": float(enough * len(used) / used.sum()),
+        "quantile_of_training_asked_over_used": float(training_quantile * len(used) / used.sum()),
+        "saved": float(1 - requested.sum() / (enough * len(used))),
     }

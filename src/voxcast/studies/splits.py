@@ -1,22 +1,24 @@
-"""Study: each question of `voxcast.studies.holdouts`, by voxcast, HARP and the baselines."""
+"""Study: every holdout of `voxcast.studies.holdouts`, for voxcast, HARP and the baselines."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from voxcast.studies import contenders as ask
-from voxcast.studies.holdouts import QUESTIONS, split
-from voxcast.studies.judgement import at_no_more_risk, errors, requests
+from voxcast.studies import contenders
+from voxcast.studies.holdouts import HOLDOUTS, split
 from voxcast.studies.recorded_table import FULL, of_app
+from voxcast.studies.scoring import at_no_more_risk, errors, requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pandas as pd
 
+    from voxcast.models.harp.policies import SelectionPolicy
     from voxcast.studies.holdouts import Fold
 
 EPOCHS = "parameter.epochs"
+POLICIES: tuple[SelectionPolicy, ...] = ("WTM", "MAE")
 
 
 def study(
@@ -24,11 +26,11 @@ def study(
     *,
     folds: int = 5,
     seed: int = 0,
-    trials: int = ask.TRIALS,
+    trials: int = contenders.TRIALS,
     epochs_s: pd.Series | None = None,
-    on_step: Callable[[str], None] = lambda what: None,
+    on_step: Callable[[str], None] = lambda step: None,
 ) -> dict[str, Any]:
-    """Return, by application and question, errors and requests of everybody.
+    """Return, by application and holdout, errors and requests of all contenders.
 
     Parameters
     ----------
@@ -37,61 +39,77 @@ def study(
     epochs_s : Series, optional
         Seconds in epochs by cell key, for HARP's custom estimator.
     """
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for app in sorted(table["app"].unique()):
-        own = of_app(table, app)
-        found[app] = {}
-        for question, meaning in QUESTIONS.items():
-            parts = split(own, question, folds=folds, seed=seed)
-            if parts.why_not is not None:
-                found[app][question] = {"not_measurable": parts.why_not}
+        runs = of_app(table, app)
+        results[app] = {}
+        for holdout, meaning in HOLDOUTS.items():
+            splits = split(runs, holdout, folds=folds, seed=seed)
+            if splits.why_not is not None:
+                results[app][holdout] = {"not_measurable": splits.why_not}
                 continue
             on_step(f"{app}: {meaning}")
-            said: dict[str, list[pd.DataFrame]] = {}
-            for fold in parts.folds:
-                for who, one in _everybody(own, fold, question, trials, epochs_s).items():
-                    said.setdefault(who, []).append(one)
-            everybody = {
-                who: ask.pooled(answers)
-                for who, answers in said.items()
-                if len(answers) == len(parts.folds)
-            }
-            found[app][question] = {who: _judge(own) for who, own in everybody.items()}
-            for who, judged in found[app][question].items():
-                if who.startswith("harp"):
-                    judged["voxcast_at_no_more_risk"] = at_no_more_risk(
-                        everybody["voxcast"], ask.LEVELS, judged["request"]["upp"]
-                    )
-    return found
+            by_contender: dict[str, list[pd.DataFrame]] = {}
+            for fold in splits.folds:
+                fold_predictions = _fold_predictions(runs, fold, holdout, trials, epochs_s)
+                for contender, predictions in fold_predictions.items():
+                    by_contender.setdefault(contender, []).append(predictions)
+            results[app][holdout] = _scores(
+                {
+                    contender: contenders.pooled(tables)
+                    for contender, tables in by_contender.items()
+                    if len(tables) == len(splits.folds)
+                }
+            )
+    return results
 
 
-def _everybody(
-    own: pd.DataFrame, fold: Fold, question: str, trials: int, epochs_s: pd.Series | None
+def _fold_predictions(
+    runs: pd.DataFrame, fold: Fold, holdout: str, trials: int, epochs_s: pd.Series | None
 ) -> dict[str, pd.DataFrame]:
-    train, test = own.iloc[fold.train], own.iloc[fold.test]
-    said = {"voxcast": ask.voxcast_answers(train, test, trials=trials)}
-    rivals = ask.RIVALS if "header.megavoxels" in own else ("constant",)
-    said |= {rival: ask.rival_answers(train, test, rival) for rival in rivals}
-    if question == "subject":
-        # HARP learns from scaled-down runs, too, of the same subjects.
-        subjects = set(train["subject"])
-        known = (own["scale"] != FULL) & ~own["subject"].isin(set(test["subject"]) - subjects)
-        both = own[known | own.index.isin(train.index)]
-        for policy in ("WTM", "MAE"):
-            harp = ask.harp_answers(both, test, policy)
-            if harp is not None:
-                said[f"harp_{policy}"] = harp
-            if epochs_s is not None and EPOCHS in own:
-                custom = ask.harp_custom_answers(both, test, policy, epochs_s, EPOCHS)
-                if custom is not None:
-                    said[f"harp_{policy}_custom"] = custom
-    return said
+    train, test = runs.iloc[fold.train], runs.iloc[fold.test]
+    predictions = {"voxcast": contenders.voxcast_predictions(train, test, trials=trials)}
+    baselines = contenders.BASELINES if "header.megavoxels" in runs else ("constant",)
+    for baseline in baselines:
+        predictions[baseline] = contenders.baseline_predictions(train, test, baseline)
+    if holdout == "subject":
+        # HARP also trains on the scaled-down runs of all subjects but those held out.
+        held_out = set(test["subject"]) - set(train["subject"])
+        scaled_down = (runs["scale"] != FULL) & ~runs["subject"].isin(held_out)
+        both_scales = runs[scaled_down | runs.index.isin(train.index)]
+        predictions |= _harp_predictions(both_scales, test, epochs_s)
+    return predictions
 
 
-def _judge(answers: pd.DataFrame) -> dict[str, Any]:
-    found: dict[str, Any] = {"errors": errors(answers)}
-    if "runtime_s_upper" in answers:
-        found["request"] = requests(answers)
-    if "chosen" in answers:
-        found["chosen"] = answers["chosen"].value_counts().to_dict()
-    return found
+def _harp_predictions(
+    train: pd.DataFrame, test: pd.DataFrame, epochs_s: pd.Series | None
+) -> dict[str, pd.DataFrame]:
+    """Return the predictions of HARP's variants that can be fitted."""
+    variants = {
+        f"harp_{policy}": contenders.harp_predictions(train, test, policy) for policy in POLICIES
+    }
+    variants["harp_full_scale"] = contenders.harp_predictions(
+        train, test, "MAE", scaled_down=False
+    )
+    if epochs_s is not None and EPOCHS in train:
+        for policy in POLICIES:
+            variants[f"harp_{policy}_custom"] = contenders.harp_custom_predictions(
+                train, test, policy, epochs_s, EPOCHS
+            )
+    return {name: predictions for name, predictions in variants.items() if predictions is not None}
+
+
+def _scores(by_contender: dict[str, pd.DataFrame]) -> dict[str, Any]:
+    results = {}
+    for contender, predictions in by_contender.items():
+        scores: dict[str, Any] = {"errors": errors(predictions)}
+        if "runtime_s_upper" in predictions:
+            scores["request"] = requests(predictions)
+        if "chosen" in predictions:
+            scores["chosen"] = predictions["chosen"].value_counts().to_dict()
+        if contender.startswith("harp"):
+            scores["voxcast_at_no_more_risk"] = at_no_more_risk(
+                by_contender["voxcast"], contenders.QUANTILES, scores["request"]["upp"]
+            )
+        results[contender] = scores
+    return results

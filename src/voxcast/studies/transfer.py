@@ -1,8 +1,8 @@
-"""Study: one application's history helps with another's, as HARP moves from net to net.
+"""Study: how much the history of one application helps with another, as HARP transfers networks.
 
-A history of network A is at hand; of network B some runs are made. The error on other runs of B
-falls with their number, and with what they cost: ``cold`` has B's runs alone, ``transferred`` A's
-model corrected by B's runs, ``pooled`` one model of both.
+There is a history of network A, and a few runs of network B. The error on other runs of B
+decreases with their number, and with their cost: ``cold`` uses B's runs alone, ``transferred``
+A's model corrected by B's runs, ``pooled`` one model of both.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 APP, NETWORK = "dnn_train", "parameter.network"
 COUNTS = (2, 4, 8, 12, 16)
 REPEATS = 20
-LEFT = 6  # runs of B that are asked about, at least
+LEAST_TEST_RUNS = 6  # of B
 FAMILY = "gaussian_process"
 CPU = TARGETS.index("cpu_s")
 
@@ -36,64 +36,70 @@ def study(
     by: str = NETWORK,
     repeats: int = REPEATS,
     seed: int = 0,
-    on_step: Callable[[str], None] = lambda what: None,
+    on_step: Callable[[str], None] = lambda step: None,
 ) -> dict[str, Any]:
-    """Return learning curves for every ordered pair of kinds.
+    """Return learning curves for every ordered pair of networks.
+
+    Parameters
+    ----------
+    by : str
+        Column whose values are the networks.
 
     Returns
     -------
     dict
         By ``A -> B``, a list of ``runs`` (of B), ``cost_s`` (CPU time of these runs) and the mean
         error of CPU time in percent, ``cold``, ``transferred`` and ``pooled``: the median over
-        draws, and their quartiles. Few runs may lie so that a model is wild beyond them.
+        draws and their quartiles, because a model of few runs can extrapolate wildly.
     """
-    own = of_app(table, app)
-    own = own.drop_duplicates(["parameters_json", "scale"]).reset_index(drop=True)
-    kinds = sorted(own[by].unique()) if by in own else []
-    found: dict[str, Any] = {}
-    for a in kinds:
-        for b in kinds:
+    runs = of_app(table, app)
+    runs = runs.drop_duplicates(["parameters_json", "scale"]).reset_index(drop=True)
+    networks = sorted(runs[by].unique()) if by in runs else []
+    curves: dict[str, Any] = {}
+    for a in networks:
+        for b in networks:
             if a == b:
                 continue
             on_step(f"{a} to {b}")
-            found[f"{a} -> {b}"] = _curve(own[own[by] == a], own[own[by] == b], repeats, seed)
-    return found
+            curves[f"{a} -> {b}"] = _curve(runs[runs[by] == a], runs[runs[by] == b], repeats, seed)
+    return curves
 
 
 def _curve(a: pd.DataFrame, b: pd.DataFrame, repeats: int, seed: int) -> list[dict[str, Any]]:
     import pandas as pd
 
     rng = np.random.default_rng(seed)
-    drawn = [rng.permutation(len(b)) for _ in range(repeats)]
+    orders = [rng.permutation(len(b)) for _ in range(repeats)]
     points = []
-    for n in (n for n in COUNTS if n + LEFT <= len(b)):
+    for n in (n for n in COUNTS if n + LEAST_TEST_RUNS <= len(b)):
         errors: dict[str, list[float]] = {"cold": [], "transferred": [], "pooled": []}
         costs = []
-        for order in drawn:
-            some, others = b.iloc[order[:n]], b.iloc[order[n:]]
-            costs.append(float(some["cpu_s"].sum()))
-            said = {
-                "cold": _logs(some, others),
-                "transferred": _logs(a, others) + _correction(a, some),
-                "pooled": _logs(pd.concat([a, some]), others),
+        for order in orders:
+            train, test = b.iloc[order[:n]], b.iloc[order[n:]]
+            costs.append(float(train["cpu_s"].sum()))
+            logs = {
+                "cold": _predicted_logs(train, test),
+                "transferred": _predicted_logs(a, test) + _correction(a, train),
+                "pooled": _predicted_logs(pd.concat([a, train]), test),
             }
-            actual = others["cpu_s"].to_numpy()
-            for who, logs in said.items():
-                errors[who].append(float(100 * np.mean(np.abs(np.exp(logs) - actual) / actual)))
+            actual = test["cpu_s"].to_numpy()
+            for method, predicted in logs.items():
+                share = np.abs(np.exp(predicted) - actual) / actual
+                errors[method].append(float(100 * np.mean(share)))
         point: dict[str, Any] = {"runs": n, "cost_s": float(np.mean(costs))}
-        for who, own in errors.items():
-            point[who] = float(np.median(own))
-            point[f"{who}_quartiles"] = [float(np.quantile(own, q)) for q in (0.25, 0.75)]
+        for method, by_draw in errors.items():
+            point[method] = float(np.median(by_draw))
+            point[f"{method}_quartiles"] = [float(np.quantile(by_draw, q)) for q in (0.25, 0.75)]
         points.append(point)
     return points
 
 
-def _logs(train: pd.DataFrame, asked: pd.DataFrame) -> np.ndarray:
+def _predicted_logs(train: pd.DataFrame, test: pd.DataFrame) -> np.ndarray:
     model = point_model.fit(train, None, FAMILY, FAMILIES[FAMILY].defaults, "volume", 0)
-    found: np.ndarray = point_model.predict_table(model, asked, None)[:, CPU]
-    return found
+    logs: np.ndarray = point_model.predict_table(model, test, None)[:, CPU]
+    return logs
 
 
-def _correction(a: pd.DataFrame, some: pd.DataFrame) -> float:
-    """Return by how much B's runs are above what A's model says of them: one factor for all."""
-    return float(np.median(np.log(some["cpu_s"].to_numpy()) - _logs(a, some)))
+def _correction(a: pd.DataFrame, train: pd.DataFrame) -> float:
+    """Return the median log ratio of B's runs to the predictions of A's model."""
+    return float(np.median(np.log(train["cpu_s"].to_numpy()) - _predicted_logs(a, train)))

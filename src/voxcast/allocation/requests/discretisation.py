@@ -24,7 +24,7 @@ POINTS = 1000
 
 
 @dataclass(frozen=True)
-class Grid:
+class RequestGrid:
     """Amounts that can be asked for, and how likely more is needed.
 
     Attributes
@@ -50,7 +50,7 @@ def end_of(law: Law, epsilon: float = EPSILON) -> float:
     return high if math.isfinite(high) else float(law.quantile(1 - epsilon))
 
 
-def equal_time(law: Law, points: int = POINTS, epsilon: float = EPSILON) -> Grid:
+def equal_time(law: Law, points: int = POINTS, epsilon: float = EPSILON) -> RequestGrid:
     """Return amounts at equal distances, from the start of the support to its end.
 
     Of a law without a density, nothing between its own amounts is worth asking for: it is cut as
@@ -61,23 +61,23 @@ def equal_time(law: Law, points: int = POINTS, epsilon: float = EPSILON) -> Grid
     return grid_of(law, np.linspace(law.support[0], end_of(law, epsilon), points + 1)[1:])
 
 
-def equal_probability(law: Law, points: int = POINTS, epsilon: float = EPSILON) -> Grid:
+def equal_probability(law: Law, points: int = POINTS, epsilon: float = EPSILON) -> RequestGrid:
     """Return quantiles at equal distances of their level, up to the end; equal ones once."""
     end = end_of(law, epsilon)
     levels = float(law.cdf(end)) * np.arange(1, points + 1) / points
     return grid_of(law, np.append(law.quantile(levels[:-1]), end))
 
 
-def grid_of(law: Law, amounts: NDArray[np.float64]) -> Grid:
+def grid_of(law: Law, amounts: NDArray[np.float64]) -> RequestGrid:
     """Return the grid of ``amounts``, for the law that is cut at the largest of them."""
     amounts = np.unique(amounts)
     beyond = float(law.sf(amounts[-1]))
     more = (law.sf(amounts) - beyond) / (1 - beyond)
     more[-1] = 0.0  # exactly, whatever the rounding
-    return Grid(amounts, more)
+    return RequestGrid(amounts, more)
 
 
-DISCRETISATIONS: dict[str, Callable[..., Grid]] = {
+DISCRETISATIONS: dict[str, Callable[..., RequestGrid]] = {
     "equal_time": equal_time,
     "equal_probability": equal_probability,
 }

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcast.allocation.requests.cost_model import CostModel
-from voxcast.allocation.requests.discretisation import Grid
+from voxcast.allocation.requests.discretisation import RequestGrid
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,7 +45,7 @@ class Optimum:
     value: float
 
 
-def without_checkpoints(grid: Grid, cost: CostModel) -> Optimum:
+def without_checkpoints(grid: RequestGrid, cost: CostModel) -> Optimum:
     """Return the cheapest sequence in which no request ends with a checkpoint."""
     v, more, n = grid.points, grid.more, len(grid.points)
     slope = cost.alpha * v + cost.gamma
@@ -66,7 +66,7 @@ def without_checkpoints(grid: Grid, cost: CostModel) -> Optimum:
     return Optimum(v[path], np.zeros(len(path), bool), value)
 
 
-def all_checkpoints(grid: Grid, cost: CostModel) -> Optimum:
+def all_checkpoints(grid: RequestGrid, cost: CostModel) -> Optimum:
     """Return the cheapest sequence in which each request but the last ends with a checkpoint."""
     v, more, n = grid.points, grid.more, len(grid.points)
     slope = cost.alpha * (v + cost.checkpoint)
@@ -90,7 +90,7 @@ def all_checkpoints(grid: Grid, cost: CostModel) -> Optimum:
     return Optimum(v[path], flags, lowest + cost.beta * grid.mean)
 
 
-def mixed_checkpoints(grid: Grid, cost: CostModel) -> Optimum:
+def mixed_checkpoints(grid: RequestGrid, cost: CostModel) -> Optimum:
     """Return the cheapest sequence in which each request ends with a checkpoint or not.
 
     A state is the last point with a checkpoint and the last point tried. That a next request ends

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcast.allocation.pricing import BYTES_PER_GB, SECONDS_PER_HOUR
-from voxcast.allocation.requests.bulk import many_requests
 from voxcast.allocation.requests.cost_model import CostModel
+from voxcast.allocation.requests.per_image import requests_per_image
 from voxcast.allocation.waiting import Waiting
 from voxcast.errors import ConfigError
 from voxcast.laws.predicted import PredictedLaw
@@ -29,7 +29,7 @@ RESAMPLES = 2000
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class PlannedRequests:
     """The requests of a way of asking, for each of n runs.
 
     Attributes
@@ -45,7 +45,7 @@ class Plan:
 
 
 @dataclass(frozen=True, eq=False)
-class Replayed:
+class ReplayedRuns:
     """What became of each run; arrays of shape (n,).
 
     Attributes
@@ -69,13 +69,13 @@ class Replayed:
 
 
 def replay(
-    plan: Plan, runtime_s: ArrayLike, cost: CostModel, waiting: Waiting | None = None
-) -> Replayed:
+    plan: PlannedRequests, runtime_s: ArrayLike, cost: CostModel, waiting: Waiting | None = None
+) -> ReplayedRuns:
     """Ask as planned for runs that took ``runtime_s``, shape (n,).
 
     Examples
     --------
-    >>> found = replay(Plan(np.array([[10.0, 20.0]])), [50.0], CostModel())
+    >>> found = replay(PlannedRequests(np.array([[10.0, 20.0]])), [50.0], CostModel())
     >>> found.attempts.tolist(), found.cost.tolist(), found.busy_s.tolist()
     ([4], [150.0], [120.0])
     """
@@ -103,7 +103,7 @@ def replay(
         going &= request < used
         column += 1
     omniscient = (cost.alpha + cost.beta) * used + cost.gamma
-    return Replayed(spent, omniscient, attempts, busy, waited + busy)
+    return ReplayedRuns(spent, omniscient, attempts, busy, waited + busy)
 
 
 def population_law(seen_s: ArrayLike) -> PredictedLaw:
@@ -113,7 +113,7 @@ def population_law(seen_s: ArrayLike) -> PredictedLaw:
     return PredictedLaw.of_residuals(logs - middle).scaled(np.exp(middle))
 
 
-def plans(
+def planned_requests(
     seen_s: ArrayLike,
     median_s: ArrayLike,
     residuals: PredictedLaw,
@@ -123,7 +123,7 @@ def plans(
     down: ArrayLike = 1.0,
     up: ArrayLike = 1.0,
     site_default_s: float,
-) -> dict[str, Plan]:
+) -> dict[str, PlannedRequests]:
     """Return every way of asking.
 
     Parameters
@@ -141,7 +141,7 @@ def plans(
 
     Returns
     -------
-    dict of str to Plan
+    dict of str to PlannedRequests
         ``site_default``, ``laboratory`` (mean of the last runs, times 1.5 after each failure),
         ``harp_doubling`` (predicted walltime, doubled after each failure), ``population`` (the
         optimal sequence for the law of what was seen), ``per_image`` (that for the law of each
@@ -153,15 +153,15 @@ def plans(
     n = len(middle)
     whole = population_law(seen)
     center = float(whole.quantile(0.5))
-    one = many_requests(whole.scaled(1.0 / center), cost, [center])
-    each = many_requests(residuals, cost, middle, down, up)
+    one = requests_per_image(whole.scaled(1.0 / center), cost, [center])
+    each = requests_per_image(residuals, cost, middle, down, up)
     return {
-        "site_default": Plan(np.full((n, 1), site_default_s)),
-        "laboratory": Plan(np.full((n, 1), seen[-LAST_RUNS:].mean()), MASI_GROWTH),
-        "harp_doubling": Plan(middle[:, None]),
-        "population": Plan(np.repeat(one.requests, n, axis=0)),
-        "per_image": Plan(each.requests),
-        "clairvoyant": Plan(np.asarray(runtime_s, dtype=np.float64)[:, None]),
+        "site_default": PlannedRequests(np.full((n, 1), site_default_s)),
+        "laboratory": PlannedRequests(np.full((n, 1), seen[-LAST_RUNS:].mean()), MASI_GROWTH),
+        "harp_doubling": PlannedRequests(middle[:, None]),
+        "population": PlannedRequests(np.repeat(one.requests, n, axis=0)),
+        "per_image": PlannedRequests(each.requests),
+        "clairvoyant": PlannedRequests(np.asarray(runtime_s, dtype=np.float64)[:, None]),
     }
 
 
@@ -200,7 +200,7 @@ class Account:
 
 
 def account(
-    replayed: Replayed,
+    replayed: ReplayedRuns,
     runtime_s: ArrayLike,
     cpus: ArrayLike,
     asked_bytes: ArrayLike,

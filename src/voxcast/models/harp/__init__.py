@@ -1,1 +1,1 @@
-"""HARP, the predictor of two papers, as published and corrected: a baseline for the zoo."""
+"""HARP, a published walltime predictor, as released and with its defects corrected."""

@@ -1,11 +1,12 @@
 """HARP: twelve fits, twenty-four candidates, one chosen.
 
-Three ways to run it. ``code`` is the release (ICICLE-ai/harp, tag v2.0) with what is documented to
-be wrong with it: scaler and components have seen the test rows, nothing is reduced, rows with any
-number beyond 3 standard deviations are dropped, candidates are scored on the test rows, and WTM
-breaks ties by the whole table. ``paper`` is what the papers say. ``corrected`` keeps the idea and
-none of the defects: categories have columns of their own, times are scaled and never negative,
-validation takes whole groups, and no run judges the factor that it helped to find.
+There are three modes. ``code`` is the release (ICICLE-ai/harp, tag v2.0) with its documented
+defects: scaler and components are fitted with the test rows, nothing is reduced, rows with any
+number more than 3 standard deviations from the mean are dropped, candidates are scored on the test
+rows, and WTM breaks ties over the whole table. ``paper`` follows the papers. ``corrected`` keeps
+the method without the defects: categories are one-hot encoded, times are scaled and never
+negative, validation takes whole groups, and no run scores an adjustment factor that it was used
+to estimate.
 """
 
 from __future__ import annotations
@@ -16,10 +17,16 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from voxcast.errors import TableError
-from voxcast.models.harp.harp_regressors import REGRESSORS, TimeRegressor
-from voxcast.models.harp.mixes import SEED, mix
-from voxcast.models.harp.policies import Candidate, Policy, adjustment_factor, choose, score
+from voxcast.models.harp.mixes import SEED, draw_mixes
+from voxcast.models.harp.policies import (
+    HarpCandidate,
+    SelectionPolicy,
+    adjustment_factor,
+    choose,
+    score,
+)
 from voxcast.models.harp.preprocessing import VARIANCE, Preprocessor, inliers
+from voxcast.models.harp.time_regressors import REGRESSORS, TimeRegressor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,14 +47,14 @@ class Harp:
     """All candidates with their scores, and the fits behind them; see `fit`."""
 
     mode: Mode
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[HarpCandidate, ...]
     fits: dict[tuple[str, str], _Fit]
 
-    def chosen(self, policy: Policy = "WTM") -> Candidate:
+    def chosen(self, policy: SelectionPolicy = "WTM") -> HarpCandidate:
         """Return the candidate that ``policy`` prefers."""
         return choose(self.candidates, policy, released_ties=self.mode == "code")
 
-    def predict(self, features: pd.DataFrame, candidate: Candidate) -> np.ndarray:
+    def predict(self, features: pd.DataFrame, candidate: HarpCandidate) -> np.ndarray:
         """Return the times in seconds that a candidate predicts, shape (n,)."""
         fitted = self.fits[candidate.mix, candidate.regressor]
         times_s = fitted.regressor.predict(fitted.preprocessor.transform(features))
@@ -62,6 +69,7 @@ def fit(
     mode: Mode = "corrected",
     groups: Sequence[str] | None = None,
     test: tuple[pd.DataFrame, np.ndarray] | None = None,
+    scaled_down: bool = True,
     seed: int = SEED,
 ) -> Harp:
     """Fit HARP on a history.
@@ -69,15 +77,18 @@ def fit(
     Parameters
     ----------
     features : DataFrame, n rows
-        What is known before a run: numbers and categories.
+        Numbers and categories that are available before a run.
     times_s : sequence of float, shape (n,)
         Wall times, or another amount above zero.
     full_scale : sequence of bool, shape (n,)
-        Of each run; the others are scaled down.
+        Whether each run is at full scale, or else scaled down.
     groups : sequence of str, optional
-        For ``corrected``: what must not be on both sides, such as the subject.
+        For ``corrected``: groups that validation does not split, such as subjects.
     test : (features, times), optional
-        For ``code`` alone, which looks at them.
+        For ``code`` alone, which uses them.
+    scaled_down : bool
+        Whether scaled-down runs are used. Without them HARP's regressors have a single training
+        set, all full-scale runs that are not kept for validation.
 
     Raises
     ------
@@ -89,43 +100,44 @@ def fit(
         raise TableError("a time is not above zero", "HARP")
     if mode == "code" and test is None:
         raise TableError("the release is scored on test rows, and there are none", "HARP")
-    whole = np.asarray(full_scale, dtype=bool)
+    full = np.asarray(full_scale, dtype=bool)
     if mode == "code":
-        kept = inliers(features.assign(walltime=times, row=np.arange(len(times))))
-        features, times, whole = features[kept], times[kept], whole[kept]
+        inlier = inliers(features.assign(walltime=times, row=np.arange(len(times))))
+        features, times, full = features[inlier], times[inlier], full[inlier]
     corrected = mode == "corrected"
-    drawn = mix(whole, groups if corrected else None, seed=seed)
-    everything = None
+    mixes = draw_mixes(full, groups if corrected else None, scaled_down=scaled_down, seed=seed)
+    all_rows = None
     if mode == "code" and test is not None:
-        everything = _joined(features, test[0])
-    held_x, held_s = features.iloc[drawn.validation], times[drawn.validation]
+        all_rows = _joined(features, test[0])
+    validation_features = features.iloc[mixes.validation]
+    validation_s = times[mixes.validation]
     candidates, fits = [], {}
-    for name, rows in drawn.training.items():
-        seen = features.iloc[rows] if everything is None else everything
+    for name, rows in mixes.training.items():
         preprocessor = Preprocessor(
             one_hot=corrected, variance=None if mode == "code" else VARIANCE
-        ).fit(seen)
+        ).fit(features.iloc[rows] if all_rows is None else all_rows)
         x = preprocessor.transform(features.iloc[rows])
         for regressor in REGRESSORS:
             model = TimeRegressor(regressor, scaled=corrected).fit(x, times[rows])
             fits[name, regressor] = _Fit(preprocessor, model)
-            held = model.predict(preprocessor.transform(held_x))
-            factor = adjustment_factor(held_s, held)
+            predicted_s = model.predict(preprocessor.transform(validation_features))
+            validation_factor = adjustment_factor(validation_s, predicted_s)
             for adjusted in (False, True):
-                used = factor if adjusted else 1.0
+                factor = validation_factor if adjusted else 1.0
                 if mode == "code" and test is not None:
-                    judged_s = test[1]
-                    said_s = model.predict(preprocessor.transform(test[0])) * used
+                    test_predicted_s = model.predict(preprocessor.transform(test[0]))
+                    scores = score(test[1], test_predicted_s * factor)
+                elif adjusted and corrected:
+                    others = _leave_one_out_factors(validation_s, predicted_s)
+                    scores = score(validation_s, predicted_s * others)
                 else:
-                    judged_s = held_s
-                    said_s = held * (_others(held_s, held) if adjusted and corrected else used)
-                found = score(judged_s, said_s)
-                candidates.append(Candidate(name, regressor, adjusted, used, **found))
+                    scores = score(validation_s, predicted_s * factor)
+                candidates.append(HarpCandidate(name, regressor, adjusted, factor, **scores))
     return Harp(mode, tuple(candidates), fits)
 
 
-def _others(actual_s: np.ndarray, predicted_s: np.ndarray) -> np.ndarray:
-    """Return for each run the factor that all others give."""
+def _leave_one_out_factors(actual_s: np.ndarray, predicted_s: np.ndarray) -> np.ndarray:
+    """Return for each run the adjustment factor of all other runs."""
     every = np.arange(len(actual_s))
     return np.array(
         [adjustment_factor(actual_s[every != n], predicted_s[every != n]) for n in every]

@@ -1,4 +1,4 @@
-"""HARP's training sets: scaled-down runs, and ever more full-scale runs among them."""
+"""HARP's training sets: scaled-down runs, with an increasing share of full-scale runs."""
 
 from __future__ import annotations
 
@@ -12,66 +12,74 @@ from voxcast.errors import TableError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-SEED = 2048  # of HARP's own split
+SEED = 2048  # of HARP's split
+FULL_SCALE_ALONE = "FS"
 SHARES = {"SD": 0.0, "SD+25%FS": 0.25, "SD+50%FS": 0.5, "SD+75%FS": 0.75}
 VALIDATION_SHARE = 0.25
 
 
 @dataclass(frozen=True)
 class Mixes:
-    """Positions of runs: a training set by its name, and the full-scale runs that none has.
+    """Positions of runs: training sets by name, and the validation runs, which none contains.
 
-    A position comes several times where a run was drawn several times.
+    A position is repeated where a run was drawn repeatedly.
     """
 
     training: dict[str, np.ndarray]
     validation: np.ndarray
 
 
-def mix(
+def draw_mixes(
     full_scale: Sequence[bool] | np.ndarray,
     groups: Sequence[str] | None = None,
     *,
     upsample: bool = True,
+    scaled_down: bool = True,
     seed: int = SEED,
 ) -> Mixes:
     """Draw HARP's four training sets and its validation runs.
 
-    A quarter of the full-scale runs is kept for validation; of the others, a quarter, half and
-    three quarters of all full-scale runs join the scaled-down ones.
+    A quarter of the full-scale runs is held out for validation. From the others, a quarter, half
+    and three quarters of all full-scale runs are added to the scaled-down ones.
 
     Parameters
     ----------
     full_scale : sequence of bool, shape (n,)
-        Of each run; the others are scaled down.
+        Whether each run is at full scale, or else scaled down.
     groups : sequence of str, optional
-        Validation takes whole groups then; HARP itself takes runs.
+        Groups that validation does not split; HARP itself holds out single runs.
     upsample : bool
-        Draw full-scale runs with replacement until there are as many as scaled-down ones, as
-        HARP does (which also makes fewer of them where there were more).
+        Draw as many full-scale runs as there are scaled-down ones, with replacement, as HARP does.
+        Where there are more full-scale runs, this reduces their number.
+    scaled_down : bool
+        False gives a single training set, `FULL_SCALE_ALONE`, of all full-scale runs that are not
+        held out for validation.
 
     Raises
     ------
     TableError
-        If there are fewer than 4 full-scale runs, or groups of them, or no scaled-down run.
+        If there are fewer than 4 full-scale runs, or groups of them, or no scaled-down run where
+        they are used.
     """
-    whole = np.asarray(full_scale, dtype=bool)
-    small, large = np.flatnonzero(~whole), np.flatnonzero(whole)
+    full = np.asarray(full_scale, dtype=bool)
+    down, large = np.flatnonzero(~full), np.flatnonzero(full)
     names = large if groups is None else np.asarray(groups, dtype=str)[large]
     rng = np.random.default_rng(seed)
     distinct = rng.permutation(np.unique(names))
-    if len(distinct) < 4 or not len(small):
-        have = f"{len(small)} scaled-down and {len(distinct)} full-scale runs or groups"
+    if len(distinct) < 4 or (scaled_down and not len(down)):
+        have = f"{len(down)} scaled-down and {len(distinct)} full-scale runs or groups"
         raise TableError(f"HARP needs some scaled-down runs and 4 at full scale, not {have}")
-    kept = distinct[: max(1, round(VALIDATION_SHARE * len(distinct)))]
-    validation = np.isin(names, kept)
-    # By group, in the order drawn, so that a larger share holds all of a smaller one.
+    held_out = distinct[: max(1, round(VALIDATION_SHARE * len(distinct)))]
+    validation = np.isin(names, held_out)
+    # By group, in the order drawn, so that a larger share contains every smaller one.
     order = {name: n for n, name in enumerate(distinct)}
     pool = sorted(large[~validation], key=lambda n: order[names[np.searchsorted(large, n)]])
+    if not scaled_down:
+        return Mixes({FULL_SCALE_ALONE: np.array(pool, dtype=int)}, large[validation])
     training = {}
     for name, share in SHARES.items():
         chosen = np.array(pool[: round(share * len(large))], dtype=int)
         if upsample and len(chosen):
-            chosen = rng.choice(chosen, size=len(small), replace=True)
-        training[name] = np.concatenate([small, chosen])
+            chosen = rng.choice(chosen, size=len(down), replace=True)
+        training[name] = np.concatenate([down, chosen])
     return Mixes(training, large[validation])

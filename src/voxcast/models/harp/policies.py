@@ -12,18 +12,18 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-Policy = Literal["WTM", "MAE"]
+SelectionPolicy = Literal["WTM", "MAE"]
 DIGITS = 4  # HARP compares rounded percentages
 
 
 @dataclass(frozen=True)
-class Candidate:
+class HarpCandidate:
     """One of HARP's models: training set, regressor, whether adjusted, and its scores.
 
     Attributes
     ----------
     factor : float
-        By which predictions are multiplied; 1 without adjustment.
+        Predictions are multiplied by this; 1 without adjustment.
     mae_s, mse_s2 : float
         Mean absolute error and mean squared error.
     mape, upp, up_mape, ov_mape : float
@@ -45,9 +45,9 @@ class Candidate:
 def score(actual_s: ArrayLike, predicted_s: ArrayLike) -> dict[str, float]:
     """Return HARP's measures, rounded as HARP does.
 
-    UPP is the percentage of runs that were under-predicted; UP_MAPE and OV_MAPE are the mean
-    percentage errors over those under- and over-predicted, 0 where there are none. Equality counts
-    for neither.
+    UPP is the percentage of under-predicted runs. UP_MAPE and OV_MAPE are the mean percentage
+    errors over the under- and the over-predicted runs, 0 where there are none. An exact prediction
+    counts as neither.
 
     References
     ----------
@@ -58,7 +58,7 @@ def score(actual_s: ArrayLike, predicted_s: ArrayLike) -> dict[str, float]:
     a, p = np.asarray(actual_s, dtype=float), np.asarray(predicted_s, dtype=float)
     share = 100 * np.abs(p - a) / a
     under, over = p < a, p > a
-    found = {
+    measures = {
         "mae_s": np.abs(p - a).mean(),
         "mse_s2": np.square(p - a).mean(),
         "mape": share.mean(),
@@ -66,7 +66,7 @@ def score(actual_s: ArrayLike, predicted_s: ArrayLike) -> dict[str, float]:
         "up_mape": share[under].mean() if under.any() else 0.0,
         "ov_mape": share[over].mean() if over.any() else 0.0,
     }
-    return {name: round(float(value), DIGITS) for name, value in found.items()}
+    return {name: round(float(value), DIGITS) for name, value in measures.items()}
 
 
 def adjustment_factor(actual_s: ArrayLike, predicted_s: ArrayLike) -> float:
@@ -83,22 +83,22 @@ def adjustment_factor(actual_s: ArrayLike, predicted_s: ArrayLike) -> float:
 
 
 def choose(
-    candidates: Sequence[Candidate], policy: Policy, *, released_ties: bool = False
-) -> Candidate:
-    """Return the candidate that a policy prefers; the first where several are equal.
+    candidates: Sequence[HarpCandidate], policy: SelectionPolicy, *, released_ties: bool = False
+) -> HarpCandidate:
+    """Return the candidate that a policy prefers, the first of equals.
 
     Parameters
     ----------
     policy : {"WTM", "MAE"}
-        WTM takes the smallest UPP and, among equals, the smallest OV_MAPE; MAE the smallest mean
-        absolute error.
+        WTM takes the smallest UPP and breaks ties by the smallest OV_MAPE; MAE takes the smallest
+        mean absolute error.
     released_ties : bool
-        Decide a tie of WTM as HARP's release does: by the smallest OV_MAPE of the whole table. As
-        that is 0 where nothing is over-predicted, a model that under-predicts all jobs wins.
+        Break ties of WTM as HARP's release does, by the smallest OV_MAPE of all candidates. It
+        is 0 for a model that under-predicts all runs, which then wins.
     """
     if policy == "MAE":
-        return min(candidates, key=lambda one: one.mae_s)
-    least = min(one.upp for one in candidates)
-    tied = [one for one in candidates if one.upp == least]
+        return min(candidates, key=lambda candidate: candidate.mae_s)
+    least_upp = min(candidate.upp for candidate in candidates)
+    tied = [candidate for candidate in candidates if candidate.upp == least_upp]
     pool = candidates if released_ties and len(tied) > 1 else tied
-    return min(pool, key=lambda one: one.ov_mape)
+    return min(pool, key=lambda candidate: candidate.ov_mape)

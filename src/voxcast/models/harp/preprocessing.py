@@ -1,4 +1,4 @@
-"""From columns to what HARP's regressors see: numbers, standardised, principal components."""
+"""The inputs of HARP's regressors: columns as numbers, standardised, principal components."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import numpy as np
 if TYPE_CHECKING:
     import pandas as pd
 
-VARIANCE = 0.99  # that the components kept explain (HARP's papers: 40 features become about 10)
+VARIANCE = 0.99  # explained by the components (in HARP's papers 40 features become about 10)
 OUTLIER_Z = 3.0
 
 
 class Preprocessor:
-    """Fitted on one table, applied to any with the same columns.
+    """A transformation fitted on one table and applied to any with the same columns.
 
     Parameters
     ----------
     one_hot : bool
-        A column for each category, zeros for one not seen; HARP numbers the categories, which
-        orders what has no order.
+        A column for each category, all zeros for a new one. HARP numbers the categories instead,
+        which imposes an order.
     variance : float or None
-        Share of variance that the principal components keep; None keeps all components.
+        Share of variance that the principal components explain; None keeps all components.
     """
 
     def __init__(self, *, one_hot: bool, variance: float | None = VARIANCE) -> None:
@@ -30,7 +30,7 @@ class Preprocessor:
         self.variance = variance
 
     def fit(self, table: pd.DataFrame) -> Preprocessor:
-        """Learn categories, medians, scales and components."""
+        """Estimate categories, medians, scales and components."""
         from sklearn.decomposition import PCA
         from sklearn.preprocessing import StandardScaler
 
@@ -52,34 +52,35 @@ class Preprocessor:
 
     def transform(self, table: pd.DataFrame) -> np.ndarray:
         """Return the components of each row, shape (n, components)."""
-        found: np.ndarray = self.pca_.transform(self.scaler_.transform(self._plain(table)))
-        return found
+        components: np.ndarray = self.pca_.transform(self.scaler_.transform(self._plain(table)))
+        return components
 
     def _plain(self, table: pd.DataFrame) -> np.ndarray:
         columns = [
             table[name].astype(float).fillna(median).to_numpy()
             for name, median in self.medians_.items()
         ]
-        for name, known in self.categories_.items():
+        for name, categories in self.categories_.items():
             values = table[name].astype(str)
             if self.one_hot:
-                columns += [(values == category).to_numpy(dtype=float) for category in known]
+                columns += [(values == category).to_numpy(dtype=float) for category in categories]
             else:
-                numbers = {category: float(n) for n, category in enumerate(known)}
+                numbers = {category: float(n) for n, category in enumerate(categories)}
                 columns.append(values.map(numbers).fillna(-1.0).to_numpy())
         return np.column_stack(columns)
 
 
 def inliers(table: pd.DataFrame) -> np.ndarray:
-    """Return which rows HARP's release keeps: no number 3 standard deviations from its mean.
+    """Return a mask of rows without a number 3 standard deviations from its mean.
 
-    Walltime is among the numbers, so the long runs and the rare machines go.
+    HARP's release drops the others. Walltime is among the numbers, so long runs and rare machines
+    are dropped.
     """
     numbers = table.select_dtypes(["number", "bool"]).astype(float)
     spread = numbers.std(ddof=0).replace(0.0, np.nan)
     z = ((numbers - numbers.mean()) / spread).fillna(0.0)
-    kept: np.ndarray = (z.abs() < OUTLIER_Z).all(axis=1).to_numpy()
-    return kept
+    inlier: np.ndarray = (z.abs() < OUTLIER_Z).all(axis=1).to_numpy()
+    return inlier
 
 
 def _is_number(column: pd.Series) -> bool:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 EPOCHS, BATCH, LEARNING_RATE = 50, 20, 0.01
-SEEN_SHARE = 0.8  # HARP's network keeps the last fifth of its rows for its own validation
+FITTED_SHARE = 0.8  # HARP's network holds out the last fifth of its rows for its own validation
 
 
 def _linear() -> Any:
@@ -51,8 +51,8 @@ class TimeRegressor:
     name : str
         One of `REGRESSORS`.
     scaled : bool
-        Learn the standardised time and never answer below half the smallest one seen. HARP learns
-        seconds as they are, so that its answers can be negative.
+        Fit standardised times, and predict at least half the smallest training time. HARP fits
+        seconds, so its predictions can be negative.
     """
 
     def __init__(self, name: str, *, scaled: bool) -> None:
@@ -60,19 +60,19 @@ class TimeRegressor:
         self.scaled = scaled
 
     def fit(self, x: np.ndarray, times_s: np.ndarray) -> TimeRegressor:
-        """Learn from components, shape (n, k), and times, shape (n,)."""
+        """Fit components, shape (n, k), to times, shape (n,)."""
         from sklearn.exceptions import ConvergenceWarning
 
         mean, scale = float(times_s.mean()), float(times_s.std()) or 1.0
         self.mean_, self.scale_ = (mean, scale) if self.scaled else (0.0, 1.0)
         self.floor_ = float(times_s.min()) / 2 if self.scaled else -np.inf
-        seen = max(1, int(SEEN_SHARE * len(x))) if self.name == "NNR" else len(x)
-        goal = (times_s - self.mean_) / self.scale_
+        rows = max(1, int(FITTED_SHARE * len(x))) if self.name == "NNR" else len(x)
+        target = (times_s - self.mean_) / self.scale_
         with warnings.catch_warnings():
-            # It runs for its number of epochs, converged or not; so does HARP's.
+            # Like HARP's, the network trains for a fixed number of epochs, converged or not.
             warnings.simplefilter("ignore", category=ConvergenceWarning)
             warnings.filterwarnings("ignore", message="Got `batch_size`")
-            self.model_ = REGRESSORS[self.name]().fit(x[:seen], goal[:seen])
+            self.model_ = REGRESSORS[self.name]().fit(x[:rows], target[:rows])
         return self
 
     def predict(self, x: np.ndarray) -> np.ndarray:

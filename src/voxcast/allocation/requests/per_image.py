@@ -35,7 +35,7 @@ _NEVER = 1e-15  # what comes after a request that so few exceed costs nothing
 
 
 @dataclass(frozen=True, eq=False)
-class ManyRequests:
+class RequestsPerImage:
     """A sequence for each of n images.
 
     Attributes
@@ -54,13 +54,13 @@ class ManyRequests:
     solved: int
 
 
-def many_requests(
+def requests_per_image(
     residuals: PredictedLaw,
     cost: CostModel,
     median: ArrayLike,
     down: ArrayLike = 1.0,
     up: ArrayLike = 1.0,
-) -> ManyRequests:
+) -> RequestsPerImage:
     """Return the best sequence for each image, without checkpoints.
 
     Parameters
@@ -103,7 +103,7 @@ def many_requests(
     for own, t in found:
         requests[own, : t.shape[1]] = t
     omniscient = (cost.alpha + cost.beta) * mean + cost.gamma
-    return ManyRequests(requests, expected, expected / omniscient, len(cells))
+    return RequestsPerImage(requests, expected, expected / omniscient, len(cells))
 
 
 def _solved(

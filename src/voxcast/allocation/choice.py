@@ -25,7 +25,7 @@ NONE = -1  # in the place of a candidate's number
 
 
 @dataclass(frozen=True)
-class Limits:
+class RunLimits:
     """Hard limits of one run, None for none: until when it must be done, and what it may cost.
 
     Raises
@@ -65,7 +65,7 @@ class Choice:
 
 
 def choose(
-    assessment: Assessment, policy: Policy, limits: Limits, usd_per_core_hour: float
+    assessment: Assessment, policy: Policy, limits: RunLimits, usd_per_core_hour: float
 ) -> Choice:
     """Choose for each image.
 
@@ -84,7 +84,7 @@ def choose(
 
 
 def choose_shared(
-    assessment: Assessment, policy: Policy, limits: Limits, usd_per_core_hour: float
+    assessment: Assessment, policy: Policy, limits: RunLimits, usd_per_core_hour: float
 ) -> Choice:
     """Choose one candidate for all images; limits are those of each. The result has one row.
 
@@ -105,7 +105,7 @@ def choose_shared(
 
 
 def _aims(
-    cost: Floats, time_s: Floats, policy: Policy, limits: Limits, usd_per_core_hour: float
+    cost: Floats, time_s: Floats, policy: Policy, limits: RunLimits, usd_per_core_hour: float
 ) -> tuple[Floats, Floats]:
     """Return what is made small, and what decides between equals."""
     if limits.deadline_s is not None and limits.budget_usd is None:
@@ -116,7 +116,7 @@ def _aims(
     return cost + worth * time_s / 3600, time_s
 
 
-def _within(assessment: Assessment, limits: Limits) -> Flags:
+def _within(assessment: Assessment, limits: RunLimits) -> Flags:
     kept = np.ones(assessment.cost.shape, dtype=bool)
     if limits.deadline_s is not None:
         kept &= assessment.turnaround_bound_s <= limits.deadline_s
@@ -125,7 +125,7 @@ def _within(assessment: Assessment, limits: Limits) -> Flags:
     return kept
 
 
-def _excess(assessment: Assessment, limits: Limits) -> Floats:
+def _excess(assessment: Assessment, limits: RunLimits) -> Floats:
     """Return by what factor the limits are exceeded, that which is exceeded most."""
     excess = np.zeros(assessment.cost.shape)
     if limits.deadline_s is not None:
