@@ -23,7 +23,7 @@ def main() -> int:
     profiles = pd.concat(
         [pd.read_parquet(RUNS / device / "profiles.parquet") for device in ("cpu", "gpu")]
     )
-    profiles = profiles[profiles["app"].isin(cfg.app)]
+    profiles = profiles[profiles["app"].isin(cfg.apps)]
     catalogue = pd.read_parquet(CATALOGUE / "catalogue.parquet")
     table, left_out = build_table(
         profiles,

@@ -35,12 +35,12 @@ def main() -> int:
             if kept.is_file():
                 check_recorded(CATALOGUE.parent, kept, whole=False)
         volumes = set(rows["volume_id"].dropna())
-        profiles = write_recorded(folder, campaign.history, device, set(cfg.app), volumes)
+        profiles = write_recorded(folder, campaign.history, device, set(cfg.apps), volumes)
     else:
         made = cfg.images.kind == "cohort" and (IMAGES / PARTICIPANTS).is_file()
         profiles = profile_device(
             device,
-            cfg.apps(),
+            cfg.apps,
             rows,
             cfg.configurations(device),
             folder,

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
@@ -44,7 +43,7 @@ def main() -> int:
         {
             # What was never measured cannot be predicted.
             "apps": {
-                name: app.parameters for name, app in cfg.app.items() if name in set(table["app"])
+                name: app.parameters for name, app in cfg.apps.items() if name in set(table["app"])
             },
             "configurations": [
                 c.to_record() for c in cfg.configurations() if c.device in set(table["device"])
@@ -56,7 +55,7 @@ def main() -> int:
             cfg.evaluation.upper_quantile,
             cfg.evaluation.max_under_request,
             cfg.evaluation.uncalibrated_factor,
-            sha256_of(asdict(cfg.images)),
+            sha256_of(cfg.images.model_dump()),
         ),
     )
     receipt["test"] = read_json(EVALUATED / "families.json").get(board.best)

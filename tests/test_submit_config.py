@@ -29,7 +29,7 @@ def test_every_cluster_and_policy_composes(cluster: str, policy: str) -> None:
     site = loaded(cluster=cluster, policy=policy)
     assert (site.cluster.name, site.policy.name) == (cluster, policy)
     assert {node.partition for node in site.cluster.node_types} == {
-        own.name for own in site.cluster.partitions
+        partition.name for partition in site.cluster.partitions
     }
 
 
@@ -66,7 +66,7 @@ def test_prices_are_those_of_the_papers() -> None:
         assert (node.prices.usd_per_core_hour, node.prices.usd_per_gpu_hour) == (0.003, 0.09)
     assert site.cluster.billing.memory_follows_cores
     assert site.cluster.usd_per_core_hour == pytest.approx(0.003)
-    assert {own.max_walltime_s for own in site.cluster.partitions} == {168 * 3600}
+    assert {partition.max_walltime_s for partition in site.cluster.partitions} == {168 * 3600}
 
 
 def test_a_reserved_instance_costs_a_quarter() -> None:
@@ -86,7 +86,7 @@ def test_one_value_can_be_changed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("override", "message"),
     [
         ("+cluster.billing.discount=0.1", "cluster.billing.discount: unknown key"),
         ("~cluster.billing.minimum", "cluster.billing.minimum: key is missing"),
@@ -115,15 +115,15 @@ def test_one_value_can_be_changed() -> None:
         ("cluster.partitions.owens.waiting.gamma_s=inf", "waiting.gamma_s: must be a number"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_named_with_file_and_key(override: str, said: str) -> None:
+def test_what_is_wrong_is_named_with_file_and_key(override: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         loaded(override, cluster="osc")
     assert str(PROJECT / "conf" / "cluster" / "osc.yaml") in str(caught.value)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("override", "message"),
     [
         ("policy.confidence=0.5", "balanced.yaml: policy.confidence: must lie between 0.5 and 1"),
         ("policy.confidence=1", "balanced.yaml: policy.confidence: must lie between 0.5 and 1"),
@@ -137,10 +137,10 @@ def test_what_is_wrong_is_named_with_file_and_key(override: str, said: str) -> N
         ("nonsense", "conf"),
     ],
 )
-def test_what_is_wrong_elsewhere_is_named_too(override: str, said: str) -> None:
+def test_what_is_wrong_elsewhere_is_named_too(override: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         loaded(override)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

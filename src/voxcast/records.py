@@ -77,7 +77,6 @@ class App:
 
     name: str
     version: str
-    title: str = ""
     module: str | None = None
     argv: tuple[str, ...] = ()
     input: Literal["volume", "none"] = "volume"

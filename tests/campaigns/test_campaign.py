@@ -294,7 +294,7 @@ def test_the_stage_takes_a_recorded_history_and_measures_nothing(tmp_path):
     batch = tmp_path / "data" / "history" / "batch"
     write_run(tmp_path / "runs", cell(app="ants_segment"), samples=5)
     collect(tmp_path / "runs", batch)
-    recorded = ("campaign.history=[data/history/batch]", "campaign.sweeps=[]")
+    recorded = ("campaign.history=[data/history/batch]", "~campaign.sweeps.all")
     profiles, _ = _stage(tmp_path, "cpu", *recorded)
     assert profiles["cell_key"].tolist() == [cell(app="ants_segment").key]
     assert profiles.attrs["notes"] == []

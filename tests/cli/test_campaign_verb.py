@@ -27,21 +27,21 @@ time.sleep(todo["sleep_s"])
 sys.exit(todo["status"])
 """
 PLAIN = {
-    "title": "", "version": "1", "module": "application_of_project", "argv": [], "input": "volume",
+    "version": "1", "module": "application_of_project", "argv": [], "input": "volume",
     "parameters": {"sleep_s": 0.05, "status": 0}, "ranges": {"sleep_s": [0.01, 0.05]},
     "scaled_down": {"sleep_s": 0.01}, "packages": [], "files": [], "devices": ["cpu"],
     "phases": [], "phase_patterns": {}, "container": {}, "binds": {}, "verify_gpu": False,
     "expected_startup_s": 0.1, "expected_s_per_mvoxel": 0.0,
 }  # fmt: skip
 SWEEP = {
-    "name": "images", "apps": ["waits"], "parameters": {}, "derived": {}, "sample": None,
+    "apps": ["waits"], "parameters": {}, "derived": {}, "sample": None,
     "scale": "full_scale", "volumes": None, "volumes_offset": 0, "cpus": [1], "repeats": 2,
     "repeat_volumes": None, "choose": "all",
 }  # fmt: skip
 CAMPAIGN = {
     "name": "two", "seed": 1, "budget_s": None, "time_limit_s": 60, "stall_s": None, "parallel": 1,
     "anchors": 1, "history": [],
-    "sweeps": [SWEEP, {**SWEEP, "name": "bare", "apps": ["bare"], "sample": 3, "repeats": 1}],
+    "sweeps": {"images": SWEEP, "bare": {**SWEEP, "apps": ["bare"], "sample": 3, "repeats": 1}},
 }  # fmt: skip
 DEFAULTS = [
     {"override /app@_global_.app": ["waits", "bare"]},

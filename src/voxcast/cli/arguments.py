@@ -82,7 +82,7 @@ def _served_champion(url: str, folder: Path | None) -> Champion:
     params = config.load(folder / config.PARAMS_FILE)
     return Champion(
         partial(post, url),
-        next(iter(params.app)),
+        next(iter(params.apps)),
         params.configurations("cpu"),
         params.features.coarse_points,
     )

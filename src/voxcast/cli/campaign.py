@@ -13,7 +13,6 @@ import signal
 import sys
 import tempfile
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,9 +69,9 @@ class Campaign:
     def __init__(self, name: str, overrides: list[str]) -> None:
         from voxcast import config
 
-        if not (Path(config.CONF_DIR) / "campaign" / f"{name}.yaml").is_file():
-            known = sorted(p.stem for p in Path(config.CONF_DIR, "campaign").glob("*.yaml"))
-            raise ConfigError("unknown campaign", name, f"known are: {', '.join(known)}")
+        campaigns = config.options(Path(config.CONF_DIR, "campaign"))
+        if name not in campaigns:
+            raise ConfigError("unknown campaign", name, f"known are: {', '.join(campaigns)}")
         with tempfile.TemporaryDirectory() as folder:
             composed = Path(folder) / config.PARAMS_FILE
             config.compose(composed, [f"campaign={name}", *overrides])
@@ -118,7 +117,7 @@ class Campaign:
                 plan.cells,
                 plan.paths,
                 self._runs,
-                apps=self._config.apps(),
+                apps=self._config.apps,
                 conditions=Conditions(campaign.time_limit_s, campaign.stall_s),
                 recipes=recipe_of(self._images) if generated else {},
                 expected_s=plan.expected_s,
@@ -179,10 +178,10 @@ class Campaign:
         """Put new runs into parts of the history; return the new parts."""
         from voxcast.history.parts import collect
 
-        said = asdict(self._config)
-        defined = {name: said[name] for name in ("images", "app", "device", "campaign")}
+        sections = {"images", "apps", "devices", "campaign"}
+        definition = self._config.model_dump(by_alias=True, include=sections)
         made = collect(
-            self._runs, self._batch, campaign=self._name, campaign_sha256=sha256_of(defined)
+            self._runs, self._batch, campaign=self._name, campaign_sha256=sha256_of(definition)
         )
         return [str(part) for part in made]
 
@@ -244,7 +243,7 @@ class Campaign:
         campaign = self._config.campaign
         return make_plan(
             campaign.sweeps,
-            self._config.apps(),
+            self._config.apps,
             pd.read_parquet(path),
             self._config.configurations(),
             budget_s=campaign.budget_s,

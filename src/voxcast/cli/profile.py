@@ -113,7 +113,6 @@ def _propose(args: argparse.Namespace) -> int:
 
 def _chosen(args: argparse.Namespace) -> tuple[App, Configuration]:
     from voxcast import config
-    from voxcast.quantities import parse_bytes
     from voxcast.records import Configuration
 
     folder = project.require(args.project)
@@ -132,7 +131,7 @@ def _chosen(args: argparse.Namespace) -> tuple[App, Configuration]:
             raise
         then = "give --argv 'tool {image} {out}'"
         raise ConfigError("needs a command line", args.app, then) from None
-    devices = sorted(p.stem for p in (folder / config.CONF_DIR / "device").glob("*.yaml"))
+    devices = config.options(folder / config.CONF_DIR / "device")
     if args.device not in devices:
         raise ConfigError("unknown device", args.device, f"known are: {', '.join(devices)}")
     if args.device not in app.devices:
@@ -143,7 +142,7 @@ def _chosen(args: argparse.Namespace) -> tuple[App, Configuration]:
         device=args.device,
         cpus=args.cpus,
         gpus=device.gpus,
-        mem_limit_bytes=None if device.memory is None else parse_bytes(device.memory),
+        mem_limit_bytes=device.mem_limit_bytes,
         node_type=device.node_type,
         container_engine=device.container_engine,
     )

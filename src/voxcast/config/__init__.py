@@ -1,14 +1,14 @@
 """The configuration: schema of ``params.yaml``, strict loading, composition, drift.
 
-``conf/`` is the truth, ``params.yaml`` its composed and committed lock file. Stages call `load`
-and get frozen dataclasses; nothing else reads YAML. The library below takes plain arguments.
+``conf/`` is the truth, ``params.yaml`` its composed and committed lock file. Stages call `load`,
+which validates it by pydantic; nothing else reads YAML. The library below takes plain arguments
+and frozen dataclasses.
 ``conf/submit.yaml`` says what this site is today: `load_submit` composes it whenever it is asked.
 """
 
-from voxcast.config.composition import CONF_DIR, compose, drifts
-from voxcast.config.loading import PARAMS_FILE, load, load_app, load_device
+from voxcast.config.composition import CONF_DIR, PARAMS_FILE, compose, drifts
+from voxcast.config.loading import load, load_app, load_device, options
 from voxcast.config.schema import (
-    AppConfig,
     CampaignConfig,
     Config,
     DeviceConfig,
@@ -17,12 +17,12 @@ from voxcast.config.schema import (
     ImagesConfig,
     TuneConfig,
 )
-from voxcast.config.submit import Here, Site, load_submit
+from voxcast.config.site import Here
+from voxcast.config.submit import Site, load_submit
 
 __all__ = [
     "CONF_DIR",
     "PARAMS_FILE",
-    "AppConfig",
     "CampaignConfig",
     "Config",
     "DeviceConfig",
@@ -38,4 +38,5 @@ __all__ = [
     "load_app",
     "load_device",
     "load_submit",
+    "options",
 ]

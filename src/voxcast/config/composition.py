@@ -1,6 +1,7 @@
 """``conf/`` composed: into one file as DVC does it, and whether ``params.yaml`` still is that.
 
-Its second root, ``submit.yaml``, is composed at call time and never written down.
+Its second root, ``submit.yaml``, and single files of a group are composed at call time and never
+written down.
 """
 
 from __future__ import annotations
@@ -9,11 +10,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from voxcast.config.loading import PARAMS_FILE
 from voxcast.errors import ConfigError
 
 CONF_DIR = "conf"
-SUBMIT = "submit"
+PARAMS_FILE = "params.yaml"
 
 
 def compose(out: str | Path, overrides: list[str], conf_dir: str | Path = CONF_DIR) -> None:
@@ -45,39 +45,41 @@ def drifts(path: str | Path = PARAMS_FILE, conf_dir: str | Path = CONF_DIR) -> b
         return composed.read_bytes() != Path(path).read_bytes()
 
 
-def compose_submit(
-    overrides: list[str], conf_dir: str | Path = CONF_DIR
+def compose_file(
+    path: Path, overrides: list[str] | None = None
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Compose ``conf/submit.yaml``.
+    """Compose one file with those that it starts from.
 
     Returns
     -------
     content : dict
-        With the groups' content.
-    chosen : dict
+        As a mapping of plain Python.
+    options : dict
         Group to the name of its file, without ``.yaml``.
 
     Raises
     ------
     ConfigError
-        If there is no such file, or Hydra does not know a group, an option or a key.
+        If there is no such file, it is not YAML, or Hydra does not know a group, an option or a
+        key.
     """
+    import yaml
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    folder = Path(conf_dir).resolve()
-    if not (folder / f"{SUBMIT}.yaml").is_file():
-        raise ConfigError("no such file", folder / f"{SUBMIT}.yaml")
+    if not path.is_file():
+        raise ConfigError("no such file", path)
+    folder = path.parent
     try:
-        with initialize_config_dir(str(folder), version_base=None):
-            composed = hydra_compose(SUBMIT, overrides, return_hydra_config=True)
-            chosen: Any = OmegaConf.to_container(composed.hydra.runtime.choices)
+        with initialize_config_dir(str(folder.resolve()), version_base=None):
+            composed = hydra_compose(path.stem, overrides or [], return_hydra_config=True)
+            options: Any = OmegaConf.to_container(composed.hydra.runtime.choices)
             content: Any = OmegaConf.to_container(composed)
     # A group that is swapped for null is a plain ValueError to Hydra.
-    except (HydraException, OmegaConfBaseException, ValueError) as error:
-        raise ConfigError(str(error).splitlines()[0], conf_dir) from None
-    groups = {k: v for k, v in content.items() if k != "hydra"}
-    return groups, {k: v for k, v in chosen.items() if k in groups}
+    except (HydraException, OmegaConfBaseException, ValueError, yaml.YAMLError) as error:
+        raise ConfigError(str(error).splitlines()[0], path if not overrides else folder) from None
+    groups = {key: value for key, value in content.items() if key != "hydra"}
+    return groups, {key: name for key, name in options.items() if key in groups}

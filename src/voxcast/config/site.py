@@ -1,80 +1,146 @@
-"""What ``conf/submit.yaml`` holds, as frozen dataclasses: the cluster of today and the policy.
+"""What ``conf/cluster`` and ``conf/policy`` hold, in terms of `voxcast.allocation`.
 
-Names and meanings are those of `voxcast.allocation`; amounts with a unit are texts here.
+Amounts with a unit are texts in the files, and null in a node type is what this machine has.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
+
+from voxcast.allocation.assessment import Policy
+from voxcast.allocation.billing import Billing
+from voxcast.allocation.machines import Cluster, NodeType, Partition
+from voxcast.allocation.waiting import Waiting
+from voxcast.config.sections import (
+    ByName,
+    Keys,
+    RuleError,
+    Section,
+    at_least,
+    between,
+    quantity,
+    rule,
+)
+from voxcast.quantities import parse_bytes, parse_seconds
+
+MAX_MEMORY_MARGIN = 10  # of the predicted memory; anything larger is a slip
 
 
 @dataclass(frozen=True)
-class BillingConfig:
-    """As `voxcast.allocation.billing.Billing`, times as texts."""
+class Here:
+    """What this machine has, for node types that leave it open."""
 
-    memory_follows_cores: bool
-    whole_node: bool
-    core_step: int
-    time_step: str
-    minimum: str
+    cores: int
+    memory_bytes: int
+    gpus: int
 
 
-@dataclass(frozen=True)
-class RequestConfig:
+def of_this_machine(field: str) -> BeforeValidator:
+    """Return a validator that takes null for what this machine has."""
+
+    def look_up(value: Any, info: ValidationInfo) -> Any:
+        context = info.context or {}
+        return getattr(context["here"](), field) if value is None else value
+
+    return BeforeValidator(look_up)
+
+
+SECONDS = quantity(parse_seconds)
+BYTES = quantity(parse_bytes)
+LIMIT = rule(lambda value: value is None or value > 0, "must be above 0; null for none")
+Amount = Annotated[
+    float,
+    rule(lambda value: math.isfinite(value) and value >= 0, "must not be negative, and finite"),
+]
+
+BILLING = Keys(
+    {
+        "core_step": Annotated[int, at_least(1)],
+        "time_step_s": Annotated[float, SECONDS, Field(alias="time_step")],
+        "minimum_s": Annotated[float, SECONDS, Field(alias="minimum")],
+    }
+)
+NODE_TYPES = ByName(
+    {
+        "cores": Annotated[int, at_least(1), of_this_machine("cores")],
+        "memory_bytes": Annotated[
+            int,
+            rule(lambda value: value >= 1, "must be above 0"),
+            of_this_machine("memory_bytes"),
+            BYTES,
+            Field(alias="memory"),
+        ],
+        "gpus": Annotated[int, at_least(0), of_this_machine("gpus")],
+        "usd_per_core_hour": Amount,
+        "usd_per_gpu_hour": Amount,
+        "usd_per_gb_hour": Amount,
+    },
+    spread=("prices",),
+)
+WAITING = Keys(
+    {"alpha": Amount, "gamma_s": Annotated[float, rule(math.isfinite, "must be a number")]}
+)
+PARTITIONS = ByName(
+    {
+        "max_walltime_s": Annotated[float | None, LIMIT, SECONDS, Field(alias="max_walltime")],
+        "max_cores": Annotated[int | None, LIMIT],
+        "max_memory_bytes": Annotated[int | None, LIMIT, BYTES, Field(alias="max_memory")],
+        "waiting": Annotated[Waiting, WAITING],
+    }
+)
+POLICIES = ByName(
+    {
+        "confidence": Annotated[float, between(0.5, 1)],
+        "memory_margin": Annotated[
+            float,
+            rule(
+                lambda value: 0 <= value <= MAX_MEMORY_MARGIN,
+                f"must not be negative, and at most {MAX_MEMORY_MARGIN}",
+            ),
+        ],
+        "hour_in_core_hours": Amount,
+    }
+)
+PolicyByName = Annotated[dict[str, Policy], POLICIES]
+
+
+class RequestSteps(Section):
     """What requests are rounded up to."""
 
-    walltime_step: str
-    memory_step: str
+    walltime_s: Annotated[float, SECONDS, Field(alias="walltime_step")]
+    memory_bytes: Annotated[int, BYTES, Field(alias="memory_step")]
 
 
-@dataclass(frozen=True)
-class NodeTypeConfig:
-    """As `voxcast.allocation.machines.NodeType`; null for what this machine has."""
-
-    partition: str
-    cores: int | None
-    memory: str | None
-    gpus: int | None
-    usd_per_core_hour: float
-    usd_per_gpu_hour: float
-    usd_per_gb_hour: float
-    charged: Literal["used", "requested"]
-    host_class: str | None
-
-
-@dataclass(frozen=True)
-class WaitingConfig:
-    """As `voxcast.allocation.waiting.Waiting`."""
-
-    alpha: float
-    gamma_s: float
-
-
-@dataclass(frozen=True)
-class PartitionConfig:
-    """As `voxcast.allocation.machines.Partition`; null for no limit."""
-
-    max_walltime: str | None
-    max_cores: int | None
-    max_memory: str | None
-    waiting: WaitingConfig
-
-
-@dataclass(frozen=True)
-class ClusterConfig:
+class ClusterFile(Section):
     """A file of ``conf/cluster``."""
 
-    billing: BillingConfig
-    request: RequestConfig
-    node_types: dict[str, NodeTypeConfig]
-    partitions: dict[str, PartitionConfig]
+    billing: Annotated[Billing, BILLING]
+    request: RequestSteps
+    node_types: Annotated[tuple[NodeType, ...], NODE_TYPES, rule(bool, "needs at least one")]
+    partitions: Annotated[tuple[Partition, ...], PARTITIONS]
 
+    @model_validator(mode="after")
+    def _check(self) -> ClusterFile:
+        names = [partition.name for partition in self.partitions]
+        for node in self.node_types:
+            if node.partition not in names:
+                raise RuleError(
+                    f"no such partition, there are {', '.join(names) or 'none'}",
+                    f"node_types.{node.name}.partition",
+                )
+        return self
 
-@dataclass(frozen=True)
-class PolicyConfig:
-    """A file of ``conf/policy``, see `voxcast.allocation.assessment.Policy`."""
-
-    confidence: float
-    memory_margin: float
-    hour_in_core_hours: float
+    def cluster(self, name: str) -> Cluster:
+        """Return the cluster as the library takes it."""
+        return Cluster(
+            name,
+            self.node_types,
+            self.partitions,
+            self.billing,
+            self.request.walltime_s,
+            self.request.memory_bytes,
+        )

@@ -1,0 +1,166 @@
+"""Sections of a configuration file as pydantic models, and records of the library as sections.
+
+A section is strict: an unknown key, a missing key and a wrong type are errors. A record of the
+library that is read from a file is annotated with `Keys` or `ByName`, so that it has one
+definition; every field is a key that has to be there, whatever defaults the record has in Python.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PlainSerializer,
+    create_model,
+)
+
+from voxcast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pydantic import GetCoreSchemaHandler
+    from pydantic_core import CoreSchema
+
+
+class Section(BaseModel):
+    """A mapping in a configuration file."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class RuleError(ValueError):
+    """A value of the right type that breaks a rule.
+
+    Parameters
+    ----------
+    what : str
+        What is wrong, as one clause.
+    key : str
+        The key below the section that was validated; empty for the value itself.
+    then : str, optional
+        What the user can do about it.
+    """
+
+    def __init__(self, what: str, key: str = "", then: str | None = None) -> None:
+        super().__init__(what)
+        self.what, self.key, self.then = what, key, then
+
+
+def rule(holds: Callable[[Any], bool], text: str) -> AfterValidator:
+    """Return a validator that refuses a value for which ``holds`` is false."""
+
+    def check(value: Any) -> Any:
+        if not holds(value):
+            raise RuleError(text)
+        return value
+
+    return AfterValidator(check)
+
+
+def at_least(low: int) -> AfterValidator:
+    """Return a validator of a number's smallest value; None passes."""
+    text = "must not be negative" if low == 0 else f"must be at least {low}"
+    return rule(lambda value: value is None or value >= low, text)
+
+
+def between(low: float, high: float) -> AfterValidator:
+    """Return a validator of an open interval."""
+    return rule(lambda value: low < value < high, f"must lie between {low:g} and {high:g}")
+
+
+def quantity(parse: Callable[[str], float]) -> BeforeValidator:
+    """Return a validator that reads a text with a unit; None passes."""
+
+    def read(value: Any) -> Any:
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            raise RuleError(f"needs str, not {value!r}")
+        try:
+            return parse(value)
+        except ConfigError as error:
+            raise RuleError(error.what, then=error.then) from None
+
+    return BeforeValidator(read)
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Annotates a dataclass of the library that is read from a mapping.
+
+    Attributes
+    ----------
+    changed : mapping
+        Field to the type that it has in the file, where that is not the dataclass's own.
+    spread : tuple of str
+        Fields that are dataclasses themselves and whose keys lie in the same mapping.
+    """
+
+    changed: Mapping[str, Any] = field(default_factory=dict)
+    spread: tuple[str, ...] = ()
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Return the schema of the mapping, turned into the dataclass."""
+        as_record = AfterValidator(lambda section: self.record(source, section))
+        as_dict = PlainSerializer(asdict)
+        return handler.generate_schema(Annotated[self.section(source), as_record, as_dict])
+
+    def section(self, record: type, without: tuple[str, ...] = ()) -> type[Section]:
+        """Return the section that has the fields of ``record`` as keys."""
+        keys: dict[str, Any] = {}
+        for name, hint in get_type_hints(record).items():
+            if name in self.spread:
+                keys |= get_type_hints(hint)
+            elif name not in without:
+                keys[name] = hint
+        fields: dict[str, Any] = {
+            name: (self.changed.get(name, hint), ...) for name, hint in keys.items()
+        }
+        return create_model(record.__name__, __base__=Section, **fields)
+
+    def record(self, record: type, section: Section, **named: Any) -> Any:
+        """Return ``record`` with the values of ``section``."""
+        values = dict(section) | named
+        for name in self.spread:
+            part = get_type_hints(record)[name]
+            values[name] = part(**{key: values.pop(key) for key in get_type_hints(part)})
+        return record(**values)
+
+
+@dataclass(frozen=True)
+class ByName(Keys):
+    """Annotates a tuple or dictionary of records that are keyed by their name in the file."""
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Return the schema of a mapping of mappings, turned into records with a name."""
+        record = get_args(source)[get_origin(source) is dict]
+
+        def with_names(sections: dict[str, Section]) -> Any:
+            records = {
+                name: self.record(record, section, name=name) for name, section in sections.items()
+            }
+            return records if get_origin(source) is dict else tuple(records.values())
+
+        def as_dicts(records: Any) -> Any:
+            if isinstance(records, dict):
+                return {name: asdict(entry) for name, entry in records.items()}
+            return tuple(asdict(entry) for entry in records)
+
+        section = self.section(record, without=("name",))
+        return handler.generate_schema(
+            Annotated[
+                dict[str, section],  # type: ignore[valid-type]
+                AfterValidator(with_names),
+                PlainSerializer(as_dicts),
+            ]
+        )

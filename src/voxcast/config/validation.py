@@ -1,0 +1,128 @@
+"""Content of a file validated; the first error names file and key on one line."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from voxcast.config.sections import RuleError
+from voxcast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pydantic_core import ErrorDetails
+
+T = TypeVar("T")
+MISSING = "???"  # how Hydra writes a value that has to be set
+# Errors of pydantic by what the value needs to be; all others have texts of their own.
+NEEDS = {
+    "int_type": "int",
+    "int_from_float": "int",
+    "float_type": "float",
+    "string_type": "str",
+    "bool_type": "bool",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+}
+# What is reported first: a misspelt key is both unknown and missing.
+FIRST = ("extra_forbidden", "missing")
+
+
+def validated(
+    adapter: TypeAdapter[T],
+    content: Any,
+    file: object,
+    key: str = "",
+    *,
+    when_missing: str | None = None,
+    context: Mapping[str, Any] | None = None,
+) -> T:
+    """Return ``content`` as the type of ``adapter``.
+
+    Parameters
+    ----------
+    file, key : object, str
+        Where the content lies, for errors.
+    when_missing : str, optional
+        What to do about a missing key.
+    context : mapping, optional
+        For validators.
+
+    Raises
+    ------
+    ConfigError
+        Naming file and key, for an unknown or missing key, a wrong type, a value left ``???`` or
+        one that breaks a rule.
+    """
+    for path in _open_values(content, ()):
+        where = _dotted(key, path)
+        raise ConfigError("needs a value", f"{file}: {where}", f"set it, e.g. -S {where}=…")
+    try:
+        # As JSON: in strict mode a list of YAML is then a tuple of Python.
+        return adapter.validate_json(json.dumps(content, default=str), context=dict(context or {}))
+    except ValidationError as errors:
+        details = errors.errors(include_url=False)
+        error = min(details, key=lambda e: FIRST.index(e["type"]) if e["type"] in FIRST else 2)
+    what, path, then = _explained(error, adapter)
+    where = _dotted(key, path)
+    then = when_missing if error["type"] == "missing" else then
+    raise ConfigError(what, f"{file}: {where}" if where else file, then)
+
+
+def _explained(
+    error: ErrorDetails, adapter: TypeAdapter[Any]
+) -> tuple[str, tuple[int | str, ...], str | None]:
+    """Return what is wrong, below which key, and what to do about it."""
+    kind, path, value = error["type"], error["loc"], error["input"]
+    broken = error.get("ctx", {}).get("error")
+    if isinstance(broken, RuleError):
+        return broken.what, (*path, broken.key) if broken.key else path, broken.then
+    if kind == "missing":
+        return "key is missing", path, None
+    if kind == "extra_forbidden":
+        keys = _keys_at(adapter.json_schema(), path[:-1])
+        close = difflib.get_close_matches(str(path[-1]), keys, 1)
+        then = f"did you mean {close[0]}?" if close else None
+        return f"unknown key, known are {', '.join(sorted(keys))}", path, then
+    if kind == "literal_error":
+        expected = error["ctx"]["expected"].replace(" or ", ", ").replace("'", "")
+        return f"{value!r} is not one of {expected}", path, None
+    if kind in NEEDS:
+        return f"needs {NEEDS[kind]}, not {'null' if value is None else repr(value)}", path, None
+    return error["msg"], path, None
+
+
+def _open_values(value: Any, path: tuple[int | str, ...]) -> Iterator[tuple[int | str, ...]]:
+    if value == MISSING:
+        yield path
+    items = enumerate(value) if isinstance(value, list) else ()
+    for key, below in value.items() if isinstance(value, dict) else items:
+        yield from _open_values(below, (*path, key))
+
+
+def _keys_at(schema: Mapping[str, Any], path: Sequence[int | str]) -> list[str]:
+    """Return the keys that the JSON schema has at ``path``."""
+
+    def resolved(node: Any) -> Any:
+        node = next((n for n in node.get("anyOf", ()) if n.get("type") != "null"), node)
+        return schema["$defs"][node["$ref"].split("/")[-1]] if "$ref" in node else node
+
+    node = resolved(schema)
+    for part in path:
+        if isinstance(part, int):
+            node = resolved(node["items"])
+        else:
+            node = resolved(node.get("properties", {}).get(part) or node["additionalProperties"])
+    return list(node["properties"])
+
+
+def _dotted(key: str, path: Sequence[int | str]) -> str:
+    for part in path:
+        key += f"[{part}]" if isinstance(part, int) else f".{part}" if key else str(part)
+    return key
