@@ -1,4 +1,4 @@
-"""Stage evaluate: every family on unseen subjects. Nothing else opens the test table."""
+"""Stage evaluate: every family on held-out subjects. Nothing else opens the test table."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ from voxcast.features.table import volumes_of
 from voxcast.files import atomic_path, sha256_file, write_json, write_text
 from voxcast.models.evaluation import headline, judge, predict_runs
 from voxcast.models.forecaster import Forecaster
-from voxcast.models.selection.leaderboard import Leaderboard
+from voxcast.models.selection.leaderboard import load_leaderboard
 from voxcast.tracking import runs
 from voxcast.tracking.finals import final_run
 
@@ -29,7 +29,8 @@ def main() -> int:
     """Write results/evaluate and add the test metrics to the final runs."""
     cfg = config.load().evaluation
     table = pd.read_parquet(TEST)
-    _note_opening(sha256_file(TEST))
+    _log_opening(sha256_file(TEST))
+    learned = load_leaderboard(TUNED)
     metrics: dict[str, object] = {
         "runs": len(table),
         "subjects": table["subject"].nunique() if len(table) else 0,
@@ -37,17 +38,18 @@ def main() -> int:
     frames = []
     if len(table):
         volumes = volumes_of(table, VOLUMES)
-        session, board = runs.connect(Path()), Leaderboard.load(TUNED)
+        session = runs.connect(Path())
         quantiles = cfg.lower_quantile, cfg.upper_quantile
         trained_on = sha256_file(TEST.with_name("train.parquet"))
-        for folder in sorted(p for p in MODELS.iterdir() if p.is_dir()):
+        for name in sorted(learned.params):
+            folder = MODELS / name
             forecaster = Forecaster.load(folder)
-            predicted = predict_runs(forecaster, table, volumes, *quantiles)
-            metrics[folder.name] = found = judge(predicted)
-            frames.append(predicted.assign(family=folder.name))
-            flat = {f"{t}/{m}": v for t, of_t in found.items() for m, v in of_t.items()}
-            of_family = board.families[folder.name]
-            final = final_run(session, folder.name, folder, trained_on, of_family)
+            predictions = predict_runs(forecaster, table, volumes, *quantiles)
+            metrics[name] = by_target = judge(predictions)
+            frames.append(predictions.assign(family=name))
+            flat = {f"{t}/{m}": v for t, of_t in by_target.items() for m, v in of_t.items()}
+            params, cv_metrics = learned.params[name], learned.metrics["volume"][name]
+            final = final_run(session, name, folder, trained_on, params, cv_metrics)
             runs.add(final, runs.prefixed("test", flat))
             runs.log_dataset(final, table, TEST, sha256_file(TEST), "evaluation")
         header = predict_runs(forecaster, table, volumes, *quantiles, input_level="header")
@@ -55,19 +57,19 @@ def main() -> int:
         frames.append(header.assign(family="header_only"))
     write_json(OUT / "families.json", metrics)
     # A few numbers, for people and for comparing states of the repository.
-    write_json(OUT / "metrics.json", headline(metrics, Leaderboard.load(TUNED).best))
+    write_json(OUT / "metrics.json", headline(metrics, learned.best))
     with atomic_path(OUT / "predictions.csv") as partial:
-        everything = pd.concat(frames) if frames else pd.DataFrame({"family": []})
-        everything.to_csv(partial, index=False, float_format="%.6g")
+        predictions = pd.concat(frames) if frames else pd.DataFrame({"family": []})
+        predictions.to_csv(partial, index=False, float_format="%.6g")
     return 0
 
 
-def _note_opening(sha256: str) -> None:
-    """Add a line to the book of openings; the receipt of the champion counts them."""
-    book = OUT / "openings.jsonl"
-    lines = book.read_text(encoding="utf-8") if book.is_file() else ""
+def _log_opening(sha256: str) -> None:
+    """Add a line to the log of openings; the receipt of the champion counts them."""
+    log = OUT / "openings.jsonl"
+    lines = log.read_text(encoding="utf-8") if log.is_file() else ""
     line = {"table_sha256": sha256, "at": datetime.now(UTC).isoformat(timespec="seconds")}
-    write_text(book, lines + json.dumps(line) + "\n")
+    write_text(log, lines + json.dumps(line) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Stage explain: what the best model goes by, on training subjects that it had not seen."""
+"""Stage explain: which features the best model depends on, by held-out training subjects."""
 
 import sys
 from pathlib import Path
@@ -11,7 +11,7 @@ from voxcast.features.table import volumes_of
 from voxcast.files import atomic_path
 from voxcast.models.importance import explain_model
 from voxcast.models.selection.cross_validation import Validation
-from voxcast.models.selection.leaderboard import Leaderboard
+from voxcast.models.selection.leaderboard import load_leaderboard
 
 TRAIN = Path("data/features/train.parquet")
 VOLUMES = Path("data/catalogue/volumes.npz")
@@ -23,10 +23,11 @@ def main() -> int:
     """Write results/explain."""
     cfg = config.load()
     table = pd.read_parquet(TRAIN)
-    board = Leaderboard.load(Path("data/tune"))
+    learned = load_leaderboard(Path("data/tune"))
     validation = Validation(table, volumes_of(table, VOLUMES), cfg.tune.folds, cfg.tune.seed)
-    found = explain_model(validation, board.best, board.params(board.best))
-    for name, frame in (("shuffled", found.shuffled), ("dependence", found.dependence)):
+    importance = explain_model(validation, learned.best, learned.params[learned.best])
+    tables = {"shuffled": importance.shuffled, "dependence": importance.dependence}
+    for name, frame in tables.items():
         with atomic_path(OUT / f"{name}.csv") as partial:
             frame.to_csv(partial, index=False, float_format="%.6g")
     return 0

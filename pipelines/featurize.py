@@ -31,15 +31,15 @@ def main() -> int:
         pd.read_parquet(CATALOGUE / "characteristics.parquet"),
     )
     sides = split(table, left_out, cfg.evaluation.split_seed, cfg.evaluation.test_fraction)
-    for name, part in (("train", sides.train), ("test", sides.test)):
+    for name, runs in (("train", sides.train), ("test", sides.test)):
         with atomic_path(OUT / f"{name}.parquet") as partial:
-            part.to_parquet(partial, index=False)
-    ended = censored_subjects(profiles, set(catalogue["volume_id"].dropna()))
-    learned = ended["subject"].map(
+            runs.to_parquet(partial, index=False)
+    censored = censored_subjects(profiles, set(catalogue["volume_id"].dropna()))
+    in_training = censored["subject"].map(
         lambda s: side(str(s), cfg.evaluation.split_seed, cfg.evaluation.test_fraction) == "train"
     )
     with atomic_path(OUT / "censored.parquet") as partial:
-        ended[learned.astype(bool)].to_parquet(partial, index=False)
+        censored[in_training.astype(bool)].to_parquet(partial, index=False)
     write_json(
         OUT / "summary.json",
         {

@@ -1,7 +1,6 @@
 """Stage train: every family with its best parameters on the whole training side, calibrated."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -10,13 +9,10 @@ from voxcast import config
 from voxcast.errors import exits_cleanly
 from voxcast.features.table import censored_of, volumes_of
 from voxcast.files import sha256_file
-from voxcast.models.extrapolation import fit_extrapolator
-from voxcast.models.forecaster import CalibratedModel, Forecaster, calibrate
-from voxcast.models.point_model import INPUT_LEVELS, InputLevel, PointModel
-from voxcast.models.selection import recipes
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.fold_cache import FoldCache
-from voxcast.models.selection.leaderboard import Leaderboard
+from voxcast.models.selection.leaderboard import load_leaderboard
+from voxcast.models.selection.refitting import fit_forecasters
 from voxcast.tracking import runs
 from voxcast.tracking.finals import final_run
 
@@ -29,43 +25,25 @@ OUT = Path("data/models")
 
 @exits_cleanly
 def main() -> int:
-    """Write data/models and log the final run of every family."""
+    """Write data/models and log the final run of every family and ensemble."""
     cfg = config.load()
     table = pd.read_parquet(TRAIN)
-    volumes = volumes_of(table, VOLUMES)
-    censored = censored_of(CENSORED)
-    board = Leaderboard.load(Path("data/tune"))
+    validation = Validation(
+        table,
+        volumes_of(table, VOLUMES),
+        cfg.tune.folds,
+        cfg.tune.seed,
+        cache=FoldCache(FOLDS),
+        censored=censored_of(CENSORED),
+    )
+    learned = load_leaderboard(Path("data/tune"), table["cell_key"].tolist())
     session = runs.connect(Path())
     table_sha256 = sha256_file(TRAIN)
-
     factor = cfg.evaluation.uncalibrated_factor
-    fitted: dict[InputLevel, dict[str, PointModel]] = {"header": {}, "volume": {}}
-
-    def alone(name: str, input_level: InputLevel) -> CalibratedModel:
-        params = board.params(name)
-        model = fitted[input_level].get(name) or recipes.fit(
-            table, volumes, name, params, input_level, cfg.tune.seed, fitted=fitted[input_level]
-        )
-        if isinstance(model, PointModel):
-            fitted[input_level][name] = model
-        return calibrate(model, table, board.logs(table, name, input_level), factor, censored)
-
-    known = Validation(
-        table, volumes, cfg.tune.folds, cfg.tune.seed, cache=FoldCache(FOLDS), censored=censored
-    )
-    extrapolators = {
-        input_level: fit_extrapolator(known, board.tuned, factor, input_level)
-        for input_level in INPUT_LEVELS
-    }
-
-    def calibrated(name: str, input_level: InputLevel) -> CalibratedModel:
-        return replace(alone(name, input_level), extrapolator=extrapolators[input_level])
-
-    header = calibrated(board.header_family, "header")
-    for name, found in board.families.items():
-        forecaster = Forecaster({"header": header, "volume": calibrated(name, "volume")})
+    for name, forecaster in fit_forecasters(validation, learned, list(learned.params), factor):
         forecaster.save(OUT / name)
-        run_id = final_run(session, name, OUT / name, table_sha256, found)
+        params, metrics = learned.params[name], learned.metrics["volume"][name]
+        run_id = final_run(session, name, OUT / name, table_sha256, params, metrics)
         runs.log_dataset(run_id, table, TRAIN, table_sha256, "training")
     return 0
 

@@ -11,12 +11,13 @@ from voxcast import config
 from voxcast.errors import exits_cleanly
 from voxcast.features.table import volumes_of
 from voxcast.files import sha256_file
-from voxcast.models.selection.cross_validation import Validation, error_metrics
+from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.fold_cache import FoldCache
-from voxcast.models.selection.leaderboard import Leaderboard
-from voxcast.models.selection.learning import blend_all, shares
-from voxcast.models.selection.search import Trial, tune
+from voxcast.models.selection.leaderboard import save_leaderboard
+from voxcast.models.selection.learning import learn
+from voxcast.models.selection.search import Search
 from voxcast.tracking import runs
+from voxcast.tracking.search_runs import SearchRuns
 
 TRAIN = Path("data/features/train.parquet")
 VOLUMES = Path("data/catalogue/volumes.npz")
@@ -30,52 +31,42 @@ def main() -> int:
     table = pd.read_parquet(TRAIN)
     volumes = volumes_of(table, VOLUMES)
     validation = Validation(table, volumes, cfg.tune.folds, cfg.tune.seed, cache=FoldCache(FOLDS))
-    table_tag = {"table_sha256": sha256_file(TRAIN)}
+    tags = {"table_sha256": sha256_file(TRAIN)}
     session = runs.connect(Path())
-    searches = {}
-    measured = {
+    totals = {
         "runs": len(table),
         "subjects": table["subject"].nunique(),
         "cpu_hours": table["cpu_s"].sum() / 3600,
     }
-    title = f"campaign {cfg.campaign.name}"
-    params = asdict(cfg.campaign)
-    with runs.run(
-        session, "campaign", title, tags=table_tag, params=params, metrics=measured
-    ) as campaign:
-        runs.log_dataset(campaign, table, TRAIN, table_tag["table_sha256"], "training")
-        chosen = shares(cfg.tune.families, len(table), cfg.tune.budget_s)
-        bar = tqdm(chosen, total=len(cfg.tune.families), desc="tune", unit="family", disable=None)
-        for name, share_s in bar:
+    title, params = f"campaign {cfg.campaign.name}", asdict(cfg.campaign)
+    bar = tqdm(total=len(cfg.tune.families), desc="tune", unit="family", disable=None)
+    with (
+        bar,
+        runs.run(session, "campaign", title, tags=tags, params=params, metrics=totals) as campaign,
+        SearchRuns(session, campaign, tags) as searches,
+    ):
+        runs.log_dataset(campaign, table, TRAIN, tags["table_sha256"], "training")
+
+        def on_family(name: str) -> None:
             bar.set_postfix_str(name)
-            tags = {**table_tag, "family": name}
-            with runs.run(session, "study", name, parent=campaign, tags=tags) as study:
+            searches.on_family(name)
 
-                def log(trial: Trial, study: str = study, tags: dict[str, str] = tags) -> None:
-                    title = f"{tags['family']} {trial.number}"
-                    shown = {**trial.params, "family": tags["family"]}
-                    metrics = runs.prefixed("cv", trial.metrics) | {"fit_s": trial.duration_s}
-                    state = {**tags, "state": trial.state}
-                    with runs.run(
-                        session, "trial", title,
-                        parent=study, tags=state, params=shown, metrics=metrics,
-                    ):  # fmt: skip
-                        pass
+        def on_search(search: Search) -> None:
+            searches.on_search(search)
+            bar.update()
 
-                found = tune(
-                    validation, name, trials=cfg.tune.trials, budget_s=share_s, on_trial=log
-                )
-                best = {**found.params, "family": name, "trials": len(found.trials)}
-                runs.add(study, runs.prefixed("cv", found.metrics), best)
-            searches[name] = found
-        learned = blend_all(validation, searches)
-        for name in learned.weights:
-            tags = {**table_tag, "family": name}
-            metrics = error_metrics(table, learned.found[name].logs)
-            with runs.run(session, "study", name, parent=campaign, tags=tags) as study:
-                runs.add(study, runs.prefixed("cv", metrics), {"family": name, "trials": 0})
-    board = Leaderboard.of(validation, learned)
-    board.save(Path("data/tune"), Path("results/tune"))
+        learned = learn(
+            validation,
+            cfg.tune.families,
+            trials=cfg.tune.trials,
+            budget_s=cfg.tune.budget_s,
+            input_levels=("volume", "header"),
+            on_family=on_family,
+            on_trial=searches.on_trial,
+            on_search=on_search,
+        )
+        searches.log_ensembles(learned)
+    save_leaderboard(learned, table["cell_key"].tolist(), Path("data/tune"), Path("results/tune"))
     return 0
 
 

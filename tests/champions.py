@@ -7,8 +7,9 @@ from typing import Any
 
 import planted
 from voxcast.models import point_model
-from voxcast.models.families.zoo import FAMILIES
-from voxcast.models.forecaster import Forecaster, calibrate
+from voxcast.models.calibrated_model import calibrate
+from voxcast.models.families.family import FAMILIES
+from voxcast.models.forecaster import Forecaster
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.tracking import registry, runs
 

@@ -20,8 +20,8 @@ def scores(values: np.ndarray) -> Scores:
 @pytest.mark.parametrize(("level", "needed"), [(0.95, 19), (0.9, 9), (0.8, 4), (0.99, 99)])
 def test_the_number_of_subjects_that_a_level_needs(level: float, needed: int) -> None:
     assert math.ceil(1 / (1 - level) - 1e-9) - 1 == needed
-    assert scores(np.zeros(needed)).promises(level)
-    assert not scores(np.zeros(needed - 1)).promises(level)
+    assert scores(np.zeros(needed)).is_calibrated(level)
+    assert not scores(np.zeros(needed - 1)).is_calibrated(level)
 
 
 @pytest.mark.parametrize("n", [20, 57, 200])
@@ -83,8 +83,10 @@ def test_who_was_ended_before_the_end_counts_as_above_any_bound() -> None:
     assert ended.censored == 2
     assert ended.upper(0.9, FACTOR) > free.upper(0.9, FACTOR)
     # 41 subjects, rank 38 of whom 39 have a residual; two more above any would take the promise.
-    assert ended.promises(0.9)
-    assert not Scores.of(residuals.tolist(), subjects, ["a", "b", "c", "d", "e"]).promises(0.9)
+    assert ended.is_calibrated(0.9)
+    assert not Scores.of(residuals.tolist(), subjects, ["a", "b", "c", "d", "e"]).is_calibrated(
+        0.9
+    )
     pairs = {("x", "0"), ("y", "1")}
     calibrator = Calibrator.fit(residuals.tolist(), subjects, ["x"] * 40, FACTOR, pairs)
     assert calibrator.by_app["x"].censored == 1
@@ -94,7 +96,7 @@ def test_who_was_ended_before_the_end_counts_as_above_any_bound() -> None:
 def test_an_application_not_seen_gets_the_most_cautious_bound() -> None:
     calibrator = Calibrator.fit([0.1, 0.1, 0.9, 0.9], list("abab"), list("xxyy"), FACTOR)
     assert calibrator.offsets("new", 0.05, 0.95)[1] == calibrator.offsets("y", 0.05, 0.95)[1]
-    assert not calibrator.promises("new", 0.5)
+    assert not calibrator.is_calibrated("new", 0.5)
 
 
 def test_it_comes_back_from_json() -> None:

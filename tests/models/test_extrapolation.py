@@ -3,7 +3,7 @@
 import numpy as np
 
 import planted
-from voxcast.models.extrapolation import FEWEST, choose, fit_extrapolator, outermost
+from voxcast.models.extrapolation import MINIMUM_SUBJECTS, choose, fit_extrapolator, outermost
 from voxcast.models.selection.cross_validation import Validation
 
 PLAIN = {"alpha": 1e-3, "columns": "sizes", "scale": "relative", "products": False}
@@ -21,7 +21,7 @@ def test_those_least_like_the_others_are_whole_subjects_of_each_application() ->
     by_subject = table.assign(outer=outer).groupby(["app", "subject"])["outer"]
     assert (by_subject.nunique() == 1).all()
     assert by_subject.first().groupby("app").sum().tolist() == [6, 6]
-    assert not outermost(planted.table(FEWEST - 1)).any()
+    assert not outermost(planted.table(MINIMUM_SUBJECTS - 1)).any()
 
 
 def test_a_model_of_sizes_is_chosen_over_one_of_everything() -> None:
@@ -30,9 +30,12 @@ def test_a_model_of_sizes_is_chosen_over_one_of_everything() -> None:
     by_subject = {name: noise.normal(size=12) for name in sorted(set(table["subject"]))}
     for k in range(12):
         table[f"content.nothing_{k}"] = [by_subject[name][k] for name in table["subject"]]
-    own = Validation(table, None, 3, 0)
-    assert choose(own, {"median": {}, "ridge": GREEDY}) == ("ridge", {**PLAIN, "alpha": 0.1})
-    assert choose(own, {"median": {}}) is None
-    calibrated = fit_extrapolator(own, {"ridge": GREEDY}, 1.5)
+    validation = Validation(table, None, 3, 0)
+    assert choose(validation, {"median": {}, "ridge": GREEDY}) == (
+        "ridge",
+        {**PLAIN, "alpha": 0.1},
+    )
+    assert choose(validation, {"median": {}}) is None
+    calibrated = fit_extrapolator(validation, {"ridge": GREEDY}, 1.5)
     assert calibrated is not None
-    assert set(calibrated.calibrators) == set(own.targets)
+    assert set(calibrated.calibrators) == set(validation.targets)

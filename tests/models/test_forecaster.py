@@ -1,4 +1,4 @@
-"""The forecaster: files and back, levels of knowledge, quantiles in order."""
+"""The forecaster: files and back, input levels, quantiles in order."""
 
 from pathlib import Path
 
@@ -7,11 +7,12 @@ import pytest
 
 import planted
 from voxcast.errors import ModelError
-from voxcast.features.rows import CONTENT
-from voxcast.features.table import rows_of
+from voxcast.files import read_json, write_json
 from voxcast.models import point_model
-from voxcast.models.families.zoo import FAMILIES
-from voxcast.models.forecaster import Forecaster, calibrate
+from voxcast.models.calibrated_model import calibrate
+from voxcast.models.families.family import FAMILIES
+from voxcast.models.forecaster import Forecaster
+from voxcast.models.query import Query, queries_of
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.records import TARGETS
 
@@ -26,8 +27,8 @@ def trained(name: str, subjects: int = 10) -> tuple[Forecaster, object, np.ndarr
     for input_level, family, chosen in (("header", "ridge", FAMILIES["ridge"].defaults),
                                   ("volume", name, params)):  # fmt: skip
         model = point_model.fit(table, volumes, family, chosen, input_level, 0)
-        logs = Validation(table, volumes, 3, 0).out_of_fold(family, chosen, input_level)
-        models[input_level] = calibrate(model, table, logs, 1.5)
+        out_of_fold = Validation(table, volumes, 3, 0).out_of_fold(family, chosen, input_level)
+        models[input_level] = calibrate(model, table, out_of_fold, 1.5)
     return Forecaster(models), table, volumes
 
 
@@ -38,9 +39,8 @@ def test_every_family_comes_back_from_its_files_with_the_same_answers(
     forecaster, table, volumes = trained(name)
     forecaster.save(tmp_path / "model")
     again = Forecaster.load(tmp_path / "model")
-    rows, cpus = rows_of(table), table["cpus"].tolist()
-    before = forecaster.predict(rows, cpus, list(volumes))
-    after = again.predict(rows, cpus, list(volumes))
+    queries = queries_of(table, volumes)
+    before, after = forecaster.predict(queries), again.predict(queries)
     for one, other in zip(before, after, strict=True):
         assert one.input_level == other.input_level == "volume"
         for target in TARGETS:
@@ -52,25 +52,24 @@ def test_every_family_comes_back_from_its_files_with_the_same_answers(
 
 def test_a_header_alone_is_answered_by_the_header_level() -> None:
     forecaster, table, volumes = trained("forest")
-    blind = [{k: v for k, v in r.items() if not k.startswith(CONTENT)} for r in rows_of(table)]
-    seen = rows_of(table)
-    mixed = forecaster.predict([blind[0], seen[1]], [1, 2], [None, volumes[1]])
+    first, second = queries_of(table.head(2), volumes[:2])
+    mixed = forecaster.predict([first.header_only(), second])
     assert [p.input_level for p in mixed] == ["header", "volume"]
     assert [p.family for p in mixed] == ["ridge", "forest"]
 
 
 def test_a_network_without_its_volume_falls_back_to_the_header_level() -> None:
     forecaster, table, _ = trained("cnn")
-    assert forecaster.predict(rows_of(table)[:1], [1], [None])[0].input_level == "header"
+    assert forecaster.predict(queries_of(table.head(1)))[0].input_level == "header"
 
 
 def test_too_few_subjects_are_said() -> None:
     few, table, volumes = trained("ridge", 10)
     many, *_ = trained("ridge", 19)
-    ask = (rows_of(table)[:1], [1], [volumes[0]])
-    assert not few.predict(*ask)[0].calibrated
-    assert many.predict(*ask)[0].calibrated
-    assert few.predict(*ask, lower_quantile=0.2, upper_quantile=0.8)[0].calibrated
+    queries = queries_of(table.head(1), volumes[:1])
+    assert not few.predict(queries)[0].calibrated
+    assert many.predict(queries)[0].calibrated
+    assert few.predict(queries, lower_quantile=0.2, upper_quantile=0.8)[0].calibrated
 
 
 def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
@@ -82,8 +81,18 @@ def test_quantiles_out_of_order_are_refused() -> None:
     forecaster, table, volumes = trained("median")
     with pytest.raises(ModelError, match="quantiles"):
         forecaster.predict(
-            rows_of(table)[:1], [1], [volumes[0]], lower_quantile=0.6, upper_quantile=0.9
+            queries_of(table.head(1), volumes[:1]), lower_quantile=0.6, upper_quantile=0.9
         )
+
+
+def test_a_model_of_another_format_is_refused(tmp_path: Path) -> None:
+    forecaster, *_ = trained("ridge")
+    forecaster.save(tmp_path)
+    models = read_json(tmp_path / "forecaster.json")["models"]
+    for content in ({"format": 1, "models": models}, models):  # the first releases had no format
+        write_json(tmp_path / "forecaster.json", content)
+        with pytest.raises(ModelError, match=r"written by another release; .*make repro"):
+            Forecaster.load(tmp_path)
 
 
 def test_a_model_file_with_a_foreign_type_is_refused(tmp_path: Path) -> None:
@@ -100,14 +109,14 @@ def test_a_model_file_with_a_foreign_type_is_refused(tmp_path: Path) -> None:
 def test_each_application_has_a_law_of_its_own() -> None:
     rows = planted.table(16, apps=("segment", "register"))
     model = point_model.fit(rows, None, "ridge", {**FAMILIES["ridge"].defaults}, "volume", 0)
-    errors = np.abs(point_model.predict_table(model, rows, None) - point_model.actual_logs(rows))
+    errors = np.abs(point_model.predict_table(model, rows, None) - point_model.log_targets(rows))
     assert set(model.models_by_app) == {"segment", "register"}
     assert errors[:, 0].mean() < 0.02
 
 
-def test_an_application_never_seen_is_answered_and_said_to_be_beyond() -> None:
+def test_an_unknown_application_is_answered_and_out_of_range() -> None:
     rows = planted.table(12)
     model = point_model.fit(rows, None, "ridge", {**FAMILIES["ridge"].defaults}, "volume", 0)
-    asked = {**rows_of(rows)[0], "app": "other"}
-    assert model.out_of_range([asked]) == [("app",)]
-    assert np.isfinite(model.predict([asked], [1], None)).all()
+    query = Query({**queries_of(rows)[0].features, "app": "other"})
+    assert model.out_of_range([query.features]) == [("app",)]
+    assert np.isfinite(model.predict([query])).all()

@@ -1,9 +1,9 @@
-"""What a model goes by, on a planted law: foreground voxels, and nothing else."""
+"""What a model depends on, on a planted law: foreground voxels, and nothing else."""
 
 import pytest
 
 import planted
-from voxcast.models.families.zoo import FAMILIES
+from voxcast.models.families.family import FAMILIES
 from voxcast.models.importance import explain_model
 from voxcast.models.selection.cross_validation import Validation
 

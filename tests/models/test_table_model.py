@@ -6,8 +6,8 @@ import pytest
 
 from voxcast.errors import TableError
 from voxcast.features.any_table import (
+    censored_groups,
     choose_columns,
-    ended_groups,
     feature_table,
     learnable,
     read_csv,
@@ -98,11 +98,13 @@ def test_runs_that_were_ended_make_the_bound_wider() -> None:
     own = table(60)
     columns = choose_columns(own, "seconds", "site", ["job"])
     told = own.assign(outcome=["timeout" if n % 12 == 3 else "completed" for n in range(60)])
-    ended = ended_groups(told, columns)
-    assert ended == ["s3"]
+    censored = censored_groups(told, columns)
+    assert censored == ["s3"]
     plain, wider = (
-        fit_table(own, columns, trials=1, families=("median", "ridge"), quantile=0.8, ended=names)
-        for names in ([], ended)
+        fit_table(
+            own, columns, trials=1, families=("median", "ridge"), quantile=0.8, censored=names
+        )
+        for names in ([], censored)
     )
     asked = own.head(5)
     assert (wider.model.predict(asked)["upper"] >= plain.model.predict(asked)["upper"]).all()

@@ -10,12 +10,11 @@ import pytest
 import planted
 from voxcast.errors import ModelError
 from voxcast.images.volumes import CoarseVolume, coarse_to_bytes
-from voxcast.models.families.zoo import FAMILIES
-from voxcast.models.forecaster import Forecaster, calibrate
-from voxcast.models.selection import recipes
+from voxcast.models.families.family import FAMILIES
 from voxcast.models.selection.cross_validation import Validation
-from voxcast.models.selection.leaderboard import Leaderboard
+from voxcast.models.selection.learned import Learned
 from voxcast.models.selection.learning import learn
+from voxcast.models.selection.refitting import fit_forecasters
 from voxcast.tracking import registry, runs
 from voxcast.tracking.promotion import Rule, promote
 
@@ -39,32 +38,24 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def learned(project: Path, families: tuple[str, ...]) -> tuple[pd.DataFrame, Leaderboard]:
+def trained(project: Path, families: tuple[str, ...]) -> tuple[pd.DataFrame, Learned]:
     """Do what the stages tune and train do, without their files in between."""
     table = planted.table(12)
     validation = Validation(table, None, 3, 0)
-    board = Leaderboard.of(validation, learn(validation, families, trials=2, budget_s=60))
-    header_logs = board.logs(table, board.header_family, "header")
-    for name in board.families:
-        models = {}
-        for input_level, who, logs in (
-            ("header", board.header_family, header_logs),
-            ("volume", name, board.logs(table, name, "volume")),
-        ):
-            model = recipes.fit(table, None, who, board.params(who), input_level, 0)
-            models[input_level] = calibrate(model, table, logs, 1.5)
-        Forecaster(models).save(project / "models" / name)
-    return table, board
+    learned = learn(validation, families, trials=2, input_levels=("volume", "header"))
+    for name, forecaster in fit_forecasters(validation, learned, list(learned.params), 1.5):
+        forecaster.save(project / "models" / name)
+    return table, learned
 
 
 def promoted(project: Path, *families: str) -> dict:
-    table, board = learned(project, families)
+    table, learned = trained(project, families)
     session = runs.connect(project)
     return promote(
         session,
         Validation(table, None, 3, 0),
         "sha",
-        board,
+        learned,
         project / "models",
         CATALOGUE,
         RULE,
@@ -117,13 +108,13 @@ def test_no_registry_and_no_champion_are_said(project: Path) -> None:
 def test_first_then_same_then_better_then_worse(project: Path) -> None:
     first = promoted(project, "median")
     assert (first["registered"], first["reason"], first["version"]) == (True, "first", "1")
-    table, board = learned(project, ("median",))
+    table, learned = trained(project, ("median",))
     # What is trained anew differs in its files and is the same recipe; itself, it is unchanged.
     session, validation = runs.connect(project), Validation(table, None, 3, 0)
     models = project / "models"
-    refit = promote(session, validation, "sha", board, models, CATALOGUE, RULE)
+    refit = promote(session, validation, "sha", learned, models, CATALOGUE, RULE)
     assert refit["reason"] in ("refitted", "under_request", "unchanged")
-    again = promote(session, validation, "sha", board, models, CATALOGUE, RULE)
+    again = promote(session, validation, "sha", learned, models, CATALOGUE, RULE)
     assert again["reason"] in ("unchanged", "under_request")
     assert again["version"] == refit["version"]
     better = promoted(project, "median", "ridge")

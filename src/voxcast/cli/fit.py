@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from voxcast.errors import ConfigError
 
 if TYPE_CHECKING:
-    from voxcast.models.table_model import Fitted
+    from voxcast.models.table_model import FittedTable
 
 METRICS = ("mape", "median_ape", "upp", "ov_mape", "coverage")
 
@@ -57,7 +57,7 @@ def main(argv: list[str]) -> int:
 
     from tqdm import tqdm
 
-    from voxcast.features.any_table import choose_columns, ended_groups, learnable, read_csv
+    from voxcast.features.any_table import censored_groups, choose_columns, learnable, read_csv
     from voxcast.models.table_model import FAMILIES, OUTER, fit_table
 
     table = read_csv(args.table)
@@ -76,7 +76,7 @@ def main(argv: list[str]) -> int:
             table[usable], columns, quantile=args.quantile, seed=args.seed, on_step=step,
             trials=args.trials or 50,
             budget_s=math.inf if args.trials is not None else budget_s,
-            ended=ended_groups(table, columns),
+            censored=censored_groups(table, columns),
         )  # fmt: skip
     fitted.model.save(args.out)
     count = int(usable.sum())
@@ -102,7 +102,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _show(fitted: Fitted, target: str, out: Path) -> None:
+def _show(fitted: FittedTable, target: str, out: Path) -> None:
     print(f"{target}: {fitted.family}, from {fitted.rows} rows of {fitted.groups} groups")
     print(f"  {'held-out groups':22}" + "".join(f"{name:>12}" for name in METRICS))
     candidates = {"selected": fitted.metrics, **fitted.candidates}

@@ -148,7 +148,7 @@ def learnable(table: pd.DataFrame, columns: Columns) -> tuple[np.ndarray, dict[s
     return usable, left_out
 
 
-def ended_groups(table: pd.DataFrame, columns: Columns) -> list[str]:
+def censored_groups(table: pd.DataFrame, columns: Columns) -> list[str]:
     """Return the groups of runs that were ended before they were done: not labels, nor nothing.
 
     Without a column of groups every row is one, named by its position.

@@ -33,8 +33,8 @@ class Scores:
     worst, best : tuple of float
         Each subject's largest and smallest residual, measured minus predicted; sorted.
     censored : int
-        Subjects with a run that was ended before it was done: nobody knows by how much it would
-        have exceeded its bound, so they count as above any.
+        Subjects with a run that was stopped before it completed. By how much it would have
+        exceeded its bound is unknown, so they count as above any.
     """
 
     worst: tuple[float, ...]
@@ -52,20 +52,19 @@ class Scores:
         by_subject: dict[str, list[float]] = {}
         for residual, subject in zip(residuals, subjects, strict=True):
             by_subject.setdefault(subject, []).append(float(residual))
-        ended = set(censored)
         return cls(
-            tuple(sorted(max(r) for s, r in by_subject.items() if s not in ended)),
+            tuple(sorted(max(r) for s, r in by_subject.items() if s not in censored)),
             tuple(sorted(min(r) for r in by_subject.values())),
-            len(ended),
+            len(set(censored)),
         )
 
-    def promises(self, quantile: float) -> bool:
+    def is_calibrated(self, quantile: float) -> bool:
         """Whether there are enough subjects: at least ⌈1/α⌉ − 1 for α = 1 − ``quantile``.
 
         Examples
         --------
         >>> zeros = (0.0,) * 19
-        >>> [Scores(zeros[:n], zeros[:n]).promises(0.95) for n in (19, 18)]
+        >>> [Scores(zeros[:n], zeros[:n]).is_calibrated(0.95) for n in (19, 18)]
         [True, False]
         """
         return _rank(len(self.worst) + self.censored, quantile) <= len(self.worst)
@@ -73,9 +72,9 @@ class Scores:
     def upper(self, quantile: float, factor: float) -> float:
         """Return the offset below which a new subject's residuals stay, at ``quantile``.
 
-        ``factor`` multiplies the largest score where `promises` is false.
+        ``factor`` multiplies the largest score where `is_calibrated` is false.
         """
-        if self.promises(quantile):
+        if self.is_calibrated(quantile):
             return self.worst[_rank(len(self.worst) + self.censored, quantile) - 1]
         return max(self.worst[-1], 0.0) * factor if self.worst else 0.0
 
@@ -97,7 +96,7 @@ def _rank(subjects: int, quantile: float) -> int:
 
 @dataclass(frozen=True)
 class Calibrator:
-    """Scores of every application; an application not seen gets the most cautious of each."""
+    """Scores of every application; an unknown application gets the widest bounds of all."""
 
     by_app: dict[str, Scores]
     factor: float
@@ -111,7 +110,7 @@ class Calibrator:
         factor: float,
         censored: Collection[tuple[str, str]] = (),
     ) -> Calibrator:
-        """Learn from out-of-fold residuals of one target, given as columns of one length.
+        """Learn from out-of-fold residuals of one target; all columns have one length.
 
         ``censored`` are pairs of an application and a subject, see `Scores`.
         """
@@ -121,7 +120,9 @@ class Calibrator:
             of_app[0].append(float(residual))
             of_app[1].append(subject)
         scores = {
-            app: Scores.of(*columns, {subject for own, subject in censored if own == app})
+            app: Scores.of(
+                *columns, {subject for censored_app, subject in censored if censored_app == app}
+            )
             for app, columns in sorted(runs.items())
         }
         return cls(scores, factor)
@@ -130,15 +131,14 @@ class Calibrator:
         self, app: str, lower_quantile: float, upper_quantile: float
     ) -> tuple[float, float]:
         """Return what to add to a predicted logarithm for its bounds; at most and at least 0."""
-        known = app in self.by_app
-        scores = [self.by_app[app]] if known else list(self.by_app.values())
+        scores = [self.by_app[app]] if app in self.by_app else list(self.by_app.values())
         low = min(s.lower(lower_quantile, self.factor) for s in scores)
         high = max(s.upper(upper_quantile, self.factor) for s in scores)
         return min(low, 0.0), max(high, 0.0)
 
-    def promises(self, app: str, quantile: float) -> bool:
-        """Whether ``quantile`` is calibrated for ``app`` and not only a stated multiple."""
-        return app in self.by_app and self.by_app[app].promises(quantile)
+    def is_calibrated(self, app: str, quantile: float) -> bool:
+        """Whether the history of ``app`` is large enough for ``quantile``."""
+        return app in self.by_app and self.by_app[app].is_calibrated(quantile)
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-able form."""

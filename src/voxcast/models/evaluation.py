@@ -1,4 +1,4 @@
-"""Judging a forecaster on runs it has not seen: predictions, errors, coverage."""
+"""A forecaster on held-out runs: predictions, errors, coverage."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from voxcast.features.rows import CONTENT
-from voxcast.features.table import rows_of
 from voxcast.models.metrics import scores, under_requests
+from voxcast.models.query import queries_of
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
     from voxcast.models.forecaster import Forecaster
     from voxcast.models.point_model import InputLevel
 
-_SHOWN = ("cell_key", "subject", "volume_id", "app", "device", "cpus", "repeat")
+_IDENTITY = ("cell_key", "subject", "volume_id", "app", "device", "cpus", "repeat")
 
 
 def predict_runs(
@@ -32,20 +31,13 @@ def predict_runs(
     Columns are the run's identity and, per target, ``TARGET_actual``, ``_lower``, ``_median`` and
     ``_upper``.
     """
-    rows = rows_of(table)
-    small: list[np.ndarray | None] = list(volumes)
+    queries = queries_of(table, volumes)
     if input_level == "header":
-        rows = [{k: v for k, v in row.items() if not k.startswith(CONTENT)} for row in rows]
-        small = [None] * len(rows)
+        queries = [query.header_only() for query in queries]
     predictions = forecaster.predict(
-        rows,
-        table["cpus"].tolist(),
-        small,
-        lower_quantile=lower_quantile,
-        upper_quantile=upper_quantile,
-        host_classes=table["host_class"].tolist(),
+        queries, lower_quantile=lower_quantile, upper_quantile=upper_quantile
     )
-    frame = table[list(_SHOWN)].copy()
+    frame = table[list(_IDENTITY)].copy()
     for target in TARGETS:
         frame[f"{target}_actual"] = table[target]
         for k, name in enumerate(("lower", "median", "upper")):
@@ -53,34 +45,34 @@ def predict_runs(
     return frame
 
 
-def judge(predicted: pd.DataFrame) -> dict[str, dict[str, Any]]:
+def judge(predictions: pd.DataFrame) -> dict[str, dict[str, Any]]:
     """Return the metrics of each target for the frame that `predict_runs` gives.
 
     ``coverage`` is the share of runs at or below the upper bound, ``inside`` the share between
     both bounds; ``under_request`` counts subjects and carries its exact 95 % interval.
     """
-    found: dict[str, dict[str, Any]] = {}
+    metrics: dict[str, dict[str, Any]] = {}
     for target in TARGETS:
         actual, low, middle, high = (
-            predicted[f"{target}_{name}"].to_numpy()
+            predictions[f"{target}_{name}"].to_numpy()
             for name in ("actual", "lower", "median", "upper")
         )
-        exceeded, subjects, interval = under_requests(actual, high, predicted["subject"])
-        found[target] = {
+        exceeded, subjects, interval = under_requests(actual, high, predictions["subject"])
+        metrics[target] = {
             **scores(actual, middle),
             "coverage": float(np.mean(actual <= high)),
             "inside": float(np.mean((actual >= low) & (actual <= high))),
             "under_request": exceeded / subjects,
             "under_request_low": interval[0],
             "under_request_high": interval[1],
-            # How much is asked for each unit used: what a safe bound costs.
+            # What is requested for each unit used: the price of a safe bound.
             "asked_over_used": float(high.sum() / actual.sum()),
         }
-    return found
+    return metrics
 
 
 def headline(metrics: dict[str, Any], best: str) -> dict[str, Any]:
-    """Return the few metrics that one looks at first, of the family chosen by cross-validation.
+    """Return the headline metrics of the family chosen by cross-validation.
 
     Parameters
     ----------
@@ -89,13 +81,13 @@ def headline(metrics: dict[str, Any], best: str) -> dict[str, Any]:
     best : str
         The family chosen.
     """
-    shown = ("mape", "coverage", "asked_over_used")
+    headlines = ("mape", "coverage", "asked_over_used")
     return {
         "runs": metrics["runs"],
         "subjects": metrics["subjects"],
         "family": best,
         **{
-            target: {name: metrics[best][target][name] for name in shown}
+            target: {name: metrics[best][target][name] for name in headlines}
             for target in (TARGETS if best in metrics else ())
         },
     }

@@ -1,12 +1,12 @@
-"""Why a prediction is what it is: by how much it would differ were one thing as it usually is.
+"""Why a prediction is what it is: how much it would differ with one feature at its median.
 
-What says the same in two columns, such as voxels and their logarithm, is changed together.
+Columns that carry the same information, such as voxels and their logarithm, change together.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,23 +16,24 @@ if TYPE_CHECKING:
 
     from voxcast.features.rows import Row
     from voxcast.models.forecaster import Forecaster
+    from voxcast.models.query import Query
 
-SHOWN = 3
-LEAST = 0.005  # of the logarithm: what rounds to no per cent moved nothing
+COUNT = 3
+NEGLIGIBLE = 0.005  # of the logarithm: what rounds to no per cent
 
 
 @dataclass(frozen=True)
 class Reason:
-    """One thing that moved a prediction.
+    """A feature that moved a prediction.
 
     Attributes
     ----------
     name : str
         Such as ``foreground_voxels``.
     factor : float
-        What the prediction is, over what it would be with the usual value.
+        The prediction over that with the usual value.
     value, usual : float
-        Of one of its columns, as the model sees it.
+        Of one of its columns: in the query, and the median of the training runs.
     """
 
     name: str
@@ -43,44 +44,36 @@ class Reason:
 
 def explain(
     forecaster: Forecaster,
-    row: Row,
-    cpus: int,
-    volume: np.ndarray | None,
+    query: Query,
     *,
     target: str = "runtime_s",
-    host_class: str | None = None,
-    shown: int = SHOWN,
+    count: int = COUNT,
 ) -> list[Reason]:
-    """Return what moved a prediction most, largest first.
+    """Return the features that moved a prediction most, largest first.
 
-    Parameters
-    ----------
-    row : Row
-        Features of the run, see `voxcast.models.forecaster.Forecaster.predict`.
-    volume : ndarray or None
-        Its small volume, which stays as it is.
+    The small volume stays as it is.
     """
-    usual = forecaster.usual(row, volume)
+    row, medians = query.features, forecaster.medians(query)
     groups: dict[str, list[str]] = {}
-    for name in usual:
-        if isinstance(row.get(name), int | float) and row[name] != usual[name]:
+    for name in medians:
+        if isinstance(row.get(name), int | float) and row[name] != medians[name]:
             groups.setdefault(stem(name), []).append(name)
-    changed = [row, *({**row, **{n: usual[n] for n in names}} for names in groups.values())]
-    said = forecaster.predict(
-        changed, [cpus] * len(changed), [volume] * len(changed),
-        host_classes=[host_class] * len(changed),
-    )  # fmt: skip
-    medians = [one.quantiles[target][1] for one in said]
-    reasons = [
-        Reason(name, medians[0] / median, *_shown(row, usual, names))
-        for (name, names), median in zip(groups.items(), medians[1:], strict=True)
+    changed = [
+        replace(query, features={**row, **{name: medians[name] for name in names}})
+        for names in groups.values()
     ]
-    moved = [one for one in reasons if abs(np.log(one.factor)) > LEAST]
-    return sorted(moved, key=lambda one: -abs(np.log(one.factor)))[:shown]
+    predictions = forecaster.predict([query, *changed])
+    actual, *others = (prediction.quantiles[target][1] for prediction in predictions)
+    reasons = [
+        Reason(name, actual / other, *_values(row, medians, names))
+        for (name, names), other in zip(groups.items(), others, strict=True)
+    ]
+    moved = [reason for reason in reasons if abs(np.log(reason.factor)) > NEGLIGIBLE]
+    return sorted(moved, key=lambda reason: -abs(np.log(reason.factor)))[:count]
 
 
 def stem(name: str) -> str:
-    """Return what a column is about, however it is written.
+    """Return the quantity of a column, whatever its unit or scale.
 
     Examples
     --------
@@ -94,6 +87,6 @@ def stem(name: str) -> str:
     return re.sub(r"_ml$", "_voxels", plain)
 
 
-def _shown(row: Row, usual: Mapping[str, float], names: Sequence[str]) -> tuple[float, float]:
+def _values(row: Row, medians: Mapping[str, float], names: Sequence[str]) -> tuple[float, float]:
     first = min(names, key=lambda name: ("log" in name, name))  # a plain number, if there is one
-    return float(row[first]), float(usual[first])
+    return float(row[first]), float(medians[first])

@@ -1,8 +1,8 @@
-"""What answers beyond the data: the model that holds best where the data end.
+"""The extrapolator: the model that answers out of range.
 
 Cross-validation asks about subjects among the others, and there a model of many features wins.
-Off the beaten track such a model can be far out, so who answers there is chosen by asking about
-the subjects least like the others, after learning from the rest.
+Out of range such a model can be far off. The extrapolator is therefore chosen by predicting the
+subjects least like the others after learning from the rest.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ import pandas as pd
 
 from voxcast.features.table import rows_of
 from voxcast.models import point_model
+from voxcast.models.calibrated_model import calibrate
 from voxcast.models.families.encoder import Encoder
-from voxcast.models.families.zoo import family
-from voxcast.models.forecaster import calibrate
-from voxcast.models.selection.cross_validation import objective
+from voxcast.models.families.family import family
+from voxcast.models.out_of_fold import objective
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from voxcast.models.families.zoo import Params
-    from voxcast.models.forecaster import CalibratedModel
+    from voxcast.models.calibrated_model import CalibratedModel
+    from voxcast.models.families.family import Params
     from voxcast.models.point_model import InputLevel
     from voxcast.models.selection.cross_validation import Validation
 
-OUTER = 0.2  # of the subjects of each application
-FEWEST = 10  # subjects, for there to be a middle
+OUTER_SHARE = 0.2  # of the subjects of each application
+MINIMUM_SUBJECTS = 10  # for the outermost to differ from the others
 
 
 def fit_extrapolator(
     validation: Validation,
-    found: Mapping[str, Params],
+    params_by_family: Mapping[str, Params],
     factor: float,
     input_level: InputLevel = "volume",
 ) -> CalibratedModel | None:
-    """Return what answers runs unlike all that were measured, with its bounds.
+    """Return the model that answers out of range, with its bounds.
 
     Parameters
     ----------
-    found : mapping of str to dict
-        Tuned parameters by family; of those that extrapolate, the defaults are tried too.
+    params_by_family : mapping of str to dict
+        Tuned parameters. Of families that extrapolate the defaults are tried too.
     factor : float
         See `voxcast.models.conformal.Calibrator`.
 
@@ -51,61 +51,63 @@ def fit_extrapolator(
     CalibratedModel or None
         None if no family extrapolates.
     """
-    chosen = choose(validation, found, input_level)
-    if chosen is None:
+    recipe = choose(validation, params_by_family, input_level)
+    if recipe is None:
         return None
-    name, params = chosen
-    own = validation
-    model = point_model.fit(own.table, None, name, params, input_level, own.seed, own.targets)
-    said = own.out_of_fold(name, params, input_level)
-    return calibrate(model, own.table, said, factor, own.censored)
+    table, seed, targets = validation.table, validation.seed, validation.targets
+    model = point_model.fit(table, None, *recipe, input_level, seed, targets)
+    out_of_fold = validation.out_of_fold(*recipe, input_level)
+    return calibrate(model, table, out_of_fold, factor, validation.censored)
 
 
 def choose(
-    validation: Validation, found: Mapping[str, Params], input_level: InputLevel = "volume"
+    validation: Validation,
+    params_by_family: Mapping[str, Params],
+    input_level: InputLevel = "volume",
 ) -> tuple[str, Params] | None:
-    """Return the family that extrapolates, and its parameters, with the smallest error far out."""
-    tried: list[tuple[str, Params]] = []
-    for name, tuned in found.items():
+    """Return family and parameters with the smallest error on the outermost subjects."""
+    recipes: list[tuple[str, Params]] = []
+    for name, tuned in params_by_family.items():
         if family(name).extrapolates:
-            tried += [(name, p) for p in (tuned, family(name).defaults) if (name, p) not in tried]
+            tried = ((name, params) for params in (tuned, family(name).defaults))
+            recipes += [recipe for recipe in tried if recipe not in recipes]
     outer = outermost(validation.table, input_level)
-    if len(tried) < 2 or not outer.any():
-        return tried[0] if tried else None
-    inner, asked = (validation.part(np.flatnonzero(at)) for at in (~outer, outer))
+    if len(recipes) < 2 or not outer.any():
+        return recipes[0] if recipes else None
+    inner, held_out = (validation.part(np.flatnonzero(at)) for at in (~outer, outer))
 
-    def error(one: tuple[str, Params]) -> float:
-        fitted = point_model.fit(
-            inner.table, None, *one, input_level, validation.seed, validation.targets
+    def error(recipe: tuple[str, Params]) -> float:
+        model = point_model.fit(
+            inner.table, None, *recipe, input_level, validation.seed, validation.targets
         )
-        said = point_model.predict_table(fitted, asked.table, None)
-        return objective(asked.actual(), said, validation.targets)
+        predictions = point_model.predict_table(model, held_out.table, None)
+        return objective(held_out.actual(), predictions, validation.targets)
 
-    return min(tried, key=error)
+    return min(recipes, key=error)
 
 
 def outermost(table: pd.DataFrame, input_level: InputLevel = "volume") -> np.ndarray:
     """Return which runs are of the subjects least like the others, by application.
 
     The measure is the mean distance of a subject's features from their means, in standard
-    deviations. No run is chosen where there are fewer than `FEWEST` subjects.
+    deviations. No run is chosen where there are fewer than `MINIMUM_SUBJECTS`.
 
     Returns
     -------
     ndarray of bool, shape (n_runs,)
     """
     apps = table["app"].to_numpy() if "app" in table else np.zeros(len(table))
-    chosen = np.zeros(len(table), dtype=bool)
+    is_outer = np.zeros(len(table), dtype=bool)
     for app in pd.unique(apps):
         at = np.flatnonzero(apps == app)
-        own = table.iloc[at]
-        if own["subject"].nunique() < FEWEST:
+        subjects = table["subject"].iloc[at]
+        if subjects.nunique() < MINIMUM_SUBJECTS:
             continue
-        rows = rows_of(own)
+        rows = rows_of(table.iloc[at])
         x = Encoder.fit(rows, content=input_level == "volume").transform(rows)
         sd = x.std(axis=0)
-        far = np.abs(x - x.mean(axis=0)) / np.where(sd > 0, sd, 1.0)
-        by_subject = pd.Series(far.mean(axis=1)).groupby(own["subject"].to_numpy()).mean()
-        names = by_subject.nlargest(round(OUTER * len(by_subject))).index
-        chosen[at] = own["subject"].isin(set(names)).to_numpy()
-    return chosen
+        distances = np.abs(x - x.mean(axis=0)) / np.where(sd > 0, sd, 1.0)
+        by_subject = pd.Series(distances.mean(axis=1)).groupby(subjects.to_numpy()).mean()
+        outer = by_subject.nlargest(round(OUTER_SHARE * len(by_subject))).index
+        is_outer[at] = subjects.isin(set(outer)).to_numpy()
+    return is_outer

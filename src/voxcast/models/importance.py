@@ -1,7 +1,7 @@
-"""What a model goes by: error when a feature is shuffled, and the answer as a feature grows.
+"""What a model depends on: error when a feature is shuffled, and prediction as a feature grows.
 
-Both are looked at on runs whose subjects the model had not seen. Columns that say the same, as
-voxels and their logarithm, are shuffled and moved together.
+Both are measured on held-out subjects. Columns that carry the same information, such as voxels and
+their logarithm, are shuffled and moved together.
 """
 
 from __future__ import annotations
@@ -13,22 +13,21 @@ import numpy as np
 import pandas as pd
 
 from voxcast.features.table import feature_names
-from voxcast.models import point_model
 from voxcast.models.explanation import stem
+from voxcast.models.query import queries_of
 from voxcast.models.selection import recipes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from voxcast.models.families.zoo import Params
-    from voxcast.models.point_model import PointModel
-    from voxcast.models.selection.blends import Blend
+    from voxcast.models.families.family import Params
+    from voxcast.models.point_model import Predictor
     from voxcast.models.selection.cross_validation import Validation
 
 TARGET = "cpu_s"
 SHUFFLES = 3
-SHOWN = 3  # features of each application whose dependence is looked at
-QUANTILES = np.linspace(0.05, 0.95, 7)  # quantiles of a feature
+FEATURES_PER_APP = 3  # whose dependence is returned
+QUANTILES = np.linspace(0.05, 0.95, 7)  # of a feature
 
 
 @dataclass(frozen=True)
@@ -39,101 +38,117 @@ class Importance:
     dependence: pd.DataFrame
 
 
+@dataclass(frozen=True)
+class _HeldOut:
+    """A fold's model with the held-out runs of one application."""
+
+    model: Predictor
+    app: str
+    runs: pd.DataFrame
+    volumes: np.ndarray | None
+
+    def log_predictions(self, runs: pd.DataFrame) -> np.ndarray:
+        """Return the logarithms of `TARGET` for these runs, some of their features changed."""
+        logs = self.model.predict(queries_of(runs, self.volumes))
+        return logs[:, self.model.targets.index(TARGET)]
+
+    def error(self, runs: pd.DataFrame) -> float:
+        """Return the mean absolute relative error."""
+        actual = np.log(self.runs[TARGET].to_numpy(dtype=float))
+        return float(np.abs(np.exp(self.log_predictions(runs) - actual) - 1).mean())
+
+
 def explain_model(validation: Validation, name: str, params: Params) -> Importance:
-    """Return what a recipe goes by when it predicts CPU time.
+    """Return which features a recipe depends on when it predicts CPU time.
 
     Returns
     -------
     Importance
         ``shuffled``: ``app feature rise``, by how many percentage points the mean absolute error
         rises; ``dependence``: ``app feature quantile value factor`` for the first features of each
-        application, the mean answer over that at the feature's median.
+        application, the mean prediction over that at the feature's median.
     """
     rng = np.random.default_rng(validation.seed)
     rises: list[dict[str, object]] = []
-    answers: list[dict[str, object]] = []
-    for train, held_out in validation.folds():
-        seen, new = validation.part(train), validation.part(held_out)
-        model = recipes.fit(
-            seen.table, seen.volumes, name, params, "volume", validation.seed, validation.targets
-        )
-        for app, at in _by_app(new.table):
-            own = new.table.iloc[at].reset_index(drop=True)
-            cubes = None if new.volumes is None else new.volumes[at]
-            actual = np.log(own[TARGET].to_numpy(dtype=float))
-            plain = _error(actual, _said(model, own, cubes))
-            for feature, columns in _features(own).items():
-                errors = []
-                for _ in range(SHUFFLES):
-                    order = rng.permutation(len(own))
-                    mixed = own.assign(**{c: own[c].to_numpy()[order] for c in columns})
-                    errors.append(_error(actual, _said(model, mixed, cubes)))
-                rises.append(
-                    {"app": app, "feature": feature, "rise": 100 * (np.mean(errors) - plain),
-                     "runs": len(own)}
-                )  # fmt: skip
-                answers += _answers(model, own, cubes, app, feature, columns)
+    dependence: list[dict[str, object]] = []
+    for held_out in _held_out(validation, name, params):
+        baseline = held_out.error(held_out.runs)
+        for feature, columns in _features(held_out.runs).items():
+            rise = _rise(held_out, columns, baseline, rng)
+            rises.append(
+                {"app": held_out.app, "feature": feature, "rise": rise, "runs": len(held_out.runs)}
+            )
+            dependence += _dependence(held_out, feature, columns)
     shuffled = _weighted(pd.DataFrame(rises), ["app", "feature"], "rise")
     shuffled = shuffled.sort_values(["app", "rise"], ascending=[True, False], ignore_index=True)
-    first = shuffled[shuffled["rise"] > 0].groupby("app").head(SHOWN)
-    chosen = set(zip(first["app"], first["feature"], strict=True))
-    every = pd.DataFrame(answers)
-    if len(every):
-        kept = [pair in chosen for pair in zip(every["app"], every["feature"], strict=True)]
-        groups = every[kept].groupby(["app", "feature", "quantile"], as_index=False, sort=False)
-        every = groups[["value", "factor"]].mean()
-    return Importance(shuffled, every)
+    return Importance(shuffled, _of_first_features(pd.DataFrame(dependence), shuffled))
 
 
-def _by_app(table: pd.DataFrame) -> Iterator[tuple[str, np.ndarray]]:
-    apps = table["app"].to_numpy()
-    for app in sorted(set(apps)):
-        yield str(app), np.flatnonzero(apps == app)
+def _held_out(validation: Validation, name: str, params: Params) -> Iterator[_HeldOut]:
+    for train, held_out in validation.folds():
+        model = recipes.fit(validation.part(train), name, params, "volume")
+        outer = validation.part(held_out)
+        apps = outer.table["app"].to_numpy()
+        for app in sorted(set(apps)):
+            at = np.flatnonzero(apps == app)
+            volumes = None if outer.volumes is None else outer.volumes[at]
+            yield _HeldOut(model, str(app), outer.table.iloc[at].reset_index(drop=True), volumes)
 
 
-def _features(own: pd.DataFrame) -> dict[str, list[str]]:
-    """Return the columns of numbers that vary here, by what they are about."""
-    found: dict[str, list[str]] = {}
-    for name in feature_names(own):
-        if pd.api.types.is_numeric_dtype(own[name]) and own[name].nunique() > 1:
-            found.setdefault(stem(name), []).append(name)
-    return found
+def _features(runs: pd.DataFrame) -> dict[str, list[str]]:
+    """Return the columns of numbers that vary here, by quantity."""
+    columns: dict[str, list[str]] = {}
+    for name in feature_names(runs):
+        if pd.api.types.is_numeric_dtype(runs[name]) and runs[name].nunique() > 1:
+            columns.setdefault(stem(name), []).append(name)
+    return columns
 
 
-def _answers(
-    model: PointModel | Blend,
-    own: pd.DataFrame,
-    cubes: np.ndarray | None,
-    app: str,
-    feature: str,
-    columns: list[str],
-) -> list[dict[str, object]]:
-    shown = min(columns, key=lambda name: ("log" in name, name))
+def _rise(
+    held_out: _HeldOut, columns: list[str], baseline: float, rng: np.random.Generator
+) -> float:
+    """Return by how many percentage points the error rises when columns are shuffled."""
+    runs, errors = held_out.runs, []
+    for _ in range(SHUFFLES):
+        order = rng.permutation(len(runs))
+        errors.append(
+            held_out.error(runs.assign(**{c: runs[c].to_numpy()[order] for c in columns}))
+        )
+    return float(100 * (np.mean(errors) - baseline))
+
+
+def _dependence(held_out: _HeldOut, feature: str, columns: list[str]) -> list[dict[str, object]]:
+    runs = held_out.runs
+    plain = min(columns, key=lambda name: ("log" in name, name))
     logs = {}
     for quantile in (0.5, *QUANTILES):
-        moved = own.assign(**{c: float(own[c].quantile(quantile)) for c in columns})
-        logs[float(quantile)] = float(_said(model, moved, cubes).mean())
+        moved = runs.assign(**{c: float(runs[c].quantile(quantile)) for c in columns})
+        logs[float(quantile)] = float(held_out.log_predictions(moved).mean())
     return [
-        {"app": app, "feature": feature, "quantile": float(quantile),
-         "value": float(own[shown].quantile(quantile)),
+        {"app": held_out.app, "feature": feature, "quantile": float(quantile),
+         "value": float(runs[plain].quantile(quantile)),
          "factor": float(np.exp(logs[float(quantile)] - logs[0.5]))}
         for quantile in QUANTILES
     ]  # fmt: skip
 
 
-def _said(model: PointModel | Blend, own: pd.DataFrame, cubes: np.ndarray | None) -> np.ndarray:
-    at = model.targets.index(TARGET)
-    logs: np.ndarray = point_model.predict_table(model, own, cubes)[:, at]
-    return logs
-
-
-def _error(actual: np.ndarray, said: np.ndarray) -> float:
-    return float(np.abs(np.exp(said - actual) - 1).mean())
+def _of_first_features(dependence: pd.DataFrame, shuffled: pd.DataFrame) -> pd.DataFrame:
+    """Return the mean over folds, for the features of each application with the largest rise."""
+    if dependence.empty:
+        return dependence
+    first = shuffled[shuffled["rise"] > 0].groupby("app").head(FEATURES_PER_APP)
+    pairs = set(zip(first["app"], first["feature"], strict=True))
+    selected = [
+        pair in pairs for pair in zip(dependence["app"], dependence["feature"], strict=True)
+    ]
+    keys = ["app", "feature", "quantile"]
+    groups = dependence[selected].groupby(keys, as_index=False, sort=False)
+    return groups[["value", "factor"]].mean()
 
 
 def _weighted(table: pd.DataFrame, keys: list[str], value: str) -> pd.DataFrame:
-    """Return the mean of folds, each counting as its runs."""
-    total = table.assign(weighed=table[value] * table["runs"])
-    own = total.groupby(keys, as_index=False)[["weighed", "runs"]].sum()
-    means = own.assign(**{value: own["weighed"] / own["runs"]})
+    """Return the mean over folds, each weighted by its number of runs."""
+    weighted = table.assign(weighted=table[value] * table["runs"])
+    sums = weighted.groupby(keys, as_index=False)[["weighted", "runs"]].sum()
+    means = sums.assign(**{value: sums["weighted"] / sums["runs"]})
     return means[[*keys, value]]

@@ -1,4 +1,4 @@
-"""Errors and coverage of predictions; the names are the same everywhere they are reported."""
+"""Errors and coverage of predictions."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 
-def scores(actual: ArrayLike, predicted: ArrayLike) -> dict[str, float]:
+def scores(actual: ArrayLike, predictions: ArrayLike) -> dict[str, float]:
     """Return the errors of point predictions.
 
     Parameters
     ----------
-    actual, predicted : array_like, shape (n,)
+    actual, predictions : array_like, shape (n,)
         Positive values in the target's own unit.
 
     Returns
@@ -28,7 +28,7 @@ def scores(actual: ArrayLike, predicted: ArrayLike) -> dict[str, float]:
         them (Vallabhajosyula and Ramnath, PEARC 2022: equality counts for neither).
     """
     y = np.asarray(actual, dtype=float)
-    p = np.asarray(predicted, dtype=float)
+    p = np.asarray(predictions, dtype=float)
     relative = (p - y) / y
     over = relative > 0
     return {
@@ -61,7 +61,7 @@ def under_requests(
     return exceeded, n, binomial_interval(exceeded, n)
 
 
-def binomial_interval(hits: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
+def binomial_interval(hits: int, n: int, coverage: float = 0.95) -> tuple[float, float]:
     """Return the exact interval of a rate (Clopper and Pearson, Biometrika 1934).
 
     Examples
@@ -71,7 +71,7 @@ def binomial_interval(hits: int, n: int, confidence: float = 0.95) -> tuple[floa
     """
     if n == 0:
         return 0.0, 1.0
-    tail = (1 - confidence) / 2
+    tail = (1 - coverage) / 2
     low = 0.0 if hits == 0 else float(beta.ppf(tail, hits, n - hits + 1))
     high = 1.0 if hits == n else float(beta.ppf(1 - tail, hits + 1, n - hits))
     return low, high

@@ -1,9 +1,8 @@
-"""One model of all targets: a part for each application, and the slowdown law.
+"""One value per target: a regressor for each application, and the slowdown law.
 
-A part is an encoder and a regressor. Applications follow laws of their own, so a tabular
-family learns each apart; the network, which needs every volume it can get, is one part for all
-(`POOLED`), and so is a table that knows no applications. Where CPU time is among the targets, wall
-time is not learned but follows from it.
+Applications follow laws of their own, so a tabular family fits each separately. The network needs
+all volumes it can get and is fitted on all applications at once (`POOLED`), as is a table without
+applications. Where CPU time is among the targets, wall time is not regressed but follows from it.
 """
 
 from __future__ import annotations
@@ -16,8 +15,9 @@ import numpy as np
 from voxcast.features.table import rows_of
 from voxcast.files import read_json, write_json
 from voxcast.models.families.encoder import Encoder
+from voxcast.models.families.family import NO_COLUMN, Params, family
 from voxcast.models.families.regressors import Regressor
-from voxcast.models.families.zoo import NONE, Params, family
+from voxcast.models.query import queries_of, stacked_volumes
 from voxcast.models.slowdown import SlowdownLaw
 from voxcast.records import TARGETS
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from voxcast.features.rows import Row
+    from voxcast.models.query import Query
 
 # What is known of a volume: its header alone, or its voxels too.
 InputLevel = Literal["header", "volume"]
@@ -37,25 +38,39 @@ POOLED = ""
 
 
 class Predictor(Protocol):
-    """What one model and a blend of several have in common."""
+    """The interface shared by a single model and a blend of several."""
 
     @property
-    def law(self) -> SlowdownLaw | None:
-        """How CPU time becomes wall time, if that is predicted."""
+    def family(self) -> str:
+        """Name of the family or of the ensemble."""
 
-    def predict(
-        self,
-        rows: Sequence[Row],
-        cpus: Sequence[int],
-        volumes: np.ndarray | None,
-        host_classes: Sequence[str | None] | None = None,
-    ) -> np.ndarray:
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Names of the targets."""
+
+    @property
+    def needs_volume(self) -> bool:
+        """Whether every query must have its small volume."""
+
+    def predict(self, queries: Sequence[Query]) -> np.ndarray:
         """Return natural logarithms, shape (n, targets)."""
+
+    def spread(self, queries: Sequence[Query]) -> np.ndarray:
+        """Return the uncertainty below and above, shape (n, targets, 2)."""
+
+    def out_of_range(self, rows: Sequence[Row]) -> list[tuple[str, ...]]:
+        """Return for each row the features outside the range of the training rows."""
+
+    def medians(self, query: Query) -> dict[str, float]:
+        """Return the training medians of the features."""
+
+    def save(self, folder: Path) -> None:
+        """Write the model into ``folder``."""
 
 
 @dataclass(frozen=True)
 class AppModel:
-    """What is learned of one application, or of all."""
+    """Encoder and regressor of one application, or of all."""
 
     encoder: Encoder
     regressor: Regressor
@@ -74,105 +89,86 @@ class PointModel:
 
     @property
     def needs_volume(self) -> bool:
-        """Whether it cannot answer without the small volume."""
+        """Whether every query must have its small volume."""
         return family(self.family).needs_volume
 
     def out_of_range(self, rows: Sequence[Row]) -> list[tuple[str, ...]]:
-        """Return in what each run is unlike all that were measured, see `Encoder.out_of_range`."""
-        found: list[tuple[str, ...]] = [()] * len(rows)
-        names = np.array([self._app_model_name(row) for row in rows], dtype=object)
-        for name in dict.fromkeys(names):
-            at = np.flatnonzero(names == name)
-            for n, own in zip(
-                at,
-                self.models_by_app[name].encoder.out_of_range([rows[n] for n in at]),
-                strict=True,
-            ):
-                new = name not in (_app(rows[n]), POOLED)
-                found[n] = ("app", *(o for o in own if o != "app")) if new else own
-        return found
+        """Return for each row the features out of range, see `Encoder.out_of_range`."""
+        features: list[tuple[str, ...]] = [()] * len(rows)
+        for name, at in self._rows_by_app(rows):
+            encoder = self.models_by_app[name].encoder
+            names = encoder.out_of_range([rows[n] for n in at])
+            for n, outside in zip(at, names, strict=True):
+                unseen = name not in (_app(rows[n]), POOLED)
+                features[n] = ("app", *(f for f in outside if f != "app")) if unseen else outside
+        return features
 
-    def usual(self, row: Row) -> dict[str, float]:
-        """Return the medians of what it learned from, for the application of ``row``."""
-        return dict(self.models_by_app[self._app_model_name(row)].encoder.usual)
+    def medians(self, query: Query) -> dict[str, float]:
+        """Return the training medians of the features, for the application of ``query``."""
+        return dict(self.models_by_app[self._model_key(query.features)].encoder.medians_by_column)
 
-    def predict(
-        self,
-        rows: Sequence[Row],
-        cpus: Sequence[int],
-        volumes: np.ndarray | None,
-        host_classes: Sequence[str | None] | None = None,
-    ) -> np.ndarray:
-        """Return natural logarithms, shape (n, targets).
-
-        Parameters
-        ----------
-        rows : sequence of Row
-            Features.
-        cpus : sequence of int
-            CPUs of each row, for the slowdown law.
-        volumes : ndarray or None, shape (n, p, p, p)
-            Small volumes, for a family that needs them.
-        host_classes : sequence of str or None, optional
-            Hosts, where known.
-        """
-        found = np.empty((len(rows), len(self.targets)))
-        learned = regressed(self.targets)
-        at_learned = np.array([self.targets.index(target) for target in learned])
-        for part, at, x, seen in self._by_app_model(rows, volumes):
-            found[np.ix_(at, at_learned)] = part.regressor.predict(x, seen)
+    def predict(self, queries: Sequence[Query]) -> np.ndarray:
+        """Return natural logarithms, shape (n, targets)."""
+        logs = np.empty((len(queries), len(self.targets)))
+        for model, at, x, volumes in self._encoded(queries):
+            logs[np.ix_(at, self._regressed_at)] = model.regressor.predict(x, volumes)
         if self.law is not None:
-            hosts = host_classes or [None] * len(rows)
-            ratio = [
-                self.law.ratio(_app(row), n, host)
-                for row, n, host in zip(rows, cpus, hosts, strict=True)
-            ]
-            found[:, self.targets.index(WALL)] = found[:, self.targets.index(CPU)] + np.log(ratio)
-        return found
+            ratios = [self.law.ratio(q.app, q.cpus, q.host_class) for q in queries]
+            cpu, wall = self.targets.index(CPU), self.targets.index(WALL)
+            logs[:, wall] = logs[:, cpu] + np.log(ratios)
+        return logs
 
-    def spread(self, rows: Sequence[Row], volumes: np.ndarray | None) -> np.ndarray:
-        """Return how far each answer may be off, (n, targets, 2); see `Regressor.spread`."""
-        found = np.ones((len(rows), len(self.targets), 2))
-        at_learned = np.array([self.targets.index(target) for target in regressed(self.targets)])
-        for part, at, x, seen in self._by_app_model(rows, volumes):
-            found[np.ix_(at, at_learned)] = part.regressor.spread(x, seen)
+    def spread(self, queries: Sequence[Query]) -> np.ndarray:
+        """Return the uncertainty below and above, (n, targets, 2); see `Regressor.spread`."""
+        spread = np.ones((len(queries), len(self.targets), 2))
+        if not family(self.family).has_spread:
+            return spread
+        for model, at, x, volumes in self._encoded(queries):
+            spread[np.ix_(at, self._regressed_at)] = model.regressor.spread(x, volumes)
         if self.law is not None:
-            found[:, self.targets.index(WALL)] = found[:, self.targets.index(CPU)]
-        return found
+            spread[:, self.targets.index(WALL)] = spread[:, self.targets.index(CPU)]
+        return spread
 
-    def _by_app_model(
-        self, rows: Sequence[Row], volumes: np.ndarray | None
+    @property
+    def _regressed_at(self) -> np.ndarray:
+        return np.array([self.targets.index(target) for target in regressed(self.targets)])
+
+    def _encoded(
+        self, queries: Sequence[Query]
     ) -> Iterator[tuple[AppModel, np.ndarray, np.ndarray, np.ndarray | None]]:
-        """Give each part with the positions of its rows, their matrix and their volumes."""
-        names = np.array([self._app_model_name(row) for row in rows], dtype=object)
-        for name in dict.fromkeys(names):
-            at = np.flatnonzero(names == name)
-            part = self.models_by_app[name]
-            seen = None if volumes is None else volumes[at]
-            yield part, at, part.encoder.transform([rows[n] for n in at]), seen
+        """Give each model with the positions of its queries, their matrix and their volumes."""
+        rows = [query.features for query in queries]
+        for name, at in self._rows_by_app(rows):
+            model = self.models_by_app[name]
+            x = model.encoder.transform([rows[n] for n in at])
+            volumes = stacked_volumes([queries[n] for n in at]) if self.needs_volume else None
+            yield model, at, x, volumes
 
-    def _app_model_name(self, row: Row) -> str:
+    def _rows_by_app(self, rows: Sequence[Row]) -> Iterator[tuple[str, np.ndarray]]:
+        keys = np.array([self._model_key(row) for row in rows], dtype=object)
+        for key in dict.fromkeys(keys):
+            yield key, np.flatnonzero(keys == key)
+
+    def _model_key(self, row: Row) -> str:
         """Return the key of the model that answers; for an unknown application, the first one.
 
         `out_of_range` then names ``app``. A fold may leave out all subjects of an application.
         """
-        return next(
-            name for name in (_app(row), POOLED, *self.models_by_app) if name in self.models_by_app
-        )
+        keys = (_app(row), POOLED, *self.models_by_app)
+        return next(key for key in keys if key in self.models_by_app)
 
     def save(self, folder: Path) -> None:
-        """Write the model into ``folder``, each part into a folder of its own."""
-        for name, part in self.models_by_app.items():
+        """Write the model into ``folder``, each application into a folder of its own."""
+        for name, model in self.models_by_app.items():
             inside = folder / (name or "pooled")
             inside.mkdir(parents=True, exist_ok=True)
-            part.regressor.save(inside)
+            model.regressor.save(inside)
+        encoders = {name: model.encoder.to_json() for name, model in self.models_by_app.items()}
         content = {
             "family": self.family,
             "params": self.params,
             "input_level": self.input_level,
-            "encoders": {
-                name: part.encoder.to_json() for name, part in self.models_by_app.items()
-            },
+            "encoders": encoders,
             "law": None if self.law is None else dict(self.law.ratios),
             "targets": list(self.targets),
         }
@@ -182,16 +178,18 @@ class PointModel:
     def load(cls, folder: Path) -> PointModel:
         """Read what `save` wrote."""
         content: dict[str, Any] = read_json(folder / "point_model.json")
-        chosen = family(content["family"])
-        parts = {
-            name: AppModel(Encoder.from_json(encoder), chosen.load(folder / (name or "pooled")))
+        regressor_family = family(content["family"])
+        models_by_app = {
+            name: AppModel(
+                Encoder.from_json(encoder), regressor_family.load(folder / (name or "pooled"))
+            )
             for name, encoder in content["encoders"].items()
         }
         return cls(
             content["family"],
             content["params"],
             content["input_level"],
-            parts,
+            models_by_app,
             None if content["law"] is None else SlowdownLaw(content["law"]),
             tuple(content["targets"]),
         )
@@ -226,36 +224,36 @@ def fit(
     targets : tuple of str
         Columns to predict, all above zero.
     """
-    chosen = family(name)
+    regressor_family = family(name)
     groups = {POOLED: np.arange(len(table))}
-    if not chosen.needs_volume and "app" in table:
+    if not regressor_family.needs_volume and "app" in table:
         apps = table["app"].to_numpy()
         groups = {str(app): np.flatnonzero(apps == app) for app in sorted(set(apps))}
-    parts = {}
-    for group, at in groups.items():
-        part, rows = table.iloc[at], rows_of(table.iloc[at])
-        encoder = _encoder(rows, input_level, chosen.only(params))
-        goal = np.log(part[list(regressed(targets))].to_numpy(dtype=float))
-        regressor = chosen.build(params, seed, encoder.columns)
-        seen = volumes[at] if chosen.needs_volume and volumes is not None else None
-        parts[group] = AppModel(encoder, regressor.fit(encoder.transform(rows), goal, seen))
+    models_by_app = {}
+    for app, at in groups.items():
+        runs, rows = table.iloc[at], rows_of(table.iloc[at])
+        encoder = _encoder(rows, input_level, regressor_family.only(params))
+        goal = np.log(runs[list(regressed(targets))].to_numpy(dtype=float))
+        regressor = regressor_family.build(params, seed, encoder.columns)
+        cubes = volumes[at] if regressor_family.needs_volume and volumes is not None else None
+        models_by_app[app] = AppModel(encoder, regressor.fit(encoder.transform(rows), goal, cubes))
     law = None
     if CPU in targets and WALL in targets:
         columns = ("app", "cpus", "host_class", WALL, CPU)
         law = SlowdownLaw.fit(*(table[column].tolist() for column in columns))
-    return PointModel(name, params, input_level, parts, law, targets)
+    return PointModel(name, params, input_level, models_by_app, law, targets)
 
 
 def regressed(targets: Sequence[str]) -> tuple[str, ...]:
-    """Return the targets that are learned; wall time follows from CPU time where both are."""
+    """Return the targets that are regressed; wall time follows from CPU time where both are."""
     return tuple(t for t in targets if not (t == WALL and CPU in targets))
 
 
 def _encoder(rows: Sequence[Row], input_level: InputLevel, only: tuple[str, ...]) -> Encoder:
     content = input_level == "volume"
     encoder = Encoder.fit(rows, content=content, only=only)
-    if only and only != NONE and not encoder.numbers:
-        # A table of other columns than ours has no sizes to be restricted to.
+    if only and only != NO_COLUMN and not encoder.numbers:
+        # A table of foreign columns has none of the sizes that the family is restricted to.
         return Encoder.fit(rows, content=content)
     return encoder
 
@@ -266,14 +264,10 @@ def _app(row: Row) -> str:
 
 def predict_table(model: Predictor, table: pd.DataFrame, volumes: np.ndarray | None) -> np.ndarray:
     """Return the logarithms that ``model`` predicts for the rows of a table, (n, targets)."""
-    if model.law is None:
-        return model.predict(rows_of(table), [], volumes)
-    return model.predict(
-        rows_of(table), table["cpus"].tolist(), volumes, table["host_class"].tolist()
-    )
+    return model.predict(queries_of(table, volumes))
 
 
-def actual_logs(table: pd.DataFrame, targets: Sequence[str] = TARGETS) -> np.ndarray:
+def log_targets(table: pd.DataFrame, targets: Sequence[str] = TARGETS) -> np.ndarray:
     """Return the logarithms of the measured targets, shape (n, targets)."""
     logs: np.ndarray = np.log(table[list(targets)].to_numpy(dtype=float))
     return logs

@@ -1,7 +1,7 @@
 """Wall time from CPU time: a law per application, CPUs and host.
 
-CPU time is what an image decides; how it becomes wall time is a matter of the threads and the
-machine. The ratio of the two is therefore learned apart, as a median of few numbers.
+CPU time depends on the image; how it becomes wall time depends on the threads and the machine.
+The ratio of the two is therefore learned separately, as a median of few numbers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# With fewer runs than this, the next coarser group speaks.
+# With fewer runs than this, the next coarser group is used.
 MINIMUM_RUNS = 3
 
 
@@ -39,7 +39,7 @@ class SlowdownLaw:
         runtime_s: Sequence[float],
         cpu_s: Sequence[float],
     ) -> SlowdownLaw:
-        """Learn the law from completed runs, given as columns of one length."""
+        """Learn the law from completed runs; all columns have one length."""
         groups: dict[str, list[float]] = {}
         for app, n, host, wall, cpu in zip(
             apps, cpus, host_classes, runtime_s, cpu_s, strict=True

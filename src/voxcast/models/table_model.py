@@ -1,8 +1,8 @@
-"""The zoo on any table: judged on groups that it has not seen, then fitted on all rows.
+"""All families on any table: judged on held-out groups, then fitted on all rows.
 
-Judging is nested. In each outer fold families are tuned, blended, chosen and calibrated by folds
-within its training groups alone, and then asked about the groups held out; what is reported of
-the chosen model is what that procedure gave, whoever it chose in each fold.
+The judgement is nested. In each outer fold families are tuned, blended, chosen and calibrated by
+folds within its training groups alone, and then predict the held-out groups. The metrics of the
+chosen model are those of the whole procedure, which may choose another family in each fold.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ import numpy as np
 
 from voxcast.errors import ModelError
 from voxcast.features.any_table import Columns, feature_table
-from voxcast.features.table import rows_of
 from voxcast.files import read_json, write_json
-from voxcast.models.extrapolation import fit_extrapolator
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.metrics import scores, under_requests
+from voxcast.models.query import queries_of
 from voxcast.models.selection.cross_validation import Validation
-from voxcast.models.selection.learning import calibrated, fit_all, fit_one, learn
+from voxcast.models.selection.learned import GRID
+from voxcast.models.selection.learning import learn
+from voxcast.models.selection.refitting import fit_forecaster, fit_forecasters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -30,12 +31,15 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from voxcast.models.selection.learning import Learned
+    from voxcast.models.query import Query
+    from voxcast.models.selection.learned import Learned
+
+    _HeldOut = tuple[np.ndarray, np.ndarray, np.ndarray]  # positions, medians, upper bounds
 
 FAMILIES = ("median", "ridge", "additive", "tree", "forest", "extra_trees", "boosting",
             "quantile_boosting", "mlp", "gaussian_process")  # fmt: skip
 TARGET = "target"
-MOST_ROWS = 20_000  # learned from; of a larger table a sample
+MOST_ROWS = 20_000  # a larger table is sampled
 OUTER, INNER = 3, 3
 FINAL_SHARE = 0.35  # of the time, for the model that is kept
 REFIT_SHARE = 0.15  # of the time, for fitting it on all rows
@@ -53,7 +57,9 @@ class TableModel:
     forecaster: Forecaster
 
     def predict(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Return ``prediction``, ``upper`` and ``out_of_range`` of each row, in its order.
+        """Return ``prediction``, ``upper`` and ``out_of_range`` of each row, in order.
+
+        The last one names the features outside the range of the training rows.
 
         Raises
         ------
@@ -62,16 +68,15 @@ class TableModel:
         """
         import pandas as pd
 
-        rows = rows_of(feature_table(table, self.columns))
-        found = self.forecaster.predict(
-            rows, [1] * len(rows), [None] * len(rows),
-            lower_quantile=1 - self.quantile, upper_quantile=self.quantile,
-        )  # fmt: skip
+        queries = queries_of(feature_table(table, self.columns))
+        predictions = self.forecaster.predict(
+            queries, lower_quantile=1 - self.quantile, upper_quantile=self.quantile
+        )
         return pd.DataFrame(
             {
-                "prediction": [one.quantiles[TARGET][1] for one in found],
-                "upper": [one.quantiles[TARGET][2] for one in found],
-                "out_of_range": [" ".join(one.out_of_range) for one in found],
+                "prediction": [p.quantiles[TARGET][1] for p in predictions],
+                "upper": [p.quantiles[TARGET][2] for p in predictions],
+                "out_of_range": [" ".join(p.out_of_range) for p in predictions],
             },
             index=table.index,
         )
@@ -94,28 +99,28 @@ class TableModel:
         if not (folder / MODEL_FILE).is_file():
             raise ModelError("holds no model of a table", folder, "fit one with `voxcast fit`")
         content = read_json(folder / MODEL_FILE)
-        own: dict[str, Any] = {
+        columns: dict[str, Any] = {
             k: tuple(v) if isinstance(v, list) else v for k, v in content["columns"].items()
         }
-        return cls(Columns(**own), content["quantile"], Forecaster.load(folder))
+        return cls(Columns(**columns), content["quantile"], Forecaster.load(folder))
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """A model and how it was judged.
+class FittedTable:
+    """A model of a table, and how it was judged.
 
     Attributes
     ----------
     metrics : dict
-        Of the procedure, on groups not seen: ``mae mape median_ape upp ov_mape coverage``.
+        Of the procedure, on held-out groups: ``mae mape median_ape upp ov_mape coverage``.
     candidates : dict of str to dict
         The same of every family and ensemble.
     family : str
-        Who was chosen on all rows.
+        Chosen on all rows.
     rows, groups, trials : int
-        Learned from; and tried for the model that is kept.
+        Learned from; and tried for the model that is saved.
     deterministic : bool
-        Whether the clock had no part in it.
+        Whether no search was ended by the clock.
     """
 
     model: TableModel
@@ -137,117 +142,106 @@ def fit_table(
     budget_s: float = float("inf"),
     seed: int = 0,
     families: Sequence[str] = FAMILIES,
-    ended: Sequence[str] = (),
-    on_step: Callable[[str], None] = lambda what: None,
-) -> Fitted:
-    """Judge the zoo on a table and fit it.
+    censored: Sequence[str] = (),
+    on_step: Callable[[str], None] = lambda step: None,
+) -> FittedTable:
+    """Judge all families on a table, and fit the best on all of it.
 
     Parameters
     ----------
     table : DataFrame
         Rows with a label, see `voxcast.features.any_table.learnable`.
     quantile : float
-        Level of the upper bound.
+        Of the upper bound.
     trials : int
         Sets of parameters tried for each family, in each outer fold and at the end.
     budget_s : float
         For all of it. Each family gets one trial in each fold, whatever the clock says.
-    ended : sequence of str
-        Groups with a run that was ended before it was done, see
-        `voxcast.features.any_table.ended_groups`; they count where bounds are calibrated.
+    censored : sequence of str
+        Groups with a run that was stopped before it completed, see
+        `voxcast.features.any_table.censored_groups`; they count where bounds are calibrated.
     on_step : callable
-        Called with what is done next.
+        Called with the name of the next step.
     """
     begun = time.monotonic()
-    whole = _validation(table, columns, seed, ended)
-    outer = Validation(whole.table, None, OUTER, seed + 1, whole.targets).folds()
-    predicted: dict[str, list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = {}
+    validation = _validation(table, columns, seed, censored)
+    outer = Validation(validation.table, None, OUTER, seed + 1, validation.targets).folds()
+    predictions: dict[str, list[_HeldOut]] = {}
     cut_short = False
     for number, (train, held_out) in enumerate(outer):
         until = begun + budget_s * (1 - FINAL_SHARE) * (number + 1) / len(outer)
-        part = whole.part(train)
+        inner = validation.part(train)
         fold = f"fold {number + 1} of {len(outer)}"
-        found = learn(
-            part, families, trials=trials, budget_s=until - time.monotonic(),
-            on_family=partial(_said, on_step, fold),
+        learned = learn(
+            inner, families, trials=trials, budget_s=until - time.monotonic(),
+            input_levels=("header",), on_family=partial(_report, on_step, fold),
         )  # fmt: skip
-        cut_short |= found.cut_short
-        for name, answer in _answers(part, found, whole.part(held_out), quantile):
-            predicted.setdefault(name, []).append((held_out, *answer))
-    judged = {name: _judge(whole, own, quantile) for name, own in predicted.items()}
+        cut_short |= learned.cut_short
+        queries = queries_of(validation.table.iloc[held_out])
+        for name, medians, uppers in _candidates(inner, learned, queries, quantile):
+            predictions.setdefault(name, []).append((held_out, medians, uppers))
+    metrics = {name: _judge(validation, folds) for name, folds in predictions.items()}
     left_s = begun + budget_s * (1 - REFIT_SHARE) - time.monotonic()
     final = learn(
-        whole, families, trials=trials, budget_s=left_s,
-        on_family=partial(_said, on_step, "all rows"),
+        validation, families, trials=trials, budget_s=left_s,
+        input_levels=("header",), on_family=partial(_report, on_step, "all rows"),
     )  # fmt: skip
-    model = fit_one(whole, final, final.best, "header")
-    extrapolator = fit_extrapolator(whole, final.tuned, FACTOR, "header")
-    calibrated_model = calibrated(whole, final, model, final.best, FACTOR, extrapolator)
-    return Fitted(
-        TableModel(columns, quantile, Forecaster({"header": calibrated_model})),
-        judged.pop(CHOSEN),
-        judged,
+    forecaster = fit_forecaster(validation, final, final.best, FACTOR)
+    return FittedTable(
+        TableModel(columns, quantile, forecaster),
+        metrics.pop(CHOSEN),
+        metrics,
         final.best,
-        len(whole.table),
-        int(whole.table["subject"].nunique()),
+        len(validation.table),
+        int(validation.table["subject"].nunique()),
         final.trials,
         not (cut_short or final.cut_short),
     )
 
 
-def _said(on_step: Callable[[str], None], where: str, family: str) -> None:
-    on_step(f"{where}: {family}")
+def _report(on_step: Callable[[str], None], stage: str, family: str) -> None:
+    on_step(f"{stage}: {family}")
 
 
 def _validation(
-    table: pd.DataFrame, columns: Columns, seed: int, ended: Sequence[str]
+    table: pd.DataFrame, columns: Columns, seed: int, censored: Sequence[str]
 ) -> Validation:
-    """Return the rows to learn from; of a large table as many whole groups as may be."""
-    learned = feature_table(table, columns)
+    """Return the rows to learn from; of a large table, as many whole groups as allowed."""
+    runs = feature_table(table, columns)
     groups = np.arange(len(table)) if columns.group is None else table[columns.group]
-    learned["subject"] = np.asarray(groups).astype(str)
-    learned[TARGET] = table[columns.target].astype(float)
-    learned = learned.reset_index(drop=True)
-    if len(learned) > MOST_ROWS:
-        names = np.random.default_rng(seed).permutation(learned["subject"].unique())
-        sizes = learned["subject"].value_counts().loc[names].cumsum()
-        kept = names[: max(2, int((sizes <= MOST_ROWS).sum()))]
-        learned = learned[learned["subject"].isin(set(kept))].reset_index(drop=True)
-    censored = {("", name) for name in ended}
-    return Validation(learned, None, INNER, seed, (TARGET,), censored=censored)
+    runs["subject"] = np.asarray(groups).astype(str)
+    runs[TARGET] = table[columns.target].astype(float)
+    runs = runs.reset_index(drop=True)
+    if len(runs) > MOST_ROWS:
+        names = np.random.default_rng(seed).permutation(runs["subject"].unique())
+        sizes = runs["subject"].value_counts().loc[names].cumsum()
+        sampled = names[: max(2, int((sizes <= MOST_ROWS).sum()))]
+        runs = runs[runs["subject"].isin(set(sampled))].reset_index(drop=True)
+    pairs = {("", name) for name in censored}
+    return Validation(runs, None, INNER, seed, (TARGET,), censored=pairs)
 
 
-def _answers(
-    part: Validation, found: Learned, asked: Validation, quantile: float
-) -> Iterator[tuple[str, tuple[np.ndarray, np.ndarray]]]:
-    """Give what every candidate, and the one chosen, says of rows: prediction and upper bound."""
-    models = fit_all(part, found, "header")
-    rows = rows_of(asked.table)
-    extrapolator = fit_extrapolator(part, found.tuned, FACTOR, "header")
-    for name in models:
-        calibrated_model = calibrated(part, found, models[name], name, FACTOR, extrapolator)
-        forecaster = Forecaster({"header": calibrated_model})
-        said = forecaster.predict(
-            rows,
-            [1] * len(rows),
-            [None] * len(rows),
-            lower_quantile=1 - quantile,
-            upper_quantile=quantile,
+def _candidates(
+    inner: Validation, learned: Learned, queries: Sequence[Query], quantile: float
+) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Give the medians and upper bounds of every candidate, and of the one chosen."""
+    for name, forecaster in fit_forecasters(inner, learned, list(learned.params), FACTOR):
+        predictions = forecaster.predict(
+            queries, lower_quantile=1 - quantile, upper_quantile=quantile
         )
-        medians, uppers = (np.array([o.quantiles[TARGET][k] for o in said]) for k in (1, 2))
-        yield name, (medians, uppers)
-        if name == found.best:
-            yield CHOSEN, (medians, uppers)
+        medians, uppers = (np.array([p.quantiles[TARGET][k] for p in predictions]) for k in (1, 2))
+        yield name, medians, uppers
+        if name == learned.best_family:
+            yield GRID, medians, uppers
+        if name == learned.best:
+            yield CHOSEN, medians, uppers
 
 
-def _judge(
-    whole: Validation,
-    answers: list[tuple[np.ndarray, np.ndarray, np.ndarray]],
-    quantile: float,
-) -> dict[str, Any]:
-    at, medians, uppers = (np.concatenate(own) for own in zip(*answers, strict=True))
-    actual = whole.table[TARGET].to_numpy()[at]
-    exceeded, groups, interval = under_requests(actual, uppers, whole.table["subject"].iloc[at])
+def _judge(validation: Validation, folds: Sequence[_HeldOut]) -> dict[str, Any]:
+    at, medians, uppers = (np.concatenate(arrays) for arrays in zip(*folds, strict=True))
+    actual = validation.table[TARGET].to_numpy()[at]
+    subjects = validation.table["subject"].iloc[at]
+    exceeded, groups, interval = under_requests(actual, uppers, subjects)
     return {
         "mae": float(np.abs(medians - actual).mean()),
         **scores(actual, medians),

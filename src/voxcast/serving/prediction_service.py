@@ -16,6 +16,7 @@ from voxcast.images.characteristics import characteristics
 from voxcast.images.headers import ImageHeader
 from voxcast.images.volumes import coarse_from_bytes, network_volume
 from voxcast.models import explanation
+from voxcast.models.query import Query
 from voxcast.records import TARGETS, Configuration
 from voxcast.serving import request_rows
 from voxcast.serving.signature import QUANTILES, VOLUME
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from voxcast.features.rows import Row
     from voxcast.models.forecaster import Forecaster, Prediction
 
     # Characteristics and small volume.
@@ -93,49 +93,40 @@ class PredictionService:
         import pandas as pd
 
         contents_by_volume: dict[tuple[bytes, ImageHeader], Contents] = {}
-        rows, volumes, configurations, host_classes = [], [], [], []
+        queries, configurations = [], []
         for number, record in enumerate(requests.to_dict("records")):
             request = {str(k): v for k, v in record.items() if not _is_missing(v)}
             try:
-                row, volume, configuration = self._read(request, contents_by_volume)
+                query, configuration = self._read(request, contents_by_volume)
             except VoxcastError as error:
                 raise ModelError(f"row {number}: {error}") from None
-            rows.append(row)
-            volumes.append(volume)
+            queries.append(query)
             configurations.append(configuration)
-            host_classes.append(request.get("host_class"))
         predictions = self.forecaster.predict(
-            rows,
-            [configuration.cpus for configuration in configurations],
-            volumes,
-            lower_quantile=1 - quantile,
-            upper_quantile=quantile,
-            host_classes=host_classes,
+            queries, lower_quantile=1 - quantile, upper_quantile=quantile
         )
         table = pd.DataFrame(
             [
-                _columns(row, configuration, prediction)
-                for row, configuration, prediction in zip(
-                    rows, configurations, predictions, strict=True
+                _columns(query.app, configuration, prediction)
+                for query, configuration, prediction in zip(
+                    queries, configurations, predictions, strict=True
                 )
             ]
         )
         if explain:
             table["because"] = [
-                canonical_json([asdict(reason) for reason in explanation.explain(
-                    self.forecaster, row, configuration.cpus, volume, host_class=host_class
-                )])
-                for row, volume, configuration, host_class in zip(
-                    rows, volumes, configurations, host_classes, strict=True
+                canonical_json(
+                    [asdict(reason) for reason in explanation.explain(self.forecaster, query)]
                 )
-            ]  # fmt: skip
+                for query in queries
+            ]
         return table
 
     def _read(
         self,
         request: Mapping[str, Any],
         contents_by_volume: dict[tuple[bytes, ImageHeader], Contents],
-    ) -> tuple[Row, np.ndarray | None, Configuration]:
+    ) -> tuple[Query, Configuration]:
         apps, configurations = self.catalogue.apps, self.catalogue.configurations
         app = str(request.get("app", next(iter(apps))))
         if app not in apps:
@@ -155,12 +146,12 @@ class PredictionService:
                 contents_by_volume[key] = self._contents(*key)
             content, volume = contents_by_volume[key]
         row = features(header.columns(), content, app, parameters, configuration)
-        return row, volume, configuration
+        return Query(row, configuration.cpus, request.get("host_class"), volume), configuration
 
     def _contents(self, volume: bytes, header: ImageHeader) -> Contents:
         coarse = coarse_from_bytes(volume, header, self.catalogue.coarse_points)
         small = None
-        if self.forecaster.models_by_input_level["volume"].model.needs_volume:
+        if self.forecaster.model_at("volume").model.needs_volume:
             small = network_volume(coarse, self.catalogue.network_points)
         return characteristics(coarse), small
 
@@ -169,14 +160,14 @@ def _is_missing(value: object) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
-def _columns(row: Row, configuration: Configuration, prediction: Prediction) -> dict[str, Any]:
+def _columns(app: str, configuration: Configuration, prediction: Prediction) -> dict[str, Any]:
     quantiles = {
         f"{target}_{name}": value
         for target in TARGETS
         for name, value in zip(QUANTILES, prediction.quantiles[target], strict=True)
     }
     return {
-        "app": row["app"],
+        "app": app,
         "device": configuration.device,
         "cpus": float(configuration.cpus),
         **quantiles,

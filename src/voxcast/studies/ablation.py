@@ -17,7 +17,9 @@ import numpy as np
 
 from voxcast.features.rows import CONTENT
 from voxcast.laws.intervals import clustered_mean
+from voxcast.models.families.family import FAMILIES
 from voxcast.models.selection.cross_validation import Validation
+from voxcast.models.selection.learning import learn
 from voxcast.records import TARGETS
 from voxcast.studies.recorded_table import FULL, of_app
 from voxcast.studies.scoring import bounds_of
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from voxcast.models.selection.cross_validation import OutOfFold
+    from voxcast.models.out_of_fold import OutOfFold
     from voxcast.models.selection.fold_cache import FoldCache
 
 SEEDS = 5
@@ -116,22 +118,16 @@ def _out_of_fold(
 
     A family is given as ``NAME``, or as ``NAME:COLUMNS`` for a network.
     """
-    from voxcast.models.families.zoo import FAMILIES
-    from voxcast.models.selection.learning import blend_all
-    from voxcast.models.selection.search import Search, tune
-
     validation = Validation(table, volumes, FOLDS, seed, cache=cache)
-    searches = {}
-    for family in families:
-        name, _, columns = family.partition(":")
-        if columns:
-            params = {**FAMILIES[name].defaults, "columns": columns}
-            out_of_fold = validation.out_of_fold(name, params, "volume")
-            searches[name] = Search(name, params, {}, out_of_fold, (), cut_short=False)
-        else:
-            searches[name] = tune(validation, name, trials=trials, budget_s=float("inf"))
-    blended = blend_all(validation, searches)
-    return blended.found[blended.best]
+    names_and_columns = [family.split(":") for family in families]
+    fixed_params = {
+        name: {**FAMILIES[name].defaults, "columns": columns[0]}
+        for name, *columns in names_and_columns
+        if columns
+    }
+    names = [name for name, *_ in names_and_columns]
+    learned = learn(validation, names, trials=trials, fixed_params=fixed_params)
+    return learned.out_of_fold[learned.input_level][learned.best]
 
 
 def _errors(runs: pd.DataFrame, out_of_fold_by_seed: Sequence[OutOfFold]) -> dict[str, Any]:
@@ -139,7 +135,7 @@ def _errors(runs: pd.DataFrame, out_of_fold_by_seed: Sequence[OutOfFold]) -> dic
     for target, k in (("cpu_s", CPU), ("peak_rss_bytes", MEMORY)):
         actual = runs[target].to_numpy(dtype=float)
         shares = [
-            100 * np.abs(np.exp(out_of_fold.logs[:, k]) - actual) / actual
+            100 * np.abs(np.exp(out_of_fold.log_predictions[:, k]) - actual) / actual
             for out_of_fold in out_of_fold_by_seed
         ]
         mean = clustered_mean(np.mean(shares, axis=0), runs["subject"].tolist())

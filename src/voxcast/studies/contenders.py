@@ -12,15 +12,15 @@ import numpy as np
 import pandas as pd
 
 from voxcast.errors import TableError
-from voxcast.features.table import feature_names, rows_of
+from voxcast.features.table import feature_names
 from voxcast.models import point_model
-from voxcast.models.extrapolation import fit_extrapolator
-from voxcast.models.forecaster import Forecaster
 from voxcast.models.harp import harp
 from voxcast.models.harp.summed_phases import RepeatedPhase, fit_phases
+from voxcast.models.query import queries_of
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.fold_cache import FoldCache
-from voxcast.models.selection.learning import calibrated, fit_one, learn
+from voxcast.models.selection.learning import learn
+from voxcast.models.selection.refitting import fit_forecaster
 from voxcast.records import TARGETS
 from voxcast.studies.recorded_table import FULL
 
@@ -73,22 +73,13 @@ def voxcast_predictions(
         seed,
         cache=cache or FoldCache(),
     )
-    learned_models = learn(validation, families, trials=trials, budget_s=float("inf"))
-    best = learned_models.best
-    model = fit_one(validation, learned_models, best)
-    extrapolator = fit_extrapolator(validation, learned_models.tuned, FACTOR)
-    forecaster = Forecaster(
-        {"volume": calibrated(validation, learned_models, model, best, FACTOR, extrapolator)}
-    )
-    test_volumes = [None] * len(test) if volumes is None else list(volumes[1])
+    learned = learn(validation, families, trials=trials)
+    forecaster = fit_forecaster(validation, learned, learned.best, FACTOR)
+    queries = queries_of(test, None if volumes is None else volumes[1])
     by_quantile = {
-        quantile: forecaster.predict(
-            rows_of(test), test["cpus"].tolist(), test_volumes,
-            lower_quantile=1 - quantile, upper_quantile=quantile,
-            host_classes=test["host_class"].tolist(),
-        )
+        quantile: forecaster.predict(queries, lower_quantile=1 - quantile, upper_quantile=quantile)
         for quantile in QUANTILES
-    }  # fmt: skip
+    }
     table = _run_columns(test)
     for target in TARGETS:
         for k, name in ((1, "median"), (2, "upper")):
@@ -96,7 +87,7 @@ def voxcast_predictions(
     for quantile, predictions in by_quantile.items():
         table[f"runtime_s_at_{quantile:g}"] = [p.quantiles["runtime_s"][2] for p in predictions]
     return table.assign(
-        chosen=best, out_of_range=[bool(p.out_of_range) for p in by_quantile[UPPER]]
+        chosen=learned.best, out_of_range=[bool(p.out_of_range) for p in by_quantile[UPPER]]
     )
 
 

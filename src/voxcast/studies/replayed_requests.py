@@ -17,12 +17,13 @@ from voxcast.allocation.requests.cost_model import CostModel
 from voxcast.allocation.requests.per_image import requests_per_image
 from voxcast.allocation.requests.replay import ReplayedRuns, account, planned_requests, replay
 from voxcast.allocation.waiting import Waiting
-from voxcast.features.table import rows_of
 from voxcast.laws.predicted import PredictedLaw
-from voxcast.models.forecaster import scaled_residuals
+from voxcast.models.out_of_fold import scaled_residuals
+from voxcast.models.query import queries_of
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.fold_cache import FoldCache
-from voxcast.models.selection.learning import calibrated, fit_one, learn
+from voxcast.models.selection.learning import learn
+from voxcast.models.selection.refitting import fit_calibrated
 from voxcast.records import TARGETS
 from voxcast.studies import contenders
 from voxcast.studies.holdouts import split
@@ -126,14 +127,13 @@ def _held_out_runs(
     validation = Validation(
         train.reset_index(drop=True), None, contenders.INNER_FOLDS, seed, cache=FoldCache()
     )
-    learned_models = learn(validation, families, trials=trials, budget_s=float("inf"))
-    best = learned_models.best
-    fitted = fit_one(validation, learned_models, best)
-    model = calibrated(validation, learned_models, fitted, best, contenders.FACTOR, None)
-    residuals = scaled_residuals(validation.table, learned_models.found[best], TARGETS)[:, WALL]
-    rows, hosts = rows_of(runs), runs["host_class"].tolist()
-    quantiles, _ = model.quantiles(rows, runs["cpus"].tolist(), None, hosts, LOWER, UPPER)
-    spread = model.model.spread(rows, None)[:, WALL]
+    learned = learn(validation, families, trials=trials)
+    model = fit_calibrated(validation, learned, learned.best, contenders.FACTOR)
+    out_of_fold = learned.out_of_fold[learned.input_level][learned.best]
+    residuals = scaled_residuals(validation.table, out_of_fold, TARGETS)[:, WALL]
+    queries = queries_of(runs)
+    quantiles, _ = model.quantiles(queries, LOWER, UPPER)
+    spread = model.model.spread(queries)[:, WALL]
     return HeldOutRuns(
         validation.table,
         runs,

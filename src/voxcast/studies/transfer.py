@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.models import point_model
-from voxcast.models.families.zoo import FAMILIES
+from voxcast.models.families.family import FAMILIES
 from voxcast.records import TARGETS
 from voxcast.studies.recorded_table import of_app
 

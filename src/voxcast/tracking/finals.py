@@ -19,7 +19,8 @@ def final_run(
     family: str,
     forecaster: Path,
     table_sha256: str,
-    found: Mapping[str, Any],
+    params: Mapping[str, Any],
+    metrics: Mapping[str, float],
 ) -> str:
     """Return the id of the final run of a fitted family.
 
@@ -33,8 +34,8 @@ def final_run(
         Folder of the fitted model.
     table_sha256 : str
         Hash of the training table.
-    found : mapping
-        ``params`` and ``metrics`` of the family on the leaderboard.
+    params, metrics : mapping
+        Of the family on the leaderboard.
     """
     tags = {
         "family": family,
@@ -51,8 +52,8 @@ def final_run(
         f"{family} final",
         parent=study,
         tags=tags,
-        params={**found["params"], "family": family},
-        metrics=runs.prefixed("cv", found["metrics"]),
+        params={**params, "family": family},
+        metrics=runs.prefixed("cv", metrics),
     ) as run_id:
         return run_id
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from voxcast.models.selection.leaderboard import Leaderboard
+    from voxcast.models.selection.learned import Learned
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def promote(
     session: runs.Session,
     validation: Validation,
     table_sha256: str,
-    board: Leaderboard,
+    learned: Learned,
     models: Path,
     catalogue: Mapping[str, Any],
     rule: Rule,
@@ -57,8 +57,8 @@ def promote(
         Training runs; the rule is judged on their out-of-fold predictions alone.
     table_sha256 : str
         Hash of the table's file.
-    board : Leaderboard
-        What tuning found.
+    learned : Learned
+        What tuning found; the best of it is the challenger.
     models : Path
         Folder with one forecaster per family.
     catalogue : mapping
@@ -71,26 +71,25 @@ def promote(
     dict
         The receipt.
     """
-    table, name = validation.table, board.best
-    risk = risks(
-        validation, name, board.params(name), rule.upper_quantile, rule.uncalibrated_factor
-    )
+    table, name = validation.table, learned.best
+    params, metrics = learned.params[name], learned.metrics["volume"][name]
+    risk = risks(validation, name, params, rule.upper_quantile, rule.uncalibrated_factor)
     present = registry.champion()
     tags = {
         "family": name,
-        "params": json.dumps(board.params(name), sort_keys=True),
+        "params": json.dumps(params, sort_keys=True),
         "subjects": str(table["subject"].nunique()),
         "table_sha256": table_sha256,
         "catalogue_sha256": sha256_of(catalogue),
         "forecaster_sha256": forecaster_sha256(models / name),
         "image_set": rule.image_set,
-        "calibrated": str(_promises(models / name, rule.upper_quantile)).lower(),
+        "calibrated": str(_is_calibrated(models / name, rule.upper_quantile)).lower(),
         "upper_quantile": f"{rule.upper_quantile:g}",
-        "cv_objective": f"{board.families[name]['metrics']['objective']:.6g}",
+        "cv_objective": f"{metrics['objective']:.6g}",
     }
     decision = decide(
-        subject_errors(table, board.logs(table, name, "volume")),
-        None if present is None else _rival(present, tags, validation, board),
+        subject_errors(table, learned.out_of_fold["volume"][name]),
+        None if present is None else _rival(present, tags, validation, learned),
         risk,
         rule.max_under_request,
     )
@@ -99,7 +98,7 @@ def promote(
         tags["reason"] = decision.reason
         tags["promoted_at"] = datetime.now(UTC).isoformat(timespec="seconds")
         with TemporaryDirectory() as work:
-            run_id = final_run(session, name, models / name, table_sha256, board.families[name])
+            run_id = final_run(session, name, models / name, table_sha256, params, metrics)
             version = registry.register(run_id, models / name, catalogue, Path(work), tags)
     return {
         "model": registry.MODEL_NAME,
@@ -110,9 +109,9 @@ def promote(
         "champion": None if version is None else version.tags.get("family"),
         "challenger": {
             "family": name,
-            "params": board.params(name),
+            "params": params,
             "calibrated": tags["calibrated"] == "true",
-            "cross_validation": board.families[name]["metrics"],
+            "cross_validation": metrics,
             "risk_at_upper_quantile": {target: asdict(r) for target, r in risk.items()},
         },
         "upper_quantile": rule.upper_quantile,
@@ -125,7 +124,7 @@ def promote(
 
 
 def _rival(
-    present: registry.Version, tags: Mapping[str, str], validation: Validation, board: Leaderboard
+    present: registry.Version, tags: Mapping[str, str], validation: Validation, learned: Learned
 ) -> Rival:
     def same(*names: str) -> bool:
         return all(present.tags.get(name) == tags[name] for name in names)
@@ -135,12 +134,12 @@ def _rival(
         same_recipe=same("family", "params"),
         same_model=same("forecaster_sha256", "catalogue_sha256"),
         more_subjects=same("image_set") and fewer,
-        errors=_recipe_errors(present, validation, board),
+        errors=_recipe_errors(present, validation, learned),
     )
 
 
 def _recipe_errors(
-    present: registry.Version, validation: Validation, board: Leaderboard
+    present: registry.Version, validation: Validation, learned: Learned
 ) -> pd.Series | None:
     """Return the champion's errors on these folds: its parameters, fitted on this table.
 
@@ -153,17 +152,17 @@ def _recipe_errors(
         return None
     if not isinstance(params, dict) or not recipes.can_be_fitted(name, params):
         return None
-    if name in board.families and board.params(name) == params:
-        logs = board.logs(validation.table, name, "volume")
+    if learned.params.get(name) == params:
+        out_of_fold = learned.out_of_fold["volume"][name]
     else:
-        logs = recipes.out_of_fold(validation, name, params, "volume")
-    return subject_errors(validation.table, logs)
+        out_of_fold = recipes.out_of_fold(validation, name, params, "volume")
+    return subject_errors(validation.table, out_of_fold)
 
 
-def _promises(folder: Path, quantile: float) -> bool:
+def _is_calibrated(folder: Path, quantile: float) -> bool:
     calibrated = Forecaster.load(folder).models_by_input_level["volume"]
     return all(
-        scores.promises(quantile)
+        scores.is_calibrated(quantile)
         for calibrator in calibrated.calibrators.values()
         for scores in calibrator.by_app.values()
     )

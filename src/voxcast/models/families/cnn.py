@@ -1,7 +1,7 @@
 """The network: a small 3D CNN over the volume, joined with the columns of the row.
 
-The volume comes on a cube of few points, so its spacing and extent are lost to the convolutions;
-they are among the columns.
+The volume is resampled to a cube of few points, so the convolutions cannot see its spacing and
+extent; they are among the columns.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class VolumeNet(nn.Module):
         columns : Tensor, shape (n, columns)
             Standardised columns.
         """
-        seen = self.volume_path(volumes)
-        joined = self.joined_path(torch.cat([seen, columns], dim=1))
+        pooled = self.volume_path(volumes)
+        joined = self.joined_path(torch.cat([pooled, columns], dim=1))
         medians: torch.Tensor = self.column_path(columns) + joined[:, : self.outputs]
         raw = joined[:, self.outputs :].reshape(-1, self.outputs, 2)
         # A tenth of a standard deviation to begin with.

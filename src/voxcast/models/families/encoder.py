@@ -123,7 +123,7 @@ class Encoder:
         return np.column_stack([filled, missing.astype(float), texts])
 
     @property
-    def usual(self) -> dict[str, float]:
+    def medians_by_column(self) -> dict[str, float]:
         """Medians of the numbers in training."""
         return dict(zip(self.numbers, self.medians, strict=True))
 

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# More of these is never less time or memory.
+# With more of these, time and memory never fall.
 GROWING = ("header.megavoxels", "header.log_voxels", "foreground_megavoxels", "foreground_voxels")
 
 
 def median(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
-    """Return the median of what was seen, in each category if there are any."""
+    """Return the median of the training runs, of each category if there are any."""
     from sklearn.dummy import DummyRegressor
     from sklearn.tree import DecisionTreeRegressor
 
     if not columns:
         return DummyRegressor(strategy="median")
-    # On no column of numbers, a tree of absolute error is the median.
+    # Without columns of numbers, a tree of absolute error is the median of each category.
     return DecisionTreeRegressor(criterion="absolute_error", random_state=seed)
 
 
@@ -43,7 +43,7 @@ def ridge(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
 
 
 def additive(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
-    """Return a ridge, and boosted trees on what it leaves."""
+    """Return a ridge, and boosted trees on its residuals."""
     from voxcast.models.families.residual_boosting import ResidualBoosting
 
     return ResidualBoosting(**params, random_state=seed)
@@ -71,7 +71,7 @@ def extra_trees(params: dict[str, Any], seed: int, columns: Sequence[str]) -> An
 
 
 def boosting(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
-    """Return histogram gradient boosting that never falls where an image grows."""
+    """Return histogram gradient boosting, monotonic in the size of an image."""
     from sklearn.ensemble import HistGradientBoostingRegressor
 
     rising = [int(name.endswith(GROWING)) for name in columns]
@@ -105,7 +105,7 @@ def mlp(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
 
 
 def gaussian_process(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
-    """Return a Gaussian process of fixed length and noise, linear where it knows nothing."""
+    """Return a Gaussian process of fixed length and noise, with a linear trend if wanted."""
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
     from sklearn.pipeline import make_pipeline

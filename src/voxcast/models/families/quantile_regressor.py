@@ -1,4 +1,4 @@
-"""Boosted trees for three quantiles: the answer and how far it may be off, run by run."""
+"""Boosted trees for three quantiles: a median and its uncertainty, run by run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 QUANTILES = (0.05, 0.5, 0.95)
-LEAST_SPREAD = 0.01  # of a logarithm: no answer is surer than one per cent
+MINIMUM_SPREAD = 0.01  # of a logarithm: no prediction is surer than one per cent
 
 
 class QuantileRegressor:
@@ -32,7 +32,7 @@ class QuantileRegressor:
     def fit(self, x: np.ndarray, y: np.ndarray, volumes: np.ndarray | None) -> QuantileRegressor:
         """Fit all quantiles of each column of ``y``."""
         if self.build is None:
-            raise ModelError("a loaded regressor is not fitted again")
+            raise ModelError("a loaded regressor cannot be fitted")
         self.low_, self.high_ = y.min(axis=0), y.max(axis=0)
         with threads_for(len(x)):
             self.estimators_ = [
@@ -43,18 +43,18 @@ class QuantileRegressor:
     def predict(self, x: np.ndarray, volumes: np.ndarray | None) -> np.ndarray:
         """Return the medians, shape (n, outputs)."""
         with threads_for(len(x)):
-            medians = np.column_stack([own[1].predict(x) for own in self.estimators_])
+            medians = np.column_stack([median.predict(x) for _, median, _ in self.estimators_])
         return np.clip(medians, self.low_ - REACH_LOG, self.high_ + REACH_LOG)
 
     def spread(self, x: np.ndarray, volumes: np.ndarray | None) -> np.ndarray:
         """Return the distance of both outer quantiles from the median, shape (n, outputs, 2)."""
-        found = []
+        spreads = []
         with threads_for(len(x)):
-            for own in self.estimators_:
-                low, median, high = (estimator.predict(x) for estimator in own)
-                # Fitted apart, quantiles may cross; a distance does not go below zero.
-                found.append(np.stack([median - low, high - median], axis=-1))
-        return np.maximum(np.stack(found, axis=1), LEAST_SPREAD)
+            for estimators in self.estimators_:
+                low, median, high = (estimator.predict(x) for estimator in estimators)
+                # Fitted separately, quantiles may cross; a distance is never negative.
+                spreads.append(np.stack([median - low, high - median], axis=-1))
+        return np.maximum(np.stack(spreads, axis=1), MINIMUM_SPREAD)
 
     def save(self, folder: Path) -> None:
         """Write ``quantiles.skops``."""

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 Scale = Literal["log", "raw", "relative"]
 
-# What scikit-learn's trees, boosting and perceptrons hold beside skops' own list; fixed here, so
-# that a model file cannot bring types of its own.
+# Types of scikit-learn's estimators that are not on skops' own list. The list is fixed here, so
+# that a model file cannot add types.
 TRUSTED_TYPES = (
     "voxcast.models.families.residual_boosting.ResidualBoosting",
     "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
@@ -34,17 +34,17 @@ TRUSTED_TYPES = (
     "sklearn.tree._tree.Tree",
 )
 
-# An odd column makes an exponential of anything; no answer on the logarithmic scale goes further
-# than this factor beyond the values seen.
+# Predictions on the logarithmic scale are clipped to this factor outside the range of the training
+# values: the exponential of an outlying column could be anything.
 REACH_LOG = float(np.log(100))
 
 
-# On fewer rows threads cost more than they bring, and on a busy machine many times as much.
+# On fewer rows threads cost more than they gain, on a busy machine many times as much.
 MANY_ROWS = 5000
 
 
 def threads_for(rows: int) -> AbstractContextManager[object]:
-    """Limit the threads of scikit-learn to what so many rows are worth, within the context."""
+    """Limit scikit-learn to one thread within the context, unless there are many rows."""
     limits: AbstractContextManager[object] = _controller().limit(
         limits=1 if rows < MANY_ROWS else None, user_api="openmp"
     )
@@ -70,10 +70,9 @@ class Regressor(Protocol):
         """Return predicted logarithms, shape (n, outputs)."""
 
     def spread(self, x: np.ndarray, volumes: np.ndarray | None) -> np.ndarray:
-        """Return how far each answer may be off below and above, shape (n, outputs, 2).
+        """Return the uncertainty below and above each prediction, shape (n, outputs, 2).
 
-        In no unit but that of the calibration, which multiplies it; all ones says that nothing
-        is known of it.
+        It is relative: the calibration scales it. All ones if it is the same for all runs.
         """
 
     def save(self, folder: Path) -> None:
@@ -110,11 +109,11 @@ class TabularRegressor:
         from sklearn.exceptions import ConvergenceWarning
 
         if self.build is None:
-            raise ModelError("a loaded regressor is not fitted again")
+            raise ModelError("a loaded regressor cannot be fitted")
         self.floor_, self.ceiling_ = y.min(axis=0) - np.log(2), y.max(axis=0)
         goal = y if self.scale == "log" else np.exp(y)
         with warnings.catch_warnings(), threads_for(len(x)):
-            # A perceptron stopped at its number of iterations is stopped early, which is meant.
+            # A perceptron is meant to stop at its number of iterations.
             warnings.simplefilter("ignore", category=ConvergenceWarning)
             self.estimators_ = [
                 self.build().fit(x, column, **self._weights(column)) for column in goal.T
@@ -136,7 +135,7 @@ class TabularRegressor:
         return np.clip(columns, self.floor_ - REACH_LOG, self.ceiling_ + REACH_LOG)
 
     def spread(self, x: np.ndarray, volumes: np.ndarray | None) -> np.ndarray:
-        """Return ones: every answer is as uncertain as another."""
+        """Return ones: the uncertainty is the same for all runs."""
         return np.ones((len(x), len(self.estimators_), 2))
 
     def save(self, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""A line that goes on where the data end, and trees for what bends inside."""
+"""A linear trend, and boosted trees on its residuals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class ResidualBoosting(RegressorMixin, BaseEstimator):
     """Ridge regression, and gradient boosting of its residuals.
 
-    Trees answer beyond the data as at its edge, so the sum goes on as the line does.
+    Outside the range of the data trees are constant, so the sum continues the linear trend.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class ResidualBoosting(RegressorMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, x: np.ndarray, y: np.ndarray) -> ResidualBoosting:
-        """Fit the line, then the trees on what it leaves."""
+        """Fit the ridge, then the trees on its residuals."""
         self.line_ = make_pipeline(StandardScaler(), Ridge(alpha=self.alpha)).fit(x, y)
         self.trees_ = HistGradientBoostingRegressor(
             max_iter=self.max_iter,
@@ -56,5 +56,5 @@ class ResidualBoosting(RegressorMixin, BaseEstimator):
 
     def predict(self, x: np.ndarray) -> np.ndarray:
         """Return the sum of both."""
-        found: np.ndarray = self.line_.predict(x) + self.trees_.predict(x)
-        return found
+        total: np.ndarray = self.line_.predict(x) + self.trees_.predict(x)
+        return total

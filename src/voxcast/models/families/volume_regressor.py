@@ -9,7 +9,7 @@ import numpy as np
 
 from voxcast.errors import ModelError
 from voxcast.files import read_json, write_json
-from voxcast.models.families.quantile_regressor import LEAST_SPREAD
+from voxcast.models.families.quantile_regressor import MINIMUM_SPREAD
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -138,7 +138,7 @@ class VolumeRegressor:
 
     def spread(self, x: np.ndarray, volumes: np.ndarray | None) -> np.ndarray:
         """Return the distance of both outer quantiles from the median, shape (n, outputs, 2)."""
-        return np.maximum(self._answers(x, volumes)[1] * self.y_scale_[:, None], LEAST_SPREAD)
+        return np.maximum(self._answers(x, volumes)[1] * self.y_scale_[:, None], MINIMUM_SPREAD)
 
     def _answers(self, x: np.ndarray, volumes: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         import torch

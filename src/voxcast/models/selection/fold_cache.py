@@ -1,6 +1,6 @@
-"""What a family said of each fold, kept: an ensemble or a second run fits nothing again.
+"""Cache of the predictions of each fold: an ensemble or a second run fits nothing again.
 
-A key holds the code of all models, too: what an older release has fitted is not reused.
+The code of all models is part of a key: predictions of an older release are not reused.
 """
 
 from __future__ import annotations
@@ -15,48 +15,51 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcast.files import atomic_path, sha256_of
+from voxcast.models.out_of_fold import OutOfFold
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
 class FoldCache:
-    """Answers by what they depend on; `fits` counts those that were not there.
+    """Predictions by what they depend on; `fits` counts those that were missing.
 
     Parameters
     ----------
     folder : Path or None
-        Where to keep them; None for this process alone.
+        Where to store them; None for this process alone.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder
         self.fits = 0
-        self._known: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        self._predictions: dict[str, OutOfFold] = {}
 
-    def _key(self, of: Mapping[str, object]) -> str:
-        return sha256_of({**of, "code": _code_sha256()})
+    def _key(self, content: Mapping[str, object]) -> str:
+        return sha256_of({**content, "code": _code_sha256()})
 
-    def get(self, of: Mapping[str, object]) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return logarithms and spreads of a fold, or None and count a fit."""
-        key = self._key(of)
-        if key not in self._known and self.folder is not None:
+    def get(self, content: Mapping[str, object]) -> OutOfFold | None:
+        """Return the predictions of a fold, or None and count a fit."""
+        key = self._key(content)
+        if key not in self._predictions and self.folder is not None:
             path = self.folder / f"{key}.npz"
             unreadable = contextlib.suppress(OSError, ValueError, KeyError, zipfile.BadZipFile)
-            with unreadable, np.load(path, allow_pickle=False) as content:
-                self._known[key] = content["logs"], content["spread"]
-        if key not in self._known:
+            with unreadable, np.load(path, allow_pickle=False) as arrays:
+                self._predictions[key] = OutOfFold(arrays["log_predictions"], arrays["spread"])
+        if key not in self._predictions:
             self.fits += 1
             return None
-        return self._known[key]
+        return self._predictions[key]
 
-    def put(self, of: Mapping[str, object], logs: np.ndarray, spread: np.ndarray) -> None:
-        """Keep what was just fitted."""
-        key = self._key(of)
-        self._known[key] = logs, spread
+    def put(self, content: Mapping[str, object], predictions: OutOfFold) -> None:
+        """Store the predictions of a fold."""
+        key = self._key(content)
+        self._predictions[key] = predictions
         if self.folder is not None:
             with atomic_path(self.folder / f"{key}.npz") as partial:
-                np.savez(partial, logs=logs, spread=spread)
+                np.savez(
+                    partial, log_predictions=predictions.log_predictions, spread=predictions.spread
+                )
 
 
 @functools.cache

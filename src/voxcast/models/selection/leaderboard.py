@@ -1,136 +1,116 @@
-"""What tuning found, family by family, with the out-of-fold predictions that prove it."""
+"""The leaderboard: what was learned, as files and as the table that people read."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from voxcast.errors import ModelError
 from voxcast.files import atomic_path, read_json, write_json
-from voxcast.models.families.zoo import FAMILIES, family
-from voxcast.models.selection.cross_validation import OutOfFold, Validation, error_metrics
-from voxcast.models.selection.promotion_rule import best_family
+from voxcast.models.out_of_fold import OutOfFold
+from voxcast.models.selection.learned import GRID, Learned, TrialCounts
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from voxcast.models.families.zoo import Params
     from voxcast.models.point_model import InputLevel
-    from voxcast.models.selection.learning import Learned
 
 _COLUMNS = [f"log_{target}" for target in TARGETS]
 _SPREADS = [f"{side}_{target}" for target in TARGETS for side in ("down", "up")]
 
 
-@dataclass(frozen=True)
-class Leaderboard:
-    """The best parameters of every family, and the family that answers on headers alone.
+def save_leaderboard(
+    learned: Learned, cell_keys: Sequence[str], data: Path, results: Path
+) -> None:
+    """Write ``best.json`` and ``out_of_fold.parquet``, and ``leaderboard.csv`` for people.
 
-    Attributes
+    Parameters
     ----------
-    families : dict
-        ``params``, ``metrics``, ``trials`` and ``cut_short`` by family, voxels known.
-    header_family : str
-        The best family by cross-validation without the voxels' characteristics.
-    header_metrics : dict
-        Its metrics.
-    out_of_fold : DataFrame
-        One row a run, family and input level: ``cell_key family input_level log_TARGET…
-        down_TARGET up_TARGET…``.
+    cell_keys : sequence of str
+        Of the runs that were learned from, in their order.
+    data, results : Path
+        Folders of the former two and of the latter.
     """
+    content = {
+        "input_level": learned.input_level,
+        "params": learned.params,
+        "metrics": learned.metrics,
+        "counts": {name: asdict(counts) for name, counts in learned.counts.items()},
+        "names": {level: list(by_name) for level, by_name in learned.out_of_fold.items()},
+        # In comparisons the best single family stands under this name.
+        GRID: learned.best_family,
+    }
+    write_json(data / "best.json", content)
+    frames = [
+        _frame(cell_keys, name, input_level, out_of_fold)
+        for input_level, by_name in learned.out_of_fold.items()
+        for name, out_of_fold in by_name.items()
+    ]
+    with atomic_path(data / "out_of_fold.parquet") as partial:
+        pd.concat(frames, ignore_index=True).to_parquet(partial, index=False)
+    with atomic_path(results / "leaderboard.csv") as partial:
+        board = pd.DataFrame(_rows(learned)).sort_values("cv_objective", kind="stable")
+        board.to_csv(partial, index=False, float_format="%.6g")
 
-    families: dict[str, dict[str, Any]]
-    header_family: str
-    header_metrics: dict[str, float]
-    out_of_fold: pd.DataFrame
 
-    @classmethod
-    def of(cls, validation: Validation, learned: Learned) -> Leaderboard:
-        """Write down who does how well, and find out who does best without the voxels."""
-        table = validation.table
-        parts = [_frame(table, name, "volume", own) for name, own in learned.found.items()]
-        headers: dict[str, dict[str, float]] = {}
-        for tuned in learned.searches.values():
-            if family(tuned.family).needs_volume:
-                continue
-            logs = validation.out_of_fold(tuned.family, tuned.params, "header")
-            headers[tuned.family] = error_metrics(table, logs.logs)
-            parts.append(_frame(table, tuned.family, "header", logs))
-        best = best_family({name: metrics["objective"] for name, metrics in headers.items()})
-        families: dict[str, dict[str, Any]] = {}
-        for name, found in learned.found.items():
-            search = learned.searches.get(name)
-            trials = () if search is None else search.trials
-            families[name] = {
-                "params": learned.params(name),
-                "metrics": error_metrics(table, found.logs),
-                "trials": len(trials),
-                "pruned": sum(trial.state == "pruned" for trial in trials),
-                "cut_short": search is not None and search.cut_short,
-            }
-        return cls(families, best, headers[best], pd.concat(parts, ignore_index=True))
+def load_leaderboard(data: Path, cell_keys: Sequence[str] | None = None) -> Learned:
+    """Read what `save_leaderboard` wrote under ``data``.
 
-    @property
-    def tuned(self) -> dict[str, Params]:
-        """The best parameters of each family, without the ensembles."""
-        return {name: self.params(name) for name in self.families if name in FAMILIES}
+    Parameters
+    ----------
+    cell_keys : sequence of str, optional
+        Runs in the order in which their out-of-fold predictions are wanted; as saved if not given.
 
-    @property
-    def best(self) -> str:
-        """The best family by cross-validation, voxels known; of equals a single one."""
-        order = sorted(self.families, key=lambda name: name not in FAMILIES)
-        return best_family({n: self.families[n]["metrics"]["objective"] for n in order})
+    Raises
+    ------
+    ModelError
+        If the files are of another release.
+    """
+    content = read_json(data / "best.json")
+    if "names" not in content:
+        raise ModelError("was written by another release", data, "tune again with `make repro`")
+    frame = pd.read_parquet(data / "out_of_fold.parquet")
+    by_group = dict(iter(frame.groupby(["input_level", "family"], sort=False)))
+    out_of_fold: dict[InputLevel, dict[str, OutOfFold]] = {
+        level: {name: _out_of_fold(by_group[level, name], cell_keys) for name in names}
+        for level, names in content["names"].items()
+    }
+    counts = {name: TrialCounts(**own) for name, own in content["counts"].items()}
+    return Learned(
+        content["input_level"], content["params"], content["metrics"], out_of_fold, counts
+    )
 
-    def params(self, name: str) -> Params:
-        """Return a family's best parameters."""
-        params: Params = self.families[name]["params"]
-        return params
 
-    def logs(self, table: pd.DataFrame, name: str, input_level: InputLevel) -> OutOfFold:
-        """Return a family's out-of-fold predictions in the order of ``table``."""
-        own = self.out_of_fold.query("family == @name and input_level == @input_level")
-        own = own.set_index("cell_key").loc[table["cell_key"]]
-        spread = own[_SPREADS].to_numpy().reshape(len(own), len(TARGETS), 2)
-        return OutOfFold(own[_COLUMNS].to_numpy(), spread)
-
-    def save(self, data: Path, results: Path) -> None:
-        """Write ``best.json`` and ``out_of_fold.parquet``, and the table that people read."""
-        content = {
-            "families": self.families,
-            "header_family": self.header_family,
-            "header_metrics": self.header_metrics,
-        }
-        write_json(data / "best.json", content)
-        with atomic_path(data / "out_of_fold.parquet") as partial:
-            self.out_of_fold.to_parquet(partial, index=False)
-        rows = [
-            {"family": name, "input_level": "volume"}
-            | {k: found[k] for k in ("trials", "pruned", "cut_short")}
-            | {f"cv_{k.replace('/', '_')}": v for k, v in found["metrics"].items()}
-            for name, found in self.families.items()
-        ]
-        with atomic_path(results / "leaderboard.csv") as partial:
-            board = pd.DataFrame(rows).sort_values("cv_objective", kind="stable")
-            board.to_csv(partial, index=False, float_format="%.6g")
-
-    @classmethod
-    def load(cls, data: Path) -> Leaderboard:
-        """Read what `save` wrote under ``data``."""
-        return cls(
-            **read_json(data / "best.json"),
-            out_of_fold=pd.read_parquet(data / "out_of_fold.parquet"),
-        )
+def _rows(learned: Learned) -> list[dict[str, Any]]:
+    metrics = learned.metrics[learned.input_level]
+    singles = {name: metrics[name] for name in learned.tuned}
+    ensembles = {name: m for name, m in metrics.items() if name not in singles}
+    return [
+        {"family": name, "input_level": learned.input_level}
+        | asdict(learned.counts.get(name, TrialCounts()))
+        | {f"cv_{key.replace('/', '_')}": value for key, value in errors.items()}
+        for name, errors in {**singles, GRID: metrics[learned.best_family], **ensembles}.items()
+    ]
 
 
 def _frame(
-    table: pd.DataFrame, name: str, input_level: InputLevel, found: OutOfFold
+    cell_keys: Sequence[str], name: str, input_level: InputLevel, out_of_fold: OutOfFold
 ) -> pd.DataFrame:
-    spread = found.spread.reshape(len(table), -1)
-    frame = pd.DataFrame(np.column_stack([found.logs, spread]), columns=[*_COLUMNS, *_SPREADS])
-    frame.insert(0, "cell_key", table["cell_key"].to_numpy())
+    spread = out_of_fold.spread.reshape(len(cell_keys), -1)
+    values = np.column_stack([out_of_fold.log_predictions, spread])
+    frame = pd.DataFrame(values, columns=[*_COLUMNS, *_SPREADS])
+    frame.insert(0, "cell_key", list(cell_keys))
     frame.insert(1, "family", name)
     frame.insert(2, "input_level", input_level)
     return frame
+
+
+def _out_of_fold(frame: pd.DataFrame, cell_keys: Sequence[str] | None) -> OutOfFold:
+    ordered = frame if cell_keys is None else frame.set_index("cell_key").loc[list(cell_keys)]
+    spread = ordered[_SPREADS].to_numpy().reshape(len(ordered), len(TARGETS), 2)
+    return OutOfFold(ordered[_COLUMNS].to_numpy(), spread)

@@ -1,89 +1,33 @@
-"""The whole way from runs to a model: every family tuned, ensembles over them, the best chosen.
+"""From runs to a choice: every family tuned, ensembles over them, all judged on the same folds.
 
-What is chosen follows from folds within the runs given; who judges it must hold runs back.
+The choice follows from folds within the runs. Who judges it must hold runs back.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from voxcast.models.families.zoo import family
-from voxcast.models.forecaster import CalibratedModel, calibrate
-from voxcast.models.point_model import PointModel
-from voxcast.models.selection import recipes
-from voxcast.models.selection.blends import (
-    Weights,
-    blend_params,
-    out_of_fold,
+from voxcast.models.blend import blend_params
+from voxcast.models.families.family import family
+from voxcast.models.out_of_fold import error_metrics
+from voxcast.models.selection.ensembles import (
+    blended_out_of_fold,
     stacked_out_of_fold,
     stacked_weights,
     voting_weights,
 )
-from voxcast.models.selection.cross_validation import objective
+from voxcast.models.selection.learned import STACKED, VOTING, Learned, TrialCounts
 from voxcast.models.selection.search import Search, tune
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from voxcast.models.families.zoo import Params
+    from voxcast.models.families.family import Params
+    from voxcast.models.out_of_fold import Metrics, OutOfFold
     from voxcast.models.point_model import InputLevel
-    from voxcast.models.selection.blends import Blend
-    from voxcast.models.selection.cross_validation import OutOfFold, Validation
-
-GRID, VOTING, STACKED = "grid", "voting", "stacked"
-ENSEMBLES = (GRID, VOTING, STACKED)
-
-
-@dataclass(frozen=True)
-class Learned:
-    """What tuning found.
-
-    Attributes
-    ----------
-    searches : dict
-        By family.
-    found : dict of str to OutOfFold
-        By family and ensemble.
-    weights : dict of str to Weights
-        Of each ensemble.
-    objectives : dict of str to float
-        By family and ensemble, smallest is best.
-    """
-
-    searches: dict[str, Search]
-    found: dict[str, OutOfFold]
-    weights: dict[str, Weights]
-    objectives: dict[str, float]
-
-    def params(self, name: str) -> Params:
-        """Return the best parameters of a family, or the recipe of an ensemble."""
-        if name in self.searches:
-            return self.searches[name].params
-        members = {member: own.params for member, own in self.searches.items()}
-        return blend_params(members, self.weights[name])
-
-    @property
-    def best(self) -> str:
-        """Who is chosen: the smallest objective; of equals a single family."""
-        order = [*self.searches, *self.weights]
-        return min(order, key=lambda name: (self.objectives[name], order.index(name)))
-
-    @property
-    def tuned(self) -> dict[str, Params]:
-        """The best parameters of each family."""
-        return {name: search.params for name, search in self.searches.items()}
-
-    @property
-    def trials(self) -> int:
-        """How many sets of parameters were tried."""
-        return sum(len(search.trials) for search in self.searches.values())
-
-    @property
-    def cut_short(self) -> bool:
-        """Whether the clock ended a search."""
-        return any(search.cut_short for search in self.searches.values())
+    from voxcast.models.selection.cross_validation import Validation
+    from voxcast.models.selection.search import Trial
 
 
 def learn(
@@ -91,100 +35,107 @@ def learn(
     families: Sequence[str],
     *,
     trials: int,
-    budget_s: float,
+    budget_s: float = float("inf"),
+    input_levels: Sequence[InputLevel] = ("volume",),
+    fixed_params: Mapping[str, Params] | None = None,
     on_family: Callable[[str], None] = lambda name: None,
+    on_trial: Callable[[Trial], None] = lambda trial: None,
+    on_search: Callable[[Search], None] = lambda search: None,
 ) -> Learned:
     """Tune every family that the table allows, and blend them.
 
     Parameters
     ----------
     families : sequence of str
-        One at least that is no baseline.
+        At least one that is not a baseline.
     trials : int
-        At most so many a family.
+        At most this many a family.
     budget_s : float
-        What one family leaves of its share, the next ones may use; each gets one trial anyhow.
-    on_family : callable
-        Called with the name of each family when its turn comes.
+        What one family leaves of its share, the next ones may use; each gets at least one trial.
+    input_levels : sequence of {"header", "volume"}
+        Families are tuned at the first; with the same parameters they are judged at the others.
+    fixed_params : mapping, optional
+        Parameters of families that are not tuned.
+    on_family, on_trial, on_search : callable
+        Called with a family's name before its search, with each trial, and with the search when it
+        is over.
     """
+    fixed = fixed_params or {}
     searches = {}
-    for name, share_s in shares(families, len(validation.table), budget_s):
+    for name, share_s in _shares(families, len(validation.table), budget_s):
         on_family(name)
-        searches[name] = tune(validation, name, trials=trials, budget_s=share_s)
-    return blend_all(validation, searches)
+        if name in fixed:
+            search = _untuned(validation, name, fixed[name], input_levels[0])
+        else:
+            search = tune(
+                validation, name, trials=trials, budget_s=share_s, input_level=input_levels[0],
+                on_trial=on_trial,
+            )  # fmt: skip
+        searches[name] = search
+        on_search(search)
+    return _judged(validation, searches, input_levels)
 
 
-def shares(families: Sequence[str], rows: int, budget_s: float) -> Iterator[tuple[str, float]]:
+def _shares(families: Sequence[str], rows: int, budget_s: float) -> Iterator[tuple[str, float]]:
     """Give each family that a table of so many rows allows, with its share of the time left."""
     deadline = time.monotonic() + budget_s
-    chosen = [name for name in families if rows <= (family(name).most_rows or rows)]
-    for n, name in enumerate(chosen):
-        yield name, (deadline - time.monotonic()) / (len(chosen) - n)
+    names = [name for name in families if rows <= (family(name).most_rows or rows)]
+    for n, name in enumerate(names):
+        yield name, (deadline - time.monotonic()) / (len(names) - n)
 
 
-def blend_all(validation: Validation, searches: dict[str, Search]) -> Learned:
-    """Make the ensembles of tuned families; nothing is fitted for it."""
+def _untuned(validation: Validation, name: str, params: Params, input_level: InputLevel) -> Search:
+    out_of_fold = validation.out_of_fold(name, params, input_level)
+    return Search(name, params, _metrics(validation, out_of_fold), out_of_fold)
+
+
+def _judged(
+    validation: Validation, searches: dict[str, Search], input_levels: Sequence[InputLevel]
+) -> Learned:
+    """Add the ensembles and the other input levels."""
+    params = {name: search.params for name, search in searches.items()}
+    out_of_fold = {name: search.out_of_fold for name, search in searches.items()}
+    ensemble_params, ensembles = _ensembles(validation, params, out_of_fold)
+    tuned_level = input_levels[0]
+    by_level = {tuned_level: out_of_fold | ensembles}
+    for input_level in input_levels[1:]:
+        by_level[input_level] = {
+            name: validation.out_of_fold(name, family_params, input_level)
+            for name, family_params in params.items()
+            if not family(name).needs_volume
+        }
+    metrics = {
+        input_level: {name: _metrics(validation, own) for name, own in by_name.items()}
+        for input_level, by_name in by_level.items()
+    }
+    counts = {
+        name: TrialCounts(
+            len(search.trials),
+            sum(trial.state == "pruned" for trial in search.trials),
+            search.cut_short,
+        )
+        for name, search in searches.items()
+    }
+    return Learned(tuned_level, params | ensemble_params, metrics, by_level, counts)
+
+
+def _ensembles(
+    validation: Validation, params: Mapping[str, Params], out_of_fold: Mapping[str, OutOfFold]
+) -> tuple[dict[str, Params], dict[str, OutOfFold]]:
+    """Return recipes and out-of-fold predictions of the ensembles; nothing is fitted for them."""
+    if sum(not family(name).baseline for name in out_of_fold) < 2:
+        return {}, {}
     actual, targets = validation.actual(), validation.targets
-    found = {name: search.out_of_fold for name, search in searches.items()}
-    objectives = {name: objective(actual, own.logs, targets) for name, own in found.items()}
-    single = min(objectives, key=lambda name: objectives[name])
-    weights: dict[str, Weights] = {GRID: {single: (1.0,) * len(targets)}}
-    if sum(not family(name).baseline for name in searches) > 1:
-        weights[VOTING] = voting_weights(found, actual, targets)
-        weights[STACKED] = stacked_weights(found, actual, targets)
-    for name, own in weights.items():
-        if name == STACKED:
-            members = {member: found[member] for member in searches}
-            found[name] = stacked_out_of_fold(members, actual, targets, validation.folds())
-        else:
-            found[name] = out_of_fold(found, own)
-        objectives[name] = objective(actual, found[name].logs, targets)
-    return Learned(searches, found, weights, objectives)
-
-
-def fit_all(
-    validation: Validation, learned: Learned, input_level: InputLevel = "volume"
-) -> dict[str, PointModel | Blend]:
-    """Fit every family with its best parameters on all runs, and blend them."""
-    single: dict[str, PointModel] = {}
-    fitted: dict[str, PointModel | Blend] = {}
-    for name in (*learned.searches, *learned.weights):
-        fitted[name] = model = fit_one(validation, learned, name, input_level, single)
-        if isinstance(model, PointModel):
-            single[name] = model
-    return fitted
-
-
-def fit_one(
-    validation: Validation,
-    learned: Learned,
-    name: str,
-    input_level: InputLevel = "volume",
-    fitted: Mapping[str, PointModel] | None = None,
-) -> PointModel | Blend:
-    """Fit a family or an ensemble on all runs; no member that is ``fitted`` is fitted again."""
-    own = validation
-    return recipes.fit(
-        own.table,
-        own.volumes,
-        name,
-        learned.params(name),
-        input_level,
-        own.seed,
-        own.targets,
-        fitted,
+    voting = voting_weights(out_of_fold, actual, targets)
+    stacked = stacked_weights(out_of_fold, actual, targets)
+    return (
+        {VOTING: blend_params(params, voting), STACKED: blend_params(params, stacked)},
+        {
+            VOTING: blended_out_of_fold(out_of_fold, voting),
+            STACKED: stacked_out_of_fold(out_of_fold, actual, targets, validation.folds()),
+        },
     )
 
 
-def calibrated(
-    validation: Validation,
-    learned: Learned,
-    model: PointModel | Blend,
-    name: str,
-    factor: float,
-    extrapolator: CalibratedModel | None,
-) -> CalibratedModel:
-    """Return a model with its bounds, and with the model that answers out of range."""
-    said, censored = learned.found[name], validation.censored
-    own = calibrate(model, validation.table, said, factor, censored)
-    return replace(own, extrapolator=extrapolator)
+def _metrics(validation: Validation, out_of_fold: OutOfFold) -> Metrics:
+    return error_metrics(validation.table, out_of_fold.log_predictions, validation.targets)

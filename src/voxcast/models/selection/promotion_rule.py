@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.features.table import rows_of
-from voxcast.models import point_model
-from voxcast.models.forecaster import calibrate
+from voxcast.models.calibrated_model import calibrate
 from voxcast.models.metrics import under_requests
-from voxcast.models.point_model import actual_logs
+from voxcast.models.point_model import log_targets
+from voxcast.models.query import queries_of
 from voxcast.models.selection import recipes
 
 if TYPE_CHECKING:
@@ -19,8 +18,9 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from voxcast.models.families.zoo import Params
-    from voxcast.models.selection.cross_validation import OutOfFold, Validation
+    from voxcast.models.families.family import Params
+    from voxcast.models.out_of_fold import OutOfFold
+    from voxcast.models.selection.cross_validation import Validation
 
 
 @dataclass(frozen=True)
@@ -47,50 +47,44 @@ class Decision:
     detail: str
 
 
-def best_family(objectives: Mapping[str, float]) -> str:
-    """Return the family with the smallest cross-validated objective; ties go to the first."""
-    return min(objectives, key=lambda name: objectives[name])
-
-
 def risks(
     validation: Validation, name: str, params: Params, upper_quantile: float, factor: float
 ) -> dict[str, Risk]:
-    """Judge the upper bounds that a family's recipe gives, by nested cross-validation.
+    """Judge the upper bounds of a recipe by nested cross-validation.
 
     In every fold the model is fitted and its bounds are calibrated on the training subjects alone,
-    by folds within them, and then held against the subjects held out. Where a fold leaves too few
+    by folds within them, and then compared with the held-out subjects. Where a fold leaves too few
     subjects to calibrate anything, its held-out subjects count as above their bounds. Bounds are
-    promised for each application, so each is counted by itself and the worst is returned.
+    calibrated for each application, so each is counted separately and the worst is returned.
     """
     table, targets = validation.table, validation.targets
     actual = validation.actual()
     apps = np.array([str(a) for a in table["app"]] if "app" in table else [""] * len(table))
     above = np.ones(actual.shape, dtype=bool)
     for train, held_out in validation.folds():
-        inner = validation.part(train)
+        inner, outer = validation.part(train), validation.part(held_out)
         if inner.table["subject"].nunique() < 2:
             continue
-        seen, new = inner.table, validation.part(held_out)
-        fitted = recipes.fit(seen, inner.volumes, name, params, "volume", validation.seed, targets)
-        calibrated = calibrate(
-            fitted, seen, recipes.out_of_fold(inner, name, params, "volume"), factor,
-            inner.censored,
-        )  # fmt: skip
-        logs = point_model.predict_table(fitted, new.table, new.volumes)
-        spread = fitted.spread(rows_of(new.table), new.volumes)
+        model = recipes.fit(inner, name, params, "volume")
+        out_of_fold = recipes.out_of_fold(inner, name, params, "volume")
+        calibrated = calibrate(model, inner.table, out_of_fold, factor, inner.censored)
+        queries = queries_of(outer.table, outer.volumes)
+        logs, spread = model.predict(queries), model.spread(queries)
         for k, target in enumerate(targets):
             calibrator = calibrated.calibrators[target]
-            own = apps[held_out]
             offsets = np.array(
-                [calibrator.offsets(a, 1 - upper_quantile, upper_quantile)[1] for a in own]
+                [
+                    calibrator.offsets(app, 1 - upper_quantile, upper_quantile)[1]
+                    for app in apps[held_out]
+                ]
             )
             above[held_out, k] = actual[held_out, k] > logs[:, k] + offsets * spread[:, k, 1]
     subjects = table["subject"].to_numpy()
-    found = {}
+    risk_by_target = {}
     for k, target in enumerate(targets):
         by_app = [_risk(above[apps == a, k], subjects[apps == a], a) for a in np.unique(apps)]
-        found[target] = max(by_app, key=lambda one: one.rate)
-    return found
+        risk_by_target[target] = max(by_app, key=lambda risk: risk.rate)
+    return risk_by_target
 
 
 def _risk(above: np.ndarray, subjects: np.ndarray, app: str) -> Risk:
@@ -100,14 +94,14 @@ def _risk(above: np.ndarray, subjects: np.ndarray, app: str) -> Risk:
 
 def subject_errors(table: pd.DataFrame, out_of_fold: OutOfFold) -> pd.Series:
     """Return each subject's mean absolute logarithmic error over CPU time and memory."""
-    errors = np.abs(actual_logs(table) - out_of_fold.logs)
+    errors = np.abs(log_targets(table) - out_of_fold.log_predictions)
     means = (errors[:, 0] + errors[:, 2]) / 2
     return table.assign(error=means).groupby("subject")["error"].mean()
 
 
 @dataclass(frozen=True)
 class Rival:
-    """The present champion as it is held against a challenger.
+    """The present champion as compared with a challenger.
 
     Attributes
     ----------
@@ -118,8 +112,8 @@ class Rival:
     more_subjects : bool
         It has learned from more subjects of the same image set.
     errors : Series or None
-        By subject, from `subject_errors` on the challenger's folds; None if its recipe is not one
-        that this release can fit.
+        By subject, from `subject_errors` on the challenger's folds; None if this release cannot
+        fit its recipe.
     """
 
     same_recipe: bool
@@ -159,21 +153,21 @@ def decide(
         return Decision(False, "unchanged", "the champion is this very model")
     if champion.more_subjects:
         return Decision(False, "fewer_subjects", "the champion has learned from more subjects")
-    reason, said = "refitted", "the champion's family and parameters, fitted anew"
+    reason, detail = "refitted", "the champion's family and parameters, fitted anew"
     if champion.errors is None:
-        reason, said = "champion_unjudgeable", "the champion's recipe is of another release"
+        reason, detail = "champion_unjudgeable", "the champion's recipe is of another release"
     elif not champion.same_recipe:
         reason = "better"
-        said = f"mean log error {challenger.mean():.4f} against {champion.errors.mean():.4f}"
+        detail = f"mean log error {challenger.mean():.4f} against {champion.errors.mean():.4f}"
         if float((champion.errors - challenger).mean()) <= 0:
-            return Decision(False, "not_better", said)
+            return Decision(False, "not_better", detail)
     worst = max(challenger_risks, key=lambda target: challenger_risks[target].rate)
     risk = challenger_risks[worst]
-    said += (
+    detail += (
         f"; {' of '.join(filter(None, (worst, risk.app)))} above its bound for "
         f"{risk.exceeded} of {risk.subjects} subjects "
         f"(95 % interval {risk.interval[0]:.2f} to {risk.interval[1]:.2f})"
     )
     if risk.rate >= max_under_request:
-        return Decision(False, "under_request", f"{said}, allowed below {max_under_request}")
-    return Decision(True, reason, said)
+        return Decision(False, "under_request", f"{detail}, allowed below {max_under_request}")
+    return Decision(True, reason, detail)

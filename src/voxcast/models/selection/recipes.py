@@ -1,4 +1,4 @@
-"""A recipe: the name and parameters from which a family, or a blend of several, is fitted again.
+"""A recipe: the name and parameters from which a family, or a blend of several, is fitted.
 
 The parameters of a blend are ``members``, each with its own parameters, and ``weights``.
 """
@@ -8,20 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from voxcast.models import point_model
-from voxcast.models.families.zoo import FAMILIES
-from voxcast.models.selection import blends
-from voxcast.models.selection.blends import Blend
-from voxcast.records import TARGETS
+from voxcast.models.blend import Blend, weights_of
+from voxcast.models.families.family import FAMILIES
+from voxcast.models.selection.ensembles import blended_out_of_fold
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import numpy as np
-    import pandas as pd
-
-    from voxcast.models.families.zoo import Params
+    from voxcast.models.families.family import Params
+    from voxcast.models.out_of_fold import OutOfFold
     from voxcast.models.point_model import InputLevel, PointModel
-    from voxcast.models.selection.cross_validation import OutOfFold, Validation
+    from voxcast.models.selection.cross_validation import Validation
 
 
 def is_blend(params: Params) -> bool:
@@ -40,47 +37,48 @@ def can_be_fitted(name: str, params: Params) -> bool:
     False
     """
     if is_blend(params):
-        return all(can_be_fitted(n, own) for n, own in params["members"].items())
+        return all(can_be_fitted(n, member) for n, member in params["members"].items())
     return name in FAMILIES and set(params) == set(FAMILIES[name].defaults)
 
 
 def fit(
-    table: pd.DataFrame,
-    volumes: np.ndarray | None,
+    validation: Validation,
     name: str,
     params: Params,
     input_level: InputLevel,
-    seed: int,
-    targets: tuple[str, ...] = TARGETS,
     fitted: Mapping[str, PointModel] | None = None,
 ) -> PointModel | Blend:
-    """Fit a recipe; see `voxcast.models.point_model.fit`.
+    """Fit a recipe on all runs of a validation; see `voxcast.models.point_model.fit`.
 
     Parameters
     ----------
     fitted : mapping, optional
-        Members that were fitted on this table already, by name.
+        Families that were fitted on these runs already, by name.
     """
+    known_models = fitted or {}
+
+    def single(family: str, family_params: Params) -> PointModel:
+        if family in known_models:
+            return known_models[family]
+        return point_model.fit(
+            validation.table, validation.volumes, family, family_params, input_level,
+            validation.seed, validation.targets,
+        )  # fmt: skip
+
     if not is_blend(params):
-        return point_model.fit(table, volumes, name, params, input_level, seed, targets)
-    known = fitted or {}
-    members = {
-        member: known[member]
-        if member in known
-        else point_model.fit(table, volumes, member, own, input_level, seed, targets)
-        for member, own in params["members"].items()
-    }
-    return Blend(name, members, blends.weights_of(params))
+        return single(name, params)
+    members = {member: single(member, p) for member, p in params["members"].items()}
+    return Blend(name, members, weights_of(params))
 
 
 def out_of_fold(
     validation: Validation, name: str, params: Params, input_level: InputLevel
 ) -> OutOfFold:
-    """Return what a recipe says of each run when it has not seen its subject."""
+    """Return the out-of-fold predictions of a recipe."""
     if not is_blend(params):
         return validation.out_of_fold(name, params, input_level)
-    found = {
-        member: validation.out_of_fold(member, own, input_level)
-        for member, own in params["members"].items()
+    members = {
+        member: validation.out_of_fold(member, member_params, input_level)
+        for member, member_params in params["members"].items()
     }
-    return blends.out_of_fold(found, blends.weights_of(params))
+    return blended_out_of_fold(members, weights_of(params))

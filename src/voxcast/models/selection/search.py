@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from voxcast.models.families.zoo import Params, family
-from voxcast.models.selection.cross_validation import (
-    Metrics,
-    OutOfFold,
-    Validation,
-    error_metrics,
-    objective,
-)
+from voxcast.models.families.family import Params, family
+from voxcast.models.out_of_fold import Metrics, OutOfFold, error_metrics, objective
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import optuna
+
+    from voxcast.models.point_model import InputLevel
+    from voxcast.models.selection.cross_validation import Validation
 
 
 @dataclass(frozen=True)
@@ -50,8 +45,8 @@ class Search:
     params: Params
     metrics: Metrics
     out_of_fold: OutOfFold
-    trials: tuple[Trial, ...]
-    cut_short: bool
+    trials: tuple[Trial, ...] = ()
+    cut_short: bool = False
 
 
 def tune(
@@ -60,6 +55,7 @@ def tune(
     *,
     trials: int,
     budget_s: float,
+    input_level: InputLevel = "volume",
     on_trial: Callable[[Trial], None] = lambda trial: None,
 ) -> Search:
     """Search a family's parameters on the training side.
@@ -80,49 +76,56 @@ def tune(
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    chosen = family(name)
+    searched = family(name)
     study = optuna.create_study(
         sampler=optuna.samplers.TPESampler(seed=validation.seed, n_startup_trials=4),
         pruner=optuna.pruners.MedianPruner(n_startup_trials=3, n_warmup_steps=1),
     )
-    if chosen.defaults:
-        study.enqueue_trial(chosen.defaults)
-    wanted = trials if chosen.defaults else 1
-    actual = validation.actual()
-    done: list[Trial] = []
-    best: tuple[Metrics, Params, OutOfFold] | None = None
-    began = time.monotonic()
-    while len(done) < wanted and (not done or time.monotonic() - began < budget_s):
-        asked = study.ask()
-        params = chosen.suggest(asked)
-        begun = time.monotonic()
-        predicted = _validate_or_prune(asked, validation, name, params, actual)
-        took_s = time.monotonic() - begun
-        if predicted is None:
-            study.tell(asked, state=optuna.trial.TrialState.PRUNED)
-            done.append(Trial(asked.number, params, "pruned", took_s))
+    if searched.defaults:
+        study.enqueue_trial(searched.defaults)
+    maximum = trials if searched.defaults else 1
+    finished: list[Trial] = []
+    best: Search | None = None
+    started = time.monotonic()
+    while len(finished) < maximum and (not finished or time.monotonic() - started < budget_s):
+        trial = study.ask()
+        params = searched.suggest(trial)
+        trial_started = time.monotonic()
+        out_of_fold = _validate_or_prune(trial, validation, name, params, input_level)
+        duration_s = time.monotonic() - trial_started
+        if out_of_fold is None:
+            study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+            finished.append(Trial(trial.number, params, "pruned", duration_s))
         else:
-            metrics = error_metrics(validation.table, predicted.logs, validation.targets)
-            study.tell(asked, metrics["objective"])
-            done.append(Trial(asked.number, params, "complete", took_s, metrics))
-            if best is None or metrics["objective"] < best[0]["objective"]:
-                best = metrics, params, predicted
-        on_trial(done[-1])
+            logs = out_of_fold.log_predictions
+            metrics = error_metrics(validation.table, logs, validation.targets)
+            study.tell(trial, metrics["objective"])
+            finished.append(Trial(trial.number, params, "complete", duration_s, metrics))
+            if best is None or metrics["objective"] < best.metrics["objective"]:
+                best = Search(name, params, metrics, out_of_fold)
+        on_trial(finished[-1])
     assert best is not None  # noqa: S101  # the first trial is never pruned
-    metrics, params, predicted = best
-    return Search(name, params, metrics, predicted, tuple(done), len(done) < wanted)
+    return replace(best, trials=tuple(finished), cut_short=len(finished) < maximum)
 
 
 def _validate_or_prune(
-    asked: optuna.Trial, validation: Validation, name: str, params: Params, actual: np.ndarray
+    trial: optuna.Trial,
+    validation: Validation,
+    name: str,
+    params: Params,
+    input_level: InputLevel,
 ) -> OutOfFold | None:
-    """Return out-of-fold predictions, or None when the first folds show it is not worth it."""
-    predicted = OutOfFold(np.full_like(actual, np.nan), np.ones((*actual.shape, 2)))
-    seen: list[int] = []
-    for step, (held_out, *found) in enumerate(validation.predictions(name, params, "volume")):
-        predicted.logs[held_out], predicted.spread[held_out] = found
-        seen.extend(held_out)
-        asked.report(objective(actual[seen], predicted.logs[seen], validation.targets), step)
-        if len(seen) < len(actual) and asked.should_prune():
+    """Return out-of-fold predictions, or None when the first folds are no better than others'."""
+    actual = validation.actual()
+    out_of_fold = validation.no_predictions()
+    logs = out_of_fold.log_predictions
+    rows: list[int] = []
+    folds = validation.predictions(name, params, input_level)
+    for step, (held_out, predictions) in enumerate(folds):
+        logs[held_out] = predictions.log_predictions
+        out_of_fold.spread[held_out] = predictions.spread
+        rows.extend(held_out)
+        trial.report(objective(actual[rows], logs[rows], validation.targets), step)
+        if len(rows) < len(actual) and trial.should_prune():
             return None
-    return predicted
+    return out_of_fold

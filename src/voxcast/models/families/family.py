@@ -1,4 +1,4 @@
-"""The zoo: families of models with their defaults and search spaces."""
+"""The families of models with their defaults and search spaces."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 Params = dict[str, Any]
 
-NONE = ("none.",)  # no number at all
-# The sizes that decide the work, for laws that multiply and for laws that add up.
+NO_COLUMN = ("none.",)  # a prefix that no column has
+# The sizes that determine the work, for multiplicative and for additive laws.
 _SIZES = {
     "log": (
         "header.log_voxels",
@@ -36,7 +36,7 @@ _SIZES = {
         "parameter.",
     ),
 }
-# What a cube of few points has lost, and what is done on it: all that a network must be told.
+# What the network cannot see in a cube of few points.
 _GRID = (
     "header.log_voxels", "header.log_extent", "header.spacing", "allocation.", "parameter.",
 )  # fmt: skip
@@ -44,7 +44,7 @@ _GRID = (
 _FOREST: Params = {"n_estimators": 60, "min_samples_leaf": 1, "max_features": 1.0}
 
 
-def _some_forest(trial: optuna.Trial) -> Params:
+def _suggest_forest(trial: optuna.Trial) -> Params:
     return {
         "n_estimators": trial.suggest_int("n_estimators", 30, 120, step=30),
         "min_samples_leaf": trial.suggest_int("min_samples_leaf", 1, 6),
@@ -65,15 +65,15 @@ class Family:
     estimator : callable or None
         ``(params, seed, columns)`` to an unfitted scikit-learn estimator; None for the network.
     only : callable
-        ``params`` to the numeric columns it may see (empty: all).
+        ``params`` to names or prefixes of the numeric columns it may use (empty: all).
     scale, weights
         See `TabularRegressor`; the scale may be one of the parameters.
     extrapolates : bool
-        Whether it goes on beyond the data rather than answering as at their edge.
+        Whether its trend continues outside the range of the data.
     quantiles : bool
-        Whether it says how uncertain each answer is.
+        Whether it predicts outer quantiles, run by run.
     most_rows : int or None
-        It is not for larger tables.
+        It is not fitted on larger tables.
     """
 
     name: str
@@ -88,6 +88,11 @@ class Family:
     extrapolates: bool = False
     quantiles: bool = False
     most_rows: int | None = None
+
+    @property
+    def has_spread(self) -> bool:
+        """Whether the uncertainty differs from run to run."""
+        return self.quantiles or self.estimator is None
 
     def build(self, params: Params, seed: int, columns: Sequence[str]) -> Regressor:
         """Return an unfitted regressor of ``columns``."""
@@ -117,7 +122,7 @@ class Family:
 FAMILIES: dict[str, Family] = {
     family.name: family
     for family in (
-        Family("median", {}, lambda t: {}, estimators.median, lambda p: NONE, baseline=True),
+        Family("median", {}, lambda t: {}, estimators.median, lambda p: NO_COLUMN, baseline=True),
         Family(
             "voxels", {}, lambda t: {}, estimators.linear, lambda p: ("header.megavoxels",),
             scale=lambda p: "raw", baseline=True,
@@ -161,13 +166,13 @@ FAMILIES: dict[str, Family] = {
         Family(
             "forest",
             _FOREST,
-            _some_forest,
+            _suggest_forest,
             estimators.forest,
         ),
         Family(
             "extra_trees",
             _FOREST,
-            _some_forest,
+            _suggest_forest,
             estimators.extra_trees,
         ),
         Family(
@@ -241,8 +246,8 @@ def family(name: str) -> Family:
     Raises
     ------
     ModelError
-        Listing the known names, if there is no such family.
+        If there is no such family; the message lists all.
     """
     if name not in FAMILIES:
-        raise ModelError(f"unknown model family, known are {', '.join(FAMILIES)}", name)
+        raise ModelError(f"unknown model family; there are {', '.join(FAMILIES)}", name)
     return FAMILIES[name]

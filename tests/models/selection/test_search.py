@@ -5,8 +5,9 @@ import pytest
 
 import planted
 from voxcast.models import point_model
-from voxcast.models.families.zoo import FAMILIES
-from voxcast.models.selection.cross_validation import Validation, error_metrics
+from voxcast.models.families.family import FAMILIES
+from voxcast.models.out_of_fold import error_metrics
+from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.search import tune
 
 ADDITIVE = {"alpha": 1e-3, "columns": "sizes", "scale": "relative", "products": False}
@@ -26,19 +27,19 @@ def test_more_folds_than_subjects_are_not_asked_for() -> None:
 @pytest.mark.parametrize("name", [n for n, f in FAMILIES.items() if not f.needs_volume])
 def test_every_family_is_tuned_and_beats_the_median_unless_it_is_one(name: str) -> None:
     table = planted.table(24)
-    found = tune(Validation(table, None, 3, 1), name, trials=3, budget_s=60)
-    assert np.isfinite(found.out_of_fold.logs).all()
+    search = tune(Validation(table, None, 3, 1), name, trials=3, budget_s=60)
+    assert np.isfinite(search.out_of_fold.log_predictions).all()
     median = Validation(table, None, 3, 1).out_of_fold("median", {}, "volume")
-    bar = error_metrics(table, median.logs)["objective"]
+    bar = error_metrics(table, median.log_predictions)["objective"]
     if not FAMILIES[name].baseline:
-        assert found.metrics["objective"] < 0.8 * bar
-    assert len(found.trials) == (3 if FAMILIES[name].defaults else 1)
+        assert search.metrics["objective"] < 0.8 * bar
+    assert len(search.trials) == (3 if FAMILIES[name].defaults else 1)
 
 
 def test_ridge_on_sizes_finds_the_planted_law() -> None:
     table = planted.table(40, noise=0.005)
-    logs = Validation(table, None, 4, 0).out_of_fold("ridge", ADDITIVE, "volume")
-    metrics = error_metrics(table, logs.logs)
+    out_of_fold = Validation(table, None, 4, 0).out_of_fold("ridge", ADDITIVE, "volume")
+    metrics = error_metrics(table, out_of_fold.log_predictions)
     # The law adds up, and so does this family: what is left is the planted noise of 0.5 %.
     assert metrics["peak_rss_bytes/mape"] < 1
     assert metrics["cpu_s/mape"] < 1
@@ -49,7 +50,10 @@ def test_without_voxels_the_foreground_cannot_be_known() -> None:
     params = ADDITIVE
     seen = Validation(table, None, 4, 0).out_of_fold("ridge", params, "volume")
     blind = Validation(table, None, 4, 0).out_of_fold("ridge", params, "header")
-    with_voxels, without = (error_metrics(table, own.logs)["cpu_s/mape"] for own in (seen, blind))
+    with_voxels, without = (
+        error_metrics(table, out_of_fold.log_predictions)["cpu_s/mape"]
+        for out_of_fold in (seen, blind)
+    )
     assert with_voxels < 0.5 * without
 
 
@@ -59,7 +63,7 @@ def test_same_seed_same_trials_to_the_bit() -> None:
         tune(Validation(table, None, 3, 5), "forest", trials=4, budget_s=600) for _ in range(2)
     )
     assert [t.params for t in first.trials] == [t.params for t in second.trials]
-    assert np.array_equal(first.out_of_fold.logs, second.out_of_fold.logs)
+    assert np.array_equal(first.out_of_fold.log_predictions, second.out_of_fold.log_predictions)
     assert not first.cut_short
 
 
@@ -85,4 +89,4 @@ def test_the_network_learns_and_repeats_itself() -> None:
     fits = [point_model.fit(table, volumes, "cnn", params, "volume", 7) for _ in range(2)]
     logs = [point_model.predict_table(fit, table, volumes) for fit in fits]
     assert logs[0] == pytest.approx(logs[1], abs=1e-6)
-    assert np.abs(logs[0] - point_model.actual_logs(table)).mean() < 0.15
+    assert np.abs(logs[0] - point_model.log_targets(table)).mean() < 0.15

@@ -1,10 +1,12 @@
 """The risk of a bound is judged where it was not read from."""
 
+import numpy as np
 import pandas as pd
+import pytest
 
 import planted
 from voxcast.models.selection.cross_validation import Validation
-from voxcast.models.selection.promotion_rule import risks
+from voxcast.models.selection.promotion_rule import Risk, Rival, decide, risks
 from voxcast.records import TARGETS
 
 LAW = {"alpha": 1e-3, "columns": "sizes", "scale": "relative", "products": False}
@@ -49,3 +51,39 @@ def test_it_is_the_worst_application_that_counts() -> None:
     }
     assert found.subjects == 24
     assert found.rate == max(one.rate for one in alone.values())
+
+
+def errors(value: float) -> pd.Series:
+    return pd.Series(np.full(8, value), index=[str(n) for n in range(8)])
+
+
+def rival(value: float | None, **changed: bool) -> Rival:
+    facts = {"same_recipe": False, "same_model": False, "more_subjects": False} | changed
+    return Rival(**facts, errors=None if value is None else errors(value))
+
+
+SAFE = {"cpu_s": Risk(0, 8, 0.0, (0.0, 0.37))}
+RISKY = {"cpu_s": Risk(0, 8, 0.0, (0.0, 0.37)), "runtime_s": Risk(1, 8, 0.125, (0.0, 0.5))}
+
+
+@pytest.mark.parametrize(
+    ("champion", "risk", "reason"),
+    [
+        (None, RISKY, "first"),
+        (rival(0.1), SAFE, "not_better"),
+        (rival(0.3), RISKY, "under_request"),
+        (rival(0.3), SAFE, "better"),
+        (rival(0.2), SAFE, "not_better"),
+        (rival(0.2, same_recipe=True), SAFE, "refitted"),
+        (rival(0.2, same_recipe=True), RISKY, "under_request"),
+        (rival(0.2, same_recipe=True, same_model=True), SAFE, "unchanged"),
+        (rival(0.3, more_subjects=True), SAFE, "fewer_subjects"),
+        (rival(None), SAFE, "champion_unjudgeable"),
+        (rival(None), RISKY, "under_request"),
+    ],
+)
+def test_the_rule_of_promotion(champion: Rival | None, risk: dict[str, Risk], reason: str) -> None:
+    decision = decide(errors(0.2), champion, risk, max_under_request=0.10)
+    assert decision.reason == reason
+    promoting = ("first", "better", "refitted", "champion_unjudgeable")
+    assert decision.promote == (reason in promoting)

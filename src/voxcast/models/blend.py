@@ -1,0 +1,104 @@
+"""A weighted mean of models. Logarithms are averaged, so a blend is a geometric mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from voxcast.files import read_json, write_json
+from voxcast.models.point_model import PointModel
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from voxcast.features.rows import Row
+    from voxcast.models.families.family import Params
+    from voxcast.models.query import Query
+
+Weights = dict[str, tuple[float, ...]]  # by member: one weight a target
+
+
+@dataclass(frozen=True)
+class Blend:
+    """A weighted mean of models; see `voxcast.models.point_model.Predictor`."""
+
+    family: str
+    members: dict[str, PointModel]
+    weights: Weights
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The recipe, see `voxcast.models.selection.recipes`."""
+        return blend_params({n: m.params for n, m in self.members.items()}, self.weights)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Names of the targets."""
+        return next(iter(self.members.values())).targets
+
+    @property
+    def needs_volume(self) -> bool:
+        """Whether a member cannot answer without the small volume."""
+        return any(model.needs_volume for model in self.members.values())
+
+    def out_of_range(self, rows: Sequence[Row]) -> list[tuple[str, ...]]:
+        """Return for each row the features out of range of any member."""
+        by_member = [model.out_of_range(rows) for model in self.members.values()]
+        by_row = zip(*by_member, strict=True)
+        return [tuple(sorted({f for names in of_row for f in names})) for of_row in by_row]
+
+    def medians(self, query: Query) -> dict[str, float]:
+        """Return the training medians of the members' features."""
+        return {k: v for model in self.members.values() for k, v in model.medians(query).items()}
+
+    def predict(self, queries: Sequence[Query]) -> np.ndarray:
+        """Return natural logarithms, shape (n, targets)."""
+        return weighted_mean(
+            {n: m.predict(queries) for n, m in self.members.items()}, self.weights
+        )
+
+    def spread(self, queries: Sequence[Query]) -> np.ndarray:
+        """Return the uncertainty below and above, (n, targets, 2)."""
+        return weighted_mean({n: m.spread(queries) for n, m in self.members.items()}, self.weights)
+
+    def save(self, folder: Path) -> None:
+        """Write the members into folders of their own, and ``blend.json``."""
+        for name, model in self.members.items():
+            (folder / name).mkdir(parents=True, exist_ok=True)
+            model.save(folder / name)
+        write_json(folder / "blend.json", {"family": self.family, **self.params})
+
+    @classmethod
+    def load(cls, folder: Path) -> Blend:
+        """Read what `save` wrote."""
+        content = read_json(folder / "blend.json")
+        weights = weights_of(content)
+        members = {name: PointModel.load(folder / name) for name in weights}
+        return cls(content["family"], members, weights)
+
+
+def blend_params(members: Mapping[str, Params], weights: Weights) -> Params:
+    """Return the parameters of a blend, as `voxcast.models.selection.recipes` reads them."""
+    return {
+        "members": {name: dict(members[name]) for name in weights},
+        "weights": {name: list(by_target) for name, by_target in weights.items()},
+    }
+
+
+def weights_of(params: Mapping[str, Any]) -> Weights:
+    """Return the weights among the parameters of a blend."""
+    return {name: tuple(by_target) for name, by_target in params["weights"].items()}
+
+
+def weighted_mean(arrays: Mapping[str, np.ndarray], weights: Weights) -> np.ndarray:
+    """Return the weighted mean of the members' arrays, each of shape (n, targets) or more."""
+    total = None
+    for name, by_target in weights.items():
+        array = arrays[name]
+        term = array * np.reshape(by_target, (1, len(by_target)) + (1,) * (array.ndim - 2))
+        total = term if total is None else total + term
+    assert total is not None  # noqa: S101  # a blend has members
+    return total

@@ -1,0 +1,87 @@
+"""One question to a model: the features of a run, and where it would run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from voxcast.errors import ModelError
+from voxcast.features.rows import CONTENT
+from voxcast.features.table import rows_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+
+    from voxcast.features.rows import Row
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Query:
+    """A run to predict.
+
+    Attributes
+    ----------
+    features : Row
+        See `voxcast.features.rows.features`; with ``content.`` features when the voxels are known.
+    cpus : int
+        CPUs of the run, for the slowdown law.
+    host_class : str or None
+        Machine of the run, None where it is not known.
+    volume : ndarray or None, shape (p, p, p)
+        Small volume of the image, for the network.
+    """
+
+    features: Row
+    cpus: int = 1
+    host_class: str | None = None
+    volume: np.ndarray | None = None
+
+    @property
+    def app(self) -> str:
+        """Name of the application, empty for a table without applications."""
+        return str(self.features.get("app", ""))
+
+    @property
+    def knows_content(self) -> bool:
+        """Whether the voxels' characteristics are among the features."""
+        return any(name.startswith(CONTENT) for name in self.features)
+
+    def header_only(self) -> Query:
+        """Return the same query without anything that was read from the voxels."""
+        features = {k: v for k, v in self.features.items() if not k.startswith(CONTENT)}
+        return Query(features, self.cpus, self.host_class)
+
+
+def queries_of(table: pd.DataFrame, volumes: np.ndarray | None = None) -> list[Query]:
+    """Return one query a row of a table.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Features, and ``cpus`` and ``host_class`` if the table has them.
+    volumes : ndarray or None, shape (n_runs, p, p, p)
+        Small volume of each row.
+    """
+    count = len(table)
+    cpus = table["cpus"].tolist() if "cpus" in table else [1] * count
+    hosts = table["host_class"].tolist() if "host_class" in table else [None] * count
+    cubes = [None] * count if volumes is None else volumes
+    return [Query(*columns) for columns in zip(rows_of(table), cpus, hosts, cubes, strict=True)]
+
+
+def stacked_volumes(queries: Sequence[Query]) -> np.ndarray:
+    """Return the volumes of all queries, shape (n, p, p, p).
+
+    Raises
+    ------
+    ModelError
+        If a query has none.
+    """
+    volumes = [query.volume for query in queries if query.volume is not None]
+    if len(volumes) < len(queries):
+        raise ModelError("the network needs one volume per row")
+    return np.stack(volumes)

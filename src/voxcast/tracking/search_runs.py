@@ -1,0 +1,84 @@
+"""MLflow runs of a tuning: a study for each family and ensemble, with its trials inside."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from voxcast.models.selection.learned import GRID
+from voxcast.tracking import runs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from voxcast.models.out_of_fold import Metrics
+    from voxcast.models.selection.learned import Learned
+    from voxcast.models.selection.search import Search, Trial
+
+
+class SearchRuns:
+    """Logs what `voxcast.models.selection.learning.learn` reports.
+
+    Parameters
+    ----------
+    session : Session
+        Of the tracking server.
+    campaign : str
+        Id of the run that the studies are nested under.
+    tags : mapping
+        Of every run.
+    """
+
+    def __init__(self, session: runs.Session, campaign: str, tags: Mapping[str, str]) -> None:
+        self.session = session
+        self.campaign = campaign
+        self.tags = dict(tags)
+        self._open = ExitStack()
+        self._family = self._study = ""
+
+    def __enter__(self) -> SearchRuns:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        # A study that is still open was interrupted, and is marked so.
+        self._open.__exit__(*exception)  # type: ignore[arg-type]
+
+    def on_family(self, name: str) -> None:
+        """Open the study of a family."""
+        self._family = name
+        study = runs.run(
+            self.session, "study", name, parent=self.campaign, tags={**self.tags, "family": name}
+        )
+        self._study = self._open.enter_context(study)
+
+    def on_trial(self, trial: Trial) -> None:
+        """Log a trial in the open study."""
+        with runs.run(
+            self.session,
+            "trial",
+            f"{self._family} {trial.number}",
+            parent=self._study,
+            tags={**self.tags, "family": self._family, "state": trial.state},
+            params={**trial.params, "family": self._family},
+            metrics=runs.prefixed("cv", trial.metrics) | {"fit_s": trial.duration_s},
+        ):
+            pass
+
+    def on_search(self, search: Search) -> None:
+        """Log the best trial and close the study."""
+        best = {**search.params, "family": search.family, "trials": len(search.trials)}
+        runs.add(self._study, runs.prefixed("cv", search.metrics), best)
+        self._open.close()
+
+    def log_ensembles(self, learned: Learned) -> None:
+        """Log a study for each ensemble, and for the best family under the name of the grid."""
+        by_name = learned.metrics[learned.input_level]
+        ensembles = {name: m for name, m in by_name.items() if name not in learned.tuned}
+        self._log_ensemble(GRID, by_name[learned.best_family])
+        for name, metrics in ensembles.items():
+            self._log_ensemble(name, metrics)
+
+    def _log_ensemble(self, name: str, metrics: Metrics) -> None:
+        tags = {**self.tags, "family": name}
+        with runs.run(self.session, "study", name, parent=self.campaign, tags=tags) as study:
+            runs.add(study, runs.prefixed("cv", metrics), {"family": name, "trials": 0})

@@ -1,0 +1,44 @@
+"""The encoder: columns, stand-ins, ranges."""
+
+from voxcast.models.families.encoder import Encoder
+
+ROWS = [
+    {"app": "a", "device": "cpu", "header.x": 1.0, "header.same": 4.0, "content.y": 2.0},
+    {"app": "b", "device": "cpu", "header.x": 3.0, "header.same": 4.0, "content.y": 5.0},
+]
+
+
+def test_encoder_leaves_out_constants_and_content_when_told() -> None:
+    full = Encoder.fit(ROWS, content=True)
+    assert full.columns == ["content.y", "header.x", "app=a", "app=b", "device=cpu"]
+    assert Encoder.fit(ROWS, content=False).numbers == ("header.x",)
+    assert Encoder.fit(ROWS, content=True, only=("none.",)).numbers == ()
+    assert Encoder.from_json(full.to_json()) == full
+
+
+def test_encoder_tells_what_is_unlike_all_it_has_seen() -> None:
+    rows = [
+        {"app": "a", "header.megavoxels": 1.0, "parameter.n": 5.0, "allocation.log2_cpus": 0.0,
+         "host.log_probe_cpu": 2.3},
+        {"app": "a", "header.megavoxels": 4.0, "parameter.n": 5.0, "allocation.log2_cpus": 1.0,
+         "host.log_probe_cpu": 2.3},
+    ]  # fmt: skip
+    encoder = Encoder.fit(rows, content=False)
+    assert encoder.out_of_range(rows) == [()] * len(rows)
+    assert encoder.out_of_range([{**rows[0], "header.megavoxels": 4.9}]) == [()]
+    assert encoder.out_of_range([{**rows[0], "header.megavoxels": 5.1}]) == [
+        ("header.megavoxels",)
+    ]
+    assert encoder.out_of_range([{**rows[0], "parameter.n": 6.0}]) == [("parameter.n",)]
+    assert encoder.out_of_range([{**rows[0], "host.log_probe_cpu": 2.5}]) == [()]
+    assert encoder.out_of_range([{**rows[0], "host.log_probe_cpu": 2.9}]) == [
+        ("host.log_probe_cpu",)
+    ]
+    other = {**rows[0], "allocation.log2_cpus": 6.0, "app": "b"}
+    assert encoder.out_of_range([other]) == [("allocation.log2_cpus", "app")]
+
+
+def test_encoder_stands_in_for_what_is_missing_or_new() -> None:
+    encoder = Encoder.fit(ROWS, content=True)
+    matrix = encoder.transform([{"app": "new", "device": "cpu", "header.x": float("nan")}])
+    assert matrix.tolist() == [[3.5, 2.0, 0.0, 0.0, 1.0]]

@@ -1,0 +1,152 @@
+"""Learning: ensembles, the cache of folds, forecasters, and the leaderboard's files."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import planted
+from voxcast.errors import ModelError
+from voxcast.files import write_json
+from voxcast.models.out_of_fold import OutOfFold
+from voxcast.models.query import queries_of
+from voxcast.models.selection.cross_validation import Validation
+from voxcast.models.selection.ensembles import (
+    blended_out_of_fold,
+    stacked_out_of_fold,
+    stacked_weights,
+    voting_weights,
+)
+from voxcast.models.selection.fold_cache import FoldCache
+from voxcast.models.selection.leaderboard import load_leaderboard, save_leaderboard
+from voxcast.models.selection.learned import Learned
+from voxcast.models.selection.learning import learn
+from voxcast.models.selection.refitting import fit_forecaster, fit_forecasters
+from voxcast.records import TARGETS
+
+
+def noisy(actual: np.ndarray, noise: float, shift: float, seed: int) -> OutOfFold:
+    logs = actual + np.random.default_rng(seed).normal(shift, noise, actual.shape)
+    return OutOfFold(logs, np.ones((*actual.shape, 2)))
+
+
+def test_stacking_trusts_who_is_right_and_weighs_equals_equally() -> None:
+    actual = np.random.default_rng(0).normal(3, 1, (400, 3))
+    members = {
+        "ridge": noisy(actual, 0.1, 0, 1), "forest": noisy(actual, 0.1, 0, 2),
+        "tree": noisy(actual, 2.0, 0, 3), "median": noisy(actual, 0.01, 0, 4),
+    }  # fmt: skip
+    weights = stacked_weights(members, actual, TARGETS)
+    assert set(weights) == {"ridge", "forest"}  # a baseline has no vote
+    assert weights["ridge"][0] == pytest.approx(0.5, abs=0.1)
+    total = np.sum([list(by_target) for by_target in weights.values()], axis=0)
+    assert total == pytest.approx(1)
+    assert set(voting_weights(members, actual, TARGETS)) == {"ridge", "forest", "tree"}
+    blend = blended_out_of_fold(members, weights)
+    single = np.abs(members["ridge"].log_predictions - actual).mean()
+    assert np.abs(blend.log_predictions - actual).mean() < 0.8 * single
+
+
+def test_weights_of_a_fold_come_from_the_others() -> None:
+    actual = np.random.default_rng(0).normal(3, 1, (40, 3))
+    members = {"ridge": noisy(actual, 0.1, 0, 1), "forest": noisy(actual, 0.3, 0, 2)}
+    folds = [(np.arange(20, 40), np.arange(20)), (np.arange(20), np.arange(20, 40))]
+    blend = stacked_out_of_fold(members, actual, TARGETS, folds)
+    weights = stacked_weights(members, actual, TARGETS, np.arange(20, 40))
+    expected = blended_out_of_fold(members, weights).log_predictions[:20]
+    np.testing.assert_allclose(blend.log_predictions[:20], expected)
+
+
+def test_an_ensemble_and_a_second_run_fit_nothing_again(tmp_path: Path) -> None:
+    table = planted.table(12)
+
+    def run(cache: FoldCache) -> tuple[dict[str, float], int]:
+        validation = Validation(table, None, 3, 0, cache=cache)
+        learned = learn(validation, ("median", "ridge", "forest"), trials=2)
+        return learned.objectives, cache.fits
+
+    first, fits = run(FoldCache(tmp_path))
+    assert 3 * (1 + 1 + 1) <= fits <= 3 * (1 + 2 + 2)
+    second, more = run(FoldCache(tmp_path))
+    assert more == 0
+    assert second == first
+    changed = Validation(
+        table.assign(cpu_s=table["cpu_s"] * 2), None, 3, 0, cache=FoldCache(tmp_path)
+    )
+    learn(changed, ("median",), trials=1)
+    assert changed.cache.fits == 3
+
+
+def test_a_forecaster_of_every_name_shares_extrapolator_and_header_model() -> None:
+    table = planted.table(24)
+    validation = Validation(table, None, 3, 0)
+    families = ("median", "ridge", "forest")
+    learned = learn(validation, families, trials=2, input_levels=("volume", "header"))
+    assert list(learned.params) == [*families, "voting", "stacked"]
+    forecasters = dict(fit_forecasters(validation, learned, list(learned.params), 1.5))
+    assert set(forecasters) == set(learned.params)
+    extrapolator = forecasters["forest"].models_by_input_level["volume"].extrapolator
+    assert extrapolator is not None
+    assert extrapolator.model.family == "ridge"
+    assert extrapolator is forecasters["stacked"].models_by_input_level["volume"].extrapolator
+    assert forecasters["stacked"].family == "stacked"
+    headers = {f.models_by_input_level["header"].model.family for f in forecasters.values()}
+    assert headers == {learned.name_at("forest", "header")}
+    alone = fit_forecaster(validation, learned, "voting", 1.5)
+    queries = queries_of(table.head(4))
+    assert alone.predict(queries) == forecasters["voting"].predict(queries)
+
+
+def test_of_equals_a_single_family_is_best_and_of_these_the_first() -> None:
+    objectives = {"median": 1.0, "voting": 0.5, "ridge": 0.5, "forest": 0.5, "stacked": 0.5}
+    metrics = {name: {"objective": value} for name, value in objectives.items()}
+    learned = Learned("volume", {name: {} for name in objectives}, {"volume": metrics}, {}, {})
+    assert learned.best == learned.best_family == "ridge"
+
+
+def test_callbacks_tell_of_families_trials_and_searches() -> None:
+    heard: list[str] = []
+    learn(
+        Validation(planted.table(12), None, 3, 0), ("median", "tree"), trials=2,
+        on_family=lambda name: heard.append(name),
+        on_trial=lambda trial: heard.append(f"trial {trial.number}"),
+        on_search=lambda search: heard.append(f"{search.family}: {len(search.trials)}"),
+    )  # fmt: skip
+    assert heard == ["median", "trial 0", "median: 1", "tree", "trial 0", "trial 1", "tree: 2"]
+
+
+def test_fixed_parameters_are_not_tuned() -> None:
+    params = {"max_depth": 3, "min_samples_leaf": 2}
+    validation = Validation(planted.table(12), None, 3, 0)
+    learned = learn(validation, ("ridge", "tree"), trials=1, fixed_params={"tree": params})
+    assert learned.params["tree"] == params
+    assert learned.counts["tree"].trials == 0
+
+
+def test_the_leaderboard_comes_back_with_the_grid_as_a_row_of_the_best_family(
+    tmp_path: Path,
+) -> None:
+    table = planted.table(16)
+    validation = Validation(table, None, 3, 0)
+    learned = learn(validation, ("median", "tree"), trials=1, input_levels=("volume", "header"))
+    keys = table["cell_key"].tolist()
+    save_leaderboard(learned, keys, tmp_path / "data", tmp_path / "results")
+    loaded = load_leaderboard(tmp_path / "data", keys[::-1])
+    assert learned.best == loaded.best == loaded.best_family == "tree"
+    assert (loaded.params, loaded.counts) == (learned.params, learned.counts)
+    assert loaded.metrics == learned.metrics
+    for input_level, by_name in learned.out_of_fold.items():
+        for name, out_of_fold in by_name.items():
+            again = loaded.out_of_fold[input_level][name]
+            np.testing.assert_array_equal(again.log_predictions[::-1], out_of_fold.log_predictions)
+            np.testing.assert_array_equal(again.spread[::-1], out_of_fold.spread)
+    board = pd.read_csv(tmp_path / "results/leaderboard.csv").set_index("family")
+    assert list(board.index) == ["tree", "grid", "median"]
+    assert board.loc["grid", "cv_objective"] == board.loc["tree", "cv_objective"]
+
+
+def test_a_leaderboard_of_another_release_is_refused(tmp_path: Path) -> None:
+    write_json(tmp_path / "best.json", {"families": {}})
+    with pytest.raises(ModelError, match="another release"):
+        load_leaderboard(tmp_path)
