@@ -1,7 +1,6 @@
 """Stage tune: search every family on the training side; the test side is not opened."""
 
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
@@ -38,7 +37,7 @@ def main() -> int:
         "subjects": table["subject"].nunique(),
         "cpu_hours": table["cpu_s"].sum() / 3600,
     }
-    title, params = f"campaign {cfg.campaign.name}", asdict(cfg.campaign)
+    title, params = f"campaign {cfg.campaign.name}", cfg.campaign.model_dump()
     bar = tqdm(total=len(cfg.tune.families), desc="tune", unit="family", disable=None)
     with (
         bar,
