@@ -1,6 +1,6 @@
-"""The errors voxcast raises on purpose: what happened, where, and what to do next.
+"""Errors that users can act on: the problem, where it is, and what to do next.
 
-Everything here ends as one line on stderr and exit code 2; anything else is a bug and keeps its
+They end as one line on stderr and exit code 2. Any other exception is a bug and keeps its
 traceback.
 """
 
@@ -25,22 +25,22 @@ class VoxcastError(Exception):
 
     Parameters
     ----------
-    what : str
-        What is wrong, as one clause.
+    problem : str
+        The problem, as one clause.
     where : str or os.PathLike, optional
-        The file, key or name it concerns.
+        The file, key or name concerned.
     then : str, optional
-        What the user can do about it.
+        What the user can do next.
     """
 
-    def __init__(self, what: str, where: object = None, then: str | None = None) -> None:
-        self.what = what
+    def __init__(self, problem: str, where: object = None, then: str | None = None) -> None:
+        self.problem = problem
         self.where = None if where is None else str(where)
         self.then = then
         super().__init__(str(self))
 
     def __str__(self) -> str:
-        text = self.what if self.where is None else f"{self.where}: {self.what}"
+        text = self.problem if self.where is None else f"{self.where}: {self.problem}"
         return text if self.then is None else f"{text}; {self.then}"
 
 

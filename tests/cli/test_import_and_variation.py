@@ -39,11 +39,11 @@ def test_import_lists_what_it_could_not_use(tmp_path: Path) -> None:
     said = voxcast(
         "import", "sacct", SAMPLES / "sacct.txt", "--into", tmp_path
     ).stdout.splitlines()
-    assert said[-1] == "20 read = 12 imported + 0 already known + 3 skipped + 5 bad"
+    assert said[-1] == "20 read = 12 imported + 0 duplicates + 3 skipped + 5 bad"
     assert said[0] == f"bad      {SAMPLES / 'sacct.txt'}:25: run time is 0 s"
     again = voxcast("import", "sacct", SAMPLES / "sacct.txt", "--into", tmp_path, "--json")
     content = json.loads(again.stdout)
-    assert (content["imported"], content["known"], content["part"]) == (0, 12, None)
+    assert (content["imported"], content["duplicates"], content["part"]) == (0, 12, None)
     assert len(content["bad"]) == 5
 
 
@@ -111,7 +111,7 @@ def test_fit_of_nothing_is_refused(tmp_path: Path) -> None:
 @pytest.mark.skipif(not ARTIFACT, reason="VOXCAST_SLANT_ARTIFACT names no tables of the artifact")
 def test_what_the_slant_runs_say(tmp_path: Path) -> None:
     said = voxcast("import", "slant", "--into", tmp_path).stdout.strip()
-    assert said == "312 read = 312 imported + 0 already known + 0 skipped + 0 bad"
+    assert said == "312 read = 312 imported + 0 duplicates + 0 skipped + 0 bad"
     by = "app,label:dataset,label:modality"
     asked = "--by", by, "--bootstrap", 0, "--json"
     content = json.loads(voxcast("variation", tmp_path, *asked).stdout)
@@ -148,7 +148,7 @@ def test_measured_runs_made_again_count_once_and_allocations_are_apart(tmp_path:
                 write_run(tmp_path / "runs", of, runtime_s=float(rng.uniform(5, 9)))
     collect(tmp_path / "runs", tmp_path / "batch")
     done = voxcast("variation", tmp_path / "batch", "--bootstrap", 0)
-    assert "32 made again, which count once" in done.stderr
+    assert "32 repeats, which count once per run" in done.stderr
     groups = [line for line in done.stdout.splitlines() if ": n " in line]
     assert [text[: len("app app, cpus 1: n 8,")] for text in groups] == [
         "app app, cpus 1: n 8,",

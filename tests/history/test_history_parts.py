@@ -44,13 +44,13 @@ def test_what_is_collected_is_what_was_measured_once(tmp_path):
     }
     assert (traces.groupby("cell_key")["rss_bytes"].max() == 1000).all()
 
-    said = yaml.safe_load((batch / "provenance.yaml").read_text())["parts"]
-    assert list(said) == [first.name, second.name]
-    assert said[first.name]["runs"] == 3
-    assert said[first.name]["campaign_sha256"] == "ab"
-    assert said[first.name]["machine"]["cpu_model"] == "CPU"
-    assert "hostname" not in said[first.name]["machine"]
-    assert "voxcast" in said[first.name]["versions"]
+    provenance = yaml.safe_load((batch / "provenance.yaml").read_text())["parts"]
+    assert list(provenance) == [first.name, second.name]
+    assert provenance[first.name]["runs"] == 3
+    assert provenance[first.name]["campaign_sha256"] == "ab"
+    assert provenance[first.name]["machine"]["cpu_model"] == "CPU"
+    assert "hostname" not in provenance[first.name]["machine"]
+    assert "voxcast" in provenance[first.name]["versions"]
 
 
 def test_each_host_has_parts_of_its_own_and_a_key_counts_once(tmp_path):
@@ -102,8 +102,8 @@ def test_killed_while_collecting_nothing_is_lost_and_nothing_double(tmp_path):
     assert not list(batch.glob(".*"))
 
 
-def test_a_batch_without_parts_is_said(tmp_path):
-    with pytest.raises(TableError, match="holds no recorded runs"):
+def test_a_batch_without_parts_is_refused(tmp_path):
+    with pytest.raises(TableError, match="has no recorded runs"):
         load_history([tmp_path / "none"])
     assert collect(tmp_path / "none", tmp_path / "batch") == []
 
@@ -120,23 +120,24 @@ def test_a_thin_series_keeps_its_ends_and_its_peak():
         thinned(samples, "rss_bytes", 2)
 
 
-def test_a_recorded_history_stands_for_runs_of_the_device_and_says_what_is_left_out(
-    tmp_path, capsys
+def test_a_recorded_history_replaces_runs_of_the_device_and_names_what_is_left_out(
+    tmp_path, caplog
 ):
+    caplog.set_level("INFO")
     runs, batch, folder = tmp_path / "runs", tmp_path / "batch", tmp_path / "cpu"
     write_run(runs, cell(), samples=9)
     write_run(runs, cell(app="other"))
     write_run(runs, cell(volume_id="gone"))
     write_run(runs, cell(volume_id="", subject=""))
     collect(runs, batch)
-    kept = write_recorded(folder, [batch], "cpu", {"app"}, {"v1"})
-    assert sorted(kept["volume_id"]) == ["", "v1"]
+    profiles = write_recorded(folder, [batch], "cpu", {"app"}, {"v1"})
+    assert sorted(profiles["volume_id"]) == ["", "v1"]
     read = pd.read_parquet(folder / "profiles.parquet")
     assert read.attrs["notes"] == [
-        "cpu: 1 recorded runs are of applications not chosen here",
-        "cpu: 1 recorded runs are of volumes not in this image set",
+        "cpu: 1 recorded runs are of applications that are not configured",
+        "cpu: 1 recorded runs are of volumes outside this image set",
     ]
-    assert all(note in capsys.readouterr().err for note in read.attrs["notes"][:1])
+    assert all(note in caplog.text for note in read.attrs["notes"][:1])
     assert set(pd.read_parquet(folder / "phases.parquet")["cell_key"]) == set(read["cell_key"])
     assert set(pd.read_parquet(folder / "traces.parquet")["cell_key"]) == {cell().key}
     assert len(write_recorded(tmp_path / "gpu", [batch], "gpu", {"app"}, {"v1"})) == 0

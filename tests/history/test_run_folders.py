@@ -32,7 +32,7 @@ def test_records_become_rows_in_the_order_they_were_started(tmp_path):
     assert read["peak_cgroup_bytes"].isna().all()
 
 
-def test_foreign_and_broken_folders_are_named_and_left_out(tmp_path, capsys):
+def test_foreign_and_broken_folders_are_named_and_left_out(tmp_path, caplog):
     good = write_run(tmp_path, cell())
     write_run(tmp_path, cell(1), name="renamed")
     write_run(tmp_path, cell(2), runtime_s="long")
@@ -44,15 +44,15 @@ def test_foreign_and_broken_folders_are_named_and_left_out(tmp_path, capsys):
     (tmp_path / ".partial-x").mkdir()
     (tmp_path / "readme.txt").write_text("mine")
     assert load_records(tmp_path)["cell_key"].tolist() == [good.name]
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == 5
-    assert any("renamed: holds the record of another cell" in line for line in said)
-    assert any("notes: holds no record" in line for line in said)
+    warnings = caplog.messages
+    assert len(warnings) == 5
+    assert any("renamed: has the record of another cell" in line for line in warnings)
+    assert any("notes: has no record" in line for line in warnings)
 
 
-def test_the_index_is_believed_only_as_far_as_the_records_it_knows(tmp_path, monkeypatch, capsys):
+def test_the_index_is_used_for_unchanged_records_only(tmp_path, monkeypatch, caplog):
     folder = tmp_path / "runs"
-    monkeypatch.setattr(run_folders, "WORTH_WRITING", 2)
+    monkeypatch.setattr(run_folders, "MIN_RECORDS", 2)
     runs = [write_run(folder, cell(repeat)) for repeat in range(3)]
     rows = record_rows(folder)
     index = index_path(folder)
@@ -66,7 +66,7 @@ def test_the_index_is_believed_only_as_far_as_the_records_it_knows(tmp_path, mon
     assert index.read_text() == written
     (runs[0] / "record.json").write_text("{}")
     assert set(record_rows(folder)) == {runs[1].name, runs[2].name, cell(3).key}
-    assert "holds a broken record" in capsys.readouterr().err
+    assert "has a broken record" in caplog.text
     for spoilt in (written[: len(written) // 2], "0\n" + written, "", "[]\n", written + "{}\n"):
         index.write_text(spoilt)
         assert set(record_rows(folder)) == {runs[1].name, runs[2].name, cell(3).key}

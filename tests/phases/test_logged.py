@@ -16,7 +16,7 @@ def _record(folder, key, cpus=1, phases=(("n4", 1.0, 4.0), ("atropos", 4.0, 5.0)
     (folder / key / "record.json").write_text(json.dumps(record))
 
 
-def test_phases_of_all_folders_in_one_table(tmp_path, capsys):
+def test_phases_of_all_folders_in_one_table(tmp_path, caplog):
     _record(tmp_path / "cpu", "bb")
     _record(tmp_path / "gpu", "aa", cpus=2)
     _record(tmp_path / "cpu", ".partial-cc")
@@ -27,7 +27,7 @@ def test_phases_of_all_folders_in_one_table(tmp_path, capsys):
     assert table["phase"].tolist() == ["n4", "atropos"] * 2
     assert table["duration_s"].tolist() == [3.0, 1.0] * 2
     assert table["peak_rss_bytes"].isna().all()
-    assert "dd" in capsys.readouterr().err
+    assert "dd" in caplog.text
 
 
 def test_summary_gives_each_phase_its_share(tmp_path):

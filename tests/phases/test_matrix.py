@@ -42,5 +42,5 @@ def test_repeated_phases_are_one_and_other_runs_are_counted() -> None:
 
 
 def test_phases_without_peaks_are_refused() -> None:
-    with pytest.raises(TableError, match="no runs whose phases have peaks"):
+    with pytest.raises(TableError, match="no run with peak memory of all its phases"):
         phase_matrix(phases("a", ("load", 0.0, 1.0, None)))

@@ -10,8 +10,8 @@ import numpy as np
 
 from voxcast.allocation.workload import read_swf
 from voxcast.errors import TableError, VoxcastError
+from voxcast.history.imports.file_records import FileRecords
 from voxcast.history.imports.lines import columns_of
-from voxcast.history.imports.reading import Reading
 from voxcast.quantities import slurm_seconds
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def queued_jobs(path: Path) -> QueuedJobs:
             np.full(int(known.sum()), ""),
             int((~known).sum()) + len(trace.bad) + len(trace.skipped),
         )
-    reading = Reading("sacct", path)
+    reading = FileRecords("sacct", path)
     found = []
     left_out = 0
     for _, line in columns_of(reading, "|", _NEEDED, _ADVICE):

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcast.errors import TableError
+from voxcast.history.imports.file_records import MAX_SECONDS, FileRecords
 from voxcast.history.imports.lines import text_lines
-from voxcast.history.imports.reading import MAX_SECONDS, Reading
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from voxcast.history.imports.reading import Remark
+    from voxcast.history.imports.file_records import Remark
 
 FIELDS = 18
 MAX_JOBS = 1_000_000
@@ -97,7 +97,7 @@ def read_swf(path: Path) -> Workload:
     TableError
         If it is no text, holds no usable job, or too many.
     """
-    reading = Reading("swf", path)
+    reading = FileRecords("swf", path)
     rows: dict[int, tuple[float, ...]] = {}
     max_processors = None
     for number, line in text_lines(reading):
@@ -114,7 +114,7 @@ def read_swf(path: Path) -> Workload:
                 raise TableError(f"job {row[0]:.0f} is there twice")
             rows[int(row[0])] = row
         except TableError as error:
-            reading.refuse(number, error.what)
+            reading.refuse(number, error.problem)
         if len(rows) > MAX_JOBS:
             raise TableError(f"more than {MAX_JOBS} jobs", path, "cut the trace")
     if not rows:

@@ -1,4 +1,4 @@
-"""``voxcast import``: runs that somebody else's accounting knows of, into the history."""
+"""``voxcast import``: add runs from accounting data or traces to the history."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 KINDS = {
     "sacct": "Slurm: `sacct -P` with any columns, or `sacct --json`",
-    "nextflow": "trace.txt, raw or not",
+    "nextflow": "trace.txt, raw or formatted",
     "snakemake": "benchmark files of rules",
-    "slant": "the published SLANT runs; folder given or in VOXCAST_SLANT_ARTIFACT",
+    "slant": "the published SLANT runs; folder as FILE or in VOXCAST_SLANT_ARTIFACT",
     "csv": "any table, with --map",
 }
 DEFAULT_INTO = Path("data/history/imported")
@@ -32,7 +32,8 @@ def main(argv: list[str]) -> int:
         prog="voxcast import",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="kinds:\n" + "\n".join(f"  {kind:10} {what}" for kind, what in KINDS.items()),
+        epilog="kinds:\n"
+        + "\n".join(f"  {kind:10} {description}" for kind, description in KINDS.items()),
     )
     parser.add_argument("kind", choices=KINDS, metavar="KIND", help="one of the kinds below")
     parser.add_argument("files", type=Path, nargs="*", metavar="FILE")
@@ -40,7 +41,7 @@ def main(argv: list[str]) -> int:
         "--into", type=Path, help=f"history to add to (default: {DEFAULT_INTO} of the project)"
     )
     parser.add_argument("--map", type=Path, help="column map of a CSV table, in YAML")
-    parser.add_argument("--app", help="name of the application, instead of what the file says")
+    parser.add_argument("--app", help="name of the application, in place of that in the file")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     add_project_argument(parser)
     args = parser.parse_args(argv)
@@ -52,24 +53,24 @@ def main(argv: list[str]) -> int:
         raise ConfigError("no file given", args.kind)
     columns = column_map.load_map(args.map) if args.map else None
     into = args.into or project.require(args.project) / DEFAULT_INTO
-    done = ledger.import_files(args.kind, files, into, args.app, columns)
+    result = ledger.import_files(args.kind, files, into, args.app, columns)
     if args.json:
-        print(json.dumps(asdict(done) | {"into": str(into)}, indent=2))
+        print(json.dumps(asdict(result) | {"into": str(into)}, indent=2))
     else:
-        _print(done, into)
-    if done.bad and len(done.bad) == done.read:
+        _print(result, into)
+    if result.bad and len(result.bad) == result.read:
         print("voxcast: no record could be used", file=sys.stderr)
         return EXIT_BAD_INPUT
     return 0
 
 
-def _print(done: Ledger, into: Path) -> None:
-    for title, remarks in (("bad", done.bad), ("skipped", done.skipped)):
+def _print(ledger: Ledger, into: Path) -> None:
+    for title, remarks in (("bad", ledger.bad), ("skipped", ledger.skipped)):
         for remark in remarks:
             print(f"{title:8} {remark.file}:{remark.line}: {remark.reason}")
     print(
-        f"{done.read} read = {done.imported} imported + {done.known} already known "
-        f"+ {len(done.skipped)} skipped + {len(done.bad)} bad"
+        f"{ledger.read} read = {ledger.imported} imported + {ledger.duplicates} duplicates "
+        f"+ {len(ledger.skipped)} skipped + {len(ledger.bad)} bad"
     )
-    where = "nothing new to write" if done.part is None else f"written to {into / done.part}"
+    where = "nothing new to write" if ledger.part is None else f"written to {into / ledger.part}"
     print(where, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""``voxcast phases HISTORY``: what each phase of an application needs, and a chain of jobs."""
+"""``voxcast phases HISTORY``: resources of each phase of an application, and a chain of jobs."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str]) -> int:
-    """Print memory held at the peak of runs and of phases, and the requests of a chain of jobs."""
+    """Print memory held by run and by phase, and the requests of a chain of jobs."""
     parser = argparse.ArgumentParser(prog="voxcast phases", description=__doc__)
-    parser.add_argument("history", type=Path, nargs="+", metavar="HISTORY", help="its folders")
-    parser.add_argument("--app", help="application (default: the one there is)")
-    parser.add_argument("--alpha", type=float, default=1.0, help="price of a second asked for (1)")
-    parser.add_argument("--beta", type=float, default=0.0, help="price of a second used (0)")
+    parser.add_argument(
+        "history", type=Path, nargs="+", metavar="HISTORY", help="folders of the history"
+    )
+    parser.add_argument("--app", help="application (needed if there are several)")
+    parser.add_argument("--alpha", type=float, default=1.0, help="price of a requested second (1)")
+    parser.add_argument("--beta", type=float, default=0.0, help="price of a used second (0)")
     parser.add_argument("--gamma", type=float, default=0.0, help="price of each request (0)")
-    parser.add_argument("--checkpoint", default="0s", metavar="TIME", help="to write one (0s)")
-    parser.add_argument("--restart", default="0s", metavar="TIME", help="to read one (0s)")
+    parser.add_argument("--checkpoint", default="0s", metavar="TIME", help="to write a checkpoint")
+    parser.add_argument("--restart", default="0s", metavar="TIME", help="to read a checkpoint")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     args = parser.parse_args(argv)
 
@@ -37,20 +39,20 @@ def main(argv: list[str]) -> int:
     cost = CostModel(args.alpha, args.beta, args.gamma,
                      parse_seconds(args.checkpoint), parse_seconds(args.restart))  # fmt: skip
     runs = load_history(args.history)
-    done = set(runs.loc[runs["outcome"] == "completed", "cell_key"])
+    completed = set(runs.loc[runs["outcome"] == "completed", "cell_key"])
     table = load_phases(args.history)
-    table = table[table["cell_key"].isin(done)]
-    known = sorted(table["app"].unique())
-    app: str = args.app or (known[0] if len(known) == 1 else "")
-    if app not in known:
-        what = "has no phases" if not known else f"has phases of {', '.join(known)}"
-        raise TableError(what, args.history[0], "choose with --app" if known else None)
+    table = table[table["cell_key"].isin(completed)]
+    apps = sorted(table["app"].unique())
+    app: str = args.app or (apps[0] if len(apps) == 1 else "")
+    if app not in apps:
+        problem = "has no phases" if not apps else f"has phases of {', '.join(apps)}"
+        raise TableError(problem, args.history[0], "choose with --app" if apps else None)
     matrix = phase_matrix(table[table["app"] == app])
     if matrix.left_out:
         print(f"voxcast: {matrix.left_out} runs with other phases left out", file=sys.stderr)
     used = used_byte_s(runs, load_traces(args.history), matrix)
-    own = PhasedRuns(matrix.phases, matrix.duration_s, matrix.peak_bytes, used)
-    held, jobs = memory_held(own), chain(own, cost)
+    phased_runs = PhasedRuns(matrix.phases, matrix.duration_s, matrix.peak_bytes, used)
+    held, jobs = memory_held(phased_runs), chain(phased_runs, cost)
     if args.json:
         print(
             json.dumps(_as_json(app, len(matrix.cell_keys), held, jobs), indent=2, allow_nan=False)
@@ -79,11 +81,11 @@ def _show(app: str, runs: int, held: MemoryHeld, jobs: Chain) -> None:
         f"  at the run's peak {held.at_run_peak:.3g}, at the peak of each phase "
         f"{held.at_phase_peaks:.3g}{used}"
     )
-    print(f"  {'':14}{'memory':>10}{'expected':>12}  walltimes asked for")
+    print(f"  {'':14}{'memory':>10}{'expected':>12}  requested walltimes")
     for job in (*jobs.jobs, jobs.whole):
-        asked = ", ".join(format_seconds(s) for s in job.walltimes.lengths[:4])
+        walltimes = ", ".join(format_seconds(s) for s in job.walltimes.lengths[:4])
         more = ", …" if len(job.walltimes.lengths) > 4 else ""
         memory = format_bytes(job.memory_bytes)
-        print(f"  {job.phase:14}{memory:>10}{job.expected_gb_h:>7.3g} GB h  {asked}{more}")
+        print(f"  {job.phase:14}{memory:>10}{job.expected_gb_h:>7.3g} GB h  {walltimes}{more}")
     chain = f"{jobs.expected_gb_h:.3g} GB h"
     print(f"  the chain expects {chain}; one job holds {jobs.gain:.2f} times as much")

@@ -127,7 +127,7 @@ def _chosen(args: argparse.Namespace) -> tuple[App, Configuration]:
     try:
         app = config.load_app(folder / config.CONF_DIR / "app", args.app, given)
     except ConfigError as error:
-        if given or error.what != "needs a value":
+        if given or error.problem != "needs a value":
             raise
         then = "give --argv 'tool {image} {out}'"
         raise ConfigError("needs a command line", args.app, then) from None

@@ -1,4 +1,4 @@
-"""``voxcast variation``: how runtimes vary by group: laws, modes, constancy of memory."""
+"""``voxcast variation``: distributions, modes and constancy of run time and memory by group."""
 
 from __future__ import annotations
 
@@ -22,17 +22,19 @@ if TYPE_CHECKING:
 
 BY = ("app", "device", "cpus", "scale", "host_class")
 CAVEAT = (
-    "p: Kolmogorov-Smirnov as if the law had not been fitted to these runs, which flatters it; "
-    "bootstrap p: of the law fitted anew to each sample"
+    "p: Kolmogorov-Smirnov test that ignores that the distribution was fitted to these runs, so p "
+    "is too large; bootstrap p: the distribution is fitted again to every sample"
 )
 
 
 def main(argv: list[str]) -> int:
-    """Print how the runs of each group vary."""
+    """Print the variation of the runs of each group."""
     parser = argparse.ArgumentParser(prog="voxcast variation", description=__doc__)
-    parser.add_argument("history", type=Path, nargs="+", metavar="HISTORY", help="its folders")
     parser.add_argument(
-        "--by", help=f"columns, label:NAME or parameter:NAME, by comma ({','.join(BY)})"
+        "history", type=Path, nargs="+", metavar="HISTORY", help="folders of the history"
+    )
+    parser.add_argument(
+        "--by", help=f"columns, label:NAME or parameter:NAME, comma-separated ({','.join(BY)})"
     )
     parser.add_argument("--target", default="runtime_s", help="column to describe (runtime_s)")
     parser.add_argument(
@@ -56,50 +58,52 @@ def main(argv: list[str]) -> int:
 
     runs = _load(args.history)
     _check_target(runs, args.target)
-    done = runs[runs["outcome"] == "completed"]
-    known = done[done[args.target].notna() & (done[args.target] > 0)]
-    talk = [f"{len(runs)} runs, {len(runs) - len(done)} of them not completed and left out"]
-    if len(known) < len(done):
-        talk.append(f"{len(done) - len(known)} without {args.target}")
-    # Repeats and anchors are no further samples of how runs vary.
-    measured = known["source"] == "measured"
-    once = pd.concat([once_each(known[measured], args.target), known[~measured]])
-    if len(once) < len(known):
-        talk.append(f"{len(known) - len(once)} made again, which count once")
-    print("; ".join(talk), file=sys.stderr)
+    completed = runs[runs["outcome"] == "completed"]
+    with_target = completed[completed[args.target].notna() & (completed[args.target] > 0)]
+    notes = [f"{len(runs)} runs, {len(runs) - len(completed)} of them not completed and left out"]
+    if len(with_target) < len(completed):
+        notes.append(f"{len(completed) - len(with_target)} without {args.target}")
+    # Repeats and anchors are not independent samples of the variation.
+    measured = with_target["source"] == "measured"
+    once = pd.concat([once_each(with_target[measured], args.target), with_target[~measured]])
+    if len(once) < len(with_target):
+        notes.append(f"{len(with_target) - len(once)} repeats, which count once per run")
+    print("; ".join(notes), file=sys.stderr)
     by = list(BY) if args.by is None else [name for name in args.by.split(",") if name]
-    found = []
-    for names, own in tqdm(groups(once, by), disable=None, delay=2):
-        peaks = own["peak_rss_bytes"].dropna().astype(float)
+    described = []
+    for names, group in tqdm(groups(once, by), disable=None, delay=2):
+        peaks = group["peak_rss_bytes"].dropna().astype(float)
         peaks = peaks[peaks > 0]
-        found.append(
+        described.append(
             (
                 names,
                 variation(
-                    own[args.target].astype(float), bootstrap=args.bootstrap, seed=args.seed
+                    group[args.target].astype(float), bootstrap=args.bootstrap, seed=args.seed
                 ),
                 constancy(peaks) if len(peaks) else None,
             )
         )
-    if not found:
+    if not described:
         raise TableError(f"no completed run has {args.target}", args.history[0])
     if args.json:
         rows = [
             {"group": names, **varied.as_json(), "peak_memory": _memory_json(memory)}
-            for names, varied, memory in found
+            for names, varied, memory in described
         ]
-        content = {"target": args.target, "runs": len(runs), "completed": len(done)}
+        content = {"target": args.target, "runs": len(runs), "completed": len(completed)}
         print(json.dumps({**content, "groups": rows}, indent=2, allow_nan=False))
         return 0
-    shown = by if args.by is not None else _telling([names for names, _, _ in found])
-    for names, varied, memory in found:
-        _print({name: names[name] for name in shown}, varied, memory, args.target)
+    shown_names = (
+        by if args.by is not None else _varying_columns([names for names, _, _ in described])
+    )
+    for names, varied, memory in described:
+        _print({name: names[name] for name in shown_names}, varied, memory, args.target)
     print(CAVEAT, file=sys.stderr)
     return 0
 
 
-def _telling(groups: Sequence[dict[str, str]]) -> list[str]:
-    """Return the application and what else the groups differ in."""
+def _varying_columns(groups: Sequence[dict[str, str]]) -> list[str]:
+    """Return ``app`` and the columns in which the groups differ."""
     return [n for n in BY if n == "app" or len({names[n] for names in groups}) > 1]
 
 
@@ -120,7 +124,7 @@ def _load(folders: Sequence[Path]) -> pd.DataFrame:
 def _check_target(runs: pd.DataFrame, target: str) -> None:
     numbers = [name for name in runs.columns if name.endswith(("_s", "_bytes"))]
     if target not in numbers:
-        raise TableError("no such target", target, f"there are {', '.join(numbers)}")
+        raise TableError("no such target", target, f"targets are {', '.join(numbers)}")
 
 
 def _memory_json(memory: Constancy | None) -> dict[str, object] | None:
@@ -170,14 +174,16 @@ def _bounds(at: QuantileInterval, factor: float) -> str:
     return f" ({low} to {high}, with {100 * at.confidence:.0f} %)"
 
 
-def _modes(found: Modality, unit: str, factor: float) -> str:
-    text: str = found.verdict
-    if found.groups:
-        text += f" (dip p {found.dip_p:.3f}; BIC gain of two lognormals {found.bic_gain:.0f})"
+def _modes(modality: Modality, unit: str, factor: float) -> str:
+    text: str = modality.verdict
+    if modality.groups:
+        text += (
+            f" (dip p {modality.dip_p:.3f}; BIC gain of two lognormals {modality.bic_gain:.0f})"
+        )
     if text.startswith("two"):
         text += ": " + ", ".join(
             f"{100 * group.weight:.0f} % around {group.median / factor:.1f} {unit}"
-            for group in found.groups
+            for group in modality.groups
         )
     return text
 

@@ -177,4 +177,4 @@ def check(config: Config, file: object) -> None:
         for app in config.apps.values():
             check_app(app)
     except ConfigError as error:
-        raise ConfigError(f"{error.where}: {error.what}", file, error.then) from None
+        raise ConfigError(f"{error.where}: {error.problem}", file, error.then) from None

@@ -85,7 +85,7 @@ def quantity(parse: Callable[[str], float]) -> BeforeValidator:
         try:
             return parse(value)
         except ConfigError as error:
-            raise RuleError(error.what, then=error.then) from None
+            raise RuleError(error.problem, then=error.then) from None
 
     return BeforeValidator(read)
 

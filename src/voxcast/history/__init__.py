@@ -1,1 +1,1 @@
-"""The history: what is known of a run, as one row, wherever it was measured."""
+"""The history: one row per run, in one schema for measured, recorded and imported runs."""

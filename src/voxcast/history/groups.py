@@ -1,4 +1,4 @@
-"""Groups of runs: by columns, by labels of the source, by parameters of the application."""
+"""Groups of runs by columns, labels of the source or parameters of the application."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ JSON_COLUMNS = {"label": "labels_json", "parameter": "parameters_json"}
 
 
 def group_column(frame: pd.DataFrame, name: str) -> pd.Series[str]:
-    """Return what a run belongs to, as text: ``app``, ``label:dataset``, ``parameter:epochs``.
+    """Return the values of a grouping as text: ``app``, ``label:dataset``, ``parameter:epochs``.
 
-    A run that does not say is in the group of the empty text.
+    A run without a value is in the group of the empty text.
 
     Raises
     ------
@@ -35,21 +35,21 @@ def group_column(frame: pd.DataFrame, name: str) -> pd.Series[str]:
         return frame[name].map(lambda value: "" if pd.isna(value) else str(value)).astype(str)
     if kind not in JSON_COLUMNS:
         raise TableError("no such column", name, "write label:NAME or parameter:NAME")
-    said = frame[JSON_COLUMNS[kind]].map(lambda text: json.loads(text) if text else {})
-    if len(frame) and not any(key in own for own in said):
-        there = sorted({label for own in said for label in own})
+    values = frame[JSON_COLUMNS[kind]].map(lambda text: json.loads(text) if text else {})
+    if len(frame) and not any(key in by_name for by_name in values):
+        available = sorted({label for by_name in values for label in by_name})
         raise TableError(
-            f"no run has this {kind}", name, f"there are {', '.join(there) or 'none'}"
+            f"no run has this {kind}", name, f"there are {', '.join(available) or 'none'}"
         )
-    return said.map(lambda own: str(own.get(key, ""))).astype(str)
+    return values.map(lambda by_name: str(by_name.get(key, ""))).astype(str)
 
 
 def groups(frame: pd.DataFrame, by: Sequence[str]) -> list[tuple[dict[str, str], pd.DataFrame]]:
-    """Split runs by `group_column`; each group with its values, in their order."""
+    """Split runs by `group_column`; return each group with its values, sorted by value."""
     if frame.empty:
         return []
     columns = {name: group_column(frame, name) for name in by}
     if not columns:
         return [({}, frame)]
-    found = frame.groupby([column.rename(name) for name, column in columns.items()], sort=True)
-    return [(dict(zip(columns, map(str, key), strict=True)), own) for key, own in found]
+    grouped = frame.groupby([column.rename(name) for name, column in columns.items()], sort=True)
+    return [(dict(zip(columns, map(str, key), strict=True)), group) for key, group in grouped]

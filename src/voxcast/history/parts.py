@@ -1,9 +1,8 @@
 """Recorded campaigns: append-only parts of a history that is kept with the project.
 
 A batch is a folder, ``data/history/NAME``; a part of it is a folder ``<date>-<host_id>-<n>`` with
-``runs.parquet``, ``phases.parquet`` and ``traces.parquet``. A part is made beside its place and
-renamed into it, so it is there whole or not at all, and is never written again. Beside the parts
-lies ``provenance.yaml``, made from what each part says of itself.
+``runs.parquet``, ``phases.parquet`` and ``traces.parquet``. Parts are written atomically and never
+changed afterwards. ``provenance.yaml`` beside them is collected from the metadata of each part.
 """
 
 from __future__ import annotations
@@ -36,42 +35,41 @@ PACKAGES = ("antspyx", "numpy", "torch")
 def collect(
     runs: Path, batch: Path, *, campaign: str = "", campaign_sha256: str = ""
 ) -> list[Path]:
-    """Put those runs of a folder that are in no part of ``batch`` yet into new parts, one a host.
+    """Record the new runs of a folder in ``batch``, as one new part per host.
 
-    A run that failed says nothing of time or memory, and once mended it is made again: it stays
-    where it was measured.
+    Failed runs are left out: they have no valid time or memory and are measured again.
 
     Parameters
     ----------
     runs : Path
-        A folder of runs, one folder each.
+        Folder of runs, one folder per run.
     batch : Path
-        Made if missing.
+        Created if missing.
     campaign, campaign_sha256 : str
-        Name of the campaign and hash of what it said, for the provenance.
+        Name of the campaign and hash of its settings, for the provenance.
 
     Returns
     -------
     list of Path
-        The new parts; none if there was nothing new.
+        The new parts; empty if there were no new runs.
     """
     with locked(batch):
         sweep_partial(batch)
-        known = known_keys(batch)
+        recorded_keys = known_keys(batch)
         by_host: dict[str, list[tuple[dict[str, Any], Path]]] = {}
         for run in sorted(runs.iterdir()) if runs.is_dir() else []:
-            if run.name not in known and (run / RECORD_FILE).is_file():
-                with contextlib.suppress(TableError):  # said when the folder itself is read
+            if run.name not in recorded_keys and (run / RECORD_FILE).is_file():
+                with contextlib.suppress(TableError):  # reported when the folder itself is read
                     row = read_row(run)
                     if row["outcome"] != "failed":
                         by_host.setdefault(row["host_id"], []).append((row, run))
-        made = []
-        for host_id, found in sorted(by_host.items()):
-            said = _provenance(found, campaign, campaign_sha256)
-            made.append(_write_part(batch, host_id, found, said))
-        if made or (known_parts(batch) and not (batch / PROVENANCE).is_file()):
+        new_parts = []
+        for host_id, host_runs in sorted(by_host.items()):
+            provenance = _provenance(host_runs, campaign, campaign_sha256)
+            new_parts.append(_write_part(batch, host_id, host_runs, provenance))
+        if new_parts or (known_parts(batch) and not (batch / PROVENANCE).is_file()):
             _write_provenance(batch)
-    return made
+    return new_parts
 
 
 def known_keys(batch: Path) -> set[str]:
@@ -83,7 +81,7 @@ def known_keys(batch: Path) -> set[str]:
 
 
 def free_part(batch: Path, source: str) -> Path:
-    """Return the next free ``<date>-<source>-<n>`` of ``batch``; for who holds its lock."""
+    """Return the next free ``<date>-<source>-<n>`` of ``batch``; the caller holds its lock."""
     stem = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}-{source}-"
     taken = [p.name.removeprefix(stem) for p in batch.iterdir() if p.name.startswith(stem)]
     return batch / f"{stem}{1 + max((int(n) for n in taken if n.isdigit()), default=0)}"
@@ -96,25 +94,25 @@ def write_tables(
     traces: pd.DataFrame,
     provenance: Mapping[str, Any],
 ) -> None:
-    """Write the tables of a part into ``folder``, in the first also where they come from."""
+    """Write the tables of a part into ``folder``, with the provenance in the table of runs."""
     runs.attrs["provenance"] = dict(provenance)
     for name, frame in ((RUNS, runs), (PHASES, phases), (TRACES, traces)):
         frame.to_parquet(folder / name, index=False, compression="zstd")
 
 
 def sweep_partial(batch: Path) -> None:
-    """Remove what a killed process left half-written in ``batch``; for who holds its lock."""
+    """Remove partial files of a killed process in ``batch``; the caller holds its lock."""
     for left in batch.glob(PARTIAL + "*"):
         shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 
 def load_history(batches: Sequence[Path | str]) -> pd.DataFrame:
-    """Read the runs of all parts of ``batches``, a key once, in the order they were started.
+    """Read the runs of all parts of ``batches``, without duplicate keys, in order of start.
 
     Raises
     ------
     TableError
-        If a batch holds no part, or a part has other columns than a history.
+        If a batch has no part, or a part lacks a column of the history.
     """
     frame = _load(batches, RUNS, DTYPES).drop_duplicates("cell_key")
     return frame.sort_values(["started_at", "cell_key"], ignore_index=True)
@@ -140,7 +138,7 @@ def _load(batches: Sequence[Path | str], name: str, dtypes: Mapping[str, str]) -
     for batch in map(Path, batches):
         parts = known_parts(batch)
         if not parts:
-            raise TableError("holds no recorded runs", batch, "see voxcast campaign run")
+            raise TableError("has no recorded runs", batch, "see voxcast campaign run")
         for part in parts:
             frame = pd.read_parquet(part / name)
             if missing := sorted(set(dtypes) - set(frame.columns)):
@@ -155,29 +153,34 @@ def known_parts(batch: Path) -> list[Path]:
 
 
 def _write_part(
-    batch: Path, host_id: str, found: Sequence[tuple[dict[str, Any], Path]], said: dict[str, Any]
+    batch: Path,
+    host_id: str,
+    rows_and_folders: Sequence[tuple[dict[str, Any], Path]],
+    provenance: dict[str, Any],
 ) -> Path:
-    found = sorted(found, key=lambda one: (one[0]["started_at"], one[0]["cell_key"]))
-    runs = frame_of(row for row, _ in found)
-    phases = frame_of((p for row, run in found for p in _phases(row, run)), PHASE_DTYPES)
+    ordered = sorted(
+        rows_and_folders, key=lambda pair: (pair[0]["started_at"], pair[0]["cell_key"])
+    )
+    runs = frame_of(row for row, _ in ordered)
+    phases = frame_of((p for row, run in ordered for p in _phases(row, run)), PHASE_DTYPES)
     part = free_part(batch, host_id)
     with atomic_folder(part) as partial:
-        write_tables(partial, runs, phases, _traces(found), said)
+        write_tables(partial, runs, phases, _traces(ordered), provenance)
     return part
 
 
 def _phases(row: Mapping[str, Any], run: Path) -> Iterator[dict[str, Any]]:
     for phase in read_json(run / RECORD_FILE)["profile"]["phases"]:
-        known = {**row, **phase, "phase": phase["name"]}
-        known["duration_s"] = phase["end_s"] - phase["start_s"]
-        yield {name: known[name] for name in PHASE_DTYPES}
+        values = {**row, **phase, "phase": phase["name"]}
+        values["duration_s"] = phase["end_s"] - phase["start_s"]
+        yield {name: values[name] for name in PHASE_DTYPES}
 
 
-def _traces(found: Iterable[tuple[dict[str, Any], Path]]) -> pd.DataFrame:
+def _traces(rows_and_folders: Iterable[tuple[dict[str, Any], Path]]) -> pd.DataFrame:
     import pandas as pd
 
     frames = [frame_of([], TRACE_DTYPES)]
-    for row, run in found:
+    for row, run in rows_and_folders:
         with contextlib.suppress(FileNotFoundError):
             samples = thinned(pd.read_parquet(run / SAMPLES_FILE), "rss_bytes")
             samples = samples.assign(cell_key=row["cell_key"])[list(TRACE_DTYPES)]
@@ -186,10 +189,10 @@ def _traces(found: Iterable[tuple[dict[str, Any], Path]]) -> pd.DataFrame:
 
 
 def _provenance(
-    found: Sequence[tuple[dict[str, Any], Path]], campaign: str, campaign_sha256: str
+    rows_and_folders: Sequence[tuple[dict[str, Any], Path]], campaign: str, campaign_sha256: str
 ) -> dict[str, Any]:
-    record = read_json(found[0][1] / RECORD_FILE)
-    rows = [row for row, _ in found]
+    record = read_json(rows_and_folders[0][1] / RECORD_FILE)
+    rows = [row for row, _ in rows_and_folders]
     versions = {"python": platform.python_version(), "voxcast": voxcast.__version__}
     for package in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -210,11 +213,9 @@ def _write_provenance(batch: Path) -> None:
     import pyarrow.parquet
     import yaml
 
-    said = {}
+    provenance_by_part = {}
     for part in known_parts(batch):
         metadata = pyarrow.parquet.read_schema(part / RUNS).pandas_metadata or {}
-        said[part.name] = (metadata.get("attributes") or {}).get("provenance", {})
-    text = yaml.safe_dump({"parts": said}, sort_keys=False, allow_unicode=True)
-    write_text(
-        batch / PROVENANCE, f"# Where these runs come from; written with each part.\n{text}"
-    )
+        provenance_by_part[part.name] = (metadata.get("attributes") or {}).get("provenance", {})
+    text = yaml.safe_dump({"parts": provenance_by_part}, sort_keys=False, allow_unicode=True)
+    write_text(batch / PROVENANCE, f"# Provenance of these runs; written with each part.\n{text}")

@@ -1,8 +1,8 @@
-"""A recorded history in the place of runs measured here: the same tables, nothing is run."""
+"""A recorded history in place of runs measured on this machine, as the same tables."""
 
 from __future__ import annotations
 
-import sys
+import logging
 from typing import TYPE_CHECKING
 
 from voxcast.files import atomic_path
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pandas as pd
+
+logger = logging.getLogger(__name__)
 
 
 def write_recorded(
@@ -28,11 +30,11 @@ def write_recorded(
     Parameters
     ----------
     folder : Path
-        The folder of the device's runs; run folders in it are left as they are.
+        Folder of the device's runs; run folders in it are not changed.
     batches : sequence of Path
         Recorded histories, see `voxcast.history.parts`.
     apps, volumes : collection of str
-        Applications and volume ids of the project; runs of others are left out, which is said.
+        Applications and volume ids of the project; other runs are left out, with a warning.
 
     Returns
     -------
@@ -42,25 +44,25 @@ def write_recorded(
     Raises
     ------
     TableError
-        If a batch holds no recorded runs.
+        If a batch has no recorded runs.
     """
     runs = load_history(batches)
     runs = runs[runs["device"] == device]
-    chosen = runs["app"].isin(list(apps))
+    is_app = runs["app"].isin(list(apps))
     present = runs["volume_id"].isin([*volumes, ""])
-    kept = runs[chosen & present]
+    selected = runs[is_app & present]
     notes = []
     if not len(runs):
         notes.append(f"{device}: the recorded history has no runs on it")
-    if lost := int((~chosen).sum()):
-        notes.append(f"{device}: {lost} recorded runs are of applications not chosen here")
-    if lost := int((chosen & ~present).sum()):
-        notes.append(f"{device}: {lost} recorded runs are of volumes not in this image set")
+    if lost := int((~is_app).sum()):
+        notes.append(f"{device}: {lost} recorded runs are of applications that are not configured")
+    if lost := int((is_app & ~present).sum()):
+        notes.append(f"{device}: {lost} recorded runs are of volumes outside this image set")
     for note in notes:
-        print(f"voxcast: {note}", file=sys.stderr)
-    keys = set(kept["cell_key"])
+        logger.info(note)
+    keys = set(selected["cell_key"])
     for name, load in ((PHASES, load_phases), (TRACES, load_traces)):
         frame = load(batches)
         with atomic_path(folder / name) as partial:
             frame[frame["cell_key"].isin(keys)].to_parquet(partial, index=False)
-    return write_profiles(folder, notes, kept.reset_index(drop=True))
+    return write_profiles(folder, notes, selected.reset_index(drop=True))

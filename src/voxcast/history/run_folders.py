@@ -1,14 +1,14 @@
-"""A folder of measured runs, one folder each: finished records, read into one table."""
+"""Folders of measured runs, one folder per run, read into one table."""
 
 from __future__ import annotations
 
 import contextlib
-import sys
+import logging
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import TableError
 from voxcast.files import atomic_path, canonical_json, read_json, sha256_of
-from voxcast.history.index import WORTH_WRITING, Stamp, read_index, stamps, write_index
+from voxcast.history.index import MIN_RECORDS, Stamp, read_index, stamps, write_index
 from voxcast.history.run_table import checked_row, frame_of
 from voxcast.records import Cell, Profile
 
@@ -22,9 +22,11 @@ RECORD_FILE = "record.json"
 PROFILES_FILE = "profiles.parquet"
 SAMPLES_FILE, SAMPLES_JSON = "samples.parquet", "samples.json"  # the latter without pyarrow
 
+logger = logging.getLogger(__name__)
+
 
 def read_record(folder: Path) -> tuple[dict[str, Any], Cell, Profile]:
-    """Read the record of one run: all of it, and its cell and profile; errors as `read_row`."""
+    """Read a record and return it with its cell and profile; errors as in `read_row`."""
     return _read(folder)[:3]
 
 
@@ -34,7 +36,7 @@ def read_row(folder: Path) -> dict[str, Any]:
     Raises
     ------
     TableError
-        If there is none, it is broken, or it is the record of another cell than the folder's.
+        If the record is missing, broken, or does not belong to the cell of the folder.
     """
     return _read(folder)[3]
 
@@ -46,46 +48,46 @@ def _read(folder: Path) -> tuple[dict[str, Any], Cell, Profile, dict[str, Any]]:
         profile = Profile.from_record(record["profile"])
         row = _row(folder.name, record, cell, profile)
     except FileNotFoundError:
-        raise TableError("holds no record of a run", folder) from None
+        raise TableError("has no record of a run", folder) from None
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise TableError(f"holds a broken record ({error!r})", folder) from None
-    # By what was written, not by `Cell.key`: a field that came later has no part in old names.
+        raise TableError(f"has a broken record ({error!r})", folder) from None
+    # Hash the cell as written: fields that were added to `Cell` later are not in old names.
     if sha256_of({k: v for k, v in record["cell"].items() if k != "subject"}) != folder.name:
-        raise TableError("holds the record of another cell", folder)
+        raise TableError("has the record of another cell", folder)
     return record, cell, profile, row
 
 
 def record_rows(folder: Path) -> dict[str, dict[str, Any]]:
     """Return the row of every finished run of ``folder`` by its cell key.
 
-    A folder that is not a good record is named in a warning on stderr and passed over. Records
-    that have been read before come from the index of the folder.
+    A folder without a valid record is skipped with a warning. Records that were read before come
+    from the index of the folder.
     """
     indexed = read_index(folder)
-    found: dict[str, tuple[Stamp, dict[str, Any]]] = {}
+    rows: dict[str, tuple[Stamp, dict[str, Any]]] = {}
     read = 0
     for name, stamp in sorted(stamps(folder, RECORD_FILE).items()):
         if stamp is not None and name in indexed and indexed[name][0] == stamp:
-            found[name] = indexed[name]
+            rows[name] = indexed[name]
             continue
         try:
             row = read_row(folder / name)
         except TableError as error:
-            print(f"voxcast: {error}; it is left out", file=sys.stderr)
+            logger.warning("%s; it is left out", error)
             continue
         if stamp is not None:
-            found[name] = (stamp, row)
+            rows[name] = (stamp, row)
             read += 1
-    if read >= WORTH_WRITING:
-        with contextlib.suppress(OSError):  # on a full or read-only disk we do without
-            write_index(folder, found)
-    return {name: row for name, (_, row) in found.items()}
+    if read >= MIN_RECORDS:
+        with contextlib.suppress(OSError):  # a full or read-only disk gets no index
+            write_index(folder, rows)
+    return {name: row for name, (_, row) in rows.items()}
 
 
 def load_records(folder: Path) -> pd.DataFrame:
-    """Read all finished runs of ``folder``, one row each, in the order they were started.
+    """Read all finished runs of ``folder``, one row per run, in order of start.
 
-    A folder that is not a good record is named in a warning on stderr and passed over.
+    A folder without a valid record is skipped with a warning.
     """
     rows = sorted(
         record_rows(folder).values(), key=lambda row: (row["started_at"], row["cell_key"])
@@ -96,21 +98,21 @@ def load_records(folder: Path) -> pd.DataFrame:
 def write_profiles(
     folder: Path, notes: list[str] | None = None, frame: pd.DataFrame | None = None
 ) -> pd.DataFrame:
-    """Write ``profiles.parquet`` from the records of ``folder``, also when there are none.
+    """Write ``profiles.parquet`` from the records of ``folder``, even if there are none.
 
     Parameters
     ----------
     folder : Path
-        The folder of runs; made if missing.
+        Folder of runs; created if missing.
     notes : list of str, optional
-        Why something was not measured; kept in the table as ``DataFrame.attrs["notes"]``.
+        Reasons why something was not measured; kept in the table as ``DataFrame.attrs["notes"]``.
     frame : DataFrame, optional
-        Instead of the records, runs that were recorded elsewhere.
+        Runs recorded elsewhere, in place of the records of the folder.
 
     Returns
     -------
     DataFrame
-        What was written.
+        The table that was written.
     """
     frame = load_records(folder) if frame is None else frame
     frame.attrs["notes"] = list(notes or [])
@@ -120,9 +122,9 @@ def write_profiles(
 
 
 def _row(key: str, record: Mapping[str, Any], cell: Cell, profile: Profile) -> dict[str, Any]:
-    known = vars(cell) | vars(cell.configuration) | vars(profile)
-    known |= record["host"] | record["probes"]
-    known |= {
+    values = vars(cell) | vars(cell.configuration) | vars(profile)
+    values |= record["host"] | record["probes"]
+    values |= {
         "cell_key": key,
         "parameters_json": canonical_json(cell.parameters),
         "recipe_json": canonical_json(record["recipe"]) if record["recipe"] else "",
@@ -130,4 +132,4 @@ def _row(key: str, record: Mapping[str, Any], cell: Cell, profile: Profile) -> d
         "sitting": record["sitting"],
         "source": "measured",
     }
-    return checked_row(known)
+    return checked_row(values)

@@ -1,7 +1,7 @@
-"""The columns of the history: one row a run, the same for measured, recorded and imported runs.
+"""The columns of the history: one row per run, in one schema for all sources of runs.
 
-Nullable integers where a value may be unknown: a float would round large sizes. Strings that are
-not known are empty, never absent.
+Integers that may be unknown are nullable, since a float would round large sizes. Unknown strings
+are empty, never missing.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ if TYPE_CHECKING:
     import pandas as pd
 
 DTYPES = {
-    "cell_key": "str",  # hash of what defines the run; of the source's own row when imported
+    "cell_key": "str",  # hash of the cell of the run, or of the source's row if imported
     "app": "str",
     "app_version": "str",  # with the versions of its packages, or the digest of its container
     "parameters_json": "str",
     "volume_id": "str",  # empty for an application without an image
     "subject": "str",
-    "recipe_json": "str",  # how a generated volume was made
+    "recipe_json": "str",  # parameters of a generated volume
     "host_id": "str",
-    "host_class": "str",  # CPU model, cores, GPU models: what must agree for times to be one
+    "host_class": "str",  # CPU model, cores, GPU models: runs on one class are comparable
     "node_type": "str",
     "cpu_model": "str",
     "probe_cpu": "float64",  # see voxcast.profiling.probes for these three and their units
     "probe_membw": "float64",
     "probe_disk": "float64",
     "device": "str",
-    "cpus": "int64",  # 0 where an imported source does not say
+    "cpus": "int64",  # 0 if an imported source does not state it
     "gpus": "int64",
     "mem_limit_bytes": "Int64",
     "scale": "str",
     "repeat": "int64",
-    "sitting": "str",  # one stretch of measuring on one machine, with probes at its start
+    "sitting": "str",  # uninterrupted series of runs on one machine, with probes at its start
     "outcome": "str",
     "exit_status": "Int64",
     "limit_s": "float64",  # time limit of the run
-    "noisy": "bool",  # the machine was busy with something else
+    "noisy": "bool",  # disturbed by other work on the machine
     "load1": "float64",  # load average over one minute, before the run
     "steal": "float64",  # share of the machine's CPU time taken by its hypervisor, 0 to 1
     "runtime_s": "float64",
@@ -53,8 +53,8 @@ DTYPES = {
     "io_write_bytes": "Int64",
     "peak_threads": "Int64",
     "started_at": "str",
-    "source": "str",  # measured, or where it was imported from
-    "labels_json": "str",  # what a source says of a run beside all this
+    "source": "str",  # measured, or the source it was imported from
+    "labels_json": "str",  # other information of the source
 }
 KINDS: dict[str, tuple[type, ...]] = {
     "str": (str,),
@@ -80,15 +80,15 @@ PHASE_DTYPES = {
 TRACE_DTYPES = {"cell_key": "str", "t_s": "float64", "rss_bytes": "int64", "cpu_s": "float64"}
 
 
-def checked_row(known: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one row of the history; a column that is not ``known`` gets its unknown value.
+def checked_row(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one row of the history; a column missing in ``values`` gets its unknown value.
 
     Raises
     ------
     TypeError
         If a value has the wrong type.
     """
-    row = {name: known.get(name, UNKNOWN[dtype]) for name, dtype in DTYPES.items()}
+    row = {name: values.get(name, UNKNOWN[dtype]) for name, dtype in DTYPES.items()}
     for name, dtype in DTYPES.items():
         if not isinstance(row[name], KINDS[dtype]):
             raise TypeError(f"{name} is {row[name]!r}")
@@ -98,7 +98,7 @@ def checked_row(known: Mapping[str, Any]) -> dict[str, Any]:
 def frame_of(
     rows: Iterable[Mapping[str, Any]], dtypes: Mapping[str, str] = DTYPES
 ) -> pd.DataFrame:
-    """Return ``rows`` as a table with exactly these columns, also when there are none."""
+    """Return ``rows`` as a table with exactly these columns, even if there are no rows."""
     import pandas as pd
 
     return pd.DataFrame(list(rows), columns=list(dtypes)).astype(dict(dtypes))

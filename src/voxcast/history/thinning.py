@@ -1,4 +1,4 @@
-"""A long series of samples made short: as many points as a plot or a feature can use."""
+"""Thinning of a long series of samples that keeps its peaks."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ if TYPE_CHECKING:
 MAX_SAMPLES = 200
 
 
-def thinned(samples: pd.DataFrame, value: str, most: int = MAX_SAMPLES) -> pd.DataFrame:
-    """Return at most ``most`` rows of ``samples``: first, last, and the highest of each stretch.
+def thinned(samples: pd.DataFrame, value: str, max_samples: int = MAX_SAMPLES) -> pd.DataFrame:
+    """Return at most ``max_samples`` rows: the first, the last, and the highest of each interval.
 
-    The peak of column ``value`` is therefore always kept, at its own time.
+    The peak of column ``value`` is therefore always kept, at its time.
 
     Raises
     ------
     ValueError
-        If ``most`` is less than 3.
+        If ``max_samples`` is less than 3.
     """
-    if most < 3:
-        raise ValueError("needs at least 3")
-    if len(samples) <= most:
+    if max_samples < 3:
+        raise ValueError("max_samples must be at least 3")
+    if len(samples) <= max_samples:
         return samples
     values = samples[value].to_numpy()[1:-1]
-    stretches = np.array_split(np.arange(1, len(samples) - 1), most - 2)
-    kept = [0, *(int(s[np.argmax(values[s - 1])]) for s in stretches), len(samples) - 1]
-    return samples.iloc[kept]
+    stretches = np.array_split(np.arange(1, len(samples) - 1), max_samples - 2)
+    positions = [0, *(int(s[np.argmax(values[s - 1])]) for s in stretches), len(samples) - 1]
+    return samples.iloc[positions]

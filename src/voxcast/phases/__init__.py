@@ -1,1 +1,1 @@
-"""Phases of runs: stretches with one behaviour."""
+"""Phases of runs: intervals of homogeneous behaviour."""

@@ -1,8 +1,8 @@
-"""Phases that applications logged themselves, out of the records of their runs."""
+"""Phases logged by the applications, from the records of their runs."""
 
 from __future__ import annotations
 
-import sys
+import logging
 from typing import TYPE_CHECKING, Any
 
 from voxcast.files import read_json
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+logger = logging.getLogger(__name__)
+
 
 def phase_table(folders: Iterable[Path]) -> pd.DataFrame:
     """Read the phases of all runs recorded in ``folders``.
@@ -23,14 +25,14 @@ def phase_table(folders: Iterable[Path]) -> pd.DataFrame:
     Parameters
     ----------
     folders : iterable of Path
-        Folders with one folder a run, each with its ``record.json``; or with the phases of a
-        recorded history, which then stand for them.
+        Folders with one folder per run, each with its ``record.json``; or with the phases of a
+        recorded history, which replace them.
 
     Returns
     -------
     DataFrame
-        One row a phase, by cell key and start; times in seconds from the start of the run. Empty,
-        with all columns, when there is none. A broken record is named on stderr and left out.
+        One row per phase, by cell key and start; times in seconds from the start of the run.
+        Empty, with all columns, if there is none. A broken record is skipped with a warning.
     """
     import pandas as pd
 
@@ -44,9 +46,9 @@ def phase_table(folders: Iterable[Path]) -> pd.DataFrame:
             try:
                 rows += _rows(path.parent.name, read_json(path))
             except (OSError, ValueError, TypeError, KeyError) as error:
-                print(f"voxcast: {path}: broken record ({error!r}); left out", file=sys.stderr)
+                logger.warning("%s: broken record (%r); left out", path, error)
     tables = [frame_of(rows, PHASE_DTYPES), *recorded]
-    table = pd.concat([one for one in tables if len(one)] or tables[:1])
+    table = pd.concat([frame for frame in tables if len(frame)] or tables[:1])
     return table.sort_values(["cell_key", "start_s"], kind="stable", ignore_index=True)
 
 
@@ -74,8 +76,8 @@ def phase_summary(table: pd.DataFrame) -> pd.DataFrame:
         )
         .sort_values(["app", "cpus", "start_s"], ignore_index=True)
     )
-    whole = summary.groupby(["app", "cpus"])["total_s"].transform("sum")
-    return summary.assign(share=summary["total_s"] / whole).drop(columns=["start_s", "total_s"])
+    total_s = summary.groupby(["app", "cpus"])["total_s"].transform("sum")
+    return summary.assign(share=summary["total_s"] / total_s).drop(columns=["start_s", "total_s"])
 
 
 def _rows(cell_key: str, record: dict[str, Any]) -> list[dict[str, Any]]:

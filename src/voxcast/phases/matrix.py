@@ -1,4 +1,4 @@
-"""Phases of many runs of one application side by side: durations and peaks as matrices."""
+"""Durations and peaks of the phases of many runs of one application, as matrices."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ MEAN = "mean_rss_bytes"  # a label
 
 @dataclass(frozen=True, eq=False)
 class PhaseMatrix:
-    """Runs that went through the same phases.
+    """Runs with the same phases.
 
     Attributes
     ----------
     phases : tuple of str
-        In their order; a phase that comes several times, such as an epoch, is one.
+        In their order; a phase that occurs several times, such as an epoch, counts once.
     cell_keys : tuple of str
         The runs.
     duration_s, peak_bytes : ndarray, shape (runs, phases)
-        Together, and the highest, of each phase.
+        Total duration and highest peak of each phase.
     left_out : int
-        Runs with other phases, or with a phase whose peak is not known.
+        Number of runs with other phases, or with a phase of unknown peak.
     """
 
     phases: tuple[str, ...]
@@ -40,7 +40,7 @@ class PhaseMatrix:
 
 
 def phase_matrix(table: pd.DataFrame) -> PhaseMatrix:
-    """Lay out the phases of one application's runs.
+    """Arrange the phases of the runs of one application.
 
     Parameters
     ----------
@@ -56,33 +56,35 @@ def phase_matrix(table: pd.DataFrame) -> PhaseMatrix:
     by_phase = peaks.groupby(["cell_key", "phase"], sort=False).agg(
         start_s=("start_s", "min"),
         duration_s=("duration_s", "sum"),
-        peak_bytes=("peak_rss_bytes", lambda own: own.max(skipna=False)),
+        peak_bytes=("peak_rss_bytes", lambda peaks: peaks.max(skipna=False)),
     )
     by_phase = by_phase.reset_index().sort_values(["cell_key", "start_s"], kind="stable")
     orders = by_phase.groupby("cell_key")["phase"].agg(tuple)
-    known = by_phase.groupby("cell_key")["peak_bytes"].agg(lambda own: bool(own.notna().all()))
-    usable = orders[known]
+    complete = by_phase.groupby("cell_key")["peak_bytes"].agg(
+        lambda peaks: bool(peaks.notna().all())
+    )
+    usable = orders[complete]
     if usable.empty:
-        raise TableError("has no runs whose phases have peaks of memory", "the history")
+        raise TableError("has no run with peak memory of all its phases", "the history")
     phases: tuple[str, ...] = usable.value_counts().index[0]
-    kept = usable[[order == phases for order in usable]].index
-    own = by_phase[by_phase["cell_key"].isin(set(kept))].set_index(["cell_key", "phase"])
+    keys = usable[[order == phases for order in usable]].index
+    in_order = by_phase[by_phase["cell_key"].isin(set(keys))].set_index(["cell_key", "phase"])
     duration_s, peak_bytes = (
-        own[column].unstack()[list(phases)].loc[kept].to_numpy(dtype=float)
+        in_order[column].unstack()[list(phases)].loc[keys].to_numpy(dtype=float)
         for column in ("duration_s", "peak_bytes")
     )
-    keys = tuple(str(key) for key in kept)
-    return PhaseMatrix(phases, keys, duration_s, peak_bytes, len(orders) - len(kept))
+    cell_keys = tuple(str(key) for key in keys)
+    return PhaseMatrix(phases, cell_keys, duration_s, peak_bytes, len(orders) - len(keys))
 
 
 def used_byte_s(
     runs: pd.DataFrame, traces: pd.DataFrame, matrix: PhaseMatrix
 ) -> np.ndarray | None:
-    """Return memory in use summed over the time in phases, of each run.
+    """Return the memory in use integrated over the time in phases, for each run.
 
-    That is its mean memory times the duration of its phases: the mean that its source tells
-    (label ``mean_rss_bytes``), or that of its trace, somewhat too high where the trace was thinned
-    to its peaks. None unless all runs have one.
+    This is the mean memory times the duration of the phases. The mean is that given by the source
+    (label ``mean_rss_bytes``) or that of the trace, which is slightly too high if the trace was
+    thinned to its peaks. None unless all runs have a mean.
 
     Parameters
     ----------
@@ -90,16 +92,16 @@ def used_byte_s(
         See `voxcast.history.parts`.
     """
     means: dict[str, float] = {}
-    for key, own in traces[traces["cell_key"].isin(set(matrix.cell_keys))].groupby("cell_key"):
-        seconds, used = own["t_s"].to_numpy(float), own["rss_bytes"].to_numpy(float)
-        if len(own) > 1 and np.ptp(seconds) > 0:
+    for key, samples in traces[traces["cell_key"].isin(set(matrix.cell_keys))].groupby("cell_key"):
+        seconds, used = samples["t_s"].to_numpy(float), samples["rss_bytes"].to_numpy(float)
+        if len(samples) > 1 and np.ptp(seconds) > 0:
             means[str(key)] = float(np.trapezoid(used, seconds) / np.ptp(seconds))
     for key, text in zip(runs["cell_key"], runs["labels_json"], strict=True):
-        told = json.loads(text).get(MEAN) if text else None
-        if told is not None:
-            means[str(key)] = float(told)
+        labelled_mean = json.loads(text).get(MEAN) if text else None
+        if labelled_mean is not None:
+            means[str(key)] = float(labelled_mean)
     if not set(matrix.cell_keys) <= set(means):
         return None
     mean = np.array([means[key] for key in matrix.cell_keys])
-    found: np.ndarray = mean * matrix.duration_s.sum(axis=1)
-    return found
+    byte_s: np.ndarray = mean * matrix.duration_s.sum(axis=1)
+    return byte_s

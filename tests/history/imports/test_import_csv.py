@@ -24,7 +24,7 @@ def test_a_table_by_its_map() -> None:
     assert [(r.line, r.reason) for r in reading.bad] == [
         (4, "no run time"),
         (5, "wall: not a duration: 'soon'"),
-        (6, "outcome 'lost' is none of ours; map it by `values`"),
+        (6, "outcome 'lost' is unknown; map it by `values`"),
         (8, "3 columns where the header has 7"),
     ]
 
@@ -69,10 +69,10 @@ def test_units(target: str, unit: str, text: str, value: float) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("columns: {runtime_s: t, speed: v}", "'speed' is no column of the history"),
+        ("columns: {runtime_s: t, speed: v}", "'speed' is not a column of the history"),
         ("columns: {app: t}", "runtime_s"),
         ("columns: {runtime_s: {column: t, unit: parsec}}", "not a unit: 'parsec'"),
-        ("columns: {runtime_s: {column: t, units: s}}", "'units' is no key"),
+        ("columns: {runtime_s: {column: t, units: s}}", "'units' is not a key"),
         ("columns: {runtime_s: t, app: {column: a, unit: s}}", "has no unit"),
         ("columns: {runtime_s: t}\nconstants: {cpus: four}", "wrong type"),
         ("columns: {runtime_s: t}\ndelimiter: ab", "one character"),

@@ -7,13 +7,13 @@ import pytest
 
 from voxcast.errors import TableError
 from voxcast.history.imports import sacct
-from voxcast.history.imports.reading import Reading
+from voxcast.history.imports.file_records import FileRecords
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "imports"
 HEADER = "JobID|JobName|State|ExitCode|ElapsedRaw|MaxRSS|ReqMem|Start\n"
 
 
-def by_job(reading: Reading) -> dict[str, dict]:
+def by_job(reading: FileRecords) -> dict[str, dict]:
     labels = [json.loads(row["labels_json"]) for row in reading.rows]
     return {
         f"{own['job_id']} {own['state']}": row
@@ -22,11 +22,11 @@ def by_job(reading: Reading) -> dict[str, dict]:
 
 
 @pytest.fixture(scope="module")
-def text() -> Reading:
+def text() -> FileRecords:
     return sacct.read(SAMPLES / "sacct.txt")
 
 
-def test_memory_comes_from_the_steps(text: Reading) -> None:
+def test_memory_comes_from_the_steps(text: FileRecords) -> None:
     row = by_job(text)["101 COMPLETED"]
     assert row["peak_rss_bytes"] == round(1331.2 * 2**20)
     assert (row["runtime_s"], row["cpu_s"], row["limit_s"]) == (3723, 7446, 7200)
@@ -34,7 +34,7 @@ def test_memory_comes_from_the_steps(text: Reading) -> None:
     assert (row["app"], row["node_type"], row["source"]) == ("recon", "normal", "sacct")
 
 
-def test_every_state_has_an_outcome(text: Reading) -> None:
+def test_every_state_has_an_outcome(text: FileRecords) -> None:
     outcomes = {job: row["outcome"] for job, row in by_job(text).items()}
     assert outcomes == {
         "101 COMPLETED": "completed",
@@ -52,7 +52,7 @@ def test_every_state_has_an_outcome(text: Reading) -> None:
     }
 
 
-def test_attempts_of_a_job_are_runs_with_their_own_steps(text: Reading) -> None:
+def test_attempts_of_a_job_are_runs_with_their_own_steps(text: FileRecords) -> None:
     rows = by_job(text)
     assert rows["107 REQUEUED"]["peak_rss_bytes"] == 800 * 2**20
     assert rows["107 COMPLETED"]["peak_rss_bytes"] == 2 * 2**30
@@ -60,14 +60,14 @@ def test_attempts_of_a_job_are_runs_with_their_own_steps(text: Reading) -> None:
     assert (rows["107 COMPLETED"]["gpus"], rows["107 COMPLETED"]["device"]) == (2, "gpu")
 
 
-def test_memory_of_old_slurm_is_per_cpu(text: Reading) -> None:
+def test_memory_of_old_slurm_is_per_cpu(text: FileRecords) -> None:
     assert by_job(text)["102_4 TIMEOUT"]["mem_limit_bytes"] == 2 * 4 * 2**30
     assert by_job(text)["103 OUT_OF_MEMORY"]["limit_s"] is None
 
 
-def test_what_is_no_run_is_listed(text: Reading) -> None:
+def test_what_is_no_run_is_listed(text: FileRecords) -> None:
     assert [(r.line, r.reason) for r in text.skipped] == [
-        (19, "job 110 is CANCELLED and never ran"),
+        (19, "job 110 is CANCELLED and was never run"),
         (21, "job 112_[5-10%3] is PENDING"),
         (22, "job 113 is RUNNING"),
     ]
@@ -75,13 +75,13 @@ def test_what_is_no_run_is_listed(text: Reading) -> None:
         25: "run time is 0 s",
         26: "ends before it starts",
         27: "19 columns where the header has 18",
-        28: "peak_rss_bytes is 9.66e+15, more than any node has",
-        30: "a step of job 119, which has no line before it",
+        28: "peak_rss_bytes is 9.66e+15, out of range",
+        30: "a step of job 119, without a job line before it",
     }
     assert text.read == len(text.rows) + 8
 
 
-def test_json_of_both_shapes_says_the_same(text: Reading) -> None:
+def test_json_of_both_shapes_says_the_same(text: FileRecords) -> None:
     old = by_job(sacct.read(SAMPLES / "sacct_22_05.json"))
     new = by_job(sacct.read(SAMPLES / "sacct_23_11.json"))
     same = ("runtime_s", "cpu_s", "peak_rss_bytes", "mem_limit_bytes", "limit_s", "gpus",
@@ -107,14 +107,14 @@ def test_bad_jobs_of_json_are_listed_by_number() -> None:
     ("line", "reason"),
     [
         ("1|a|COMPLETED|0:0|12|lots||", "memory: not a Slurm size: 'lots'"),
-        ("1|a|COMPLETED|0:0|twelve|||", "ElapsedRaw is no number of seconds: 'twelve'"),
+        ("1|a|COMPLETED|0:0|twelve|||", "ElapsedRaw is not a number of seconds: 'twelve'"),
         ("1|a|SLEEPING|0:0|12|||", "not a state of a Slurm job: 'SLEEPING'"),
         ("1|a|COMPLETED|0:0|-12|||", "run time is -12 s"),
         ("1|a|COMPLETED|0:0|999999999999|||", "runtime_s is 1e+12, more than ten years"),
-        ("1||COMPLETED|0:0|12|||", "no name of an application"),
+        ("1||COMPLETED|0:0|12|||", "no application name"),
         ("1|a|COMPLETED|0:0||||", "no run time"),
-        ("1|a|COMPLETED|0:0|12||4Q|", "ReqMem is no size: '4Q'"),
-        ("1|a|COMPLETED|0:0|12|||yesterday", "start is no time: 'yesterday'"),
+        ("1|a|COMPLETED|0:0|12||4Q|", "ReqMem is not a size: '4Q'"),
+        ("1|a|COMPLETED|0:0|12|||yesterday", "start is not a time: 'yesterday'"),
     ],
 )
 def test_a_bad_line_gives_its_reason(tmp_path: Path, line: str, reason: str) -> None:

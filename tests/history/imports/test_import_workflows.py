@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 
 from voxcast.history.imports import nextflow, snakemake
-from voxcast.history.imports.reading import Reading
+from voxcast.history.imports.file_records import FileRecords
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "imports"
 
 
 @pytest.fixture(scope="module")
-def trace() -> Reading:
+def trace() -> FileRecords:
     return nextflow.read(SAMPLES / "trace.txt")
 
 
-def test_a_trace_in_units_of_people(trace: Reading) -> None:
+def test_a_trace_in_units_of_people(trace: FileRecords) -> None:
     row = trace.rows[0]
     assert (row["app"], row["runtime_s"], row["cpu_s"]) == ("BET", 65, pytest.approx(62.075))
     assert row["peak_rss_bytes"] == round(1.2 * 2**30)  # its GB are binary
@@ -26,12 +26,12 @@ def test_a_trace_in_units_of_people(trace: Reading) -> None:
     assert trace.rows[1]["peak_rss_bytes"] is None
 
 
-def test_outcomes_of_tasks(trace: Reading) -> None:
+def test_outcomes_of_tasks(trace: FileRecords) -> None:
     assert [row["outcome"] for row in trace.rows] == [
         "completed", "completed", "out_of_memory", "failed", "timeout",
     ]  # fmt: skip
     assert [(r.line, r.reason) for r in trace.skipped] == [
-        (7, "task FAST (sub-04) is ABORTED and never ran"),
+        (7, "task FAST (sub-04) is ABORTED and was never run"),
         (8, "task FAST (sub-05) is RUNNING"),
     ]
     assert [(r.line, r.reason) for r in trace.bad] == [
@@ -40,7 +40,7 @@ def test_outcomes_of_tasks(trace: Reading) -> None:
     ]
 
 
-def test_a_raw_trace_is_the_same_task(trace: Reading) -> None:
+def test_a_raw_trace_is_the_same_task(trace: FileRecords) -> None:
     raw = nextflow.read(SAMPLES / "trace_raw.txt").rows[0]
     same = ("cell_key", "runtime_s", "limit_s", "mem_limit_bytes", "outcome", "peak_rss_bytes")
     assert {name: raw[name] for name in same} == {name: trace.rows[0][name] for name in same}
@@ -56,7 +56,7 @@ def test_benchmarks_count_in_mib_and_equal_repeats_are_kept() -> None:
     assert (reading.rows[2]["peak_rss_bytes"], reading.rows[2]["cpu_s"]) == (None, None)
     assert [(r.line, r.reason) for r in reading.bad] == [
         (6, "run time is -3 s"),
-        (7, "s is no number: 'fast'"),
+        (7, "s is not a number: 'fast'"),
     ]
 
 

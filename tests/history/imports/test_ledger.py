@@ -32,7 +32,7 @@ def run(kind: str, into: Path) -> ledger.Ledger:
 @pytest.mark.parametrize("kind", CASES)
 def test_accounts_add_up_and_a_second_import_adds_nothing(kind: str, tmp_path: Path) -> None:
     first = run(kind, tmp_path)
-    assert first.read == first.imported + first.known + len(first.skipped) + len(first.bad)
+    assert first.read == first.imported + first.duplicates + len(first.skipped) + len(first.bad)
     assert first.imported > 0
     table = load_history([tmp_path])
     assert len(table) == first.imported
@@ -41,7 +41,7 @@ def test_accounts_add_up_and_a_second_import_adds_nothing(kind: str, tmp_path: P
     }
     again = run(kind, tmp_path)
     assert (again.read, again.imported, again.part) == (first.read, 0, None)
-    assert again.known == first.imported + first.known
+    assert again.duplicates == first.imported + first.duplicates
     assert len(list(tmp_path.iterdir())) == 1
 
 
@@ -54,7 +54,7 @@ def test_kinds_share_a_history(tmp_path: Path) -> None:
 def test_new_records_become_a_new_part(tmp_path: Path) -> None:
     ledger.import_files("nextflow", [SAMPLES / "trace.txt"], tmp_path)
     more = ledger.import_files("nextflow", [SAMPLES / "trace_raw.txt"], tmp_path)
-    assert (more.imported, more.known) == (1, 1)
+    assert (more.imported, more.duplicates) == (1, 1)
     assert str(more.part).endswith("-nextflow-2")
 
 
@@ -111,7 +111,7 @@ def test_odd_lines_are_listed_and_the_rest_is_read(tmp_path: Path) -> None:
     assert [(r.line, r.reason.split(":")[0]) for r in done.bad] == [
         (3, "not UTF-8"),
         (4, "a line of more than 1048576 bytes"),
-        (6, "holds a NUL byte"),
+        (6, "contains a NUL byte"),
     ]
 
 
@@ -127,8 +127,8 @@ def test_a_long_export_is_read_and_two_imports_at_once_add_it_once(tmp_path: Pat
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     said = sorted(process.communicate()[0].strip() for process in both)
     assert said == [
-        "3000 read = 0 imported + 3000 already known + 0 skipped + 0 bad",
-        "3000 read = 3000 imported + 0 already known + 0 skipped + 0 bad",
+        "3000 read = 0 imported + 3000 duplicates + 0 skipped + 0 bad",
+        "3000 read = 3000 imported + 0 duplicates + 0 skipped + 0 bad",
     ]
     assert len(load_history([tmp_path / "into"])) == 3000
 
@@ -176,11 +176,11 @@ def test_two_runs_of_one_name_are_not_taken_for_one(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("job,t,state\n7,5,failed\n7,90,completed\n8,4,completed\n")
     into = tmp_path / "into"
     first = ledger.import_files("csv", [tmp_path / "t.csv"], into, None, columns)
-    assert (first.read, first.imported, first.known) == (3, 2, 0)
+    assert (first.read, first.imported, first.duplicates) == (3, 2, 0)
     assert [remark.line for remark in first.bad] == [3]
     (tmp_path / "t.csv").write_text("job,t,state\n7,5.01,failed\n8,44,completed\n")
     again = ledger.import_files("csv", [tmp_path / "t.csv"], into, None, columns)
-    assert (again.read, again.imported, again.known, len(again.bad)) == (2, 0, 1, 1)
+    assert (again.read, again.imported, again.duplicates, len(again.bad)) == (2, 0, 1, 1)
     assert "identity" in again.bad[0].reason
 
 

@@ -1,1 +1,1 @@
-"""Other people's histories, read into rows of ours: one module a kind of source."""
+"""Imports of other histories into rows of the history, one module per kind of source."""

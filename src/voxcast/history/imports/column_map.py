@@ -1,17 +1,17 @@
-"""The column map of a CSV table: which of its columns is which of ours, in YAML.
+"""The column map of a CSV table, in YAML: the column of the table for each of the history.
 
 .. code-block:: yaml
 
     delimiter: ","                      # the default
     columns:
-      app: tool                         # our column: the table's
+      app: tool                         # column of the history: column of the table
       runtime_s: {column: wall, unit: min}
       peak_rss_bytes: {column: mem, unit: GiB}
       outcome: {column: status, values: {ok: completed, killed: out_of_memory}}
     constants: {device: cpu, cpus: 4}
-    labels: {dataset: study}            # name of a label: the table's column
-    identity: [job]                     # columns that name a run; all of them by default
-    study: atlas-2                      # tells its runs from those of another with such names
+    labels: {dataset: study}            # name of a label: column of the table
+    identity: [job]                     # columns that identify a run; all of them by default
+    study: atlas-2                      # distinguishes tables with equal identities
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-OWN = ("cell_key", "source", "labels_json")  # set by the import itself
-TARGETS = tuple(name for name in DTYPES if name not in OWN)
-# Ways of writing that belong to a program rather than being one unit.
+SET_BY_IMPORT = ("cell_key", "source", "labels_json")
+TARGETS = tuple(name for name in DTYPES if name not in SET_BY_IMPORT)
+# Formats of programs, which are not a single unit.
 _PARSERS: dict[str, dict[str, Callable[[str], float]]] = {
     "_s": {"": parse_seconds, "slurm": slurm_seconds, "nextflow": nextflow_seconds},
     "_bytes": {"": parse_bytes, "slurm": slurm_bytes, "nextflow": nextflow_bytes},
@@ -47,19 +47,19 @@ _PARSERS: dict[str, dict[str, Callable[[str], float]]] = {
 
 @dataclass(frozen=True)
 class Column:
-    """Where a value comes from: a column, the unit of bare numbers, words to replace."""
+    """The source of a value: a column, the unit of plain numbers, texts to replace."""
 
     column: str
     unit: str = ""
     values: dict[str, Any] = field(default_factory=dict)
 
     def number(self, target: str, text: str) -> float:
-        """Read a number for the column ``target`` of the history, in its unit.
+        """Parse a number for the column ``target`` of the history, in its unit.
 
         Raises
         ------
         ConfigError, ValueError
-            If it is no number, or has another unit than times or sizes have.
+            If it is not a number, or has a unit that is neither of time nor of size.
         """
         parsers = _parsers(target)
         bare = text[-1:].isdecimal() or text.endswith(".")
@@ -72,7 +72,7 @@ class Column:
 
 @dataclass(frozen=True)
 class ColumnMap:
-    """The map of one kind of table, see the module."""
+    """The column map of one kind of table, see the module."""
 
     columns: dict[str, Column]
     constants: dict[str, Any] = field(default_factory=dict)
@@ -97,14 +97,14 @@ def load_map(path: Path) -> ColumnMap:
     keys = ("columns", "constants", "labels", "identity", "study", "delimiter")
     if not isinstance(content, dict) or not isinstance(content.get("columns"), dict):
         raise ConfigError("has no mapping `columns`", path, f"write the keys {', '.join(keys)}")
-    _known(path, content, keys, "key")
+    _check_names(path, content, keys, "key")
     columns = {
         str(to): _column(path, str(to), source) for to, source in content["columns"].items()
     }
     constants = _mapping(path, content, "constants")
-    _known(path, [*columns, *constants], TARGETS, "column of the history")
+    _check_names(path, [*columns, *constants], TARGETS, "column of the history")
     if "runtime_s" not in columns:
-        raise ConfigError("columns: does not say which column is runtime_s", path)
+        raise ConfigError("columns: lacks runtime_s", path)
     delimiter = content.get("delimiter", ",")
     if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n\0 ':
         raise ConfigError(f"delimiter: must be one character, not {delimiter!r}", path)
@@ -125,8 +125,8 @@ def _column(path: Path, target: str, source: Any) -> Column:
     if isinstance(source, str):
         return Column(source)
     if not isinstance(source, dict) or not isinstance(source.get("column"), str):
-        raise ConfigError(f"columns: {target}: name the table's column", path)
-    _known(path, source, ("column", "unit", "values"), "key")
+        raise ConfigError(f"columns: {target}: lacks the name of the column", path)
+    _check_names(path, source, ("column", "unit", "values"), "key")
     column = Column(
         source["column"],
         str(source.get("unit", "")),
@@ -149,12 +149,12 @@ def _column(path: Path, target: str, source: Any) -> Column:
 
 
 def _parsers(target: str) -> dict[str, Callable[[str], float]]:
-    return next((own for end, own in _PARSERS.items() if target.endswith(end)), {})
+    return next((parsers for end, parsers in _PARSERS.items() if target.endswith(end)), {})
 
 
 def _constant(path: Path, name: str, value: Any) -> Any:
     dtype = DTYPES[name]
-    # A truth value is an int to Python, and not to us.
+    # bool is a subclass of int in Python.
     if not isinstance(value, KINDS[dtype]) or (isinstance(value, bool) and dtype != "bool"):
         raise ConfigError(f"constants: {name}: {value!r} has the wrong type", path)
     return value
@@ -167,7 +167,7 @@ def _mapping(path: Path, content: dict[str, Any], key: str) -> dict[str, Any]:
     return value
 
 
-def _known(path: Path, names: Iterable[Any], valid: Iterable[str], noun: str) -> None:
+def _check_names(path: Path, names: Iterable[Any], valid: Iterable[str], noun: str) -> None:
     for name in names:
         if name not in valid:
-            raise ConfigError(f"{name!r} is no {noun}", path, f"valid are {', '.join(valid)}")
+            raise ConfigError(f"{name!r} is not a {noun}", path, f"valid are {', '.join(valid)}")

@@ -1,14 +1,15 @@
-"""Any CSV table, read by its column map."""
+"""CSV tables, read by a column map."""
 
 from __future__ import annotations
 
 import csv
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
 from voxcast.errors import TableError
+from voxcast.history.imports.file_records import FileRecords, ImportedRun, parsed
 from voxcast.history.imports.lines import text_lines
-from voxcast.history.imports.reading import Found, Reading, parsed
 from voxcast.history.run_table import DTYPES
 from voxcast.records import Outcome
 
@@ -23,69 +24,71 @@ _ABSENT = {"", "-", "na", "n/a", "nan", "none", "null"}
 _TRUE, _FALSE = {"true", "yes", "1"}, {"false", "no", "0"}
 
 
-def read(path: Path, app: str | None, columns: ColumnMap) -> Reading:
-    """Read a table by its map.
+def read(path: Path, app: str | None, columns: ColumnMap) -> FileRecords:
+    """Read a table by its column map.
 
     Raises
     ------
     TableError
         If the table lacks a column of the map.
     """
-    reading = Reading(SOURCE, path)
+    records = FileRecords(SOURCE, path)
     seen: dict[tuple[str, ...], int] = {}
-    for number, line in _records(reading, columns):
+    for number, line in _records(records, columns):
         names = columns.identity or tuple(sorted(line))
         key = tuple(line[name] for name in names)
-        # Named runs come twice when exported twice; unnamed ones may just be equal.
+        # Runs with an identity are duplicates if exported twice; without one, lines may be equal.
         seen[key] = 1 if columns.identity else seen.get(key, 0) + 1
         identity = [columns.study, list(names), list(key), seen[key]]
-        reading.record(number, lambda line=line, i=identity: _found(line, i, columns, app))  # type: ignore[misc]
-    return reading
+        records.record(number, partial(_imported_run, line, identity, columns, app))
+    return records
 
 
-def _records(reading: Reading, columns: ColumnMap) -> Iterator[tuple[int, dict[str, str]]]:
-    lines = text_lines(reading)
+def _records(records: FileRecords, columns: ColumnMap) -> Iterator[tuple[int, dict[str, str]]]:
+    lines = text_lines(records)
     number, first = next(lines, (0, ""))
     header = [name.strip() for name in _fields(first, columns.delimiter)]
     wanted = {source.column for source in columns.columns.values()}
     wanted |= {*columns.labels.values(), *columns.identity}
     if missing := sorted(wanted - set(header)):
-        there = f"it has {', '.join(header)[:200]}"
-        raise TableError(f"has no column {', '.join(missing)}", reading.path, there)
+        available = f"it has {', '.join(header)[:200]}"
+        raise TableError(f"has no column {', '.join(missing)}", records.path, available)
     for number, text in lines:
         try:
             fields = _fields(text, columns.delimiter)
         except TableError as error:
-            reading.refuse(number, error.what)
+            records.refuse(number, error.problem)
             continue
         if len(fields) != len(header):
-            reading.refuse(number, f"{len(fields)} columns where the header has {len(header)}")
+            records.refuse(number, f"{len(fields)} columns where the header has {len(header)}")
         else:
             yield number, dict(zip(header, (field.strip() for field in fields), strict=True))
 
 
 def _fields(text: str, delimiter: str) -> list[str]:
-    # Line by line: read as a whole, one quote that is not closed swallows the lines after it.
+    # Line by line, so that an unclosed quote does not swallow the lines after it.
     try:
         return next(csv.reader([text], delimiter=delimiter, strict=True), [])
     except csv.Error as error:
-        raise TableError(f"quotes are wrong, every record must be one line: {error}") from error
+        raise TableError(f"invalid quotes; every record must be on one line: {error}") from error
 
 
-def _found(
+def _imported_run(
     line: dict[str, str], identity: list[object], columns: ColumnMap, app: str | None
-) -> Found:
-    known = dict(columns.constants)
+) -> ImportedRun:
+    values = dict(columns.constants)
     for target, source in columns.columns.items():
-        known[target] = _value(target, source, line[source.column])
-    known["app"] = app or known.get("app")
-    if known.setdefault("outcome", "completed") is None:
+        values[target] = _value(target, source, line[source.column])
+    values["app"] = app or values.get("app")
+    if values.setdefault("outcome", "completed") is None:
         column = columns.columns["outcome"].column
-        raise TableError(f"no outcome in {column}; map it by `values` if that says one")
-    if known["outcome"] not in get_args(Outcome):
-        raise TableError(f"outcome {known['outcome'][:40]!r} is none of ours; map it by `values`")
-    known = {name: value for name, value in known.items() if value is not None}
-    return Found(identity, known, {name: line[column] for name, column in columns.labels.items()})
+        raise TableError(f"no outcome in {column}; map it by `values` if it states one")
+    if values["outcome"] not in get_args(Outcome):
+        raise TableError(f"outcome {values['outcome'][:40]!r} is unknown; map it by `values`")
+    values = {name: value for name, value in values.items() if value is not None}
+    return ImportedRun(
+        identity, values, {name: line[column] for name, column in columns.labels.items()}
+    )
 
 
 def _value(target: str, source: Column, text: str) -> Any:

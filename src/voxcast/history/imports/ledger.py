@@ -1,7 +1,7 @@
-"""The import itself: files in, one new part folder out, and an account of every record.
+"""Import of files into one new part of a history, with an account of every record.
 
-A part is a folder ``<date>-<source>-<number>`` like those of `voxcast.history.parts`, with
-``import.json``, the account, beside its tables. What a part beside it has already is not imported
+A part is a folder ``<date>-<source>-<number>`` like those of `voxcast.history.parts`, with the
+account, ``import.json``, beside its tables. Runs that are in an earlier part are not imported
 again.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from voxcast.history.imports.column_map import ColumnMap
-    from voxcast.history.imports.reading import Reading, Remark
+    from voxcast.history.imports.file_records import FileRecords, Remark
 
 READERS = {
     "sacct": sacct.read,
@@ -35,30 +35,30 @@ READERS = {
 KINDS = (*READERS, "csv")
 ACCOUNT_FILE = "import.json"
 CLASH = (
-    "is named as a run that has another time or outcome: "
-    "two of its identity are not told apart (for a CSV table see identity and study of its map)"
+    "has the identity of a run with another time or outcome; "
+    "make identities unique (for a CSV table by `identity` and `study` of its map)"
 )
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """The account of one import: ``read`` is imported + known + skipped + bad.
+    """The account of one import: ``read`` is imported + duplicates + skipped + bad.
 
     Attributes
     ----------
     files : dict of str to str
-        SHA-256 by name. Folders are left out: an account is published with the history.
+        SHA-256 by file name, without folders, since the account is published with the history.
     known : int
-        Records that are in the history already, or came twice.
+        Records that are in the history already, or that occur twice.
     part : str or None
-        The folder that was written; None if there was nothing new.
+        The folder that was written; None if there were no new runs.
     """
 
     source: str
     files: dict[str, str]
     read: int
     imported: int
-    known: int
+    duplicates: int
     skipped: list[Remark] = field(default_factory=list)
     bad: list[Remark] = field(default_factory=list)
     part: str | None = None
@@ -71,53 +71,55 @@ def import_files(
     app: str | None = None,
     column_map: ColumnMap | None = None,
 ) -> Ledger:
-    """Read ``files`` and add what is new to the folder ``into``.
+    """Read ``files`` and add new runs to the folder ``into``.
 
-    Nothing is written before all files were read, and then all of it or nothing.
+    All files are read first; then all new runs are written, or none.
 
     Raises
     ------
     ConfigError
-        If the kind needs a column map and there is none, or the other way round.
+        If the kind needs a column map and there is none, or has a map that it does not need.
     TableError
         If a file is not of this kind, or the history cannot be read.
     """
     if (kind == "csv") != (column_map is not None):
         if column_map is None:
-            raise ConfigError("needs a column map", kind, "give --map FILE; the README shows one")
-        raise ConfigError("takes no column map, its columns are known", kind, "leave --map out")
-    readings = [
+            raise ConfigError(
+                "needs a column map", kind, "give --map FILE; see the documentation for an example"
+            )
+        raise ConfigError("takes no column map", kind, "leave out --map")
+    sources = [
         columns.read(path, app, column_map) if column_map else READERS[kind](path, app)
         for path in files
     ]
     with _held(into):
         sweep_partial(into)
-        known = _known(into)
+        run_by_key = _earlier_runs(into)
         rows, again = [], 0
-        read = sum(reading.read for reading in readings)
-        for reading in readings:
-            for row, line in zip(reading.rows, reading.lines, strict=True):
-                earlier = known.setdefault(row["cell_key"], row)
+        read = sum(records.read for records in sources)
+        for records in sources:
+            for row, line in zip(records.rows, records.lines, strict=True):
+                earlier = run_by_key.setdefault(row["cell_key"], row)
                 if earlier is row:
                     rows.append(row)
                 elif _agree(earlier, row):
                     again += 1
                 else:
-                    reading.refuse(line, CLASH)
+                    records.refuse(line, CLASH)
         ledger = Ledger(
             kind,
-            _hashes(readings),
+            _hashes(sources),
             read,
             len(rows),
             again,
-            [r for reading in readings for r in sorted(reading.skipped, key=_line)],
-            [r for reading in readings for r in sorted(reading.bad, key=_line)],
+            [r for records in sources for r in sorted(records.skipped, key=_line)],
+            [r for records in sources for r in sorted(records.bad, key=_line)],
         )
-        return _write(into, ledger, rows, readings) if rows else ledger
+        return _write(into, ledger, rows, sources) if rows else ledger
 
 
-def _known(into: Path) -> dict[str, Mapping[str, Any]]:
-    """Return outcome and runtime of the runs that are there already, by their key."""
+def _earlier_runs(into: Path) -> dict[str, Mapping[str, Any]]:
+    """Return outcome and runtime of the runs in the history, by key."""
     if not known_parts(into):
         return {}
     try:
@@ -129,12 +131,12 @@ def _known(into: Path) -> dict[str, Mapping[str, Any]]:
 
 
 def _write(
-    into: Path, ledger: Ledger, rows: list[dict[str, Any]], readings: list[Reading]
+    into: Path, ledger: Ledger, rows: list[dict[str, Any]], sources: list[FileRecords]
 ) -> Ledger:
     new = {row["cell_key"] for row in rows}
-    phases = [p for reading in readings for p in reading.phases if p["cell_key"] in new]
-    traces = [t for reading in readings for t in reading.traces if t["cell_key"] in new]
-    said = {"runs": len(rows), "imported_from": ledger.source, "files": ledger.files}
+    phases = [p for records in sources for p in records.phases if p["cell_key"] in new]
+    traces = [t for records in sources for t in records.traces if t["cell_key"] in new]
+    provenance = {"runs": len(rows), "imported_from": ledger.source, "files": ledger.files}
     part = free_part(into, ledger.source)
     ledger = Ledger(**{**vars(ledger), "part": part.name})
     account = asdict(ledger) | {"imported_at": datetime.now(UTC).isoformat(timespec="seconds")}
@@ -142,24 +144,24 @@ def _write(
         remark["file"] = Path(remark["file"]).name
     with atomic_folder(part) as partial:
         tables = frame_of(phases, PHASE_DTYPES), frame_of(traces, TRACE_DTYPES)
-        write_tables(partial, frame_of(rows), *tables, said)
+        write_tables(partial, frame_of(rows), *tables, provenance)
         write_json(partial / ACCOUNT_FILE, account)
     return ledger
 
 
-def _agree(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two records of one name tell of one run; exports round their times."""
-    near = math.isclose(one["runtime_s"], other["runtime_s"], rel_tol=0.02, abs_tol=1.0)
-    return near and one["outcome"] == other["outcome"]
+def _agree(first: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two records of one identity describe one run; exports round their times."""
+    near = math.isclose(first["runtime_s"], other["runtime_s"], rel_tol=0.02, abs_tol=1.0)
+    return near and first["outcome"] == other["outcome"]
 
 
-def _hashes(readings: Sequence[Reading]) -> dict[str, str]:
-    """Return the hash of each file by its name, numbered where several have the same."""
-    found: dict[str, str] = {}
-    for path in (path for reading in readings for path in (reading.path, *reading.beside)):
-        same = sum(name.partition(" (")[0] == path.name for name in found)
-        found[f"{path.name} ({same + 1})" if same else path.name] = sha256_file(path)
-    return found
+def _hashes(sources: Sequence[FileRecords]) -> dict[str, str]:
+    """Return the hash of each file by name; equal names are numbered."""
+    hashes: dict[str, str] = {}
+    for path in (path for records in sources for path in (records.path, *records.beside)):
+        same = sum(name.partition(" (")[0] == path.name for name in hashes)
+        hashes[f"{path.name} ({same + 1})" if same else path.name] = sha256_file(path)
+    return hashes
 
 
 def _line(remark: Remark) -> int:
@@ -168,7 +170,7 @@ def _line(remark: Remark) -> int:
 
 @contextlib.contextmanager
 def _held(folder: Path) -> Iterator[None]:
-    """Keep a second import into the same folder waiting: it must see what this one adds."""
+    """Lock the folder, so that a second import waits for the runs that this one adds."""
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(locked(folder))

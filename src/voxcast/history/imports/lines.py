@@ -1,4 +1,4 @@
-"""Lines of text files that nobody has vouched for: size, encoding and columns are checked."""
+"""Lines of untrusted text files, with checks of size, encoding and columns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from voxcast.history.imports.reading import Reading
+    from voxcast.history.imports.file_records import FileRecords
 
 MAX_LINE_BYTES = 1 << 20
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -23,7 +23,7 @@ def opening(path: Path) -> bytes:
     Raises
     ------
     TableError
-        If the file is missing, empty, or not a text file at all.
+        If the file is missing, empty, or not a text file.
     """
     try:
         with path.open("rb") as stream:
@@ -39,15 +39,15 @@ def opening(path: Path) -> bytes:
     return start
 
 
-def text_lines(reading: Reading) -> Iterator[tuple[int, str]]:
-    """Give the lines that hold text, with their numbers; unreadable ones are listed as bad.
+def text_lines(records: FileRecords) -> Iterator[tuple[int, str]]:
+    """Yield the non-empty lines with their numbers; unreadable lines are listed as bad.
 
     Raises
     ------
     TableError
-        If it is no text file, see `opening`.
+        If it is not a text file, see `opening`.
     """
-    path = reading.path
+    path = records.path
     opening(path)
     with path.open("rb") as stream:
         number = 0
@@ -56,55 +56,54 @@ def text_lines(reading: Reading) -> Iterator[tuple[int, str]]:
             if len(raw) == MAX_LINE_BYTES and not raw.endswith(b"\n"):
                 while (rest := stream.readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
                     pass
-                reading.refuse(number, f"a line of more than {MAX_LINE_BYTES} bytes")
+                records.refuse(number, f"a line of more than {MAX_LINE_BYTES} bytes")
                 continue
             if number == 1:
                 raw = raw.removeprefix(codecs.BOM_UTF8)
             try:
                 text = raw.decode("utf-8")
             except UnicodeDecodeError as error:
-                reading.refuse(number, f"not UTF-8: byte {error.start + 1} of the line")
+                records.refuse(number, f"not UTF-8: byte {error.start + 1} of the line")
                 continue
             if "\0" in text:
-                reading.refuse(number, "holds a NUL byte")
+                records.refuse(number, "contains a NUL byte")
             elif text.strip():
                 yield number, text.rstrip("\r\n")
 
 
 def columns_of(
-    reading: Reading, delimiter: str, needed: tuple[tuple[str, ...], ...], advice: str
+    records: FileRecords, delimiter: str, needed: tuple[tuple[str, ...], ...], advice: str
 ) -> Iterator[tuple[int, dict[str, str]]]:
-    """Give the lines of a delimited table without quotes as mappings from column to text.
+    """Yield the lines of a delimited table without quotes as mappings from column to text.
 
     Parameters
     ----------
     needed : tuple of tuple of str
-        Of each group at least one column must be in the first line; names are compared without
-        regard to case and keep the spelling given here.
+        At least one column of each group must be in the first line; case is ignored.
     advice : str
-        What to do when the first line is not such a header.
+        What the user can do if the first line is not such a header.
 
     Raises
     ------
     TableError
         If the first line lacks a needed column.
     """
-    lines = text_lines(reading)
+    lines = text_lines(records)
     number, first = next(lines, (0, ""))
     closed = first.endswith(delimiter)  # `sacct -p` ends every line with the delimiter
     header = [name.strip().lower() for name in first.removesuffix(delimiter).split(delimiter)]
     for group in needed:
         if not {name.lower() for name in group} & set(header):
             missing = " or ".join(group)
-            raise TableError(f"no column {missing} in line {number}", reading.path, advice)
+            raise TableError(f"no column {missing} in line {number}", records.path, advice)
     if len(set(header)) < len(header):
         twice = sorted({name for name in header if header.count(name) > 1})
-        raise TableError(f"a column is there twice: {', '.join(twice)}", reading.path, advice)
+        raise TableError(f"duplicate column: {', '.join(twice)}", records.path, advice)
     for number, line in lines:
         fields = line.split(delimiter)
         if closed and not fields[-1].strip():
             fields.pop()
         if len(fields) != len(header):
-            reading.refuse(number, f"{len(fields)} columns where the header has {len(header)}")
+            records.refuse(number, f"{len(fields)} columns where the header has {len(header)}")
             continue
         yield number, dict(zip(header, (text.strip() for text in fields), strict=True))

@@ -1,14 +1,21 @@
-"""Nextflow's ``trace.txt``, in the units of people or, with ``trace.raw``, of machines."""
+"""Nextflow's ``trace.txt``, with formatted values or raw ones (``trace.raw``)."""
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from voxcast.errors import TableError
+from voxcast.history.imports.file_records import (
+    FileRecords,
+    ImportedRun,
+    NotARunError,
+    parsed,
+    positive,
+)
 from voxcast.history.imports.lines import columns_of
-from voxcast.history.imports.reading import Found, NotARunError, Reading, parsed, positive
 from voxcast.quantities import nextflow_bytes, nextflow_seconds
 
 if TYPE_CHECKING:
@@ -19,27 +26,27 @@ _UNFINISHED = ("NEW", "SUBMITTED", "RUNNING")
 _ADVICE = "write it with `nextflow run -with-trace`; separated by tabs, header included"
 _KILLED = 128 + 9
 _NEAR_LIMIT = 0.9
-_NO_EXIT = 2**31 - 1  # Nextflow's word for "never learned"
+_NO_EXIT = 2**31 - 1  # written by Nextflow for an unknown status
 _NUMBER = re.compile(r"\d{1,18}(?:\.\d{1,9})?")
 _CPU = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)%?")
 
 
-def read(path: Path, app: str | None = None) -> Reading:
-    """Read a trace; every line is a task, an attempt to run it included.
+def read(path: Path, app: str | None = None) -> FileRecords:
+    """Read a trace; every line is one attempt to run a task.
 
     Raises
     ------
     TableError
-        If it is no such file.
+        If it is not such a file.
     """
-    reading = Reading(SOURCE, path)
-    for number, line in columns_of(reading, "\t", (("process", "name"), ("realtime",)), _ADVICE):
-        known = {name: "" if text == "-" else text for name, text in line.items()}
-        reading.record(number, lambda known=known: _found(known, app))  # type: ignore[misc]
-    return reading
+    records = FileRecords(SOURCE, path)
+    for number, line in columns_of(records, "\t", (("process", "name"), ("realtime",)), _ADVICE):
+        fields = {name: "" if text == "-" else text for name, text in line.items()}
+        records.record(number, partial(_imported_run, fields, app))
+    return records
 
 
-def _found(line: dict[str, str], app: str | None) -> Found:
+def _imported_run(line: dict[str, str], app: str | None) -> ImportedRun:
     name = line.get("name", "")
     process, _, tag = name.partition(" (")
     process = line.get("process") or process
@@ -48,28 +55,28 @@ def _found(line: dict[str, str], app: str | None) -> Found:
         raise NotARunError(f"task {name or process} is {status}")
     runtime = _seconds(line, "realtime")
     if status == "ABORTED" and not runtime:
-        raise NotARunError(f"task {name or process} is ABORTED and never ran")
+        raise NotARunError(f"task {name or process} is ABORTED and was never run")
     start, complete = _moment(line, "start"), _moment(line, "complete")
-    # Clocks on the wall are set back in autumn: a task may end before it starts.
+    # Local clocks are set back in autumn, so a task may end up to an hour before it starts.
     if start and complete and _instant(complete) < _instant(start) - timedelta(hours=1):
         raise TableError("completes before it starts")
-    exit_status = _whole(line, "exit")
+    exit_status = _integer(line, "exit")
     limits = _seconds(line, "time"), _bytes(line, "memory")
     peak = positive(_bytes(line, "peak_rss"))
     share = _CPU.fullmatch(line.get("%cpu", ""))
     cpu = float(share[1]) / 100 * runtime if share and runtime else None
-    return Found(
-        # A task that is resumed comes again as CACHED with the figures of its first run.
+    return ImportedRun(
+        # A resumed task is listed again as CACHED with the values of its first run.
         identity=[line.get("hash", ""), name or process, line.get("native_id", "")]
         if line.get("hash")
         else sorted(line.items()),
-        known={
+        values={
             "app": app or process,
             "app_version": line.get("container", ""),
             "node_type": line.get("queue", ""),
             "host_id": line.get("hostname", ""),
             "device": "cpu",
-            "cpus": _whole(line, "cpus") or 0,
+            "cpus": _integer(line, "cpus") or 0,
             "mem_limit_bytes": limits[1],
             "limit_s": limits[0],
             "outcome": _outcome(status, exit_status, runtime, peak, limits),
@@ -110,7 +117,7 @@ def _outcome(
     limit_s, limit_bytes = limits
     if limit_s and runtime and runtime >= limit_s:
         return "timeout"
-    # SIGKILL is what the kernel and the containers send for memory; with room to spare it was not.
+    # The kernel and containers send SIGKILL when memory runs out, so peak memory must be near it.
     spare = peak is not None and limit_bytes is not None and peak < _NEAR_LIMIT * limit_bytes
     return "out_of_memory" if exit_status == _KILLED and not spare else "failed"
 
@@ -120,7 +127,7 @@ def _seconds(line: dict[str, str], name: str) -> float | None:
     if not text:
         return None
     if _NUMBER.fullmatch(text):
-        return float(text) / 1000  # raw traces count milliseconds
+        return float(text) / 1000  # raw traces are in milliseconds
     return parsed(name, text, nextflow_seconds)
 
 
@@ -145,14 +152,14 @@ def _moment(line: dict[str, str], name: str) -> str:
         else:
             moment = datetime.fromisoformat(text)
     except (ValueError, OverflowError, OSError) as error:
-        raise TableError(f"{name} is no time: {text[:40]!r}") from error
+        raise TableError(f"{name} is not a time: {text[:40]!r}") from error
     return moment.isoformat(timespec="milliseconds")
 
 
-def _whole(line: dict[str, str], name: str) -> int | None:
+def _integer(line: dict[str, str], name: str) -> int | None:
     text = line.get(name, "")
     if not text:
         return None
     if not re.fullmatch(r"-?\d{1,15}", text):
-        raise TableError(f"{name} is no whole number: {text[:40]!r}")
+        raise TableError(f"{name} is not an integer: {text[:40]!r}")
     return None if int(text) == _NO_EXIT else int(text)

@@ -1,14 +1,15 @@
-"""JSON of ``sacct --json``: the shapes of Slurm 22.05 and of 23.02 and newer."""
+"""JSON of ``sacct --json`` in the formats of Slurm 22.05 and of 23.02 and newer."""
 
 from __future__ import annotations
 
 import json
 import math
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import TableError
-from voxcast.history.imports.reading import Found, NotARunError, Reading
+from voxcast.history.imports.file_records import FileRecords, ImportedRun, NotARunError
 from voxcast.history.imports.slurm_job import SlurmJob
 
 if TYPE_CHECKING:
@@ -18,37 +19,37 @@ SOURCE = "sacct"
 _MIB = 2**20
 
 
-def read(path: Path, app: str | None = None) -> Reading:
-    """Read the jobs; a remark's line is the job's number in the list.
+def read(path: Path, app: str | None = None) -> FileRecords:
+    """Read the jobs; the line of a remark is the job's number in the list.
 
     Raises
     ------
     TableError
         If it is not such JSON.
     """
-    reading = Reading(SOURCE, path)
+    records = FileRecords(SOURCE, path)
     try:
         content = json.loads(path.read_bytes())
     except (ValueError, RecursionError, MemoryError) as error:
         raise TableError(f"is not JSON: {str(error)[:80]}", path) from error
     jobs = content.get("jobs") if isinstance(content, dict) else None
     if not isinstance(jobs, list):
-        raise TableError("holds no list `jobs`", path, "write it with `sacct --json`")
+        raise TableError("has no list `jobs`", path, "write it with `sacct --json`")
     for number, job in enumerate(jobs, start=1):
-        reading.record(number, lambda job=job: _checked(job, app))  # type: ignore[misc]
-    return reading
+        records.record(number, partial(_checked, job, app))
+    return records
 
 
-def _checked(job: Any, app: str | None) -> Found:
+def _checked(job: Any, app: str | None) -> ImportedRun:
     try:
-        return _found(job, app)
+        return _imported_run(job, app)
     except (TypeError, ValueError, AttributeError, KeyError, OverflowError) as error:
         raise TableError(f"not a job as sacct writes it: {str(error)[:80]}") from error
 
 
-def _found(job: dict[str, Any], app: str | None) -> Found:
+def _imported_run(job: dict[str, Any], app: str | None) -> ImportedRun:
     time = job["time"]
-    state = _one(job["state"]["current"])
+    state = _first(job["state"]["current"])
     start, end = (_number(time.get(name)) for name in ("start", "end"))
     allocated = _tres(job["tres"].get("allocated"))
     requested = _tres(job["tres"].get("requested"))
@@ -57,7 +58,7 @@ def _found(job: dict[str, Any], app: str | None) -> Found:
     limit = _number(time.get("limit"))
     steps = job.get("steps") or []
     if not start and state in ("PENDING", "CANCELLED"):
-        raise NotARunError(f"job {_job_id(job)} is {state} and never ran")
+        raise NotARunError(f"job {_job_id(job)} is {state} and was never run")
     slurm_job = SlurmJob(
         job_id=_job_id(job),
         state=state,
@@ -77,25 +78,25 @@ def _found(job: dict[str, Any], app: str | None) -> Found:
         start_s=int(start) if start else None,
         end_s=int(end) if end else None,
         notes=_notes(job),
-        step_states=[_one(s.get("state")) for s in steps if not _is_extern(s)],
+        step_states=[_first(s.get("state")) for s in steps if not _is_extern(s)],
     )
     for step in steps:
-        # What the tasks used is filed under "requested" and what they wrote under "consumed".
+        # Slurm lists memory used by the tasks under "requested", written data under "consumed".
         for entry in (step.get("tres") or {}).get("requested", {}).get("max") or []:
             if entry.get("type") == "mem":
                 slurm_job.add_peak(_int(entry.get("count")))
         tasks = _int((step.get("tasks") or {}).get("count")) or 0
         slurm_job.tasks = max(slurm_job.tasks or 0, tasks) or None
-    return slurm_job.found(app)
+    return slurm_job.imported_run(app)
 
 
 def _is_extern(step: dict[str, Any]) -> bool:
-    """Whether it is the step of Slurm itself, which says nothing of the job."""
+    """Whether it is the step of Slurm itself, which does not belong to the job."""
     return "extern" in str((step.get("step") or {}).get("name"))
 
 
 def _job_id(job: dict[str, Any]) -> str:
-    """Return the number as the text form shows it: ``12_3`` in an array, ``12+1`` in a het job."""
+    """Return the job number as in the text format: ``12_3`` (array) or ``12+1`` (het job)."""
     array, het = job.get("array") or {}, job.get("het") or {}
     task = _int(array.get("task_id"))
     if _int(array.get("job_id")) and task is not None:
@@ -131,16 +132,16 @@ def _seconds(value: Any) -> float | None:
 
 
 def _tres(entries: Any) -> dict[str, int]:
-    found: dict[str, int] = {}
+    amounts: dict[str, int] = {}
     for entry in entries or []:
         name = str(entry.get("type"))
         if name == "gres":
             name = f"gres/{str(entry.get('name')).partition(':')[0]}"
-        found[name] = max(found.get(name, 0), _int(entry.get("count")) or 0)
-    return found
+        amounts[name] = max(amounts.get(name, 0), _int(entry.get("count")) or 0)
+    return amounts
 
 
-def _one(value: Any) -> str:
+def _first(value: Any) -> str:
     return str(value[0] if isinstance(value, list) and value else value)
 
 

@@ -1,8 +1,8 @@
 """The 312 published runs of SLANT (Gainaru et al., TPDS 32(5), doi 10.1109/TPDS.2020.3039728).
 
-The tables are those derived from that artifact: ``slant_runs.csv``, ``slant_drd_phases.csv`` and
+The tables are derived from that artifact: ``slant_runs.csv``, ``slant_drd_phases.csv`` and
 ``slant_memory_30s.csv``; the latter two may be missing. Peak memory is that of the whole node, by
-vmstat every 2 s, and counts about 1.8 GB of the idle system.
+vmstat every 2 s, and includes about 1.8 GB of the idle system.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 import csv
 import math
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import TableError
+from voxcast.history.imports.file_records import FileRecords, ImportedRun, parsed
 from voxcast.history.imports.lines import text_lines
-from voxcast.history.imports.reading import Found, Reading, parsed
 from voxcast.history.thinning import thinned
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 SOURCE = "slant"
 VARIABLE = "VOXCAST_SLANT_ARTIFACT"
 RUNS, PHASES, TRACES = "slant_runs.csv", "slant_drd_phases.csv", "slant_memory_30s.csv"
-# The tables say kB and their authors publish GB by powers of ten. vmstat's own unit is 1024 bytes
-# unless told otherwise, so true sizes may be 2.4 % larger throughout.
+# The tables are in kB and their authors publish GB as powers of ten. The default unit of vmstat is
+# 1024 bytes, so true sizes may be 2.4 % larger throughout.
 KB = 1000
 _CPUS = 24
 _NODE = {
@@ -38,13 +39,13 @@ _NODE = {
 }
 
 
-def read(path: Path, app: str | None = None) -> Reading:
+def read(path: Path, app: str | None = None) -> FileRecords:
     """Read the tables of the folder ``path``, or of the folder around the file ``path``.
 
     Raises
     ------
     TableError
-        If there is no such table.
+        If the table of runs is missing.
     """
     folder = path if path.is_dir() else path.parent
     runs = folder / RUNS
@@ -52,31 +53,31 @@ def read(path: Path, app: str | None = None) -> Reading:
         raise TableError(f"has no {RUNS}", folder, f"set {VARIABLE} to the artifact's tables")
     import pandas as pd
 
-    reading = Reading(SOURCE, runs)
+    records = FileRecords(SOURCE, runs)
     rows: dict[str, dict[str, Any]] = {}
-    for number, line in _records(reading, ("run", "input_file", "makespan_s")):
-        row = reading.record(number, lambda line=line: _found(line, app))  # type: ignore[misc]
+    for number, line in _records(records, ("run", "input_file", "makespan_s")):
+        row = records.record(number, partial(_imported_run, line, app))
         if row is not None:
             rows[line["run"]] = row
-    for row, line in _beside(reading, rows, folder / PHASES):
-        reading.phases.append(_phase(row, line))
+    for row, line in _beside(records, rows, folder / PHASES):
+        records.phases.append(_phase(row, line))
     traces: dict[str, list[dict[str, Any]]] = {}
-    for row, line in _beside(reading, rows, folder / TRACES):
+    for row, line in _beside(records, rows, folder / TRACES):
         traces.setdefault(row["cell_key"], []).append(_sample(row, line))
     for samples in traces.values():
         thin = thinned(pd.DataFrame(samples), "rss_bytes")
-        reading.traces.extend(samples[n] for n in thin.index)
-    reading.beside = [path for path in (folder / PHASES, folder / TRACES) if path.is_file()]
-    return reading
+        records.traces.extend(samples[n] for n in thin.index)
+    records.beside = [path for path in (folder / PHASES, folder / TRACES) if path.is_file()]
+    return records
 
 
 def folder() -> Path:
-    """Return the folder that the environment names.
+    """Return the folder given by the environment variable.
 
     Raises
     ------
     TableError
-        If it names none.
+        If the variable is not set.
     """
     named = os.environ.get(VARIABLE)
     if not named:
@@ -84,12 +85,12 @@ def folder() -> Path:
     return Path(named)
 
 
-def _found(line: dict[str, str], app: str | None) -> Found:
-    peak, mean = (_number(line, f"node_used_mem_{which}_kb") for which in ("max", "mean"))
+def _imported_run(line: dict[str, str], app: str | None) -> ImportedRun:
+    peak, mean = (_number(line, f"node_used_mem_{statistic}_kb") for statistic in ("max", "mean"))
     image = line["input_file"]
-    return Found(
+    return ImportedRun(
         identity=[line["run"], image, line["makespan_s"]],
-        known=_NODE
+        values=_NODE
         | {
             "app": app or _NODE["app"],
             "volume_id": image.removesuffix(".gz").removesuffix(".nii"),
@@ -138,38 +139,40 @@ def _sample(row: dict[str, Any], line: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def _records(reading: Reading, needed: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
-    lines = text_lines(reading)
+def _records(
+    records: FileRecords, needed: tuple[str, ...]
+) -> Iterator[tuple[int, dict[str, str]]]:
+    lines = text_lines(records)
     header = next(csv.reader([next(lines, (0, ""))[1]]), [])
     missing = [name for name in needed if name not in header]
     if missing:
-        raise TableError(f"has no column {', '.join(missing)}", reading.path)
+        raise TableError(f"has no column {', '.join(missing)}", records.path)
     for number, text in lines:
-        fields = text.split(",")  # no name in these tables holds a comma
+        fields = text.split(",")  # no field in these tables contains a comma
         if len(fields) != len(header):
-            reading.refuse(number, f"{len(fields)} columns where the header has {len(header)}")
+            records.refuse(number, f"{len(fields)} columns where the header has {len(header)}")
         else:
             yield number, dict(zip(header, (field.strip() for field in fields), strict=True))
 
 
 def _beside(
-    reading: Reading, rows: dict[str, dict[str, Any]], path: Path
+    records: FileRecords, rows: dict[str, dict[str, Any]], path: Path
 ) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
-    """Give the lines of a table beside the runs that belong to one of them.
+    """Yield the lines of a table beside the runs, each with the row of its run.
 
     Raises
     ------
     TableError
-        If a line cannot be read: these tables are derived, so they are right or the wrong ones.
+        If a line cannot be read: these tables are derived, so errors mean that they are wrong.
     """
     if not path.is_file():
         return
-    own = Reading(SOURCE, path)
-    for _, line in _records(own, ("run",)):
+    beside = FileRecords(SOURCE, path)
+    for _, line in _records(beside, ("run",)):
         if line["run"] in rows:
             yield rows[line["run"]], line
-    if own.bad:
-        raise TableError(f"line {own.bad[0].line}: {own.bad[0].reason}", path)
+    if beside.bad:
+        raise TableError(f"line {beside.bad[0].line}: {beside.bad[0].reason}", path)
 
 
 def _needed(line: dict[str, str], name: str) -> float:

@@ -1,4 +1,4 @@
-"""A job of Slurm's accounting, from text or JSON, as a run of ours."""
+"""A job of Slurm's accounting, from text or JSON, as a run of the history."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass, field
 
 from voxcast.errors import TableError
-from voxcast.history.imports.reading import Found, NotARunError, positive
+from voxcast.history.imports.file_records import ImportedRun, NotARunError, positive
 
-# Runs that were stopped from outside say nothing against the application: they are preempted,
-# whether a higher job, a user or a broken node stopped them. The state itself is kept as a label.
+# Runs that were stopped from outside are preempted, whether by another job, a user or a node
+# failure: the application did not fail. The state itself is kept as a label.
 OUTCOMES = {
     "COMPLETED": "completed",
     "TIMEOUT": "timeout",
@@ -27,14 +27,14 @@ UNFINISHED = ("PENDING", "RUNNING", "SUSPENDED", "RESIZING", "CONFIGURING", "COM
               "REQUEUE_HOLD", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED", "SIGNALING")  # fmt: skip
 _MEMORY_NOTE = re.compile(r"memory limit|out.of.memory|oom[- ]?kill", re.IGNORECASE)
 _SIGKILL = 9
-_NEAR_LIMIT = 0.9  # of the memory limit: Slurm samples every 30 s and misses the last step up
+_NEAR_LIMIT = 0.9  # of the memory limit: Slurm samples every 30 s and misses the last increase
 _QUARTER_HOUR_S = 900
-_SUMMER_TIME_S = 3600  # a job may end before it starts by the clock on the wall
+_SUMMER_TIME_S = 3600  # by local time a job may end before it starts
 
 
 @dataclass
 class SlurmJob:
-    """One attempt of one job; ``start_s`` are seconds of some clock, whatever its time zone."""
+    """One attempt of one job; ``start_s`` is in seconds of a clock in any time zone."""
 
     job_id: str
     state: str
@@ -59,25 +59,25 @@ class SlurmJob:
     step_states: list[str] = field(default_factory=list)
 
     def add_peak(self, peak_bytes: int | None) -> None:
-        """Take a step's peak memory: the job's is that of its largest step."""
+        """Add the peak memory of a step; that of the job is the largest of its steps."""
         if peak_bytes and peak_bytes > (self.peak_bytes or 0):
             self.peak_bytes = peak_bytes
 
-    def found(self, app: str | None) -> Found:
+    def imported_run(self, app: str | None) -> ImportedRun:
         """Return the run.
 
         Raises
         ------
         TableError
-            If state or times make no sense.
+            If the state is unknown or the times are inconsistent.
         NotARunError
-            If the job has not ended, or never started.
+            If the job has not ended, or was never started.
         """
         state = _state(self.state)
         if state in UNFINISHED:
             raise NotARunError(f"job {self.job_id} is {state}")
         if not self.runtime_s and OUTCOMES[state] == "preempted":
-            raise NotARunError(f"job {self.job_id} is {state} and never ran")
+            raise NotARunError(f"job {self.job_id} is {state} and was never run")
         if (
             self.start_s is not None
             and self.end_s is not None
@@ -85,9 +85,9 @@ class SlurmJob:
         ):
             raise TableError("ends before it starts")
         single = self.nodes if re.fullmatch(r"[\w.-]+", self.nodes) else ""
-        return Found(
+        return ImportedRun(
             identity=self._identity(),
-            known={
+            values={
                 "app": app or self.name,
                 "host_id": single,
                 "node_type": self.partition,
@@ -111,23 +111,23 @@ class SlurmJob:
                 "state": state,
                 "nodes": "" if single else self.nodes,
                 "cluster": self.cluster,
-                # MaxRSS is that of one task, so it is not the job's where there are several.
+                # MaxRSS is that of one task, so it is not that of a job with several tasks.
                 "tasks": self.tasks if (self.tasks or 1) > 1 else None,
                 "note": "; ".join(self.notes),
             },
         )
 
     def _identity(self) -> list[object]:
-        # Job numbers come again on another cluster and after a requeue, so the start belongs to
-        # the identity; text has it in local time and JSON in UTC, which agree in all time zones
-        # up to whole quarters of an hour.
+        # Job numbers recur on other clusters and after a requeue, so the start is part of the
+        # identity. Text has local time and JSON has UTC; in all time zones they differ by whole
+        # quarters of an hour.
         within = None if self.start_s is None else self.start_s % _QUARTER_HOUR_S
         return [self.job_id, within]
 
     def _outcome(self, state: str) -> str:
-        killed = any(own.startswith("OUT_OF_ME") for own in self.step_states)
+        killed = any(state_of_step.startswith("OUT_OF_ME") for state_of_step in self.step_states)
         if killed and state in ("COMPLETED", "FAILED"):
-            # A script may go on after a step of it was killed, and end well.
+            # A script may continue after a step was killed, and complete.
             return "out_of_memory"
         if state != "FAILED":
             return OUTCOMES[state]
@@ -135,8 +135,8 @@ class SlurmJob:
             return "out_of_memory"
         if self.signal != _SIGKILL:
             return "failed"
-        # Without cgroups Slurm itself kills a job that is over its memory: FAILED 0:9, the step
-        # "CANCELLED by 0". Somebody else's SIGKILL looks alike but for the memory it had.
+        # Without cgroups Slurm kills a job above its memory limit: FAILED 0:9, with the step
+        # "CANCELLED by 0". Another SIGKILL differs only in the memory used.
         if self.peak_bytes and self.mem_limit_bytes and "CANCELLED by 0" not in self.step_states:
             near = self.peak_bytes >= _NEAR_LIMIT * self.mem_limit_bytes
             return "out_of_memory" if near else "failed"

@@ -1,18 +1,19 @@
-"""Snakemake's benchmark files: one line a repeat of one job, which has succeeded.
+"""Snakemake's benchmark files: one line per repeat of a successful job.
 
-The columns ``max_rss``, ``io_in`` and ``io_out`` are headed MB in its documentation and counted
-in MiB by its code.
+The columns ``max_rss``, ``io_in`` and ``io_out`` are in MB according to its documentation and in
+MiB according to its code.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from functools import partial
 from typing import TYPE_CHECKING
 
 from voxcast.errors import TableError
+from voxcast.history.imports.file_records import FileRecords, ImportedRun, parsed, positive
 from voxcast.history.imports.lines import columns_of
-from voxcast.history.imports.reading import Found, Reading, parsed, positive
 from voxcast.quantities import slurm_seconds
 
 if TYPE_CHECKING:
@@ -24,33 +25,35 @@ _ABSENT = {"", "-", "na", "nan", "none"}
 _MIB = 2**20
 
 
-def read(path: Path, app: str | None = None) -> Reading:
+def read(path: Path, app: str | None = None) -> FileRecords:
     """Read a benchmark file; the application is its rule, or else the file's name.
 
     Raises
     ------
     TableError
-        If it is no such file.
+        If it is not such a file.
     """
-    reading = Reading(SOURCE, path)
+    records = FileRecords(SOURCE, path)
     seen: dict[tuple[tuple[str, str], ...], int] = {}
-    for number, line in columns_of(reading, "\t", (("s",), ("h:m:s",)), _ADVICE):
-        known = {name: "" if text.lower() in _ABSENT else text for name, text in line.items()}
-        key = tuple(sorted(known.items()))
+    for number, line in columns_of(records, "\t", (("s",), ("h:m:s",)), _ADVICE):
+        fields = {name: "" if text.lower() in _ABSENT else text for name, text in line.items()}
+        key = tuple(sorted(fields.items()))
         seen[key] = seen.get(key, 0) + 1
-        # No line carries a name of its own: equal lines of one file are told apart by counting.
+        # Lines have no identity, so equal lines of one file are numbered.
         identity = [path.name, [list(pair) for pair in key], seen[key]]
-        reading.record(number, lambda known=known, i=identity: _found(path, known, i, app))  # type: ignore[misc]
-    return reading
+        records.record(number, partial(_imported_run, path, fields, identity, app))
+    return records
 
 
-def _found(path: Path, line: dict[str, str], identity: list[object], app: str | None) -> Found:
+def _imported_run(
+    path: Path, line: dict[str, str], identity: list[object], app: str | None
+) -> ImportedRun:
     peak = _number(line, "max_rss")
     cpu = positive(_number(line, "cpu_time"))
     threads = _number(line, "threads")
-    return Found(
+    return ImportedRun(
         identity=identity,
-        known={
+        values={
             "app": app or line.get("rule_name") or re.sub(r"\.(bench\w*|tsv|txt)", "", path.name),
             "device": "cpu",
             "cpus": int(threads or 0),

@@ -1,4 +1,4 @@
-"""What one file of somebody else's history held: rows, and what could not be used and why."""
+"""Records of one imported file: rows of the history, and records that could not be used."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-# No node has more memory, and no scheduler lets a job run longer: larger numbers are wrong units.
+# Plausible limits of a node and of a scheduler; larger numbers have a wrong unit.
 MAX_BYTES = 2**50
 MAX_SECONDS = 10 * 365.25 * 86400
 
 
 class NotARunError(Exception):
-    """A record that is right but tells of no finished run, such as a job still waiting."""
+    """A valid record without a finished run, such as a waiting job."""
 
 
 @dataclass(frozen=True)
 class Remark:
-    """Why a record was not imported; ``line`` is the record's number where a file has no lines."""
+    """Reason why a record was not imported; ``line`` is its number if a file has no lines."""
 
     file: str
     line: int
@@ -33,30 +33,30 @@ class Remark:
 
 
 @dataclass(frozen=True)
-class Found:
-    """A run as a source tells of it.
+class ImportedRun:
+    """A run as described by its source.
 
     Attributes
     ----------
     identity : object
-        What tells this run from all others of its source; JSON. Importing is idempotent because
-        the key is its hash, so nothing belongs here that a second export would write differently.
-    known : mapping
+        Unique within the source, as JSON. Its hash is the key of the run, so that importing is
+        idempotent: values that a second export would write differently must not be part of it.
+    values : mapping
         Columns of the history.
     labels : mapping
-        What else is known; entries that are empty or None are left out.
+        Other information; entries that are empty or None are left out.
     """
 
     identity: object
-    known: Mapping[str, Any]
+    values: Mapping[str, Any]
     labels: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass
-class Reading:
-    """Collects the records of one file. ``read`` is rows + skipped + bad.
+class FileRecords:
+    """The records of one file; ``read`` is rows + skipped + bad.
 
-    ``lines`` has the line of each row; ``beside`` the other files that were read with this one.
+    ``lines`` has the line of each row, ``beside`` the other files that were read with this one.
     """
 
     source: str
@@ -71,11 +71,11 @@ class Reading:
 
     @property
     def read(self) -> int:
-        """The number of records there were."""
+        """The number of records in the file."""
         return len(self.rows) + len(self.skipped) + len(self.bad)
 
-    def record(self, line: int, make: Callable[[], Found]) -> dict[str, Any] | None:
-        """Add the run that ``make`` returns, or the reason why there is none."""
+    def record(self, line: int, make: Callable[[], ImportedRun]) -> dict[str, Any] | None:
+        """Add the run that ``make`` returns, or the reason why it cannot be used."""
         try:
             self.rows.append(row_of(self.source, make()))
             self.lines.append(line)
@@ -83,11 +83,11 @@ class Reading:
         except NotARunError as note:
             self.skip(line, str(note))
         except VoxcastError as error:
-            self.refuse(line, error.what)
+            self.refuse(line, error.problem)
         return None
 
     def skip(self, line: int, reason: str) -> None:
-        """List a record that is right but tells of no finished run."""
+        """List a valid record without a finished run."""
         self.skipped.append(Remark(str(self.path), line, reason))
 
     def refuse(self, line: int, reason: str) -> None:
@@ -95,47 +95,47 @@ class Reading:
         self.bad.append(Remark(str(self.path), line, " ".join(reason.split())[:300]))
 
 
-def row_of(source: str, found: Found) -> dict[str, Any]:
+def row_of(source: str, run: ImportedRun) -> dict[str, Any]:
     """Return the checked row of one imported run.
 
     Raises
     ------
     TableError
-        If a number in it cannot be true.
+        If a number is implausible.
     """
-    known = dict(found.known)
-    runtime = known.get("runtime_s")
+    values = dict(run.values)
+    runtime = values.get("runtime_s")
     if runtime is None:
         raise TableError("no run time")
     if not math.isfinite(runtime) or runtime <= 0:
         raise TableError(f"run time is {runtime:g} s")
-    if not known.get("app"):
-        raise TableError("no name of an application")
-    for name, value in known.items():
-        # Numbers that are wrong make the row wrong; unknown ones (None) do not.
+    if not values.get("app"):
+        raise TableError("no application name")
+    for name, value in values.items():
+        # Invalid numbers make the row invalid; unknown ones (None) do not.
         if value is None or isinstance(value, (str, bool)):
             continue
         if not math.isfinite(value) or value < 0:
             if name != "exit_status":
                 raise TableError(f"{name} is {value}")
         elif name.endswith("_bytes") and value > MAX_BYTES:
-            raise TableError(f"{name} is {value:.3g}, more than any node has")
+            raise TableError(f"{name} is {value:.3g}, out of range")
         elif name.endswith("_s") and value > MAX_SECONDS:
             raise TableError(f"{name} is {value:.3g}, more than ten years")
         elif DTYPES[name] in ("int64", "Int64") and value >= 2**63:
             raise TableError(f"{name} is {value:.3g}")
-    labels = {k: v for k, v in found.labels.items() if v is not None and v != ""}
-    known |= {
-        "cell_key": sha256_of([source, found.identity]),
+    labels = {k: v for k, v in run.labels.items() if v is not None and v != ""}
+    values |= {
+        "cell_key": sha256_of([source, run.identity]),
         "source": source,
         "labels_json": canonical_json(labels),
-        "scale": known.get("scale") or "full_scale",
+        "scale": values.get("scale") or "full_scale",
     }
-    return checked_row(known)
+    return checked_row(values)
 
 
 def positive(value: float | None) -> float | None:
-    """Return a measured amount, or None where zero means that nothing was sampled.
+    """Return a measured amount, or None where zero means that it was not sampled.
 
     Examples
     --------
@@ -156,6 +156,6 @@ def parsed(name: str, text: str, parse: Callable[[str], float]) -> float:
     try:
         return parse(text)
     except VoxcastError as error:
-        raise TableError(f"{name}: {error.what[:80]}") from error
+        raise TableError(f"{name}: {error.problem[:80]}") from error
     except ValueError as error:
-        raise TableError(f"{name} is no number: {text[:40]!r}") from error
+        raise TableError(f"{name} is not a number: {text[:40]!r}") from error
