@@ -30,25 +30,32 @@ def _app() -> Any:
     return App(name="app", version="1", module="m", parameters=parameters)
 
 
+def settings_of(folder: Path) -> Any:
+    """Return the settings of a campaign: one parameter, all volumes, one CPU."""
+    from voxcast.campaigns.settings import CampaignSettings
+    from voxcast.campaigns.sweeps import Sweep
+    from voxcast.records import Configuration
+
+    sweep = Sweep(
+        name="all", apps=(), parameters={"classes": list(range(2, 2 + APPS))},
+        sample=None, scale="full_scale", volumes=None, volumes_offset=0, cpus=(), repeats=1,
+        repeat_volumes=None, choose="all",
+    )  # fmt: skip
+    return CampaignSettings(
+        {"app": _app()}, folder, (sweep,), (Configuration("cpu", 1),), stop_after_s=0.0
+    )
+
+
 def plan_of(count: int) -> Any:
-    """Return the plan of a campaign of ``count`` cells: one parameter, all volumes, one CPU."""
+    """Return the plan of a campaign of ``count`` cells."""
     import pandas as pd
 
     from voxcast.campaigns.plan import make_plan
-    from voxcast.campaigns.sweeps import Sweep
-    from voxcast.records import Configuration
 
     names = [f"{n:05d}" for n in range(count // APPS)]
     rows = pd.DataFrame({"volume_id": names, "subject": names, "path": names, "problem": None})
     rows = rows.assign(shape_i=100.0, shape_j=100.0, shape_k=100.0)
-    sweep = Sweep(
-        name="all", apps=(), parameters={"classes": list(range(2, 2 + APPS))}, derived={},
-        sample=None, scale="full_scale", volumes=None, volumes_offset=0, cpus=(), repeats=1,
-        repeat_volumes=None, choose="all",
-    )  # fmt: skip
-    return make_plan(
-        [sweep], {"app": _app()}, rows, [Configuration("cpu", 1)], budget_s=None, seed=1
-    )
+    return make_plan(settings_of(Path()), rows)
 
 
 def make_runs(folder: Path, count: int) -> None:
@@ -62,7 +69,7 @@ def make_runs(folder: Path, count: int) -> None:
         "2026-01-01T00:00:00.000+00:00", 600.0, phases=phases,
     )  # fmt: skip
     rest = {
-        "profile": dataclasses.asdict(profile),
+        "profile": profile.to_record(),
         "host": dataclasses.asdict(host_facts()),
         "probes": {"probe_cpu": 1.0, "probe_membw": 1.0, "probe_disk": 1.0},
         "sitting": "2026-01-01-00000000-1",
@@ -72,7 +79,7 @@ def make_runs(folder: Path, count: int) -> None:
     }
     for key, cell in list(plan_of(count).cells.items())[:-1]:
         (folder / key).mkdir(parents=True)
-        text = json.dumps({**rest, "cell": dataclasses.asdict(cell)}, indent=2, sort_keys=True)
+        text = json.dumps({**rest, "cell": cell.to_record()}, indent=2, sort_keys=True)
         (folder / key / "record.json").write_text(text)
 
 
@@ -87,16 +94,13 @@ def step_list(folder: Path, count: int) -> int:
 
 
 def step_resume(folder: Path, count: int) -> int:
-    """Up to the first run that would be begun."""
+    """Up to the first run that would be started."""
     from voxcast.campaigns.driver import run_campaign
     from voxcast.profiling.probes import Probes
 
     plan = plan_of(count)
-    here = {name: Path(__file__) for name in plan.paths}
-    progress = run_campaign(
-        plan.cells, here, folder, apps={"app": _app()}, stop_after_s=0.0, probes=Probes(1, 1, 1)
-    )
-    return progress.left
+    plan = dataclasses.replace(plan, paths={name: Path(__file__) for name in plan.paths})
+    return run_campaign(settings_of(folder), plan, probes=Probes(1, 1, 1)).left
 
 
 def step_summarise(folder: Path, count: int) -> int:

@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> None:
     )
     for note in summary.notes:
         print(f"voxcast: {note}", file=sys.stderr)
-    print(f"{summary.made} runs made, {summary.recorded} of {summary.planned} on record")
+    print(f"{summary.measured} runs made, {summary.recorded} of {summary.planned} on record")
 
 
 def collect(args: argparse.Namespace) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -9,10 +10,11 @@ import pandas as pd
 
 from voxcast import config
 from voxcast.campaigns.device_profiles import profile_device
-from voxcast.campaigns.recorder import Conditions
+from voxcast.campaigns.plan import make_plan
+from voxcast.config.campaign_settings import campaign_settings
 from voxcast.errors import ConfigError, exits_cleanly
 from voxcast.history.recorded_runs import write_recorded
-from voxcast.images.participants import PARTICIPANTS, recipe_of
+from voxcast.images.image_set import recipes_in
 from voxcast.images.recorded import RECORDED_IMAGES, check_recorded
 
 IMAGES = Path("data/images")
@@ -27,32 +29,21 @@ def main() -> int:
     device, cfg = sys.argv[1], config.load()
     if not CATALOGUE.is_file():
         raise ConfigError("no such file", CATALOGUE, "run `dvc repro catalogue`")
-    rows, folder = pd.read_parquet(CATALOGUE), Path("data/runs") / device
-    campaign = cfg.campaign
-    if campaign.history:
-        for batch in campaign.history:
-            kept = Path(batch) / RECORDED_IMAGES
-            if kept.is_file():
-                check_recorded(CATALOGUE.parent, kept, whole=False)
-        volumes = set(rows["volume_id"].dropna())
-        profiles = write_recorded(folder, campaign.history, device, set(cfg.apps), volumes)
+    catalogue, runs = pd.read_parquet(CATALOGUE), Path("data/runs") / device
+    history = cfg.campaign.history
+    if history:
+        for batch in history:
+            recorded = Path(batch) / RECORDED_IMAGES
+            if recorded.is_file():
+                check_recorded(CATALOGUE.parent, recorded, whole=False)
+        volumes = set(catalogue["volume_id"].dropna())
+        profiles = write_recorded(runs, history, device, set(cfg.apps), volumes)
     else:
-        made = cfg.images.kind == "cohort" and (IMAGES / PARTICIPANTS).is_file()
-        profiles = profile_device(
-            device,
-            cfg.apps,
-            rows,
-            cfg.configurations(device),
-            folder,
-            sweeps=campaign.sweeps,
-            conditions=Conditions(campaign.time_limit_s, campaign.stall_s),
-            recipes=recipe_of(IMAGES) if made else {},
-            budget_s=campaign.budget_s,
-            stop_after_s=campaign.stop_after_s,
-            seed=campaign.seed,
-            parallel=campaign.parallel,
-            anchors=campaign.anchors,
-        )
+        settings = campaign_settings(cfg, runs, device)
+        # Noisy runs are repeated within the budget only.
+        settings = dataclasses.replace(settings, repeat_noisy_s=settings.budget_s)
+        plan = make_plan(settings, catalogue, recipes_in(IMAGES))
+        profiles = profile_device(device, settings, plan)
     print(f"{device}: {len(profiles)} profiles")
     return 0
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from voxcast.cli.campaign import Campaign
+from voxcast.config.project_campaigns import project_campaign
 from voxcast.errors import ConfigError, exits_cleanly
 from voxcast.files import write_json
 from voxcast.models.selection.fold_cache import FoldCache
@@ -57,7 +57,7 @@ def _results(name: str, on_step: Callable[[str], None]) -> dict[str, Any]:
         return replayed_requests.study(table, on_step=on_step)
     import numpy as np
 
-    Campaign(TRAIN_BATCH, []).make_images()  # does nothing if they exist
+    project_campaign(TRAIN_BATCH).prepare_images()  # does nothing if they exist
     has_volume = (table["volume_id"] != "").to_numpy()
     small = network_volumes(table[has_volume], [CATALOGUE])
     volumes = np.zeros((len(table), *small.shape[1:]), small.dtype)

@@ -25,6 +25,7 @@ SIDEWAYS = {
     ("errors", "log"),  # an entry point sets up where messages go
     ("quantities", "errors"),  # a wrong unit is the user's error
     ("project", "errors"),
+    ("campaigns", "models"),  # which runs to make next depends on what a model is unsure of
     ("records", "files"),  # a cell's key is the hash of its content
 }
 MLFLOW_ROOMS = {"tracking", "serving"}

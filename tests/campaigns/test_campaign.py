@@ -20,6 +20,8 @@ from voxcast import config
 from voxcast.campaigns import driver_lock
 from voxcast.campaigns.cells import again
 from voxcast.campaigns.driver import core_sets, missing_cells, run_campaign
+from voxcast.campaigns.plan import CampaignPlan
+from voxcast.campaigns.settings import CampaignSettings, Conditions
 from voxcast.errors import ConfigError, RunError
 from voxcast.history.parts import collect
 from voxcast.history.run_folders import load_records, read_record, write_profiles
@@ -44,7 +46,8 @@ sys.exit(todo.get("exit", 0))
 
 
 @pytest.fixture
-def apps(tmp_path, monkeypatch):
+def apps(tmp_path, monkeypatch, caplog):
+    caplog.set_level("INFO", logger="voxcast")
     (tmp_path / "modules").mkdir()
     (tmp_path / "modules" / "application_of_test.py").write_text(APPLICATION)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "modules"))
@@ -54,9 +57,15 @@ def apps(tmp_path, monkeypatch):
 
 def run(cells, paths, folder, **options):
     # Whether this machine is busy right now is not what is tested here.
-    keyed = {cell.key: cell for cell in cells}
-    options = {"probes": KNOWN, "repeat_noisy_s": 0.0, **options}
-    return run_campaign(keyed, paths, folder, **options)
+    plan = CampaignPlan(
+        {cell.key: cell for cell in cells},
+        paths,
+        expected_s=options.pop("expected_s", {}),
+        anchors=options.pop("anchors", []),
+    )
+    driver = {name: options.pop(name) for name in ("recorded", "on_record") if name in options}
+    settings = CampaignSettings(runs=folder, **{"repeat_noisy_s": 0.0, **options})
+    return run_campaign(settings, plan, probes=KNOWN, **driver)
 
 
 def _cells(count, **parameters):
@@ -104,7 +113,7 @@ def _states(folder):
     return {run.name: (run / "record.json").stat().st_mtime_ns for run in folder.glob("[!.]*")}
 
 
-def test_runs_are_recorded_once_and_only_small_results_kept(tmp_path, apps, capsys):
+def test_runs_are_recorded_once_and_only_small_results_kept(tmp_path, apps, caplog):
     folder, cells = tmp_path / "cpu", _cells(3)
     paths = {"v": tmp_path / "T1w.nii.gz"}
     made = run(cells[:2], paths, folder, apps=apps).runs
@@ -114,7 +123,7 @@ def test_runs_are_recorded_once_and_only_small_results_kept(tmp_path, apps, caps
     before = _states(folder)
     assert run([*cells, *cells], paths, folder, apps=apps).runs == [folder / cells[2].key]
     assert before.items() <= _states(folder).items()
-    assert "2 of 3 runs are on record" in capsys.readouterr().err
+    assert "2 of 3 runs are on record" in caplog.text
     record, cell, profile = read_record(made[0])
     assert cell == cells[0]
     assert record["probes"] == {"probe_cpu": 1.0, "probe_membw": 2.0, "probe_disk": 3.0}
@@ -124,11 +133,11 @@ def test_runs_are_recorded_once_and_only_small_results_kept(tmp_path, apps, caps
     assert not _alive(_helpers(folder))
 
 
-def test_a_failed_run_is_recorded_and_named(tmp_path, apps, capsys):
+def test_a_failed_run_is_recorded_and_named(tmp_path, apps, caplog):
     run(_cells(1, exit=3), {"v": tmp_path / "T1w.nii.gz"}, tmp_path / "cpu", apps=apps)
     (row,) = load_records(tmp_path / "cpu").to_dict("records")
     assert (row["outcome"], row["exit_status"]) == ("failed", 3)
-    assert "test sub-1, cpu, 1 CPU: failed" in capsys.readouterr().err
+    assert "test sub-1, cpu, 1 CPU: failed" in caplog.text
 
 
 def test_an_application_that_only_fails_is_not_run_to_the_end(tmp_path, apps):
@@ -336,9 +345,21 @@ def test_what_is_recorded_elsewhere_is_not_measured_again(tmp_path, apps):
     folder, cells, called = tmp_path / "cpu", _cells(3), []
     elsewhere = {cells[0].key: {"noisy": False, "sitting": "2026-01-01-host-7"}}
     paths = {"v": tmp_path / "T1w.nii.gz"}
-    run(cells, paths, folder, apps=apps, elsewhere=elsewhere, on_record=called.append)
+    run(cells, paths, folder, apps=apps, recorded=elsewhere, on_record=called.append)
     assert called == [folder / cell.key for cell in cells[1:]]
     assert load_records(folder)["sitting"].str[-2:].tolist() == ["-8", "-8"]
+
+
+def test_a_run_is_stopped_unrecorded_at_the_deadline_of_a_campaign_that_says_so(tmp_path, apps):
+    cells, paths = _cells(2, sleep=60), {"v": tmp_path / "T1w.nii.gz"}
+    options = {"apps": apps, "stop_after_s": 2.5, "stop_running": True}
+    progress = run(cells, paths, tmp_path / "cpu", **options)
+    assert (progress.runs, progress.left) == ([], 2)
+    assert len(load_records(tmp_path / "cpu")) == 0
+    # A time limit that is reached before the deadline is recorded.
+    options["stop_after_s"], options["conditions"] = 60.0, Conditions(time_limit_s=0.5)
+    assert run(cells[:1], paths, tmp_path / "cpu", **options).left == 0
+    assert load_records(tmp_path / "cpu")["outcome"].tolist() == ["timeout"]
 
 
 two_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
@@ -401,7 +422,7 @@ def test_a_run_too_long_for_the_time_left_is_passed_over(tmp_path, apps):
     assert progress.left == 1
 
 
-def test_anchors_take_as_long_as_they_are_expected_to(tmp_path, apps, capsys):
+def test_anchors_take_as_long_as_they_are_expected_to(tmp_path, apps, caplog):
     cells, anchor = _cells(1, sleep=0.0), _cells(1)[0]
     anchor = dataclasses.replace(anchor, repeat=ANCHOR_REPEAT)
     paths = {"v": tmp_path / "T1w.nii.gz"}
@@ -409,7 +430,7 @@ def test_anchors_take_as_long_as_they_are_expected_to(tmp_path, apps, capsys):
     options = {"apps": apps, "anchors": [anchor], "stop_after_s": 60}
     progress = run(cells, paths, tmp_path / "runs", expected_s=long, **options)
     assert (progress.runs, progress.left) == ([], 1)
-    assert "too short: a sitting begins with runs of 33 min" in capsys.readouterr().err
+    assert "too short: a sitting begins with anchor runs of 33 min" in caplog.text
     short = {anchor.key: 0.1, cells[0].key: 0.1}
     assert run(cells, paths, tmp_path / "runs", expected_s=short, **options).left == 0
 

@@ -8,7 +8,7 @@ import pytest
 from made_up_runs import cell, write_run
 from voxcast.campaigns.cell_queue import CellQueue
 from voxcast.campaigns.cells import again
-from voxcast.campaigns.overview import known_elsewhere, overview
+from voxcast.campaigns.overview import overview, rows_elsewhere
 from voxcast.campaigns.time_left import PRIOR_S, TimeLeft
 from voxcast.history.run_folders import load_records, record_rows
 from voxcast.records import Configuration
@@ -82,10 +82,10 @@ def test_runs_on_other_hardware_count_only_when_asked_for(tmp_path):
     for n in (0, 1):
         write_run(tmp_path, dataclasses.replace(cell(n), host_class="there"), noisy=True)
     history = load_records(tmp_path)
-    assert not set(known_elsewhere(here, history)) & set(here)
-    known = known_elsewhere(here, history, any_host=True)
+    assert not set(rows_elsewhere(here, history)) & set(here)
+    known = rows_elsewhere(here, history, any_host=True)
     assert set(here) <= set(known)
     assert overview(here, {}, known)[0]["left"] == 0  # noise of other hardware is not ours
-    same = known_elsewhere(_keyed(*(dataclasses.replace(c, host_class="there")
+    same = rows_elsewhere(_keyed(*(dataclasses.replace(c, host_class="there")
                                     for c in here.values())), history)  # fmt: skip
     assert all(row["noisy"] for row in same.values())

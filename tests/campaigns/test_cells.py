@@ -60,7 +60,6 @@ FITTED = Sweep(
     name="all",
     apps=(),
     parameters={},
-    derived={},
     sample=None,
     scale="full_scale",
     volumes=100,

@@ -113,7 +113,7 @@ def test_a_gpu_that_is_not_there_is_said_in_one_line(tmp_path):
     done = _script(tmp_path, "run", "--devices", "gpu")
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
-        "voxcast: --devices: none of gpu is here; gpu: left out, torch finds no CUDA device here"
+        "voxcast: --devices: none of gpu is available; gpu: left out, torch finds no CUDA device"
     ]
 
 

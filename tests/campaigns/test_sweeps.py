@@ -22,7 +22,7 @@ CPU = [Configuration("cpu", 1), Configuration("cpu", 2)]
 
 def _sweep(**changes):
     plain = {
-        "name": "s", "apps": (), "parameters": {}, "derived": {}, "sample": None,
+        "name": "s", "apps": (), "parameters": {}, "sample": None,
         "scale": "full_scale", "volumes": None, "volumes_offset": 0, "cpus": (), "repeats": 1,
         "repeat_volumes": None, "choose": "all",
     }  # fmt: skip
@@ -89,19 +89,10 @@ def test_what_has_no_image_repeats_points_and_what_has_one_spreads_them_over_vol
     assert sorted(cell.volume_id for cell in cells) == sorted([f"v{n:03d}" for n in range(10)] * 2)
 
 
-def test_derived_parameters_follow_from_the_others_scaled_down_or_not():
-    derived = {"samples": "batch * epochs", "rate": "0.1 / samples"}
-    (full,) = points(_sweep(derived=derived), TRAIN, 1)
-    assert (full["samples"], full["rate"]) == (32, 0.1 / 32)
-    (small,) = points(_sweep(derived=derived, scale="scaled_down"), TRAIN, 1)
-    assert (small["samples"], small["rate"]) == (8, 0.1 / 8)
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"parameters": {"clases": [1]}}, r"segment\.clases: unknown parameter"),
-        ({"derived": {"clases": "1"}}, r"segment\.clases: unknown parameter"),
         ({"parameters": {"classes": {"low": 1, "high": 2}}}, "is a range"),
         ({"sample": 5}, "segment: has no ranges to draw from"),
     ],

@@ -34,7 +34,7 @@ PLAIN = {
     "expected_startup_s": 0.1, "expected_s_per_mvoxel": 0.0,
 }  # fmt: skip
 SWEEP = {
-    "apps": ["waits"], "parameters": {}, "derived": {}, "sample": None,
+    "apps": ["waits"], "parameters": {}, "sample": None,
     "scale": "full_scale", "volumes": None, "volumes_offset": 0, "cpus": [1], "repeats": 2,
     "repeat_volumes": None, "choose": "all",
 }  # fmt: skip
@@ -110,7 +110,7 @@ def test_a_campaign_is_measured_in_sittings_killed_resumed_shown_and_collected(p
 
     stopped = _campaign(project, "run", "--hours", "0")
     assert "two: 0 runs measured, " in stopped.stdout
-    assert "go on by `voxcast campaign run two --hours 0`" in stopped.stderr
+    assert "continue with `voxcast campaign run two --hours 0`" in stopped.stderr
     asked = ("profile", "--next", "2", "--campaign", "two", *MINE)
     proposed = json.loads(voxcast(project, *asked, "--json").stdout)
     assert len(proposed) == 2

@@ -1,4 +1,4 @@
-"""The cells that wait to be measured in a sitting, handed out one by one; a bar shows it."""
+"""The queue of cells to measure in a sitting, handed out one by one; a bar shows the progress."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from tqdm import tqdm
-
 from voxcast.campaigns.cells import again
+from voxcast.campaigns.progress_bar import ProgressBar
 from voxcast.campaigns.time_left import TimeLeft
 from voxcast.quantities import format_seconds
 from voxcast.records import ANCHOR_REPEAT, NOISY_REPEAT
@@ -21,11 +20,9 @@ if TYPE_CHECKING:
 
     from voxcast.records import Cell
 
-BAR = "{percentage:3.0f}%|{bar:20}| {elapsed}, left {desc}"
-
 
 class CellQueue:
-    """Cells in their order; several threads may take from it. A context: it shows a bar.
+    """Cells in their order; several threads may take from it. A context that shows a bar.
 
     Parameters
     ----------
@@ -34,8 +31,8 @@ class CellQueue:
     expected_s : mapping
         Expected seconds by key.
     deadline, repeat_until : float, optional
-        Times of the monotonic clock: after the first no run is begun, nor one that would not end
-        by then; after the second no noisy run is repeated any more.
+        Times of the monotonic clock. After the deadline no run is started, nor one that would not
+        end by then; after `repeat_until` noisy runs are no longer repeated.
     """
 
     def __init__(
@@ -45,7 +42,7 @@ class CellQueue:
         deadline: float | None = None,
         repeat_until: float | None = None,
     ) -> None:
-        self.made: list[Path] = []
+        self.recorded: list[Path] = []
         self._waiting = deque(cells.items())
         self._times = TimeLeft(cells, expected_s)
         self._deadline = float("inf") if deadline is None else deadline
@@ -53,7 +50,7 @@ class CellQueue:
         self._lock = threading.Lock()
         self._closed = False
         self._count = len(cells)
-        self._bar = tqdm(total=self._times.total_s(), disable=None, bar_format=BAR)
+        self._bar = ProgressBar(self._times.total_s())
 
     def __enter__(self) -> CellQueue:
         """Return itself."""
@@ -63,10 +60,11 @@ class CellQueue:
         """Leave the bar as it is."""
         self._bar.close()
 
-    def take(self, widest: int | None = None) -> tuple[str, Cell] | None:
-        """Return the next cell that will end by the deadline, or None: there is no more.
+    def take(self, max_cpus: int | None = None) -> tuple[str, Cell] | None:
+        """Return the next cell that will end by the deadline, or None if there is none.
 
-        With ``widest`` it is one that can run beside others: on so many CPUs, and on no GPU.
+        With ``max_cpus`` only cells that can run beside others count: on no more CPUs than that,
+        and without a GPU.
         """
         with self._lock:
             if self._closed:
@@ -74,26 +72,18 @@ class CellQueue:
             if time.monotonic() >= self._repeat_until:
                 self._drop_repeats()
             left_s = self._deadline - time.monotonic()
-            found = next(
-                (
-                    (n, key, cell)
-                    for n, (key, cell) in enumerate(self._waiting)
-                    if (widest is None or _beside_others(cell, widest))
-                    and self._times.of(key, cell) <= left_s
-                ),
-                None,
-            )
-            if found is None:
-                return None
-            n, key, cell = found
-            del self._waiting[n]
-            subject = f" sub-{cell.subject}" if cell.subject else ""
-            what = f"{cell.app}{subject}, {cell.configuration.label}"
-            left = format_seconds(self._times.total_s())
-            self._bar.set_description_str(
-                f"{left}, run {len(self.made) + 1} of {self._count}: {what}"
-            )
-            return key, cell
+            for position, (key, cell) in enumerate(self._waiting):
+                beside = max_cpus is None or _runs_beside_others(cell, max_cpus)
+                if beside and self._times.of(key, cell) <= left_s:
+                    del self._waiting[position]
+                    self._describe(cell)
+                    return key, cell
+            return None
+
+    def put_back(self, key: str, cell: Cell) -> None:
+        """Return a cell that was taken and not recorded."""
+        with self._lock:
+            self._waiting.appendleft((key, cell))
 
     @contextlib.contextmanager
     def finished(
@@ -101,27 +91,33 @@ class CellQueue:
     ) -> Iterator[None]:
         """Count a cell as recorded in ``run``; other threads wait for the block."""
         with self._lock:
-            self.made.append(run)
+            self.recorded.append(run)
             self._times.done(key, cell, took_s)
-            self._bar.update(self._times.raw(key))
+            self._bar.advance(self._times.raw(key))
             if noisy and cell.repeat < NOISY_REPEAT and time.monotonic() < self._repeat_until:
                 repeated = again(cell)
                 self._waiting.append((repeated.key, repeated))
                 self._times.add(repeated.key, repeated, self._times.raw(key))
-                self._bar.total = (self._bar.total or 0) + self._times.raw(key)
+                self._bar.extend(self._times.raw(key))
                 self._count += 1
             yield
 
+    def _describe(self, cell: Cell) -> None:
+        subject = f" sub-{cell.subject}" if cell.subject else ""
+        left = format_seconds(self._times.total_s())
+        number = f"run {len(self.recorded) + 1} of {self._count}"
+        self._bar.describe(f"{left}, {number}: {cell.app}{subject}, {cell.configuration.label}")
+
     def _drop_repeats(self) -> None:
-        kept = [one for one in self._waiting if not _is_repeat(one[1])]
+        remaining = deque((key, cell) for key, cell in self._waiting if not _is_repeat(cell))
         for key, cell in self._waiting:
             if _is_repeat(cell):
                 self._times.drop(key, cell)
-        self._count -= len(self._waiting) - len(kept)
-        self._waiting = deque(kept)
+        self._count -= len(self._waiting) - len(remaining)
+        self._waiting = remaining
 
     def close(self) -> None:
-        """Hand out no more."""
+        """Hand out no more cells."""
         self._closed = True
 
     def left(self) -> int:
@@ -137,5 +133,5 @@ def _is_repeat(cell: Cell) -> bool:
     return NOISY_REPEAT <= cell.repeat < ANCHOR_REPEAT
 
 
-def _beside_others(cell: Cell, widest: int) -> bool:
-    return cell.configuration.cpus <= widest and not cell.configuration.gpus
+def _runs_beside_others(cell: Cell, max_cpus: int) -> bool:
+    return cell.configuration.cpus <= max_cpus and not cell.configuration.gpus

@@ -22,33 +22,33 @@ if TYPE_CHECKING:
 SAME_RUN = (*TASK, *ALLOCATION)
 
 
-def known_elsewhere(
+def rows_elsewhere(
     cells: Mapping[str, Cell], history: pd.DataFrame, *, any_host: bool = False
 ) -> dict[str, dict[str, Any]]:
-    """Return the rows of a recorded history by cell key, for resuming where it was not measured.
+    """Return the rows of a recorded history by cell key, to resume where it was not measured.
 
     Parameters
     ----------
     any_host : bool
-        Also a run on other hardware stands for the cell of this one; whether it was noisy does
-        then not matter, as it cannot be repeated here.
+        A run on other hardware counts too. Whether it was noisy does then not matter, as it cannot
+        be repeated here.
     """
     values = history.astype(object).where(history.notna(), None)
     rows = [dict(zip(history.columns, row, strict=True)) for row in values.to_numpy()]
-    known: dict[str, dict[str, Any]] = {str(row["cell_key"]): row for row in rows}
+    by_key: dict[str, dict[str, Any]] = {str(row["cell_key"]): row for row in rows}
     if any_host:
         alike = {(*(row[name] for name in SAME_RUN), row["repeat"]): row for row in rows}
         for key, cell in cells.items():
             row = alike.get((*_same_run(cell), cell.repeat))
-            if row is not None and key not in known:
-                known[key] = {**row, "noisy": False}
-    return known
+            if row is not None and key not in by_key:
+                by_key[key] = {**row, "noisy": False}
+    return by_key
 
 
 def overview(
     cells: Mapping[str, Cell],
     expected_s: Mapping[str, float],
-    known: Mapping[str, Mapping[str, Any]],
+    rows: Mapping[str, Mapping[str, Any]],
 ) -> list[dict[str, Any]]:
     """Return one row for each application, scale and allocation of a campaign.
 
@@ -56,9 +56,9 @@ def overview(
     ----------
     cells, expected_s : mapping
         Of the plan, by key.
-    known : mapping
-        Rows on record, by key; those of no cell of the campaign (noisy runs repeated, anchors)
-        count for the noise alone.
+    rows : mapping
+        Records by key; those of no cell of the campaign (noisy runs repeated, anchors) count for
+        the noise alone.
 
     Returns
     -------
@@ -67,7 +67,7 @@ def overview(
         ``noisy``, and the median coefficients of variation of repeats, ``cv_runtime`` and
         ``cv_cpu`` with ``repeated``, the number of runs that were repeated.
     """
-    missing = missing_cells(cells, known)
+    missing = missing_cells(cells, rows)
     times = TimeLeft({**cells, **missing}, expected_s)
     groups: dict[tuple[Any, ...], dict[str, Any]] = {}
     for key, cell in {**cells, **missing}.items():
@@ -75,8 +75,8 @@ def overview(
             _group(vars(cell) | vars(cell.configuration)),
             {"done": 0, "left": 0, "left_s": 0.0, "outcomes": {}, "noisy": 0},
         )
-        if key in known:
-            row = known[key]
+        if key in rows:
+            row = rows[key]
             times.done(key, cell, row["runtime_s"])
             group["done"] += 1
             group["noisy"] += bool(row["noisy"])
@@ -85,7 +85,7 @@ def overview(
         group = groups[_group(vars(cell) | vars(cell.configuration))]
         group["left"] += 1
         group["left_s"] += times.of(key, cell)
-    noise = repeat_noise(known.values())
+    noise = repeat_noise(rows.values())
     names = ("app", "scale", "device", "cpus")
     none = {"repeated": 0, "cv_runtime": None, "cv_cpu": None}
     return [
@@ -105,18 +105,18 @@ def repeat_noise(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[Any, ...], dic
         if quiet and row["repeat"] < NOISY_REPEAT:
             same = (*(row[name] for name in SAME_RUN), row["host_id"])
             repeats.setdefault(same, []).append(row)
-    found: dict[tuple[Any, ...], list[tuple[float, float]]] = {}
+    cvs_by_group: dict[tuple[Any, ...], list[tuple[float, float]]] = {}
     for runs in repeats.values():
         if len(runs) > 1:
             cvs = _cv([r["runtime_s"] for r in runs]), _cv([r["cpu_s"] for r in runs])
-            found.setdefault(_group(runs[0]), []).append(cvs)
+            cvs_by_group.setdefault(_group(runs[0]), []).append(cvs)
     return {
         group: {
             "repeated": len(cvs),
             "cv_runtime": statistics.median(wall for wall, _ in cvs),
             "cv_cpu": statistics.median(cpu for _, cpu in cvs),
         }
-        for group, cvs in found.items()
+        for group, cvs in cvs_by_group.items()
     }
 
 
@@ -125,11 +125,11 @@ def _cv(values: list[float]) -> float:
     return statistics.stdev(values) / mean if mean else 0.0
 
 
-def _group(known: Mapping[str, Any]) -> tuple[Any, ...]:
-    return known["app"], known["scale"], known["device"], known["cpus"]
+def _group(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return row["app"], row["scale"], row["device"], row["cpus"]
 
 
 def _same_run(cell: Cell) -> tuple[Any, ...]:
-    known = vars(cell) | vars(cell.configuration)
-    known |= {"parameters_json": canonical_json(cell.parameters)}
-    return tuple(known[name] for name in SAME_RUN)
+    columns = vars(cell) | vars(cell.configuration)
+    columns |= {"parameters_json": canonical_json(cell.parameters)}
+    return tuple(columns[name] for name in SAME_RUN)

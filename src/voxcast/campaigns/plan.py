@@ -1,10 +1,10 @@
-"""What a campaign comes to on this machine: cells in order, and all that running them needs."""
+"""The plan of a campaign on this machine: its cells in order, and all that running them needs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from voxcast.campaigns.cells import (
     anchor_cells,
@@ -14,67 +14,85 @@ from voxcast.campaigns.cells import (
     good_volumes,
 )
 from voxcast.profiling.host import host_class, host_facts
-from voxcast.records import App, Cell, Configuration
+from voxcast.records import Cell
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     import pandas as pd
 
-    from voxcast.campaigns.sweeps import Sweep
+    from voxcast.campaigns.settings import CampaignSettings
 
 
 @dataclass(frozen=True)
 class CampaignPlan:
-    """Cells by key in the order to run them; `notes` say what is left out here, and why.
+    """The cells of a campaign and what is needed to run them.
 
-    `expected_s` knows the anchors too.
+    Attributes
+    ----------
+    cells : dict
+        By key, in the order to run them.
+    paths : dict
+        The file of each volume, by volume id.
+    expected_s : dict
+        Expected seconds of a cell by key, of the anchors too; 1 where it is missing.
+    anchors : list of Cell
+        Run at the start of every sitting that has anything to measure.
+    recipes : mapping
+        How generated volumes were made, by volume id; kept in the records.
+    notes : list of str
+        What is left out on this machine, and why.
     """
 
     cells: dict[str, Cell]
-    expected_s: dict[str, float]
-    anchors: list[Cell]
     paths: dict[str, Path]
-    notes: list[str]
+    expected_s: dict[str, float] = field(default_factory=dict)
+    anchors: list[Cell] = field(default_factory=list)
+    recipes: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
 
 def make_plan(
-    sweeps: Sequence[Sweep],
-    apps: Mapping[str, App],
-    rows: pd.DataFrame,
-    configurations: Sequence[Configuration],
-    *,
-    budget_s: float | None,
-    seed: int,
-    anchors: int = 0,
+    settings: CampaignSettings,
+    catalogue: pd.DataFrame,
+    recipes: Mapping[str, dict[str, Any]] | None = None,
     root: Path | None = None,
 ) -> CampaignPlan:
-    """CampaignPlan a campaign for this machine.
+    """Plan a campaign for this machine.
 
     Parameters
     ----------
-    rows : DataFrame
+    settings : CampaignSettings
+        Sweeps, configurations, seed and budget decide the cells.
+    catalogue : DataFrame
         The catalogue of the image set.
-    budget_s : float, optional
-        What sweeps that choose ``within_budget`` may fill.
-    anchors : int
-        On so many volumes each application is run at the start of every sitting.
+    recipes : mapping, optional
+        How generated volumes were made, by volume id.
     root : Path, optional
         Where relative paths of the catalogue begin.
     """
-    facts = host_facts()
-    possible, notes = fitting(configurations, facts)
-    volumes, machine = good_volumes(rows), host_class(facts)
+    facts = settings.host or host_facts()
+    configurations, notes = fitting(settings.configurations, facts)
+    volumes, machine = good_volumes(catalogue), host_class(facts)
     cells = draw_cells(
-        sweeps, apps, volumes, possible, budget_s=budget_s, seed=seed, host_class=machine
+        settings.sweeps,
+        settings.apps,
+        volumes,
+        configurations,
+        budget_s=settings.budget_s,
+        seed=settings.seed,
+        host_class=machine,
     )
-    first = anchor_cells(sweeps, apps, volumes, possible, anchors, machine)
-    timed = {**cells, **{cell.key: cell for cell in first}}
-    named = zip(rows["volume_id"].astype(str), rows["path"].astype(str), strict=True)
+    anchors = anchor_cells(
+        settings.sweeps, settings.apps, volumes, configurations, settings.anchors, machine
+    )
+    timed = {**cells, **{cell.key: cell for cell in anchors}}
+    volume_ids, paths = catalogue["volume_id"].astype(str), catalogue["path"].astype(str)
     return CampaignPlan(
         cells=cells,
-        expected_s=expected_times(timed, apps, volumes),
-        anchors=first,
-        paths={volume: (root or Path()) / path for volume, path in named},
+        paths={v: (root or Path()) / p for v, p in zip(volume_ids, paths, strict=True)},
+        expected_s=expected_times(timed, settings.apps, volumes),
+        anchors=anchors,
+        recipes=recipes or {},
         notes=notes,
     )

@@ -1,16 +1,18 @@
-"""One cell, measured and put on record: the record is there, whole, at the end, and not before.
+"""Recording one cell: its run is measured, and the complete record is moved into place at the end.
 
-A run is made in a folder ``.partial-<key>-…``; renaming it to ``<key>`` is what makes it a record.
+A run is made in a folder ``.partial-<key>-…``; renaming it to ``<key>`` makes it a record.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
+import logging
 import os
 import shutil
-import sys
 import threading
+import time
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import voxcast
 from voxcast.apps.launch import choose, command, container_facts, environment
 from voxcast.apps.staging import staged
+from voxcast.campaigns.settings import Conditions
 from voxcast.errors import RunError
 from voxcast.files import PARTIAL, commit_folder, remove_folder, write_json
 from voxcast.history.run_folders import RECORD_FILE
@@ -31,24 +34,17 @@ if TYPE_CHECKING:
     from voxcast.campaigns.sittings import Sitting
     from voxcast.records import App, Cell, Profile
 
+logger = logging.getLogger(__name__)
+
 KEPT_SUFFIXES = (".json", ".tsv", ".csv", ".txt")  # small results; volumes are not kept
 FULL_BYTES = 1_000_000
-
-
-@dataclass(frozen=True)
-class Conditions:
-    """How every run of a campaign is measured; None for no limit."""
-
-    time_limit_s: float | None = None
-    stall_s: float | None = None
-    sample_hz: float = 10.0
 
 
 @dataclass
 class Recorder:
     """Makes records in one folder, under the same conditions; several threads may use it.
 
-    `paths` and `recipes` are by volume id; a volume that was not generated has no recipe.
+    `paths` and `recipes` are by volume id. A volume that was not generated has no recipe.
     """
 
     folder: Path
@@ -61,13 +57,26 @@ class Recorder:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _stopped: bool = False
 
-    def record(self, cell: Cell, key: str, core_set: Sequence[int] | None = None) -> Profile:
-        """Measure ``cell`` and leave its record in the folder ``key``.
+    def record(
+        self,
+        cell: Cell,
+        key: str,
+        core_set: Sequence[int] | None = None,
+        stop_at: float | None = None,
+    ) -> Profile | None:
+        """Measure ``cell`` and write its record to the folder ``key``.
 
         Parameters
         ----------
         core_set : sequence of int, optional
-            The CPUs to take its own from, where others run beside it; all of ours by default.
+            The CPUs that the run may use, where others run beside it; all of ours by default.
+        stop_at : float, optional
+            Time of the monotonic clock at which the run is stopped and not recorded.
+
+        Returns
+        -------
+        Profile or None
+            None if the run was stopped at ``stop_at``.
 
         Raises
         ------
@@ -76,14 +85,19 @@ class Recorder:
         """
         app, image = self._app_and_image(cell)
         final = self.folder / key
+        conditions = self.conditions
+        if stop_at is not None:
+            left_s = max(0.0, stop_at - time.monotonic())
+            if conditions.time_limit_s is None or left_s < conditions.time_limit_s:
+                conditions = dataclasses.replace(conditions, time_limit_s=left_s)
         with self._partial(key) as partial:
             with self._runs_in(partial):
-                profile = measure_app(
-                    app, image, partial, cell, self.conditions, core_set=core_set
-                )
+                profile = measure_app(app, image, partial, cell, conditions, core_set=core_set)
+            if profile.outcome == "timeout" and conditions is not self.conditions:
+                return None  # our deadline ended it, which says nothing about the run
             if profile.outcome != "completed":
                 _refuse_full_disk(partial)
-                print(f"voxcast: {what_happened(cell, profile, partial, final)}", file=sys.stderr)
+                logger.warning(failure_line(cell, profile, partial, final))
             _drop_volumes(partial / "out")
             record = {
                 "cell": cell.to_record(),
@@ -103,13 +117,13 @@ class Recorder:
         return profile
 
     def warm_up(self, cell: Cell) -> None:
-        """Run ``cell`` unrecorded, so that what it reads is in memory for those that count."""
+        """Run ``cell`` unrecorded, so that what it reads is in memory for recorded runs."""
         app, image = self._app_and_image(cell)
         with self._partial("warm-up") as partial:
             measure_app(app, image, partial, cell, self.conditions)
 
     def stop(self) -> None:
-        """End what other threads measure at this moment, unrecorded; nothing is begun after it."""
+        """Stop the runs of other threads, unrecorded; no run is started afterwards."""
         with self._lock:
             self._stopped = True
             for partial in self._running:
@@ -122,7 +136,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def _partial(self, name: str) -> Iterator[Path]:
-        """Give a folder for one run, gone after the block unless it was renamed."""
+        """Make a folder for one run; it is removed after the block unless it was renamed."""
         partial = self.folder / f"{PARTIAL}{name}-{uuid.uuid4().hex[:8]}"
         try:
             (partial / "out").mkdir(parents=True)
@@ -137,7 +151,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def _runs_in(self, partial: Path) -> Iterator[None]:
-        """Say that a run may be stopped for the block, and not while its record is written."""
+        """Allow `stop` to end the run of the block, but not while its record is written."""
         with self._lock:
             if self._stopped:
                 raise RunError("stopped", partial)
@@ -159,7 +173,7 @@ def measure_app(
     conditions: Conditions,
     core_set: Sequence[int] | None = None,
 ) -> Profile:
-    """Run ``app`` as ``cell`` says, results in the folder ``out`` of ``folder``; see `measure`."""
+    """Run ``app`` as ``cell`` describes; results go to the folder ``out`` of ``folder``."""
     configuration = cell.configuration
     with staged(app, image, folder / "out", configuration):
         return measure(
@@ -185,12 +199,12 @@ def log_tail(folder: Path) -> str:
         return log.read().decode("utf-8", errors="replace")
 
 
-def what_happened(cell: Cell, profile: Profile, folder: Path, final: Path) -> str:
+def failure_line(cell: Cell, profile: Profile, folder: Path, final: Path) -> str:
     """Return one line on a run that did not complete."""
     subject = f" sub-{cell.subject}" if cell.subject else ""
     where = f"{cell.app}{subject}, {cell.configuration.label}"
-    said = log_tail(folder).strip().splitlines()[-1:]
-    reason = f"{profile.outcome} ({said[0]})" if said else profile.outcome
+    last_line = log_tail(folder).strip().splitlines()[-1:]
+    reason = f"{profile.outcome} ({last_line[0]})" if last_line else profile.outcome
     return f"{where}: {reason}; recorded as such, see {final / LOG_FILE}"
 
 
@@ -211,12 +225,14 @@ def _drop_volumes(out: Path) -> None:
 
 
 def _refuse_full_disk(partial: Path) -> None:
-    """Raise rather than record a failure that was the disk's and not the application's."""
-    said = os.strerror(errno.ENOSPC) in log_tail(partial)
-    if said or shutil.disk_usage(partial).free < FULL_BYTES:
+    """Raise rather than record a failure that was caused by a full disk."""
+    if (
+        os.strerror(errno.ENOSPC) in log_tail(partial)
+        or shutil.disk_usage(partial).free < FULL_BYTES
+    ):
         raise _full_disk(partial.parent)
 
 
 def _full_disk(folder: Path) -> RunError:
-    then = "free some and run the same command again, nothing finished is lost"
+    then = "free some space and run the same command again; no finished run is lost"
     return RunError("no space left on the device", folder, then)

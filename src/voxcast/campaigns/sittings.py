@@ -1,4 +1,4 @@
-"""A sitting: one stretch of measuring on one machine, whose speed was looked at when it began."""
+"""A sitting: one stretch of measuring on one machine, whose speed is probed at its start."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from voxcast.profiling.host import HostFacts
+
 
 @dataclass(frozen=True)
 class Sitting:
@@ -25,7 +27,12 @@ class Sitting:
     probes: dict[str, float]
 
 
-def open_sitting(folder: Path, earlier: Iterable[str], probes: Probes | None = None) -> Sitting:
+def open_sitting(
+    folder: Path,
+    earlier: Iterable[str],
+    probes: Probes | None = None,
+    facts: HostFacts | None = None,
+) -> Sitting:
     """Begin a sitting.
 
     Parameters
@@ -33,14 +40,13 @@ def open_sitting(folder: Path, earlier: Iterable[str], probes: Probes | None = N
     folder : Path
         Where runs will write: the disk that is probed.
     earlier : iterable of str
-        Names of the sittings on record; it gets the number after the highest of theirs.
-    probes : Probes, optional
-        Speeds of the machine, if they are known already; measured otherwise, in some seconds.
+        Names of the sittings on record; the new one gets the number after their highest.
+    probes, facts : Probes, HostFacts, optional
+        Speeds and hardware of the machine, if known; otherwise measured, in some seconds.
     """
-    facts = host_facts()
     numbers = [int(n) for name in earlier if (n := name.rpartition("-")[2]).isdigit()]
     number = 1 + max(numbers, default=0)
-    host = dataclasses.asdict(facts)
+    host = dataclasses.asdict(facts or host_facts())
     today = datetime.datetime.now(datetime.UTC)
     return Sitting(
         name=f"{today:%Y-%m-%d}-{host['host_id']}-{number}",

@@ -10,15 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from voxcast.apps.launch import app_version
-from voxcast.apps.parameters import merged_parameters, scaled_parameters
-from voxcast.campaigns.derived import evaluate
+from voxcast.apps.parameters import scaled_parameters
 from voxcast.campaigns.designs import latin_hypercube, product
 from voxcast.errors import ConfigError
 from voxcast.files import canonical_json, sha256_of
 from voxcast.records import App, Cell, Configuration, Scale
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
 LOG_DECADES = 100  # a range of an application this wide, high over low, is drawn on a log scale
 
@@ -30,7 +29,6 @@ class Sweep:
     name: str
     apps: tuple[str, ...]  # of those chosen; empty for all
     parameters: dict[str, Any]  # see voxcast.campaigns.designs
-    derived: dict[str, str]  # see voxcast.campaigns.derived
     # None is every combination of values; a number that many points of a Latin hypercube, over the
     # ranges the application states itself if `parameters` is empty, and each on one volume.
     sample: int | None
@@ -59,21 +57,20 @@ class Volumes:
     subjects: dict[str, str]
 
 
-def shuffled(names: Iterable[str], seed: int, what: object) -> list[str]:
+def shuffled(names: Iterable[str], seed: int, salt: object) -> list[str]:
     """Return ``names`` in the order of their hashes."""
-    return sorted(names, key=lambda name: sha256_of([seed, what, name]))
+    return sorted(names, key=lambda name: sha256_of([seed, salt, name]))
 
 
 def points(sweep: Sweep, app: App, seed: int) -> list[dict[str, Any]]:
-    """Return the whole parameters of each point of ``sweep`` for ``app``.
+    """Return all parameters of each point of ``sweep`` for ``app``.
 
     The points depend on the seed, the application and what is swept, not on the scale: those of a
     scaled-down sweep are those of the full one, scaled down.
     """
     if sweep.sample is None:
-        return [_whole(app, sweep, point) for point in product(sweep.parameters)]
-    own = {name: _range(choice) for name, choice in app.ranges.items()}
-    values = sweep.parameters or own
+        return [scaled_parameters(app, sweep.scale, p) for p in product(sweep.parameters)]
+    values = sweep.parameters or {name: _range(r) for name, r in app.ranges.items()}
     if not values:
         raise ConfigError("has no ranges to draw from", app.name, f"see sweep {sweep.name}")
     drawn = latin_hypercube(values, sweep.sample, [seed, app.name])
@@ -83,18 +80,7 @@ def points(sweep: Sweep, app: App, seed: int) -> list[dict[str, Any]]:
             {name: value for name, value in point.items() if name not in app.scaled_down}
             for point in drawn
         ]
-    return [_whole(app, sweep, point) for point in drawn]
-
-
-def _whole(app: App, sweep: Sweep, point: Mapping[str, Any]) -> dict[str, Any]:
-    parameters = scaled_parameters(app, sweep.scale, point)
-    for name, expression in sweep.derived.items():
-        merged_parameters(app, {name: None})  # a wrong name is said as such
-        value = evaluate(expression, parameters)
-        if isinstance(app.parameters[name], int):
-            value = round(value)
-        parameters = {**parameters, name: value}
-    return parameters
+    return [scaled_parameters(app, sweep.scale, point) for point in drawn]
 
 
 def _range(choice: Sequence[Any]) -> Any:

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import dataclasses
 import json
+import logging
 import os
 import shlex
 import signal
@@ -21,6 +22,8 @@ from voxcast.quantities import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from voxcast.records import App, Cell, Configuration, Profile
+
+logger = logging.getLogger(__name__)
 
 FAILED = 1
 
@@ -93,21 +96,21 @@ def main(argv: list[str]) -> int:
 
 
 def _propose(args: argparse.Namespace) -> int:
-    from voxcast.cli.campaign import Campaign
+    from voxcast.config.project_campaigns import project_campaign
 
     if args.count < 1:
         raise ConfigError(f"must be at least 1, not {args.count}", "--next")
     folder = project.require(args.project)
     with contextlib.chdir(folder):  # all paths of a project begin there
-        found = Campaign(args.campaign, args.overrides).propose(args.count)
+        proposals = project_campaign(args.campaign, args.overrides).propose(args.count)
     if args.json:
-        print(json.dumps(found, indent=2))
-    for one in [] if args.json else found:
-        what = f"{one['app']}, {one['device']}, {one['cpus']} CPUs, {one['scale']}"
-        print(f"{what}: {one['image'] or one['parameters']}, "
-              f"about {format_seconds(one['expected_s'])}")  # fmt: skip
-    if not found:
-        print(f"voxcast: all runs of {args.campaign} are on record", file=sys.stderr)
+        print(json.dumps(proposals, indent=2))
+    for run in [] if args.json else proposals:
+        task = f"{run['app']}, {run['device']}, {run['cpus']} CPUs, {run['scale']}"
+        print(f"{task}: {run['image'] or run['parameters']}, "
+              f"about {format_seconds(run['expected_s'])}")  # fmt: skip
+    if not proposals:
+        logger.info("all runs of %s are on record", args.campaign)
     return 0
 
 
@@ -178,7 +181,8 @@ def _profile(
     parameters: dict[str, Any],
     args: argparse.Namespace,
 ) -> dict[str, Any]:
-    from voxcast.campaigns.recorder import Conditions, log_tail, measure_app
+    from voxcast.campaigns.recorder import log_tail, measure_app
+    from voxcast.campaigns.settings import Conditions
     from voxcast.records import Cell
 
     with contextlib.ExitStack() as stack:

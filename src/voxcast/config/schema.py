@@ -93,7 +93,7 @@ class CampaignConfig(Section):
                 key = f"sweeps.{sweep.name}.choose"
                 if self.budget_s is None:
                     raise RuleError("within_budget needs campaign.budget_s", key)
-                if sweep.parameters or sweep.derived or sweep.sample:
+                if sweep.parameters or sweep.sample:
                     raise RuleError("within_budget takes no parameters", key)
         return self
 

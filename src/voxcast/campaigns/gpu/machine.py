@@ -1,8 +1,7 @@
-"""A campaign of some minutes on a machine with a GPU, of which nothing but torch is expected.
+"""A campaign of some minutes on a machine with a GPU that has torch, numpy and nibabel only.
 
-Every run is measured and recorded as everywhere else. What needs more than the standard library,
-numpy and torch is left for later: samples that were written as JSON are turned into tables when
-the runs are collected.
+Runs are measured and recorded as everywhere else. What needs more packages is done when the runs
+are collected: samples that were written as JSON are turned into tables then.
 """
 
 from __future__ import annotations
@@ -10,37 +9,36 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import shutil
-import statistics
+import logging
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.campaigns.driver_lock import driver_lock
+from voxcast.campaigns.driver import run_campaign
 from voxcast.campaigns.gpu.archive import RUNS, SUMMARY_FILE, pack
 from voxcast.campaigns.gpu.paired_cells import gpu_cells
 from voxcast.campaigns.gpu.prepared_inputs import Inputs, lend_nvml, read_inputs
-from voxcast.campaigns.recorder import Conditions, Recorder
-from voxcast.campaigns.sittings import open_sitting
+from voxcast.campaigns.plan import CampaignPlan
+from voxcast.campaigns.settings import CampaignSettings, Conditions
 from voxcast.errors import RunError, TableError
-from voxcast.files import PARTIAL, read_json, write_json
-from voxcast.history.run_folders import RECORD_FILE, read_record, record_rows
+from voxcast.files import read_json, write_json
+from voxcast.history.run_folders import RECORD_FILE, read_record
 from voxcast.profiling.host import HostFacts, host_class, host_facts
-from voxcast.profiling.runner import sweep
-from voxcast.records import Cell, Configuration
+from voxcast.records import Configuration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
-UNKNOWN_S = 10.0  # expected of a run before one like it was made
+logger = logging.getLogger(__name__)
+
+EXPECTED_S = 10.0  # of a run before one like it was made
 PACK_EVERY = 10
-USED = "peak_cuda_"  # how the names of an application's own figures of CUDA memory begin
+CUDA_MEMORY = "peak_cuda_"  # prefix of the CUDA memory figures that an application reports itself
 # In a process of its own, so that ours holds no memory of the GPU; it also brings torch into the
 # page cache, or the first run would be the one that reads it from disk.
-_LOOK = """
+_TORCH_FACTS = """
 import json, torch
 names = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
 print(json.dumps({"torch": torch.__version__, "cuda": torch.version.cuda, "gpus": names}))
@@ -49,9 +47,9 @@ print(json.dumps({"torch": torch.__version__, "cuda": torch.version.cuda, "gpus"
 
 @dataclass(frozen=True)
 class Summary:
-    """What came of a campaign: runs made now, on record in all, and planned."""
+    """Result of a campaign: runs measured now, on record in total, and planned."""
 
-    made: int
+    measured: int
     recorded: int
     planned: int
     notes: tuple[str, ...]
@@ -67,7 +65,7 @@ def run_gpu_campaign(
     budget_s: float = 450.0,
     time_limit_s: float = 60.0,
 ) -> Summary:
-    """Measure what is missing in ``work``, as far as the budget goes, and pack it.
+    """Measure what is missing in ``work`` within the budget, and pack it.
 
     Parameters
     ----------
@@ -80,54 +78,58 @@ def run_gpu_campaign(
     cpus : int
         Of every run, on either device.
     budget_s : float
-        After so much time nothing is begun, and what still runs is stopped and not recorded.
+        No run is started after this time, and a run that is still going is stopped unrecorded.
     time_limit_s : float
         Of one run; reaching it is recorded.
 
     Raises
     ------
     RunError
-        If none of the devices is there, torch is missing, the inputs are, or another campaign
-        works in the folder.
+        If none of the devices is available, torch or the inputs are missing, or another campaign
+        writes to the folder.
     """
-    deadline = time.monotonic() + budget_s
     prepared = read_inputs(inputs)
     lend_nvml(inputs)
     torch_facts = _torch_facts()
-    possible, notes = _possible(devices, torch_facts["gpus"])
-    runs = work / RUNS
-    runs.mkdir(parents=True, exist_ok=True)
+    available, notes = _available(devices, torch_facts["gpus"])
     facts = host_facts()
     if not facts.gpu_models:  # the driver's list is not shown in every container
         facts = dataclasses.replace(facts, gpu_models=tuple(torch_facts["gpus"]))
-    configurations = [
-        Configuration(device, min(cpus, facts.cores), int(device == "gpu")) for device in possible
-    ]
-    cells = gpu_cells(prepared, configurations, host_class(facts))
-    with driver_lock(runs):
-        for left in runs.glob(PARTIAL + "*"):
-            sweep(left)
-        missing = [cell for cell in cells if not _is_recorded(runs / cell.key)]
-        made = 0
-        try:
-            if missing:
-                recorder = _recorder(prepared, runs, facts)
-                for made in _measure(recorder, missing, deadline, time_limit_s, notes):
-                    if made % PACK_EVERY == 0:
-                        pack(work, archive)
-        finally:
-            done = sum(_is_recorded(runs / cell.key) for cell in cells)
-            summary = Summary(made, done, len(cells), tuple(notes))
-            write_json(work / SUMMARY_FILE, {**dataclasses.asdict(summary), "torch": torch_facts})
-            pack(work, archive)
+    settings = CampaignSettings(
+        # Whether the GPU was used is decided by `settle`, by memory as well as by utilisation.
+        apps={n: dataclasses.replace(a, verify_gpu=False) for n, a in prepared.apps.items()},
+        runs=work / RUNS,
+        configurations=tuple(
+            Configuration(device, min(cpus, facts.cores), int(device == "gpu"))
+            for device in available
+        ),
+        conditions=Conditions(time_limit_s),
+        stop_after_s=budget_s,
+        stop_running=True,
+        repeat_noisy_s=0.0,
+        host=facts,
+    )
+    settings.runs.mkdir(parents=True, exist_ok=True)
+    plan = _plan(prepared, settings, facts)
+    before = sum(_is_recorded(settings.runs / key) for key in plan.cells)
+    try:
+        missing = len(plan.cells) - before
+        progress = run_campaign(settings, plan, on_record=_on_record(work, archive, missing))
+        if progress.left:
+            notes.append("the budget is used up; continue with --resume")
+    finally:
+        recorded = sum(_is_recorded(settings.runs / key) for key in plan.cells)
+        summary = Summary(recorded - before, recorded, len(plan.cells), tuple(notes))
+        write_json(work / SUMMARY_FILE, {**dataclasses.asdict(summary), "torch": torch_facts})
+        pack(work, archive)
     return summary
 
 
 def settle(run: Path) -> None:
-    """Write into a record whether the GPU was used; a run on a GPU that was not has failed.
+    """Write into a record whether the GPU was used; a run on a GPU that was not used has failed.
 
-    Used is what NVML saw at work, or, where there is no NVML, what has had memory by the
-    application's own account. That account is also the peak where there is no other.
+    It was used if NVML saw it busy or, without NVML, if the application reports memory of its own
+    on it. That report is also the peak where NVML gives none.
     """
     record = read_json(run / RECORD_FILE)
     profile = record["profile"]
@@ -145,83 +147,69 @@ def settle(run: Path) -> None:
     write_json(run / RECORD_FILE, record)
 
 
-def _possible(devices: Sequence[str], gpus: Sequence[str]) -> tuple[list[str], list[str]]:
-    possible = [device for device in devices if device == "cpu" or gpus]
-    notes = [] if possible == list(devices) else ["gpu: left out, torch finds no CUDA device here"]
-    if not possible:
-        raise RunError(f"none of {', '.join(devices)} is here", "--devices", notes[0])
-    return possible, notes
+def _plan(prepared: Inputs, settings: CampaignSettings, facts: HostFacts) -> CampaignPlan:
+    cells = {c.key: c for c in gpu_cells(prepared, settings.configurations, host_class(facts))}
+    return CampaignPlan(
+        cells=cells,
+        paths={volume.volume_id: volume.path for volume in prepared.volumes},
+        expected_s=dict.fromkeys(cells, EXPECTED_S),
+        recipes={v.volume_id: v.recipe for v in prepared.volumes if v.recipe is not None},
+    )
+
+
+def _on_record(work: Path, archive: Path, missing: int) -> Callable[[Path], None]:
+    """Return what is done after each run: settle it, log it, and pack every few runs."""
+    count = 0
+
+    def on_record(run: Path) -> None:
+        nonlocal count
+        count += 1
+        settle(run)
+        _, cell, profile = read_record(run)
+        subject = cell.volume_id or cell.parameters.get("network", "")
+        task = f"{cell.app} {subject}, {cell.configuration.label}"
+        logger.info("%d of %d: %s: %.1f s", count, missing, task, profile.runtime_s)
+        if count % PACK_EVERY == 0:
+            pack(work, archive)
+
+    return on_record
+
+
+def _available(devices: Sequence[str], gpus: Sequence[str]) -> tuple[list[str], list[str]]:
+    available = [device for device in devices if device == "cpu" or gpus]
+    notes = [] if available == list(devices) else ["gpu: left out, torch finds no CUDA device"]
+    if not available:
+        raise RunError(f"none of {', '.join(devices)} is available", "--devices", notes[0])
+    return available, notes
 
 
 def _torch_facts() -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", _LOOK], capture_output=True, text=True, check=False
+    process = subprocess.run(
+        [sys.executable, "-P", "-c", _TORCH_FACTS], capture_output=True, text=True, check=False
     )
-    if done.returncode:
-        said = (done.stderr.strip().splitlines() or ["no word"])[-1]
-        raise RunError(f"cannot use torch ({said})", sys.executable, "install torch")
-    facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    if process.returncode:
+        last_line = (process.stderr.strip().splitlines() or ["no message"])[-1]
+        raise RunError(f"cannot use torch ({last_line})", sys.executable, "install torch")
+    facts: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
     return facts
-
-
-def _recorder(prepared: Inputs, runs: Path, facts: HostFacts) -> Recorder:
-    earlier = {str(row["sitting"]) for row in record_rows(runs).values()}
-    sitting = open_sitting(runs, earlier)
-    host = {**sitting.host, "gpu_models": facts.gpu_models}
-    return Recorder(
-        folder=runs,
-        # Whether the GPU was used is for `settle` to see: memory counts beside utilisation.
-        apps={n: dataclasses.replace(a, verify_gpu=False) for n, a in prepared.apps.items()},
-        paths={volume.volume_id: volume.path for volume in prepared.volumes},
-        recipes={v.volume_id: v.recipe for v in prepared.volumes if v.recipe is not None},
-        conditions=Conditions(),
-        sitting=dataclasses.replace(sitting, host=host),
-    )
-
-
-def _measure(
-    recorder: Recorder,
-    cells: Sequence[Cell],
-    deadline: float,
-    time_limit_s: float,
-    notes: list[str],
-) -> Iterator[int]:
-    """Record cell after cell until the deadline; tell after each how many there are."""
-    took_s: dict[tuple[str, str], list[float]] = {}
-    for made, cell in enumerate(cells, 1):
-        alike_s = took_s.setdefault((cell.app, cell.configuration.device), [])
-        left_s = deadline - time.monotonic()
-        if left_s < (statistics.mean(alike_s) if alike_s else UNKNOWN_S):
-            notes.append("the budget is used up; go on with --resume")
-            return
-        limit_s = min(time_limit_s, left_s)
-        recorder.conditions = Conditions(limit_s)
-        profile = recorder.record(cell, cell.key)
-        if profile.outcome == "timeout" and limit_s < time_limit_s:
-            # It was our budget that ended it, which says nothing about the run.
-            shutil.rmtree(recorder.folder / cell.key)
-            notes.append("the budget ended a run, which is not recorded; go on with --resume")
-            return
-        settle(recorder.folder / cell.key)
-        alike_s.append(profile.runtime_s)
-        what = cell.volume_id or cell.parameters.get("network", "")
-        line = f"{cell.app} {what}, {cell.configuration.label}: {profile.runtime_s:.1f} s"
-        print(f"{made} of {len(cells)}: {line}", file=sys.stderr)
-        yield made
 
 
 def _is_recorded(run: Path) -> bool:
     with contextlib.suppress(TableError):
         read_record(run)
-        settle(run)  # it may have been stopped just before
+        settle(run)  # the campaign may have been stopped just before
         return True
     return False
 
 
 def _own_cuda_bytes(out: Path) -> int:
-    found = [0]
+    peaks = [0]
     for path in out.glob("*.json"):
-        content = read_json(path)
-        if isinstance(content, dict):
-            found += [v for k, v in content.items() if k.startswith(USED) and isinstance(v, int)]
-    return max(found)
+        report = read_json(path)
+        if isinstance(report, dict):
+            peaks += [
+                value
+                for name, value in report.items()
+                if name.startswith(CUDA_MEMORY) and isinstance(value, int)
+            ]
+    return max(peaks)

@@ -1,4 +1,4 @@
-"""The next runs of a campaign, as ``voxcast profile --next N`` names them."""
+"""The next runs to make of a campaign, as ``voxcast profile --next N`` lists them."""
 
 from __future__ import annotations
 
@@ -18,56 +18,54 @@ if TYPE_CHECKING:
 
 
 def proposals(
-    plan: CampaignPlan, known: Collection[str], catalogue: Path, count: int
+    plan: CampaignPlan, recorded: Collection[str], catalogue: Path, count: int
 ) -> list[dict[str, Any]]:
-    """Return the runs of a plan that would teach most for what they cost, best first.
+    """Return the runs of a plan that would reduce uncertainty most for their time, best first.
 
     Parameters
     ----------
-    known : collection of str
+    recorded : collection of str
         Keys of the cells on record.
     catalogue : Path
         Folder with the headers and characteristics of the campaign's volumes.
     """
-    headers, contents = (
+    headers, characteristics = (
         _by_volume(pd.read_parquet(catalogue / name))
         for name in (CATALOGUE, CHARACTERISTICS_TABLE)
     )
     rows = {
         key: features(
             headers.get(cell.volume_id),
-            contents.get(cell.volume_id),
+            characteristics.get(cell.volume_id),
             cell.app,
             cell.parameters,
             cell.configuration,
         )
         for key, cell in plan.cells.items()
     }
-    left = [key for key in plan.cells if key not in known]
+    candidates = [key for key in plan.cells if key not in recorded]
     best = propose(
-        [row for key, row in rows.items() if key in known],
-        [rows[key] for key in left],
-        [plan.expected_s[key] for key in left],
+        [row for key, row in rows.items() if key in recorded],
+        [rows[key] for key in candidates],
+        [plan.expected_s[key] for key in candidates],
         count,
     )
-    found = []
-    for one in best:
-        cell = plan.cells[left[one.position]]
-        found.append(
-            {
-                "app": cell.app,
-                "volume_id": cell.volume_id,
-                "subject": cell.subject,
-                "image": str(plan.paths.get(cell.volume_id, "")),
-                "cpus": cell.configuration.cpus,
-                "device": cell.configuration.device,
-                "scale": cell.scale,
-                "parameters": cell.parameters,
-                "expected_s": one.expected_s,
-                "gain": one.gain,
-            }
-        )
-    return found
+    return [
+        {
+            "app": cell.app,
+            "volume_id": cell.volume_id,
+            "subject": cell.subject,
+            "image": str(plan.paths.get(cell.volume_id, "")),
+            "cpus": cell.configuration.cpus,
+            "device": cell.configuration.device,
+            "scale": cell.scale,
+            "parameters": cell.parameters,
+            "expected_s": proposal.expected_s,
+            "gain": proposal.gain,
+        }
+        for proposal in best
+        for cell in [plan.cells[candidates[proposal.position]]]
+    ]
 
 
 def _by_volume(table: pd.DataFrame) -> dict[str, dict[str, Any]]:

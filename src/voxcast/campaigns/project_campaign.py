@@ -1,0 +1,174 @@
+"""A named campaign of a project: its images, runs and recorded history.
+
+Images, catalogue and runs lie in ``data/campaigns/NAME``, apart from those of the project; what is
+recorded for good is collected in ``data/history/NAME``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from voxcast.campaigns.driver import Progress, run_campaign
+from voxcast.campaigns.overview import overview, rows_elsewhere
+from voxcast.campaigns.plan import CampaignPlan, make_plan
+from voxcast.errors import ConfigError
+from voxcast.files import atomic_path
+from voxcast.history.parts import PROVENANCE, collect, known_keys, load_history
+from voxcast.history.run_folders import record_rows
+from voxcast.images.catalogue import CATALOGUE
+from voxcast.images.image_set import ImageChoice, prepare_image_set, recipes_in
+from voxcast.images.recorded import RECORDED_IMAGES, check_recorded, recorded_images
+
+if TYPE_CHECKING:
+    from voxcast.campaigns.settings import CampaignSettings
+
+logger = logging.getLogger(__name__)
+
+COLLECT_EVERY_S = 1200.0
+
+
+@dataclass(frozen=True)
+class ProjectCampaign:
+    """A campaign of the project in the current folder.
+
+    Attributes
+    ----------
+    settings : CampaignSettings
+        Its runs lie in `folder`.
+    images : ImageChoice
+        Its image set.
+    coarse_points, network_points : int
+        Grids of `voxcast.images.volumes`.
+    folder, batch : Path
+        Of images, catalogue and runs; of the recorded history.
+    definition_sha256 : str
+        Hash of the configuration, for the provenance of what is recorded.
+    """
+
+    name: str
+    settings: CampaignSettings
+    images: ImageChoice
+    coarse_points: int
+    network_points: int
+    folder: Path
+    batch: Path
+    definition_sha256: str
+
+    @property
+    def image_folder(self) -> Path:
+        """Folder of the generated volumes and of the list of volumes."""
+        return self.folder / "images"
+
+    @property
+    def catalogue(self) -> Path:
+        """Folder of the catalogue."""
+        return self.folder / "catalogue"
+
+    def prepare_images(self) -> None:
+        """Make or list the volumes and catalogue them, unless all of it is up to date."""
+        files = prepare_image_set(
+            self.images,
+            self.image_folder,
+            self.catalogue,
+            self.coarse_points,
+            self.network_points,
+        )
+        generated = self.images.kind == "cohort"
+        recorded = self.batch / RECORDED_IMAGES
+        if generated and recorded.is_file():
+            check_recorded(self.catalogue, recorded)
+        else:  # a user may have added images since
+            table = recorded_images(self.catalogue, self.image_folder if generated else None)
+            with atomic_path(recorded) as partial:
+                table.to_parquet(partial, index=False)
+        logger.info("%d volumes, %s", len(files), self.catalogue / CATALOGUE)
+
+    def plan(self) -> CampaignPlan:
+        """Plan the campaign for this machine.
+
+        Raises
+        ------
+        ConfigError
+            If its images have not been prepared.
+        """
+        import pandas as pd
+
+        path = self.catalogue / CATALOGUE
+        if not path.is_file():
+            recorded = ""
+            if (self.batch / PROVENANCE).is_file():
+                recorded = f"{self.batch} holds the recorded runs (see `voxcast variation`); "
+            raise ConfigError(
+                "no such file",
+                path,
+                f"{recorded}`voxcast campaign run {self.name}` makes the volumes and continues",
+            )
+        return make_plan(self.settings, pd.read_parquet(path), recipes_in(self.image_folder))
+
+    def run(self, *, any_host: bool = False) -> Progress:
+        """Prepare the images and measure until all is done or the time is up.
+
+        Runs are collected into the history at the start, now and then, and at the end.
+
+        Parameters
+        ----------
+        any_host : bool
+            Runs recorded on other hardware count as measured.
+        """
+        start = time.monotonic()
+        self.prepare_images()
+        plan = self.plan()
+        for note in plan.notes:
+            logger.info(note)
+        settings = self.settings
+        if settings.stop_after_s is not None:
+            left_s = settings.stop_after_s - (time.monotonic() - start)  # preparing took the rest
+            settings = dataclasses.replace(settings, stop_after_s=left_s)
+        self.collect()
+        collected_at = time.monotonic()
+
+        def on_record(_run: Path) -> None:
+            nonlocal collected_at
+            if time.monotonic() - collected_at > COLLECT_EVERY_S:
+                self.collect()
+                collected_at = time.monotonic()
+
+        try:
+            return run_campaign(
+                settings, plan, recorded=self._history_rows(plan, any_host), on_record=on_record
+            )
+        finally:
+            self.collect()
+
+    def overview(self, *, any_host: bool = False) -> list[dict[str, Any]]:
+        """Return the progress of each application, scale and allocation; see `overview`."""
+        plan = self.plan()
+        rows = {**self._history_rows(plan, any_host), **record_rows(self.settings.runs)}
+        return overview(plan.cells, plan.expected_s, rows)
+
+    def propose(self, count: int) -> list[dict[str, Any]]:
+        """Return the runs that would reduce uncertainty most for their expected time."""
+        from voxcast.campaigns.proposals import proposals
+
+        plan = self.plan()
+        rows = {**self._history_rows(plan, any_host=False), **record_rows(self.settings.runs)}
+        return proposals(plan, rows, self.catalogue, count)
+
+    def collect(self) -> list[Path]:
+        """Put new runs into parts of the history; return the new parts."""
+        return collect(
+            self.settings.runs,
+            self.batch,
+            campaign=self.name,
+            campaign_sha256=self.definition_sha256,
+        )
+
+    def _history_rows(self, plan: CampaignPlan, any_host: bool) -> dict[str, dict[str, Any]]:
+        if not self.batch.is_dir() or not known_keys(self.batch):
+            return {}
+        return rows_elsewhere(plan.cells, load_history([self.batch]), any_host=any_host)

@@ -1,0 +1,122 @@
+"""An image set, made ready for a campaign: its volumes are made or listed, and catalogued."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from voxcast.errors import ConfigError
+from voxcast.images.participants import PARTICIPANTS, generated_ids, recipe_of
+from voxcast.images.sources import read_tsv, refresh, write_tsv
+
+if TYPE_CHECKING:
+    from voxcast.images.grids import Sizes
+    from voxcast.images.sources import ImageFile
+
+logger = logging.getLogger(__name__)
+
+LIST_FILE = "images.tsv"
+MAX_PROBLEMS_SHOWN = 10
+
+
+class ImageChoice(Protocol):
+    """Which images: the generated cohort (`kind` is ``cohort``) or a user's own below `path`."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def path(self) -> str | None: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def subjects(self) -> int: ...
+    @property
+    def sizes(self) -> Sizes: ...
+    @property
+    def label_prefix(self) -> str: ...
+
+
+def list_volumes(choice: ImageChoice, folder: Path, hashes: Path) -> list[ImageFile]:
+    """Make the volumes of a cohort in ``folder``, or list a user's own; write the list there.
+
+    Parameters
+    ----------
+    hashes : Path
+        An earlier list, if there is one; files with the same size and time are not hashed again.
+
+    Raises
+    ------
+    ConfigError
+        If a user's own images are chosen and no path is given.
+    """
+    if choice.kind == "cohort":
+        from voxcast.images.cohort import write_cohort
+
+        files = write_cohort(
+            folder,
+            seed=choice.seed,
+            subjects=choice.subjects,
+            sizes=choice.sizes,
+            label_prefix=choice.label_prefix,
+        )
+    elif choice.path is None:
+        raise ConfigError("needs a value", "images.path", "set it, e.g. -S images.path=/my/bids")
+    else:
+        files = refresh(read_tsv(hashes) if hashes.is_file() else [], choice.path)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_tsv(folder / LIST_FILE, files)
+    return files
+
+
+def catalogue_volumes(
+    folder: Path, catalogue: Path, coarse_points: int, network_points: int
+) -> int:
+    """Write the catalogue of the volumes that are listed in ``folder``; log what is wrong.
+
+    Returns
+    -------
+    int
+        Number of volumes that cannot be used.
+    """
+    import pandas as pd
+
+    from voxcast.images.catalogue import CATALOGUE, build_catalogue
+
+    files = read_tsv(folder / LIST_FILE)
+    # The list decides which images are meant: identifiers of a cohort that was here before match
+    # no path in it.
+    volume_ids = generated_ids(folder) if (folder / PARTICIPANTS).is_file() else None
+    unusable = build_catalogue(files, catalogue, coarse_points, network_points, volume_ids)
+    if unusable:
+        problems = pd.read_parquet(catalogue / CATALOGUE)["problem"].dropna()
+        for problem in problems.iloc[:MAX_PROBLEMS_SHOWN]:
+            logger.warning(problem)
+        logger.warning(
+            "%d of %d volumes cannot be used; see column problem in %s",
+            unusable, len(files), catalogue,
+        )  # fmt: skip
+    return unusable
+
+
+def prepare_image_set(
+    choice: ImageChoice, folder: Path, catalogue: Path, coarse_points: int, network_points: int
+) -> list[ImageFile]:
+    """Make or list the volumes and catalogue them, unless all of it is up to date.
+
+    Parameters
+    ----------
+    folder, catalogue : Path
+        Folders of the image set and of its catalogue; made if missing.
+    """
+    files = list_volumes(choice, folder, folder / LIST_FILE)
+    catalogued = catalogue / LIST_FILE
+    if not (catalogued.is_file() and read_tsv(catalogued) == files):
+        catalogue_volumes(folder, catalogue, coarse_points, network_points)
+        write_tsv(catalogued, files)  # last: it marks the catalogue as complete
+    return files
+
+
+def recipes_in(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the recipes of generated volumes by volume id; none for a user's own images."""
+    return recipe_of(folder) if (folder / PARTICIPANTS).is_file() else {}
