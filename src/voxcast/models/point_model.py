@@ -162,13 +162,13 @@ class PointModel:
         for name, model in self.models_by_app.items():
             inside = folder / (name or "pooled")
             inside.mkdir(parents=True, exist_ok=True)
+            model.encoder.save(inside)
             model.regressor.save(inside)
-        encoders = {name: model.encoder.to_json() for name, model in self.models_by_app.items()}
         content = {
             "family": self.family,
             "params": self.params,
             "input_level": self.input_level,
-            "encoders": encoders,
+            "apps": list(self.models_by_app),
             "law": None if self.law is None else dict(self.law.ratios),
             "targets": list(self.targets),
         }
@@ -180,10 +180,9 @@ class PointModel:
         content: dict[str, Any] = read_json(folder / "point_model.json")
         regressor_family = family(content["family"])
         models_by_app = {
-            name: AppModel(
-                Encoder.from_json(encoder), regressor_family.load(folder / (name or "pooled"))
-            )
-            for name, encoder in content["encoders"].items()
+            name: AppModel(Encoder.load(inside), regressor_family.load(inside))
+            for name in content["apps"]
+            for inside in [folder / (name or "pooled")]
         }
         return cls(
             content["family"],

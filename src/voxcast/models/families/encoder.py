@@ -1,21 +1,27 @@
-"""Rows to a matrix of numbers, learned from the training rows and kept as plain JSON."""
+"""Rows to a matrix of numbers, and the range that the training rows cover.
+
+Missing numbers and categories are encoded by scikit-learn. The choice of columns and the range
+check are ours.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from voxcast.features.rows import CONTENT
+from voxcast.models.families.regressors import trusted_load
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     from voxcast.features.rows import Row
 
-# What decides the work: a run that lies outside in one of these is not like those measured.
+# What determines the work: a run outside the training range of one of these is out of range.
 WATCHED = (
     "allocation.",
     "host.",
@@ -25,39 +31,40 @@ WATCHED = (
     "content.foreground_megavoxels",
 )
 REACH = 1.25
-MOST_CATEGORIES = 30  # columns of one text; the others are zeros in all of them
-SAME = 1 - 1e-6  # correlation of columns that say the same
-ENOUGH = 10  # rows, fewer of which may agree by chance
+MAXIMUM_CATEGORIES = 30  # columns of one text; other values are zeros in all of them
+DUPLICATE = 1 - 1e-6  # correlation of columns that carry the same information
+MINIMUM_ROWS = 10  # fewer may correlate by chance
+FILE = "encoder.skops"
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """Which columns there are, what stands in for a missing number, and the texts seen.
+    """Which columns there are, the fitted transformers, and the training range.
 
-    A text not seen in training becomes zeros; a number that is missing becomes the median of
-    training, and where some were missing there a column says so. Columns that were constant in
-    training, or the image of another one, carry nothing and are left out; what they were is kept
-    in `ranges`, so that `out_of_range` can tell a run that is unlike all that were measured.
+    A text not seen in training becomes zeros; a missing number becomes the median of training, and
+    where some were missing there a column indicates it. Columns that were constant in training, or
+    duplicates of another, are left out of the matrix; `ranges` still has them, so that
+    `out_of_range` can tell a run outside the training range.
 
     Attributes
     ----------
-    numbers, medians : tuple
-        Columns of numbers, with the median of each.
-    gaps : tuple of str
-        Numbers that were missing in some training rows.
-    categories : tuple of (column, text)
-        A column of zeros and ones for each.
-    crowded : tuple of str
-        Texts with more values than get a column: a new one is nothing unusual.
+    numbers, texts : tuple of str
+        Columns of numbers and of categories.
+    imputer : SimpleImputer or None
+        Of the numbers, if there are any.
+    one_hot : OneHotEncoder or None
+        Of the categories, if there are any.
+    truncated : tuple of str
+        Texts with more values than get a column: a new value is nothing unusual.
     ranges : tuple of (column, low, high)
-        Of the training rows, for what is watched.
+        Of the training rows, for the columns in `WATCHED`.
     """
 
     numbers: tuple[str, ...]
-    medians: tuple[float, ...]
-    gaps: tuple[str, ...]
-    categories: tuple[tuple[str, str], ...]
-    crowded: tuple[str, ...]
+    texts: tuple[str, ...]
+    imputer: Any
+    one_hot: Any
+    truncated: tuple[str, ...]
     ranges: tuple[tuple[str, float, float], ...]
 
     @classmethod
@@ -73,134 +80,149 @@ class Encoder:
         only : iterable of str, optional
             Restrict the numbers to these names or prefixes.
         """
-        chosen = tuple(only)
-        every = sorted({name for row in rows for name in row})
+        from sklearn.impute import SimpleImputer
+        from sklearn.preprocessing import OneHotEncoder
+
+        prefixes = tuple(only)
         texts = {name for row in rows for name, value in row.items() if isinstance(value, str)}
-        values = {name: _column(rows, name) for name in every if name not in texts}
-        names = [name for name in values if content or not name.startswith(CONTENT)]
-        if chosen:
-            names = [name for name in names if name.startswith(chosen)]
-        numbers, medians, gaps = _numbers({name: values[name] for name in names})
-        categories, crowded = _categories(rows, sorted(texts))
-        ranges = []
-        for name in sorted(name for name in values if name.startswith(WATCHED)):
-            # A table of several applications has the columns of all.
-            seen = values[name][np.isfinite(values[name])]
-            if seen.size:
-                ranges.append((name, float(seen.min()), float(seen.max())))
-        return cls(numbers, medians, gaps, categories, crowded, tuple(ranges))
+        names = sorted({name for row in rows for name in row} - texts)
+        values = {name: _numbers(rows, name) for name in names}
+        numbers = _informative(
+            {
+                name: column
+                for name, column in values.items()
+                if (content or not name.startswith(CONTENT))
+                and (not prefixes or name.startswith(prefixes))
+            }
+        )
+        categories = {name: _categories(rows, name) for name in sorted(texts)}
+        one_hot = imputer = None
+        if numbers:
+            matrix = np.column_stack([values[name] for name in numbers])
+            imputer = SimpleImputer(strategy="median", add_indicator=True).fit(matrix)
+        if categories:
+            one_hot = OneHotEncoder(
+                categories=[np.array(kept, dtype=object) for kept, _ in categories.values()],
+                handle_unknown="ignore",
+                sparse_output=False,
+            ).fit(np.array([[kept[0] for kept, _ in categories.values()]], dtype=object))
+        truncated = tuple(name for name, (_, is_truncated) in categories.items() if is_truncated)
+        return cls(numbers, tuple(categories), imputer, one_hot, truncated, tuple(_ranges(values)))
 
     def out_of_range(self, rows: Sequence[Row]) -> list[tuple[str, ...]]:
-        """Return for each run in what it is unlike all that were measured.
+        """Return for each row the features outside the training range.
 
-        Sizes and a machine's speeds may go `REACH` times beyond the range seen; other numbers may
-        not leave it, and texts must have been seen.
+        Sizes and a machine's speeds may be `REACH` times outside of it; other numbers may not, and
+        categories must have been seen.
         """
-        found: list[list[str]] = [[] for _ in rows]
+        features: list[list[str]] = [[] for _ in rows]
         for name, low, high in self.ranges:
-            values = _column(rows, name)
+            values = _numbers(rows, name)
             inside = _within(name, values, low, high)
             for n in np.flatnonzero(np.isfinite(values) & ~inside):
-                found[n].append(name)
-        known, texts = set(self.categories), {name for name, _ in self.categories}
-        for name in sorted(texts - set(self.crowded)):
+                features[n].append(name)
+        for name, categories in self._categories():
+            if name in self.truncated:
+                continue
             for n, row in enumerate(rows):
-                if isinstance(row.get(name), str) and (name, row[name]) not in known:
-                    found[n].append(name)
-        return [tuple(own) for own in found]
+                if isinstance(row.get(name), str) and row[name] not in categories:
+                    features[n].append(name)
+        return [tuple(names) for names in features]
 
     def transform(self, rows: Sequence[Row]) -> np.ndarray:
         """Return the matrix of ``rows``, shape (n_rows, columns), float64."""
-        raw = np.empty((len(rows), len(self.numbers)))
-        for k, name in enumerate(self.numbers):
-            raw[:, k] = _column(rows, name)
-        known = np.isfinite(raw)
-        missing = ~known[:, [self.numbers.index(name) for name in self.gaps]]
-        texts = np.zeros((len(rows), len(self.categories)))
-        for k, (name, text) in enumerate(self.categories):
-            texts[:, k] = [row.get(name) == text for row in rows]
-        filled = np.where(known, raw, np.array(self.medians, dtype=float))
-        return np.column_stack([filled, missing.astype(float), texts])
+        blocks = [np.empty((len(rows), 0))]
+        if self.imputer is not None:
+            raw = np.column_stack([_numbers(rows, name) for name in self.numbers])
+            blocks.append(self.imputer.transform(raw))
+        if self.one_hot is not None:
+            texts = [[_text(row.get(name)) for name in self.texts] for row in rows]
+            blocks.append(self.one_hot.transform(np.array(texts, dtype=object)))
+        return np.column_stack(blocks)
 
     @property
     def medians_by_column(self) -> dict[str, float]:
         """Medians of the numbers in training."""
-        return dict(zip(self.numbers, self.medians, strict=True))
+        medians = [] if self.imputer is None else self.imputer.statistics_.tolist()
+        return dict(zip(self.numbers, medians, strict=True))
 
     @property
     def columns(self) -> list[str]:
         """Names of the matrix's columns."""
-        texts = [f"{name}={text}" for name, text in self.categories]
-        return [*self.numbers, *(f"{name} missing" for name in self.gaps), *texts]
+        missing = [] if self.imputer is None else self.imputer.indicator_.features_
+        return [
+            *self.numbers,
+            *(f"{self.numbers[n]} missing" for n in missing),
+            *(f"{name}={text}" for name, texts in self._categories() for text in texts),
+        ]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return a JSON-able form."""
-        return asdict(self)
+    def _categories(self) -> list[tuple[str, list[str]]]:
+        categories = [] if self.one_hot is None else self.one_hot.categories_
+        return [(name, c.tolist()) for name, c in zip(self.texts, categories, strict=True)]
+
+    def save(self, folder: Path) -> None:
+        """Write ``encoder.skops``."""
+        import skops.io
+
+        skops.io.dump(vars(self), folder / FILE)
 
     @classmethod
-    def from_json(cls, content: dict[str, Any]) -> Encoder:
-        """Read what `to_json` gave."""
-        return cls(
-            tuple(content["numbers"]),
-            tuple(content["medians"]),
-            tuple(content["gaps"]),
-            tuple((name, text) for name, text in content["categories"]),
-            tuple(content["crowded"]),
-            tuple((name, low, high) for name, low, high in content["ranges"]),
-        )
+    def load(cls, folder: Path) -> Encoder:
+        """Read what `save` wrote; errors as `voxcast.models.families.regressors.trusted_load`."""
+        return cls(**trusted_load(folder / FILE))
 
 
-def _numbers(
-    values: dict[str, np.ndarray],
-) -> tuple[tuple[str, ...], tuple[float, ...], tuple[str, ...]]:
-    """Return the columns that carry something, their medians, and those with gaps."""
-    kept: list[str] = []
-    medians: list[float] = []
-    gaps: list[str] = []
-    unit: list[np.ndarray] = []
+def _informative(values: dict[str, np.ndarray]) -> tuple[str, ...]:
+    """Return the columns that are neither constant nor duplicates of an earlier one."""
+    names: list[str] = []
+    directions: list[np.ndarray] = []
     for name, column in values.items():
-        known = np.isfinite(column)
-        if not known.any() or np.ptp(column[known]) <= 0:
+        finite = np.isfinite(column)
+        if not finite.any() or np.ptp(column[finite]) <= 0:
             continue
-        median = float(np.median(column[known]))
-        centred = np.where(known, column, median) - np.where(known, column, median).mean()
+        filled = np.where(finite, column, np.median(column[finite]))
+        centred = filled - filled.mean()
         size = float(np.linalg.norm(centred))
         direction = centred / size if size else centred
-        many = len(column) >= ENOUGH and known.all() and bool(unit)
-        if many and np.abs(np.stack(unit) @ direction).max() > SAME:
+        comparable = len(column) >= MINIMUM_ROWS and finite.all() and bool(directions)
+        if comparable and np.abs(np.stack(directions) @ direction).max() > DUPLICATE:
             continue
-        kept.append(name)
-        medians.append(median)
-        unit.append(direction)
-        if not known.all():
-            gaps.append(name)
-    return tuple(kept), tuple(medians), tuple(gaps)
+        names.append(name)
+        directions.append(direction)
+    return tuple(names)
 
 
-def _categories(
-    rows: Sequence[Row], names: Sequence[str]
-) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
-    found: list[tuple[str, str]] = []
-    crowded = []
-    for name in names:
-        counts = Counter(value for row in rows if isinstance(value := row.get(name), str))
-        common = sorted(counts, key=lambda text: (-counts[text], text))[:MOST_CATEGORIES]
-        found += [(name, text) for text in sorted(common)]
-        if len(counts) > len(common):
-            crowded.append(name)
-    return tuple(found), tuple(crowded)
+def _categories(rows: Sequence[Row], name: str) -> tuple[list[str], bool]:
+    """Return the values of a text that get a column, and whether there are more."""
+    counts = Counter(value for row in rows if isinstance(value := row.get(name), str))
+    common = sorted(counts, key=lambda text: (-counts[text], text))[:MAXIMUM_CATEGORIES]
+    return sorted(common), len(counts) > len(common)
 
 
-def _column(rows: Sequence[Row], name: str) -> np.ndarray:
+def _ranges(values: dict[str, np.ndarray]) -> Iterable[tuple[str, float, float]]:
+    for name in sorted(name for name in values if name.startswith(WATCHED)):
+        # In a table of several applications not all rows have all columns.
+        finite = values[name][np.isfinite(values[name])]
+        if finite.size:
+            yield name, float(finite.min()), float(finite.max())
+
+
+def _numbers(rows: Sequence[Row], name: str) -> np.ndarray:
+    """Return a column of numbers; what is missing or not finite is NaN."""
     values = [row.get(name) for row in rows]
     try:
-        return np.array(values, dtype=float)  # None becomes NaN
+        column = np.array(values, dtype=float)  # None becomes NaN
     except (TypeError, ValueError):
-        return np.array([_number(value) for value in values])
+        column = np.array([_number(value) for value in values])
+    return np.where(np.isfinite(column), column, np.nan)
 
 
 def _number(value: object) -> float:
     return np.nan if value is None or isinstance(value, str) else float(value)  # type: ignore[arg-type]
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _within(name: str, values: np.ndarray, low: float, high: float) -> np.ndarray:
@@ -208,5 +230,4 @@ def _within(name: str, values: np.ndarray, low: float, high: float) -> np.ndarra
         low, high = low / REACH, high * REACH
     elif name.startswith("host.log_"):
         low, high = low - np.log(REACH), high + np.log(REACH)
-    found: np.ndarray = (low <= values) & (values <= high)
-    return found
+    return (low <= values) & (values <= high)

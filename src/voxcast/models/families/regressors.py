@@ -24,6 +24,7 @@ Scale = Literal["log", "raw", "relative"]
 # Types of scikit-learn's estimators that are not on skops' own list. The list is fixed here, so
 # that a model file cannot add types.
 TRUSTED_TYPES = (
+    "numpy.dtype",
     "voxcast.models.families.residual_boosting.ResidualBoosting",
     "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
     *(
