@@ -184,8 +184,9 @@ def _per_image(result: Result) -> Table:
             rows.append([f"{app}, {prices}", *costs, f"{scores['over_implied']:.2f}×", left])
     caption = (
         "Cost of request strategies on unseen subjects, relative to requests that know the run "
-        "time in advance; cost by image relative to the cost implied by its predicted "
-        "distributions; and the share of the excess of the strategy for all that remains"
+        "time in advance. Relative to implied: cost of the strategy by image over the cost that "
+        "its predicted distributions imply. Remaining excess: share of the excess cost of one "
+        "strategy for all that the strategy by image leaves"
     )
     head = ["Application and prices", *map(heading, STRATEGIES.values()), "Relative to implied",
             "Remaining excess"]  # fmt: skip
