@@ -94,6 +94,17 @@ def test_the_floors_are_those_that_are_tested(name: str) -> None:
     assert written == {room: floor for room, floor in FLOORS.items() if room in there}
 
 
+def test_modules_that_are_named_exist() -> None:
+    for page in (*PAGES, PROJECT / "CONTRIBUTING.md"):
+        text = page.read_text(encoding="utf-8")
+        rooms = "|".join(room for room in FLOORS if (PROJECT / "src" / "voxcast" / room).is_dir())
+        for name in re.findall(rf"`(?:voxcast[./])?((?:{rooms})[./][\w./]+)`", text):
+            path = PROJECT / "src" / "voxcast" / name.removesuffix(".py").replace(".", "/")
+            member = path.parent.with_suffix(".py")  # a function of a module
+            there = path.is_dir() or path.with_suffix(".py").is_file() or member.is_file()
+            assert there, f"{page.name}: {name}"
+
+
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs", reason="mkdocs is not installed; pip install -e '.[docs]'")
     pytest.importorskip("material", reason="mkdocs-material is not installed")
