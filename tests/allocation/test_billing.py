@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voxcast.allocation.billing import Billing, doubled, stepped, tried_s
-from voxcast.allocation.machines import NodeType
+from voxcast.allocation.node_types import NodeType
 from voxcast.allocation.pricing import Prices
 from voxcast.errors import ConfigError
 

@@ -80,7 +80,7 @@ def test_equal_ends_are_all_free_for_the_reservation() -> None:
 
 
 def test_what_cannot_be_simulated_is_refused() -> None:
-    with pytest.raises(TableError, match="job 2: asks for 4 processors where there are 3"):
+    with pytest.raises(TableError, match="job 2: requests 4 processors where there are 3"):
         simulate(workload_of([WIDE, HEAD]), 3)
     with pytest.raises(TableError, match="at least 1"):
         simulate(workload_of([WIDE]), 0)

@@ -21,7 +21,8 @@ from voxcast.allocation.assessment import (
 )
 from voxcast.allocation.billing import Billing
 from voxcast.allocation.choice import NONE, Choice, RunLimits, choose, choose_shared
-from voxcast.allocation.machines import Candidate, Cluster, NodeType, Partition
+from voxcast.allocation.machines import Candidate, Cluster, Partition
+from voxcast.allocation.node_types import NodeType
 from voxcast.allocation.pricing import Prices
 from voxcast.allocation.reasons import excluded, why
 from voxcast.allocation.waiting import Waiting

@@ -59,7 +59,7 @@ def test_too_little_is_refused() -> None:
     asked, waited = planted(INTREPID, 99)
     with pytest.raises(TableError, match="99 jobs are too few; 100 are needed"):
         fit_waiting(asked, waited)
-    with pytest.raises(TableError, match="asked for the same time"):
+    with pytest.raises(TableError, match="requested the same time"):
         fit_waiting(np.full(500, 3600.0), np.arange(500.0))
 
 
@@ -93,10 +93,13 @@ def test_accounting_is_read(tmp_path: Path) -> None:
     assert jobs.of("none", 28).requested_s.tolist() == []
 
 
-def test_accounting_that_says_nothing_is_refused(tmp_path: Path) -> None:
-    for text, said in (("Submit|Start\n", "Timelimit"), (f"{HEADER}\n", "no job in it")):
+def test_accounting_without_jobs_is_refused(tmp_path: Path) -> None:
+    for text, message in (
+        ("Submit|Start\n", "Timelimit"),
+        (f"{HEADER}\n", "no job with a queueing time"),
+    ):
         (tmp_path / "x.txt").write_text(text)
-        with pytest.raises(TableError, match=said):
+        with pytest.raises(TableError, match=message):
             queued_jobs(tmp_path / "x.txt")
     with pytest.raises(TableError, match="cannot be read"):
         queued_jobs(tmp_path / "gone.txt")

@@ -50,16 +50,16 @@ def test_jobs_are_sorted_by_submission(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("2 0 5 10 4", "5 fields where the format has 18"),
+        ("2 0 5 10 4", "has 5 fields instead of 18"),
         (GOOD.replace("1 0", "2 x", 1), "not a number"),
         (GOOD.replace("1 0", "2 nan", 1), "out of range"),
         (GOOD.replace("1 0", "2 1e300", 1), "out of range"),
         (GOOD.replace("1 0", "2 -4", 1), "submitted before the trace begins"),
-        (GOOD.replace("1 0", "2 0", 1).replace(" 60 ", " -1 "), "says no requested time"),
+        (GOOD.replace("1 0", "2 0", 1).replace(" 60 ", " -1 "), "has no requested time"),
         (GOOD.replace("1 0", "2 0", 1).replace(" 60 ", " 1e12 "), "more than ten years"),
-        (GOOD.replace("1 0", "2 0", 1).replace(" 8 ", " 1.5 "), "no whole number"),
-        (GOOD.replace("1 0", "2.5 0", 1), "no whole number"),
-        (GOOD, "job 1 is there twice"),
+        (GOOD.replace("1 0", "2 0", 1).replace(" 8 ", " 1.5 "), "not a whole number"),
+        (GOOD.replace("1 0", "2.5 0", 1), "not a whole number"),
+        (GOOD, "job 1 is listed twice"),
         ("\xff", "18"),
     ],
 )
@@ -73,7 +73,7 @@ def test_a_bad_line_is_said_with_its_number(tmp_path: Path, line: str, reason: s
 def test_a_trace_without_a_usable_job_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(TableError, match="no usable job; line 1: 3 fields"):
+    with pytest.raises(TableError, match="no valid job; line 1: has 3 fields"):
         read_swf(trace(tmp_path, "1 2 3"))
     with pytest.raises(TableError, match="empty"):
         read_swf(trace(tmp_path, ""))

@@ -69,20 +69,20 @@ def test_nobody_overtakes(queue) -> None:
     assert waits[0] < waits[1]
 
 
-def test_jobs_that_are_ended_are_said(queue, tmp_path: Path) -> None:
+def test_killed_jobs_are_reported(queue, tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_text("job,requested_s\n1,1\n")
-    assert "1 jobs were ended" in queue(SMALL, "--requests", tmp_path / "r.csv")[0]
+    assert "1 jobs were killed" in queue(SMALL, "--requests", tmp_path / "r.csv")[0]
 
 
-def test_bad_lines_are_said_with_their_number_and_the_rest_is_replayed(
+def test_invalid_lines_are_reported_with_their_number_and_the_rest_is_replayed(
     queue, tmp_path: Path
 ) -> None:
     path = tmp_path / "t.swf"
     path.write_text(SMALL.read_text() + "nonsense\n" * 30)
     out, err = queue(path)
     assert "200 jobs" in out
-    assert "line 207: 1 fields where the format has 18" in err
-    assert "and 10 lines more" in err
+    assert "line 207: has 1 fields instead of 18" in err
+    assert "and 10 more lines" in err
     assert len(json.loads(queue(path, "--json")[0])["bad"]) == 30
 
 
@@ -90,7 +90,7 @@ def test_bad_lines_are_said_with_their_number_and_the_rest_is_replayed(
     ("arguments", "said"),
     [
         (("gone.swf",), "cannot be read"),
-        ((SMALL, "--processors", "16"), "asks for 32 processors where there are 16"),
+        ((SMALL, "--processors", "16"), "requests 32 processors where there are 16"),
         ((SMALL, "--processors", "0"), "at least 1"),
         ((SMALL, "--requests", "gone.csv"), "gone.csv: cannot be read"),
     ],

@@ -276,7 +276,7 @@ def test_waiting_can_be_fitted_to_accounting(recommend, tmp_path: Path) -> None:
         (("--deadline", "0001-01-01"), "--deadline: "),
         (("--deadline", "1e306h"), "a duration cannot be negative or infinite"),
         (("-S", "cluster=null"), "conf"),
-        (("--deadline", "0s"), "deadline: is over already or no time at all"),
+        (("--deadline", "0s"), "deadline: must be in the future and finite"),
         (("--deadline=-2h",), "cannot be negative"),
         (("--deadline", "soon"), "not a duration"),
         (("--budget=-1",), "cannot be negative"),

@@ -53,7 +53,7 @@ def test_ways_of_asking_are_replayed(capsys) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nowhere"], "is no recorded history"),
+        (["nowhere"], "not a recorded history"),
         ([str(HISTORY), "--app", "none"], "has no runs of none"),
         ([str(HISTORY), "--gamma", "much"], "must be seconds or `median`"),
         ([str(HISTORY), "--alpha", "-1"], "alpha"),

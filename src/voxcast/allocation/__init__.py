@@ -1,1 +1,1 @@
-"""What a run costs and which allocation to ask for."""
+"""The cost of runs, and which allocation to request."""

@@ -1,4 +1,4 @@
-"""How long jobs were queued: from Slurm's accounting, or from a workload trace."""
+"""Queueing times of jobs, from Slurm's accounting or a workload trace."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
 _ADVICE = "write it with `sacct -X -P --format=Submit,Eligible,Start,Timelimit,Partition,NCPUS`"
 _NEEDED = (("Submit",), ("Start",), ("Timelimit", "TimelimitRaw"))
-_MOST_CPUS = 10**9  # more than any machine has: a number that is none
+_MOST_CPUS = 10**9  # more than any machine has: not a valid number
 
 
 @dataclass(frozen=True)
 class QueuedJobs:
-    """Jobs that have started, as columns.
+    """Jobs that have started, by column.
 
     Attributes
     ----------
     requested_s, waited_s : ndarray of float
     cpus : ndarray of int
-        0 where the source does not say.
+        0 where the source has none.
     partitions : ndarray of str
-        Empty where the source does not say.
+        Empty where the source has none.
     left_out : int
-        Records that say no waiting time or no limit.
+        Number of records without a waiting time or a limit.
     """
 
     requested_s: NDArray[np.float64]
@@ -46,19 +46,19 @@ class QueuedJobs:
     left_out: int
 
     def of(self, partition: str, most_cpus: int) -> QueuedJobs:
-        """Return the jobs of a partition with at most so many CPUs.
+        """Return the jobs of a partition with at most ``most_cpus`` CPUs.
 
-        Jobs whose partition is not known belong to all.
+        Jobs without a partition count for every partition.
         """
-        own = np.isin(self.partitions, ["", partition]) & (self.cpus <= most_cpus)
+        selected = np.isin(self.partitions, ["", partition]) & (self.cpus <= most_cpus)
         return QueuedJobs(
-            self.requested_s[own], self.waited_s[own], self.cpus[own], self.partitions[own],
-            self.left_out,
+            self.requested_s[selected], self.waited_s[selected], self.cpus[selected],
+            self.partitions[selected], self.left_out,
         )  # fmt: skip
 
 
 def queued_jobs(path: Path) -> QueuedJobs:
-    """Read what ``sacct -P`` wrote, or a trace whose name ends in ``.swf``.
+    """Read the output of ``sacct -P``, or a trace whose name ends in ``.swf``.
 
     Raises
     ------
@@ -67,27 +67,27 @@ def queued_jobs(path: Path) -> QueuedJobs:
     """
     if path.suffix.lower() == ".swf":
         trace = read_swf(path)
-        known = np.isfinite(trace.waited_s)
+        has_wait = np.isfinite(trace.waited_s)
         return QueuedJobs(
-            trace.requested_s[known],
-            trace.waited_s[known],
-            trace.processors[known],
-            np.full(int(known.sum()), ""),
-            int((~known).sum()) + len(trace.bad) + len(trace.skipped),
+            trace.requested_s[has_wait],
+            trace.waited_s[has_wait],
+            trace.processors[has_wait],
+            np.full(int(has_wait.sum()), ""),
+            int((~has_wait).sum()) + len(trace.bad) + len(trace.skipped),
         )
     reading = FileRecords("sacct", path)
-    found = []
+    jobs = []
     left_out = 0
     for _, line in columns_of(reading, "|", _NEEDED, _ADVICE):
         if "." in line.get("jobid", ""):
-            continue  # a step, which is no job
+            continue  # a job step
         try:
-            found.append(_job(line))
+            jobs.append(_job(line))
         except (VoxcastError, ValueError, OverflowError):
             left_out += 1
-    if not found:
-        raise TableError("no job in it says how long it was queued", path, _ADVICE)
-    requested, waited, cpus, partitions = zip(*found, strict=True)
+    if not jobs:
+        raise TableError("has no job with a queueing time", path, _ADVICE)
+    requested, waited, cpus, partitions = zip(*jobs, strict=True)
     return QueuedJobs(
         np.array(requested),
         np.array(waited),
@@ -99,7 +99,7 @@ def queued_jobs(path: Path) -> QueuedJobs:
 
 def _job(line: dict[str, str]) -> tuple[float, float, int, str]:
     start = _moment(line["start"])
-    # A job that had to wait for another one, or was held, was not queued until it was eligible.
+    # A held job, or one that depends on another, is queued from the time it is eligible.
     since = max(_moment(line["submit"]), _moment(line.get("eligible") or line["submit"]))
     raw = line.get("timelimitraw", "")
     requested = 60.0 * int(raw) if raw else slurm_seconds(line.get("timelimit", ""))
@@ -107,10 +107,10 @@ def _job(line: dict[str, str]) -> tuple[float, float, int, str]:
         raise ValueError("started before it was submitted, or no limit")
     cpus = int(line.get("ncpus") or line.get("alloccpus") or line.get("reqcpus") or "0")
     if not 0 <= cpus <= _MOST_CPUS:
-        raise ValueError("no number of CPUs")
+        raise ValueError("number of CPUs out of range")
     return requested, start - since, cpus, line.get("partition", "")
 
 
 def _moment(text: str) -> float:
-    # The zone is the cluster's and not written; only differences are used.
+    # Times have no zone (it is the cluster's); only differences are used.
     return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()

@@ -1,9 +1,9 @@
-"""What every configuration would ask for, cost and take, for many images at once.
+"""Request, cost and time of every configuration, for many images at once.
 
-All arrays have the shape (images, candidates). A request holds with the policy's confidence in
-time, and with it in memory; `risk` is therefore at most the sum of both chances to fail. A try
-that fails takes all of its request, is paid for and waited for in full, and comes on top of the
-one that succeeds: expected = typical + risk × the whole request.
+All arrays have the shape (images, candidates). The time and the memory of a request each suffice
+with the policy's confidence, so the probability of failure is at most the sum `risk`. A failed
+attempt uses its whole request, is charged and waited for in full, and is added to the attempt that
+succeeds: expected = typical + risk × the whole request.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Flags = NDArray[np.bool_]
 
-# On a machine that charges nothing, cost is counted in core-hours.
+# On a cluster that charges nothing, cost is given in core-hours.
 CORE_HOURS = Prices(1.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
 class Policy:
-    """How much risk is taken, and what time is worth.
+    """How much risk is accepted, and the value of time.
 
     Attributes
     ----------
     confidence : float
-        Level of the bounds that requests are made of, between 0.5 and 1.
+        Quantile of the upper bounds that are requested, between 0.5 and 1.
     memory_margin : float
-        Share that is added to the memory's bound.
+        Share that is added to the upper bound of memory.
     hour_in_core_hours : float
-        What an hour of waiting for the result is worth, in core-hours of the cluster.
+        Value of an hour of waiting for the result, in core-hours of the cluster.
     """
 
     name: str
@@ -52,15 +52,15 @@ class Policy:
 
     @property
     def risk(self) -> float:
-        """The chance, at most, that time or memory asked for is too little."""
+        """Upper bound of the probability that requested time or memory is too little."""
         return min(1.0, 2 * (1 - self.confidence))
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model says, arrays of shape (images, candidates).
+    """Predictions of a model, arrays of shape (images, candidates).
 
-    Upper bounds are at the policy's confidence; those not below the medians.
+    Upper bounds are at the policy's confidence.
     """
 
     runtime_median_s: Floats
@@ -69,7 +69,7 @@ class Predictions:
     memory_upper_bytes: Floats
 
     def checked(self, candidates: int) -> Predictions:
-        """Return the same with bounds that are not below their medians.
+        """Return the predictions with upper bounds raised to at least the medians.
 
         Raises
         ------
@@ -90,28 +90,28 @@ class Predictions:
 
 @dataclass(frozen=True)
 class Assessment:
-    """What each candidate means for each image.
+    """Request, cost and time of each candidate for each image.
 
     Attributes
     ----------
     walltime_s, memory_bytes : ndarray
-        The request, rounded up to the cluster's steps.
+        The request, rounded up to the steps of the cluster.
     wait_s : ndarray
         Expected time in the queue.
     cost, cost_bound, cost_expected : ndarray
-        With the median runtime; if all of the request is used; with failed tries. US dollars,
-        or core-hours where the cluster is free.
+        With the median runtime; if the whole request is used; with failed attempts. In US
+        dollars, or core-hours where the cluster is free.
     turnaround_s, turnaround_bound_s, turnaround_expected_s : ndarray
-        Waiting and running together: with the median runtime; with the runtime's bound, which
-        rounding the request up does not delay; with failed tries.
+        Waiting and running together: with the median runtime; with the upper bound of the
+        runtime, before it is rounded up to a request; with failed attempts.
     too_long, too_large : ndarray of bool
-        Whether the request exceeds what may be asked for.
+        Whether the request exceeds the limit of time or memory.
     left_to_others : ndarray of bool
-        Whether the node has GPUs, and the same configuration fits one without.
+        Whether the node has GPUs and the same configuration fits one without.
     pareto : ndarray of bool
-        Whether no candidate that fits is both cheaper and faster in expectation.
+        Whether the candidate is on the Pareto front of expected cost and time.
     free : bool
-        Whether cost is counted in core-hours.
+        Whether cost is given in core-hours.
     """
 
     walltime_s: Floats
@@ -131,12 +131,12 @@ class Assessment:
 
     @property
     def fits(self) -> Flags:
-        """Whether the request may be made at all."""
+        """Whether the request is allowed."""
         return ~(self.too_long | self.too_large | self.left_to_others)
 
     @property
     def usd_bound(self) -> Floats:
-        """What the request costs at most, in US dollars."""
+        """Cost in US dollars if the whole request is used."""
         return np.zeros_like(self.cost_bound) if self.free else self.cost_bound
 
 
@@ -153,31 +153,34 @@ def assess(
     Parameters
     ----------
     shared : bool
-        One request for all images, as an array job has: the largest of each candidate.
+        One request for all images, as for an array job: the largest for each candidate.
     """
-    said = predictions.checked(len(candidates))
-    runtime, memory = said.runtime_upper_s, said.memory_upper_bytes
+    checked = predictions.checked(len(candidates))
+    runtime, memory = checked.runtime_upper_s, checked.memory_upper_bytes
     if shared:
         runtime, memory = (np.broadcast_to(a.max(axis=0), a.shape) for a in (runtime, memory))
     walltime = stepped(runtime, cluster.walltime_step_s)
-    asked = stepped(memory * (1 + policy.memory_margin), cluster.memory_step_bytes)
+    memory_bytes = stepped(memory * (1 + policy.memory_margin), cluster.memory_step_bytes)
     wait, cost, bound = (np.empty_like(walltime) for _ in range(3))
-    for n, own in enumerate(candidates):
-        node = replace(own.node, prices=CORE_HOURS) if cluster.free else own.node
+    for n, candidate in enumerate(candidates):
+        node = candidate.node
+        if cluster.free:
+            node = replace(node, prices=CORE_HOURS)
+        cpus, gpus = candidate.cpus, candidate.gpus
         bill = cluster.billing.usd
-        wait[:, n] = own.partition.waiting.of(walltime[:, n])
-        bound[:, n] = bill(node, own.cpus, own.gpus, asked[:, n], walltime[:, n])
-        used = said.runtime_median_s if node.charged == "used" else walltime
-        cost[:, n] = bill(node, own.cpus, own.gpus, asked[:, n], used[:, n])
-    turnaround, turnaround_bound = wait + said.runtime_median_s, wait + runtime
-    too_long = walltime > np.array([own.max_walltime_s for own in candidates])
-    too_large = asked > np.array([own.max_memory_bytes for own in candidates])
+        wait[:, n] = candidate.partition.waiting.of(walltime[:, n])
+        bound[:, n] = bill(node, cpus, gpus, memory_bytes[:, n], walltime[:, n])
+        used_s = checked.runtime_median_s if node.charged == "used" else walltime
+        cost[:, n] = bill(node, cpus, gpus, memory_bytes[:, n], used_s[:, n])
+    turnaround, turnaround_bound = wait + checked.runtime_median_s, wait + runtime
+    too_long = walltime > np.array([candidate.max_walltime_s for candidate in candidates])
+    too_large = memory_bytes > np.array([c.max_memory_bytes for c in candidates])
     possible = ~(too_long | too_large)
     left = _left_to_others(candidates, possible)
     cost_expected = cost + policy.risk * bound
     turnaround_expected = turnaround + policy.risk * (wait + walltime)
     return Assessment(
-        walltime, asked, wait,
+        walltime, memory_bytes, wait,
         cost, bound, cost_expected,
         turnaround, turnaround_bound, turnaround_expected,
         too_long, too_large, left,
@@ -188,10 +191,10 @@ def assess(
 
 def _left_to_others(candidates: Sequence[Candidate], possible: Flags) -> Flags:
     left = np.zeros_like(possible)
-    for n, own in enumerate(candidates):
-        if own.node.gpus:
+    for n, candidate in enumerate(candidates):
+        if candidate.node.gpus:
             same = [
-                other.configuration == own.configuration and not other.node.gpus
+                other.configuration == candidate.configuration and not other.node.gpus
                 for other in candidates
             ]
             left[:, n] = possible[:, same].any(axis=1)
@@ -199,25 +202,25 @@ def _left_to_others(candidates: Sequence[Candidate], possible: Flags) -> Flags:
 
 
 def pareto_front(cost: Floats, time: Floats, allowed: Flags) -> Flags:
-    """Tell in each row what no allowed other beats in one and equals in the other.
+    """Return a mask of the allowed entries that no allowed entry of their row dominates.
 
     Examples
     --------
     >>> pareto_front(np.array([[1, 2, 2, 3]]), np.array([[9, 5, 6, 5]]), np.ones((1, 4), bool))
     array([[ True,  True, False, False]])
     """
-    beaten = ~allowed
+    dominated = ~allowed
     for n in range(cost.shape[1]):
-        own_cost, own_time = cost[:, n : n + 1], time[:, n : n + 1]
-        no_worse = (own_cost <= cost) & (own_time <= time)
-        better = (own_cost < cost) | (own_time < time)
-        beaten |= no_worse & better & allowed[:, n : n + 1]
-    return ~beaten
+        other_cost, other_time = cost[:, n : n + 1], time[:, n : n + 1]
+        no_worse = (other_cost <= cost) & (other_time <= time)
+        better = (other_cost < cost) | (other_time < time)
+        dominated |= no_worse & better & allowed[:, n : n + 1]
+    return ~dominated
 
 
 @dataclass(frozen=True)
 class Waste:
-    """What was asked for and is not used when runs take their medians, summed over images."""
+    """Requested but unused resources if runs take their medians, summed over images."""
 
     core_h: float
     gb_h: float
@@ -229,13 +232,13 @@ def waste(
     candidates: Sequence[Candidate],
     chosen: NDArray[np.intp],
 ) -> Waste:
-    """Return the waste of the chosen candidate of each image; images with none (-1) are left out.
+    """Return the waste of the chosen candidates; images without one (-1) are left out.
 
-    Memory counts as used at its peak as long as the run lasts.
+    Memory counts as used at its peak for the whole run.
     """
     rows = np.flatnonzero(chosen >= 0)
     at = rows, chosen[rows]
-    cpus = np.array([own.cpus for own in candidates], dtype=float)[chosen[rows]]
+    cpus = np.array([candidate.cpus for candidate in candidates], dtype=float)[chosen[rows]]
     time, used_s = assessment.walltime_s[at], predictions.runtime_median_s[at]
     memory, used = assessment.memory_bytes[at], predictions.memory_median_bytes[at]
     return Waste(

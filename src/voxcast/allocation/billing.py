@@ -1,4 +1,4 @@
-"""What of a job a site bills: which cores, how much time, and tries that failed."""
+"""How a site bills a job: its cores, its time, and its failed attempts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from voxcast.allocation.machines import NodeType
+    from voxcast.allocation.node_types import NodeType
 
 _ROUNDING = 1e-9  # of a step: 0.1 + 0.2 is 0.3
 
@@ -35,19 +35,19 @@ def stepped(amount: ArrayLike, step: float) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class Billing:
-    """A site's rule.
+    """The billing rule of a site.
 
     Attributes
     ----------
     memory_follows_cores : bool
-        A core brings its share of the node's memory: who asks for more pays for the cores that
-        bring it.
+        Each core includes its share of the node's memory; a request for more memory is billed
+        for the cores that include it.
     whole_node : bool
-        A job pays for all of its node.
+        A job is billed for the whole node.
     core_step : int
         Cores are billed in multiples of this.
     time_step_s, minimum_s : float
-        Seconds that time is rounded up to, 0 for none, and the least that is billed.
+        Step to which time is rounded up (0 for none), and the minimum that is billed.
     """
 
     memory_follows_cores: bool = False
@@ -57,19 +57,19 @@ class Billing:
     minimum_s: float = 0.0
 
     def billed_s(self, seconds: ArrayLike) -> NDArray[np.float64]:
-        """Return the seconds that are billed for a try of this length."""
+        """Return the seconds that are billed for an attempt of this length."""
         return np.maximum(stepped(seconds, self.time_step_s), self.minimum_s)
 
     def billed_cores(
         self, node: NodeType, cpus: int, memory_bytes: ArrayLike
     ) -> NDArray[np.float64]:
-        """Return the cores that are billed for so many CPUs with so much memory.
+        """Return the cores that are billed for a number of CPUs and an amount of memory.
 
         Examples
         --------
-        At OSC a core of Pitzer brings 4556 MB, so that 14283 MB cost four cores.
+        At OSC a core of Pitzer includes 4556 MB, so that 14283 MB are billed as four cores.
 
-        >>> from voxcast.allocation.machines import NodeType
+        >>> from voxcast.allocation.node_types import NodeType
         >>> pitzer = NodeType("pitzer", cores=40, memory_bytes=40 * 4556 * 10**6)
         >>> Billing(memory_follows_cores=True).billed_cores(pitzer, 1, 14283e6).item()
         4.0
@@ -83,7 +83,7 @@ class Billing:
     def usd(
         self, node: NodeType, cpus: int, gpus: int, memory_bytes: ArrayLike, seconds: ArrayLike
     ) -> NDArray[np.float64]:
-        """Return what one try costs, in US dollars; memory and seconds may be arrays."""
+        """Return the cost of one attempt in US dollars; memory and seconds may be arrays."""
         memory = np.asarray(memory_bytes, dtype=np.float64)
         cores = self.billed_cores(node, cpus, memory)
         if self.whole_node:
@@ -93,12 +93,12 @@ class Billing:
 
 
 def doubled(first_s: float, actual_s: float, factor: float = 2.0) -> list[float]:
-    """Return the requests that are made when one that was too short is made anew, longer.
+    """Return the requests of a job that is resubmitted with ``factor`` times the time until done.
 
     Raises
     ------
     ConfigError
-        If that would never come to an end.
+        If no request would ever be long enough.
 
     Examples
     --------
@@ -116,7 +116,7 @@ def doubled(first_s: float, actual_s: float, factor: float = 2.0) -> list[float]
 
 
 def tried_s(requests_s: Sequence[float], actual_s: float) -> list[float]:
-    """Return how long each try lasts: those that fail their whole request, the last the run.
+    """Return the duration of each attempt: the full request if it fails, else the run.
 
     Raises
     ------

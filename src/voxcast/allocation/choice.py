@@ -1,9 +1,8 @@
-"""Which configuration to choose: within hard limits, or by the policy's trade-off.
+"""The choice of a configuration: within hard limits, or by the policy's trade-off.
 
-A hard time limit takes the cheapest configuration that is done in time, a hard cost limit the
-fastest that stays within it, both at the policy's confidence (Vallabhajosyula and Ramnath, PEARC
-2023). Without a limit, or with both, cost and time are weighed: an hour of waiting for the result
-is worth so many core-hours.
+With a deadline the cheapest configuration that meets it is chosen, with a budget the fastest
+within it, both at the policy's confidence (Vallabhajosyula and Ramnath, PEARC 2023). Without a
+limit, or with both, cost and time are weighed by the policy's value of an hour in core-hours.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ if TYPE_CHECKING:
 
     from voxcast.allocation.assessment import Assessment, Flags, Floats, Policy
 
-NONE = -1  # in the place of a candidate's number
+NONE = -1  # no candidate
 
 
 @dataclass(frozen=True)
 class RunLimits:
-    """Hard limits of one run, None for none: until when it must be done, and what it may cost.
+    """Hard limits of a run, its deadline and its budget; None for no limit.
 
     Raises
     ------
     ConfigError
-        If a limit makes no sense.
+        If a limit is out of range.
     """
 
     deadline_s: float | None = None
@@ -40,23 +39,23 @@ class RunLimits:
     def __post_init__(self) -> None:
         deadline, budget = self.deadline_s, self.budget_usd
         if deadline is not None and not (math.isfinite(deadline) and deadline > 0):
-            raise ConfigError(f"is over already or no time at all: {deadline:g} s", "deadline")
+            raise ConfigError(f"must be in the future and finite, not {deadline:g} s", "deadline")
         if budget is not None and not (math.isfinite(budget) and budget >= 0):
-            raise ConfigError(f"must not be negative, and finite: {budget:g} USD", "budget")
+            raise ConfigError(f"must be at least 0 and finite, not {budget:g} USD", "budget")
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The candidates chosen.
+    """The chosen candidates.
 
     Attributes
     ----------
     chosen : ndarray of int, shape (images,)
-        Numbers of candidates; `NONE` where none qualifies.
+        Indices of candidates; `NONE` where none qualifies.
     nearest : ndarray of int, shape (images,)
-        Where none qualifies, the one that exceeds the limits least; `NONE` if none fits at all.
+        Where none qualifies, the candidate that exceeds the limits least; `NONE` if none fits.
     qualified : ndarray of int, shape (images,)
-        How many there were to choose from.
+        Number of candidates within the limits.
     """
 
     chosen: NDArray[np.intp]
@@ -67,12 +66,12 @@ class Choice:
 def choose(
     assessment: Assessment, policy: Policy, limits: RunLimits, usd_per_core_hour: float
 ) -> Choice:
-    """Choose for each image.
+    """Choose a candidate for each image.
 
     Parameters
     ----------
     usd_per_core_hour : float
-        What the policy's value of time is multiplied with, see
+        Converts the policy's value of time, see
         `voxcast.allocation.machines.Cluster.usd_per_core_hour`.
     """
     cost, time = assessment.cost_expected, assessment.turnaround_expected_s
@@ -86,12 +85,12 @@ def choose(
 def choose_shared(
     assessment: Assessment, policy: Policy, limits: RunLimits, usd_per_core_hour: float
 ) -> Choice:
-    """Choose one candidate for all images; limits are those of each. The result has one row.
+    """Choose one candidate for all images; limits apply to each image. The result has one row.
 
     Parameters
     ----------
     assessment : Assessment
-        Made with ``shared=True``.
+        Of `assess` with ``shared=True``.
     """
     cost, time_s = assessment.cost_expected, assessment.turnaround_expected_s
     primary, secondary = _aims(
@@ -107,40 +106,40 @@ def choose_shared(
 def _aims(
     cost: Floats, time_s: Floats, policy: Policy, limits: RunLimits, usd_per_core_hour: float
 ) -> tuple[Floats, Floats]:
-    """Return what is made small, and what decides between equals."""
+    """Return the objective to minimise, and the tie-breaker."""
     if limits.deadline_s is not None and limits.budget_usd is None:
         return cost, time_s
     if limits.budget_usd is not None and limits.deadline_s is None:
         return time_s, cost
-    worth = policy.hour_in_core_hours * usd_per_core_hour
-    return cost + worth * time_s / 3600, time_s
+    usd_per_hour = policy.hour_in_core_hours * usd_per_core_hour
+    return cost + usd_per_hour * time_s / 3600, time_s
 
 
 def _within(assessment: Assessment, limits: RunLimits) -> Flags:
-    kept = np.ones(assessment.cost.shape, dtype=bool)
+    within = np.ones(assessment.cost.shape, dtype=bool)
     if limits.deadline_s is not None:
-        kept &= assessment.turnaround_bound_s <= limits.deadline_s
+        within &= assessment.turnaround_bound_s <= limits.deadline_s
     if limits.budget_usd is not None:
-        kept &= assessment.usd_bound <= limits.budget_usd
-    return kept
+        within &= assessment.usd_bound <= limits.budget_usd
+    return within
 
 
 def _excess(assessment: Assessment, limits: RunLimits) -> Floats:
-    """Return by what factor the limits are exceeded, that which is exceeded most."""
+    """Return the factor by which the most exceeded limit is exceeded."""
     excess = np.zeros(assessment.cost.shape)
     if limits.deadline_s is not None:
         excess = np.maximum(excess, assessment.turnaround_bound_s / limits.deadline_s)
     if limits.budget_usd is not None:
-        # Against a budget of nothing, what costs less is nearer all the same.
+        # With a budget of 0 a lower cost is still nearer.
         least = max(limits.budget_usd, 1e-12)
         excess = np.maximum(excess, assessment.usd_bound / least)
     return excess
 
 
 def _best(primary: Floats, secondary: Floats, allowed: Flags) -> NDArray[np.intp]:
-    """Return in each row the allowed place of the least ``primary``, then ``secondary``."""
+    """Return for each row the allowed index with the least ``primary``, then ``secondary``."""
     masked = np.where(allowed, primary, np.inf)
     least = masked.min(axis=1, keepdims=True)
     tied = allowed & (masked <= least * (1 + 1e-12))
-    found = np.where(tied, secondary, np.inf).argmin(axis=1)
-    return np.where(allowed.any(axis=1), found, NONE)
+    best = np.where(tied, secondary, np.inf).argmin(axis=1)
+    return np.where(allowed.any(axis=1), best, NONE)

@@ -1,4 +1,4 @@
-"""What an hour costs."""
+"""Prices of an hour of cores, GPUs and memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BYTES_PER_GB = 1e9
 
 @dataclass(frozen=True)
 class Prices:
-    """Prices of an hour in US dollars; the defaults are those HARP was published with.
+    """Prices of an hour in US dollars; the defaults are those of HARP's publication.
 
     References
     ----------
@@ -25,7 +25,7 @@ class Prices:
     usd_per_gb_hour: float = 0.0  # of memory, GB = 10**9 bytes
 
     def of(self, runtime_s: float, cpus: int, gpus: int, memory_bytes: float = 0.0) -> float:
-        """Return what so many seconds of so many CPUs and GPUs cost, in US dollars.
+        """Return the cost in US dollars of CPUs and GPUs for some seconds.
 
         Examples
         --------
@@ -35,7 +35,7 @@ class Prices:
         return float(runtime_s / SECONDS_PER_HOUR * self.hourly(cpus, gpus, memory_bytes))
 
     def hourly(self, cpus: Any, gpus: Any, memory_bytes: Any = 0.0) -> Any:
-        """Return the price of an hour of an allocation, of numbers or of arrays."""
+        """Return the price of an hour of an allocation, for numbers or arrays."""
         return (
             cpus * self.usd_per_core_hour
             + gpus * self.usd_per_gpu_hour

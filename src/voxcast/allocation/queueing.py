@@ -1,11 +1,11 @@
-"""A queue simulated: first come, first served, with EASY backfill.
+"""Simulation of a queue: first come, first served, with EASY backfill.
 
 The first job that does not fit holds a reservation: the earliest time at which enough processors
-will be free if everybody runs as long as they asked for. Others may overtake it when they end
-before that time, or leave enough processors for it (Lifka, "The ANL/IBM SP Scheduling System",
-JSSPP 1995; Mu'alem and Feitelson, IEEE TPDS 12, 2001). Jobs are killed at their requested time.
-Tighter requests shorten waiting on most traces and not on all: loose ones leave holes that short
-jobs slip into.
+will be free if all jobs run for their requested time. Others may overtake it if they end before
+that time, or leave enough processors for it (Lifka, "The ANL/IBM SP Scheduling System", JSSPP
+1995; Mu'alem and Feitelson, IEEE TPDS 12, 2001). Jobs are killed at their requested time. Tighter
+requests shorten waiting on most traces but not all: loose requests leave gaps in the schedule
+that short jobs backfill.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
     from voxcast.allocation.workload import Workload
 
-# Short jobs would have any stretch; the field counts them as ten seconds long.
+# The bounded stretch counts shorter jobs as ten seconds long.
 LEAST_RUNTIME_S = 10.0
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """When each job ran, in the workload's order.
+    """When each job ran, in the order of the workload.
 
     Attributes
     ----------
@@ -40,8 +40,7 @@ class Schedule:
     killed : ndarray of bool
         Whether the job was ended at its requested time.
     promised_s : ndarray
-        The first reservation that a job was given as head of the queue; NaN if it never needed
-        one.
+        The first reservation of a job as head of the queue; NaN if it had none.
     """
 
     start_s: NDArray[np.float64]
@@ -52,17 +51,18 @@ class Schedule:
 
 @dataclass(frozen=True)
 class QueueReport:
-    """What a schedule means for its users.
+    """Waiting times and utilisation of a schedule.
 
     Attributes
     ----------
     mean_wait_s : float
         From submission to start.
     mean_bounded_stretch : float
-        Mean of (wait + run) / run, where a run counts as 10 s at least and a stretch as 1.
+        Mean of (wait + run) / run, where a run counts as at least 10 s and a stretch as at
+        least 1.
     utilisation, useful_utilisation : float
-        Share of processor time in use between first submission and last end; and without that
-        of jobs that were killed.
+        Share of processor time in use between the first submission and the last end, with and
+        without killed jobs.
     """
 
     jobs: int
@@ -75,33 +75,33 @@ class QueueReport:
 
 
 def simulate(workload: Workload, processors: int, *, backfill: bool = True) -> Schedule:
-    """Run the jobs of a trace on so many processors.
+    """Run the jobs of a trace on a number of processors.
 
     Parameters
     ----------
     backfill : bool
-        Without it nobody overtakes.
+        Whether jobs may overtake.
 
     Raises
     ------
     TableError
-        If a job asks for more processors than there are.
+        If a job requests more processors than there are.
     """
     if processors < 1:
         raise TableError(f"must be at least 1, not {processors}", "processors")
     if len(workload) == 0:
-        raise TableError("holds no job", "workload")
+        raise TableError("has no jobs", "workload")
     largest = int(workload.processors.argmax())
-    if (asked := int(workload.processors[largest])) > processors:
+    if (requested := int(workload.processors[largest])) > processors:
         number = workload.numbers[largest]
         raise TableError(
-            f"asks for {asked} processors where there are {processors}", f"job {number}"
+            f"requests {requested} processors where there are {processors}", f"job {number}"
         )
     return _Queue(workload, processors, backfill).run()
 
 
 class _Queue:
-    """The state of one simulation; jobs are named by their place in the workload."""
+    """The state of a simulation; jobs are identified by their index in the workload."""
 
     def __init__(self, workload: Workload, processors: int, backfill: bool) -> None:
         self.submit = workload.submit_s.tolist()
@@ -111,10 +111,10 @@ class _Queue:
         self.killed = workload.runtime_s > workload.requested_s
         self.backfill = backfill
         self.free = processors
-        # A dict, for it keeps the order and gives up any member quickly.
+        # A dict, which is ordered and removes any member in constant time.
         self.waiting: dict[int, None] = {}
-        self.ends: list[tuple[float, int]] = []  # a heap of when jobs really end
-        self.planned: list[tuple[float, int]] = []  # sorted by when they end at the latest
+        self.ends: list[tuple[float, int]] = []  # a heap of actual end times
+        self.planned: list[tuple[float, int]] = []  # sorted by requested end time
         self.start = np.full(len(self.submit), np.nan)
         self.end = np.full(len(self.submit), np.nan)
         self.promised = np.full(len(self.submit), np.nan)
@@ -131,10 +131,10 @@ class _Queue:
             while arriving < len(self.submit) and self.submit[arriving] <= now:
                 self.waiting[arriving] = None
                 arriving += 1
-            self._start_what_may(now)
+            self._start_jobs(now)
         return Schedule(self.start, self.end, self.killed, self.promised)
 
-    def _start_what_may(self, now: float) -> None:
+    def _start_jobs(self, now: float) -> None:
         while self.waiting:
             head = next(iter(self.waiting))
             if self.wide[head] > self.free:
@@ -157,14 +157,14 @@ class _Queue:
                 self._begin(job, now)
 
     def _reservation(self, head: int) -> tuple[float, int]:
-        """Return when ``head`` can start at the latest, and how many processors it leaves then."""
+        """Return the latest start of ``head``, and how many processors it leaves free."""
         free, reserved_s = self.free, np.inf
         for end_s, job in self.planned:
             if end_s > reserved_s:
                 break
             free += self.wide[job]
             if free >= self.wide[head]:
-                reserved_s = end_s  # those that end at the same moment count too
+                reserved_s = end_s  # jobs that end at the same time count too
         return reserved_s, free - self.wide[head]
 
     def _begin(self, job: int, now: float) -> None:
@@ -176,13 +176,13 @@ class _Queue:
 
 
 def report(workload: Workload, schedule: Schedule, processors: int) -> QueueReport:
-    """Describe a schedule of a workload."""
+    """Summarise a schedule of a workload."""
     wait = schedule.start_s - workload.submit_s
     ran = schedule.end_s - schedule.start_s
     stretch = np.maximum((wait + ran) / np.maximum(ran, LEAST_RUNTIME_S), 1.0)
     makespan = float(schedule.end_s.max() - workload.submit_s.min())
     used = ran * workload.processors
-    capacity = processors * makespan or 1.0  # jobs of no time at all use nothing
+    capacity = processors * makespan or 1.0  # if all jobs last 0 s
     return QueueReport(
         len(workload),
         int(schedule.killed.sum()),

@@ -1,4 +1,4 @@
-"""Why a configuration was chosen, and what stands in the way of the others, in words."""
+"""Reasons in words: why a configuration was chosen, and why others are excluded."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ if TYPE_CHECKING:
 
 
 def excluded(assessment: Assessment, candidate: Candidate, image: int, column: int) -> str | None:
-    """Say why a candidate cannot be asked for, or None where it can."""
-    said = []
+    """Return why a candidate cannot be requested, or None if it can."""
+    reasons = []
     if assessment.too_large[image, column]:
-        asked = format_bytes(assessment.memory_bytes[image, column])
-        said.append(f"needs {asked} where {format_bytes(candidate.max_memory_bytes)} is allowed")
+        needed = format_bytes(assessment.memory_bytes[image, column])
+        limit = format_bytes(candidate.max_memory_bytes)
+        reasons.append(f"needs {needed} where {limit} is allowed")
     if assessment.too_long[image, column]:
-        asked = format_seconds(assessment.walltime_s[image, column])
-        said.append(f"needs {asked} where {format_seconds(candidate.max_walltime_s)} is allowed")
+        needed = format_seconds(assessment.walltime_s[image, column])
+        limit = format_seconds(candidate.max_walltime_s)
+        reasons.append(f"needs {needed} where {limit} is allowed")
     if assessment.left_to_others[image, column]:
-        said.append("a node without GPUs is enough")
-    return ", ".join(said) or None
+        reasons.append("a node without GPUs is enough")
+    return ", ".join(reasons) or None
 
 
 def why(
@@ -37,7 +39,7 @@ def why(
     limits: RunLimits,
     image: int = 0,
 ) -> str:
-    """Say why this was chosen for an image, or why nothing was and what is nearest."""
+    """Return why the choice was made for an image, or why there is none and what is nearest."""
     column = int(choice.chosen[image])
     aim = _aim(cluster, policy, limits)
     if column >= 0:
@@ -46,8 +48,8 @@ def why(
     column = int(choice.nearest[image])
     if column < 0:
         reasons = [
-            f"{own.label} {excluded(assessment, own, image, n)}"
-            for n, own in enumerate(candidates)
+            f"{candidate.label} {excluded(assessment, candidate, image, n)}"
+            for n, candidate in enumerate(candidates)
         ]
         return f"no configuration fits: {'; '.join(reasons)}"
     bound_s = assessment.turnaround_bound_s[image, column]
@@ -67,18 +69,18 @@ def _aim(cluster: Cluster, policy: Policy, limits: RunLimits) -> str:
     if policy.hour_in_core_hours == 0:
         aim = cheapest
     else:
-        worth = f"{policy.hour_in_core_hours:g} core-hours"
+        hour = f"{policy.hour_in_core_hours:g} core-hours"
         if not cluster.free:
-            worth += f" ({policy.hour_in_core_hours * cluster.usd_per_core_hour:.2g} USD)"
-        aim = f"the least cost with an hour until it is done counted as {worth}"
+            hour += f" ({policy.hour_in_core_hours * cluster.usd_per_core_hour:.2g} USD)"
+        aim = f"the least cost with an hour until it is done counted as {hour}"
     return aim if limits.deadline_s is None else f"{aim}, {_limits(policy, limits)}"
 
 
 def _limits(policy: Policy, limits: RunLimits) -> str:
-    """Say what the limits ask for; waiting is an expectation and no bound."""
-    said = []
+    """Return the limits in words; waiting is an expectation, not a bound."""
+    texts = []
     if limits.deadline_s is not None:
-        said.append(f"done in {format_seconds(limits.deadline_s)}, waiting included,")
+        texts.append(f"done in {format_seconds(limits.deadline_s)}, waiting included,")
     if limits.budget_usd is not None:
-        said.append(f"within {limits.budget_usd:g} USD if all of the request is used,")
-    return f"{' and '.join(said)} at {100 * policy.confidence:g} %"
+        texts.append(f"within {limits.budget_usd:g} USD if all of the request is used,")
+    return f"{' and '.join(texts)} at {100 * policy.confidence:g} %"

@@ -1,9 +1,9 @@
-"""How long a job waits in the queue: an affine function of the time that it asks for.
+"""The waiting time of a job in the queue, as an affine function of its requested time.
 
 Fitted as in Aupy, Gainaru, Honoré, Raghavan, Robert and Sun, "Reservation Strategies for
-Stochastic Jobs" (IPDPS 2019), from jobs of like size: they are put into twenty groups by the time
-they asked for, and a line goes through the groups' means. Ours is Theil's and Sen's line, which a
-week of maintenance in one group does not bend.
+Stochastic Jobs" (IPDPS 2019), from jobs of similar size: they are divided into twenty groups by
+requested time, and a line is fitted to the means of the groups. The line is that of Theil and
+Sen, which is robust to outliers such as a week of maintenance in one group.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ class Waiting:
 
 @dataclass(frozen=True)
 class WaitingFit:
-    """A fitted law of waiting.
+    """A fitted line of waiting times.
 
     Attributes
     ----------
     waiting : Waiting
-        The law; ``alpha`` is 0 where longer requests did not wait longer.
+        The line; ``alpha`` is 0 where longer requests did not wait longer.
     jobs, groups : int
-        What it rests on.
+        Numbers of jobs and groups that were used.
     typical_error_s : float
-        Median distance of the groups' means from the line.
+        Median distance between the means of the groups and the line.
     """
 
     waiting: Waiting
@@ -64,34 +64,36 @@ class WaitingFit:
 
 
 def fit_waiting(requested_s: ArrayLike, waited_s: ArrayLike, groups: int = GROUPS) -> WaitingFit:
-    """Fit waiting time from jobs of like size that have started.
+    """Fit waiting times of jobs of similar size that have started.
 
     Parameters
     ----------
     requested_s, waited_s : array_like, shape (jobs,)
-        Time asked for and time queued; jobs where one is no number are left out.
+        Requested time and time in the queue; jobs where one is not a number are left out.
     groups : int
-        How many groups, of as many jobs each.
+        Number of groups of equal size.
 
     Raises
     ------
     TableError
-        If there are too few jobs, or all asked for about the same time.
+        If there are too few jobs, or nearly all requested the same time.
     """
-    asked, waited = np.asarray(requested_s, dtype=float), np.asarray(waited_s, dtype=float)
-    known = np.isfinite(asked) & np.isfinite(waited) & (asked > 0) & (waited >= 0)
-    asked, waited = asked[known], waited[known]
+    requested, waited = np.asarray(requested_s, dtype=float), np.asarray(waited_s, dtype=float)
+    valid = np.isfinite(requested) & np.isfinite(waited) & (requested > 0) & (waited >= 0)
+    requested, waited = requested[valid], waited[valid]
     least = groups * LEAST_IN_GROUP
-    if len(asked) < least:
-        raise TableError(f"{len(asked)} jobs are too few", "waiting", f"{least} are needed")
-    order = np.argsort(asked, kind="stable")
+    if len(requested) < least:
+        raise TableError(f"{len(requested)} jobs are too few", "waiting", f"{least} are needed")
+    order = np.argsort(requested, kind="stable")
     parts = np.array_split(order, groups)
-    means = np.array([[asked[part].mean(), waited[part].mean()] for part in parts])
+    means = np.array([[requested[part].mean(), waited[part].mean()] for part in parts])
     if len(np.unique(means[:, 0])) < 3:
-        raise TableError("nearly all jobs asked for the same time", "waiting", "no line fits that")
+        raise TableError(
+            "nearly all jobs requested the same time", "waiting", "no line can be fitted"
+        )
     slope = float(stats.theilslopes(means[:, 1], means[:, 0])[0])
     alpha = max(slope, 0.0)
     gamma_s = float(np.median(means[:, 1] - alpha * means[:, 0]))
     fitted = Waiting(alpha, gamma_s)
     error = np.abs(fitted.of(means[:, 0]) - means[:, 1])
-    return WaitingFit(fitted, len(asked), groups, float(np.median(error)))
+    return WaitingFit(fitted, len(requested), groups, float(np.median(error)))

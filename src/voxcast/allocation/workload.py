@@ -1,7 +1,7 @@
-"""Workload traces: jobs with what they asked for and took, from the Standard Workload Format.
+"""Workload traces: requested and used time of jobs, from the Standard Workload Format.
 
 The format is that of the Parallel Workloads Archive (Feitelson, Tsafrir and Krakov, JPDC 74,
-2014), version 2.2: 18 fields a line, -1 for what is not known, comments behind a semicolon.
+2014), version 2.2: 18 fields per line, -1 for unknown values, comments after a semicolon.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 FIELDS = 18
 MAX_JOBS = 1_000_000
-# Places of the fields that are used.
-_NUMBER, _SUBMIT, _WAIT, _RUN, _ALLOCATED, _ASKED, _TIME, _STATUS = 0, 1, 2, 3, 4, 7, 8, 10
+# Positions of the fields that are used.
+_NUMBER, _SUBMIT, _WAIT, _RUN, _ALLOCATED, _REQUESTED, _TIME, _STATUS = 0, 1, 2, 3, 4, 7, 8, 10
 _CANCELLED = 5
 _MAX_PROCS = re.compile(r";\s*MaxProcs:\s*(\d{1,9})\s*")
 
@@ -41,15 +41,15 @@ class Workload:
     Attributes
     ----------
     numbers : ndarray of int
-        As the trace has them.
+        Job numbers of the trace.
     submit_s, runtime_s, requested_s, waited_s : ndarray of float
-        Seconds; ``waited_s`` is NaN where the trace does not say.
+        Seconds; ``waited_s`` is NaN where the trace has none.
     processors : ndarray of int
-        Asked for, else allocated.
+        Requested, or else allocated.
     max_processors : int or None
-        Size of the machine, if the trace says so.
+        Size of the machine, if the trace has it.
     bad, skipped : tuple of Remark
-        Lines that could not be read, and jobs that never ran.
+        Lines that cannot be parsed, and jobs that never ran.
     """
 
     numbers: NDArray[np.int64]
@@ -66,7 +66,7 @@ class Workload:
         return len(self.numbers)
 
     def with_requests(self, requested_s: dict[int, float]) -> Workload:
-        """Return the same jobs with other requests, given by their number; the rest as it is.
+        """Return the same jobs with other requested times by job number; others are unchanged.
 
         Raises
         ------
@@ -77,16 +77,18 @@ class Workload:
         if unknown:
             raise TableError(f"the trace has no job {unknown[0]}", "requests")
         pairs = zip(self.numbers.tolist(), self.requested_s.tolist(), strict=True)
-        return replace(self, requested_s=np.array([requested_s.get(n, own) for n, own in pairs]))
+        return replace(
+            self, requested_s=np.array([requested_s.get(n, old_s) for n, old_s in pairs])
+        )
 
 
 def workload_of(rows: Sequence[Sequence[float]]) -> Workload:
-    """Return a workload of rows of number, submit, runtime, requested time and processors."""
+    """Return a workload from rows of number, submit, runtime, requested time and processors."""
     table = np.array(rows, dtype=np.float64).reshape(-1, 5)
     table = table[np.lexsort((table[:, 0], table[:, 1]))]
-    whole = table[:, [0, 4]].astype(np.int64)
+    counts = table[:, [0, 4]].astype(np.int64)
     unknown = np.full(len(table), np.nan)
-    return Workload(whole[:, 0], table[:, 1], table[:, 2], table[:, 3], whole[:, 1], unknown)
+    return Workload(counts[:, 0], table[:, 1], table[:, 2], table[:, 3], counts[:, 1], unknown)
 
 
 def read_swf(path: Path) -> Workload:
@@ -95,7 +97,7 @@ def read_swf(path: Path) -> Workload:
     Raises
     ------
     TableError
-        If it is no text, holds no usable job, or too many.
+        If it is not text, has no valid job, or too many.
     """
     reading = FileRecords("swf", path)
     rows: dict[int, tuple[float, ...]] = {}
@@ -111,7 +113,7 @@ def read_swf(path: Path) -> Workload:
                 reading.skip(number, "a job that never ran")
                 continue
             if int(row[0]) in rows:
-                raise TableError(f"job {row[0]:.0f} is there twice")
+                raise TableError(f"job {row[0]:.0f} is listed twice")
             rows[int(row[0])] = row
         except TableError as error:
             reading.refuse(number, error.problem)
@@ -119,7 +121,7 @@ def read_swf(path: Path) -> Workload:
             raise TableError(f"more than {MAX_JOBS} jobs", path, "cut the trace")
     if not rows:
         first = f"line {reading.bad[0].line}: {reading.bad[0].reason}" if reading.bad else None
-        raise TableError("holds no usable job", path, first)
+        raise TableError("has no valid job", path, first)
     table = np.array(sorted(rows.values(), key=lambda row: (row[1], row[0])))
     return Workload(
         table[:, 0].astype(np.int64), table[:, 1], table[:, 2], table[:, 3],
@@ -132,24 +134,24 @@ def _job(line: str) -> tuple[float, ...] | None:
     """Return number, submit, runtime, requested time, processors, wait; None if it never ran."""
     texts = line.split()
     if len(texts) != FIELDS:
-        raise TableError(f"{len(texts)} fields where the format has {FIELDS}")
+        raise TableError(f"has {len(texts)} fields instead of {FIELDS}")
     try:
         values = [float(text) for text in texts]
     except ValueError as error:
         raise TableError(f"not a number: {str(error)[-40:]}") from error
     if not all(math.isfinite(v) and abs(v) <= 2**53 for v in values):
         raise TableError("a number is out of range")
-    processors = values[_ASKED] if values[_ASKED] > 0 else values[_ALLOCATED]
+    processors = values[_REQUESTED] if values[_REQUESTED] > 0 else values[_ALLOCATED]
     if values[_SUBMIT] < 0:
-        raise TableError("submitted before the trace begins")
+        raise TableError("was submitted before the trace begins")
     if values[_RUN] < 0 or (values[_RUN] == 0 and values[_STATUS] == _CANCELLED):
         return None  # a run of 0 s that was not cancelled took less than half a second
     if values[_TIME] <= 0:
-        raise TableError("says no requested time")
+        raise TableError("has no requested time")
     if processors < 1 or processors != int(processors) or values[_NUMBER] != int(values[_NUMBER]):
-        raise TableError("number of the job or its processors is no whole number")
+        raise TableError("number of the job or of its processors is not a whole number")
     if max(values[_TIME], values[_RUN]) > MAX_SECONDS:
-        raise TableError("a time of more than ten years")
+        raise TableError("has a time of more than ten years")
     wait = values[_WAIT] if values[_WAIT] >= 0 else math.nan
     return values[_NUMBER], values[_SUBMIT], values[_RUN], values[_TIME], processors, wait
 
@@ -160,9 +162,9 @@ def read_requests(path: Path) -> dict[int, float]:
     Raises
     ------
     TableError
-        Naming the line, if a value is wrong.
+        If a value is invalid; the message gives the line.
     """
-    found: dict[int, float] = {}
+    requested_s: dict[int, float] = {}
     try:
         with path.open(encoding="utf-8", newline="") as stream:
             table = csv.DictReader(stream)
@@ -172,11 +174,11 @@ def read_requests(path: Path) -> dict[int, float]:
                 seconds = float(row["requested_s"] or "nan")
                 if not 0 < seconds <= MAX_SECONDS:
                     raise ValueError(f"requested_s is {row['requested_s']}")
-                found[int(row["job"] or "")] = seconds
-                if len(found) > MAX_JOBS:
+                requested_s[int(row["job"] or "")] = seconds
+                if len(requested_s) > MAX_JOBS:
                     raise TableError(f"more than {MAX_JOBS} jobs", path)
     except OSError as error:
         raise TableError(f"cannot be read: {error.strerror}", path) from error
     except (ValueError, csv.Error) as error:
         raise TableError(f"line {table.line_num}: {str(error)[:80]}", path) from error
-    return found
+    return requested_s

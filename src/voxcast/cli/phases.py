@@ -68,7 +68,7 @@ def _as_json(app: str, runs: int, held: MemoryHeld, jobs: Chain) -> dict[str, An
         "runs": runs,
         "held_gb_h": asdict(held),
         "jobs": [asdict(job) for job in jobs.jobs],
-        "one_job": asdict(jobs.whole),
+        "one_job": asdict(jobs.single_job),
         "expected_gb_h": jobs.expected_gb_h,
         "gain": jobs.gain,
     }
@@ -82,7 +82,7 @@ def _show(app: str, runs: int, held: MemoryHeld, jobs: Chain) -> None:
         f"{held.at_phase_peaks:.3g}{used}"
     )
     print(f"  {'':14}{'memory':>10}{'expected':>12}  requested walltimes")
-    for job in (*jobs.jobs, jobs.whole):
+    for job in (*jobs.jobs, jobs.single_job):
         walltimes = ", ".join(format_seconds(s) for s in job.walltimes.lengths[:4])
         more = ", …" if len(job.walltimes.lengths) > 4 else ""
         memory = format_bytes(job.memory_bytes)

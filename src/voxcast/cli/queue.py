@@ -1,10 +1,10 @@
-"""``voxcast queue TRACE.swf``: a queue replayed, as jobs asked and as they might have asked."""
+"""``voxcast queue TRACE.swf``: a queue simulated with the requests of a trace, and with others."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
+import logging
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from voxcast.allocation.queueing import QueueReport
     from voxcast.allocation.workload import Workload
 
-SAID_LINES = 20  # bad lines that are listed one by one
+LOGGER = logging.getLogger(__name__)
+LISTED_LINES = 20  # invalid lines that are listed one by one
 
 
 def main(argv: list[str]) -> int:
-    """Simulate first come, first served with EASY backfill and print what users see of it."""
+    """Simulate first come, first served with EASY backfill, and print waiting times and use."""
     parser = argparse.ArgumentParser(prog="voxcast queue", description=__doc__)
     parser.add_argument("trace", type=Path, metavar="TRACE.swf", help="Standard Workload Format")
     parser.add_argument(
@@ -28,9 +29,9 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument(
         "--requests", type=Path, metavar="CSV",
-        help="columns job, requested_s: replay also with these requests; others stay as they are",
+        help="columns job, requested_s: replay also with these requests; others are unchanged",
     )  # fmt: skip
-    parser.add_argument("--no-backfill", action="store_true", help="nobody overtakes")
+    parser.add_argument("--no-backfill", action="store_true", help="no job overtakes another")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     args = parser.parse_args(argv)
 
@@ -38,51 +39,51 @@ def main(argv: list[str]) -> int:
     from voxcast.allocation.workload import read_requests, read_swf
 
     trace = read_swf(args.trace)
-    _say(trace)
+    _log_left_out(trace)
     processors = trace.max_processors if args.processors is None else args.processors
     if processors is None:
-        raise ConfigError("does not say how large the machine is", args.trace, "give --processors")
+        raise ConfigError("has no size of the machine", args.trace, "give --processors")
     replays: dict[str, Workload] = {"given": trace}
     if args.requests is not None:
         replays["recommended"] = trace.with_requests(read_requests(args.requests))
-    found = {
-        name: report(own, simulate(own, processors, backfill=not args.no_backfill), processors)
-        for name, own in replays.items()
+    backfill = not args.no_backfill
+    reports = {
+        name: report(workload, simulate(workload, processors, backfill=backfill), processors)
+        for name, workload in replays.items()
     }
     if args.json:
         content = {
             "trace": str(args.trace),
             "processors": processors,
-            "backfill": not args.no_backfill,
+            "backfill": backfill,
             "skipped": len(trace.skipped),
             "bad": [{"line": r.line, "reason": r.reason} for r in trace.bad],
-            "replays": {name: asdict(own) for name, own in found.items()},
+            "replays": {name: asdict(result) for name, result in reports.items()},
         }
         print(json.dumps(content, indent=2, allow_nan=False))
         return 0
-    for name, own in found.items():
-        _show(name, own)
+    for name, result in reports.items():
+        _show(name, result)
     return 0
 
 
-def _say(trace: Workload) -> None:
-    """Say on stderr what could not be used."""
-    for remark in trace.bad[:SAID_LINES]:
-        print(f"voxcast: line {remark.line}: {remark.reason}", file=sys.stderr)
-    if (more := len(trace.bad) - SAID_LINES) > 0:
-        print(f"voxcast: and {more} lines more", file=sys.stderr)
+def _log_left_out(trace: Workload) -> None:
+    for remark in trace.bad[:LISTED_LINES]:
+        LOGGER.warning("line %d: %s", remark.line, remark.reason)
+    if (more := len(trace.bad) - LISTED_LINES) > 0:
+        LOGGER.warning("and %d more lines", more)
     if trace.skipped:
-        print(f"voxcast: {len(trace.skipped)} jobs never ran and are left out", file=sys.stderr)
+        LOGGER.warning("%d jobs never ran and are left out", len(trace.skipped))
 
 
-def _show(name: str, own: QueueReport) -> None:
+def _show(name: str, result: QueueReport) -> None:
     print(
-        f"requests as {name}: {own.jobs} jobs, mean wait {format_seconds(own.mean_wait_s)}, "
-        f"mean stretch {own.mean_bounded_stretch:.2f}, "
-        f"{100 * own.utilisation:.1f} % of the processors in use"
+        f"requests as {name}: {result.jobs} jobs, mean wait {format_seconds(result.mean_wait_s)}, "
+        f"mean stretch {result.mean_bounded_stretch:.2f}, "
+        f"{100 * result.utilisation:.1f} % of the processors in use"
     )
-    if own.killed:
+    if result.killed:
         print(
-            f"  {own.killed} jobs were ended at their requested time; without them "
-            f"{100 * own.useful_utilisation:.1f} % in use"
+            f"  {result.killed} jobs were killed at their requested time; without them "
+            f"{100 * result.useful_utilisation:.1f} % in use"
         )

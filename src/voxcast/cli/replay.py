@@ -1,36 +1,37 @@
-"""``voxcast replay HISTORY``: what ways of asking would have cost on runs held out."""
+"""``voxcast replay HISTORY``: the cost of request methods, replayed on held-out runs."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import logging
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError, TableError
 from voxcast.quantities import format_seconds, parse_seconds
 
-WAYS = {
+LOGGER = logging.getLogger(__name__)
+METHODS = {
     "site_default": "the site's default", "laboratory": "mean of the last runs, × 1.5",
-    "harp_doubling": "predicted, doubled (HARP)", "population": "optimal for all images alike",
-    "per_image": "optimal for each image", "clairvoyant": "who knows beforehand",
+    "harp_doubling": "predicted, doubled (HARP)", "population": "optimal, one for all images",
+    "per_image": "optimal for each image", "clairvoyant": "exactly the time used",
 }  # fmt: skip
 
 
 def main(argv: list[str]) -> int:
-    """Learn by folds over subjects, ask for the runs held out, and print what it cost."""
+    """Train by folds over subjects, replay requests for held-out runs, and print their cost."""
     parser = argparse.ArgumentParser(prog="voxcast replay", description=__doc__)
     parser.add_argument("history", type=Path, metavar="HISTORY", help="a folder of data/history")
     parser.add_argument("--app", action="append", help="application (default: all)")
-    parser.add_argument("--alpha", type=float, default=1.0, help="price of a second asked for (1)")
-    parser.add_argument("--beta", type=float, default=0.0, help="price of a second used (0)")
+    parser.add_argument("--alpha", type=float, default=1.0, help="price of a requested second (1)")
+    parser.add_argument("--beta", type=float, default=0.0, help="price of a used second (0)")
     parser.add_argument(
         "--gamma", default="0", metavar="S|median", help="price of each request (0), in seconds"
     )
     parser.add_argument(
-        "--site-default", default="1h", metavar="TIME", help="what the site gives (1h)"
+        "--site-default", default="1h", metavar="TIME", help="default request of the site (1h)"
     )
     parser.add_argument("--wait-alpha", type=float, default=0.0, metavar="A",
                         help="a request of t waits A t + G (0)")  # fmt: skip
@@ -62,13 +63,13 @@ def main(argv: list[str]) -> int:
 
     CostModel(args.alpha, args.beta, 0.0 if isinstance(gamma, str) else gamma)  # checks them
     if not args.history.is_dir():
-        raise TableError("is no recorded history", args.history, "see data/history")
+        raise TableError("not a recorded history", args.history, "see data/history")
     table = recorded_table([args.history])
     if args.app:
         unknown = sorted(set(args.app) - set(table["app"]))
         if unknown:
-            known = f"it has {', '.join(sorted(table['app'].unique()))}"
-            raise TableError(f"has no runs of {', '.join(unknown)}", args.history, known)
+            available = f"it has {', '.join(sorted(table['app'].unique()))}"
+            raise TableError(f"has no runs of {', '.join(unknown)}", args.history, available)
         table = table[table["app"].isin(args.app)].reset_index(drop=True)
     with tqdm(total=table["app"].nunique(), desc="replay", disable=None, delay=2) as bar:
 
@@ -76,26 +77,26 @@ def main(argv: list[str]) -> int:
             bar.set_postfix_str(app)
             bar.update()
 
-        found = replayed_requests.study(
+        results = replayed_requests.study(
             table, costs={"cost": (args.alpha, args.beta, gamma)},
             site_default_s=site_default_s, waiting=Waiting(args.wait_alpha, wait_gamma_s),
             folds=args.folds, seed=args.seed, trials=args.trials, on_step=step,
         )  # fmt: skip
-    for app, own in found.items():
-        if "not_measurable" in own:
-            print(f"voxcast: {app} is not replayed: {own['not_measurable']}", file=sys.stderr)
-    found = {
-        app: {"sd_log": own["sd_log"], **own["cost"]}
-        for app, own in found.items()
-        if "cost" in own
+    for app, result in results.items():
+        if "not_measurable" in result:
+            LOGGER.warning("%s is not replayed: %s", app, result["not_measurable"])
+    replays = {
+        app: {"sd_log": result["sd_log"], **result["cost"]}
+        for app, result in results.items()
+        if "cost" in result
     }
-    if not found:
+    if not replays:
         return EXIT_BAD_INPUT
     if args.json:
-        print(json.dumps(found, indent=2, allow_nan=False))
+        print(json.dumps(replays, indent=2, allow_nan=False))
     else:
-        for app, own in found.items():
-            _show(app, own)
+        for app, result in replays.items():
+            _show(app, result)
     return 0
 
 
@@ -108,21 +109,22 @@ def _gamma(text: str) -> float | str:
         raise ConfigError(f"must be seconds or `median`, not {text!r}", "--gamma") from None
 
 
-def _show(app: str, own: dict[str, Any]) -> None:
-    runs = own["ways"]["clairvoyant"]["runs"]
-    print(f"{app}: {runs} runs held out, standard deviation of logarithms {own['sd_log']:.2f}")
+def _show(app: str, result: dict[str, Any]) -> None:
+    accounts = result["ways"]
+    runs = accounts["clairvoyant"]["runs"]
+    print(f"{app}: {runs} held-out runs, standard deviation of log time {result['sd_log']:.2f}")
     print(
         f"  {'':30}{'normalised cost':>26}{'killed':>8}{'core h':>8}{'GB h':>9}{'done after':>12}"
     )
-    for way, title in WAYS.items():
-        said = own["ways"][way]
-        low, high = said["normalised_cost_interval"]
-        cost = f"{said['normalised_cost']:.3f} ({low:.3f} to {high:.3f})"
+    for method, title in METHODS.items():
+        account = accounts[method]
+        low, high = account["normalised_cost_interval"]
+        cost = f"{account['normalised_cost']:.3f} ({low:.3f} to {high:.3f})"
         print(
-            f"  {title:30}{cost:>26}{said['failures']:>8}{said['waste_core_h']:>8.2f}"
-            f"{said['waste_gb_h']:>9.1f}{format_seconds(said['turnaround_s']):>12}"
+            f"  {title:30}{cost:>26}{account['failures']:>8}{account['waste_core_h']:>8.2f}"
+            f"{account['waste_gb_h']:>9.1f}{format_seconds(account['turnaround_s']):>12}"
         )
     print(
-        f"  by image {own['over_implied']:.3f} times what its own laws imply; of the excess over "
-        f"the clairvoyant {100 * own['excess_left']:.0f} % is left"
+        f"  by image: {result['over_implied']:.3f} times the cost that its laws imply, and "
+        f"{100 * result['excess_left']:.0f} % of the excess cost of one sequence for all images"
     )

@@ -13,7 +13,8 @@ from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
 from voxcast.allocation.assessment import Policy
 from voxcast.allocation.billing import Billing
-from voxcast.allocation.machines import Cluster, NodeType, Partition
+from voxcast.allocation.machines import Cluster, Partition
+from voxcast.allocation.node_types import NodeType
 from voxcast.allocation.waiting import Waiting
 from voxcast.config.sections import (
     ByName,

@@ -58,13 +58,17 @@ class EmpiricalLaw:
 
     def sf(self, x: ArrayLike) -> NDArray[np.float64]:
         """Share of runs of more than ``x``."""
-        return 1 - self.cdf(x)
+        shares: NDArray[np.float64] = 1 - self.cdf(x)
+        return shares
 
     def quantile(self, p: ArrayLike) -> NDArray[np.float64]:
         """Shortest run such that a share ``p`` of the runs is at most as long."""
         # Rounding first: 0.1 * 30 is a little more than 3.
         rank = np.ceil(np.round(np.asarray(p, dtype=float) * len(self.values), 9))
-        return self.values[np.clip(rank.astype(int) - 1, 0, len(self.values) - 1)]
+        runs: NDArray[np.float64] = self.values[
+            np.clip(rank.astype(int) - 1, 0, len(self.values) - 1)
+        ]
+        return runs
 
     def isf(self, q: ArrayLike) -> NDArray[np.float64]:
         """Shortest run that at most a share ``q`` of the runs exceeds."""

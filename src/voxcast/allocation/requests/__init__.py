@@ -1,1 +1,1 @@
-"""Sequences of requests: what to ask for first, and next if that was not enough."""
+"""Sequences of requests: the first one, and the next after each failure."""

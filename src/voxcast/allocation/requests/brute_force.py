@@ -1,9 +1,9 @@
 """The optimal sequence by its recurrence, from many first requests at once.
 
-Given the first request of an optimal sequence, the density gives all others (Aupy et al., IPDPS
-2019, theorem 3 and proposition 1); what is tried is the first. The recurrence magnifies errors:
-of most first requests the sequence stops rising, and those are dropped. It goes on until one job
-in ten million is longer.
+The density and the first request of an optimal sequence determine all others (Aupy et al., IPDPS
+2019, theorem 3 and proposition 1), so candidates for the first request are tried. The recurrence
+amplifies errors: for most candidates the sequence stops increasing, and they are dropped. A
+sequence ends where one job in ten million is longer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def largest_first(law: Law, cost: CostModel) -> float:
     Raises
     ------
     ConfigError
-        If the variance is infinite, where there is no such bound.
+        If the variance is infinite, as there is no bound then.
     """
     low, high = law.support
     if math.isfinite(high):
@@ -48,12 +48,12 @@ def largest_first(law: Law, cost: CostModel) -> float:
 
 
 def brute_force(law: Law, cost: CostModel, candidates: int = CANDIDATES) -> NDArray[np.float64]:
-    """Return the cheapest of the sequences that the recurrence gives.
+    """Return the cheapest sequence of the recurrence.
 
     Raises
     ------
     ConfigError
-        If the law has no density or an infinite variance, or no candidate's sequence rises.
+        If the law has no density or an infinite variance, or no sequence keeps increasing.
     """
     if not law.continuous:
         raise ConfigError(
@@ -67,14 +67,14 @@ def brute_force(law: Law, cost: CostModel, candidates: int = CANDIDATES) -> NDAr
     steps = [first]
     best, best_at, length = math.inf, -1, 0
     for _ in range(MOST):
-        done = reached <= EPSILON
-        if done.any():
-            cheapest = int(alive[done][np.argmin(paid[alive[done]])])
+        complete = reached <= EPSILON
+        if complete.any():
+            cheapest = int(alive[complete][np.argmin(paid[alive[complete]])])
             if paid[cheapest] < best:
                 best, best_at, length = float(paid[cheapest]), cheapest, len(steps)
-        # What has paid more than the best one did cannot become the best.
-        go_on = ~done & (paid[alive] < best)
-        alive, before, now, reached = (own[go_on] for own in (alive, before, now, reached))
+        # A sequence that costs more than the best one so far cannot become the best.
+        active = ~complete & (paid[alive] < best)
+        alive, before, now, reached = (a[active] for a in (alive, before, now, reached))
         if not len(alive):
             break
         with np.errstate(all="ignore"):
@@ -92,5 +92,7 @@ def brute_force(law: Law, cost: CostModel, candidates: int = CANDIDATES) -> NDAr
         steps.append(np.full(candidates, np.nan))
         steps[-1][alive] = now
     if best_at < 0:
-        raise ConfigError(f"none of {candidates} first requests goes on rising", "brute_force")
+        raise ConfigError(
+            f"no sequence of {candidates} first requests keeps increasing", "brute_force"
+        )
     return np.array([step[best_at] for step in steps[:length]])

@@ -1,8 +1,8 @@
-"""What a sequence of requests costs on average, in closed form; no sampling anywhere.
+"""The expected cost of a sequence of requests, in closed form.
 
-A request of length W that is in use for u costs alpha W + beta u + gamma. Requests are made one
-after the other until one is enough. A checkpoint at the end of a request lets the next one go on
-where it stopped, for the time it takes to write it and to read it again.
+A request of length W that is used for u costs alpha W + beta u + gamma. Requests are made one
+after the other until one suffices. A checkpoint at the end of a request lets the next one continue
+from there, at the cost of the time to write and to read it.
 
 References
 ----------
@@ -26,33 +26,33 @@ if TYPE_CHECKING:
 
     from voxcast.laws.law import Law
 
-# What is left to pay is of no account below this share of the omniscient cost.
+# A remaining cost below this share of the omniscient cost is negligible.
 NEGLIGIBLE = 1e-10
-# Not the largest double: the sum of prices has to stay below it.
+# Below the largest double, so that sums of costs do not overflow.
 _LONGEST = 1e200
-# A tail that has more than this share to pay beyond the longest request has no mean to be told.
-_UNTOLD = 1e-6
+# If a larger share of the cost lies beyond the longest request, the mean cannot be computed.
+_NO_MEAN = 1e-6
 
 
 @dataclass(frozen=True)
 class CostModel:
-    """Prices of a request, and how long a checkpoint takes; lengths in the unit of the law.
+    """Prices of a request, and the length of a checkpoint; lengths are in the unit of the law.
 
     Attributes
     ----------
     alpha : float
-        Price of a unit of what is asked for, above 0.
+        Price of a requested unit, above 0.
     beta : float
-        Price of a unit of what is used.
+        Price of a used unit.
     gamma : float
         Price of each request.
     checkpoint, restart : float
-        Length of writing a checkpoint and of going on from it.
+        Length of writing a checkpoint, and of restarting from it.
 
     Raises
     ------
     ConfigError
-        If one of them is out of its range.
+        If one of them is out of range.
     """
 
     alpha: float = 1.0
@@ -68,18 +68,18 @@ class CostModel:
                 raise ConfigError(f"must be {least} and finite, not {value:g}", name)
 
     def omniscient(self, law: Law) -> float:
-        """Return the mean cost of who knows each length beforehand, and asks for just that."""
+        """Return the mean cost of requesting exactly the length of each job."""
         return (self.alpha + self.beta) * law.mean + self.gamma
 
     def lengths(
         self, milestones: ArrayLike, checkpoints: ArrayLike | None = None
     ) -> NDArray[np.float64]:
-        """Return how long each request is: restart, work, and checkpoint.
+        """Return the length of each request: restart, work and checkpoint.
 
         Parameters
         ----------
         milestones : array_like, shape (n,)
-            The work done at the end of each request, rising.
+            Work completed at the end of each request, increasing.
         checkpoints : array_like of bool, shape (n,), optional
             Whether it ends with a checkpoint.
 
@@ -94,9 +94,9 @@ class CostModel:
     def expected(
         self, law: Law, milestones: ArrayLike, checkpoints: ArrayLike | None = None
     ) -> float:
-        """Return the mean cost of a sequence; after its end it is doubled until it is enough.
+        """Return the mean cost of a sequence; after its end requests double until one suffices.
 
-        NaN where the law's tail goes on, with a share that counts, beyond what a double can hold.
+        NaN where a share of the tail that matters lies beyond the range of a double.
 
         Parameters
         ----------
@@ -105,15 +105,17 @@ class CostModel:
         t, flags = extended(law, milestones, checkpoints)
         more = law.sf(t)
         left = (self.alpha + self.beta) * t[-1] * more[-1]
-        if left > _UNTOLD * self.omniscient(law):
+        if left > _NO_MEAN * self.omniscient(law):
             return math.nan
-        asked = np.concatenate([[1.0], more[:-1]])  # the probability that a request is made
+        request_probability = np.concatenate([[1.0], more[:-1]])
         parts = self._parts(t, flags)
         length = parts.restart + parts.work + parts.checkpoint
         lost = np.where(flags, 0.0, parts.work) + parts.checkpoint
-        made = self.alpha * length + self.beta * parts.restart + self.gamma
+        price = self.alpha * length + self.beta * parts.restart + self.gamma
         with np.errstate(over="ignore"):
-            return float(self.beta * law.mean + made @ asked + self.beta * (lost @ more))
+            return float(
+                self.beta * law.mean + price @ request_probability + self.beta * (lost @ more)
+            )
 
     def normalised(self, law: Law, expected: float) -> float:
         """Return a mean cost over the omniscient one."""
@@ -122,9 +124,9 @@ class CostModel:
     def _parts(self, milestones: ArrayLike, checkpoints: ArrayLike | None) -> _Parts:
         t = np.asarray(milestones, dtype=np.float64)
         flags = np.zeros(len(t), bool) if checkpoints is None else np.asarray(checkpoints, bool)
-        kept = np.concatenate([[0.0], np.maximum.accumulate(np.where(flags, t, 0.0))[:-1]])
-        restart = np.where(kept > 0, self.restart, 0.0)
-        return _Parts(restart, t - kept, np.where(flags, self.checkpoint, 0.0))
+        saved = np.concatenate([[0.0], np.maximum.accumulate(np.where(flags, t, 0.0))[:-1]])
+        restart = np.where(saved > 0, self.restart, 0.0)
+        return _Parts(restart, t - saved, np.where(flags, self.checkpoint, 0.0))
 
 
 @dataclass(frozen=True)
@@ -137,16 +139,16 @@ class _Parts:
 def extended(
     law: Law, milestones: ArrayLike, checkpoints: ArrayLike | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return a sequence that covers all the law: doubled on after its end, without checkpoints."""
+    """Return the sequence continued by doubling to the end of the law, without checkpoints."""
     t = np.asarray(milestones, dtype=np.float64)
     flags = np.zeros(len(t), bool) if checkpoints is None else np.asarray(checkpoints, bool)
     high = law.support[1]
-    # The difference of logarithms: of a tiny length the quotient would overflow.
+    # A difference of logarithms, as the quotient overflows for tiny lengths.
     doublings = math.floor(math.log2(_LONGEST) - math.log2(t[-1]))
     if t[-1] >= high or not law.sf(t[-1]) > 0 or doublings < 1:
         return t, flags
     tail = np.ldexp(t[-1], np.arange(1, doublings + 1))
     if tail[-1] > high:
         tail = np.append(tail[tail < high], high)
-    tail = tail[: 1 + int(np.argmin(law.sf(tail)))]  # up to the first that is surely enough
+    tail = tail[: 1 + int(np.argmin(law.sf(tail)))]  # up to the first with survival 0
     return np.concatenate([t, tail]), np.concatenate([flags, np.zeros(len(tail), bool)])

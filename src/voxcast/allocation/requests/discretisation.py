@@ -1,6 +1,6 @@
-"""A law as a few hundred amounts, which are the requests that a dynamic programme chooses from.
+"""Discretisation of a law to the amounts from which a dynamic programme chooses requests.
 
-A law without end is cut where one job in ten million is longer.
+A law with infinite support is truncated where one job in ten million is longer.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ POINTS = 1000
 
 @dataclass(frozen=True)
 class RequestGrid:
-    """Amounts that can be asked for, and how likely more is needed.
+    """Amounts that can be requested, and the probability that more is needed.
 
     Attributes
     ----------
     points : ndarray, shape (n,)
-        Rising; the last is enough for all that is left of the law.
+        Increasing; the last suffices under the truncated law.
     more : ndarray, shape (n,)
-        Probability of more than each, under the law that is cut there; the last is 0.
+        Probability of more than each, under the truncated law; the last is 0.
     """
 
     points: NDArray[np.float64]
@@ -40,21 +40,21 @@ class RequestGrid:
 
     @property
     def mean(self) -> float:
-        """Mean of the law that has only these amounts."""
+        """Mean of the discretised law."""
         return float(-np.diff(self.more, prepend=1.0) @ self.points)
 
 
 def end_of(law: Law, epsilon: float = EPSILON) -> float:
-    """Return the end of the support, or what is enough but for the share ``epsilon``."""
+    """Return the end of the support, or the 1 - ``epsilon`` quantile if it is infinite."""
     high = law.support[1]
     return high if math.isfinite(high) else float(law.quantile(1 - epsilon))
 
 
 def equal_time(law: Law, points: int = POINTS, epsilon: float = EPSILON) -> RequestGrid:
-    """Return amounts at equal distances, from the start of the support to its end.
+    """Return equally spaced amounts, from the start of the support to its end.
 
-    Of a law without a density, nothing between its own amounts is worth asking for: it is cut as
-    by `equal_probability`.
+    A discrete law is discretised by `equal_probability`, as only its own amounts are worth
+    requesting.
     """
     if not law.continuous:
         return equal_probability(law, points, epsilon)
@@ -62,14 +62,14 @@ def equal_time(law: Law, points: int = POINTS, epsilon: float = EPSILON) -> Requ
 
 
 def equal_probability(law: Law, points: int = POINTS, epsilon: float = EPSILON) -> RequestGrid:
-    """Return quantiles at equal distances of their level, up to the end; equal ones once."""
+    """Return the distinct quantiles at equally spaced levels, up to the end."""
     end = end_of(law, epsilon)
     levels = float(law.cdf(end)) * np.arange(1, points + 1) / points
     return grid_of(law, np.append(law.quantile(levels[:-1]), end))
 
 
 def grid_of(law: Law, amounts: NDArray[np.float64]) -> RequestGrid:
-    """Return the grid of ``amounts``, for the law that is cut at the largest of them."""
+    """Return the grid of ``amounts``, for the law truncated at the largest of them."""
     amounts = np.unique(amounts)
     beyond = float(law.sf(amounts[-1]))
     more = (law.sf(amounts) - beyond) / (1 - beyond)
@@ -84,10 +84,10 @@ DISCRETISATIONS: dict[str, Callable[..., RequestGrid]] = {
 
 
 def points_for(law: Law, cost: CostModel, accuracy: float = 0.1) -> float:
-    """Return how many equal steps promise a cost within ``accuracy`` of the optimum, at least 1.
+    """Return the number of equal steps that guarantees a cost within ``accuracy`` of the optimum.
 
-    With checkpoints (Gainaru et al., IPDPS 2020, theorem on Dyn-Prog-Count); infinite where
-    neither a checkpoint nor a request has a price of its own.
+    With checkpoints (Gainaru et al., IPDPS 2020, theorem on Dyn-Prog-Count). It is infinite where
+    neither checkpoints nor requests have a price.
     """
     low = law.support[0]
     finest = min(max(low, accuracy * law.mean / 3), cost.checkpoint, cost.restart)

@@ -1,10 +1,10 @@
-"""The cheapest sequence out of the points of a grid, without checkpoints and with them.
+"""The cheapest sequence of points of a grid, with and without checkpoints.
 
-All three programmes go from the last point to the first. What does not depend on the requests,
-beta times the mean, is left out and added at the end; what is left is weighed by the probability
-that it is still to be paid, so that no division by a vanishing probability is needed. The best
-next request after point i is then the lowest of lines in P(X > i): slope alpha v_j, intercept all
-that follows j.
+All three programmes go from the last point to the first. The term that does not depend on the
+requests, beta times the mean, is added at the end. All costs are weighted by the probability that
+they are incurred, so nothing is divided by a vanishing probability. The best next request after
+point i is then the lowest of lines in P(X > i), with slope alpha v_j and the cost after j as
+intercept.
 
 References
 ----------
@@ -33,11 +33,11 @@ class Optimum:
     Attributes
     ----------
     milestones : ndarray, shape (k,)
-        Work done at the end of each request.
+        Work completed at the end of each request.
     checkpoints : ndarray of bool, shape (k,)
-        Whether it ends with a checkpoint.
+        Whether each request ends with a checkpoint.
     value : float
-        Its mean cost under the law that has only the points of the grid.
+        Mean cost under the discretised law.
     """
 
     milestones: NDArray[np.float64]
@@ -49,13 +49,13 @@ def without_checkpoints(grid: RequestGrid, cost: CostModel) -> Optimum:
     """Return the cheapest sequence in which no request ends with a checkpoint."""
     v, more, n = grid.points, grid.more, len(grid.points)
     slope = cost.alpha * v + cost.gamma
-    rest = cost.beta * v * more  # what is lost when v was too short, and then what follows
-    asked = np.concatenate([[1.0], more[:-1]])
+    rest = cost.beta * v * more  # the loss if v is too short, plus the cost after it
+    probability = np.concatenate([[1.0], more[:-1]])
     chosen = np.empty(n, dtype=np.intp)
     lines = np.empty(n)
     for i in range(n - 1, -1, -1):
         at = lines[i:]
-        np.multiply(slope[i:], asked[i], out=at)
+        np.multiply(slope[i:], probability[i], out=at)
         at += rest[i:]
         j = int(at.argmin())
         chosen[i] = i + j
@@ -72,14 +72,14 @@ def all_checkpoints(grid: RequestGrid, cost: CostModel) -> Optimum:
     slope = cost.alpha * (v + cost.checkpoint)
     slope[-1] = cost.alpha * v[-1]
     rest = cost.beta * cost.checkpoint * more
-    asked = np.concatenate([[1.0], more[:-1]])
+    probability = np.concatenate([[1.0], more[:-1]])
     starts = np.concatenate([[0.0], v[:-1]])
     restart = np.where(np.arange(n) > 0, cost.restart, 0.0)
-    fixed = asked * ((cost.alpha + cost.beta) * restart - cost.alpha * starts + cost.gamma)
+    fixed = probability * ((cost.alpha + cost.beta) * restart - cost.alpha * starts + cost.gamma)
     chosen = np.empty(n, dtype=np.intp)
     lowest = 0.0
     for i in range(n - 1, -1, -1):
-        at = slope[i:] * asked[i] + rest[i:]
+        at = slope[i:] * probability[i] + rest[i:]
         j = int(at.argmin())
         chosen[i] = i + j
         lowest = float(at[j]) + float(fixed[i])
@@ -93,31 +93,31 @@ def all_checkpoints(grid: RequestGrid, cost: CostModel) -> Optimum:
 def mixed_checkpoints(grid: RequestGrid, cost: CostModel) -> Optimum:
     """Return the cheapest sequence in which each request ends with a checkpoint or not.
 
-    A state is the last point with a checkpoint and the last point tried. That a next request ends
-    with a checkpoint costs the same whatever the last checkpoint was, up to a constant: those
-    choices are made once per point tried, and the others for all last checkpoints at a time.
+    A state is the last point with a checkpoint and the last point tried. The cost of a next
+    request that ends with a checkpoint depends on the last checkpoint only by a constant, so these
+    choices are made once per point tried; the others are made for all last checkpoints at once.
     """
     n = len(grid.points)
     v = np.concatenate([[0.0], grid.points])  # v[0] is the start
     more = np.concatenate([[1.0], grid.more])
     restart = np.where(np.arange(n + 1) > 0, cost.restart, 0.0)
-    per_asked = (cost.alpha + cost.beta) * restart - cost.alpha * v + cost.gamma
-    # What follows j, by last checkpoint and j: with the loss of the work since, if not kept.
+    per_request = (cost.alpha + cost.beta) * restart - cost.alpha * v + cost.gamma
+    # Cost after j, by last checkpoint and j, with the loss of the work since the checkpoint.
     rest = cost.beta * more * (v - v[:, None])
-    rest_kept = cost.beta * cost.checkpoint * more
-    slope, slope_kept = cost.alpha * v, cost.alpha * (v + cost.checkpoint)
+    rest_saved = cost.beta * cost.checkpoint * more
+    slope, slope_saved = cost.alpha * v, cost.alpha * (v + cost.checkpoint)
     chosen = np.zeros((n + 1, n + 1), dtype=np.intp)  # negative: with a checkpoint
     lowest = np.zeros(1)
     for i in range(n - 1, -1, -1):
         plain = rest[: i + 1, i + 1 :] + slope[i + 1 :] * more[i]
-        kept = slope_kept[i + 1 :] * more[i] + rest_kept[i + 1 :]
-        j, j_kept = plain.argmin(axis=1), int(kept.argmin())
+        saved = slope_saved[i + 1 :] * more[i] + rest_saved[i + 1 :]
+        j, j_saved = plain.argmin(axis=1), int(saved.argmin())
         best = np.take_along_axis(plain, j[:, None], axis=1)[:, 0]
-        keeps = kept[j_kept] < best
-        chosen[: i + 1, i] = np.where(keeps, -(i + 1 + j_kept), i + 1 + j)
-        lowest = np.where(keeps, kept[j_kept], best) + more[i] * per_asked[: i + 1]
+        saves = saved[j_saved] < best
+        chosen[: i + 1, i] = np.where(saves, -(i + 1 + j_saved), i + 1 + j)
+        lowest = np.where(saves, saved[j_saved], best) + more[i] * per_request[: i + 1]
         rest[: i + 1, i] += lowest
-        rest_kept[i] += lowest[i]
+        rest_saved[i] += lowest[i]
     value = float(lowest[0]) + cost.beta * grid.mean
     milestones, flags = [], []
     last, i = 0, 0
@@ -131,7 +131,7 @@ def mixed_checkpoints(grid: RequestGrid, cost: CostModel) -> Optimum:
 
 
 def _path(chosen: NDArray[np.intp]) -> list[int]:
-    """Return the points of a sequence, given the best next one from each point on."""
+    """Return the points of a sequence, from the best next point after each point."""
     path, i = [], 0
     while i < len(chosen):
         path.append(int(chosen[i]))

@@ -1,6 +1,6 @@
-"""Sequences by a rule of thumb: from mean, standard deviation or median alone.
+"""Heuristic sequences, from mean, standard deviation or median alone.
 
-Each goes on until what it has still to pay is negligible, or for `MOST` requests.
+Each ends where the remaining cost is negligible, or after `MOST` requests.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from voxcast.laws.law import Law
 
 MOST = 10_000
-# 1 - 2 ** -53 is the last double below 1.
+# 1 - 2 ** -53 is the largest double below 1.
 _HALVINGS = 53
 
 
 def mean_by_mean(law: Law, cost: CostModel) -> NDArray[np.float64]:
-    """Ask for the mean, then for the mean of what is longer, and so on."""
+    """Request the mean, then the mean of longer jobs, and so on."""
     t = [law.mean]
     while len(t) < MOST and not _negligible(law, cost, np.array(t[-1:])).any():
         beyond = law.mean_above(t[-1])
@@ -35,7 +35,7 @@ def mean_by_mean(law: Law, cost: CostModel) -> NDArray[np.float64]:
 
 
 def mean_stdev(law: Law, cost: CostModel) -> NDArray[np.float64]:
-    """Ask for the mean, then for a standard deviation more each time.
+    """Request the mean, then a standard deviation more each time.
 
     Raises
     ------
@@ -49,20 +49,20 @@ def mean_stdev(law: Law, cost: CostModel) -> NDArray[np.float64]:
 
 
 def mean_doubling(law: Law, cost: CostModel) -> NDArray[np.float64]:
-    """Ask for the mean, then for twice as much each time."""
+    """Request the mean, then twice as much each time."""
     doublings = int(math.log2(1e200 / law.mean))
     return finished(law, cost, law.mean * np.exp2(np.arange(doublings)))
 
 
 def median_by_median(law: Law, cost: CostModel) -> NDArray[np.float64]:
-    """Ask for the median, then for the median of what is longer, and so on."""
+    """Request the median, then the median of longer jobs, and so on."""
     return finished(law, cost, law.quantile(1 - np.exp2(-np.arange(1, _HALVINGS + 1))))
 
 
 def finished(law: Law, cost: CostModel, t: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return rising requests up to the one whose successors cost nothing to speak of.
+    """Return increasing requests up to the one whose successors have a negligible cost.
 
-    The last one is the end of the support, where that is finite.
+    The last request is the end of the support, where that is finite.
     """
     high = law.support[1]
     t = np.unique(np.minimum(t, high))

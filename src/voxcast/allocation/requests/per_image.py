@@ -1,11 +1,10 @@
-"""The best sequence for each of many images, from one law of residuals.
+"""The optimal sequence for each of many images, from one law of residuals.
 
-An image's law is its own median times a common law of residuals to the power of its own spread.
-Costs scale: a sequence that is best for a median of 1 and requests that cost gamma / median each
-is best, times the median, for all images that share that ratio and the spread. Both are rounded to
-a lattice, each cell of it is solved once when an image needs it, and its sequence is taken over as
-levels of the image's own law. The optimum is flat: what rounding loses is far below the cost
-of being wrong about the law.
+The law of an image is its median times a common law of residuals to the power of its spread. Costs
+scale: an optimal sequence for a median of 1 and requests that cost gamma / median each is, times
+the median, optimal for all images with this ratio and spread. Both are rounded to a lattice. Each
+lattice cell that has images is solved once, and its sequence is applied to its images by level.
+The optimum is flat: the loss by rounding is far below that by errors of the law.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ if TYPE_CHECKING:
 
     from voxcast.laws.predicted import PredictedLaw
 
-# Width of a cell, as a share: of the spread below the median, which hardly matters, of that above,
-# and of gamma over median.
+# Relative width of a cell: in the spread below the median (which matters little), the spread
+# above, and gamma over median.
 CELL = np.array([0.25, 0.1, 0.2])
 POINTS = 300
-_FIRST_SCORE = -4.0  # nobody asks for less than what 1 job in 30,000 takes
-_NEVER = 1e-15  # what comes after a request that so few exceed costs nothing
+_FIRST_SCORE = -4.0  # no request is shorter than 1 job in 30,000
+_NEVER = 1e-15  # requests after one that is exceeded more rarely have no cost
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,11 +40,12 @@ class RequestsPerImage:
     Attributes
     ----------
     requests : ndarray, shape (n, k)
-        Rising in each row, with NaN after the last; one job in ten million exceeds that.
+        Increasing in each row, with NaN after the last, which one job in ten million exceeds.
     expected_cost, normalised_cost : ndarray, shape (n,)
-        Exact means under each image's law; what exceeds the last request about doubles it.
+        Exact means under the law of each image; after the last request, requests are about
+        doubled.
     solved : int
-        Cells that were solved.
+        Number of cells that were solved.
     """
 
     requests: NDArray[np.float64]
@@ -61,14 +61,14 @@ def requests_per_image(
     down: ArrayLike = 1.0,
     up: ArrayLike = 1.0,
 ) -> RequestsPerImage:
-    """Return the best sequence for each image, without checkpoints.
+    """Return the optimal sequence for each image, without checkpoints.
 
     Parameters
     ----------
     residuals : PredictedLaw
         Law of an amount over its predicted median.
     median, down, up : array_like, shape (n,) or number
-        Predicted median, and spread below and above it, see `PredictedLaw.scaled`.
+        Predicted median, and spread below and above it; see `PredictedLaw.scaled`.
 
     Raises
     ------
@@ -84,24 +84,25 @@ def requests_per_image(
             raise TableError("must be positive and finite", name)
     laws = residuals.scaled(median, down, up)
     gamma = cost.gamma / median
-    # Far below any price: no gamma is the same cell as next to none.
+    # A gamma of 0 gets the cell of a negligible one.
     logs = np.log(np.stack([down, up, np.maximum(gamma, 1e-9)], axis=1))
     lattice = np.rint(logs / CELL).astype(np.int64)
     cells, cell_of = np.unique(lattice, axis=0, return_inverse=True)
     mean = laws.moment(1)
     expected = cost.beta * mean
-    found: list[tuple[NDArray[np.intp], NDArray[np.float64]]] = []
+    solved: list[tuple[NDArray[np.intp], NDArray[np.float64]]] = []
     for number, cell in enumerate(cells):
-        own = np.flatnonzero(cell_of == number)
+        images = np.flatnonzero(cell_of == number)
         scores, listed = _solved(residuals, cost, *np.exp(CELL * cell))
-        of_cell = type(laws)(laws.scores, laws.logs[own])
+        of_cell = type(laws)(laws.scores, laws.logs[images])
         t, more = of_cell.at_score(scores), special.ndtr(-scores)
-        asked = np.concatenate([[1.0], more[:-1]])
-        expected[own] += t @ (cost.alpha * asked + cost.beta * more) + cost.gamma * asked.sum()
-        found.append((own, t[:, :listed]))
-    requests = np.full((len(median), max(t.shape[1] for _, t in found)), np.nan)
-    for own, t in found:
-        requests[own, : t.shape[1]] = t
+        probability = np.concatenate([[1.0], more[:-1]])
+        mean_cost = t @ (cost.alpha * probability + cost.beta * more)
+        expected[images] += mean_cost + cost.gamma * probability.sum()
+        solved.append((images, t[:, :listed]))
+    requests = np.full((len(median), max(t.shape[1] for _, t in solved)), np.nan)
+    for images, t in solved:
+        requests[images, : t.shape[1]] = t
     omniscient = (cost.alpha + cost.beta) * mean + cost.gamma
     return RequestsPerImage(requests, expected, expected / omniscient, len(cells))
 
@@ -109,7 +110,7 @@ def requests_per_image(
 def _solved(
     residuals: PredictedLaw, cost: CostModel, down: float, up: float, gamma: float
 ) -> tuple[NDArray[np.float64], int]:
-    """Return the normal scores of a cell's sequence, and how many of them are to be listed."""
+    """Return the normal scores of the sequence of a cell, and how many of them to list."""
     law = residuals.scaled(1.0, down, up)
     ends = _FIRST_SCORE, float(-special.ndtri(EPSILON))
     grid = grid_of(law, law.at_score(np.linspace(*ends, POINTS)))

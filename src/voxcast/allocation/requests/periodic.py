@@ -1,6 +1,6 @@
-"""Sequences at equal distances, each request but the last with a checkpoint, or none.
+"""Equally spaced sequences, with a checkpoint after each request but the last, or none.
 
-They are what one would do without a dynamic programme.
+They are the baselines of the dynamic programmes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_PERIODS = 1000
 def periodic(
     law: Law, periods: int, *, checkpoints: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return milestones and checkpoints of a sequence that cuts the support in equal periods."""
+    """Return milestones and checkpoints of a sequence that divides the support equally."""
     t = np.unique(np.linspace(law.support[0], end_of(law), periods + 1)[1:])
     return t, (np.arange(len(t)) < len(t) - 1) & checkpoints
 

@@ -1,7 +1,7 @@
-"""Memory asked for phase by phase: a chain of jobs with checkpoints between them.
+"""Memory requested by phase: a chain of jobs with checkpoints between them.
 
-A run that needs 50 GB for half of its time holds them all the time if it is one job. Cut at its
-phases it is a chain of jobs, each with the memory of its own phase, that hand over by checkpoints.
+A run that needs 50 GB for half of its time holds them all the time if it is a single job. Split at
+its phases it is a chain of jobs, each with the memory of its phase, connected by checkpoints.
 
 References
 ----------
@@ -25,13 +25,13 @@ from voxcast.laws.empirical import EmpiricalLaw
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-FEWEST = 3  # runs, for there to be a law
-_SHORTEST_S = 1e-3  # a phase that a run skipped
+LEAST_RUNS = 3
+_SHORTEST_S = 1e-3  # for a phase that a run skipped
 
 
 @dataclass(frozen=True, eq=False)
 class PhasedRuns:
-    """Runs of one application that go through the same phases in the same order.
+    """Runs of one application with the same phases in the same order.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class PhasedRuns:
     duration_s, peak_bytes : ndarray, shape (n, p)
         Of each phase of each run.
     used_byte_s : ndarray, shape (n,), optional
-        Memory in use, summed over time.
+        Memory in use, integrated over time.
 
     Raises
     ------
@@ -54,26 +54,28 @@ class PhasedRuns:
     used_byte_s: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
-        if len(self.duration_s) < FEWEST:
-            what = f"{len(self.duration_s)} runs with phases"
-            raise TableError(what, "the history", f"{FEWEST} are needed")
+        if len(self.duration_s) < LEAST_RUNS:
+            problem = f"has {len(self.duration_s)} runs with phases"
+            raise TableError(problem, "the history", f"{LEAST_RUNS} are needed")
         for name, values in (("durations", self.duration_s), ("peaks", self.peak_bytes)):
             if not (np.isfinite(values) & (values >= 0)).all():
-                raise TableError(f"{name} of phases must be there and not below 0", "the history")
+                raise TableError(
+                    f"{name} of phases must be at least 0 and not missing", "the history"
+                )
 
 
 @dataclass(frozen=True)
 class MemoryHeld:
-    """Mean over runs of memory held times how long, in GB h (GB of 10^9 bytes).
+    """Mean over runs of memory times duration, in GB h (GB of 10^9 bytes).
 
     Attributes
     ----------
     at_run_peak : float
-        Each run holds its own peak all the time.
+        With the peak of the run all the time.
     at_phase_peaks : float
-        Each phase holds its own peak.
+        With the peak of each phase.
     used : float or None
-        What was in use.
+        With the memory in use.
     """
 
     at_run_peak: float
@@ -83,14 +85,14 @@ class MemoryHeld:
 
 @dataclass(frozen=True)
 class PhaseRequest:
-    """What one job of the chain asks for.
+    """The request of one job of the chain.
 
     Attributes
     ----------
     memory_bytes : float
         The largest peak of any run in this phase.
     walltimes : RequestSequence
-        In seconds, with reading the checkpoint before and writing the one after it.
+        In seconds, including reading the checkpoint before and writing the one after it.
     expected_gb_h : float
         Exact mean of memory times the cost of the sequence.
     """
@@ -103,57 +105,58 @@ class PhaseRequest:
 
 @dataclass(frozen=True)
 class Chain:
-    """A chain of jobs beside one job for all phases."""
+    """A chain of jobs, and one job for all phases."""
 
     jobs: tuple[PhaseRequest, ...]
-    whole: PhaseRequest
+    single_job: PhaseRequest
 
     @property
     def expected_gb_h(self) -> float:
-        """Mean of the whole chain."""
+        """Mean of all jobs of the chain together."""
         return sum(job.expected_gb_h for job in self.jobs)
 
     @property
     def gain(self) -> float:
-        """How many times as much one job holds."""
-        return self.whole.expected_gb_h / self.expected_gb_h
+        """Ratio of the single job to the chain."""
+        return self.single_job.expected_gb_h / self.expected_gb_h
 
 
 def memory_held(runs: PhasedRuns) -> MemoryHeld:
-    """Return what runs hold, at their peak, at the peaks of their phases, and in use."""
+    """Return the memory that runs hold at their peak, at the peaks of their phases, and in use."""
     gb_h = BYTES_PER_GB * SECONDS_PER_HOUR
-    whole = runs.duration_s.sum(axis=1) * runs.peak_bytes.max(axis=1)
+    by_run = runs.duration_s.sum(axis=1) * runs.peak_bytes.max(axis=1)
     by_phase = (runs.duration_s * runs.peak_bytes).sum(axis=1)
     used = None if runs.used_byte_s is None else float(runs.used_byte_s.mean() / gb_h)
-    return MemoryHeld(float(whole.mean() / gb_h), float(by_phase.mean() / gb_h), used)
+    return MemoryHeld(float(by_run.mean() / gb_h), float(by_phase.mean() / gb_h), used)
 
 
 def chain(runs: PhasedRuns, cost: CostModel) -> Chain:
-    """Return the cheapest requests for each phase, and for all of them as one job.
+    """Return the cheapest requests for each phase, and for all phases as one job.
 
     Parameters
     ----------
     cost : CostModel
-        In seconds; its checkpoint is written after every phase but the last, and read before every
-        one but the first.
+        In seconds. A checkpoint is written after every phase but the last, and read before every
+        phase but the first.
     """
     plain = CostModel(cost.alpha, cost.beta, cost.gamma)
     last = len(runs.phases) - 1
     jobs = []
     for k, phase in enumerate(runs.phases):
         overhead_s = cost.restart * (k > 0) + cost.checkpoint * (k < last)
-        own = runs.duration_s[:, k] + overhead_s
-        jobs.append(_request(phase, own, runs.peak_bytes[:, k], plain))
-    whole = runs.duration_s.sum(axis=1)
-    return Chain(tuple(jobs), _request("all", whole, runs.peak_bytes.max(axis=1), plain))
+        seconds = runs.duration_s[:, k] + overhead_s
+        jobs.append(_request(phase, seconds, runs.peak_bytes[:, k], plain))
+    total_s = runs.duration_s.sum(axis=1)
+    single_job = _request("all", total_s, runs.peak_bytes.max(axis=1), plain)
+    return Chain(tuple(jobs), single_job)
 
 
 def _request(
     phase: str, seconds: NDArray[np.float64], peak_bytes: NDArray[np.float64], cost: CostModel
 ) -> PhaseRequest:
-    # The runs as they are: a phase that some skip has no law of one hump.
+    # The empirical law: a phase that some runs skip is bimodal.
     law = EmpiricalLaw(np.maximum(seconds, _SHORTEST_S))
-    found = request_sequence("equal_probability", law, cost)
+    sequence = request_sequence("equal_probability", law, cost)
     memory = float(peak_bytes.max())
-    gb_h = memory / BYTES_PER_GB * found.expected_cost / SECONDS_PER_HOUR
-    return PhaseRequest(phase, memory, found, gb_h)
+    gb_h = memory / BYTES_PER_GB * sequence.expected_cost / SECONDS_PER_HOUR
+    return PhaseRequest(phase, memory, sequence, gb_h)

@@ -1,7 +1,7 @@
-"""What a way of asking would have cost on runs whose outcome is known.
+"""Replay of request methods on recorded runs: their cost, failures and waste.
 
-A run that is asked too little for is killed at its limit, and made again with the next request.
-Runs are taken to last as long again, as the papers on request sequences take them to.
+A run that exceeds its request is killed at the limit and repeated with the next request. It is
+assumed to take the same time again, as in the papers on request sequences.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-LAST_RUNS = 5  # whose mean the laboratory's rule asks for
+LAST_RUNS = 5  # the laboratory's rule requests their mean
 MASI_GROWTH = 1.5
 RESAMPLES = 2000
 
 
 @dataclass(frozen=True, eq=False)
 class PlannedRequests:
-    """The requests of a way of asking, for each of n runs.
+    """The requests of a method for each of n runs.
 
     Attributes
     ----------
     requests_s : ndarray, shape (n, k)
-        Rising, with NaN after the last.
+        Increasing, with NaN after the last.
     growth : float
-        What the last is multiplied by, again and again, where it was not enough.
+        Factor of each further request after the last.
     """
 
     requests_s: NDArray[np.float64]
@@ -46,17 +46,17 @@ class PlannedRequests:
 
 @dataclass(frozen=True, eq=False)
 class ReplayedRuns:
-    """What became of each run; arrays of shape (n,).
+    """The outcome of each run; arrays of shape (n,).
 
     Attributes
     ----------
     cost : ndarray
-        By the cost model, all attempts together.
+        Of all attempts together.
     omniscient : ndarray
-        The cost of asking for just what was used.
+        Cost of requesting exactly what was used.
     attempts : ndarray of int
     busy_s : ndarray
-        Seconds in use, killed attempts included.
+        Seconds in use, including killed attempts.
     turnaround_s : ndarray
         Seconds of waiting and running, all attempts together.
     """
@@ -71,12 +71,12 @@ class ReplayedRuns:
 def replay(
     plan: PlannedRequests, runtime_s: ArrayLike, cost: CostModel, waiting: Waiting | None = None
 ) -> ReplayedRuns:
-    """Ask as planned for runs that took ``runtime_s``, shape (n,).
+    """Make the planned requests for runs that took ``runtime_s``, shape (n,).
 
     Examples
     --------
-    >>> found = replay(PlannedRequests(np.array([[10.0, 20.0]])), [50.0], CostModel())
-    >>> found.attempts.tolist(), found.cost.tolist(), found.busy_s.tolist()
+    >>> outcome = replay(PlannedRequests(np.array([[10.0, 20.0]])), [50.0], CostModel())
+    >>> outcome.attempts.tolist(), outcome.cost.tolist(), outcome.busy_s.tolist()
     ([4], [150.0], [120.0])
     """
     used = np.asarray(runtime_s, dtype=np.float64)
@@ -85,36 +85,36 @@ def replay(
     spent, busy, waited = np.zeros(n), np.zeros(n), np.zeros(n)
     attempts = np.zeros(n, dtype=np.int64)
     request = np.zeros(n)
-    going = np.ones(n, dtype=bool)
+    unfinished = np.ones(n, dtype=bool)
     column = 0
-    while going.any():
+    while unfinished.any():
         planned = np.full(n, np.nan)
         if column < plan.requests_s.shape[1]:
             planned = plan.requests_s[:, column]
         request = np.where(np.isfinite(planned), planned, request * plan.growth)
-        if not (request[going] > 0).all():
-            raise ConfigError("a request must be above 0", "the plan")
+        if not (request[unfinished] > 0).all():
+            raise ConfigError("must be above 0", "planned requests")
         taken = np.minimum(request, used)
         price = cost.alpha * request + cost.beta * taken + cost.gamma
-        spent[going] += price[going]
-        busy[going] += taken[going]
-        waited[going] += queue.of(request[going])
-        attempts[going] += 1
-        going &= request < used
+        spent[unfinished] += price[unfinished]
+        busy[unfinished] += taken[unfinished]
+        waited[unfinished] += queue.of(request[unfinished])
+        attempts[unfinished] += 1
+        unfinished &= request < used
         column += 1
     omniscient = (cost.alpha + cost.beta) * used + cost.gamma
     return ReplayedRuns(spent, omniscient, attempts, busy, waited + busy)
 
 
-def population_law(seen_s: ArrayLike) -> PredictedLaw:
-    """Return the law of what was seen, whatever the image."""
-    logs = np.log(np.asarray(seen_s, dtype=np.float64))
+def population_law(train_s: ArrayLike) -> PredictedLaw:
+    """Return the law of the training runs, without regard to the image."""
+    logs = np.log(np.asarray(train_s, dtype=np.float64))
     middle = float(np.median(logs))
     return PredictedLaw.of_residuals(logs - middle).scaled(np.exp(middle))
 
 
 def planned_requests(
-    seen_s: ArrayLike,
+    train_s: ArrayLike,
     median_s: ArrayLike,
     residuals: PredictedLaw,
     runtime_s: ArrayLike,
@@ -124,67 +124,67 @@ def planned_requests(
     up: ArrayLike = 1.0,
     site_default_s: float,
 ) -> dict[str, PlannedRequests]:
-    """Return every way of asking.
+    """Return the requests of every method, by name.
 
     Parameters
     ----------
-    seen_s : array_like, shape (m,)
-        Walltimes to learn from, oldest first.
+    train_s : array_like, shape (m,)
+        Wall times of the training runs, oldest first.
     median_s, down, up : array_like, shape (n,)
-        What is predicted of each run: median, and spread below and above it.
+        Predicted median of each run, and spread below and above it.
     residuals : PredictedLaw
-        Of measured over predicted walltime, from subjects that the predictor had not seen.
+        Law of measured over predicted wall time, from subjects that were out of fold.
     runtime_s : array_like, shape (n,)
-        What the runs took, for the clairvoyant alone.
+        Wall times of the runs, for ``clairvoyant`` alone.
     site_default_s : float
-        What a user asks for who leaves it to the site.
+        Default request of the site.
 
     Returns
     -------
     dict of str to PlannedRequests
         ``site_default``, ``laboratory`` (mean of the last runs, times 1.5 after each failure),
-        ``harp_doubling`` (predicted walltime, doubled after each failure), ``population`` (the
-        optimal sequence for the law of what was seen), ``per_image`` (that for the law of each
-        image) and ``clairvoyant``.
+        ``harp_doubling`` (predicted wall time, doubled after each failure), ``population`` (the
+        optimal sequence for the law of the training runs), ``per_image`` (the optimal sequence
+        for the law of each image) and ``clairvoyant`` (the wall time itself).
     """
     if not site_default_s > 0:
         raise ConfigError("must be above 0", "the site's default")
-    seen, middle = np.asarray(seen_s, dtype=np.float64), np.asarray(median_s, dtype=np.float64)
+    train, middle = np.asarray(train_s, dtype=np.float64), np.asarray(median_s, dtype=np.float64)
     n = len(middle)
-    whole = population_law(seen)
-    center = float(whole.quantile(0.5))
-    one = requests_per_image(whole.scaled(1.0 / center), cost, [center])
-    each = requests_per_image(residuals, cost, middle, down, up)
+    law = population_law(train)
+    center = float(law.quantile(0.5))
+    shared = requests_per_image(law.scaled(1.0 / center), cost, [center])
+    by_image = requests_per_image(residuals, cost, middle, down, up)
     return {
         "site_default": PlannedRequests(np.full((n, 1), site_default_s)),
-        "laboratory": PlannedRequests(np.full((n, 1), seen[-LAST_RUNS:].mean()), MASI_GROWTH),
+        "laboratory": PlannedRequests(np.full((n, 1), train[-LAST_RUNS:].mean()), MASI_GROWTH),
         "harp_doubling": PlannedRequests(middle[:, None]),
-        "population": PlannedRequests(np.repeat(one.requests, n, axis=0)),
-        "per_image": PlannedRequests(each.requests),
+        "population": PlannedRequests(np.repeat(shared.requests, n, axis=0)),
+        "per_image": PlannedRequests(by_image.requests),
         "clairvoyant": PlannedRequests(np.asarray(runtime_s, dtype=np.float64)[:, None]),
     }
 
 
 @dataclass(frozen=True)
 class Account:
-    """What became of all runs together.
+    """The outcome of all runs together.
 
     Attributes
     ----------
     normalised_cost : float
-        Cost over that of who knows each length beforehand.
+        Cost over the cost of requesting exactly what was used.
     normalised_cost_interval : tuple of float
-        Its 95 % interval over subjects, drawn again with replacement.
+        Its 95 % bootstrap interval over subjects.
     failures : int
-        Attempts that were killed.
+        Number of killed attempts.
     waste_core_h : float
         Core-hours of killed attempts.
     short_of_memory : int
-        Runs that used more memory than was asked for; they count with their walltime alone.
+        Runs that used more memory than requested; they count by their wall time alone.
     waste_gb_h : float
-        Memory asked for and not used, over the time in use; GB of 10^9 bytes.
+        Requested but unused memory, times the time in use; GB of 10^9 bytes.
     turnaround_s : float
-        Mean of waiting and running, all attempts.
+        Mean time of waiting and running, over all attempts of a run.
     """
 
     runs: int
@@ -203,24 +203,24 @@ def account(
     replayed: ReplayedRuns,
     runtime_s: ArrayLike,
     cpus: ArrayLike,
-    asked_bytes: ArrayLike,
+    requested_bytes: ArrayLike,
     used_bytes: ArrayLike,
     subjects: Sequence[str],
     seed: int = 0,
 ) -> Account:
-    """Sum up what became of runs.
+    """Summarise the outcomes of runs.
 
     Parameters
     ----------
-    cpus, asked_bytes, used_bytes : array_like, shape (n,)
+    cpus, requested_bytes, used_bytes : array_like, shape (n,)
         Of each run.
     subjects : sequence of str, shape (n,)
-        Whose runs are drawn together.
+        Runs of one subject are resampled together.
     """
     used = np.asarray(runtime_s, dtype=np.float64)
     cores = np.asarray(cpus, dtype=np.float64)
-    asked, peak = (np.asarray(a, dtype=np.float64) for a in (asked_bytes, used_bytes))
-    idle = np.maximum(asked * replayed.busy_s - peak * used, 0.0)
+    requested, peak = (np.asarray(a, dtype=np.float64) for a in (requested_bytes, used_bytes))
+    idle = np.maximum(requested * replayed.busy_s - peak * used, 0.0)
     return Account(
         len(used),
         float(replayed.cost.sum()),
@@ -228,7 +228,7 @@ def account(
         _ratio_interval(replayed.cost, replayed.omniscient, subjects, seed),
         int(replayed.attempts.sum()),
         int((replayed.attempts - 1).sum()),
-        int(np.count_nonzero(np.broadcast_to(peak > asked, used.shape))),
+        int(np.count_nonzero(np.broadcast_to(peak > requested, used.shape))),
         float(((replayed.busy_s - used) * cores).sum() / SECONDS_PER_HOUR),
         float(idle.sum() / SECONDS_PER_HOUR / BYTES_PER_GB),
         float(replayed.turnaround_s.mean()),

@@ -1,7 +1,7 @@
-"""Sequences of requests by the name of the strategy, each with its exact mean cost.
+"""Sequences of requests by name of strategy, each with its exact mean cost.
 
-A request is the work that shall be done at its end (its milestone); where there are checkpoints,
-what is asked for is longer by those, see `CostModel.lengths`.
+A request is given by the work that is completed at its end (its milestone). Checkpoints add to its
+length, see `CostModel.lengths`.
 """
 
 from __future__ import annotations
@@ -32,34 +32,34 @@ if TYPE_CHECKING:
     from voxcast.laws.law import Law
 
 ACCURACY = 0.1
-# More points take seconds and say no more; with both kinds of checkpoint, memory too.
+# More points take seconds without a gain; with mixed checkpoints also much memory.
 MOST_POINTS, MOST_MIXED_POINTS = 10_000, 2000
 _MOST_GIVEN_PERIODS = 100_000
-# Beyond these, squares and doublings of a length leave what a double can hold.
+# Out of this range, squares and doublings of a length are out of the range of a double.
 _TINY, _HUGE = 1e-100, 1e100
-# Who knew each length would pay as much; less than that is an error of the law's own functions.
+# The normalised cost is at least 1; less than that is an error of the functions of the law.
 _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
 class RequestSequence:
-    """What a strategy asks for, one request after the other until one is enough.
+    """The requests of a strategy, made one after the other until one suffices.
 
     Attributes
     ----------
     milestones : tuple of float
-        Work done at the end of each request, in the unit of the law. A law without end is listed
-        up to the request that one job in ten million exceeds.
+        Work completed at the end of each request, in the unit of the law. For an infinite support
+        the list ends at the request that one job in ten million exceeds.
     checkpoints : tuple of bool or None
-        Whether each ends with a checkpoint; None for a strategy that knows none.
+        Whether each ends with a checkpoint; None for a strategy without checkpoints.
     lengths : tuple of float
-        What is asked for: work, with the restart before and the checkpoint after it.
+        Requested lengths: work, with the restart before and the checkpoint after it.
     expected_cost : float
-        Exact mean, of the whole sequence.
+        Exact mean, of the complete sequence.
     normalised_cost : float
-        That over the cost of who knows each length beforehand.
+        Expected cost over the cost of requesting exactly the length of each job.
     notes : tuple of str
-        What was cut or chosen on the way.
+        Choices and truncations of the strategy, for display.
     """
 
     strategy: str
@@ -97,7 +97,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class Strategy:
-    """How a strategy makes its sequence, and what it needs for that."""
+    """The function that makes the sequence, and whether it uses checkpoints."""
 
     make: Callable[[Law, CostModel, Settings], Draft]
     checkpoints: bool = False
@@ -121,8 +121,8 @@ def _programme(
     def draft(law: Law, cost: CostModel, settings: Settings) -> Draft:
         points = min(settings.points, most)
         grid = DISCRETISATIONS[discretisation](law, points)
-        found = optimum(grid, cost)
-        capped = f", of {settings.points} asked for" if points < settings.points else ""
+        optimal = optimum(grid, cost)
+        capped = f", of {settings.points} requested" if points < settings.points else ""
         notes = [f"of {len(grid.points)} points{capped}"]
         if math.isinf(law.support[1]):
             notes.append(f"doubled after {grid.points[-1]:.6g}, which {EPSILON:g} of jobs exceed")
@@ -130,8 +130,10 @@ def _programme(
             wanted = points_for(law, cost, ACCURACY)
             if wanted > points:
                 number = f"{wanted:.0f} would" if math.isfinite(wanted) else "no number could"
-                notes.append(f"{number} promise {100 * ACCURACY:g} % above the optimum at most")
-        return Draft(found.milestones, found.checkpoints if checkpoints else None, tuple(notes))
+                notes.append(f"{number} guarantee at most {100 * ACCURACY:g} % above the optimum")
+        return Draft(
+            optimal.milestones, optimal.checkpoints if checkpoints else None, tuple(notes)
+        )
 
     return Strategy(draft, checkpoints)
 
@@ -140,7 +142,7 @@ def _periodic(checkpoints: bool) -> Strategy:
     def draft(law: Law, cost: CostModel, settings: Settings) -> Draft:
         periods = settings.periods or best_periods(law, cost, checkpoints=checkpoints)
         t, flags = periodic(law, periods, checkpoints=checkpoints)
-        how = "as given" if settings.periods else f"the best of 1 to {MOST_PERIODS}"
+        how = "as requested" if settings.periods else f"the best of 1 to {MOST_PERIODS}"
         return Draft(t, flags if checkpoints else None, (f"{periods} periods, {how}",))
 
     return Strategy(draft, checkpoints)
@@ -175,13 +177,13 @@ def request_sequence(
     Examples
     --------
     >>> from voxcast.laws.bounded import Uniform
-    >>> found = request_sequence("brute_force", Uniform(10, 20), CostModel())
-    >>> found.milestones, round(found.normalised_cost, 4)
+    >>> sequence = request_sequence("brute_force", Uniform(10, 20), CostModel())
+    >>> sequence.milestones, round(sequence.normalised_cost, 4)
     ((20.0,), 1.3333)
     """
     if strategy not in STRATEGIES:
-        raise ConfigError("unknown strategy", strategy, f"known are {', '.join(STRATEGIES)}")
-    # SciPy's functions overflow on their way to a sound 0 or inf; what is not sound is judged.
+        raise ConfigError("unknown strategy", strategy, f"choose from {', '.join(STRATEGIES)}")
+    # SciPy's functions overflow before they return a valid 0 or inf; the result is checked below.
     with np.errstate(all="ignore"):
         _check(law)
         draft = STRATEGIES[strategy].make(law, cost, settings or Settings())
@@ -190,12 +192,12 @@ def request_sequence(
         normalised = cost.normalised(law, expected)
         more = law.sf(t)
     if not (math.isfinite(normalised) and normalised >= 1 - _ROUNDING):
-        raise ConfigError("the mean cost cannot be told in doubles", strategy)
+        raise ConfigError("the mean cost is out of the range of a double", strategy)
     if math.isinf(law.support[1]):
         enough = np.flatnonzero(more <= EPSILON * (1 + 1e-6))
         listed = 1 + int(enough[0]) if len(enough) else len(t)
         if listed < len(t):
-            notes = (*notes, f"listed up to what {EPSILON:g} of jobs exceed, but goes on")
+            notes = (*notes, f"listed up to the request that {EPSILON:g} of jobs exceed")
         t, flags = t[:listed], None if flags is None else flags[:listed]
     return RequestSequence(
         strategy,
@@ -210,6 +212,6 @@ def request_sequence(
 
 def _check(law: Law) -> None:
     if law.support[0] < 0:
-        raise ConfigError("gives lengths below 0 a chance", "the law", "use one that does not")
+        raise ConfigError("allows negative lengths", "the law", "use one on positive lengths")
     if not (_TINY < law.mean < _HUGE and _TINY < end_of(law) < _HUGE):
-        raise ConfigError("its mean or its end is no size to calculate with", "the law")
+        raise ConfigError("its mean or its end is out of range", "the law")

@@ -78,4 +78,5 @@ class TimeRegressor:
     def predict(self, x: np.ndarray) -> np.ndarray:
         """Return times in seconds, shape (n,)."""
         times_s: np.ndarray = self.model_.predict(x) * self.scale_ + self.mean_
-        return np.maximum(times_s, self.floor_)
+        bounded_s: np.ndarray = np.maximum(times_s, self.floor_)
+        return bounded_s
