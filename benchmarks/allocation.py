@@ -31,7 +31,7 @@ def recommend() -> dict[str, Any]:
 
     from voxcast import config
     from voxcast.allocation.assessment import Predictions, assess
-    from voxcast.allocation.choice import RunLimits, choose, choose_shared
+    from voxcast.allocation.choice import HardLimits, choose, choose_shared
     from voxcast.errors import ModelError
     from voxcast.features.table import rows_of
     from voxcast.records import Configuration
@@ -47,7 +47,7 @@ def recommend() -> dict[str, Any]:
     def chosen(said: Predictions) -> None:
         for shared, rule in ((False, choose), (True, choose_shared)):
             found = assess(said, candidates, site.cluster, site.policy, shared=shared)
-            rule(found, site.policy, RunLimits(36_000.0, 0.5), rate)
+            rule(found, site.policy, HardLimits(36_000.0, 0.5), rate)
 
     median = rng.lognormal(6, 0.5, (images, len(candidates)))
     said = Predictions(median, 1.3 * median, np.full_like(median, 4e8), np.full_like(median, 5e8))

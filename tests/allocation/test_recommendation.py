@@ -20,7 +20,7 @@ from voxcast.allocation.assessment import (
     waste,
 )
 from voxcast.allocation.billing import Billing
-from voxcast.allocation.choice import NONE, Choice, RunLimits, choose, choose_shared
+from voxcast.allocation.choice import NONE, Choice, HardLimits, choose, choose_shared
 from voxcast.allocation.machines import Candidate, Cluster, Partition
 from voxcast.allocation.node_types import NodeType
 from voxcast.allocation.pricing import Prices
@@ -35,7 +35,7 @@ ONE, TWO, EIGHT, GPU = (
     Configuration("cpu", 1), Configuration("cpu", 2), Configuration("cpu", 8),
     Configuration("gpu", 4, 1),
 )  # fmt: skip
-NO_LIMITS = RunLimits()
+NO_LIMITS = HardLimits()
 EVERYWHERE = Partition("all")
 NODE = NodeType("n", 8, 64 * 10**9, 1, Prices(), "all")
 
@@ -58,7 +58,7 @@ def picked(
     predictions: Predictions,
     of: Cluster,
     candidates: list[Candidate],
-    limits: RunLimits = NO_LIMITS,
+    limits: HardLimits = NO_LIMITS,
     policy: Policy = BALANCED,
 ) -> tuple[Assessment, Choice, str]:
     found = assess(predictions, candidates, of, policy)
@@ -73,8 +73,8 @@ def test_the_published_selection_by_its_stated_rule() -> None:
     site = cluster(*nodes)
     candidates = [Candidate(Configuration("gpu", n.cores, 1), n, EVERYWHERE) for n in nodes]
     said = predicted([180, 95, 103])
-    found, in_time, _ = picked(said, site, candidates, RunLimits(120))
-    _, for_money, _ = picked(said, site, candidates, RunLimits(None, 0.01))
+    found, in_time, _ = picked(said, site, candidates, HardLimits(120))
+    _, for_money, _ = picked(said, site, candidates, HardLimits(None, 0.01))
     assert found.cost[0] == pytest.approx([0.012, 0.005, 0.003], abs=5e-4)
     assert candidates[in_time.chosen[0]].cpus == 10
     assert candidates[for_money.chosen[0]].cpus == 28
@@ -95,7 +95,7 @@ def test_a_hard_time_limit_takes_the_cheapest_that_meets_it() -> None:
     candidates = site.candidates([ONE, TWO, EIGHT])
     said = predicted([3600, 2000, 900], 1.25)
     for deadline_s, cpus in ((5000, 1), (4000, 2), (1200, 8)):
-        _, choice, reason = picked(said, site, candidates, RunLimits(deadline_s))
+        _, choice, reason = picked(said, site, candidates, HardLimits(deadline_s))
         assert candidates[choice.chosen[0]].cpus == cpus
         assert reason.startswith("the cheapest that is done in")
         assert "at 95 %" in reason
@@ -104,7 +104,7 @@ def test_a_hard_time_limit_takes_the_cheapest_that_meets_it() -> None:
 def test_the_bound_and_not_the_median_meets_the_limit() -> None:
     site = cluster()
     candidates = site.candidates([ONE, TWO])
-    _, choice, _ = picked(predicted([100, 90], 1.5), site, candidates, RunLimits(140))
+    _, choice, _ = picked(predicted([100, 90], 1.5), site, candidates, HardLimits(140))
     assert candidates[choice.chosen[0]].cpus == 2
 
 
@@ -120,7 +120,7 @@ def test_a_request_rounded_up_is_done_no_later(shared: bool) -> None:
     assert found.turnaround_expected_s[0, 0] == pytest.approx(5 + 0.1 * 60)
     rule = choose_shared if shared else choose
     for deadline_s, chosen in ((30, 0), (8, 0), (7.9, NONE)):
-        got = rule(found, BALANCED, RunLimits(deadline_s), site.usd_per_core_hour)
+        got = rule(found, BALANCED, HardLimits(deadline_s), site.usd_per_core_hour)
         assert got.chosen[0] == chosen
 
 
@@ -130,7 +130,7 @@ def test_a_hard_cost_limit_takes_the_fastest_that_stays_within() -> None:
     said = predicted([3600, 2000, 900], 1.25)
     # Whole requests cost .00375, .00417 and .0075.
     for budget, cpus in ((0.0041, 1), (0.0042, 2), (1.0, 8)):
-        _, choice, reason = picked(said, site, candidates, RunLimits(None, budget))
+        _, choice, reason = picked(said, site, candidates, HardLimits(None, budget))
         assert candidates[choice.chosen[0]].cpus == cpus
         assert reason.startswith("the fastest that is within")
 
@@ -139,7 +139,7 @@ def test_both_limits_leave_the_trade_off() -> None:
     site = cluster()
     candidates = site.candidates([ONE, TWO, EIGHT])
     said = predicted([3600, 2000, 900], 1.25)
-    _, choice, _ = picked(said, site, candidates, RunLimits(4000, 0.005))
+    _, choice, _ = picked(said, site, candidates, HardLimits(4000, 0.005))
     assert (choice.chosen[0], choice.qualified[0]) == (1, 1)
 
 
@@ -159,11 +159,11 @@ def test_the_policy_says_what_an_hour_is_worth() -> None:
 def test_when_nothing_qualifies_the_nearest_is_said() -> None:
     site = cluster()
     candidates = site.candidates([ONE, TWO])
-    _, choice, reason = picked(predicted([3600, 2000]), site, candidates, RunLimits(1000))
+    _, choice, reason = picked(predicted([3600, 2000]), site, candidates, HardLimits(1000))
     assert (choice.chosen[0], choice.nearest[0], choice.qualified[0]) == (NONE, 1, 0)
     assert "nothing is done in 16 min 40 s" in reason
     assert "nearest is cpu, 2 CPUs on n with 33 min 20 s" in reason
-    _, choice, _ = picked(predicted([3600, 2000]), site, candidates, RunLimits(None, 0.0))
+    _, choice, _ = picked(predicted([3600, 2000]), site, candidates, HardLimits(None, 0.0))
     assert (choice.chosen[0], choice.nearest[0]) == (NONE, 0)
 
 
@@ -172,10 +172,10 @@ def test_waiting_counts_against_the_limit() -> None:
     site = cluster(partitions=(slow,))
     candidates = site.candidates([ONE])
     said = predicted([1000])
-    found, choice, _ = picked(said, site, candidates, RunLimits(2100))
+    found, choice, _ = picked(said, site, candidates, HardLimits(2100))
     assert found.wait_s.item() == 1100
     assert choice.chosen[0] == 0
-    assert picked(said, site, candidates, RunLimits(2099))[1].chosen[0] == NONE
+    assert picked(said, site, candidates, HardLimits(2099))[1].chosen[0] == NONE
 
 
 def test_a_reserved_instance_is_paid_for_as_long_as_it_was_asked_for() -> None:
@@ -205,12 +205,12 @@ def test_a_machine_that_charges_nothing_counts_core_hours() -> None:
     assert site.free
     candidates = site.candidates([ONE, TWO, EIGHT])
     said = predicted([3600, 2000, 900], 1.25)
-    found, choice, reason = picked(said, site, candidates, RunLimits(4000))
+    found, choice, reason = picked(said, site, candidates, HardLimits(4000))
     assert found.cost[0] == pytest.approx([1, 4000 / 3600, 2])
     assert candidates[choice.chosen[0]].cpus == 2
     assert reason.startswith("the fewest core-hours that is done in")
     assert found.pareto[0].tolist() == [True, True, True]
-    assert picked(said, site, candidates, RunLimits(None, 0.0))[1].chosen[0] == 2
+    assert picked(said, site, candidates, HardLimits(None, 0.0))[1].chosen[0] == 2
 
 
 def test_what_does_not_fit_is_said() -> None:
@@ -270,7 +270,7 @@ def test_what_asks_for_no_gpu_stays_off_gpu_nodes_where_it_fits_another(shared: 
                                    (None, -0.01), (None, math.nan)])  # fmt: skip
 def test_limits_that_make_no_sense_are_refused(wrong: tuple[float | None, float | None]) -> None:
     with pytest.raises(ConfigError):
-        RunLimits(*wrong)
+        HardLimits(*wrong)
 
 
 @pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan, math.inf])
@@ -288,7 +288,7 @@ def test_one_request_for_all_covers_all_and_wastes_more() -> None:
     rng = np.random.default_rng(0)
     median = rng.lognormal(7, 0.5, (50, 1)) * np.array([[1.0, 0.6]])
     said = predicted(median, 1.2)
-    for limits in (RunLimits(), RunLimits(100_000), RunLimits(None, 1.0)):
+    for limits in (HardLimits(), HardLimits(100_000), HardLimits(None, 1.0)):
         each = assess(said, candidates, site, BALANCED)
         own = choose(each, BALANCED, limits, site.usd_per_core_hour)
         shared = assess(said, candidates, site, BALANCED, shared=True)
@@ -302,7 +302,7 @@ def test_one_request_for_all_covers_all_and_wastes_more() -> None:
         assert lost_by_all.core_h > lost.core_h > 0
         assert lost_by_all.gb_h > lost.gb_h > 0
         assert len(own.chosen) == 50
-    tight = RunLimits(float(shared.turnaround_bound_s.min()) - 1)
+    tight = HardLimits(float(shared.turnaround_bound_s.min()) - 1)
     none = choose_shared(shared, BALANCED, tight, site.usd_per_core_hour)
     assert (none.chosen[0], none.nearest[0]) == (NONE, 1)
 
@@ -348,7 +348,7 @@ def test_the_choice_is_that_of_a_plain_loop(
     queue = dataclasses.replace(EVERYWHERE, max_walltime_s=2e5, waiting=Waiting(0.1, 30.0))
     site = cluster(partitions=(queue,))
     candidates = site.candidates([ONE, TWO, EIGHT, GPU])
-    limits = RunLimits(deadline, budget)
+    limits = HardLimits(deadline, budget)
     found, choice, _ = picked(predicted(median, upper), site, candidates, limits, policy)
     for i in range(3):
         best = None

@@ -163,3 +163,15 @@ def test_a_sum_of_parts_goes_beyond_the_epochs_seen() -> None:
     np.testing.assert_allclose(custom.predict(asked), 2 + asked["epochs"] * asked["size"])
     with pytest.raises(TableError, match="not above zero"):
         custom.predict(asked.assign(epochs=0))
+
+
+def test_full_scale_alone_uses_every_full_scale_run_once() -> None:
+    features, times_s, full = history()
+    mixes = draw_mixes(full, scaled_down=False)
+    assert set(mixes.training) == {"FS"}
+    positions = [*mixes.training["FS"], *mixes.validation]
+    assert sorted(positions) == np.flatnonzero(full).tolist()
+    fitted = harp.fit(features, times_s, full, scaled_down=False)
+    assert len(fitted.candidates) == 6
+    only_full = harp.fit(features[full], times_s[full], full[full], scaled_down=False)
+    assert only_full.candidates == fitted.candidates

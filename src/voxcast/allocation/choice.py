@@ -24,7 +24,7 @@ NONE = -1  # no candidate
 
 
 @dataclass(frozen=True)
-class RunLimits:
+class HardLimits:
     """Hard limits of a run, its deadline and its budget; None for no limit.
 
     Raises
@@ -64,7 +64,7 @@ class Choice:
 
 
 def choose(
-    assessment: Assessment, policy: Policy, limits: RunLimits, usd_per_core_hour: float
+    assessment: Assessment, policy: Policy, limits: HardLimits, usd_per_core_hour: float
 ) -> Choice:
     """Choose a candidate for each image.
 
@@ -83,7 +83,7 @@ def choose(
 
 
 def choose_shared(
-    assessment: Assessment, policy: Policy, limits: RunLimits, usd_per_core_hour: float
+    assessment: Assessment, policy: Policy, limits: HardLimits, usd_per_core_hour: float
 ) -> Choice:
     """Choose one candidate for all images; limits apply to each image. The result has one row.
 
@@ -104,7 +104,7 @@ def choose_shared(
 
 
 def _aims(
-    cost: Floats, time_s: Floats, policy: Policy, limits: RunLimits, usd_per_core_hour: float
+    cost: Floats, time_s: Floats, policy: Policy, limits: HardLimits, usd_per_core_hour: float
 ) -> tuple[Floats, Floats]:
     """Return the objective to minimise, and the tie-breaker."""
     if limits.deadline_s is not None and limits.budget_usd is None:
@@ -115,7 +115,7 @@ def _aims(
     return cost + usd_per_hour * time_s / 3600, time_s
 
 
-def _within(assessment: Assessment, limits: RunLimits) -> Flags:
+def _within(assessment: Assessment, limits: HardLimits) -> Flags:
     within = np.ones(assessment.cost.shape, dtype=bool)
     if limits.deadline_s is not None:
         within &= assessment.turnaround_bound_s <= limits.deadline_s
@@ -124,7 +124,7 @@ def _within(assessment: Assessment, limits: RunLimits) -> Flags:
     return within
 
 
-def _excess(assessment: Assessment, limits: RunLimits) -> Floats:
+def _excess(assessment: Assessment, limits: HardLimits) -> Floats:
     """Return the factor by which the most exceeded limit is exceeded."""
     excess = np.zeros(assessment.cost.shape)
     if limits.deadline_s is not None:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from voxcast.allocation.assessment import Assessment, Policy
-    from voxcast.allocation.choice import Choice, RunLimits
+    from voxcast.allocation.choice import Choice, HardLimits
     from voxcast.allocation.machines import Candidate, Cluster
 
 
@@ -36,7 +36,7 @@ def why(
     candidates: Sequence[Candidate],
     cluster: Cluster,
     policy: Policy,
-    limits: RunLimits,
+    limits: HardLimits,
     image: int = 0,
 ) -> str:
     """Return why the choice was made for an image, or why there is none and what is nearest."""
@@ -60,7 +60,7 @@ def why(
     )
 
 
-def _aim(cluster: Cluster, policy: Policy, limits: RunLimits) -> str:
+def _aim(cluster: Cluster, policy: Policy, limits: HardLimits) -> str:
     cheapest = "the fewest core-hours" if cluster.free else "the cheapest"
     if limits.deadline_s is not None and limits.budget_usd is None:
         return f"{cheapest} that is {_limits(policy, limits)}"
@@ -76,7 +76,7 @@ def _aim(cluster: Cluster, policy: Policy, limits: RunLimits) -> str:
     return aim if limits.deadline_s is None else f"{aim}, {_limits(policy, limits)}"
 
 
-def _limits(policy: Policy, limits: RunLimits) -> str:
+def _limits(policy: Policy, limits: HardLimits) -> str:
     """Return the limits in words; waiting is an expectation, not a bound."""
     texts = []
     if limits.deadline_s is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.allocation.assessment import Assessment, Policy, Predictions, assess, waste
-from voxcast.allocation.choice import Choice, RunLimits, choose, choose_shared
+from voxcast.allocation.choice import Choice, HardLimits, choose, choose_shared
 from voxcast.allocation.reasons import why
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Recommendation:
 
     cluster: Cluster
     policy: Policy
-    limits: RunLimits
+    limits: HardLimits
     candidates: list[Candidate]
     images: list[ImagePredictions]
     predictions: Predictions
@@ -57,7 +57,7 @@ class Recommendation:
         cls,
         cluster: Cluster,
         policy: Policy,
-        limits: RunLimits,
+        limits: HardLimits,
         candidates: list[Candidate],
         images: list[ImagePredictions],
     ) -> Recommendation:

@@ -52,13 +52,13 @@ def main(argv: list[str]) -> int:
     args = parser.parse_intermixed_args(argv)
 
     from voxcast import config
-    from voxcast.allocation.choice import RunLimits
+    from voxcast.allocation.choice import HardLimits
     from voxcast.allocation.recommendation import Recommendation
     from voxcast.allocation.recommendation_json import as_json
     from voxcast.allocation.recommendation_text import text_lines
 
     budget = None if args.budget is None else parse_usd(args.budget)
-    limits = RunLimits(None if args.deadline is None else _seconds_until(args.deadline), budget)
+    limits = HardLimits(None if args.deadline is None else _seconds_until(args.deadline), budget)
     folder = project.require(args.project)
     site = config.load_submit(
         folder / config.CONF_DIR, args.cluster, args.policy, args.overrides, here=_here
