@@ -38,7 +38,7 @@ def test_the_published_table(
     assert Prices().of(actual_s, *allocation) == pytest.approx(actual_usd, abs=5e-5)
     assert Prices().of(predicted_s, *allocation) == pytest.approx(predicted_usd, abs=5e-4)
     assert tried_s(doubled(predicted_s, actual_s), actual_s) == tries
-    retried = sum(bill.usd(node, *allocation, 0.0, one).item() for one in tries)
+    retried = sum(bill.usd(node, *allocation, 0.0, attempt_s).item() for attempt_s in tries)
     assert retried == pytest.approx(usd, abs=5e-4)
     assert retried == pytest.approx(Prices().of(sum(tries), *allocation))
 
@@ -85,8 +85,10 @@ def test_steps_minimum_and_whole_nodes() -> None:
     assert rule.billed_s([1, 60, 120, 121, 180]).tolist() == [120, 120, 120, 180, 180]
     assert rule.billed_cores(node, 5, 0.0) == 8
     assert rule.usd(node, 1, 1, 10**10, 3600).item() == pytest.approx(0.04 + 0.5 + 0.01)
-    whole = Billing(whole_node=True)
-    assert whole.usd(node, 1, 0, 10**9, 7200).item() == pytest.approx(2 * (0.08 + 1.0 + 0.032))
+    whole_node = Billing(whole_node=True)
+    assert whole_node.usd(node, 1, 0, 10**9, 7200).item() == pytest.approx(
+        2 * (0.08 + 1.0 + 0.032)
+    )
 
 
 def test_gb_are_decimal() -> None:
@@ -98,11 +100,17 @@ def test_gb_are_decimal() -> None:
     st.floats(0, 3e11), st.integers(1, 48), st.booleans(), st.booleans(),
 )  # fmt: skip
 def test_a_bill_is_never_below_the_plain_price(
-    seconds: float, step: float, least: float, memory: float, cpus: int, follows: bool, whole: bool
+    seconds: float,
+    step: float,
+    least: float,
+    memory: float,
+    cpus: int,
+    follows: bool,
+    whole_node: bool,
 ) -> None:
     node = NodeType("n", 48, 192 * 10**9, 1, Prices(0.003, 0.09, 0.001))
     memory = min(memory, node.memory_bytes)
-    rule = Billing(follows, whole, 1, step, least)
+    rule = Billing(follows, whole_node, 1, step, least)
     billed = rule.usd(node, cpus, 0, memory, seconds).item()
     assert billed >= node.prices.of(seconds, cpus, 0, memory) * (1 - 1e-9)
     assert billed <= rule.usd(node, cpus, 0, memory, seconds + 1).item()

@@ -37,28 +37,28 @@ def plain_recursion(grid: RequestGrid, cost: CostModel, kinds: tuple[bool, ...])
     n = len(v) - 1
 
     @cache
-    def best(kept: int, tried: int) -> float:
+    def best(saved: int, tried: int) -> float:
         if tried == n or more[tried] <= 0:
             return 0.0
-        restart = cost.restart if kept else 0.0
-        found, used = np.inf, 0.0
+        restart = cost.restart if saved else 0.0
+        least, used = np.inf, 0.0
         for j in range(tried + 1, n + 1):
-            used += (more[j - 1] - more[j]) / more[tried] * (restart + v[j] - v[kept])
+            used += (more[j - 1] - more[j]) / more[tried] * (restart + v[j] - v[saved])
             later = more[j] / more[tried]
             for checkpoint in kinds if j < n else (False,):
-                length = restart + v[j] - v[kept] + cost.checkpoint * checkpoint
-                after = best(j if checkpoint else kept, j) if later > 0 else 0.0
+                length = restart + v[j] - v[saved] + cost.checkpoint * checkpoint
+                after = best(j if checkpoint else saved, j) if later > 0 else 0.0
                 price = cost.alpha * length + cost.gamma + cost.beta * used
-                found = min(found, price + later * (cost.beta * length + after))
-        return found
+                least = min(least, price + later * (cost.beta * length + after))
+        return least
 
     for tried in range(n, -1, -1):  # so that no call goes deep
-        for kept in range(tried + 1):
-            if True in kinds and False not in kinds and kept != tried:
+        for saved in range(tried + 1):
+            if True in kinds and False not in kinds and saved != tried:
                 continue
-            if True not in kinds and kept:
+            if True not in kinds and saved:
                 continue
-            best(kept, tried)
+            best(saved, tried)
     return best(0, 0)
 
 
@@ -72,8 +72,8 @@ def test_the_value_is_that_of_the_plain_recursion(text: str, kind: str) -> None:
     for discretise in (equal_time, equal_probability):
         grid = discretise(parse_law(text), 30)
         for cost in (CostModel(1, 0, 0, 0.1, 0.1), CostModel(0.95, 1, 0.4, 0.3, 0.05)):
-            found = programme(grid, cost)
-            assert found.value == pytest.approx(plain_recursion(grid, cost, kinds), rel=1e-12)
+            optimum = programme(grid, cost)
+            assert optimum.value == pytest.approx(plain_recursion(grid, cost, kinds), rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -99,14 +99,14 @@ def test_nothing_of_all_there_is_costs_less(values: list[float], cost: CostModel
     n = len(grid.points)
     for programme, kinds in PROGRAMMES.values():
         best = min(
-            cost.expected(law, grid.points[[*asked, n - 1]], [*flags, False])
+            cost.expected(law, grid.points[[*indices, n - 1]], [*flags, False])
             for count in range(n)
-            for asked in itertools.combinations(range(n - 1), count)
+            for indices in itertools.combinations(range(n - 1), count)
             for flags in itertools.product(kinds, repeat=count)
         )
-        found = programme(grid, cost)
-        assert found.value == pytest.approx(best)
-        assert cost.expected(law, found.milestones, found.checkpoints) == pytest.approx(best)
+        optimum = programme(grid, cost)
+        assert optimum.value == pytest.approx(best)
+        assert cost.expected(law, optimum.milestones, optimum.checkpoints) == pytest.approx(best)
 
 
 @settings(max_examples=60, deadline=None)
@@ -116,23 +116,23 @@ def test_nothing_of_all_there_is_costs_less(values: list[float], cost: CostModel
     st.builds(CostModel, st.floats(0.1, 3), price, price, price, price),
 )
 def test_the_closed_form_is_the_mean_over_runs(
-    values: list[float], asked: list[tuple[float, bool]], cost: CostModel
+    values: list[float], requests: list[tuple[float, bool]], cost: CostModel
 ) -> None:
     law = EmpiricalLaw(values)
-    steps = sorted({t: flag for t, flag in asked if t < max(values)}.items())
+    steps = sorted({t: flag for t, flag in requests if t < max(values)}.items())
     milestones = [*(t for t, _ in steps), max(values)]
     flags = [*(flag for _, flag in steps), False]
 
     def paid(length: float) -> float:
-        total, kept = 0.0, 0.0
+        total, saved = 0.0, 0.0
         for t, flag in zip(milestones, flags, strict=True):
-            restart = cost.restart if kept else 0.0
-            whole = restart + t - kept + cost.checkpoint * flag
-            used = whole if length > t else restart + length - kept
-            total += cost.alpha * whole + cost.beta * used + cost.gamma
+            restart = cost.restart if saved else 0.0
+            length = restart + t - saved + cost.checkpoint * flag
+            used = length if length > t else restart + length - saved
+            total += cost.alpha * length + cost.beta * used + cost.gamma
             if length <= t:
                 break
-            kept = t if flag else kept
+            saved = t if flag else saved
         return total
 
     mean = float(np.mean([paid(length) for length in values]))

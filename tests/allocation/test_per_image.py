@@ -19,37 +19,39 @@ COSTS = [CostModel(), CostModel(0.95, 1, 400), CostModel(2, 0, 1e-3)]
 def test_each_costs_what_its_own_programme_would(cost: CostModel) -> None:
     median, up = RNG.lognormal(6, 1, 200), np.exp(RNG.normal(-2, 0.5, 200))
     down = up * np.exp(RNG.normal(0, 0.2, 200))
-    found = requests_per_image(RESIDUALS, cost, median, down, up)
+    sequences = requests_per_image(RESIDUALS, cost, median, down, up)
     for i in range(0, 200, 20):
         law = RESIDUALS.scaled(median[i], down[i], up[i])
         best = min(
             cost.expected(law, without_checkpoints(grid(law, 1000), cost).milestones)
             for grid in (equal_probability, equal_time)
         )
-        own = found.requests[i][~np.isnan(found.requests[i])]
-        assert (np.diff(own) > 0).all()
-        assert cost.expected(law, own) == pytest.approx(found.expected_cost[i], rel=1e-6)
-        assert found.expected_cost[i] <= best * 1.003
+        requests = sequences.requests[i][~np.isnan(sequences.requests[i])]
+        assert (np.diff(requests) > 0).all()
+        assert cost.expected(law, requests) == pytest.approx(sequences.expected_cost[i], rel=1e-6)
+        assert sequences.expected_cost[i] <= best * 1.003
         omniscient = cost.omniscient(law)
-        assert found.normalised_cost[i] == pytest.approx(found.expected_cost[i] / omniscient)
+        assert sequences.normalised_cost[i] == pytest.approx(
+            sequences.expected_cost[i] / omniscient
+        )
 
 
 def test_without_a_price_of_requests_one_programme_is_enough_for_all() -> None:
     median = RNG.lognormal(6, 1, 1000)
-    found = requests_per_image(RESIDUALS, CostModel(), median, 0.1, 0.1)
-    assert found.solved == 1
-    shape = found.requests / median[:, None]
+    sequences = requests_per_image(RESIDUALS, CostModel(), median, 0.1, 0.1)
+    assert sequences.solved == 1
+    shape = sequences.requests / median[:, None]
     np.testing.assert_allclose(shape, np.broadcast_to(shape[0], shape.shape))
-    np.testing.assert_allclose(found.normalised_cost, found.normalised_cost[0])
+    np.testing.assert_allclose(sequences.normalised_cost, sequences.normalised_cost[0])
 
 
 @pytest.mark.parametrize(
     ("sigma", "floor"), [(0.02, 1.06), (0.05, 1.13), (0.1, 1.24), (0.2, 1.44)]
 )
 def test_what_a_perfectly_known_lognormal_law_still_costs(sigma: float, floor: float) -> None:
-    known = PredictedLaw.of([0.1, 0.5, 0.9], np.exp(1.2815515655446004 * np.array([-1, 0, 1])))
-    found = requests_per_image(known, CostModel(), 100.0, sigma, sigma)
-    assert found.normalised_cost[0] == pytest.approx(floor, abs=5e-3)
+    residuals = PredictedLaw.of([0.1, 0.5, 0.9], np.exp(1.2815515655446004 * np.array([-1, 0, 1])))
+    sequences = requests_per_image(residuals, CostModel(), 100.0, sigma, sigma)
+    assert sequences.normalised_cost[0] == pytest.approx(floor, abs=5e-3)
 
 
 @pytest.mark.parametrize("wrong", [0.0, -1.0, np.nan, np.inf])

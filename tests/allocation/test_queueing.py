@@ -14,10 +14,10 @@ WIDE, HEAD = (1, 0, 10, 10, 3), (2, 0, 10, 10, 4)
 
 
 def starts(jobs: list[tuple], processors: int = 4, backfill: bool = True) -> list[float]:
-    found: list[float] = simulate(
+    start_s: list[float] = simulate(
         workload_of(jobs), processors, backfill=backfill
     ).start_s.tolist()
-    return found
+    return start_s
 
 
 def test_first_come_first_served_alone() -> None:
@@ -43,15 +43,16 @@ def test_the_head_is_not_delayed_by_one_that_asks_for_too_much() -> None:
 
 def test_a_shorter_request_lets_a_job_in() -> None:
     jobs = workload_of([WIDE, HEAD, (3, 0, 5, 50, 1)])
-    asked, recommended = (
-        report(own, simulate(own, 4), 4) for own in (jobs, jobs.with_requests({3: 6.0}))
+    as_requested, recommended = (
+        report(workload, simulate(workload, 4), 4)
+        for workload in (jobs, jobs.with_requests({3: 6.0}))
     )
-    assert asked.mean_wait_s == pytest.approx((0 + 10 + 20) / 3)
+    assert as_requested.mean_wait_s == pytest.approx((0 + 10 + 20) / 3)
     assert recommended.mean_wait_s == pytest.approx((0 + 10 + 0) / 3)
-    assert asked.makespan_s == 25
+    assert as_requested.makespan_s == 25
     assert recommended.makespan_s == 20
     assert recommended.utilisation == pytest.approx((30 + 40 + 5) / (4 * 20))
-    assert recommended.utilisation > asked.utilisation
+    assert recommended.utilisation > as_requested.utilisation
     # Stretch: 1, 2 and 1; the five seconds of the third count as ten.
     assert recommended.mean_bounded_stretch == pytest.approx((1 + 2 + 1) / 3)
 
@@ -68,9 +69,9 @@ def test_jobs_are_ended_at_their_requested_time() -> None:
     schedule = simulate(jobs, 4)
     assert schedule.end_s.tolist() == [6, 11]
     assert schedule.killed.tolist() == [True, False]
-    found = report(jobs, schedule, 4)
-    assert (found.killed, found.utilisation) == (1, 1.0)
-    assert found.useful_utilisation == pytest.approx(5 / 11)
+    summary = report(jobs, schedule, 4)
+    assert (summary.killed, summary.utilisation) == (1, 1.0)
+    assert summary.useful_utilisation == pytest.approx(5 / 11)
 
 
 def test_equal_ends_are_all_free_for_the_reservation() -> None:
@@ -92,8 +93,8 @@ def test_what_cannot_be_simulated_is_refused() -> None:
 
 def test_jobs_of_no_time_use_nothing() -> None:
     jobs = workload_of([(1, 0, 0, 10, 4), (2, 0, 0, 10, 4)])
-    found = report(jobs, simulate(jobs, 4), 4)
-    assert (found.makespan_s, found.utilisation, found.mean_wait_s) == (0, 0, 0)
+    summary = report(jobs, simulate(jobs, 4), 4)
+    assert (summary.makespan_s, summary.utilisation, summary.mean_wait_s) == (0, 0, 0)
 
 
 def slowly(workload: Workload, processors: int, backfill: bool) -> list[float]:
@@ -106,9 +107,11 @@ def slowly(workload: Workload, processors: int, backfill: bool) -> list[float]:
 
     def in_use(at: float, planned: bool, more: tuple[int, ...] = (), since: float = 0) -> int:
         used = sum(int(jobs[n][3]) for n in more if at < since + jobs[n][2])
-        for n, (_, lasts, asked, wide) in enumerate(jobs):
-            own = start[n]
-            if own is not None and at < own + (asked if planned else min(lasts, asked)):
+        for n, (_, lasts, requested, wide) in enumerate(jobs):
+            start_s = start[n]
+            if start_s is not None and at < start_s + (
+                requested if planned else min(lasts, requested)
+            ):
                 used += int(wide)
         return used
 
@@ -124,9 +127,9 @@ def slowly(workload: Workload, processors: int, backfill: bool) -> list[float]:
 
             def planned_use(at: float, extra: int | None = None, running: list = running,
                             now: int = now) -> int:  # fmt: skip
-                own = sum(int(jobs[n][3]) for n in running if at < start[n] + jobs[n][2])
+                wide = sum(int(jobs[n][3]) for n in running if at < start[n] + jobs[n][2])
                 mine = extra is not None and at < now + jobs[extra][2]
-                return own + (int(jobs[extra][3]) if mine else 0)
+                return wide + (int(jobs[extra][3]) if mine else 0)
 
             reserved = now + 1
             while planned_use(reserved) + wide > processors:
@@ -137,8 +140,8 @@ def slowly(workload: Workload, processors: int, backfill: bool) -> list[float]:
                 if planned_use(reserved, n) + wide <= processors:
                     start[n] = now
                     running.append(n)
-        if all(own is not None for own in start):
-            return [float(own) for own in start]
+        if all(start_s is not None for start_s in start):
+            return [float(start_s) for start_s in start]
     raise AssertionError("never ends")
 
 
@@ -158,8 +161,8 @@ def test_it_agrees_with_the_slow_one(
     jobs: list[tuple[int, int, int, int]], processors: int, backfill: bool
 ) -> None:
     workload = numbered(jobs)
-    found = simulate(workload, processors, backfill=backfill)
-    assert found.start_s.tolist() == slowly(workload, processors, backfill)
+    schedule = simulate(workload, processors, backfill=backfill)
+    assert schedule.start_s.tolist() == slowly(workload, processors, backfill)
 
 
 REAL = st.lists(
@@ -174,33 +177,33 @@ def test_what_must_hold_of_any_schedule(
     jobs: list[tuple[float, float, float, int]], backfill: bool
 ) -> None:
     workload = numbered(jobs)
-    found = simulate(workload, 16, backfill=backfill)
-    assert (found.start_s >= workload.submit_s).all()
-    assert (found.end_s - found.start_s <= workload.requested_s + 1e-9).all()
-    known = ~np.isnan(found.promised_s)
-    assert (found.start_s[known] <= found.promised_s[known] + 1e-9).all()
-    for moment in found.start_s:
-        running = (found.start_s <= moment) & (moment < found.end_s)
+    schedule = simulate(workload, 16, backfill=backfill)
+    assert (schedule.start_s >= workload.submit_s).all()
+    assert (schedule.end_s - schedule.start_s <= workload.requested_s + 1e-9).all()
+    has_promise = ~np.isnan(schedule.promised_s)
+    assert (schedule.start_s[has_promise] <= schedule.promised_s[has_promise] + 1e-9).all()
+    for moment in schedule.start_s:
+        running = (schedule.start_s <= moment) & (moment < schedule.end_s)
         assert workload.processors[running].sum() <= 16
     if not backfill:
-        assert (np.diff(found.start_s) >= 0).all()
-    own = report(workload, found, 16)
-    assert 0 < own.utilisation <= 1 + 1e-9
-    assert own.mean_bounded_stretch >= 1
-    assert own.useful_utilisation <= own.utilisation + 1e-12
+        assert (np.diff(schedule.start_s) >= 0).all()
+    summary = report(workload, schedule, 16)
+    assert 0 < summary.utilisation <= 1 + 1e-9
+    assert summary.mean_bounded_stretch >= 1
+    assert summary.useful_utilisation <= summary.utilisation + 1e-12
 
 
 @settings(max_examples=100, deadline=None)
 @given(JOBS)
 def test_no_processor_idles_while_the_head_fits(jobs: list[tuple[int, int, int, int]]) -> None:
     workload = numbered(jobs)
-    found = simulate(workload, 8)
+    schedule = simulate(workload, 8)
     for n in range(len(workload)):
         # Whoever waited either did not fit at its submission, or somebody was before it.
-        if found.start_s[n] > workload.submit_s[n]:
+        if schedule.start_s[n] > workload.submit_s[n]:
             at = workload.submit_s[n]
-            running = (found.start_s <= at) & (at < found.end_s)
-            before = (workload.submit_s <= at) & (found.start_s > at)
+            running = (schedule.start_s <= at) & (at < schedule.end_s)
+            before = (workload.submit_s <= at) & (schedule.start_s > at)
             before[n:] = False
             full = workload.processors[running].sum() + workload.processors[n] > 8
             assert full or before.any()

@@ -31,7 +31,7 @@ from voxcast.records import Configuration
 
 BALANCED = Policy("balanced", 0.95, 0.1, 2.0)
 THRIFTY = Policy("thrifty", 0.9, 0.05, 0.0)
-ONE, TWO, EIGHT, GPU = (
+ONE_CPU, TWO_CPUS, EIGHT_CPUS, GPU = (
     Configuration("cpu", 1), Configuration("cpu", 2), Configuration("cpu", 8),
     Configuration("gpu", 4, 1),
 )  # fmt: skip
@@ -42,8 +42,8 @@ NODE = NodeType("n", 8, 64 * 10**9, 1, Prices(), "all")
 
 def cluster(*nodes: NodeType, **changes: object) -> Cluster:
     nodes = nodes or (NODE,)
-    made = Cluster("c", nodes, (EVERYWHERE,), walltime_step_s=1.0, memory_step_bytes=10**6)
-    return dataclasses.replace(made, **changes)
+    cluster = Cluster("c", nodes, (EVERYWHERE,), walltime_step_s=1.0, memory_step_bytes=10**6)
+    return dataclasses.replace(cluster, **changes)
 
 
 def predicted(
@@ -61,9 +61,9 @@ def picked(
     limits: HardLimits = NO_LIMITS,
     policy: Policy = BALANCED,
 ) -> tuple[Assessment, Choice, str]:
-    found = assess(predictions, candidates, of, policy)
-    choice = choose(found, policy, limits, of.usd_per_core_hour)
-    return found, choice, why(choice, found, candidates, of, policy, limits)
+    assessment = assess(predictions, candidates, of, policy)
+    choice = choose(assessment, policy, limits, of.usd_per_core_hour)
+    return assessment, choice, why(choice, assessment, candidates, of, policy, limits)
 
 
 def test_the_published_selection_by_its_stated_rule() -> None:
@@ -72,30 +72,32 @@ def test_the_published_selection_by_its_stated_rule() -> None:
     nodes = [NodeType(f"c{n}", n, 10**11, 1, Prices(), "all") for n in (48, 28, 10)]
     site = cluster(*nodes)
     candidates = [Candidate(Configuration("gpu", n.cores, 1), n, EVERYWHERE) for n in nodes]
-    said = predicted([180, 95, 103])
-    found, in_time, _ = picked(said, site, candidates, HardLimits(120))
-    _, for_money, _ = picked(said, site, candidates, HardLimits(None, 0.01))
-    assert found.cost[0] == pytest.approx([0.012, 0.005, 0.003], abs=5e-4)
+    predictions = predicted([180, 95, 103])
+    assessment, in_time, _ = picked(predictions, site, candidates, HardLimits(120))
+    _, for_money, _ = picked(predictions, site, candidates, HardLimits(None, 0.01))
+    assert assessment.cost[0] == pytest.approx([0.012, 0.005, 0.003], abs=5e-4)
     assert candidates[in_time.chosen[0]].cpus == 10
     assert candidates[for_money.chosen[0]].cpus == 28
 
 
 def test_requests_are_bounds_rounded_up_with_the_margin_stated() -> None:
     site = cluster(walltime_step_s=60.0, memory_step_bytes=10**8)
-    found = assess(predicted([[100.0]], 1.3, 1e9, 1.2), site.candidates([ONE]), site, BALANCED)
-    assert found.walltime_s.item() == 180  # 130 s, in whole minutes
-    assert found.memory_bytes.item() == 1_400_000_000  # 1.2 GB × 1.1 = 1.32 GB
-    assert found.cost.item() == pytest.approx(100 / 3600 * 0.003)
-    assert found.cost_bound.item() == pytest.approx(180 / 3600 * 0.003)
-    assert found.cost_expected.item() == pytest.approx((100 + 0.1 * 180) / 3600 * 0.003)
+    assessment = assess(
+        predicted([[100.0]], 1.3, 1e9, 1.2), site.candidates([ONE_CPU]), site, BALANCED
+    )
+    assert assessment.walltime_s.item() == 180  # 130 s, in whole minutes
+    assert assessment.memory_bytes.item() == 1_400_000_000  # 1.2 GB × 1.1 = 1.32 GB
+    assert assessment.cost.item() == pytest.approx(100 / 3600 * 0.003)
+    assert assessment.cost_bound.item() == pytest.approx(180 / 3600 * 0.003)
+    assert assessment.cost_expected.item() == pytest.approx((100 + 0.1 * 180) / 3600 * 0.003)
 
 
 def test_a_hard_time_limit_takes_the_cheapest_that_meets_it() -> None:
     site = cluster()
-    candidates = site.candidates([ONE, TWO, EIGHT])
-    said = predicted([3600, 2000, 900], 1.25)
+    candidates = site.candidates([ONE_CPU, TWO_CPUS, EIGHT_CPUS])
+    predictions = predicted([3600, 2000, 900], 1.25)
     for deadline_s, cpus in ((5000, 1), (4000, 2), (1200, 8)):
-        _, choice, reason = picked(said, site, candidates, HardLimits(deadline_s))
+        _, choice, reason = picked(predictions, site, candidates, HardLimits(deadline_s))
         assert candidates[choice.chosen[0]].cpus == cpus
         assert reason.startswith("the cheapest that is done in")
         assert "at 95 %" in reason
@@ -103,7 +105,7 @@ def test_a_hard_time_limit_takes_the_cheapest_that_meets_it() -> None:
 
 def test_the_bound_and_not_the_median_meets_the_limit() -> None:
     site = cluster()
-    candidates = site.candidates([ONE, TWO])
+    candidates = site.candidates([ONE_CPU, TWO_CPUS])
     _, choice, _ = picked(predicted([100, 90], 1.5), site, candidates, HardLimits(140))
     assert candidates[choice.chosen[0]].cpus == 2
 
@@ -111,41 +113,41 @@ def test_the_bound_and_not_the_median_meets_the_limit() -> None:
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_request_rounded_up_is_done_no_later(shared: bool) -> None:
     site = cluster(walltime_step_s=60.0)
-    candidates, said = site.candidates([ONE]), predicted([[5.0], [4.0]], 1.6)
-    found = assess(said, candidates, site, BALANCED, shared=shared)
-    assert found.turnaround_bound_s[:, 0].tolist() == ([8, 8] if shared else [8, 6.4])
-    assert found.walltime_s[:, 0].tolist() == [60, 60]
-    assert found.cost_bound[:, 0] == pytest.approx(60 / 3600 * 0.003)
+    candidates, predictions = site.candidates([ONE_CPU]), predicted([[5.0], [4.0]], 1.6)
+    assessment = assess(predictions, candidates, site, BALANCED, shared=shared)
+    assert assessment.turnaround_bound_s[:, 0].tolist() == ([8, 8] if shared else [8, 6.4])
+    assert assessment.walltime_s[:, 0].tolist() == [60, 60]
+    assert assessment.cost_bound[:, 0] == pytest.approx(60 / 3600 * 0.003)
     # A try that fails has been running until its request was used up.
-    assert found.turnaround_expected_s[0, 0] == pytest.approx(5 + 0.1 * 60)
+    assert assessment.turnaround_expected_s[0, 0] == pytest.approx(5 + 0.1 * 60)
     rule = choose_shared if shared else choose
     for deadline_s, chosen in ((30, 0), (8, 0), (7.9, NONE)):
-        got = rule(found, BALANCED, HardLimits(deadline_s), site.usd_per_core_hour)
+        got = rule(assessment, BALANCED, HardLimits(deadline_s), site.usd_per_core_hour)
         assert got.chosen[0] == chosen
 
 
 def test_a_hard_cost_limit_takes_the_fastest_that_stays_within() -> None:
     site = cluster()
-    candidates = site.candidates([ONE, TWO, EIGHT])
-    said = predicted([3600, 2000, 900], 1.25)
+    candidates = site.candidates([ONE_CPU, TWO_CPUS, EIGHT_CPUS])
+    predictions = predicted([3600, 2000, 900], 1.25)
     # Whole requests cost .00375, .00417 and .0075.
     for budget, cpus in ((0.0041, 1), (0.0042, 2), (1.0, 8)):
-        _, choice, reason = picked(said, site, candidates, HardLimits(None, budget))
+        _, choice, reason = picked(predictions, site, candidates, HardLimits(None, budget))
         assert candidates[choice.chosen[0]].cpus == cpus
         assert reason.startswith("the fastest that is within")
 
 
 def test_both_limits_leave_the_trade_off() -> None:
     site = cluster()
-    candidates = site.candidates([ONE, TWO, EIGHT])
-    said = predicted([3600, 2000, 900], 1.25)
-    _, choice, _ = picked(said, site, candidates, HardLimits(4000, 0.005))
+    candidates = site.candidates([ONE_CPU, TWO_CPUS, EIGHT_CPUS])
+    predictions = predicted([3600, 2000, 900], 1.25)
+    _, choice, _ = picked(predictions, site, candidates, HardLimits(4000, 0.005))
     assert (choice.chosen[0], choice.qualified[0]) == (1, 1)
 
 
 def test_the_policy_says_what_an_hour_is_worth() -> None:
     site = cluster()
-    candidates = site.candidates([ONE, TWO])
+    candidates = site.candidates([ONE_CPU, TWO_CPUS])
     # A third faster with twice the cores: worth it for two core-hours an hour, just so.
     for speedup, cpus in ((1.32, 1), (1.35, 2)):
         _, choice, reason = picked(predicted([3600, 3600 / speedup]), site, candidates)
@@ -158,7 +160,7 @@ def test_the_policy_says_what_an_hour_is_worth() -> None:
 
 def test_when_nothing_qualifies_the_nearest_is_said() -> None:
     site = cluster()
-    candidates = site.candidates([ONE, TWO])
+    candidates = site.candidates([ONE_CPU, TWO_CPUS])
     _, choice, reason = picked(predicted([3600, 2000]), site, candidates, HardLimits(1000))
     assert (choice.chosen[0], choice.nearest[0], choice.qualified[0]) == (NONE, 1, 0)
     assert "nothing is done in 16 min 40 s" in reason
@@ -170,12 +172,12 @@ def test_when_nothing_qualifies_the_nearest_is_said() -> None:
 def test_waiting_counts_against_the_limit() -> None:
     slow = dataclasses.replace(EVERYWHERE, waiting=Waiting(0.5, 600.0))
     site = cluster(partitions=(slow,))
-    candidates = site.candidates([ONE])
-    said = predicted([1000])
-    found, choice, _ = picked(said, site, candidates, HardLimits(2100))
-    assert found.wait_s.item() == 1100
+    candidates = site.candidates([ONE_CPU])
+    predictions = predicted([1000])
+    assessment, choice, _ = picked(predictions, site, candidates, HardLimits(2100))
+    assert assessment.wait_s.item() == 1100
     assert choice.chosen[0] == 0
-    assert picked(said, site, candidates, HardLimits(2099))[1].chosen[0] == NONE
+    assert picked(predictions, site, candidates, HardLimits(2099))[1].chosen[0] == NONE
 
 
 def test_a_reserved_instance_is_paid_for_as_long_as_it_was_asked_for() -> None:
@@ -184,45 +186,52 @@ def test_a_reserved_instance_is_paid_for_as_long_as_it_was_asked_for() -> None:
         NodeType("reserved", 8, 32 * 10**9, 0, Prices(0.01, 0, 0), "all", "requested"),
     ]
     site = cluster(*nodes, billing=Billing(whole_node=True))
-    candidates = site.candidates([ONE])
+    candidates = site.candidates([ONE_CPU])
     # Reserving pays up to four times the run.
     sure = dataclasses.replace(THRIFTY, confidence=0.999999)
     for factor, name in ((3.0, "reserved"), (5.0, "on_demand")):
-        found, choice, _ = picked(predicted([3600, 3600], factor), site, candidates, policy=sure)
+        assessment, choice, _ = picked(
+            predicted([3600, 3600], factor), site, candidates, policy=sure
+        )
         assert candidates[choice.chosen[0]].node.name == name
-        assert found.cost[0, 1] == found.cost_bound[0, 1]
+        assert assessment.cost[0, 1] == assessment.cost_bound[0, 1]
 
 
 def test_memory_is_asked_for_and_paid_for_with_cores() -> None:
     site = cluster(billing=Billing(memory_follows_cores=True))
-    found = assess(predicted([3600, 3600], memory=20e9), site.candidates([ONE, EIGHT]), site,
-                   BALANCED)  # fmt: skip
-    assert found.cost[0] == pytest.approx([3 * 0.003, 8 * 0.003])  # 22 GB are three of eight cores
+    candidates = site.candidates([ONE_CPU, EIGHT_CPUS])
+    assessment = assess(predicted([3600, 3600], memory=20e9), candidates, site, BALANCED)
+    assert assessment.cost[0] == pytest.approx(
+        [3 * 0.003, 8 * 0.003]
+    )  # 22 GB are three of eight cores
 
 
 def test_a_machine_that_charges_nothing_counts_core_hours() -> None:
     site = cluster(dataclasses.replace(NODE, prices=Prices(0, 0, 0)))
     assert site.free
-    candidates = site.candidates([ONE, TWO, EIGHT])
-    said = predicted([3600, 2000, 900], 1.25)
-    found, choice, reason = picked(said, site, candidates, HardLimits(4000))
-    assert found.cost[0] == pytest.approx([1, 4000 / 3600, 2])
+    candidates = site.candidates([ONE_CPU, TWO_CPUS, EIGHT_CPUS])
+    predictions = predicted([3600, 2000, 900], 1.25)
+    assessment, choice, reason = picked(predictions, site, candidates, HardLimits(4000))
+    assert assessment.cost[0] == pytest.approx([1, 4000 / 3600, 2])
     assert candidates[choice.chosen[0]].cpus == 2
     assert reason.startswith("the fewest core-hours that is done in")
-    assert found.pareto[0].tolist() == [True, True, True]
-    assert picked(said, site, candidates, HardLimits(None, 0.0))[1].chosen[0] == 2
+    assert assessment.pareto[0].tolist() == [True, True, True]
+    assert picked(predictions, site, candidates, HardLimits(None, 0.0))[1].chosen[0] == 2
 
 
 def test_what_does_not_fit_is_said() -> None:
     short = dataclasses.replace(EVERYWHERE, max_walltime_s=1000.0, max_memory_bytes=10**10)
     site = cluster(partitions=(short,))
-    candidates = site.candidates([ONE, TWO])
-    found, choice, reason = picked(predicted([2000, 900]), site, candidates)
+    candidates = site.candidates([ONE_CPU, TWO_CPUS])
+    assessment, choice, reason = picked(predicted([2000, 900]), site, candidates)
     assert choice.chosen[0] == 1
-    assert excluded(found, candidates[0], 0, 0) == "needs 33 min 20 s where 16 min 40 s is allowed"
-    assert excluded(found, candidates[1], 0, 1) is None
-    assert found.pareto[0].tolist() == [False, True]
-    found, choice, reason = picked(predicted([20, 9], memory=9.9e9), site, candidates)
+    assert (
+        excluded(assessment, candidates[0], 0, 0)
+        == "needs 33 min 20 s where 16 min 40 s is allowed"
+    )
+    assert excluded(assessment, candidates[1], 0, 1) is None
+    assert assessment.pareto[0].tolist() == [False, True]
+    assessment, choice, reason = picked(predicted([20, 9], memory=9.9e9), site, candidates)
     assert (choice.chosen[0], choice.nearest[0]) == (NONE, NONE)
     assert reason.startswith("no configuration fits: cpu, 1 CPU on n needs 10.9 GB where 10.0 GB")
 
@@ -230,17 +239,17 @@ def test_what_does_not_fit_is_said() -> None:
 def test_candidates_are_those_that_the_nodes_have_cores_and_gpus_for() -> None:
     small = NodeType("small", 2, 10**9, 0, Prices(), "few")
     site = cluster(NODE, small, partitions=(EVERYWHERE, Partition("few", max_cores=1)))
-    labels = [own.label for own in site.candidates([ONE, TWO, GPU])]
+    labels = [candidate.label for candidate in site.candidates([ONE_CPU, TWO_CPUS, GPU])]
     assert labels == ["cpu, 1 CPU on n", "cpu, 2 CPUs on n", "gpu, 4 CPUs, 1 GPU on n",
                       "cpu, 1 CPU on small"]  # fmt: skip
-    for given_, partition, said in (
-        ([EIGHT, GPU], "few", "8 CPUs on small needs more than the node's 2 cores"),
+    for configurations, partition, message in (
+        ([EIGHT_CPUS, GPU], "few", "8 CPUs on small needs more than the node's 2 cores"),
         ([Configuration("gpu", 1, 1)], "few", "needs more than the node's 0 GPUs"),
-        ([TWO], "few", "needs more than the partition's 1 cores"),
-        ([ONE], "moon", "moon: unknown partition; c has all, few"),
+        ([TWO_CPUS], "few", "needs more than the partition's 1 cores"),
+        ([ONE_CPU], "moon", "moon: unknown partition; c has all, few"),
     ):
-        with pytest.raises(ConfigError, match=said):
-            site.candidates(given_, partition)
+        with pytest.raises(ConfigError, match=message):
+            site.candidates(configurations, partition)
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -248,21 +257,21 @@ def test_what_asks_for_no_gpu_stays_off_gpu_nodes_where_it_fits_another(shared: 
     small = NodeType("small", 2, 2 * 10**9, 0, Prices(), "few")
     short = Partition("few", max_cores=1, max_walltime_s=1000.0)
     site = cluster(NODE, small, partitions=(EVERYWHERE, short))
-    candidates = site.candidates([ONE, TWO, GPU])
+    candidates = site.candidates([ONE_CPU, TWO_CPUS, GPU])
     median = np.tile([[100.0], [100.0], [2000.0]], (1, 4))  # the last takes too long for `small`
     peak = np.tile([[1e9], [1.9e9], [1e9]], (1, 4))  # the second is too large with its margin
-    found = assess(Predictions(median, median, peak, peak), candidates, site, THRIFTY,
+    assessment = assess(Predictions(median, median, peak, peak), candidates, site, THRIFTY,
                    shared=shared)  # fmt: skip
     # One CPU is to be had without the GPU beside it, two are not.
     on_small = [False] * 3 if shared else [True, True, False]
-    assert found.fits[:, 3].tolist() == on_small
-    assert found.fits[:, 0].tolist() == [not own for own in on_small]
-    assert found.fits[:, 1:3].all()
-    assert not found.pareto[~found.fits].any()
+    assert assessment.fits[:, 3].tolist() == on_small
+    assert assessment.fits[:, 0].tolist() == [not fits_small for fits_small in on_small]
+    assert assessment.fits[:, 1:3].all()
+    assert not assessment.pareto[~assessment.fits].any()
     if not shared:
-        assert excluded(found, candidates[0], 0, 0) == "a node without GPUs is enough"
-        assert excluded(found, candidates[0], 2, 0) is None
-        choice = choose(found, THRIFTY, NO_LIMITS, site.usd_per_core_hour)
+        assert excluded(assessment, candidates[0], 0, 0) == "a node without GPUs is enough"
+        assert excluded(assessment, candidates[0], 2, 0) is None
+        choice = choose(assessment, THRIFTY, NO_LIMITS, site.usd_per_core_hour)
         assert [candidates[n].node.name for n in choice.chosen] == ["small", "small", "n"]
 
 
@@ -277,31 +286,31 @@ def test_limits_that_make_no_sense_are_refused(wrong: tuple[float | None, float 
 def test_predictions_that_make_no_sense_are_refused(wrong: float) -> None:
     site = cluster()
     with pytest.raises(TableError, match="positive"):
-        assess(predicted([[wrong]]), site.candidates([ONE]), site, BALANCED)
+        assess(predicted([[wrong]]), site.candidates([ONE_CPU]), site, BALANCED)
     with pytest.raises(TableError, match="shape"):
-        assess(predicted([[1.0, 2.0]]), site.candidates([ONE]), site, BALANCED)
+        assess(predicted([[1.0, 2.0]]), site.candidates([ONE_CPU]), site, BALANCED)
 
 
 def test_one_request_for_all_covers_all_and_wastes_more() -> None:
     site = cluster()
-    candidates = site.candidates([ONE, TWO])
+    candidates = site.candidates([ONE_CPU, TWO_CPUS])
     rng = np.random.default_rng(0)
     median = rng.lognormal(7, 0.5, (50, 1)) * np.array([[1.0, 0.6]])
-    said = predicted(median, 1.2)
+    predictions = predicted(median, 1.2)
     for limits in (HardLimits(), HardLimits(100_000), HardLimits(None, 1.0)):
-        each = assess(said, candidates, site, BALANCED)
-        own = choose(each, BALANCED, limits, site.usd_per_core_hour)
-        shared = assess(said, candidates, site, BALANCED, shared=True)
+        each = assess(predictions, candidates, site, BALANCED)
+        choice = choose(each, BALANCED, limits, site.usd_per_core_hour)
+        shared = assess(predictions, candidates, site, BALANCED, shared=True)
         all_ = choose_shared(shared, BALANCED, limits, site.usd_per_core_hour)
         column = all_.chosen[0]
         assert column >= 0
         assert (shared.walltime_s[:, column] >= each.walltime_s[:, column]).all()
         assert len(np.unique(shared.walltime_s[:, column])) == 1
-        lost = waste(said, each, candidates, np.full(50, column))
-        lost_by_all = waste(said, shared, candidates, np.full(50, column))
+        lost = waste(predictions, each, candidates, np.full(50, column))
+        lost_by_all = waste(predictions, shared, candidates, np.full(50, column))
         assert lost_by_all.core_h > lost.core_h > 0
         assert lost_by_all.gb_h > lost.gb_h > 0
-        assert len(own.chosen) == 50
+        assert len(choice.chosen) == 50
     tight = HardLimits(float(shared.turnaround_bound_s.min()) - 1)
     none = choose_shared(shared, BALANCED, tight, site.usd_per_core_hour)
     assert (none.chosen[0], none.nearest[0]) == (NONE, 1)
@@ -309,10 +318,10 @@ def test_one_request_for_all_covers_all_and_wastes_more() -> None:
 
 def test_waste_by_hand_leaves_images_without_a_choice_out() -> None:
     site = cluster()
-    candidates = site.candidates([TWO])
-    said = predicted([[1800.0], [1e6]], 2.0, 1e9)
-    found = assess(said, candidates, site, BALANCED)
-    lost = waste(said, found, candidates, np.array([0, NONE]))
+    candidates = site.candidates([TWO_CPUS])
+    predictions = predicted([[1800.0], [1e6]], 2.0, 1e9)
+    assessment = assess(predictions, candidates, site, BALANCED)
+    lost = waste(predictions, assessment, candidates, np.array([0, NONE]))
     assert lost.core_h == pytest.approx(2 * 0.5)
     assert lost.gb_h == pytest.approx(1.1 * 1.0 - 1.0 * 0.5)
 
@@ -347,13 +356,13 @@ def test_the_choice_is_that_of_a_plain_loop(
 ) -> None:
     queue = dataclasses.replace(EVERYWHERE, max_walltime_s=2e5, waiting=Waiting(0.1, 30.0))
     site = cluster(partitions=(queue,))
-    candidates = site.candidates([ONE, TWO, EIGHT, GPU])
+    candidates = site.candidates([ONE_CPU, TWO_CPUS, EIGHT_CPUS, GPU])
     limits = HardLimits(deadline, budget)
-    found, choice, _ = picked(predicted(median, upper), site, candidates, limits, policy)
+    assessment, choice, _ = picked(predicted(median, upper), site, candidates, limits, policy)
     for i in range(3):
         best = None
-        for j, own in enumerate(candidates):
-            hourly = 0.003 * own.cpus + 0.09 * own.gpus
+        for j, candidate in enumerate(candidates):
+            hourly = 0.003 * candidate.cpus + 0.09 * candidate.gpus
             request = math.ceil(round(median[i, j] * upper, 6))
             usd, bound = median[i, j] / 3600 * hourly, request / 3600 * hourly
             wait = 0.1 * request + 30
@@ -373,7 +382,7 @@ def test_the_choice_is_that_of_a_plain_loop(
             assert column == NONE
             continue
         got_cost, got_time = (
-            a[i, column] for a in (found.cost_expected, found.turnaround_expected_s)
+            a[i, column] for a in (assessment.cost_expected, assessment.turnaround_expected_s)
         )
         got = got_cost + policy.hour_in_core_hours * site.usd_per_core_hour * got_time / 3600
         if (deadline is None) != (budget is None):

@@ -22,34 +22,34 @@ ROWS = np.array([[10.0, 20.0], [30.0, np.nan]])
 
 
 def test_what_is_killed_is_paid_for_and_waited_for_again() -> None:
-    found = replay(
+    outcome = replay(
         PlannedRequests(ROWS), [15.0, 100.0], CostModel(2.0, 1.0, 5.0), Waiting(0.5, 10.0)
     )
-    assert found.attempts.tolist() == [2, 3]
+    assert outcome.attempts.tolist() == [2, 3]
     # 10 and 20 asked, 10 and 15 used; 30, 60 and 120 asked, 30, 60 and 100 used.
-    assert found.cost.tolist() == [2 * 30 + 25 + 10, 2 * 210 + 190 + 15]
-    assert found.busy_s.tolist() == [25, 190]
-    assert found.turnaround_s.tolist() == [25 + 15 + 20, 190 + 105 + 30]
-    assert found.omniscient.tolist() == [3 * 15 + 5, 3 * 100 + 5]
+    assert outcome.cost.tolist() == [2 * 30 + 25 + 10, 2 * 210 + 190 + 15]
+    assert outcome.busy_s.tolist() == [25, 190]
+    assert outcome.turnaround_s.tolist() == [25 + 15 + 20, 190 + 105 + 30]
+    assert outcome.omniscient.tolist() == [3 * 15 + 5, 3 * 100 + 5]
     with pytest.raises(ConfigError, match="above 0"):
         replay(PlannedRequests(np.array([[0.0]])), [1.0], CostModel())
 
 
 def test_accounts_sum_up_and_intervals_are_over_subjects() -> None:
     runtime = np.array([15.0, 100.0])
-    found = replay(PlannedRequests(ROWS), runtime, CostModel())
-    said = account(found, runtime, [1, 2], 4e9, 1e9, ["a", "b"])
-    assert said.failures == 3
-    assert said.short_of_memory == 0
-    tight = account(found, runtime, 1, [4e9, 0.5e9], 1e9, ["a", "b"])
+    outcome = replay(PlannedRequests(ROWS), runtime, CostModel())
+    summary = account(outcome, runtime, [1, 2], 4e9, 1e9, ["a", "b"])
+    assert summary.failures == 3
+    assert summary.short_of_memory == 0
+    tight = account(outcome, runtime, 1, [4e9, 0.5e9], 1e9, ["a", "b"])
     assert tight.short_of_memory == 1
     assert tight.waste_gb_h == pytest.approx((4 * 25 - 15) / 3600)
-    assert said.waste_core_h == pytest.approx((10 + 2 * 90) / 3600)
-    assert said.waste_gb_h == pytest.approx((4 * 25 - 15 + 4 * 190 - 100) / 3600)
-    low, high = said.normalised_cost_interval
+    assert summary.waste_core_h == pytest.approx((10 + 2 * 90) / 3600)
+    assert summary.waste_gb_h == pytest.approx((4 * 25 - 15 + 4 * 190 - 100) / 3600)
+    low, high = summary.normalised_cost_interval
     assert (low, high) == pytest.approx((30 / 15, 210 / 100))
-    one = account(found, runtime, 1, 4e9, 1e9, ["a", "a"])
-    assert one.normalised_cost_interval == pytest.approx((240 / 115, 240 / 115))
+    one_subject = account(outcome, runtime, 1, 4e9, 1e9, ["a", "a"])
+    assert one_subject.normalised_cost_interval == pytest.approx((240 / 115, 240 / 115))
 
 
 @settings(deadline=None)
@@ -61,10 +61,10 @@ def test_accounts_sum_up_and_intervals_are_over_subjects() -> None:
 def test_nobody_beats_who_knows_beforehand(runtime, steps, beta, gamma) -> None:
     requests = np.tile(np.cumsum(steps), (len(runtime), 1))
     cost = CostModel(1.0, beta, gamma)
-    found = replay(PlannedRequests(requests), runtime, cost)
+    outcome = replay(PlannedRequests(requests), runtime, cost)
     clairvoyant = replay(PlannedRequests(np.array(runtime)[:, None]), runtime, cost)
-    assert (found.cost >= found.omniscient * (1 - 1e-12)).all()
-    assert clairvoyant.cost == pytest.approx(found.omniscient)
+    assert (outcome.cost >= outcome.omniscient * (1 - 1e-12)).all()
+    assert clairvoyant.cost == pytest.approx(outcome.omniscient)
     assert (clairvoyant.attempts == 1).all()
 
 
@@ -75,8 +75,10 @@ def test_what_is_replayed_is_what_the_laws_imply_if_they_are_true(cost: CostMode
     runtime = median * np.exp(rng.normal(0, 0.1, len(median)))
     law = PredictedLaw.of_residuals(rng.normal(0, 0.1, 5000))
     ways = planned_requests(runtime[:2000], median, law, runtime, cost, site_default_s=1e4)
-    costs = {way: replay(plan, runtime, cost) for way, plan in ways.items()}
-    per = {way: own.cost.sum() / own.omniscient.sum() for way, own in costs.items()}
+    costs = {method: replay(plan, runtime, cost) for method, plan in ways.items()}
+    per = {
+        method: outcome.cost.sum() / outcome.omniscient.sum() for method, outcome in costs.items()
+    }
     implied = requests_per_image(law, cost, median)
     assert per["per_image"] == pytest.approx(
         implied.expected_cost.sum() / costs["clairvoyant"].cost.sum(), rel=0.01
@@ -92,8 +94,8 @@ def test_the_laboratory_asks_for_the_mean_of_its_last_five_runs() -> None:
     law = PredictedLaw.of_residuals(np.linspace(-0.1, 0.1, 9))
     ways = planned_requests(seen, [3.0], law, [7.0], CostModel(), site_default_s=100.0)
     assert ways["laboratory"].requests_s.tolist() == [[3.0]]
-    found = replay(ways["laboratory"], [7.0], CostModel())
-    assert found.cost.tolist() == [3 + 4.5 + 6.75 + 10.125]
+    outcome = replay(ways["laboratory"], [7.0], CostModel())
+    assert outcome.cost.tolist() == [3 + 4.5 + 6.75 + 10.125]
 
 
 def test_the_population_is_what_was_seen() -> None:

@@ -50,35 +50,37 @@ def costs() -> st.SearchStrategy[CostModel]:
 
 @pytest.mark.parametrize("name", PLAIN["laws"])
 def test_without_checkpoints_as_computed_exactly(name: str) -> None:
-    own = PLAIN["laws"][name]
-    law = parse_law(own["law"])
-    assert (law.mean, law.sd) == pytest.approx((own["mean"], own["sd"]))
-    assert law.quantile(0.5) == pytest.approx(own["median"])
-    for strategy, value in own["normalised"].items():
-        found = request_sequence(strategy, law, RESERVED)
+    published = PLAIN["laws"][name]
+    law = parse_law(published["law"])
+    assert (law.mean, law.sd) == pytest.approx((published["mean"], published["sd"]))
+    assert law.quantile(0.5) == pytest.approx(published["median"])
+    for strategy, value in published["normalised"].items():
+        sequence = request_sequence(strategy, law, RESERVED)
         if (name, strategy) == ("Weibull", "brute_force"):
-            assert found.normalised_cost <= value
+            assert sequence.normalised_cost <= value
         else:
-            assert found.normalised_cost == pytest.approx(value, rel=ROUNDED), strategy
+            assert sequence.normalised_cost == pytest.approx(value, rel=ROUNDED), strategy
         if strategy == "brute_force" and name != "Weibull":
-            assert found.milestones[0] == pytest.approx(own["first_brute_force"], abs=1e-3)
+            assert sequence.milestones[0] == pytest.approx(
+                published["first_brute_force"], abs=1e-3
+            )
         if strategy == "equal_time":
-            assert found.milestones == pytest.approx(own["equal_time_sequence"], rel=1e-4)
+            assert sequence.milestones == pytest.approx(published["equal_time_sequence"], rel=1e-4)
 
 
 @pytest.mark.parametrize("name", PLAIN["laws"])
 def test_no_strategy_beats_the_best_known_and_equal_time_is_close_to_it(name: str) -> None:
-    own = PLAIN["laws"][name]
-    law = parse_law(own["law"])
-    best = min(own["normalised"][strategy] for strategy in ("brute_force", "equal_time"))
+    published = PLAIN["laws"][name]
+    law = parse_law(published["law"])
+    best = min(published["normalised"][strategy] for strategy in ("brute_force", "equal_time"))
     if name == "Weibull":
-        best = own["normalised"]["equal_time"] * 0.995
-    found = {
+        best = published["normalised"]["equal_time"] * 0.995
+    costs = {
         strategy: request_sequence(strategy, law, RESERVED).normalised_cost
-        for strategy in own["normalised"]
+        for strategy in published["normalised"]
     }
-    assert min(found.values()) >= best * (1 - ROUNDED)
-    assert found["equal_time"] <= best * 1.0051
+    assert min(costs.values()) >= best * (1 - ROUNDED)
+    assert costs["equal_time"] <= best * 1.0051
 
 
 @pytest.mark.parametrize("name", PLAIN["published"]["normalised"])
@@ -89,8 +91,8 @@ def test_the_published_table_within_its_sampling(name: str) -> None:
         published["strategies"], published["normalised"][name], strict=True
     ):
         if [name, strategy] not in published["off"]:
-            found = request_sequence(strategy, law, RESERVED).normalised_cost
-            assert found == pytest.approx(value, rel=0.1), strategy
+            normalised_cost = request_sequence(strategy, law, RESERVED).normalised_cost
+            assert normalised_cost == pytest.approx(value, rel=0.1), strategy
 
 
 def test_closed_forms() -> None:
@@ -115,24 +117,28 @@ def test_of_a_uniform_law_all_is_asked_for_at_once(cost: CostModel) -> None:
     law = parse_law("uniform(10,20)")
     best = cost.expected(law, [20.0])
     for strategy in ("brute_force", "equal_time", "equal_probability"):
-        found = request_sequence(strategy, law, cost)
-        assert found.milestones == (20.0,)
-        assert found.expected_cost == pytest.approx(best)
+        sequence = request_sequence(strategy, law, cost)
+        assert sequence.milestones == (20.0,)
+        assert sequence.expected_cost == pytest.approx(best)
 
 
 def test_turnaround_of_a_segmentation() -> None:
-    own = PLAIN["turnaround"]
-    law = Lognormal(own["sigma"], np.exp(own["mu_s"]) / 3600)
-    cost = CostModel(own["alpha"], own["beta"], own["gamma"])
-    assert cost.omniscient(law) == pytest.approx(own["omniscient"], rel=1e-5)
-    for strategy, value in own["normalised"].items():
-        found = request_sequence(strategy, law, cost)
-        assert found.normalised_cost == pytest.approx(value, rel=ROUNDED), strategy
+    published = PLAIN["turnaround"]
+    law = Lognormal(published["sigma"], np.exp(published["mu_s"]) / 3600)
+    cost = CostModel(published["alpha"], published["beta"], published["gamma"])
+    assert cost.omniscient(law) == pytest.approx(published["omniscient"], rel=1e-5)
+    for strategy, value in published["normalised"].items():
+        sequence = request_sequence(strategy, law, cost)
+        assert sequence.normalised_cost == pytest.approx(value, rel=ROUNDED), strategy
         if strategy == "brute_force":
-            assert found.milestones[0] == pytest.approx(own["first_brute_force"], rel=1e-3)
+            assert sequence.milestones[0] == pytest.approx(
+                published["first_brute_force"], rel=1e-3
+            )
         if strategy == "equal_time":
-            known = own["equal_time_sequence"]
-            assert found.milestones[: len(known)] == pytest.approx(known, rel=2e-3)
+            published_sequence = published["equal_time_sequence"]
+            assert sequence.milestones[: len(published_sequence)] == pytest.approx(
+                published_sequence, rel=2e-3
+            )
 
 
 def test_the_worked_example_of_checkpoints() -> None:
@@ -140,13 +146,13 @@ def test_the_worked_example_of_checkpoints() -> None:
     cost = CostModel(checkpoint=7, restart=7)
     assert cost.expected(law, [80]) == pytest.approx(80)
     assert cost.expected(law, [20, 80]) == pytest.approx(47.2)
-    one = cost.expected(law, [20, 40, 80], [True, False, False])
-    assert one == pytest.approx(41.54)
+    one_checkpoint = cost.expected(law, [20, 40, 80], [True, False, False])
+    assert one_checkpoint == pytest.approx(41.54)
     # Published as 43.92: there the last request begins at 20, as if the checkpoint at 40 were
     # paid for and not used. By the paper's own formula it begins at 40.
     two = cost.expected(law, [20, 40, 80], [True, True, False])
     assert two + 0.08 * (40 - 20) == pytest.approx(43.92)
-    assert one < two
+    assert one_checkpoint < two
     mixed = request_sequence("mixed_ckpt", law, cost, Settings(points=3))
     assert mixed.checkpoints == (False, True, False)
     assert mixed.lengths == (20, 47, 47)
@@ -155,29 +161,31 @@ def test_the_worked_example_of_checkpoints() -> None:
 
 @pytest.mark.parametrize("name", CHECKPOINTS["laws"])
 def test_with_checkpoints_as_computed_exactly(name: str) -> None:
-    own = CHECKPOINTS["laws"][name]
-    law = parse_law(own["law"])
+    published = CHECKPOINTS["laws"][name]
+    law = parse_law(published["law"])
     cost = CostModel(checkpoint=CHECKPOINTS["checkpoint"], restart=CHECKPOINTS["restart"])
     for strategy in ("all_ckpt", "no_ckpt"):
-        found = request_sequence(strategy, law, cost)
-        assert found.expected_cost == pytest.approx(own[strategy], rel=ROUNDED), strategy
+        sequence = request_sequence(strategy, law, cost)
+        assert sequence.expected_cost == pytest.approx(published[strategy], rel=ROUNDED), strategy
     for checkpoints, strategy in ((True, "all_periodic"), (False, "no_periodic")):
-        known = own[strategy]
-        found = request_sequence(strategy, law, cost)
-        assert found.notes == (f"{known['periods']} periods, the best of 1 to 1000",)
-        ratio = found.expected_cost / own["mixed_ckpt"]
-        assert ratio == pytest.approx(known["ratio"], rel=ROUNDED), strategy
-        whole = cost.expected(law, *periodic(law, 1, checkpoints=checkpoints))
-        assert whole / own["mixed_ckpt"] == pytest.approx(known["ratio_1"], rel=ROUNDED)
+        published_cost = published[strategy]
+        sequence = request_sequence(strategy, law, cost)
+        assert sequence.notes == (f"{published_cost['periods']} periods, the best of 1 to 1000",)
+        ratio = sequence.expected_cost / published["mixed_ckpt"]
+        assert ratio == pytest.approx(published_cost["ratio"], rel=ROUNDED), strategy
+        one_period = cost.expected(law, *periodic(law, 1, checkpoints=checkpoints))
+        assert one_period / published["mixed_ckpt"] == pytest.approx(
+            published_cost["ratio_1"], rel=ROUNDED
+        )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CHECKPOINTS["laws"])
 def test_mixed_checkpoints_at_a_thousand_points(name: str) -> None:
-    own = CHECKPOINTS["laws"][name]
+    published = CHECKPOINTS["laws"][name]
     cost = CostModel(checkpoint=CHECKPOINTS["checkpoint"], restart=CHECKPOINTS["restart"])
-    found = request_sequence("mixed_ckpt", parse_law(own["law"]), cost)
-    assert found.expected_cost == pytest.approx(own["mixed_ckpt"], rel=ROUNDED)
+    sequence = request_sequence("mixed_ckpt", parse_law(published["law"]), cost)
+    assert sequence.expected_cost == pytest.approx(published["mixed_ckpt"], rel=ROUNDED)
 
 
 def test_of_an_exponential_law_equal_periods_are_as_good_as_any() -> None:
@@ -194,20 +202,20 @@ def test_a_sequence_rises_covers_the_law_and_costs_at_least_what_is_needed(
     law: Law, cost: CostModel, strategy: str
 ) -> None:
     try:
-        found = request_sequence(strategy, law, cost, Settings(points=60, periods=7))
+        sequence = request_sequence(strategy, law, cost, Settings(points=60, periods=7))
     except ConfigError:  # brute force without a density, or with no first request that goes on
         assert strategy == "brute_force"
         return
-    assert (np.diff(found.milestones) > 0).all()
-    assert law.sf(found.milestones[-1]) <= 1.001e-7
-    assert found.normalised_cost >= 1 - 1e-9
-    assert found.normalised_cost == pytest.approx(found.expected_cost / cost.omniscient(law))
-    assert len(found.lengths) == len(found.milestones)
-    if found.checkpoints is None:
-        assert found.lengths == found.milestones
+    assert (np.diff(sequence.milestones) > 0).all()
+    assert law.sf(sequence.milestones[-1]) <= 1.001e-7
+    assert sequence.normalised_cost >= 1 - 1e-9
+    assert sequence.normalised_cost == pytest.approx(sequence.expected_cost / cost.omniscient(law))
+    assert len(sequence.lengths) == len(sequence.milestones)
+    if sequence.checkpoints is None:
+        assert sequence.lengths == sequence.milestones
     else:
-        assert not found.checkpoints[-1]
-    json.dumps([found.milestones, found.expected_cost], allow_nan=False)
+        assert not sequence.checkpoints[-1]
+    json.dumps([sequence.milestones, sequence.expected_cost], allow_nan=False)
 
 
 @settings(max_examples=30, deadline=None)
@@ -228,17 +236,17 @@ def test_mixed_is_at_most_what_either_kind_alone_costs(law: Law, cost: CostModel
 
 def test_a_history_is_asked_for_by_its_own_runs() -> None:
     law = EmpiricalLaw([100, 120, 90, 400, 110])
-    found = request_sequence("equal_probability", law, RESERVED)
-    assert found.milestones == (120, 400)
-    assert found.expected_cost == pytest.approx(120 + 400 / 5)
+    sequence = request_sequence("equal_probability", law, RESERVED)
+    assert sequence.milestones == (120, 400)
+    assert sequence.expected_cost == pytest.approx(120 + 400 / 5)
     assert request_sequence("mean_stdev", EmpiricalLaw([5, 5]), RESERVED).milestones == (5,)
 
 
 def test_a_heavy_tail_is_cut_and_said() -> None:
     law = parse_law("pareto(1.5,2.5)")
-    found = request_sequence("mean_stdev", law, RESERVED)
-    assert f"doubled after {MOST} requests" in found.notes
-    assert len(found.milestones) < MOST
+    sequence = request_sequence("mean_stdev", law, RESERVED)
+    assert f"doubled after {MOST} requests" in sequence.notes
+    assert len(sequence.milestones) < MOST
     for strategy in ("brute_force", "mean_stdev"):
         with pytest.raises(ConfigError, match=f"{strategy}: needs a finite"):
             request_sequence(strategy, parse_law("pareto(1.5,2)"), RESERVED)
@@ -259,8 +267,8 @@ def test_a_heavy_tail_is_cut_and_said() -> None:
         ((1, 0, 0, 0, -1), "restart"),
     ],
 )
-def test_prices_that_are_none_are_refused(values: tuple[float, ...], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_prices_that_are_none_are_refused(values: tuple[float, ...], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         CostModel(*values)
 
 
@@ -280,18 +288,18 @@ def test_what_no_strategy_can_do_is_refused() -> None:
 
 
 def test_points_are_capped_and_said() -> None:
-    found = request_sequence(
+    sequence = request_sequence(
         "equal_time", parse_law("beta(2,2)"), RESERVED, Settings(points=10**9)
     )
-    assert f"of {MOST_POINTS} points, of 1000000000 requested" in found.notes
+    assert f"of {MOST_POINTS} points, of 1000000000 requested" in sequence.notes
 
 
 @pytest.mark.parametrize("shape", [1.05, 1.5])
 def test_a_heavy_tail_costs_what_its_series_says(shape: float) -> None:
     law = parse_law(f"pareto(1,{shape})")
     exact = 1 + 2 * law.mean**-shape / (1 - 2 ** (1 - shape))
-    found = request_sequence("mean_doubling", law, RESERVED)
-    assert found.normalised_cost == pytest.approx(exact, rel=1e-4)
+    sequence = request_sequence("mean_doubling", law, RESERVED)
+    assert sequence.normalised_cost == pytest.approx(exact, rel=1e-4)
 
 
 @pytest.mark.parametrize("text", ["pareto(1,1.001)", "lognormal(0,21)"])

@@ -15,15 +15,15 @@ HEADER = "JobID|Partition|Submit|Eligible|Start|Timelimit|NCPUS"
 
 def planted(law: Waiting, jobs: int = 4000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
-    asked = rng.uniform(0.2, 24, jobs) * 3600
-    return asked, law.of(asked) * rng.gamma(4.0, 0.25, jobs)
+    requested_s = rng.uniform(0.2, 24, jobs) * 3600
+    return requested_s, law.of(requested_s) * rng.gamma(4.0, 0.25, jobs)
 
 
 def test_a_planted_law_is_found() -> None:
-    found = fit_waiting(*planted(INTREPID))
-    assert found.waiting.alpha == pytest.approx(0.95, rel=0.05)
-    assert found.waiting.gamma_s == pytest.approx(3771.84, rel=0.25)
-    assert (found.jobs, found.groups) == (4000, 20)
+    fit = fit_waiting(*planted(INTREPID))
+    assert fit.waiting.alpha == pytest.approx(0.95, rel=0.05)
+    assert fit.waiting.gamma_s == pytest.approx(3771.84, rel=0.25)
+    assert (fit.jobs, fit.groups) == (4000, 20)
     exact = np.linspace(600, 90_000, 400)
     at = fit_waiting(exact, INTREPID.of(exact))
     assert at.waiting.alpha == pytest.approx(0.95)
@@ -32,33 +32,33 @@ def test_a_planted_law_is_found() -> None:
 
 
 def test_an_outage_does_not_bend_the_line() -> None:
-    asked, waited = planted(INTREPID)
-    order = np.argsort(asked)
+    requested_s, waited = planted(INTREPID)
+    order = np.argsort(requested_s)
     waited[order[:150]] += 7 * 86400
     waited[order[-30:]] += 30 * 86400
-    found = fit_waiting(asked, waited)
-    assert found.waiting.alpha == pytest.approx(0.95, rel=0.15)
+    fit = fit_waiting(requested_s, waited)
+    assert fit.waiting.alpha == pytest.approx(0.95, rel=0.15)
 
 
 def test_what_is_no_number_is_left_out() -> None:
-    asked, waited = planted(INTREPID)
-    asked[:50], waited[50:100] = np.nan, -1.0
-    assert fit_waiting(asked, waited).jobs == 3900
+    requested_s, waited = planted(INTREPID)
+    requested_s[:50], waited[50:100] = np.nan, -1.0
+    assert fit_waiting(requested_s, waited).jobs == 3900
 
 
 def test_longer_requests_never_wait_less() -> None:
-    asked = np.linspace(600, 90_000, 400)
-    found = fit_waiting(asked, 9000 - 0.05 * asked)
-    assert found.waiting.alpha == 0
-    assert found.waiting.gamma_s == pytest.approx(9000 - 0.05 * asked.mean(), rel=0.01)
+    requested_s = np.linspace(600, 90_000, 400)
+    fit = fit_waiting(requested_s, 9000 - 0.05 * requested_s)
+    assert fit.waiting.alpha == 0
+    assert fit.waiting.gamma_s == pytest.approx(9000 - 0.05 * requested_s.mean(), rel=0.01)
     # 204 processors of the paper: a negative constant is possible, a negative wait is not.
     assert Waiting(1.16, -1290.38).of([100.0, 3600.0]).tolist() == pytest.approx([0.0, 2885.62])
 
 
 def test_too_little_is_refused() -> None:
-    asked, waited = planted(INTREPID, 99)
+    requested_s, waited = planted(INTREPID, 99)
     with pytest.raises(TableError, match="99 jobs are too few; 100 are needed"):
-        fit_waiting(asked, waited)
+        fit_waiting(requested_s, waited)
     with pytest.raises(TableError, match="requested the same time"):
         fit_waiting(np.full(500, 3600.0), np.arange(500.0))
 
@@ -106,10 +106,10 @@ def test_accounting_without_jobs_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_trace_tells_of_waiting_too(tmp_path: Path) -> None:
-    asked, waited = planted(INTREPID, 400)
+    requested_s, waited = planted(INTREPID, 400)
     lines = [
         f"{n + 1} {n} {w:.0f} 10 4 -1 -1 4 {a:.0f} -1 1 1 1 1 1 1 -1 -1"
-        for n, (a, w) in enumerate(zip(asked, waited, strict=True))
+        for n, (a, w) in enumerate(zip(requested_s, waited, strict=True))
     ]
     (tmp_path / "t.swf").write_text("; made up\n" + "\n".join(lines) + "\n")
     jobs = queued_jobs(tmp_path / "t.swf").of("any", 8)

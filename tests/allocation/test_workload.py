@@ -20,31 +20,33 @@ def trace(folder: Path, *lines: str) -> Path:
 
 
 def test_the_sample_is_read() -> None:
-    found = read_swf(SMALL)
-    assert len(found) == 200
-    assert found.max_processors == 32
-    assert found.bad == ()
-    assert [r.reason for r in found.skipped] == ["a job that never ran"]
-    assert (np.diff(found.submit_s) >= 0).all()
-    assert (found.runtime_s <= found.requested_s).all()
-    assert np.isnan(found.waited_s).all()
+    workload = read_swf(SMALL)
+    assert len(workload) == 200
+    assert workload.max_processors == 32
+    assert workload.bad == ()
+    assert [r.reason for r in workload.skipped] == ["a job that never ran"]
+    assert (np.diff(workload.submit_s) >= 0).all()
+    assert (workload.runtime_s <= workload.requested_s).all()
+    assert np.isnan(workload.waited_s).all()
 
 
 def test_fields_are_in_their_places(tmp_path: Path) -> None:
-    found = read_swf(trace(tmp_path, "; comment", "", GOOD, " 2 3 -1 0 4 -1 -1 -1 60" + 9 * " 1"))
-    assert found.numbers.tolist() == [1, 2]
-    assert found.submit_s.tolist() == [0, 3]
-    assert found.runtime_s.tolist() == [10, 0]  # less than half a second
-    assert found.requested_s.tolist() == [60, 60]
-    assert found.processors.tolist() == [8, 4]  # asked for, else allocated
-    assert found.waited_s[0] == 5
-    assert np.isnan(found.waited_s[1])
-    assert found.max_processors is None
+    workload = read_swf(
+        trace(tmp_path, "; comment", "", GOOD, " 2 3 -1 0 4 -1 -1 -1 60" + 9 * " 1")
+    )
+    assert workload.numbers.tolist() == [1, 2]
+    assert workload.submit_s.tolist() == [0, 3]
+    assert workload.runtime_s.tolist() == [10, 0]  # less than half a second
+    assert workload.requested_s.tolist() == [60, 60]
+    assert workload.processors.tolist() == [8, 4]  # asked for, else allocated
+    assert workload.waited_s[0] == 5
+    assert np.isnan(workload.waited_s[1])
+    assert workload.max_processors is None
 
 
 def test_jobs_are_sorted_by_submission(tmp_path: Path) -> None:
-    found = read_swf(trace(tmp_path, GOOD.replace("1 0", "7 90", 1), GOOD))
-    assert found.numbers.tolist() == [1, 7]
+    workload = read_swf(trace(tmp_path, GOOD.replace("1 0", "7 90", 1), GOOD))
+    assert workload.numbers.tolist() == [1, 7]
 
 
 @pytest.mark.parametrize(
@@ -64,10 +66,10 @@ def test_jobs_are_sorted_by_submission(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_line_is_said_with_its_number(tmp_path: Path, line: str, reason: str) -> None:
-    found = read_swf(trace(tmp_path, "; header", GOOD, line))
-    assert len(found) == 1
-    assert [r.line for r in found.bad] == [3]
-    assert reason in found.bad[0].reason
+    workload = read_swf(trace(tmp_path, "; header", GOOD, line))
+    assert len(workload) == 1
+    assert [r.line for r in workload.bad] == [3]
+    assert reason in workload.bad[0].reason
 
 
 def test_a_trace_without_a_usable_job_is_refused(
@@ -88,7 +90,7 @@ def test_requests_are_read_and_named_when_wrong(tmp_path: Path) -> None:
     path = tmp_path / "r.csv"
     path.write_text("job,requested_s,why\n1,60,\n3,90.5,x\n")
     assert read_requests(path) == {1: 60.0, 3: 90.5}
-    for text, said in (
+    for text, message in (
         ("job,walltime\n1,2\n", "columns job and requested_s"),
         ("job,requested_s\n1,60\n2,-1\n", "line 3: requested_s is -1"),
         ("job,requested_s\n1,nan\n", "line 2: requested_s is nan"),
@@ -96,7 +98,7 @@ def test_requests_are_read_and_named_when_wrong(tmp_path: Path) -> None:
         ("job,requested_s\n1\n", "line 2"),
     ):
         path.write_text(text)
-        with pytest.raises(TableError, match=said):
+        with pytest.raises(TableError, match=message):
             read_requests(path)
     with pytest.raises(TableError, match="cannot be read"):
         read_requests(tmp_path / "gone.csv")

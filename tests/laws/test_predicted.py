@@ -57,10 +57,10 @@ def test_residuals_scaled_to_many_images() -> None:
     )
     median, down, up = np.array([10.0, 200.0]), np.array([1.0, 0.5]), np.array([1.0, 2.0])
     both = law.scaled(median, down, up)
-    each = [law.scaled(*own) for own in zip(median, down, up, strict=True)]
-    np.testing.assert_allclose(both.moment(1), [one.mean for one in each])
+    each = [law.scaled(*scale) for scale in zip(median, down, up, strict=True)]
+    np.testing.assert_allclose(both.moment(1), [single.mean for single in each])
     z = np.array([-2.0, 0.3, 4.0])
-    np.testing.assert_allclose(both.at_score(z), [one.at_score(z) for one in each])
+    np.testing.assert_allclose(both.at_score(z), [single.at_score(z) for single in each])
     assert each[1].quantile(0.9) / 200 == pytest.approx(float(law.quantile(0.9)) ** 2, rel=1e-3)
 
 

@@ -32,8 +32,8 @@ def candidate(upp: float, ov_mape: float, mae_s: float = 1.0) -> HarpCandidate:
 
 
 def test_measures_are_those_of_the_paper() -> None:
-    found = score([100, 100, 100, 100], [50, 150, 120, 100])
-    assert found == {
+    measures = score([100, 100, 100, 100], [50, 150, 120, 100])
+    assert measures == {
         "mae_s": 30.0, "mse_s2": 1350.0, "mape": 30.0,
         "upp": 25.0, "up_mape": 50.0, "ov_mape": 35.0,
     }  # fmt: skip
@@ -51,9 +51,9 @@ def test_mixes_are_drawn_as_harp_draws_them() -> None:
     for name, count in (("SD+25%FS", 6), ("SD+50%FS", 12), ("SD+75%FS", 18)):
         rows = drawn.training[name]
         assert len(rows) == 120  # sampled up to as many as are scaled down
-        own = set(rows[full[rows]])
-        assert len(own) <= count
-        assert not own & set(drawn.validation)
+        in_training = set(rows[full[rows]])
+        assert len(in_training) <= count
+        assert not in_training & set(drawn.validation)
     plain = draw_mixes(full, upsample=False)
     assert set(plain.training["SD+25%FS"]) < set(plain.training["SD+50%FS"])
 
@@ -83,7 +83,12 @@ def test_the_release_drops_the_long_runs_and_we_do_not() -> None:
     features, times_s, full = history(small=200, large=4)
     assert not inliers(features.assign(walltime=times_s))[full].any()
     fitted = harp.fit(features, times_s, full)
-    assert {one.mix for one in fitted.candidates} == {"SD", "SD+25%FS", "SD+50%FS", "SD+75%FS"}
+    assert {candidate.mix for candidate in fitted.candidates} == {
+        "SD",
+        "SD+25%FS",
+        "SD+50%FS",
+        "SD+75%FS",
+    }
     assert len(fitted.candidates) == 24
 
 
@@ -104,13 +109,15 @@ def test_components_reduce_and_nothing_is_learned_from_what_is_asked() -> None:
 def test_unseen_categories_and_unseen_runs_get_a_positive_answer_without_being_run() -> None:
     features, times_s, full = history()
     fitted = harp.fit(features, times_s, full)
-    asked = pd.DataFrame(
+    new_runs = pd.DataFrame(
         {"epochs": [1, 100], "size": [0.1, 9.0], "copy": [0.1, 9.0], "net": ["new", "fc"]}
     )
-    for one in fitted.candidates:
-        assert (fitted.predict(asked, one) > 0).all()
+    for candidate in fitted.candidates:
+        assert (fitted.predict(new_runs, candidate) > 0).all()
     paper = harp.fit(features, times_s, full, mode="paper")
-    assert min(paper.predict(asked, one).min() for one in paper.candidates) < 0  # its defect
+    assert (
+        min(paper.predict(new_runs, candidate).min() for candidate in paper.candidates) < 0
+    )  # its defect
 
 
 def test_the_release_needs_the_test_rows_and_is_chosen_by_them() -> None:
@@ -119,8 +126,8 @@ def test_the_release_needs_the_test_rows_and_is_chosen_by_them() -> None:
         harp.fit(features, times_s, full, mode="code")
     test = features[full], times_s[full]
     fitted = harp.fit(features, times_s, full, mode="code", test=test)
-    one = fitted.candidates[0]
-    assert score(test[1], fitted.predict(test[0], one))["mae_s"] == one.mae_s
+    first = fitted.candidates[0]
+    assert score(test[1], fitted.predict(test[0], first))["mae_s"] == first.mae_s
 
 
 def test_numbers_of_categories_do_not_change_between_processes() -> None:
@@ -138,8 +145,8 @@ def test_more_full_scale_runs_help_and_the_chosen_one_is_right() -> None:
     new_features, new_times_s, new_full = history(seed=1)
     best = fitted.chosen("MAE")
     assert best.mix != "SD"
-    found = score(new_times_s[new_full], fitted.predict(new_features[new_full], best))
-    assert found["mape"] < 30
+    measures = score(new_times_s[new_full], fitted.predict(new_features[new_full], best))
+    assert measures["mape"] < 30
 
 
 def test_a_sum_of_parts_goes_beyond_the_epochs_seen() -> None:
@@ -154,15 +161,17 @@ def test_a_sum_of_parts_goes_beyond_the_epochs_seen() -> None:
         from sklearn.linear_model import LinearRegression
 
         model = LinearRegression().fit(table[["size"]], goal)
-        return lambda asked: model.predict(asked[["size"]])
+        return lambda table: model.predict(table[["size"]])
 
     parts = (RepeatedPhase("start"), RepeatedPhase("epoch", "epochs"))
     seen = features[~full]
     custom = fit_phases(parts, seen, {k: v[~full] for k, v in spent.items()}, linear)
-    asked = features[full]
-    np.testing.assert_allclose(custom.predict(asked), 2 + asked["epochs"] * asked["size"])
+    full_runs = features[full]
+    np.testing.assert_allclose(
+        custom.predict(full_runs), 2 + full_runs["epochs"] * full_runs["size"]
+    )
     with pytest.raises(TableError, match="not above zero"):
-        custom.predict(asked.assign(epochs=0))
+        custom.predict(full_runs.assign(epochs=0))
 
 
 def test_full_scale_alone_uses_every_full_scale_run_once() -> None:
