@@ -66,7 +66,8 @@ def _cells(runs: pd.DataFrame) -> list[dict[str, Any]]:
         cpu_s_median=("cpu_s", "median"), cpu_s_min=("cpu_s", "min"), cpu_s_max=("cpu_s", "max"),
         peak_rss_bytes_median=("peak_rss_bytes", "median"),
     )  # fmt: skip
-    return json.loads(cells.to_json(orient="records"))
+    rows: list[dict[str, Any]] = json.loads(cells.to_json(orient="records"))
+    return rows
 
 
 def _cpus(comparison: CpuComparison) -> dict[str, Any]:

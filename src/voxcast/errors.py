@@ -53,11 +53,11 @@ class ConfigError(VoxcastError):
 
 
 class RunError(VoxcastError):
-    """A run or its record cannot be made or read."""
+    """A run or its record cannot be created or read."""
 
 
 class TableError(VoxcastError):
-    """A history or feature table does not hold what is needed."""
+    """A history or feature table cannot be read or lacks required data."""
 
 
 class ModelError(VoxcastError):
@@ -70,7 +70,7 @@ def one_line(error: BaseException) -> str:
 
 
 def exits_cleanly(main: Callable[..., int]) -> Callable[..., int]:
-    """Turn an entry point's user errors into one line on stderr and exit code 2.
+    """Report user errors of an entry point as one line on stderr and exit with code 2.
 
     The package's log messages go to stderr too, see `voxcast.log`.
     """
@@ -83,17 +83,17 @@ def exits_cleanly(main: Callable[..., int]) -> Callable[..., int]:
         except VoxcastError as error:
             print(f"voxcast: {one_line(error)}", file=sys.stderr)
         except KeyboardInterrupt:
-            print("voxcast: interrupted; what was finished is kept", file=sys.stderr)
+            print("voxcast: interrupted; finished work is kept", file=sys.stderr)
             return 130
         except BrokenPipeError:
-            sys.stderr.close()  # the reader of our output has gone; there is no one to tell
+            sys.stderr.close()  # the reader of the output has exited
             return 141
         except Exception as error:
             if not _disk_is_full(error):
                 raise
             print(
                 f"voxcast: {getattr(error, 'filename', None) or 'output'}: no space left on the "
-                "device; free some and run the same command again, nothing finished is lost",
+                "device; free some and run the same command again, finished work is kept",
                 file=sys.stderr,
             )
         return EXIT_BAD_INPUT
@@ -102,7 +102,7 @@ def exits_cleanly(main: Callable[..., int]) -> Callable[..., int]:
 
 
 def _disk_is_full(error: Exception) -> bool:
-    # Libraries wrap the system's error in their own: Arrow, SQLite and MLflow only quote it.
+    # Libraries wrap the system error; Arrow, SQLite and MLflow only quote its text.
     quoted = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT), "disk is full")
     number = getattr(error, "errno", None)
     return number in (errno.ENOSPC, errno.EDQUOT) or any(text in str(error) for text in quoted)

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there: atomic writes, canonical JSON, hashes."""
+"""Atomic writes of files and folders, canonical JSON, hashes."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PARTIAL = ".partial-"  # how the name of what is not finished begins; what is left of it is swept
+PARTIAL = ".partial-"  # prefix of unfinished files and folders, which are swept later
 
 
 @contextlib.contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a temporary path beside ``path`` and move it into place when the block succeeds.
+    """Yield a temporary path beside ``path`` and move it into place when the block succeeds.
 
-    The file under ``path`` is therefore the old one or the new one, never a part of the new one,
-    also when the process is killed or the disk is full.
+    The file at ``path`` is therefore the old one or the complete new one, even if the process is
+    killed or the disk is full.
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    # The suffix is kept at the end, because writers such as nibabel go by it.
+    # The suffix is kept, because writers such as nibabel depend on it.
     handle, name = tempfile.mkstemp(
         dir=target.parent, prefix=PARTIAL, suffix="".join(target.suffixes[-2:])
     )
@@ -44,12 +44,12 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a folder beside ``path`` and move it there, synced, when the block succeeds.
+    """Yield a folder beside ``path`` and move it there, synced, when the block succeeds.
 
     Raises
     ------
     OSError
-        If there is a folder with something in it under ``path`` by then.
+        If ``path`` is a folder that is not empty by then.
     """
     target = Path(path)
     partial = Path(tempfile.mkdtemp(prefix=PARTIAL, dir=target.parent))
@@ -62,7 +62,7 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def commit_folder(partial: Path, target: Path) -> None:
-    """Move a finished folder to its place, when all that lies in it is on the disk."""
+    """Sync all files of a finished folder to disk and move it to its place."""
     for written in (*partial.iterdir(), partial):
         sync(written)
     partial.rename(target)
@@ -70,12 +70,12 @@ def commit_folder(partial: Path, target: Path) -> None:
 
 
 def remove_folder(folder: str | os.PathLike[str]) -> None:
-    """Remove a folder with all in it, read-only folders too."""
+    """Remove a folder with its content, including read-only folders."""
 
     def unlocked(_: object, name: str, __: object) -> None:
         path = Path(name)
         with contextlib.suppress(FileNotFoundError):
-            if path != Path(folder):  # what is around the folder is not ours to open
+            if path != Path(folder):  # permissions of the parent are not changed
                 path.parent.chmod(0o700)
             if path.is_symlink() or not path.is_dir():
                 path.unlink()
@@ -87,7 +87,7 @@ def remove_folder(folder: str | os.PathLike[str]) -> None:
 
 
 def sync(path: str | os.PathLike[str]) -> None:
-    """Wait until a file, or the list of names in a folder, is on the disk."""
+    """Sync a file, or the directory entries of a folder, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -97,7 +97,7 @@ def sync(path: str | os.PathLike[str]) -> None:
 
 @contextlib.contextmanager
 def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Wait for whoever else holds ``folder``, made if missing; no file is left in it."""
+    """Hold an exclusive lock on ``folder``, created if missing; no lock file is left."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -124,7 +124,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 
 
 def canonical_json(value: Any) -> str:
-    """Return the one JSON text of ``value``: sorted keys, no spaces, no NaN.
+    """Return the canonical JSON of ``value``: sorted keys, no spaces, no NaN.
 
     Examples
     --------

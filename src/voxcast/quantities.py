@@ -1,4 +1,4 @@
-"""Times, sizes and money, read and written: the one parser of units in the code base."""
+"""Parsing and formatting of times, sizes and money; the only parser of units in the package."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import re
 from voxcast.errors import ConfigError
 
 # Decimal units are SI (GB = 10**9 bytes), binary ones IEC (GiB = 2**30); Slurm's bare K, M, G and
-# Nextflow's KB, MB, GB are binary and are read by `slurm_bytes` and `nextflow_bytes`, so that
-# nobody has to guess which was meant. The same goes for clocks: 2:30 is 2 h 30 min to people and
-# 2 min 30 s to Slurm.
+# Nextflow's KB, MB, GB are binary and are parsed by `slurm_bytes` and `nextflow_bytes`. Clock
+# times differ too: 2:30 is 2 h 30 min for users and 2 min 30 s for Slurm.
 _BYTES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _BYTES |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 _SLURM_BYTES = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
@@ -25,7 +24,7 @@ _NEXTFLOW_SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def parse_bytes(text: str) -> int:
-    """Read a size such as ``1.5GB`` or ``512MiB`` into bytes.
+    """Parse a size such as ``1.5GB`` or ``512MiB`` into bytes.
 
     Raises
     ------
@@ -41,7 +40,7 @@ def parse_bytes(text: str) -> int:
 
 
 def slurm_bytes(text: str) -> int:
-    """Read a size as Slurm writes it, ``340K`` or ``1.5G``, in binary units.
+    """Parse a size in the format of Slurm, ``340K`` or ``1.5G``, whose units are binary.
 
     Examples
     --------
@@ -52,7 +51,7 @@ def slurm_bytes(text: str) -> int:
 
 
 def parse_seconds(text: str) -> float:
-    """Read a duration: ``90s``, ``1.5h``, ``2:30`` (h:min), ``1-02:03:04`` (d-h:min:s).
+    """Parse a duration: ``90s``, ``1.5h``, ``2:30`` (h:min), ``1-02:03:04`` (d-h:min:s).
 
     Examples
     --------
@@ -67,7 +66,7 @@ def parse_seconds(text: str) -> float:
 
 
 def parse_usd(text: str) -> float:
-    """Read an amount of money: ``0.50``, ``0.50 USD`` or ``$0.50``.
+    """Parse an amount of money: ``0.50``, ``0.50 USD`` or ``$0.50``.
 
     Examples
     --------
@@ -84,7 +83,7 @@ def parse_usd(text: str) -> float:
 
 
 def slurm_seconds(text: str) -> float:
-    """Read a duration as Slurm's accounting writes it, ``[[D-]HH:]MM:SS[.fraction]``.
+    """Parse a duration in the format of Slurm's accounting, ``[[D-]HH:]MM:SS[.fraction]``.
 
     Examples
     --------
@@ -99,7 +98,7 @@ def slurm_seconds(text: str) -> float:
 
 
 def nextflow_seconds(text: str) -> float:
-    """Read a duration as Nextflow writes it, ``1m 5s`` or ``350ms``.
+    """Parse a duration in the format of Nextflow, ``1m 5s`` or ``350ms``.
 
     Examples
     --------
@@ -113,7 +112,7 @@ def nextflow_seconds(text: str) -> float:
 
 
 def nextflow_bytes(text: str) -> int:
-    """Read a size as Nextflow writes it, ``1.2 GB``, in binary units whatever their names say.
+    """Parse a size in the format of Nextflow, ``1.2 GB``, whose units are binary.
 
     Examples
     --------
@@ -134,7 +133,7 @@ def _scaled(text: str, units: dict[str, float] | dict[str, int], noun: str, exam
 
 
 def format_bytes(size_bytes: float) -> str:
-    """Write a size with three significant digits in decimal units.
+    """Format a size with three significant digits in decimal units.
 
     Examples
     --------
@@ -149,7 +148,7 @@ def format_bytes(size_bytes: float) -> str:
 
 
 def format_seconds(duration_s: float) -> str:
-    """Write a duration in the largest unit that keeps it readable.
+    """Format a duration in the largest suitable unit.
 
     Examples
     --------
@@ -167,7 +166,7 @@ def format_seconds(duration_s: float) -> str:
 
 
 def slurm_clock(duration_s: float) -> str:
-    """Write a duration as Slurm takes it, ``[D-]HH:MM:SS``, rounded up to seconds.
+    """Format a duration for Slurm, ``[D-]HH:MM:SS``, rounded up to seconds.
 
     Examples
     --------

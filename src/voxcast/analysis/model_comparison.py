@@ -125,10 +125,11 @@ def compare_models(
     )
 
 
-def absolute_percentage_errors(predictions: pd.DataFrame, target: str) -> pd.Series:
+def absolute_percentage_errors(predictions: pd.DataFrame, target: str) -> pd.Series[float]:
     """Return the absolute error of the median of each run, in percent of the measured value."""
     actual = predictions[f"{target}_actual"]
-    return 100 * np.abs(predictions[f"{target}_median"] - actual) / actual
+    errors: pd.Series[float] = 100 * np.abs(predictions[f"{target}_median"] - actual) / actual
+    return errors
 
 
 def mean_error(predictions: pd.DataFrame, target: str) -> Interval:
