@@ -126,8 +126,8 @@ def _out_of_fold(
         if columns
     }
     names = [name for name, *_ in names_and_columns]
-    learned = learn(validation, names, trials=trials, fixed_params=fixed_params)
-    return learned.out_of_fold[learned.input_level][learned.best]
+    tuned_models = learn(validation, names, trials=trials, fixed_params=fixed_params)
+    return tuned_models.out_of_fold[tuned_models.input_level][tuned_models.best]
 
 
 def _errors(runs: pd.DataFrame, out_of_fold_by_seed: Sequence[OutOfFold]) -> dict[str, Any]:

@@ -127,9 +127,9 @@ def _held_out_runs(
     validation = Validation(
         train.reset_index(drop=True), None, contenders.INNER_FOLDS, seed, cache=FoldCache()
     )
-    learned = learn(validation, families, trials=trials)
-    model = fit_calibrated(validation, learned, learned.best, contenders.FACTOR)
-    out_of_fold = learned.out_of_fold[learned.input_level][learned.best]
+    tuned_models = learn(validation, families, trials=trials)
+    model = fit_calibrated(validation, tuned_models, tuned_models.best, contenders.FACTOR)
+    out_of_fold = tuned_models.out_of_fold[tuned_models.input_level][tuned_models.best]
     residuals = scaled_residuals(validation.table, out_of_fold, TARGETS)[:, WALL]
     queries = queries_of(runs)
     quantiles, _ = model.quantiles(queries, LOWER, UPPER)
