@@ -34,7 +34,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV) \
 	  || { echo "cannot make $(VENV): needs Python 3.11 with venv; set PYTHON=/path/to/python3.11" >&2; exit 2; }
 	$(VENV)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt torch
-	$(VENV)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'
+	$(VENV)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[all,dev,docs]'
 	@$(VENV)/bin/python -c 'import sys, torch; have = "cuda" if torch.version.cuda else "cpu"; \
 	  have == "$(TORCH)" or print(f"note: the torch installed is the {have} build, $(TORCH) was asked for; " \
 	  "docs/getting-started.md says how to point pip at the other", file=sys.stderr)'

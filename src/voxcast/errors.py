@@ -19,6 +19,24 @@ if TYPE_CHECKING:
 
 EXIT_BAD_INPUT = 2
 
+# Modules that a plain installation lacks, to the extra of the package that brings them.
+EXTRAS = {
+    "ants": "apps",
+    "nilearn": "apps",
+    "dvc": "train",
+    "hydra": "train",
+    "jinja2": "train",
+    "matplotlib": "train",
+    "omegaconf": "train",
+    "optuna": "train",
+    "skops": "train",
+    "sklearn": "train",
+    "threadpoolctl": "train",
+    "torch": "train",
+    "torchio": "train",
+    "mlflow": "serve",
+}
+
 
 class VoxcastError(Exception):
     """Base of all errors that a user can act on.
@@ -88,6 +106,11 @@ def exits_cleanly(main: Callable[..., int]) -> Callable[..., int]:
         except BrokenPipeError:
             sys.stderr.close()  # the reader of the output has exited
             return 141
+        except ModuleNotFoundError as error:
+            if error.name not in EXTRAS:
+                raise
+            needed = f"needs {error.name}: pip install 'voxcast[{EXTRAS[error.name]}]'"
+            print(f"voxcast: {needed}", file=sys.stderr)
         except Exception as error:
             if not _disk_is_full(error):
                 raise

@@ -1,0 +1,204 @@
+"""A wheel in an empty environment, away from any checkout: what works without the extras."""
+
+import importlib.metadata
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pytest
+from packaging.requirements import Requirement
+
+from champions import register_champion
+from voxcast import __version__
+from voxcast.errors import EXTRAS
+
+PROJECT = Path(__file__).parents[1]
+SAMPLES = PROJECT / "tests" / "samples"
+PYPROJECT = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+SERVER_START_S = 240
+
+
+def normalised(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def required(dependencies: list[str]) -> set[str]:
+    """Return the names of ``dependencies`` and of all that those need, extras left out."""
+    names: set[str] = set()
+    waiting = [Requirement(text) for text in dependencies]
+    while waiting:
+        requirement = waiting.pop()
+        name = normalised(requirement.name)
+        markers = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+        if markers and name not in names:
+            names.add(name)
+            waiting += map(Requirement, importlib.metadata.requires(name) or [])
+    return names
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a virtual environment that holds the wheel and its dependencies, and nothing else."""
+    folder = tmp_path_factory.mktemp("wheel")
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    build = ["wheel", "--no-deps", "--no-build-isolation", "-w", str(folder), str(PROJECT)]
+    subprocess.run([*pip, *build], check=True)
+    (wheel,) = folder.glob("voxcast-*.whl")
+    venv = folder / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    (packages,) = venv.glob("lib/python*/site-packages")
+    # The installed dependencies stand in for a download of several hundred megabytes.
+    for name in required(PYPROJECT["dependencies"]):
+        distribution = importlib.metadata.distribution(name)
+        for top in {path.parts[0] for path in distribution.files or []} - {"..", "__pycache__"}:
+            (packages / top).symlink_to(Path(str(distribution.locate_file(top))).resolve())
+    install = ["--python", str(venv / "bin" / "python"), "install", "--no-deps", str(wheel)]
+    subprocess.run([*pip, *install], check=True)
+    return venv
+
+
+class Away:
+    """The command of the wheel, run in an empty folder."""
+
+    def __init__(self, environment: Path, folder: Path) -> None:
+        self.binaries, self.folder = environment / "bin", folder
+        self._variables = {
+            key: value
+            for key, value in os.environ.items()
+            if key not in ("PYTHONPATH", "VOXCAST_PROJECT")
+        }
+
+    def run(self, program: str, *arguments: object, code: int = 0) -> str:
+        ended = subprocess.run(
+            [self.binaries / program, *map(str, arguments)],
+            cwd=self.folder, env=self._variables, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert ended.returncode == code, ended.stderr
+        if code:
+            assert ended.stderr.startswith("voxcast: ")
+            assert ended.stderr.count("\n") == 1
+        return ended.stderr if code else ended.stdout
+
+    def voxcast(self, *arguments: object, code: int = 0) -> str:
+        return self.run("voxcast", *arguments, code=code)
+
+
+@pytest.fixture
+def away(environment: Path, tmp_path: Path) -> Away:
+    return Away(environment, tmp_path)
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    path = tmp_path / "sub-1_T1w.nii.gz"
+    voxels = np.random.default_rng(0).normal(100, 9, (20, 22, 18)).astype(np.int16)
+    nibabel.save(nibabel.Nifti1Image(voxels, np.diag([3.0, 3.0, 3.0, 1.0])), path)
+    return path
+
+
+def test_the_environment_holds_the_wheel_and_no_heavy_package(away: Away) -> None:
+    code = (
+        "import importlib.util as u, json, voxcast; "
+        f"names = {sorted(EXTRAS)!r}; "
+        "print(json.dumps([voxcast.__file__, voxcast.__version__, "
+        "[n for n in names if u.find_spec(n)]]))"
+    )
+    file, version, heavy = json.loads(away.run("python", "-c", code))
+    assert Path(file).is_relative_to(away.binaries.parent)
+    assert (Path(file).parent / "py.typed").is_file()
+    assert version == __version__
+    assert heavy == []
+    assert away.voxcast("--version") == f"voxcast {__version__}\n"
+
+
+def test_requests_histories_laws_and_queues_need_no_extra(away: Away) -> None:
+    requests = json.loads(away.voxcast("requests", "--law", "lognormal(3,0.5)", "--json"))
+    assert len(requests) > 5
+    away.voxcast("import", "sacct", SAMPLES / "imports" / "sacct.txt", "--into", "history")
+    fitted = json.loads(away.voxcast("variation", "history", "--bootstrap", "20", "--json"))
+    assert fitted["groups"]
+    trace = SAMPLES / "workloads" / "small.swf"
+    assert json.loads(away.voxcast("queue", trace, "--json"))["replays"]
+
+
+def test_an_image_is_inspected(away: Away, image: Path) -> None:
+    (entry,) = json.loads(away.voxcast("inspect", image, "--json"))
+    assert entry["shape_i"] == 20
+    assert entry["entropy_bits"] > 0
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Return the address of a champion, served by the full installation."""
+    project = tmp_path_factory.mktemp("served")
+    (project / "params.yaml").write_text("")
+    register_champion(project, 12)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "voxcast.cli", "serve", "--port", str(port)]
+    with (project / "server.log").open("w") as log:
+        process = subprocess.Popen(
+            command, cwd=project, stdout=log, stderr=log, start_new_session=True
+        )
+        try:
+            deadline = time.monotonic() + SERVER_START_S
+            while not listening(port):
+                assert process.poll() is None, (project / "server.log").read_text()
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait()
+
+
+def listening(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_a_server_s_predictions_need_no_extra(away: Away, image: Path, server: str) -> None:
+    arguments = ("predict", image, "--url", server, "--app", "segment", "--cpus", "1,2", "--json")
+    (entry,) = json.loads(away.voxcast(*arguments))
+    assert [prediction["cpus"] for prediction in entry["predictions"]] == [1, 2]
+    assert all(0 < prediction["runtime_s_q50"] <= prediction["runtime_s_q95"] for prediction in entry["predictions"])
+
+
+def test_a_missing_extra_is_named_on_one_line(away: Away, image: Path) -> None:
+    (away.folder / "runs.csv").write_text("x,time_s\n" + "1,2\n" * 40)
+    fit = ("fit", "runs.csv", "--target", "time_s", "--out", "model")
+    assert "pip install 'voxcast[train]'" in away.voxcast(*fit, code=2)
+    assert (
+        away.voxcast("models", code=2) == "voxcast: needs mlflow: pip install 'voxcast[serve]'\n"
+    )
+    for verb in (("predict", image), ("serve",)):
+        assert "needs mlflow: pip install 'voxcast[serve]'" in away.voxcast(*verb, code=2)
+
+
+@pytest.mark.parametrize("verb", ["images", "campaign status reference", "recommend x.nii"])
+def test_a_verb_of_a_project_says_that_there_is_none(away: Away, verb: str) -> None:
+    assert "no project here or above" in away.voxcast(*verb.split(), code=2)
+
+
+def test_an_extra_brings_the_modules_that_are_reported_with_it() -> None:
+    distributions = importlib.metadata.packages_distributions()
+    extras = {
+        extra: required(dependencies)
+        for extra, dependencies in PYPROJECT["optional-dependencies"].items()
+        if extra != "all"
+    }
+    for module, extra in EXTRAS.items():
+        names = {normalised(name) for name in distributions[module]}
+        assert names & extras[extra], module
+        assert not names & required(PYPROJECT["dependencies"]), module
