@@ -1,15 +1,14 @@
-"""Runs and registry on a real database in a folder of its own: nesting, promotion, answers."""
+"""Runs and registry on a real database in a folder of its own: nesting and promotion."""
 
 import json
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
 import planted
+from champions import CATALOGUE
 from voxcast.errors import ModelError
-from voxcast.images.volumes import CoarseVolume, coarse_to_bytes
 from voxcast.models.families.family import FAMILIES
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.learned import Learned
@@ -19,15 +18,6 @@ from voxcast.tracking import registry, runs
 from voxcast.tracking.promotion import Rule, promote
 
 RULE = Rule(0.95, 0.10, 1.5, "planted")
-CATALOGUE = {
-    "apps": {"segment": planted.PARAMETERS},
-    "configurations": [
-        {"device": "cpu", "cpus": n, "gpus": 0, "memory_bytes": None, "node_type": "local"}
-        for n in (1, 2)
-    ],
-    "coarse_points": 64,
-    "network_points": 16,
-}
 
 
 @pytest.fixture
@@ -126,69 +116,6 @@ def test_first_then_same_then_better_then_worse(project: Path) -> None:
     assert not worse["registered"]
     assert worse["version"] == better["version"]
     json.dumps(worse, allow_nan=False)
-
-
-def test_the_champion_answers_header_and_volume_requests(project: Path) -> None:
-    promoted(project, "ridge")
-    model = registry.load_champion(project)
-    assert model.metadata.signature.inputs.has_input_names()
-    rng = np.random.default_rng(0)
-    shape = (60, 64, 50)
-    coarse = CoarseVolume(
-        rng.uniform(0, 100, shape).astype(np.float32), (1, 1, 1), shape, (2.0, 2.0, 2.0), "RAS"
-    )
-    header = {
-        "shape_i": 60.0, "shape_j": 64.0, "shape_k": 50.0, "spacing_i_mm": 2.0,
-        "spacing_j_mm": 2.0, "spacing_k_mm": 2.0, "file_size_bytes": 3e5, "dtype": "int16",
-    }  # fmt: skip
-    two = {**header, "cpus": 2.0, "volume": coarse_to_bytes(coarse)}
-    answers = model.predict(pd.DataFrame([header, two]), params={"quantile": 0.95})
-    assert answers["input_level"].tolist() == ["header", "volume"]
-    assert answers["cpus"].tolist() == [1, 2]
-    assert (answers["runtime_s_lower"] <= answers["runtime_s_median"]).all()
-    assert (answers["runtime_s_median"] <= answers["runtime_s_upper"]).all()
-    finer = {**two, "spacing_i_mm": 1.0, "spacing_j_mm": 1.0, "spacing_k_mm": 1.0}
-    both = model.predict(pd.DataFrame([two, finer]))
-    alone = [model.predict(pd.DataFrame([row])) for row in (two, finer)]
-    pd.testing.assert_frame_equal(both, pd.concat(alone, ignore_index=True))
-    assert not answers["calibrated"].any()
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"app": "unheard"}, "unknown application"),
-        ({"device": "tpu"}, "unknown device"),
-        ({"cpus": 0.5}, "cpus: must lie between"),
-        ({"shape_i": -3.0}, "shape_i: must lie between"),
-        ({"dtype": "elephant"}, "unknown type"),
-        ({"volume": b"not an array"}, "row 0"),
-        ({"parameters_json": "[1"}, "not JSON"),
-        ({"parameters_json": "[1]"}, "must be a JSON object"),
-        ({"parameters_json": '{"iteration": 3}'}, "unknown parameter"),
-        ({"parameters_json": '{"iterations": "many"}'}, "must be int"),
-        ({"cpus": float("inf")}, "cpus"),
-        ({"gpus": -1.0}, "gpus"),
-        ({"spacing_j_mm": 1e-200}, "spacing_j_mm"),
-        ({"file_size_bytes": 0.0}, "file_size_bytes"),
-        ({"dtype": "f4,,"}, "unknown type"),
-        ({"dtype": "O"}, "unknown type"),
-        ({"axcodes": "XYZ"}, "axcodes"),
-        ({"shape_i": 20000.5}, "whole number"),
-    ],
-)
-def test_a_bad_request_is_named(project: Path, change: dict, said: str) -> None:
-    from mlflow.exceptions import MlflowException
-
-    promoted(project, "median")
-    model = registry.load_champion(project)
-    header = {
-        "shape_i": 60.0, "shape_j": 64.0, "shape_k": 50.0, "spacing_i_mm": 2.0,
-        "spacing_j_mm": 2.0, "spacing_k_mm": 2.0, "file_size_bytes": 3e5, "dtype": "int16",
-    }  # fmt: skip
-    with pytest.raises(MlflowException, match=said) as caught:
-        model.predict(pd.DataFrame([{**header, **change}]))
-    assert caught.value.error_code == "INVALID_PARAMETER_VALUE"
 
 
 def test_every_family_has_defaults_that_its_search_space_knows() -> None:

@@ -1,7 +1,7 @@
 """Two ways to send a request to the registered model: in this process and over HTTP.
 
-Both pass the signature of the model, which MLflow enforces, so the same rows are cast in the same
-way and refused with the same message.
+Both encode the rows in the same way and let MLflow cast them to the model's signature, so the same
+rows get the same predictions or are refused with the same message.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from mlflow.pyfunc import PyFuncModel
 
 TIMEOUT_S = 60
+_REPEATED_REQUEST = re.compile(
+    r"Failed to (?:predict|enforce schema of) data .*?\bError: ", flags=re.DOTALL
+)
 
 
 def call(
@@ -39,15 +42,19 @@ def call(
     ModelError
         If the model refuses the request.
     """
-    import pandas as pd
     from mlflow.exceptions import MlflowException
+    from mlflow.utils.proto_json_utils import dataframe_from_parsed_json
 
     try:
-        table: Any = model.predict(pd.DataFrame(rows), {"quantile": quantile, "explain": explain})
+        requests = dataframe_from_parsed_json(  # as MLflow's server does
+            _encoded(rows), pandas_orient="records", schema=model.metadata.get_input_schema()
+        )
+        table: Any = model.predict(requests, {"quantile": quantile, "explain": explain})
     except MlflowException as error:
         raise _refusal(error.message, None) from error
-    predictions: list[dict[str, Any]] = table.to_dict("records")
-    return predictions
+    # Several times faster than to_dict("records"), which counts where a request has one row.
+    columns = (table[name].tolist() for name in table)
+    return [dict(zip(table, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
 def post(
@@ -64,10 +71,7 @@ def post(
         raise ModelError("not an HTTP address", url)
     body = json.dumps(
         {
-            "dataframe_records": [
-                {k: base64.b64encode(v).decode() if k == VOLUME else v for k, v in row.items()}
-                for row in rows
-            ],
+            "dataframe_records": _encoded(rows),
             "params": {"quantile": quantile, "explain": explain},
         }
     )
@@ -86,6 +90,13 @@ def post(
         raise ModelError(f"no answer: {error}", url, "is the server running?") from None
 
 
+def _encoded(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {k: base64.b64encode(v).decode() if k == VOLUME else v for k, v in row.items()}
+        for row in rows
+    ]
+
+
 def _message(reply: str) -> str:
     try:
         return str(json.loads(reply)["message"])
@@ -94,6 +105,6 @@ def _message(reply: str) -> str:
 
 
 def _refusal(message: str, url: str | None) -> ModelError:
-    # MLflow repeats the request, voxels included, in front of what is wrong with it.
-    reason = re.split(r"\bError: ", message)[-1]
+    # MLflow repeats the request, voxels included, before the reason.
+    reason = _REPEATED_REQUEST.sub("", message)
     return ModelError(f"request refused: {reason[:500]}", url)

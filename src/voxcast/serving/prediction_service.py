@@ -94,8 +94,14 @@ class PredictionService:
 
         contents_by_volume: dict[tuple[bytes, ImageHeader], Contents] = {}
         queries, configurations = [], []
-        for number, record in enumerate(requests.to_dict("records")):
-            request = {str(k): v for k, v in record.items() if not _is_missing(v)}
+        names = requests.columns.tolist()
+        columns = (requests[name].tolist() for name in names)
+        for number, values in enumerate(zip(*columns, strict=True)):
+            request = {
+                name: value
+                for name, value in zip(names, values, strict=True)
+                if not _is_missing(value)
+            }
             try:
                 query, configuration = self._read(request, contents_by_volume)
             except VoxcastError as error:

@@ -1,0 +1,140 @@
+"""The champion in this process and behind a real server: the same predictions and refusals."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from champions import HEADER_ROW
+from voxcast.errors import ImageError, ModelError
+from voxcast.images.headers import read_header
+from voxcast.serving.champion import Champion
+from voxcast.serving.client import post
+from voxcast.serving.request_rows import header_of
+from voxcast.tracking.registry import local_champion
+
+
+@pytest.fixture(scope="module")
+def local(project: Path) -> Champion:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        return local_champion(project)
+
+
+@pytest.fixture(scope="module")
+def url(project: Path) -> Iterator[str]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("MLFLOW_")}
+    log = (project / "server.log").open("w")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "voxcast.cli", "serve", "--port", str(port),
+         "--project", str(project)],
+        env={**environment, "MLFLOW_DISABLE_TELEMETRY": "true"},
+        stdout=log, stderr=log, start_new_session=True,
+    )  # fmt: skip
+    address = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(900):
+            assert process.poll() is None, (project / "server.log").read_text()
+            try:
+                urllib.request.urlopen(f"{address}/ping", timeout=2)
+                break
+            except (urllib.error.URLError, TimeoutError, ConnectionError):
+                time.sleep(0.1)
+        yield address
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait()
+        log.close()
+
+
+@pytest.fixture(scope="module")
+def served(url: str, local: Champion) -> Champion:
+    return replace(local, predict=partial(post, url))
+
+
+def refusal(champion: Champion, row: dict[str, Any]) -> ModelError:
+    with pytest.raises(ModelError) as caught:
+        champion.predict([row], 0.95)
+    return caught.value
+
+
+def test_request_rows_describe_the_image(project: Path, local: Champion) -> None:
+    rows = local.request_rows(project / "head.nii.gz")
+    assert [row["cpus"] for row in rows] == [1.0, 2.0]
+    assert {row["app"] for row in rows} == {"segment"}
+    assert header_of(rows[0]) == read_header(project / "head.nii.gz")
+    assert all(isinstance(row["volume"], bytes) for row in rows)
+    header_only = replace(local, header_only=True).request_rows(project / "head.nii.gz")
+    assert "volume" not in header_only[0]
+    with pytest.raises(ImageError, match="no such file"):
+        local.request_rows(project / "gone.nii.gz")
+
+
+@pytest.mark.parametrize("header_only", [False, True])
+def test_both_ways_predict_the_same(
+    project: Path, local: Champion, served: Champion, header_only: bool
+) -> None:
+    rows = replace(local, header_only=header_only).request_rows(project / "head.nii.gz")
+    predictions = local.predict(rows, 0.9, explain=True)
+    assert [p["input_level"] for p in predictions] == 2 * ["header" if header_only else "volume"]
+    assert served.predict(rows, 0.9, explain=True) == predictions
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"app": "unheard"}, "row 0: unheard: unknown application; this model knows segment"),
+        ({"cpus": 0.5}, "row 0: cpus: must lie between 1 and 65536"),
+        ({"dtype": "elephant"}, "row 0: dtype: unknown type 'elephant'"),
+        ({"volume": b"not an array"}, "row 0: volume: not a .npy array"),
+        ({"parameters_json": '{"iteration": 3}'}, "unknown parameter; known are iterations"),
+    ],
+)
+def test_both_ways_refuse_with_the_same_message(
+    local: Champion, served: Champion, change: dict[str, Any], message: str
+) -> None:
+    row = {**HEADER_ROW, **change}
+    here, there = refusal(local, row), refusal(served, row)
+    assert message in here.what
+    assert there.what == here.what
+
+
+def test_both_ways_enforce_the_signature(local: Champion, served: Champion) -> None:
+    incomplete = {name: value for name, value in HEADER_ROW.items() if name != "dtype"}
+    here, there = refusal(local, incomplete), refusal(served, incomplete)
+    assert "missing inputs ['dtype']" in here.what
+    assert there.what == here.what
+    mistyped = {**HEADER_ROW, "cpus": "two"}
+    here, there = refusal(local, mistyped), refusal(served, mistyped)
+    assert "Failed to convert column cpus" in here.what
+    assert there.what == here.what
+
+
+def test_numbers_are_cast_to_doubles_both_ways(local: Champion, served: Champion) -> None:
+    expected = local.predict([{**HEADER_ROW, "cpus": 2.0}], 0.95)
+    row = {**HEADER_ROW, "shape_i": 60, "cpus": "2"}
+    assert local.predict([row], 0.95) == served.predict([row], 0.95) == expected
+
+
+def test_a_server_that_is_not_there_is_a_model_error() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with pytest.raises(ModelError, match="is the server running"):
+        post(f"http://127.0.0.1:{port}", [HEADER_ROW], 0.95)
+    with pytest.raises(ModelError, match="not an HTTP address"):
+        post("127.0.0.1", [HEADER_ROW], 0.95)

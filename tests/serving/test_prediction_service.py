@@ -1,0 +1,103 @@
+"""Served predictions are those of the forecaster for the same features."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import planted
+from champions import HEADER_ROW
+from voxcast.errors import ModelError
+from voxcast.features.rows import features
+from voxcast.images.characteristics import characteristics
+from voxcast.images.volumes import CoarseVolume, coarse_from_bytes, coarse_to_bytes
+from voxcast.models.forecaster import Forecaster
+from voxcast.records import TARGETS, Configuration
+from voxcast.serving.prediction_service import PredictionService
+from voxcast.serving.request_rows import header_of
+
+
+@pytest.fixture
+def volume() -> bytes:
+    shape = (60, 64, 50)
+    voxels = np.random.default_rng(0).uniform(0, 100, shape).astype(np.float32)
+    return coarse_to_bytes(CoarseVolume(voxels, (1, 1, 1), shape, (2.0, 2.0, 2.0), "RAS"))
+
+
+def quantiles(row: Any) -> dict[str, tuple[float, ...]]:
+    return {
+        target: tuple(row[f"{target}_{name}"] for name in ("lower", "median", "upper"))
+        for target in TARGETS
+    }
+
+
+def test_predictions_are_those_of_the_forecaster(
+    service: PredictionService, forecaster: Forecaster, volume: bytes
+) -> None:
+    rows = [HEADER_ROW, {**HEADER_ROW, "cpus": 2.0, "volume": volume}]
+    table = service.predict(pd.DataFrame(rows), 0.9)
+    header = header_of(HEADER_ROW)
+    content = characteristics(coarse_from_bytes(volume, header, 64))
+    for n, (cpus, contents) in enumerate(((1, None), (2, content))):
+        row = features(
+            header.columns(), contents, "segment", planted.PARAMETERS, Configuration("cpu", cpus)
+        )
+        (prediction,) = forecaster.predict(
+            [row], [cpus], [None], lower_quantile=1 - 0.9, upper_quantile=0.9
+        )
+        assert quantiles(table.iloc[n]) == prediction.quantiles
+        assert table["input_level"][n] == prediction.input_level
+        assert table["calibrated"][n] == prediction.calibrated
+        assert table["out_of_range"][n].split() == list(prediction.out_of_range)
+    assert table["input_level"].tolist() == ["header", "volume"]
+    assert table["cpus"].tolist() == [1.0, 2.0]
+    assert "because" not in table
+
+
+def test_rows_do_not_depend_on_each_other(service: PredictionService, volume: bytes) -> None:
+    row = {**HEADER_ROW, "volume": volume}
+    finer = {**row, "spacing_i_mm": 1.0, "spacing_j_mm": 1.0, "spacing_k_mm": 1.0}
+    together = service.predict(pd.DataFrame([row, finer]))
+    alone = [service.predict(pd.DataFrame([r])) for r in (row, finer)]
+    pd.testing.assert_frame_equal(together, pd.concat(alone, ignore_index=True))
+
+
+def test_an_explanation_names_features(service: PredictionService, volume: bytes) -> None:
+    table = service.predict(pd.DataFrame([{**HEADER_ROW, "volume": volume}]), explain=True)
+    reasons = json.loads(table["because"][0])
+    assert reasons
+    assert set(reasons[0]) == {"name", "factor", "value", "usual"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"app": "unheard"}, "row 1: unheard: unknown application; this model knows segment"),
+        ({"device": "tpu"}, "row 1: tpu: unknown device; this model knows cpu"),
+        ({"shape_i": -3.0}, "row 1: shape_i: must lie between"),
+        ({"volume": b"not an array"}, "row 1: volume: not a .npy array"),
+        ({"parameters_json": "[1"}, "row 1: parameters_json: not JSON"),
+    ],
+)
+def test_a_bad_request_is_refused_with_its_row(
+    service: PredictionService, change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ModelError, match=message):
+        service.predict(pd.DataFrame([HEADER_ROW, {**HEADER_ROW, **change}]))
+
+
+def test_a_volume_of_another_size_is_refused(service: PredictionService, volume: bytes) -> None:
+    row = {**HEADER_ROW, "shape_i": 61.0, "volume": volume}
+    with pytest.raises(ModelError, match="row 0: volume: its shape is"):
+        service.predict(pd.DataFrame([row]))
+
+
+def test_the_first_application_is_the_default(service: PredictionService) -> None:
+    catalogue = replace(
+        service.catalogue, apps={"segment": planted.PARAMETERS, "register": planted.PARAMETERS}
+    )
+    table = replace(service, catalogue=catalogue).predict(pd.DataFrame([HEADER_ROW]))
+    assert table["app"].tolist() == ["segment"]

@@ -1,0 +1,93 @@
+"""Rows of a request are checked value by value, and an error names the column."""
+
+from typing import Any
+
+import pytest
+
+from champions import HEADER_ROW
+from voxcast.errors import ModelError
+from voxcast.records import Configuration
+from voxcast.serving.request_rows import configuration_of, header_of, parameters_of
+
+DEFAULTS = {"iterations": 30, "mask": True, "kernel": "cubic"}
+
+
+def test_a_header_is_read_from_its_columns() -> None:
+    header = header_of({**HEADER_ROW, "axcodes": "LPS", "obliqueness_deg": 12.5})
+    assert header.shape == (60, 64, 50)
+    assert header.spacing_mm == (2.0, 2.0, 2.0)
+    assert (header.axcodes, header.obliqueness_deg) == ("LPS", 12.5)
+    assert (header.dtype, header.bytes_per_voxel) == ("int16", 2)
+    assert header.columns().items() >= HEADER_ROW.items()
+
+
+def test_optional_columns_of_a_header_have_defaults() -> None:
+    header = header_of(HEADER_ROW)
+    assert (header.axcodes, header.obliqueness_deg) == ("RAS", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"shape_i": -3.0}, "shape_i: must lie between 1 and 32767, not -3"),
+        ({"shape_i": 20000.5}, "shape_i: must be a whole number"),
+        ({"shape_j": "many"}, "shape_j: must be a number, not 'many'"),
+        ({"shape_k": None}, "shape_k: is missing"),
+        ({"spacing_j_mm": 1e-200}, "spacing_j_mm: must lie between 0.001 and 1000"),
+        ({"spacing_k_mm": float("inf")}, "spacing_k_mm: must lie between"),
+        ({"file_size_bytes": 0.0}, "file_size_bytes: must lie between"),
+        ({"obliqueness_deg": 91.0}, "obliqueness_deg: must lie between 0 and 90"),
+        ({"dtype": "elephant"}, "dtype: unknown type 'elephant'"),
+        ({"dtype": "f4,,"}, "dtype: unknown type"),
+        ({"dtype": "O"}, "dtype: unknown type"),
+        ({"dtype": None}, "dtype: unknown type None"),
+        ({"axcodes": "XYZ"}, "axcodes: must name three axes, not 'XYZ'"),
+        ({"axcodes": "RL"}, "axcodes: must name three axes"),
+    ],
+)
+def test_a_bad_header_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        header_of({**HEADER_ROW, **change})
+
+
+def test_a_configuration_is_completed_by_the_default() -> None:
+    default = Configuration("cpu", 4)
+    assert configuration_of({}, default) == default
+    assert configuration_of({"cpus": 2.0, "gpus": 1.0, "device": "gpu"}, default) == Configuration(
+        "gpu", 2, 1
+    )
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"cpus": 0.5}, "cpus: must lie between 1 and 65536"),
+        ({"cpus": 1.5}, "cpus: must be a whole number"),
+        ({"cpus": float("inf")}, "cpus: must lie between"),
+        ({"gpus": -1.0}, "gpus: must lie between 0"),
+    ],
+)
+def test_a_bad_configuration_is_refused(row: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        configuration_of(row, Configuration("cpu", 1))
+
+
+def test_parameters_replace_the_defaults() -> None:
+    assert parameters_of({}, DEFAULTS) == DEFAULTS
+    changed = parameters_of({"parameters_json": '{"iterations": 2.5}'}, DEFAULTS)
+    assert changed == {**DEFAULTS, "iterations": 2.5}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[1", "parameters_json: not JSON"),
+        ("[1]", "parameters_json: must be a JSON object"),
+        ('{"iteration": 3}', "unknown parameter; known are iterations, kernel, mask"),
+        ('{"iterations": "many"}', "parameters_json: iterations: must be int, not 'many'"),
+        ('{"kernel": 3}', "parameters_json: kernel: must be str, not 3"),
+    ],
+)
+def test_bad_parameters_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        parameters_of({"parameters_json": text}, DEFAULTS)
