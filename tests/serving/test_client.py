@@ -109,19 +109,19 @@ def test_both_ways_refuse_with_the_same_message(
 ) -> None:
     row = {**HEADER_ROW, **change}
     here, there = refusal(local, row), refusal(served, row)
-    assert message in here.what
-    assert there.what == here.what
+    assert message in here.problem
+    assert there.problem == here.problem
 
 
 def test_both_ways_enforce_the_signature(local: Champion, served: Champion) -> None:
     incomplete = {name: value for name, value in HEADER_ROW.items() if name != "dtype"}
     here, there = refusal(local, incomplete), refusal(served, incomplete)
-    assert "missing inputs ['dtype']" in here.what
-    assert there.what == here.what
+    assert "missing inputs ['dtype']" in here.problem
+    assert there.problem == here.problem
     mistyped = {**HEADER_ROW, "cpus": "two"}
     here, there = refusal(local, mistyped), refusal(served, mistyped)
-    assert "Failed to convert column cpus" in here.what
-    assert there.what == here.what
+    assert "Failed to convert column cpus" in here.problem
+    assert there.problem == here.problem
 
 
 def test_numbers_are_cast_to_doubles_both_ways(local: Champion, served: Champion) -> None:

@@ -15,6 +15,7 @@ from voxcast.features.rows import features
 from voxcast.images.characteristics import characteristics
 from voxcast.images.volumes import CoarseVolume, coarse_from_bytes, coarse_to_bytes
 from voxcast.models.forecaster import Forecaster
+from voxcast.models.query import Query
 from voxcast.records import TARGETS, Configuration
 from voxcast.serving.prediction_service import PredictionService
 from voxcast.serving.request_rows import header_of
@@ -46,7 +47,7 @@ def test_predictions_are_those_of_the_forecaster(
             header.columns(), contents, "segment", planted.PARAMETERS, Configuration("cpu", cpus)
         )
         (prediction,) = forecaster.predict(
-            [row], [cpus], [None], lower_quantile=1 - 0.9, upper_quantile=0.9
+            [Query(row, cpus)], lower_quantile=1 - 0.9, upper_quantile=0.9
         )
         assert quantiles(table.iloc[n]) == prediction.quantiles
         assert table["input_level"][n] == prediction.input_level
