@@ -35,7 +35,7 @@ def main() -> int:
         for batch in history:
             recorded = Path(batch) / RECORDED_IMAGES
             if recorded.is_file():
-                check_recorded(CATALOGUE.parent, recorded, whole=False)
+                check_recorded(CATALOGUE.parent, recorded, require_all=False)
         volumes = set(catalogue["volume_id"].dropna())
         profiles = write_recorded(runs, history, device, set(cfg.apps), volumes)
     else:

@@ -159,7 +159,7 @@ def test_a_run_on_the_cpu_is_left_as_it_is(tmp_path):
     assert (run / "record.json").read_bytes() == before
 
 
-def test_collecting_adds_each_good_run_once(tmp_path, capsys):
+def test_collecting_adds_each_good_run_once(tmp_path, caplog):
     for repeat in range(2):
         _run_folder(tmp_path / "work/runs", "gpu", repeat=repeat)
     _run_folder(tmp_path / "work/runs", "cpu")
@@ -168,7 +168,7 @@ def test_collecting_adds_each_good_run_once(tmp_path, capsys):
     archive = tmp_path / "runs.tar.gz"
     pack(tmp_path / "work", archive)
     assert collect(archive, tmp_path / "home") == {"gpu": 2, "cpu": 1, "broken": 1}
-    assert broken.name in capsys.readouterr().err
+    assert broken.name in caplog.text
     assert collect(archive, tmp_path / "home") == {"known": 3, "broken": 1}
     assert {path.name for path in (tmp_path / "home").iterdir()} == {"cpu", "gpu"}
     rows = load_records(tmp_path / "home/gpu")

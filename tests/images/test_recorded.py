@@ -87,7 +87,7 @@ def test_another_recipe_and_a_missing_volume_are_named(
     with pytest.raises(ImageError, match=message):
         check_recorded(folder / "catalogue", _record(other, tmp_path))
     some = table.assign(volume_id=[table.volume_id[0], "1" * 16])
-    assert check_recorded(folder / "catalogue", _record(some, tmp_path), whole=False) == 1
+    assert check_recorded(folder / "catalogue", _record(some, tmp_path), require_all=False) == 1
 
 
 def test_images_of_somebodys_own_are_recorded_without_a_recipe(

@@ -41,15 +41,15 @@ def _check_start(app: App) -> None:
     if app.module is not None and not _exists(app.module):
         raise ConfigError(f"no such module: {app.module}", f"app.{app.name}.module")
     values = dict.fromkeys((*PLACEHOLDERS, *app.parameters), "") | {"image": "\0"}
-    made = filled(app.argv, values, f"app.{app.name}")
-    told = any("\0" in part for part in made) or INPUTS in app.binds.values()
-    if app.argv and (app.input == "volume") != told:
-        what = (
+    arguments = filled(app.argv, values, f"app.{app.name}")
+    names_image = any("\0" in part for part in arguments) or INPUTS in app.binds.values()
+    if app.argv and (app.input == "volume") != names_image:
+        problem = (
             "has input: none but names an image"
-            if told
+            if names_image
             else "does not say where the image goes: {image} in argv, or {inputs} in binds"
         )
-        raise ConfigError(what, f"app.{app.name}")
+        raise ConfigError(problem, f"app.{app.name}")
 
 
 def _exists(module: str) -> bool:
@@ -66,9 +66,9 @@ def _check_parameters(app: App) -> None:
             raise ConfigError("cannot be a parameter", f"app.{app.name}.parameters.{name}", then)
     for group, names in (("ranges", app.ranges), ("scaled_down", app.scaled_down)):
         for name in sorted(set(names) - set(app.parameters)):
-            known = ", ".join(sorted(app.parameters)) or "none"
+            parameter_names = ", ".join(sorted(app.parameters)) or "none"
             where = f"app.{app.name}.{group}.{name}"
-            raise ConfigError("unknown parameter", where, f"known are: {known}")
+            raise ConfigError("unknown parameter", where, f"known are: {parameter_names}")
     for name, values in app.ranges.items():
         numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
         if len(values) < 2 or (len(values) == 2 and numbers and not values[0] < values[1]):

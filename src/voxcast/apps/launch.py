@@ -42,8 +42,8 @@ def choose(apps: Mapping[str, App], name: str) -> App:
         If there is none; the message lists those there are.
     """
     if name not in apps:
-        known = ", ".join(sorted(apps)) or "none"
-        raise ConfigError("unknown application", name, f"known are: {known}")
+        names = ", ".join(sorted(apps)) or "none"
+        raise ConfigError("unknown application", name, f"known are: {names}")
     return apps[name]
 
 
@@ -131,8 +131,8 @@ def filled(argv: Sequence[str], values: Mapping[str, str], where: str) -> list[s
             then = "double it if it is meant as a brace"
             raise ConfigError(f"a single brace in {match.string!r}", f"{where}.argv", then)
         if match[1] not in values:
-            known = ", ".join(sorted(values))
-            raise ConfigError(f"unknown {match[0]}", f"{where}.argv", f"known are: {known}")
+            names = ", ".join(sorted(values))
+            raise ConfigError(f"unknown {match[0]}", f"{where}.argv", f"known are: {names}")
         return values[match[1]]
 
     return [_BRACES.sub(value, part) for part in argv]

@@ -23,9 +23,9 @@ def merged_parameters(app: App, overrides: Mapping[str, Any]) -> dict[str, Any]:
     """
     unknown = sorted(set(overrides) - set(app.parameters))
     if unknown:
-        known = ", ".join(sorted(app.parameters)) or "none"
+        names = ", ".join(sorted(app.parameters)) or "none"
         where = f"{app.name}.{unknown[0]}"
-        raise ConfigError("unknown parameter", where, f"known are: {known}")
+        raise ConfigError("unknown parameter", where, f"known are: {names}")
     return {**app.parameters, **overrides}
 
 

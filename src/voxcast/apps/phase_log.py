@@ -56,8 +56,8 @@ def read_phases(log: str | Iterable[str], started_monotonic: float) -> tuple[Pha
         With times counted from the start of the run; the peak memory is not known here.
     """
     lines = log.splitlines() if isinstance(log, str) else log
-    found = (_read_line(line, started_monotonic) for line in lines)
-    return tuple(phase for phase in found if phase is not None)
+    events = (_read_line(line, started_monotonic) for line in lines)
+    return tuple(phase for phase in events if phase is not None)
 
 
 def _read_line(line: str, started_monotonic: float) -> Phase | None:

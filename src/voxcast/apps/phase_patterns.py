@@ -46,8 +46,8 @@ def phases_from_log(text: str, patterns: Mapping[str, str]) -> tuple[Phase, ...]
     start_s = 0.0
     for line in text.splitlines():
         short = line[:LINE_CHARACTERS]
-        found = [(m.start(), n, m) for n, p in compiled.items() if (m := p.search(short))]
-        for _, name, match in sorted(found, key=lambda item: item[:2]):
+        matches = [(m.start(), n, m) for n, p in compiled.items() if (m := p.search(short))]
+        for _, name, match in sorted(matches, key=lambda entry: entry[:2]):
             duration_s = _seconds(match["seconds"])
             if duration_s is not None:
                 phases.append(Phase(name, start_s, start_s + duration_s))

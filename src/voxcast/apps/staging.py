@@ -58,9 +58,9 @@ def staged(
         yield
         return
     hosts = {host: Path(bind.host) for host, bind in _by_host(app, out).items()}
-    made = [hosts[name] for name in (INPUTS, SCRATCH) if name in hosts]
+    folders = [hosts[name] for name in (INPUTS, SCRATCH) if name in hosts]
     try:
-        for folder in made:
+        for folder in folders:
             folder.mkdir(parents=True)
         if INPUTS in hosts and image is not None:
             # Where a bind cannot be read-only, the program gets a file that is not the user's own.
@@ -68,7 +68,7 @@ def staged(
             staged_inputs(image, hosts[INPUTS], link=link)
         yield
     finally:
-        for folder in made:
+        for folder in folders:
             shutil.rmtree(folder, ignore_errors=True)
 
 

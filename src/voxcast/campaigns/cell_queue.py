@@ -92,7 +92,7 @@ class CellQueue:
         """Count a cell as recorded in ``run``; other threads wait for the block."""
         with self._lock:
             self.recorded.append(run)
-            self._times.done(key, cell, took_s)
+            self._times.finish(key, cell, took_s)
             self._bar.advance(self._times.raw(key))
             if noisy and cell.repeat < NOISY_REPEAT and time.monotonic() < self._repeat_until:
                 repeated = again(cell)

@@ -101,14 +101,14 @@ def draw_cells(
 def _interleaved(groups: Sequence[Sequence[Cell]], seed: int) -> dict[str, Cell]:
     """Return all cells by key so that every stretch holds the same share of every group."""
     seen: dict[str, Cell] = {}
-    own: list[list[str]] = []
+    keys_by_group: list[list[str]] = []
     for group in groups:  # a cell that several sweeps ask for is the first one's
         keyed = {cell.key: cell for cell in group}
-        own.append([key for key in keyed if key not in seen])
-        seen |= {key: keyed[key] for key in own[-1]}
+        keys_by_group.append([key for key in keyed if key not in seen])
+        seen |= {key: keyed[key] for key in keys_by_group[-1]}
     placed = [
         ((rank + 0.5) / len(keys), sha256_of([seed, key]), key)
-        for keys in own
+        for keys in keys_by_group
         for rank, key in enumerate(keys)
     ]
     return {key: seen[key] for _, _, key in sorted(placed)}

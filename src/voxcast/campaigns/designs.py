@@ -79,8 +79,8 @@ def _value(name: str, choice: Any, share: float) -> Any:
         value = low + share * (high - low)
     if isinstance(low, int) and isinstance(high, int):
         # Whole numbers are strata of their own, the highest too.
-        whole = round(value) if choice.get("log", False) else low + int(share * (high - low + 1))
-        return min(max(whole, low), high)
+        rounded = round(value) if choice.get("log", False) else low + int(share * (high - low + 1))
+        return min(max(rounded, low), high)
     return float(f"{value:.6g}")  # digits that a person can read, and type in again
 
 

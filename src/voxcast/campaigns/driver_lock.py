@@ -36,10 +36,10 @@ def driver_lock(folder: Path) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     lock.seek(0)
-                    who = (
+                    reason = (
                         f"another campaign (process {lock.read().strip() or 'unknown'}) works here"
                     )
-                    raise RunError(who, folder, "wait for it, or stop it") from None
+                    raise RunError(reason, folder, "wait for it, or stop it") from None
                 time.sleep(0.05)
         lock.truncate(0)
         lock.write(str(os.getpid()))

@@ -77,7 +77,7 @@ def overview(
         )
         if key in rows:
             row = rows[key]
-            times.done(key, cell, row["runtime_s"])
+            times.finish(key, cell, row["runtime_s"])
             group["done"] += 1
             group["noisy"] += bool(row["noisy"])
             group["outcomes"][row["outcome"]] = group["outcomes"].get(row["outcome"], 0) + 1

@@ -1,4 +1,4 @@
-"""How long a campaign has still to go, from what was expected and what was measured so far."""
+"""The time a campaign still takes, from the expected times and the runs measured so far."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from voxcast.records import Cell
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Expected seconds that a correction is held back by: one odd run says little of a thousand.
+# Weight of the first expectation, in seconds: one odd run says little about a thousand others.
 PRIOR_S = 10.0
 
 Group = tuple[str, str, str, int]
@@ -40,15 +40,15 @@ class TimeLeft:
         self._expected_s[key] = expected_s
         self._left_s[group] = self._left_s.get(group, 0.0) + expected_s
 
-    def done(self, key: str, cell: Cell, took_s: float) -> None:
-        """Say that a cell took ``took_s`` seconds in all."""
+    def finish(self, key: str, cell: Cell, took_s: float) -> None:
+        """Count a cell that took ``took_s`` seconds in all."""
         group, expected_s = _group(cell), self._expected_s[key]
         self._left_s[group] -= expected_s
         self._done_s[group] = self._done_s.get(group, 0.0) + expected_s
         self._took_s[group] = self._took_s.get(group, 0.0) + took_s
 
     def drop(self, key: str, cell: Cell) -> None:
-        """Say that a cell will not be measured."""
+        """Drop a cell that will not be measured."""
         self._left_s[_group(cell)] -= self._expected_s[key]
 
     def of(self, key: str, cell: Cell) -> float:

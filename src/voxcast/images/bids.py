@@ -80,8 +80,8 @@ def find_images(folder: str | Path) -> list[ImageEntry]:
     anatomical = [path for path in paths if _is_anatomical(path.relative_to(folder))]
     is_bids = "dataset_description.json" in names or bool(anatomical)
     if not (anatomical if is_bids else paths):
-        found = "no sub-*/[ses-*/]anat/*.nii[.gz]" if is_bids else "no .nii or .nii.gz file"
-        raise ImageError(f"image set is empty: {found}", folder, then)
+        missing = "no sub-*/[ses-*/]anat/*.nii[.gz]" if is_bids else "no .nii or .nii.gz file"
+        raise ImageError(f"image set is empty: {missing}", folder, then)
     if is_bids:
         return [_bids_entry(path, folder) for path in anatomical]
     entries = [ImageEntry(stem(path), "", "", path) for path in paths]

@@ -84,9 +84,9 @@ def build_catalogue(
 
     # Decompression and array arithmetic leave the interpreter to others.
     with ThreadPoolExecutor(max_workers=2) as pool:
-        done = pool.map(look, range(len(files)))
+        looking = pool.map(look, range(len(files)))
         looks = list(
-            tqdm(done, total=len(files), desc="looking at volumes", unit="volume", disable=None)
+            tqdm(looking, total=len(files), desc="looking at volumes", unit="volume", disable=None)
         )
     bad = [look for look in looks if look.problem]
     if len(bad) == len(looks):

@@ -129,8 +129,8 @@ def _already_made(path: Path, seed: int, index: int, sizes: Sizes) -> Recipe | N
         return None
     content = read_json(sidecar)
     recipe = draw_recipe(seed, index, sizes, int(content["Attempt"]))
-    made = (content["RecipeSHA256"], content["GeneratorVersion"], content["FileSHA256"])
-    same = made == (recipe.sha256, GENERATOR_VERSION, sha256_file(path))
+    recorded = (content["RecipeSHA256"], content["GeneratorVersion"], content["FileSHA256"])
+    same = recorded == (recipe.sha256, GENERATOR_VERSION, sha256_file(path))
     return recipe if same else None
 
 

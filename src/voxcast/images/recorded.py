@@ -29,7 +29,7 @@ FLOOR = 1e-4
 # A speck may just hold ten voxels or just not.
 FLOORS = {"component_count": 1.0, "foreground_voxels": 1.0}
 GRID = (*SHAPE_COLUMNS, "axcodes", "dtype")
-SHOWN = 3
+MAX_LISTED = 3
 
 
 def recorded_images(
@@ -55,16 +55,16 @@ def recorded_images(
     rows = []
     for row in read_participants(images_folder):
         recipe = {name: _plain(value) for name, value in recipe_of_row(row).items()}
-        known = ("volume_id", "subject", "recipe_sha256")
-        rows.append({name: row[name] for name in known} | recipe)
-    made = pd.DataFrame(rows).drop(columns="dtype")  # the header's own type says the same
-    unknown = sorted(set(seen["volume_id"]) - set(made["volume_id"]))
+        identity_columns = ("volume_id", "subject", "recipe_sha256")
+        rows.append({name: row[name] for name in identity_columns} | recipe)
+    table = pd.DataFrame(rows).drop(columns="dtype")  # the header's own type says the same
+    unknown = sorted(set(seen["volume_id"]) - set(table["volume_id"]))
     if unknown:
         subject = seen.set_index("volume_id")["subject"][unknown[0]]
         raise ImageError(
             "has no recipe of the generated set", f"subject {subject}", "make the catalogue again"
         )
-    table = made.merge(seen.drop(columns="subject"), on="volume_id", validate="one_to_one")
+    table = table.merge(seen.drop(columns="subject"), on="volume_id", validate="one_to_one")
     return table.sort_values("subject", ignore_index=True)
 
 
@@ -73,7 +73,7 @@ def check_recorded(
     recorded: str | os.PathLike[str],
     rtol: float = 1e-3,
     *,
-    whole: bool = True,
+    require_all: bool = True,
 ) -> int:
     """Check that the volumes of a catalogue are those that were recorded.
 
@@ -83,9 +83,8 @@ def check_recorded(
         Parquet file of what `recorded_images` returned.
     rtol : float
         Largest relative difference of a characteristic; near zero that of `FLOORS` is allowed.
-    whole : bool
-        Whether all volumes that were recorded must be there; otherwise those that are not are
-        passed over.
+    require_all : bool
+        Whether every recorded volume must be in the catalogue; otherwise missing ones are skipped.
 
     Returns
     -------
@@ -95,8 +94,8 @@ def check_recorded(
     Raises
     ------
     ImageError
-        Naming the first volumes and characteristics that differ, or, with ``whole``, a recorded
-        volume that the catalogue lacks.
+        Naming the first volumes and characteristics that differ, or, with ``require_all``, a
+        recorded volume that the catalogue lacks.
     """
     import pandas as pd
 
@@ -104,7 +103,7 @@ def check_recorded(
     now = _catalogue(catalogue_folder)
     rows = {row["volume_id"]: row for row in now.to_dict("records")}
     subjects = set(now["subject"])
-    if not whole:
+    if not require_all:
         then = then[then["volume_id"].isin(set(rows))]
     problems = []
     for old in then.to_dict("records"):
@@ -116,9 +115,9 @@ def check_recorded(
         else:
             problems += [f"{volume}: {text}" for text in _differences(old, new, rtol)]
     if problems:
-        more = f" and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
+        more = f" and {len(problems) - MAX_LISTED} more" if len(problems) > MAX_LISTED else ""
         raise ImageError(
-            "; ".join(problems[:SHOWN]) + more,
+            "; ".join(problems[:MAX_LISTED]) + more,
             recorded,
             "make the volumes with the image set and the generator that were recorded",
         )

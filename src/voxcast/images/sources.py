@@ -48,9 +48,9 @@ def scan(path: str | Path) -> list[ImageFile]:
     return refresh([], path)
 
 
-def refresh(known: list[ImageFile], path: str | Path) -> list[ImageFile]:
-    """List all volumes below a folder; hash only those whose size or mtime is not as known."""
-    by_path = {file.path: file for file in known}
+def refresh(earlier: list[ImageFile], path: str | Path) -> list[ImageFile]:
+    """List all volumes below a folder; hash only those whose size or mtime has changed."""
+    by_path = {file.path: file for file in earlier}
     entries = find_images(Path(path).expanduser().absolute())
     return [
         _seen(entry, by_path.get(str(entry.path)))
@@ -58,13 +58,14 @@ def refresh(known: list[ImageFile], path: str | Path) -> list[ImageFile]:
     ]
 
 
-def _seen(entry: ImageEntry, known: ImageFile | None) -> ImageFile:
+def _seen(entry: ImageEntry, earlier: ImageFile | None) -> ImageFile:
     size_bytes, mtime_ns, sha256 = 0, 0, ""
     try:
         status = entry.path.stat()
         size_bytes, mtime_ns = status.st_size, status.st_mtime_ns
-        if known and known.sha256 and (known.size_bytes, known.mtime_ns) == (size_bytes, mtime_ns):
-            sha256 = known.sha256
+        stamp = (size_bytes, mtime_ns)
+        if earlier and earlier.sha256 and (earlier.size_bytes, earlier.mtime_ns) == stamp:
+            sha256 = earlier.sha256
         else:
             sha256 = sha256_file(entry.path)
     except OSError:

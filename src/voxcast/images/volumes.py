@@ -100,8 +100,8 @@ def coarsen(volume: LoadedVolume, points: int = POINTS) -> CoarseVolume:
     data = _values(volume, tuple(slice(None, None, step) for step in stride))
     if not np.isfinite(data).any() or np.ptp(data[np.isfinite(data)]) == 0:
         # Rare enough to look at every voxel before a volume is refused.
-        whole = _values(volume, (slice(None),) * 3)
-        finite = whole[np.isfinite(whole)]
+        values = _values(volume, (slice(None),) * 3)
+        finite = values[np.isfinite(values)]
         if not finite.size:
             raise ImageError("has no finite voxel (NaN only)", volume.path, "make it again")
         if np.ptp(finite) == 0:

@@ -170,7 +170,7 @@ def planned_group(run_id: str) -> ControlGroup | None:
     return None
 
 
-def delegated(own: Path) -> Path:
+def delegated(group_folder: Path) -> Path:
     """Return the group of version 2 inside which the memory of other groups is counted.
 
     There a group that holds processes hands no controller down. A group that is ours alone, as
@@ -178,25 +178,25 @@ def delegated(own: Path) -> Path:
     inside it, beside which the runs get theirs. Any other stays as it is, and runs are then
     measured by their process tree.
     """
-    if own.name == DRIVER:
-        return own.parent
+    if group_folder.name == DRIVER:
+        return group_folder.parent
     with contextlib.suppress(OSError):
-        alone = (own / "cgroup.procs").read_text().split() == [str(os.getpid())]
-        control = own / "cgroup.subtree_control"
+        alone = (group_folder / "cgroup.procs").read_text().split() == [str(os.getpid())]
+        control = group_folder / "cgroup.subtree_control"
         if alone and "memory" not in control.read_text().split():
-            (own / DRIVER).mkdir(exist_ok=True)
-            (own / DRIVER / "cgroup.procs").write_text(str(os.getpid()))
+            (group_folder / DRIVER).mkdir(exist_ok=True)
+            (group_folder / DRIVER / "cgroup.procs").write_text(str(os.getpid()))
             control.write_text("+memory")
-    return own
+    return group_folder
 
 
 def make_group(run_id: str) -> ControlGroup | None:
     """Make the group ``voxcast-<run_id>``, or return None where that cannot be had."""
     group = planned_group(run_id)
-    return None if group is None else _made(group)
+    return None if group is None else _create(group)
 
 
-def _made(group: ControlGroup) -> ControlGroup | None:
+def _create(group: ControlGroup) -> ControlGroup | None:
     try:
         for folder in group.folders:
             folder.mkdir()
@@ -212,15 +212,15 @@ def _made(group: ControlGroup) -> ControlGroup | None:
 
 def members(folders: Iterable[Path]) -> set[int]:
     """Return the processes in the groups and below."""
-    found: set[int] = set()
+    pids: set[int] = set()
     for folder in folders:
         with contextlib.suppress(OSError):
-            found |= {int(pid) for pid in (folder / "cgroup.procs").read_text().split()}
+            pids |= {int(pid) for pid in (folder / "cgroup.procs").read_text().split()}
             # A folder has a link for each folder in it: searching is dear, and seldom needed.
             for inner in folder.glob("**/*/cgroup.procs") if folder.stat().st_nlink > 2 else ():
                 with contextlib.suppress(OSError):
-                    found |= {int(pid) for pid in inner.read_text().split()}
-    return found
+                    pids |= {int(pid) for pid in inner.read_text().split()}
+    return pids
 
 
 def remove(folders: Iterable[Path], patience_s: float = 2.0) -> None:

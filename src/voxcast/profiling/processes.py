@@ -76,8 +76,8 @@ class Shares(NamedTuple):
 def parse_shares(rollup: bytes) -> Shares | None:
     """Read ``/proc/PID/smaps_rollup``; None before Linux 5.4, which mixes pages of files in."""
     values = [_kilobytes(rollup, name) for name in (b"Anonymous:", b"Pss_Anon:", b"Pss_Shmem:")]
-    known = [value for value in values if value is not None]
-    return Shares(*known) if len(known) == 3 else None
+    readable = [value for value in values if value is not None]
+    return Shares(*readable) if len(readable) == 3 else None
 
 
 def parse_traffic(text: bytes) -> Traffic:

@@ -105,8 +105,8 @@ class Trace:
     @property
     def peak_gpu_bytes(self) -> int | None:
         """Largest GPU memory of all samples."""
-        known = [sample.gpu_bytes for sample in self.samples if sample.gpu_bytes is not None]
-        return max(known, default=None)
+        gpu_bytes = [sample.gpu_bytes for sample in self.samples if sample.gpu_bytes is not None]
+        return max(gpu_bytes, default=None)
 
     @property
     def gpu_utilisation(self) -> float | None:

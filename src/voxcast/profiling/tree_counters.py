@@ -39,16 +39,16 @@ class TreeCounters:
         self.lost: tuple[float, ...] = (0.0,) * width
         self._last: dict[int, ProcessCounters] = {}
 
-    def look(self, found: Mapping[int, ProcessCounters]) -> tuple[float, ...]:
+    def look(self, processes: Mapping[int, ProcessCounters]) -> tuple[float, ...]:
         """Take in one look at all processes of the tree, zombies included; return the sums."""
         for pid, last in self._last.items():
-            now = found.get(pid)
+            now = processes.get(pid)
             gone = now is None or now.started != last.started
             if gone and last.ppid not in self._last:  # else its parent has its counters
                 self.lost = _added(self.lost, last.values)
-        self._last = dict(found)
+        self._last = dict(processes)
         total = self.lost
-        for counted in found.values():
+        for counted in processes.values():
             total = _added(total, counted.values)
         self.sums = tuple(map(max, self.sums, total))
         return self.sums

@@ -77,11 +77,11 @@ class TreeMeter:
         if self._search.due():
             with self._search.look():
                 self._find()
-        found = self._stats()
+        stats = self._stats()
         self._cpu.look(
-            {pid: ProcessCounters(s.started, s.ppid, (s.cpu_s,)) for pid, s in found.items()}
+            {pid: ProcessCounters(s.started, s.ppid, (s.cpu_s,)) for pid, s in stats.items()}
         )
-        living = {pid: stat for pid, stat in found.items() if stat.state not in "ZX"}
+        living = {pid: stat for pid, stat in stats.items() if stat.state not in "ZX"}
         rss_bytes = self._resident(living)
         return MeterReading(rss_bytes, self._cpu.sums[0], sum(s.threads for s in living.values()))
 
@@ -100,15 +100,15 @@ class TreeMeter:
     def _stats(self) -> dict[int, Stat]:
         # Parents come first: a child that ends between the two looks is then missed once rather
         # than counted twice.
-        found = {}
+        stats = {}
         for pid, member in list(self._known.items()):
             stat = read_stat(pid)
             if stat and stat.started == member.started:
-                found[pid] = stat
+                stats[pid] = stat
             else:
                 self._departed += member.anonymous
                 del self._known[pid]
-        return found
+        return stats
 
     def _resident(self, living: Iterable[int]) -> int:
         now = {}
@@ -193,7 +193,7 @@ class TrafficMeter:
 
     def read(self, pids: Iterable[int]) -> Traffic:
         """Look at ``pids``; a setuid program's are not told to us and miss in the sums."""
-        found = {}
+        counters = {}
         for pid in pids:
             stat = read_stat(pid)
             try:
@@ -201,5 +201,5 @@ class TrafficMeter:
             except PermissionError:
                 continue
             if stat and text:
-                found[pid] = ProcessCounters(stat.started, stat.ppid, parse_traffic(text))
-        return Traffic(*self._counters.look(found))
+                counters[pid] = ProcessCounters(stat.started, stat.ppid, parse_traffic(text))
+        return Traffic(*self._counters.look(counters))

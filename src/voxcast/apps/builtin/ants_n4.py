@@ -97,8 +97,8 @@ def correct(image: Path, out: Path, parameters: dict[str, Any]) -> dict[str, flo
 @exits_cleanly
 def main(argv: list[str] | None = None) -> int:
     """Run the application from the command line."""
-    asked = arguments.parse(argv, DEFAULTS, prog="ants_n4", description=__doc__)
-    correct(cast("Path", asked.image), asked.out, asked.parameters)
+    options = arguments.parse(argv, DEFAULTS, prog="ants_n4", description=__doc__)
+    correct(cast("Path", options.image), options.out, options.parameters)
     return 0
 
 

@@ -164,11 +164,11 @@ def _register(image: Path, *images: Any, **options: Any) -> dict[str, Any]:
         raise ImageError(f"ANTs cannot register it ({error})", image) from None
 
 
-def _to_volume(brain: Any, volume: Any, found: dict[str, Any]) -> Any:
+def _to_volume(brain: Any, volume: Any, transforms: dict[str, Any]) -> Any:
     """Return the template's brain mask on the grid of the volume."""
     import ants
 
-    files = found["invtransforms"]
+    files = transforms["invtransforms"]
     return ants.apply_transforms(
         volume,
         brain,
@@ -204,8 +204,8 @@ def _deformation(template: Any, brain: Any, warp: dict[str, Any]) -> dict[str, f
 @exits_cleanly
 def main(argv: list[str] | None = None) -> int:
     """Run the application from the command line."""
-    asked = arguments.parse(argv, DEFAULTS, prog="ants_register", description=__doc__)
-    register(cast("Path", asked.image), asked.out, asked.parameters)
+    options = arguments.parse(argv, DEFAULTS, prog="ants_register", description=__doc__)
+    register(cast("Path", options.image), options.out, options.parameters)
     return 0
 
 

@@ -110,8 +110,8 @@ def _volumes_ml(mask: Any, labels: Any, classes: int) -> dict[str, Any]:
 @exits_cleanly
 def main(argv: list[str] | None = None) -> int:
     """Run the application from the command line."""
-    asked = arguments.parse(argv, DEFAULTS, prog="ants_segment", description=__doc__)
-    segment(cast("Path", asked.image), asked.out, asked.parameters)
+    options = arguments.parse(argv, DEFAULTS, prog="ants_segment", description=__doc__)
+    segment(cast("Path", options.image), options.out, options.parameters)
     return 0
 
 

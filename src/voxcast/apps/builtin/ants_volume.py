@@ -60,7 +60,7 @@ def resample(volume: Any, spacing_mm: float) -> Any:
     """
     import ants
 
-    spacing = [max(spacing_mm, own) for own in volume.spacing]
+    spacing = [max(spacing_mm, axis_mm) for axis_mm in volume.spacing]
     return ants.resample_image(volume, spacing, use_voxels=False, interp_type=_LINEAR)
 
 

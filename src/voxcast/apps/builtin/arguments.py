@@ -70,14 +70,14 @@ def parse(
 
 def _merged(text: str, defaults: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        given = dict(json.loads(text))
+        parameters = dict(json.loads(text))
     except (ValueError, TypeError):
         raise ConfigError("needs a JSON object", "--parameters") from None
     merged = dict(defaults)
-    for name, value in given.items():
+    for name, value in parameters.items():
         if name not in defaults:
-            known = ", ".join(sorted(defaults))
-            raise ConfigError("unknown parameter", name, f"known are: {known}")
+            names = ", ".join(sorted(defaults))
+            raise ConfigError("unknown parameter", name, f"known are: {names}")
         kind = type(defaults[name])
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
             value = float(value)

@@ -76,7 +76,7 @@ def train(out: Path, device: str, parameters: Mapping[str, Any]) -> dict[str, An
     where = torch_device(device)
     with phase("data"):
         names = ("dataset", "samples", "image_size", "seed")
-        learned, held_out = dnn_data.load(*(parameters[name] for name in names))
+        training, held_out = dnn_data.load(*(parameters[name] for name in names))
     with phase("build"):
         torch.manual_seed(parameters["seed"])
         sizes = {name: parameters[name] for name in ("image_size", "layers", "neurons", "width")}
@@ -87,7 +87,7 @@ def train(out: Path, device: str, parameters: Mapping[str, Any]) -> dict[str, An
     for _ in range(parameters["epochs"]):
         begun = time.monotonic()
         with phase("epoch"):
-            losses.append(_epoch(network, optimiser, learned, parameters["batch_size"], where))
+            losses.append(_epoch(network, optimiser, training, parameters["batch_size"], where))
         epoch_s.append(time.monotonic() - begun)
     with phase("evaluate"):
         accuracy = _accuracy(network, held_out, parameters["batch_size"], where)
@@ -146,8 +146,8 @@ def _accuracy(network: Any, images: Any, batch_size: int, where: Any) -> float:
     right = 0
     with torch.no_grad():
         for rows in torch.arange(len(images.classes)).split(batch_size):
-            said = network(torch.from_numpy(images.pixels)[rows].to(where)).argmax(1).cpu()
-            right += int((said == torch.from_numpy(images.classes)[rows]).sum())
+            predicted = network(torch.from_numpy(images.pixels)[rows].to(where)).argmax(1).cpu()
+            right += int((predicted == torch.from_numpy(images.classes)[rows]).sum())
     return right / len(images.classes)
 
 
@@ -158,10 +158,10 @@ def _check(
     vgg16_poolings: int,
 ) -> None:
     network = parameters["network"]
-    for name, known in (("network", networks), ("dataset", datasets), ("optimiser", OPTIMISERS)):
-        if parameters[name] not in known:
+    for name, choices in (("network", networks), ("dataset", datasets), ("optimiser", OPTIMISERS)):
+        if parameters[name] not in choices:
             raise ConfigError(
-                f"unknown: {parameters[name]!r}", name, "known are: " + ", ".join(known)
+                f"unknown: {parameters[name]!r}", name, "known are: " + ", ".join(choices)
             )
     least = dict.fromkeys(("epochs", "layers", "neurons", "width", "batch_size"), 1)
     least |= {"samples": 2, "image_size": 8, "seed": 0}

@@ -139,10 +139,10 @@ def _read(image: Path, spacing_mm: float) -> Any:
 @exits_cleanly
 def main(argv: list[str] | None = None) -> int:
     """Run the application from the command line."""
-    asked = parse(argv, DEFAULTS, prog="tile_segment", description=__doc__)
-    if asked.image is None:
+    options = parse(argv, DEFAULTS, prog="tile_segment", description=__doc__)
+    if options.image is None:
         raise ConfigError("needs an image", "--image")
-    segment(asked.image, asked.out, asked.parameters, asked.device)
+    segment(options.image, options.out, options.parameters, options.device)
     return 0
 
 

@@ -107,10 +107,10 @@ def _write(path: Path, labels: np.ndarray) -> None:
 @exits_cleanly
 def main(argv: list[str] | None = None) -> int:
     """Run the application from the command line."""
-    asked = parse(argv, DEFAULTS, prog="tile_segment_network", description=__doc__)
-    if asked.image is None:
+    options = parse(argv, DEFAULTS, prog="tile_segment_network", description=__doc__)
+    if options.image is None:
         raise ConfigError("needs an image", "--image")
-    segment_normalised(asked.image, asked.out, asked.parameters, asked.device)
+    segment_normalised(options.image, options.out, options.parameters, options.device)
     return 0
 
 

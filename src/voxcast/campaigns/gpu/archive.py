@@ -1,9 +1,9 @@
-"""The one file that a GPU campaign brings home, and the runs in it put among those made here."""
+"""The archive of a GPU campaign: packed on the other machine, collected into the runs here."""
 
 from __future__ import annotations
 
+import logging
 import shutil
-import sys
 import tarfile
 import tempfile
 from collections import Counter
@@ -12,6 +12,8 @@ from pathlib import Path
 from voxcast.errors import RunError, TableError
 from voxcast.files import PARTIAL, atomic_path, read_json
 from voxcast.history.run_folders import SAMPLES_FILE, SAMPLES_JSON, read_record
+
+logger = logging.getLogger(__name__)
 
 RUNS, SUMMARY_FILE = "runs", "campaign.json"
 MOST_BYTES = 16_000_000
@@ -53,7 +55,7 @@ def unpack(archive: Path, work: Path) -> None:
 def collect(archive: Path, folder: Path) -> Counter[str]:
     """Put the runs of ``archive`` into ``folder``, one folder for each device.
 
-    A run that is there already is left as it is; one whose record is broken is named on stderr
+    A run that is already there is left as it is. One whose record is broken is named in a warning
     and left out.
 
     Parameters
@@ -84,7 +86,7 @@ def collect(archive: Path, folder: Path) -> Counter[str]:
                 if (run / SAMPLES_JSON).is_file():
                     _to_parquet(run / SAMPLES_JSON, run / SAMPLES_FILE)
             except (TableError, ValueError) as error:
-                print(f"voxcast: {error}; it is left out", file=sys.stderr)
+                logger.warning("%s; it is left out", error)
                 counts["broken"] += 1
                 continue
             device = cell.configuration.device

@@ -98,5 +98,5 @@ def _spread(
         for name, items in groups
         for n, (parameters, volume) in enumerate(items)
     ]
-    for _, name, parameters, volume in sorted(placed, key=lambda item: item[:2]):
+    for _, name, parameters, volume in sorted(placed, key=lambda placement: placement[:2]):
         yield name, parameters, volume

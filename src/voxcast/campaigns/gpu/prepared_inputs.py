@@ -103,8 +103,8 @@ def prepare(
     write_json(folder / INDEX_FILE, content)
     size_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     if size_bytes > MOST_BYTES:
-        what = f"is {size_bytes / 1e6:.0f} MB, more than {MOST_BYTES / 1e6:.0f}"
-        raise RunError(what, folder, "prepare fewer volumes")
+        excess = f"is {size_bytes / 1e6:.0f} MB, more than {MOST_BYTES / 1e6:.0f}"
+        raise RunError(excess, folder, "prepare fewer volumes")
     return folder / INDEX_FILE
 
 

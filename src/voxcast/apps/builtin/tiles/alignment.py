@@ -65,7 +65,7 @@ def register(scan: Any, iterations: float, folder: Path) -> tuple[Any, str]:
     ants.write_transform(starting_transform(scan), str(start))
     # `registration` takes an argument random_seed and ignores it; this is the seed it goes by.
     ants.config.set_ants_deterministic(on=False, seed_value=SEED)
-    done = ants.registration(
+    registration = ants.registration(
         fixed=template_image(),
         moving=scan,
         type_of_transform="Affine",
@@ -76,7 +76,7 @@ def register(scan: Any, iterations: float, folder: Path) -> tuple[Any, str]:
         aff_shrink_factors=AFFINE_SHRINK,
         aff_smoothing_sigmas=AFFINE_SMOOTHING,
     )
-    return done["warpedmovout"], done["fwdtransforms"][0]
+    return registration["warpedmovout"], registration["fwdtransforms"][0]
 
 
 def correct_bias(aligned: Any, iterations: int) -> Any:

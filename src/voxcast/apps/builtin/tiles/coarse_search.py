@@ -59,8 +59,9 @@ def find_brain(scan: np.ndarray, low_mm: np.ndarray) -> np.ndarray:
         centre_mm = low_mm + STEP_MM * np.array(place)
         starts.append(np.array([pitch_deg, 0.0, 0.0, *centre_mm, np.log(scale)]))
     misfit = _misfit(scan, low_mm)
-    found = sorted((_refine(misfit, start, _EVALUATIONS[0]) for start in starts), key=_first)
-    best = min((_refine(misfit, at, _EVALUATIONS[1]) for _, at in found[:_FINALISTS]), key=_first)
+    refined = sorted((_refine(misfit, start, _EVALUATIONS[0]) for start in starts), key=_first)
+    finalists = (_refine(misfit, at, _EVALUATIONS[1]) for _, at in refined[:_FINALISTS])
+    best = min(finalists, key=_first)
     return _matrix(best[1])
 
 
@@ -75,8 +76,8 @@ def _misfit(scan: np.ndarray, low_mm: np.ndarray) -> Callable[[np.ndarray], floa
     on one side: a bias field must not decide where the brain is. That alone would also take a
     negative of the template, so where the two hardly correlate it counts for less.
     """
-    known, affine = reference(), grid_affine()
-    index = np.argwhere(known.rim)[::_EVERY]
+    affine = grid_affine()
+    index = np.argwhere(reference().rim)[::_EVERY]
     points_mm = index @ affine[:3, :3].T + affine[:3, 3]
     template = _blurred()[tuple(index.T)]
     slopes = (points_mm - points_mm.mean(axis=0)) / points_mm.std(axis=0)
@@ -101,13 +102,13 @@ def _refine(
     misfit: Callable[[np.ndarray], float], start: np.ndarray, evaluations: int
 ) -> tuple[float, np.ndarray]:
     """Return the least misfit near a start, and where it is."""
-    done = minimize(
+    minimum = minimize(
         lambda step: misfit(start + step * _UNITS),
         np.zeros(len(_UNITS)),
         method="Powell",
         options={"maxfev": evaluations},
     )
-    return float(done.fun), start + done.x * _UNITS
+    return float(minimum.fun), start + minimum.x * _UNITS
 
 
 def _matrix(parameters: np.ndarray) -> np.ndarray:
@@ -161,8 +162,8 @@ def _fit_everywhere(scan: np.ndarray, template: np.ndarray, mask: np.ndarray) ->
     shift = [n // 2 for n in mask.shape]
 
     def at_each(spectrum: np.ndarray) -> np.ndarray:
-        whole = np.roll(fft.irfftn(spectrum, size), shift, axis=(0, 1, 2))
-        return whole[tuple(slice(0, n) for n in scan.shape)]
+        correlation = np.roll(fft.irfftn(spectrum, size), shift, axis=(0, 1, 2))
+        return correlation[tuple(slice(0, n) for n in scan.shape)]
 
     variance = at_each(twice * kernels[1]) / count - (at_each(once * kernels[1]) / count) ** 2
     spread = np.sqrt(np.clip(variance, (_LEAST_SPREAD * scan.std()) ** 2, None))

@@ -27,15 +27,15 @@ def starting_transform(scan: Any) -> Any:
     import ants
 
     coarse, low_mm = _coarse(scan)
-    found = find_brain(coarse, low_mm)
+    pose = find_brain(coarse, low_mm)
     flip = np.diag([*TO_LPS.diagonal(), 1.0])
-    found = flip @ found @ flip
+    pose = flip @ pose @ flip
     return ants.create_ants_transform(
         transform_type="AffineTransform",
         precision="double",
         dimension=3,
-        matrix=found[:3, :3],
-        translation=found[:3, 3],
+        matrix=pose[:3, :3],
+        translation=pose[:3, 3],
     )
 
 
@@ -46,9 +46,9 @@ def _coarse(scan: Any) -> tuple[np.ndarray, np.ndarray]:
     array, spacing_mm = scan.numpy(), np.array(scan.spacing)
     step = np.maximum(1, np.rint(STEP_MM / 2 / spacing_mm).astype(int))
     for axis, n in enumerate(step):  # means of blocks, or noise would be all that is seen
-        whole = array.shape[axis] // n * n
-        array = array.take(range(whole), axis=axis)
-        shape = (*array.shape[:axis], whole // n, n, *array.shape[axis + 1 :])
+        multiple = array.shape[axis] // n * n
+        array = array.take(range(multiple), axis=axis)
+        shape = (*array.shape[:axis], multiple // n, n, *array.shape[axis + 1 :])
         array = array.reshape(shape).mean(axis=axis + 1)
     shift = scan.direction @ (spacing_mm * (step - 1) / 2)
     small = ants.from_numpy(

@@ -100,17 +100,17 @@ def judge(scans: Sequence[tuple[Path, Path]], weights_file: Path) -> list[dict[s
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
             out = Path(folder)
             tile_segment.segment(scan, out, tile_segment.DEFAULTS, weights_file=weights_file)
-            found = _labels(out / "labels.nii.gz")
-        overlaps = zip(TISSUES[1:], dice(found, _labels(labels)), strict=True)
+            predicted = _labels(out / "labels.nii.gz")
+        overlaps = zip(TISSUES[1:], dice(predicted, _labels(labels)), strict=True)
         rows.append({"scan": scan.name, **{name: round(value, 4) for name, value in overlaps}})
     return rows
 
 
-def dice(found: np.ndarray, truth: np.ndarray) -> list[float]:
+def dice(predicted: np.ndarray, truth: np.ndarray) -> list[float]:
     """Return the Dice overlap of each label from 1 on; NaN where neither has it."""
     overlaps = []
     for label in range(1, CLASSES):
-        a, b = found == label, truth == label
+        a, b = predicted == label, truth == label
         total = int(a.sum()) + int(b.sum())
         overlaps.append(2 * int((a & b).sum()) / total if total else float("nan"))
     return overlaps
