@@ -30,22 +30,18 @@ from voxcast.errors import ConfigError, exits_cleanly  # noqa: E402
 def prepare(args: argparse.Namespace) -> None:
     """Write the inputs from the generated image set of this project."""
     import pandas as pd
-    import yaml
 
+    from voxcast import config
     from voxcast.campaigns.gpu.prepared_inputs import Source
     from voxcast.campaigns.gpu.prepared_inputs import prepare as write_inputs
-    from voxcast.images.participants import recipe_of
-    from voxcast.records import App
+    from voxcast.images.image_set import recipes_in
 
-    apps = {}
-    for name in (TRAINING, NETWORK):
-        fields = yaml.safe_load(Path(f"conf/app/{name}.yaml").read_text(encoding="utf-8"))[name]
-        apps[name] = App(name=name, **fields)
+    apps = {name: config.load_app("conf/app", name) for name in (TRAINING, NETWORK)}
     if not args.catalogue.is_file():
         raise ConfigError("no such file", args.catalogue, "run `dvc repro catalogue`")
     rows = pd.read_parquet(args.catalogue)
     rows = rows[rows["problem"].isna()].drop_duplicates("volume_id").sort_values("volume_id")
-    recipes = recipe_of(args.images)
+    recipes = recipes_in(args.images)
     columns = ["volume_id", "subject", "path"]
     sources = [
         Source(volume, subject, Path(path), recipes.get(volume))
@@ -55,13 +51,12 @@ def prepare(args: argparse.Namespace) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Measure, on whatever of the devices is here."""
+    """Measure on those of the devices that are available."""
     from voxcast.campaigns.gpu.archive import unpack
     from voxcast.campaigns.gpu.machine import run_gpu_campaign
 
-    signal.signal(
-        signal.SIGTERM, signal.default_int_handler
-    )  # what is done is packed all the same
+    # A run that is stopped from outside packs what is recorded.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if args.resume is not None:
         unpack(args.resume, args.work)
     summary = run_gpu_campaign(
@@ -75,15 +70,15 @@ def run(args: argparse.Namespace) -> None:
     )
     for note in summary.notes:
         print(f"voxcast: {note}", file=sys.stderr)
-    print(f"{summary.measured} runs made, {summary.recorded} of {summary.planned} on record")
+    print(f"{summary.measured} runs measured, {summary.recorded} of {summary.planned} on record")
 
 
 def collect(args: argparse.Namespace) -> None:
-    """Put what was measured there among the runs of this project."""
-    from voxcast.campaigns.gpu.archive import collect as put
+    """Add the runs measured there to those of this project."""
+    from voxcast.campaigns.gpu.archive import collect as collect_archive
 
-    counts = put(args.archive, args.into)
-    print(", ".join(f"{count} {what}" for what, count in sorted(counts.items())) or "no runs")
+    counts = collect_archive(args.archive, args.into)
+    print(", ".join(f"{count} {group}" for group, count in sorted(counts.items())) or "no runs")
 
 
 @exits_cleanly

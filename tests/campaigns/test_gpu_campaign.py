@@ -10,8 +10,8 @@ import nibabel
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 
+from voxcast import config
 from voxcast.apps.builtin.tiles.tiling import SHAPE, grid_affine
 from voxcast.campaigns.gpu.archive import collect, pack
 from voxcast.campaigns.gpu.machine import settle
@@ -23,10 +23,7 @@ from voxcast.records import App, Cell, Configuration, Profile
 
 PROJECT = Path(__file__).parents[2]
 SCRIPT = PROJECT / "pipelines/gpu_campaign.py"
-TRAINING_APP = App(
-    name="dnn_train",
-    **yaml.safe_load((PROJECT / "conf/app/dnn_train.yaml").read_text())["dnn_train"],
-)
+TRAINING_APP = config.load_app(PROJECT / "conf/app", "dnn_train")
 NETWORK_APP = App(name="tile_segment_network", version="1", module="m", devices=("cpu", "gpu"))
 TINY = {"dataset": "synthetic", "samples": 30, "image_size": 8, "neurons": 4, "epochs": 2}
 BOTH = (Configuration("cpu", 1), Configuration("gpu", 1, 1))
@@ -90,9 +87,9 @@ def test_it_measures_packs_goes_on_and_comes_home_with_torch_and_numpy_alone(tmp
     _inputs(tmp_path / "inputs")
     done = _script(tmp_path, "run", "--devices", "cpu", "--cpus", "1", "--budget-s", "120")
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "1 runs made, 1 of 1 on record\n"
+    assert done.stdout == "1 runs measured, 1 of 1 on record\n"
     again = _script(tmp_path, "run", "--devices", "cpu", "--cpus", "1")
-    assert again.stdout == "0 runs made, 1 of 1 on record\n"
+    assert again.stdout == "0 runs measured, 1 of 1 on record\n"
     assert collect(tmp_path / "runs.tar.gz", tmp_path / "home") == {"cpu": 1}
     (row,) = load_records(tmp_path / "home/cpu").to_dict("records")
     assert row["outcome"] == "completed"
@@ -196,7 +193,7 @@ def test_inputs_come_back_as_prepared_and_a_damaged_volume_is_said(tmp_path):
     assert there.volumes == (Source("v1", "0001", path, {"seed": 1}),)
     made = there.apps["dnn_train"]
     assert (made.name, made.parameters) == ("dnn_train", TRAINING_APP.parameters)
-    assert made.packages == ("torch",)
+    assert made.packages == TRAINING_APP.packages
     path.write_bytes(b"damaged")
     with pytest.raises(RunError, match="is not the volume that was prepared"):
         read_inputs(tmp_path)
