@@ -13,7 +13,7 @@ from voxcast.features.table import volumes_of
 from voxcast.files import atomic_path, sha256_file, write_json, write_text
 from voxcast.models.evaluation import headline, judge, predict_runs
 from voxcast.models.forecaster import Forecaster
-from voxcast.models.selection.leaderboard import load_leaderboard
+from voxcast.models.selection.leaderboard_files import load_leaderboard
 from voxcast.tracking import runs
 from voxcast.tracking.finals import final_run
 
@@ -30,7 +30,7 @@ def main() -> int:
     cfg = config.load().evaluation
     table = pd.read_parquet(TEST)
     _log_opening(sha256_file(TEST))
-    learned = load_leaderboard(TUNED)
+    leaderboard = load_leaderboard(TUNED)
     metrics: dict[str, object] = {
         "runs": len(table),
         "subjects": table["subject"].nunique() if len(table) else 0,
@@ -41,14 +41,14 @@ def main() -> int:
         session = runs.connect(Path())
         quantiles = cfg.lower_quantile, cfg.upper_quantile
         trained_on = sha256_file(TEST.with_name("train.parquet"))
-        for name in sorted(learned.params):
+        for name in sorted(leaderboard.params):
             folder = MODELS / name
             forecaster = Forecaster.load(folder)
             predictions = predict_runs(forecaster, table, volumes, *quantiles)
             metrics[name] = by_target = judge(predictions)
             frames.append(predictions.assign(family=name))
             flat = {f"{t}/{m}": v for t, of_t in by_target.items() for m, v in of_t.items()}
-            params, cv_metrics = learned.params[name], learned.metrics["volume"][name]
+            params, cv_metrics = leaderboard.params[name], leaderboard.metrics["volume"][name]
             final = final_run(session, name, folder, trained_on, params, cv_metrics)
             runs.add(final, runs.prefixed("test", flat))
             runs.log_dataset(final, table, TEST, sha256_file(TEST), "evaluation")
@@ -57,7 +57,7 @@ def main() -> int:
         frames.append(header.assign(family="header_only"))
     write_json(OUT / "families.json", metrics)
     # A few numbers, for people and for comparing states of the repository.
-    write_json(OUT / "metrics.json", headline(metrics, learned.best))
+    write_json(OUT / "metrics.json", headline(metrics, leaderboard.best))
     with atomic_path(OUT / "predictions.csv") as partial:
         predictions = pd.concat(frames) if frames else pd.DataFrame({"family": []})
         predictions.to_csv(partial, index=False, float_format="%.6g")

@@ -11,7 +11,7 @@ from voxcast.features.table import volumes_of
 from voxcast.files import atomic_path
 from voxcast.models.importance import explain_model
 from voxcast.models.selection.cross_validation import Validation
-from voxcast.models.selection.leaderboard import load_leaderboard
+from voxcast.models.selection.leaderboard_files import load_leaderboard
 
 TRAIN = Path("data/features/train.parquet")
 VOLUMES = Path("data/catalogue/volumes.npz")
@@ -23,9 +23,9 @@ def main() -> int:
     """Write results/explain."""
     cfg = config.load()
     table = pd.read_parquet(TRAIN)
-    learned = load_leaderboard(Path("data/tune"))
+    leaderboard = load_leaderboard(Path("data/tune"))
     validation = Validation(table, volumes_of(table, VOLUMES), cfg.tune.folds, cfg.tune.seed)
-    importance = explain_model(validation, learned.best, learned.params[learned.best])
+    importance = explain_model(validation, leaderboard.best, leaderboard.params[leaderboard.best])
     tables = {"shuffled": importance.shuffled, "dependence": importance.dependence}
     for name, frame in tables.items():
         with atomic_path(OUT / f"{name}.csv") as partial:

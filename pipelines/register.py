@@ -11,7 +11,7 @@ from voxcast.errors import exits_cleanly
 from voxcast.features.table import censored_of, volumes_of
 from voxcast.files import read_json, sha256_file, sha256_of, write_json
 from voxcast.models.selection.cross_validation import Validation
-from voxcast.models.selection.leaderboard import load_leaderboard
+from voxcast.models.selection.leaderboard_files import load_leaderboard
 from voxcast.tracking import registry, runs
 from voxcast.tracking.promotion import Rule, promote
 
@@ -27,7 +27,7 @@ def main() -> int:
     """Write the receipt; register the champion, or leave the registry as it was."""
     cfg = config.load()
     table = pd.read_parquet(TRAIN)
-    learned = load_leaderboard(Path("data/tune"), table["cell_key"].tolist())
+    leaderboard = load_leaderboard(Path("data/tune"), table["cell_key"].tolist())
     receipt = promote(
         runs.connect(Path()),
         Validation(
@@ -38,7 +38,7 @@ def main() -> int:
             censored=censored_of(CENSORED),
         ),
         sha256_file(TRAIN),
-        learned,
+        leaderboard,
         Path("data/models"),
         {
             # Only what was measured is offered.
@@ -58,7 +58,7 @@ def main() -> int:
             sha256_of(cfg.images.model_dump()),
         ),
     )
-    receipt["test"] = read_json(EVALUATED / "families.json").get(learned.best)
+    receipt["test"] = read_json(EVALUATED / "families.json").get(leaderboard.best)
     # Of the present test table: its hash is on the last line, the table itself stays closed.
     log = (EVALUATED / "openings.jsonl").read_text(encoding="utf-8").splitlines()
     opened = [json.loads(line)["table_sha256"] for line in log]

@@ -11,7 +11,7 @@ from voxcast.features.table import censored_of, volumes_of
 from voxcast.files import sha256_file
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.fold_cache import FoldCache
-from voxcast.models.selection.leaderboard import load_leaderboard
+from voxcast.models.selection.leaderboard_files import load_leaderboard
 from voxcast.models.selection.refitting import fit_forecasters
 from voxcast.tracking import runs
 from voxcast.tracking.finals import final_run
@@ -36,13 +36,15 @@ def main() -> int:
         cache=FoldCache(FOLDS),
         censored=censored_of(CENSORED),
     )
-    learned = load_leaderboard(Path("data/tune"), table["cell_key"].tolist())
+    leaderboard = load_leaderboard(Path("data/tune"), table["cell_key"].tolist())
     session = runs.connect(Path())
     table_sha256 = sha256_file(TRAIN)
     factor = cfg.evaluation.uncalibrated_factor
-    for name, forecaster in fit_forecasters(validation, learned, list(learned.params), factor):
+    for name, forecaster in fit_forecasters(
+        validation, leaderboard, list(leaderboard.params), factor
+    ):
         forecaster.save(OUT / name)
-        params, metrics = learned.params[name], learned.metrics["volume"][name]
+        params, metrics = leaderboard.params[name], leaderboard.metrics["volume"][name]
         run_id = final_run(session, name, OUT / name, table_sha256, params, metrics)
         runs.log_dataset(run_id, table, TRAIN, table_sha256, "training")
     return 0

@@ -12,7 +12,7 @@ from voxcast.features.table import volumes_of
 from voxcast.files import sha256_file
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.fold_cache import FoldCache
-from voxcast.models.selection.leaderboard import save_leaderboard
+from voxcast.models.selection.leaderboard_files import save_leaderboard
 from voxcast.models.selection.learning import learn
 from voxcast.models.selection.search import Search
 from voxcast.tracking import runs
@@ -54,7 +54,7 @@ def main() -> int:
             searches.on_search(search)
             bar.update()
 
-        learned = learn(
+        leaderboard = learn(
             validation,
             cfg.tune.families,
             trials=cfg.tune.trials,
@@ -64,8 +64,10 @@ def main() -> int:
             on_trial=searches.on_trial,
             on_search=on_search,
         )
-        searches.log_ensembles(learned)
-    save_leaderboard(learned, table["cell_key"].tolist(), Path("data/tune"), Path("results/tune"))
+        searches.log_ensembles(leaderboard)
+    save_leaderboard(
+        leaderboard, table["cell_key"].tolist(), Path("data/tune"), Path("results/tune")
+    )
     return 0
 
 

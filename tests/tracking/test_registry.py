@@ -11,7 +11,7 @@ from champions import CATALOGUE
 from voxcast.errors import ModelError
 from voxcast.models.families.family import FAMILIES
 from voxcast.models.selection.cross_validation import Validation
-from voxcast.models.selection.learned import Learned
+from voxcast.models.selection.leaderboard import Leaderboard
 from voxcast.models.selection.learning import learn
 from voxcast.models.selection.refitting import fit_forecasters
 from voxcast.tracking import registry, runs
@@ -28,24 +28,26 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def trained(project: Path, families: tuple[str, ...]) -> tuple[pd.DataFrame, Learned]:
+def trained(project: Path, families: tuple[str, ...]) -> tuple[pd.DataFrame, Leaderboard]:
     """Do what the stages tune and train do, without their files in between."""
     table = planted.table(12)
     validation = Validation(table, None, 3, 0)
-    learned = learn(validation, families, trials=2, input_levels=("volume", "header"))
-    for name, forecaster in fit_forecasters(validation, learned, list(learned.params), 1.5):
+    leaderboard = learn(validation, families, trials=2, input_levels=("volume", "header"))
+    for name, forecaster in fit_forecasters(
+        validation, leaderboard, list(leaderboard.params), 1.5
+    ):
         forecaster.save(project / "models" / name)
-    return table, learned
+    return table, leaderboard
 
 
 def promoted(project: Path, *families: str) -> dict:
-    table, learned = trained(project, families)
+    table, leaderboard = trained(project, families)
     session = runs.connect(project)
     return promote(
         session,
         Validation(table, None, 3, 0),
         "sha",
-        learned,
+        leaderboard,
         project / "models",
         CATALOGUE,
         RULE,
@@ -98,13 +100,13 @@ def test_no_registry_and_no_champion_are_said(project: Path) -> None:
 def test_first_then_same_then_better_then_worse(project: Path) -> None:
     first = promoted(project, "median")
     assert (first["registered"], first["reason"], first["version"]) == (True, "first", "1")
-    table, learned = trained(project, ("median",))
+    table, leaderboard = trained(project, ("median",))
     # What is trained anew differs in its files and is the same recipe; itself, it is unchanged.
     session, validation = runs.connect(project), Validation(table, None, 3, 0)
     models = project / "models"
-    refit = promote(session, validation, "sha", learned, models, CATALOGUE, RULE)
+    refit = promote(session, validation, "sha", leaderboard, models, CATALOGUE, RULE)
     assert refit["reason"] in ("refitted", "under_request", "unchanged")
-    again = promote(session, validation, "sha", learned, models, CATALOGUE, RULE)
+    again = promote(session, validation, "sha", leaderboard, models, CATALOGUE, RULE)
     assert again["reason"] in ("unchanged", "under_request")
     assert again["version"] == refit["version"]
     better = promoted(project, "median", "ridge")

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PREFIX, LOG = "column.", "column.log "
-WIDE = 20.0  # largest over smallest, from which on a logarithm says more
+WIDE = 20.0  # largest over smallest value from which the logarithm is a feature too
 LEAST_ROWS = 10
 OUTCOME, COMPLETED = "outcome", "completed"
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a table are what; `logs` are those that also come as logarithms."""
+    """The roles of a table's columns; those in `logs` are also used as logarithms."""
 
     target: str
     group: str | None
@@ -68,7 +68,7 @@ def read_csv(path: Path) -> pd.DataFrame:
 def choose_columns(
     table: pd.DataFrame, target: str, group: str | None = None, ids: Sequence[str] = ()
 ) -> Columns:
-    """Say which columns are features: all but target, group, identities and the outcome.
+    """Sort columns into features (all but target, group, identities and outcome) and others.
 
     Raises
     ------
@@ -82,9 +82,9 @@ def choose_columns(
             )
     if not _is_number(table[target]):
         raise TableError("holds text", target, "the target must be a column of numbers")
-    own = [str(n) for n in table if n not in {target, group, OUTCOME, *ids}]
-    numbers = [n for n in own if _is_number(table[n])]
-    texts = [n for n in own if n not in numbers and table[n].notna().any()]
+    names = [str(n) for n in table if n not in {target, group, OUTCOME, *ids}]
+    numbers = [n for n in names if _is_number(table[n])]
+    texts = [n for n in names if n not in numbers and table[n].notna().any()]
     if not numbers and not texts:
         raise TableError("has no column to learn from", target)
     logs = []
@@ -97,28 +97,28 @@ def choose_columns(
 
 
 def feature_table(table: pd.DataFrame, columns: Columns) -> pd.DataFrame:
-    """Return the features of all rows, in their order; what a row lacks is missing."""
+    """Return the features of all rows, in their order."""
     import pandas as pd
 
-    found: dict[str, Any] = {}
+    features: dict[str, Any] = {}
     for name in columns.numbers:
         values = _numbers(table, name)
-        found[f"{PREFIX}{name}"] = values
+        features[f"{PREFIX}{name}"] = values
         if name in columns.logs:
             with np.errstate(divide="ignore", invalid="ignore"):
-                found[f"{LOG}{name}"] = np.where(values > 0, np.log(values), np.nan)
+                features[f"{LOG}{name}"] = np.where(values > 0, np.log(values), np.nan)
     for name in columns.texts:
         if name not in table:
             raise TableError("no such column", name, "the model was fitted with it")
         texts = table[name].astype(object)
-        found[f"{PREFIX}{name}"] = texts.map(lambda v: None if pd.isna(v) else str(v))
-    return pd.DataFrame(found, index=table.index)
+        features[f"{PREFIX}{name}"] = texts.map(lambda v: None if pd.isna(v) else str(v))
+    return pd.DataFrame(features, index=table.index)
 
 
 def learnable(table: pd.DataFrame, columns: Columns) -> tuple[np.ndarray, dict[str, list[int]]]:
     """Return which rows have a label, and the others by reason, numbered from 1.
 
-    A run whose outcome is known and is not ``completed`` is a lower bound and no label.
+    A run that is known not to have completed is censored: a lower bound, not a label.
 
     Raises
     ------
@@ -130,16 +130,20 @@ def learnable(table: pd.DataFrame, columns: Columns) -> tuple[np.ndarray, dict[s
     reasons["not finite"] = ~np.isnan(values) & ~np.isfinite(values)
     reasons["zero or below"] = np.isfinite(values) & (values <= 0)
     if OUTCOME in table:
-        said = table[OUTCOME].astype(str).str.strip().str.lower()
-        if (said == COMPLETED).any() or said.isin([*ENDED, "failed"]).any():
-            reasons["not completed"] = (said != COMPLETED).to_numpy()
+        outcomes = table[OUTCOME].astype(str).str.strip().str.lower()
+        if (outcomes == COMPLETED).any() or outcomes.isin([*ENDED, "failed"]).any():
+            reasons["not completed"] = (outcomes != COMPLETED).to_numpy()
     if columns.group is not None:
         reasons["without a group"] = table[columns.group].isna().to_numpy()
     usable = ~np.logical_or.reduce(list(reasons.values()))
-    left_out = {why: (np.flatnonzero(at) + 1).tolist() for why, at in reasons.items() if at.any()}
+    left_out = {
+        reason: (np.flatnonzero(at) + 1).tolist() for reason, at in reasons.items() if at.any()
+    }
     count = int(usable.sum())
     if count < LEAST_ROWS:
-        others = "; ".join(f"{len(rows)} {why}" for why, rows in left_out.items()) or "no others"
+        others = (
+            "; ".join(f"{len(rows)} {reason}" for reason, rows in left_out.items()) or "no others"
+        )
         raise TableError(
             f"{count} rows to learn from ({others})", columns.target, f"{LEAST_ROWS} are needed"
         )
@@ -149,7 +153,7 @@ def learnable(table: pd.DataFrame, columns: Columns) -> tuple[np.ndarray, dict[s
 
 
 def censored_groups(table: pd.DataFrame, columns: Columns) -> list[str]:
-    """Return the groups of runs that were ended before they were done: not labels, nor nothing.
+    """Return the groups with a censored run: one that was stopped before it completed.
 
     Without a column of groups every row is one, named by its position.
     """
@@ -164,8 +168,8 @@ def censored_groups(table: pd.DataFrame, columns: Columns) -> list[str]:
 
 def finite(column: pd.Series) -> np.ndarray:
     """Return a column as float64."""
-    found: np.ndarray = column.astype(float).to_numpy()
-    return found
+    values: np.ndarray = column.astype(float).to_numpy()
+    return values
 
 
 def _numbers(table: pd.DataFrame, name: str) -> np.ndarray:

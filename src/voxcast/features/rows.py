@@ -1,10 +1,10 @@
-"""The features of one run to be: the same function for training and for serving.
+"""The features of one run: the same function for training and for serving.
 
-Only what is known before the run enters: the header, the voxels' characteristics, the application
-with its parameters, and the allocation. Nothing measured during the run does. The prefix of a name
-says where it comes from, so that a model can do without the voxels: ``header.``, ``content.``,
-``allocation.``, ``host.``, ``parameter.``; ``app``, ``device`` and parameters that are texts are
-categories. A machine is what its micro-benchmarks say, not a name.
+They use only what is known before the run: the header, the voxels' characteristics, the
+application with its parameters, and the allocation. Nothing measured during the run enters. The
+prefix of a name tells its source, so that a model can do without the voxels: ``header.``,
+``content.``, ``allocation.``, ``host.``, ``parameter.``; ``app``, ``device`` and parameters that
+are texts are categories. A machine is described by its micro-benchmarks, not by name.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def features(
         row |= _header(header, parameters.get("spacing_mm"))
     if characteristics is not None:
         for name, value in characteristics.items():
-            # Sizes as they are for laws that add up, and their logarithms for those that multiply.
+            # Sizes for additive laws, and their logarithms for multiplicative ones.
             if name.endswith(("_voxels", "_ml")):
                 row[f"{CONTENT}log_{name}"] = math.log1p(max(value, 0.0))
             if name.endswith("_voxels"):
@@ -105,7 +105,7 @@ def _header(header: Mapping[str, Any], working_mm: Any) -> Row:
         "header.obliqueness_deg": float(header.get("obliqueness_deg") or 0.0),
         "header.bytes_per_voxel": _positive(header, "bytes_per_voxel"),
         "header.is_float": float(str(header.get("dtype", "")).startswith("float")),
-        # How far the file was compressed tells of noise and of air.
+        # The compression ratio depends on noise and background.
         "header.log_file_bytes_per_voxel": math.log(file_size / voxels),
     }
 

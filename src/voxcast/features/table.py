@@ -53,13 +53,13 @@ def build_table(
     scales: Collection[str] = ("full_scale",),
     without_image: bool = False,
 ) -> tuple[pd.DataFrame, dict[str, int]]:
-    """Join profiles with what is known of their volumes.
+    """Join profiles with headers and characteristics of their volumes.
 
     Censored runs (every outcome but ``completed``) are lower bounds and never become labels. Runs
     of another scale, of an older version of their application, or whose memory was measured by
-    another method than most, follow other laws and are not pooled. Anchors, which every sitting
-    repeats, and disturbed runs that were made again undisturbed do not count twice. All that is
-    left out is counted, not silently dropped.
+    another method than most, are not comparable and left out. Anchors, which every sitting
+    repeats, and disturbed runs that were repeated undisturbed do not count twice. Runs left out
+    are counted by reason.
 
     Parameters
     ----------
@@ -107,27 +107,27 @@ def build_table(
             Configuration(run["device"], int(run["cpus"]), int(run["gpus"])),
             probes.get(str(run.get("host_id"))),
         )
-        known = {n: run[n] for n in IDENTITY} | {t: run[t] for t in TARGETS}
+        identity = {n: run[n] for n in IDENTITY} | {t: run[t] for t in TARGETS}
         if not volume_id:
-            known["subject"] = sha256_of(run["parameters_json"])[:12]
-        records.append(known | row)
+            identity["subject"] = sha256_of(run["parameters_json"])[:12]
+        records.append(identity | row)
     return pd.DataFrame(records), left_out
 
 
 def censored_subjects(
     profiles: pd.DataFrame, volumes: Collection[str], scales: Collection[str] = ("full_scale",)
 ) -> pd.DataFrame:
-    """Return application and subject of runs that were ended before they were done.
+    """Return application and subject of censored runs: those stopped before they completed.
 
-    They are bounds from below: not in the table, but counted where a bound is calibrated. A run
-    that failed says nothing of time or memory and is not among them.
+    They are lower bounds: not in the table, but counted where a bound is calibrated. A run that
+    failed says nothing about time or memory and is not among them.
 
     Parameters
     ----------
     volumes : collection of str
         Ids of the volumes in the catalogue.
     """
-    ended = profiles[
+    censored = profiles[
         profiles["outcome"].isin(ENDED)
         & profiles["scale"].isin(list(scales))
         & profiles["volume_id"].isin(list(volumes))
@@ -136,11 +136,11 @@ def censored_subjects(
     current = [
         versions[app, device] == version
         for app, device, version in zip(
-            ended["app"], ended["device"], ended["app_version"], strict=True
+            censored["app"], censored["device"], censored["app_version"], strict=True
         )
     ]
     columns = ["app", "subject"]
-    return ended.loc[current, columns].drop_duplicates().sort_values(columns, ignore_index=True)
+    return censored.loc[current, columns].drop_duplicates().sort_values(columns, ignore_index=True)
 
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
@@ -152,7 +152,7 @@ def _by_volume(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
 
 
 def _probes(profiles: pd.DataFrame) -> dict[str, dict[str, float]]:
-    """Return what each machine is like: the median over its sittings, which differ by noise."""
+    """Return the probes of each machine: the median over its sittings."""
     if not set(PROBES) <= set(profiles.columns):
         return {}
     medians = profiles.groupby("host_id")[list(PROBES)].median()
@@ -186,7 +186,7 @@ def _unlike(
 
 
 def _versions(profiles: pd.DataFrame) -> dict[tuple[str, str], str]:
-    """Return the version of each application that was run last, which each device may have own."""
+    """Return the version of each application that was run last on each device."""
     ordered = profiles.sort_values("started_at", kind="stable")
     return {
         (str(app), str(device)): str(versions.iloc[-1])
@@ -195,7 +195,7 @@ def _versions(profiles: pd.DataFrame) -> dict[tuple[str, str], str]:
 
 
 def _method(profiles: pd.DataFrame) -> str:
-    """Return how the memory of most runs was measured; the first by name on a tie."""
+    """Return the method by which the memory of most runs was measured; of equals the first."""
     methods = profiles["memory_method"].mode()
     return str(methods.iloc[0]) if len(methods) else ""
 
@@ -203,7 +203,7 @@ def _method(profiles: pd.DataFrame) -> str:
 def split(
     table: pd.DataFrame, left_out: dict[str, int], split_seed: int, test_fraction: float
 ) -> Sides:
-    """Part the table by subject.
+    """Split the table by subject.
 
     Raises
     ------
@@ -236,7 +236,7 @@ def rows_of(table: pd.DataFrame) -> list[Row]:
 
 
 def censored_of(path: Path) -> set[tuple[str, str]]:
-    """Return the pairs of application and subject that `censored_subjects` wrote down."""
+    """Read the pairs of application and subject of `censored_subjects`."""
     import pandas as pd
 
     table = pd.read_parquet(path)

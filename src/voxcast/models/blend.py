@@ -95,7 +95,7 @@ def weights_of(params: Mapping[str, Any]) -> Weights:
 
 def weighted_mean(arrays: Mapping[str, np.ndarray], weights: Weights) -> np.ndarray:
     """Return the weighted mean of the members' arrays, each of shape (n, targets) or more."""
-    total = None
+    total: np.ndarray | None = None
     for name, by_target in weights.items():
         array = arrays[name]
         term = array * np.reshape(by_target, (1, len(by_target)) + (1,) * (array.ndim - 2))

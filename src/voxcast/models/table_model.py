@@ -21,7 +21,7 @@ from voxcast.models.forecaster import Forecaster
 from voxcast.models.metrics import scores, under_requests
 from voxcast.models.query import queries_of
 from voxcast.models.selection.cross_validation import Validation
-from voxcast.models.selection.learned import GRID
+from voxcast.models.selection.leaderboard import GRID
 from voxcast.models.selection.learning import learn
 from voxcast.models.selection.refitting import fit_forecaster, fit_forecasters
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from voxcast.models.query import Query
-    from voxcast.models.selection.learned import Learned
+    from voxcast.models.selection.leaderboard import Leaderboard
 
     _HeldOut = tuple[np.ndarray, np.ndarray, np.ndarray]  # positions, medians, upper bounds
 
@@ -118,7 +118,7 @@ class FittedTable:
     family : str
         Chosen on all rows.
     rows, groups, trials : int
-        Learned from; and tried for the model that is saved.
+        Leaderboard from; and tried for the model that is saved.
     deterministic : bool
         Whether no search was ended by the clock.
     """
@@ -172,13 +172,13 @@ def fit_table(
         until = begun + budget_s * (1 - FINAL_SHARE) * (number + 1) / len(outer)
         inner = validation.part(train)
         fold = f"fold {number + 1} of {len(outer)}"
-        learned = learn(
+        leaderboard = learn(
             inner, families, trials=trials, budget_s=until - time.monotonic(),
             input_levels=("header",), on_family=partial(_report, on_step, fold),
         )  # fmt: skip
-        cut_short |= learned.cut_short
+        cut_short |= leaderboard.cut_short
         queries = queries_of(validation.table.iloc[held_out])
-        for name, medians, uppers in _candidates(inner, learned, queries, quantile):
+        for name, medians, uppers in _candidates(inner, leaderboard, queries, quantile):
             predictions.setdefault(name, []).append((held_out, medians, uppers))
     metrics = {name: _judge(validation, folds) for name, folds in predictions.items()}
     left_s = begun + budget_s * (1 - REFIT_SHARE) - time.monotonic()
@@ -222,18 +222,18 @@ def _validation(
 
 
 def _candidates(
-    inner: Validation, learned: Learned, queries: Sequence[Query], quantile: float
+    inner: Validation, leaderboard: Leaderboard, queries: Sequence[Query], quantile: float
 ) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     """Give the medians and upper bounds of every candidate, and of the one chosen."""
-    for name, forecaster in fit_forecasters(inner, learned, list(learned.params), FACTOR):
+    for name, forecaster in fit_forecasters(inner, leaderboard, list(leaderboard.params), FACTOR):
         predictions = forecaster.predict(
             queries, lower_quantile=1 - quantile, upper_quantile=quantile
         )
         medians, uppers = (np.array([p.quantiles[TARGET][k] for p in predictions]) for k in (1, 2))
         yield name, medians, uppers
-        if name == learned.best_family:
+        if name == leaderboard.best_family:
             yield GRID, medians, uppers
-        if name == learned.best:
+        if name == leaderboard.best:
             yield CHOSEN, medians, uppers
 
 

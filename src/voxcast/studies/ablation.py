@@ -126,8 +126,8 @@ def _out_of_fold(
         if columns
     }
     names = [name for name, *_ in names_and_columns]
-    tuned_models = learn(validation, names, trials=trials, fixed_params=fixed_params)
-    return tuned_models.out_of_fold[tuned_models.input_level][tuned_models.best]
+    leaderboard = learn(validation, names, trials=trials, fixed_params=fixed_params)
+    return leaderboard.out_of_fold[leaderboard.input_level][leaderboard.best]
 
 
 def _errors(runs: pd.DataFrame, out_of_fold_by_seed: Sequence[OutOfFold]) -> dict[str, Any]:

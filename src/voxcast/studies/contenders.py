@@ -73,8 +73,8 @@ def voxcast_predictions(
         seed,
         cache=cache or FoldCache(),
     )
-    tuned_models = learn(validation, families, trials=trials)
-    forecaster = fit_forecaster(validation, tuned_models, tuned_models.best, FACTOR)
+    leaderboard = learn(validation, families, trials=trials)
+    forecaster = fit_forecaster(validation, leaderboard, leaderboard.best, FACTOR)
     queries = queries_of(test, None if volumes is None else volumes[1])
     by_quantile = {
         quantile: forecaster.predict(queries, lower_quantile=1 - quantile, upper_quantile=quantile)
@@ -87,7 +87,7 @@ def voxcast_predictions(
     for quantile, predictions in by_quantile.items():
         table[f"runtime_s_at_{quantile:g}"] = [p.quantiles["runtime_s"][2] for p in predictions]
     return table.assign(
-        chosen=tuned_models.best, out_of_range=[bool(p.out_of_range) for p in by_quantile[UPPER]]
+        chosen=leaderboard.best, out_of_range=[bool(p.out_of_range) for p in by_quantile[UPPER]]
     )
 
 

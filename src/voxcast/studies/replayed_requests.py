@@ -127,9 +127,9 @@ def _held_out_runs(
     validation = Validation(
         train.reset_index(drop=True), None, contenders.INNER_FOLDS, seed, cache=FoldCache()
     )
-    tuned_models = learn(validation, families, trials=trials)
-    model = fit_calibrated(validation, tuned_models, tuned_models.best, contenders.FACTOR)
-    out_of_fold = tuned_models.out_of_fold[tuned_models.input_level][tuned_models.best]
+    leaderboard = learn(validation, families, trials=trials)
+    model = fit_calibrated(validation, leaderboard, leaderboard.best, contenders.FACTOR)
+    out_of_fold = leaderboard.out_of_fold[leaderboard.input_level][leaderboard.best]
     residuals = scaled_residuals(validation.table, out_of_fold, TARGETS)[:, WALL]
     queries = queries_of(runs)
     quantiles, _ = model.quantiles(queries, LOWER, UPPER)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from voxcast.models.selection.learned import Learned
+    from voxcast.models.selection.leaderboard import Leaderboard
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def promote(
     session: runs.Session,
     validation: Validation,
     table_sha256: str,
-    learned: Learned,
+    leaderboard: Leaderboard,
     models: Path,
     catalogue: Mapping[str, Any],
     rule: Rule,
@@ -57,7 +57,7 @@ def promote(
         Training runs; the rule is judged on their out-of-fold predictions alone.
     table_sha256 : str
         Hash of the table's file.
-    learned : Learned
+    leaderboard : Leaderboard
         What tuning found; the best of it is the challenger.
     models : Path
         Folder with one forecaster per family.
@@ -71,8 +71,8 @@ def promote(
     dict
         The receipt.
     """
-    table, name = validation.table, learned.best
-    params, metrics = learned.params[name], learned.metrics["volume"][name]
+    table, name = validation.table, leaderboard.best
+    params, metrics = leaderboard.params[name], leaderboard.metrics["volume"][name]
     risk = risks(validation, name, params, rule.upper_quantile, rule.uncalibrated_factor)
     present = registry.champion()
     tags = {
@@ -88,8 +88,8 @@ def promote(
         "cv_objective": f"{metrics['objective']:.6g}",
     }
     decision = decide(
-        subject_errors(table, learned.out_of_fold["volume"][name]),
-        None if present is None else _rival(present, tags, validation, learned),
+        subject_errors(table, leaderboard.out_of_fold["volume"][name]),
+        None if present is None else _rival(present, tags, validation, leaderboard),
         risk,
         rule.max_under_request,
     )
@@ -124,7 +124,10 @@ def promote(
 
 
 def _rival(
-    present: registry.Version, tags: Mapping[str, str], validation: Validation, learned: Learned
+    present: registry.Version,
+    tags: Mapping[str, str],
+    validation: Validation,
+    leaderboard: Leaderboard,
 ) -> Rival:
     def same(*names: str) -> bool:
         return all(present.tags.get(name) == tags[name] for name in names)
@@ -134,12 +137,12 @@ def _rival(
         same_recipe=same("family", "params"),
         same_model=same("forecaster_sha256", "catalogue_sha256"),
         more_subjects=same("image_set") and fewer,
-        errors=_recipe_errors(present, validation, learned),
+        errors=_recipe_errors(present, validation, leaderboard),
     )
 
 
 def _recipe_errors(
-    present: registry.Version, validation: Validation, learned: Learned
+    present: registry.Version, validation: Validation, leaderboard: Leaderboard
 ) -> pd.Series | None:
     """Return the champion's errors on these folds: its parameters, fitted on this table.
 
@@ -152,8 +155,8 @@ def _recipe_errors(
         return None
     if not isinstance(params, dict) or not recipes.can_be_fitted(name, params):
         return None
-    if learned.params.get(name) == params:
-        out_of_fold = learned.out_of_fold["volume"][name]
+    if leaderboard.params.get(name) == params:
+        out_of_fold = leaderboard.out_of_fold["volume"][name]
     else:
         out_of_fold = recipes.out_of_fold(validation, name, params, "volume")
     return subject_errors(validation.table, out_of_fold)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from voxcast.models.selection.learned import GRID
+from voxcast.models.selection.leaderboard import GRID
 from voxcast.tracking import runs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from voxcast.models.out_of_fold import Metrics
-    from voxcast.models.selection.learned import Learned
+    from voxcast.models.selection.leaderboard import Leaderboard
     from voxcast.models.selection.search import Search, Trial
 
 
@@ -70,11 +70,11 @@ class SearchRuns:
         runs.add(self._study, runs.prefixed("cv", search.metrics), best)
         self._open.close()
 
-    def log_ensembles(self, learned: Learned) -> None:
+    def log_ensembles(self, leaderboard: Leaderboard) -> None:
         """Log a study for each ensemble, and for the best family under the name of the grid."""
-        by_name = learned.metrics[learned.input_level]
-        ensembles = {name: m for name, m in by_name.items() if name not in learned.tuned}
-        self._log_ensemble(GRID, by_name[learned.best_family])
+        by_name = leaderboard.metrics[leaderboard.input_level]
+        ensembles = {name: m for name, m in by_name.items() if name not in leaderboard.tuned}
+        self._log_ensemble(GRID, by_name[leaderboard.best_family])
         for name, metrics in ensembles.items():
             self._log_ensemble(name, metrics)
 

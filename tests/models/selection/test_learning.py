@@ -19,8 +19,8 @@ from voxcast.models.selection.ensembles import (
     voting_weights,
 )
 from voxcast.models.selection.fold_cache import FoldCache
-from voxcast.models.selection.leaderboard import load_leaderboard, save_leaderboard
-from voxcast.models.selection.learned import Learned
+from voxcast.models.selection.leaderboard import Leaderboard
+from voxcast.models.selection.leaderboard_files import load_leaderboard, save_leaderboard
 from voxcast.models.selection.learning import learn
 from voxcast.models.selection.refitting import fit_forecaster, fit_forecasters
 from voxcast.records import TARGETS
@@ -63,8 +63,8 @@ def test_an_ensemble_and_a_second_run_fit_nothing_again(tmp_path: Path) -> None:
 
     def run(cache: FoldCache) -> tuple[dict[str, float], int]:
         validation = Validation(table, None, 3, 0, cache=cache)
-        learned = learn(validation, ("median", "ridge", "forest"), trials=2)
-        return learned.objectives, cache.fits
+        leaderboard = learn(validation, ("median", "ridge", "forest"), trials=2)
+        return leaderboard.objectives, cache.fits
 
     first, fits = run(FoldCache(tmp_path))
     assert 3 * (1 + 1 + 1) <= fits <= 3 * (1 + 2 + 2)
@@ -82,18 +82,18 @@ def test_a_forecaster_of_every_name_shares_extrapolator_and_header_model() -> No
     table = planted.table(24)
     validation = Validation(table, None, 3, 0)
     families = ("median", "ridge", "forest")
-    learned = learn(validation, families, trials=2, input_levels=("volume", "header"))
-    assert list(learned.params) == [*families, "voting", "stacked"]
-    forecasters = dict(fit_forecasters(validation, learned, list(learned.params), 1.5))
-    assert set(forecasters) == set(learned.params)
+    leaderboard = learn(validation, families, trials=2, input_levels=("volume", "header"))
+    assert list(leaderboard.params) == [*families, "voting", "stacked"]
+    forecasters = dict(fit_forecasters(validation, leaderboard, list(leaderboard.params), 1.5))
+    assert set(forecasters) == set(leaderboard.params)
     extrapolator = forecasters["forest"].models_by_input_level["volume"].extrapolator
     assert extrapolator is not None
     assert extrapolator.model.family == "ridge"
     assert extrapolator is forecasters["stacked"].models_by_input_level["volume"].extrapolator
     assert forecasters["stacked"].family == "stacked"
     headers = {f.models_by_input_level["header"].model.family for f in forecasters.values()}
-    assert headers == {learned.name_at("forest", "header")}
-    alone = fit_forecaster(validation, learned, "voting", 1.5)
+    assert headers == {leaderboard.name_at("forest", "header")}
+    alone = fit_forecaster(validation, leaderboard, "voting", 1.5)
     queries = queries_of(table.head(4))
     assert alone.predict(queries) == forecasters["voting"].predict(queries)
 
@@ -101,8 +101,10 @@ def test_a_forecaster_of_every_name_shares_extrapolator_and_header_model() -> No
 def test_of_equals_a_single_family_is_best_and_of_these_the_first() -> None:
     objectives = {"median": 1.0, "voting": 0.5, "ridge": 0.5, "forest": 0.5, "stacked": 0.5}
     metrics = {name: {"objective": value} for name, value in objectives.items()}
-    learned = Learned("volume", {name: {} for name in objectives}, {"volume": metrics}, {}, {})
-    assert learned.best == learned.best_family == "ridge"
+    leaderboard = Leaderboard(
+        "volume", {name: {} for name in objectives}, {"volume": metrics}, {}, {}
+    )
+    assert leaderboard.best == leaderboard.best_family == "ridge"
 
 
 def test_callbacks_tell_of_families_trials_and_searches() -> None:
@@ -119,9 +121,9 @@ def test_callbacks_tell_of_families_trials_and_searches() -> None:
 def test_fixed_parameters_are_not_tuned() -> None:
     params = {"max_depth": 3, "min_samples_leaf": 2}
     validation = Validation(planted.table(12), None, 3, 0)
-    learned = learn(validation, ("ridge", "tree"), trials=1, fixed_params={"tree": params})
-    assert learned.params["tree"] == params
-    assert learned.counts["tree"].trials == 0
+    leaderboard = learn(validation, ("ridge", "tree"), trials=1, fixed_params={"tree": params})
+    assert leaderboard.params["tree"] == params
+    assert leaderboard.counts["tree"].trials == 0
 
 
 def test_the_leaderboard_comes_back_with_the_grid_as_a_row_of_the_best_family(
@@ -129,14 +131,16 @@ def test_the_leaderboard_comes_back_with_the_grid_as_a_row_of_the_best_family(
 ) -> None:
     table = planted.table(16)
     validation = Validation(table, None, 3, 0)
-    learned = learn(validation, ("median", "tree"), trials=1, input_levels=("volume", "header"))
+    leaderboard = learn(
+        validation, ("median", "tree"), trials=1, input_levels=("volume", "header")
+    )
     keys = table["cell_key"].tolist()
-    save_leaderboard(learned, keys, tmp_path / "data", tmp_path / "results")
+    save_leaderboard(leaderboard, keys, tmp_path / "data", tmp_path / "results")
     loaded = load_leaderboard(tmp_path / "data", keys[::-1])
-    assert learned.best == loaded.best == loaded.best_family == "tree"
-    assert (loaded.params, loaded.counts) == (learned.params, learned.counts)
-    assert loaded.metrics == learned.metrics
-    for input_level, by_name in learned.out_of_fold.items():
+    assert leaderboard.best == loaded.best == loaded.best_family == "tree"
+    assert (loaded.params, loaded.counts) == (leaderboard.params, leaderboard.counts)
+    assert loaded.metrics == leaderboard.metrics
+    for input_level, by_name in leaderboard.out_of_fold.items():
         for name, out_of_fold in by_name.items():
             again = loaded.out_of_fold[input_level][name]
             np.testing.assert_array_equal(again.log_predictions[::-1], out_of_fold.log_predictions)

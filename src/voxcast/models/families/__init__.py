@@ -1,1 +1,1 @@
-"""Model families: encoder, regressors, the network, and the zoo that lists them."""
+"""Model families: encoder, regressors, the network, and the list of them."""

@@ -101,11 +101,10 @@ class Encoder:
             matrix = np.column_stack([values[name] for name in numbers])
             imputer = SimpleImputer(strategy="median", add_indicator=True).fit(matrix)
         if categories:
+            values_by_text = [np.array(common, dtype=object) for common, _ in categories.values()]
             one_hot = OneHotEncoder(
-                categories=[np.array(kept, dtype=object) for kept, _ in categories.values()],
-                handle_unknown="ignore",
-                sparse_output=False,
-            ).fit(np.array([[kept[0] for kept, _ in categories.values()]], dtype=object))
+                categories=values_by_text, handle_unknown="ignore", sparse_output=False
+            ).fit(np.array([[common[0] for common in values_by_text]], dtype=object))
         truncated = tuple(name for name, (_, is_truncated) in categories.items() if is_truncated)
         return cls(numbers, tuple(categories), imputer, one_hot, truncated, tuple(_ranges(values)))
 

@@ -44,7 +44,8 @@ class QuantileRegressor:
         """Return the medians, shape (n, outputs)."""
         with threads_for(len(x)):
             medians = np.column_stack([median.predict(x) for _, median, _ in self.estimators_])
-        return np.clip(medians, self.low_ - REACH_LOG, self.high_ + REACH_LOG)
+        clipped: np.ndarray = np.clip(medians, self.low_ - REACH_LOG, self.high_ + REACH_LOG)
+        return clipped
 
     def spread(self, x: np.ndarray, volumes: np.ndarray | None) -> np.ndarray:
         """Return the distance of both outer quantiles from the median, shape (n, outputs, 2)."""
@@ -54,7 +55,8 @@ class QuantileRegressor:
                 low, median, high = (estimator.predict(x) for estimator in estimators)
                 # Fitted separately, quantiles may cross; a distance is never negative.
                 spreads.append(np.stack([median - low, high - median], axis=-1))
-        return np.maximum(np.stack(spreads, axis=1), MINIMUM_SPREAD)
+        distances: np.ndarray = np.maximum(np.stack(spreads, axis=1), MINIMUM_SPREAD)
+        return distances
 
     def save(self, folder: Path) -> None:
         """Write ``quantiles.skops``."""

@@ -132,8 +132,10 @@ class TabularRegressor:
         with threads_for(len(x)):
             columns = np.column_stack([estimator.predict(x) for estimator in self.estimators_])
         if self.scale != "log":
-            return np.log(np.maximum(columns, np.exp(self.floor_)))
-        return np.clip(columns, self.floor_ - REACH_LOG, self.ceiling_ + REACH_LOG)
+            logs: np.ndarray = np.log(np.maximum(columns, np.exp(self.floor_)))
+            return logs
+        clipped: np.ndarray = np.clip(columns, self.floor_ - REACH_LOG, self.ceiling_ + REACH_LOG)
+        return clipped
 
     def spread(self, x: np.ndarray, volumes: np.ndarray | None) -> np.ndarray:
         """Return ones: the uncertainty is the same for all runs."""

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from voxcast.models.families.cnn import VolumeNet
 
 _SCALES = ("x_mean", "x_scale", "y_mean", "y_scale", "y_low", "y_high")
-# Far from what it has seen a network goes straight on, and a column that hardly varied in training
-# makes anything far: columns count up to this many standard deviations, and answers reach at most
-# a factor of four beyond the values seen.
+# Out of range a network extrapolates linearly, and for a column that hardly varied in training
+# anything is out of range: columns are clipped to this many standard deviations, and predictions
+# to a factor of four outside the training values.
 COLUMN_LIMIT = 5.0
 REACH_LOG = float(np.log(4))
-# With fewer distinct volumes each is needed to learn from, and training runs its course.
-LEAST_VOLUMES = 40
-KEPT_SHARE = 1 / 8
+# With fewer distinct volumes all are needed for training, which is then not stopped early.
+MINIMUM_VOLUMES = 40
+STOPPING_SHARE = 1 / 8
 PATIENCE = 10
 LOW, HIGH = 0.05, 0.95
 
@@ -43,7 +43,7 @@ class VolumeRegressor:
     learning_rate : float
         Peak of a one-cycle schedule of AdamW.
     columns : {"all", "grid"}
-        What it is told beside the voxels; which columns those are is decided by its family.
+        Which columns it gets beside the voxels; its family selects them.
     seed : int
         Of weights, order and dropout.
     """
@@ -79,9 +79,9 @@ class VolumeRegressor:
             net = self._network(x.shape[1], y.shape[1]).to(device)
             cubes, columns = self._tensors(x, volumes, device)
             goal = torch.tensor((y - self.y_mean_) / self.y_scale_, dtype=torch.float32).to(device)
-            train, kept = _sides(volumes, self.seed)
+            train, stopping = _sides(volumes, self.seed)
             net.start_from(_ridge(columns[train], goal[train]))
-            self._descend(net, cubes, columns, goal, train, kept)
+            self._descend(net, cubes, columns, goal, train, stopping)
         self.net_ = net.eval().cpu()
         return self
 
@@ -92,9 +92,9 @@ class VolumeRegressor:
         columns: torch.Tensor,
         goal: torch.Tensor,
         train: torch.Tensor,
-        kept: torch.Tensor,
+        stopping: torch.Tensor,
     ) -> None:
-        """Train; where runs are kept back, leave the network as it was best on them."""
+        """Train; with runs for early stopping, return to the weights that were best on them."""
         import torch
 
         steps = self.epochs * -(-len(train) // self.batch_size)
@@ -116,12 +116,12 @@ class VolumeRegressor:
                 scaler.step(optimiser)
                 scaler.update()
                 schedule.step()
-            if not len(kept):
+            if not len(stopping):
                 continue
             net.eval()
             with torch.inference_mode():
-                medians, spreads = net(cubes[kept], columns[kept])
-                now = float(_loss(medians, spreads, goal[kept]))
+                medians, spreads = net(cubes[stopping], columns[stopping])
+                now = float(_loss(medians, spreads, goal[stopping]))
             since += 1
             if now < least:
                 least, since = now, 0
@@ -133,14 +133,16 @@ class VolumeRegressor:
 
     def predict(self, x: np.ndarray, volumes: np.ndarray | None) -> np.ndarray:
         """Return predicted logarithms, shape (n, outputs)."""
-        logs = self._answers(x, volumes)[0] * self.y_scale_ + self.y_mean_
-        return np.clip(logs, self.y_low_ - REACH_LOG, self.y_high_ + REACH_LOG)
+        logs: np.ndarray = self._outputs(x, volumes)[0] * self.y_scale_ + self.y_mean_
+        clipped: np.ndarray = np.clip(logs, self.y_low_ - REACH_LOG, self.y_high_ + REACH_LOG)
+        return clipped
 
     def spread(self, x: np.ndarray, volumes: np.ndarray | None) -> np.ndarray:
         """Return the distance of both outer quantiles from the median, shape (n, outputs, 2)."""
-        return np.maximum(self._answers(x, volumes)[1] * self.y_scale_[:, None], MINIMUM_SPREAD)
+        spread: np.ndarray = self._outputs(x, volumes)[1] * self.y_scale_[:, None]
+        return np.asarray(np.maximum(spread, MINIMUM_SPREAD))
 
-    def _answers(self, x: np.ndarray, volumes: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    def _outputs(self, x: np.ndarray, volumes: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         import torch
 
         cubes, columns = self._tensors(x, volumes, torch.device("cpu"))
@@ -203,7 +205,7 @@ def _standard(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _sides(volumes: np.ndarray | None, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return which rows to learn from and which tell when to stop; no volume is on both sides."""
+    """Return the rows for training and those for early stopping; no volume is on both sides."""
     import torch
 
     assert volumes is not None  # noqa: S101  # `_tensors` has seen to it
@@ -211,19 +213,19 @@ def _sides(volumes: np.ndarray | None, seed: int) -> tuple[torch.Tensor, torch.T
     names, of_row = np.unique(
         [hashlib.sha256(row.tobytes()).hexdigest() for row in flat], return_inverse=True
     )
-    count = round(KEPT_SHARE * len(names)) if len(names) >= LEAST_VOLUMES else 0
+    count = round(STOPPING_SHARE * len(names)) if len(names) >= MINIMUM_VOLUMES else 0
     chosen = np.random.default_rng(seed).permutation(len(names))[:count]
-    kept = np.isin(of_row, chosen)
-    return torch.from_numpy(np.flatnonzero(~kept)), torch.from_numpy(np.flatnonzero(kept))
+    stopping = np.isin(of_row, chosen)
+    return torch.from_numpy(np.flatnonzero(~stopping)), torch.from_numpy(np.flatnonzero(stopping))
 
 
 def _loss(medians: torch.Tensor, spreads: torch.Tensor, goal: torch.Tensor) -> torch.Tensor:
     """Return the loss of the medians, and the pinball loss of the quantiles around them."""
     import torch
 
-    # A run beside a busy neighbour should not pull quadratically.
+    # A disturbed run must not weigh quadratically.
     middle = torch.nn.functional.smooth_l1_loss(medians, goal, beta=0.5)
-    fixed = medians.detach()  # what the quantiles want must not move the median
+    fixed = medians.detach()  # the quantiles must not move the median
     below = goal - (fixed - spreads[..., 0])
     above = goal - (fixed + spreads[..., 1])
     low = torch.maximum(LOW * below, (LOW - 1) * below)
@@ -236,11 +238,12 @@ def _ridge(columns: torch.Tensor, goal: torch.Tensor) -> torch.Tensor:
     import torch
 
     penalty = torch.eye(columns.shape[1], device=columns.device)
-    return torch.linalg.solve(columns.T @ columns + penalty, columns.T @ goal).T
+    weights: torch.Tensor = torch.linalg.solve(columns.T @ columns + penalty, columns.T @ goal)
+    return weights.T
 
 
 def _flipped(cubes: torch.Tensor) -> torch.Tensor:
-    """Mirror each volume left to right with even odds: time does not know left from right."""
+    """Mirror each volume left to right with probability 0.5."""
     import torch
 
     mirror = (torch.rand(len(cubes)) < 0.5).to(cubes.device)  # drawn on the CPU: one seed for all

@@ -1,116 +1,90 @@
-"""The leaderboard: what was learned, as files and as the table that people read."""
+"""The leaderboard: recipes, their errors by cross-validation, their out-of-fold predictions."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
-import pandas as pd
-
-from voxcast.errors import ModelError
-from voxcast.files import atomic_path, read_json, write_json
-from voxcast.models.out_of_fold import OutOfFold
-from voxcast.models.selection.learned import GRID, Learned, TrialCounts
-from voxcast.records import TARGETS
+from voxcast.models.families.family import FAMILIES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
+    from voxcast.models.families.family import Params
+    from voxcast.models.out_of_fold import Metrics, OutOfFold
     from voxcast.models.point_model import InputLevel
 
-_COLUMNS = [f"log_{target}" for target in TARGETS]
-_SPREADS = [f"{side}_{target}" for target in TARGETS for side in ("down", "up")]
+GRID, VOTING, STACKED = "grid", "voting", "stacked"
 
 
-def save_leaderboard(
-    learned: Learned, cell_keys: Sequence[str], data: Path, results: Path
-) -> None:
-    """Write ``best.json`` and ``out_of_fold.parquet``, and ``leaderboard.csv`` for people.
+@dataclass(frozen=True)
+class TrialCounts:
+    """How many sets of parameters were tried, and whether the clock ended the search."""
 
-    Parameters
+    trials: int = 0
+    pruned: int = 0
+    cut_short: bool = False
+
+
+@dataclass(frozen=True)
+class Leaderboard:
+    """Families and ensembles, judged by cross-validation.
+
+    Attributes
     ----------
-    cell_keys : sequence of str
-        Of the runs that were learned from, in their order.
-    data, results : Path
-        Folders of the former two and of the latter.
+    input_level : {"header", "volume"}
+        At which the families were tuned.
+    params : dict
+        By family and ensemble; an ensemble's are its recipe.
+    metrics : dict
+        By input level, then by family and ensemble.
+    out_of_fold : dict
+        The predictions that the metrics come from.
+    counts : dict of str to TrialCounts
+        By family.
     """
-    content = {
-        "input_level": learned.input_level,
-        "params": learned.params,
-        "metrics": learned.metrics,
-        "counts": {name: asdict(counts) for name, counts in learned.counts.items()},
-        "names": {level: list(by_name) for level, by_name in learned.out_of_fold.items()},
-        # In comparisons the best single family stands under this name.
-        GRID: learned.best_family,
-    }
-    write_json(data / "best.json", content)
-    frames = [
-        _frame(cell_keys, name, input_level, out_of_fold)
-        for input_level, by_name in learned.out_of_fold.items()
-        for name, out_of_fold in by_name.items()
-    ]
-    with atomic_path(data / "out_of_fold.parquet") as partial:
-        pd.concat(frames, ignore_index=True).to_parquet(partial, index=False)
-    with atomic_path(results / "leaderboard.csv") as partial:
-        board = pd.DataFrame(_rows(learned)).sort_values("cv_objective", kind="stable")
-        board.to_csv(partial, index=False, float_format="%.6g")
+
+    input_level: InputLevel
+    params: dict[str, Params]
+    metrics: dict[InputLevel, dict[str, Metrics]]
+    out_of_fold: dict[InputLevel, dict[str, OutOfFold]]
+    counts: dict[str, TrialCounts]
+
+    @property
+    def tuned(self) -> dict[str, Params]:
+        """The best parameters of each family, ensembles apart."""
+        return {name: params for name, params in self.params.items() if name in FAMILIES}
+
+    @property
+    def objectives(self) -> dict[str, float]:
+        """The objective of each family and ensemble; the smallest is best."""
+        return {name: m["objective"] for name, m in self.metrics[self.input_level].items()}
+
+    @property
+    def best(self) -> str:
+        """The smallest objective; of equals a single family, and of these the first."""
+        return _smallest(self.objectives)
+
+    @property
+    def best_family(self) -> str:
+        """The smallest objective among single families; in comparisons it stands as ``grid``."""
+        return _smallest({name: self.objectives[name] for name in self.tuned})
+
+    def name_at(self, name: str, input_level: InputLevel) -> str:
+        """Return ``name`` at the level of tuning, and at another the best there."""
+        if input_level == self.input_level:
+            return name
+        return _smallest({n: m["objective"] for n, m in self.metrics[input_level].items()})
+
+    @property
+    def trials(self) -> int:
+        """How many sets of parameters were tried."""
+        return sum(counts.trials for counts in self.counts.values())
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether the clock ended a search."""
+        return any(counts.cut_short for counts in self.counts.values())
 
 
-def load_leaderboard(data: Path, cell_keys: Sequence[str] | None = None) -> Learned:
-    """Read what `save_leaderboard` wrote under ``data``.
-
-    Parameters
-    ----------
-    cell_keys : sequence of str, optional
-        Runs in the order in which their out-of-fold predictions are wanted; as saved if not given.
-
-    Raises
-    ------
-    ModelError
-        If the files are of another release.
-    """
-    content = read_json(data / "best.json")
-    if "names" not in content:
-        raise ModelError("was written by another release", data, "tune again with `make repro`")
-    frame = pd.read_parquet(data / "out_of_fold.parquet")
-    by_group = dict(iter(frame.groupby(["input_level", "family"], sort=False)))
-    out_of_fold: dict[InputLevel, dict[str, OutOfFold]] = {
-        level: {name: _out_of_fold(by_group[level, name], cell_keys) for name in names}
-        for level, names in content["names"].items()
-    }
-    counts = {name: TrialCounts(**own) for name, own in content["counts"].items()}
-    return Learned(
-        content["input_level"], content["params"], content["metrics"], out_of_fold, counts
-    )
-
-
-def _rows(learned: Learned) -> list[dict[str, Any]]:
-    metrics = learned.metrics[learned.input_level]
-    singles = {name: metrics[name] for name in learned.tuned}
-    ensembles = {name: m for name, m in metrics.items() if name not in singles}
-    return [
-        {"family": name, "input_level": learned.input_level}
-        | asdict(learned.counts.get(name, TrialCounts()))
-        | {f"cv_{key.replace('/', '_')}": value for key, value in errors.items()}
-        for name, errors in {**singles, GRID: metrics[learned.best_family], **ensembles}.items()
-    ]
-
-
-def _frame(
-    cell_keys: Sequence[str], name: str, input_level: InputLevel, out_of_fold: OutOfFold
-) -> pd.DataFrame:
-    spread = out_of_fold.spread.reshape(len(cell_keys), -1)
-    values = np.column_stack([out_of_fold.log_predictions, spread])
-    frame = pd.DataFrame(values, columns=[*_COLUMNS, *_SPREADS])
-    frame.insert(0, "cell_key", list(cell_keys))
-    frame.insert(1, "family", name)
-    frame.insert(2, "input_level", input_level)
-    return frame
-
-
-def _out_of_fold(frame: pd.DataFrame, cell_keys: Sequence[str] | None) -> OutOfFold:
-    ordered = frame if cell_keys is None else frame.set_index("cell_key").loc[list(cell_keys)]
-    spread = ordered[_SPREADS].to_numpy().reshape(len(ordered), len(TARGETS), 2)
-    return OutOfFold(ordered[_COLUMNS].to_numpy(), spread)
+def _smallest(objectives: dict[str, float]) -> str:
+    names = sorted(objectives, key=lambda name: name not in FAMILIES)
+    return min(names, key=lambda name: objectives[name])

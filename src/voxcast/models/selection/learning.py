@@ -17,7 +17,7 @@ from voxcast.models.selection.ensembles import (
     stacked_weights,
     voting_weights,
 )
-from voxcast.models.selection.learned import STACKED, VOTING, Learned, TrialCounts
+from voxcast.models.selection.leaderboard import STACKED, VOTING, Leaderboard, TrialCounts
 from voxcast.models.selection.search import Search, tune
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def learn(
     on_family: Callable[[str], None] = lambda name: None,
     on_trial: Callable[[Trial], None] = lambda trial: None,
     on_search: Callable[[Search], None] = lambda search: None,
-) -> Learned:
+) -> Leaderboard:
     """Tune every family that the table allows, and blend them.
 
     Parameters
@@ -73,7 +73,7 @@ def learn(
             )  # fmt: skip
         searches[name] = search
         on_search(search)
-    return _judged(validation, searches, input_levels)
+    return _leaderboard(validation, searches, input_levels)
 
 
 def _shares(families: Sequence[str], rows: int, budget_s: float) -> Iterator[tuple[str, float]]:
@@ -89,9 +89,9 @@ def _untuned(validation: Validation, name: str, params: Params, input_level: Inp
     return Search(name, params, _metrics(validation, out_of_fold), out_of_fold)
 
 
-def _judged(
+def _leaderboard(
     validation: Validation, searches: dict[str, Search], input_levels: Sequence[InputLevel]
-) -> Learned:
+) -> Leaderboard:
     """Add the ensembles and the other input levels."""
     params = {name: search.params for name, search in searches.items()}
     out_of_fold = {name: search.out_of_fold for name, search in searches.items()}
@@ -105,7 +105,9 @@ def _judged(
             if not family(name).needs_volume
         }
     metrics = {
-        input_level: {name: _metrics(validation, own) for name, own in by_name.items()}
+        input_level: {
+            name: _metrics(validation, predictions) for name, predictions in by_name.items()
+        }
         for input_level, by_name in by_level.items()
     }
     counts = {
@@ -116,7 +118,7 @@ def _judged(
         )
         for name, search in searches.items()
     }
-    return Learned(tuned_level, params | ensemble_params, metrics, by_level, counts)
+    return Leaderboard(tuned_level, params | ensemble_params, metrics, by_level, counts)
 
 
 def _ensembles(

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from voxcast.models.calibrated_model import CalibratedModel
     from voxcast.models.point_model import InputLevel
     from voxcast.models.selection.cross_validation import Validation
-    from voxcast.models.selection.learned import Learned
+    from voxcast.models.selection.leaderboard import Leaderboard
 
 
 def fit_calibrated(
     validation: Validation,
-    learned: Learned,
+    leaderboard: Leaderboard,
     name: str,
     factor: float,
     input_level: InputLevel | None = None,
@@ -39,39 +39,44 @@ def fit_calibrated(
     fitted : dict, optional
         Families fitted on these runs already, by name; a family fitted here is added.
     """
-    level = input_level or learned.input_level
-    model = recipes.fit(validation, name, learned.params[name], level, fitted)
+    level = input_level or leaderboard.input_level
+    model = recipes.fit(validation, name, leaderboard.params[name], level, fitted)
     if fitted is not None and isinstance(model, PointModel):
         fitted[name] = model
-    out_of_fold = learned.out_of_fold[level][name]
+    out_of_fold = leaderboard.out_of_fold[level][name]
     return calibrate(model, validation.table, out_of_fold, factor, validation.censored)
 
 
 def fit_forecaster(
-    validation: Validation, learned: Learned, name: str, factor: float
+    validation: Validation, leaderboard: Leaderboard, name: str, factor: float
 ) -> Forecaster:
     """Fit the forecaster of one family or ensemble; see `fit_forecasters`."""
-    ((_, forecaster),) = fit_forecasters(validation, learned, [name], factor)
+    ((_, forecaster),) = fit_forecasters(validation, leaderboard, [name], factor)
     return forecaster
 
 
 def fit_forecasters(
-    validation: Validation, learned: Learned, names: Sequence[str], factor: float
+    validation: Validation, leaderboard: Leaderboard, names: Sequence[str], factor: float
 ) -> Iterator[tuple[str, Forecaster]]:
     """Give each name with its forecaster: every input level that was judged, bounds included.
 
     All share one extrapolator for each input level, and no family is fitted twice.
     """
-    levels = [level for level in INPUT_LEVELS if level in learned.out_of_fold]
+    levels = [level for level in INPUT_LEVELS if level in leaderboard.out_of_fold]
     extrapolators = {
-        level: fit_extrapolator(validation, learned.tuned, factor, level) for level in levels
+        level: fit_extrapolator(validation, leaderboard.tuned, factor, level) for level in levels
     }
     fitted: dict[InputLevel, dict[str, PointModel]] = {level: {} for level in levels}
     for name in names:
         models: dict[InputLevel, CalibratedModel] = {}
         for level in levels:
             model = fit_calibrated(
-                validation, learned, learned.name_at(name, level), factor, level, fitted[level]
+                validation,
+                leaderboard,
+                leaderboard.name_at(name, level),
+                factor,
+                level,
+                fitted[level],
             )
             models[level] = replace(model, extrapolator=extrapolators[level])
         yield name, Forecaster(models)

@@ -1,0 +1,120 @@
+"""The leaderboard as files, and as the table that people read."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from voxcast.errors import ModelError
+from voxcast.files import atomic_path, read_json, write_json
+from voxcast.models.out_of_fold import OutOfFold
+from voxcast.models.selection.leaderboard import GRID, Leaderboard, TrialCounts
+from voxcast.records import TARGETS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from voxcast.models.point_model import InputLevel
+
+_COLUMNS = [f"log_{target}" for target in TARGETS]
+_SPREADS = [f"{side}_{target}" for target in TARGETS for side in ("down", "up")]
+
+
+def save_leaderboard(
+    leaderboard: Leaderboard, cell_keys: Sequence[str], data: Path, results: Path
+) -> None:
+    """Write ``best.json`` and ``out_of_fold.parquet``, and ``leaderboard.csv`` for people.
+
+    Parameters
+    ----------
+    cell_keys : sequence of str
+        Of the runs that were learned from, in their order.
+    data, results : Path
+        Folders of the former two and of the latter.
+    """
+    content = {
+        "input_level": leaderboard.input_level,
+        "params": leaderboard.params,
+        "metrics": leaderboard.metrics,
+        "counts": {name: asdict(counts) for name, counts in leaderboard.counts.items()},
+        "names": {level: list(by_name) for level, by_name in leaderboard.out_of_fold.items()},
+        # In comparisons the best single family stands under this name.
+        GRID: leaderboard.best_family,
+    }
+    write_json(data / "best.json", content)
+    frames = [
+        _frame(cell_keys, name, input_level, out_of_fold)
+        for input_level, by_name in leaderboard.out_of_fold.items()
+        for name, out_of_fold in by_name.items()
+    ]
+    with atomic_path(data / "out_of_fold.parquet") as partial:
+        pd.concat(frames, ignore_index=True).to_parquet(partial, index=False)
+    with atomic_path(results / "leaderboard.csv") as partial:
+        board = pd.DataFrame(_rows(leaderboard)).sort_values("cv_objective", kind="stable")
+        board.to_csv(partial, index=False, float_format="%.6g")
+
+
+def load_leaderboard(data: Path, cell_keys: Sequence[str] | None = None) -> Leaderboard:
+    """Read what `save_leaderboard` wrote under ``data``.
+
+    Parameters
+    ----------
+    cell_keys : sequence of str, optional
+        Runs in the order in which their out-of-fold predictions are wanted; as saved if not given.
+
+    Raises
+    ------
+    ModelError
+        If the files are of another release.
+    """
+    content = read_json(data / "best.json")
+    if "names" not in content:
+        raise ModelError("was written by another release", data, "tune again with `make repro`")
+    frame = pd.read_parquet(data / "out_of_fold.parquet")
+    by_group = dict(iter(frame.groupby(["input_level", "family"], sort=False)))
+    out_of_fold: dict[InputLevel, dict[str, OutOfFold]] = {
+        level: {name: _out_of_fold(by_group[level, name], cell_keys) for name in names}
+        for level, names in content["names"].items()
+    }
+    counts = {name: TrialCounts(**counts_of) for name, counts_of in content["counts"].items()}
+    return Leaderboard(
+        content["input_level"], content["params"], content["metrics"], out_of_fold, counts
+    )
+
+
+def _rows(leaderboard: Leaderboard) -> list[dict[str, Any]]:
+    metrics = leaderboard.metrics[leaderboard.input_level]
+    singles = {name: metrics[name] for name in leaderboard.tuned}
+    ensembles = {name: m for name, m in metrics.items() if name not in singles}
+    return [
+        {"family": name, "input_level": leaderboard.input_level}
+        | asdict(leaderboard.counts.get(name, TrialCounts()))
+        | {f"cv_{key.replace('/', '_')}": value for key, value in errors.items()}
+        for name, errors in {
+            **singles,
+            GRID: metrics[leaderboard.best_family],
+            **ensembles,
+        }.items()
+    ]
+
+
+def _frame(
+    cell_keys: Sequence[str], name: str, input_level: InputLevel, out_of_fold: OutOfFold
+) -> pd.DataFrame:
+    spread = out_of_fold.spread.reshape(len(cell_keys), -1)
+    values = np.column_stack([out_of_fold.log_predictions, spread])
+    frame = pd.DataFrame(values, columns=[*_COLUMNS, *_SPREADS])
+    frame.insert(0, "cell_key", list(cell_keys))
+    frame.insert(1, "family", name)
+    frame.insert(2, "input_level", input_level)
+    return frame
+
+
+def _out_of_fold(frame: pd.DataFrame, cell_keys: Sequence[str] | None) -> OutOfFold:
+    ordered = frame if cell_keys is None else frame.set_index("cell_key").loc[list(cell_keys)]
+    spread = ordered[_SPREADS].to_numpy().reshape(len(ordered), len(TARGETS), 2)
+    return OutOfFold(ordered[_COLUMNS].to_numpy(), spread)
