@@ -172,7 +172,10 @@ def test_a_server_s_predictions_need_no_extra(away: Away, image: Path, server: s
     arguments = ("predict", image, "--url", server, "--app", "segment", "--cpus", "1,2", "--json")
     (entry,) = json.loads(away.voxcast(*arguments))
     assert [prediction["cpus"] for prediction in entry["predictions"]] == [1, 2]
-    assert all(0 < prediction["runtime_s_median"] <= prediction["runtime_s_upper"] for prediction in entry["predictions"])
+    assert all(
+        0 < prediction["runtime_s_median"] <= prediction["runtime_s_upper"]
+        for prediction in entry["predictions"]
+    )
 
 
 def test_a_missing_extra_is_named_on_one_line(away: Away, image: Path) -> None:

@@ -1,4 +1,4 @@
-"""The registered model from the inside, and a client that asks it over HTTP."""
+"""The registered model from the inside, and its clients: in process and over HTTP."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ def predictor_file() -> Path:
 
 
 def requirements() -> list[str]:
-    """Return what a served model needs, with the versions it was made with."""
+    """Return the requirements of a served model, with the installed versions."""
     import voxcast
 
     names = ("mlflow", "nibabel", "numpy", "pandas", "scikit-learn", "scipy", "skops", "torchio")
-    # A local build's tag, such as +cpu, names no public release.
+    # The tag of a local build, such as +cpu, is not part of a public release.
     torch = version("torch").split("+")[0]
     return [f"voxcast=={voxcast.__version__}", f"torch=={torch}"] + [
         f"{name}=={version(name)}" for name in names

@@ -1,1 +1,1 @@
-"""MLflow: runs and registry. Nothing below this floor knows of it."""
+"""MLflow runs and the model registry; besides `voxcast.serving`, the only user of MLflow."""

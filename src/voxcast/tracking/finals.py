@@ -1,7 +1,7 @@
-"""The final run of a family: one for every fitted model, named by the hash of its files.
+"""The final run of a family: one for each fitted model, identified by the hash of its files.
 
-Whoever needs it, training, evaluation or registration, finds it or makes it: the server that
-tracked the training may be another one by now, or DVC may have taken the model from its cache.
+Training, evaluation and registration find it or create it: since the training, the tracking server
+may have changed, or DVC may have restored the model from its cache.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def final_run(
     Parameters
     ----------
     session : Session
-        Of the tracking server.
+        Connection to the tracking server.
     family : str
         Name of the family.
     forecaster : Path
@@ -42,9 +42,9 @@ def final_run(
         "table_sha256": table_sha256,
         "forecaster_sha256": forecaster_sha256(forecaster),
     }
-    known = runs.find("final", **tags)
-    if known:
-        return known
+    existing = runs.find("final", **tags)
+    if existing:
+        return existing
     study = runs.find("study", family=family, table_sha256=table_sha256)
     with runs.run(
         session,

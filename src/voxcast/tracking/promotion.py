@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rule:
-    """Numbers of the rule of promotion, see `voxcast.config.EvaluationConfig`.
+    """Limits of the promotion rule, see `voxcast.config.EvaluationConfig`.
 
-    ``image_set`` names the images: only of the same ones are more subjects always better.
+    ``image_set`` identifies the images: more subjects are an improvement only of the same set.
     """
 
     upper_quantile: float
@@ -52,9 +52,9 @@ def promote(
     Parameters
     ----------
     session : Session
-        Of the tracking server.
+        Connection to the tracking server.
     validation : Validation
-        Training runs; the rule is judged on their out-of-fold predictions alone.
+        Training runs; the rule sees their out-of-fold predictions only.
     table_sha256 : str
         Hash of the table's file.
     leaderboard : Leaderboard
@@ -64,7 +64,7 @@ def promote(
     catalogue : mapping
         Carried by the model, see `voxcast.serving.prediction_service.ServedCatalogue`.
     rule : Rule
-        Numbers of the rule.
+        Limits of the rule.
 
     Returns
     -------
@@ -144,9 +144,9 @@ def _rival(
 def _recipe_errors(
     present: registry.Version, validation: Validation, leaderboard: Leaderboard
 ) -> pd.Series | None:
-    """Return the champion's errors on these folds: its parameters, fitted on this table.
+    """Return the errors of the champion's recipe, fitted and predicted on these folds.
 
-    Its own predictions would not do: it may have learned from subjects that are held out here.
+    The champion itself cannot be compared: it may be trained on subjects that are held out here.
     """
     name = present.tags.get("family", "")
     try:

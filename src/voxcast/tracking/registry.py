@@ -1,4 +1,4 @@
-"""The model registry: one registered model, its champion, and what is known of it."""
+"""The model registry: one registered model with its versions and its champion."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ class Version:
 
 
 def champion() -> Version | None:
-    """Return the present champion, or None when the registry has none."""
+    """Return the current champion, or None if the registry has none."""
     import mlflow
     from mlflow.exceptions import MlflowException
 
     client = mlflow.MlflowClient()
     try:
-        found = client.get_model_version_by_alias(MODEL_NAME, CHAMPION)
+        version = client.get_model_version_by_alias(MODEL_NAME, CHAMPION)
     except MlflowException as error:
         if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
             return None
         raise
-    return Version(str(found.version), dict(found.tags))
+    return Version(str(version.version), dict(version.tags))
 
 
 def register(
@@ -61,16 +61,16 @@ def register(
     Parameters
     ----------
     run_id : str
-        The final run of the family.
+        Id of the final run of the family.
     forecaster : Path
         Folder written by `voxcast.models.forecaster.Forecaster.save`.
     catalogue : mapping
-        What the model carries to serve without a project: see
+        Facts that the model needs to predict without its project, see
         `voxcast.serving.prediction_service.ServedCatalogue`.
     work : Path
-        Folder for files on their way.
+        Folder for temporary files.
     tags : mapping
-        Facts of this version; the version it replaces is added.
+        Tags of this version; the version that it replaces is added.
     """
     import mlflow
     from mlflow.environment_variables import MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR
@@ -90,7 +90,7 @@ def register(
                 "catalogue": str(work / "catalogue.json"),
             },
             signature=signature(),
-            # Given, so that no requirement is guessed by starting pip.
+            # Stated, so that MLflow does not start pip to infer them.
             pip_requirements=requirements(),
             input_example=example(),
             metadata={"catalogue_sha256": sha256_of(catalogue)},
@@ -118,38 +118,38 @@ def listing(project: Path | None) -> list[dict[str, Any]]:
 
     uri = use(project)
     try:
-        present = champion()
-        found = mlflow.MlflowClient().search_model_versions(f"name = '{MODEL_NAME}'")
+        current = champion()
+        versions = mlflow.MlflowClient().search_model_versions(f"name = '{MODEL_NAME}'")
     except (MlflowException, OSError, ImportError) as error:
         raise ModelError(f"cannot be read: {error}", uri) from error
-    number = None if present is None else present.number
+    number = None if current is None else current.number
     return [
         {"version": str(v.version), "champion": str(v.version) == number, **v.tags}
-        for v in sorted(found, key=lambda v: -int(v.version))
+        for v in sorted(versions, key=lambda v: -int(v.version))
     ]
 
 
 def write_marker(project: Path, version: str | None) -> None:
-    """Note which registry was filled; the note is an output of the stage that filled it."""
+    """Record which registry was filled; the marker is an output of the stage that filled it."""
     content = {"model": CHAMPION_URI, "version": version, "tracking_uri": tracking_uri(project)}
     write_json(project / MARKER, content)
 
 
 def forget_lost(project: Path) -> bool:
-    """Remove the note if the registry it speaks of is gone or another one is meant now.
+    """Remove the marker if its registry is gone, or if another registry is configured now.
 
     The next ``dvc repro`` then fills the registry again.
 
     Returns
     -------
     bool
-        Whether a note was removed.
+        Whether the marker was removed.
     """
     marker, uri = project / MARKER, tracking_uri(project)
     if not marker.is_file():
         return False
-    known = read_json(marker).get("tracking_uri") == uri
-    if known and (not uri.startswith(SQLITE) or Path(uri.removeprefix(SQLITE)).is_file()):
+    is_same = read_json(marker).get("tracking_uri") == uri
+    if is_same and (not uri.startswith(SQLITE) or Path(uri.removeprefix(SQLITE)).is_file()):
         return False
     marker.unlink()
     return True
@@ -161,7 +161,7 @@ def load_champion(project: Path | None) -> Any:
     Parameters
     ----------
     project : Path or None
-        Whose database to use where ``MLFLOW_TRACKING_URI`` is not set.
+        Project whose database is used if ``MLFLOW_TRACKING_URI`` is not set.
 
     Raises
     ------
@@ -211,7 +211,7 @@ def use(project: Path | None) -> str:
     Raises
     ------
     ModelError
-        If it is a database file that is not there.
+        If it is a database file that does not exist.
     """
     import mlflow
 

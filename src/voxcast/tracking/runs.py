@@ -1,7 +1,7 @@
-"""Nested MLflow runs: campaign, study, trial, final. Explicit calls, the same names everywhere.
+"""Nested MLflow runs: campaign, study, trial, final.
 
-Stages are processes of their own, so a run is found again by its tags, never by an id in a file:
-ids belong to one tracking server, results belong to git.
+Stages are separate processes, so a run is found by its tags, never by an id in a file: ids belong
+to one tracking server, results belong to git.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Kind = Literal["campaign", "study", "trial", "final"]
 
 @dataclass(frozen=True)
 class Session:
-    """A connection to the tracking server, with what every run is tagged with."""
+    """A connection to the tracking server, with the tags of every run."""
 
     outer_run_id: str | None
     tags: dict[str, str] = field(default_factory=dict)
@@ -47,13 +47,13 @@ def tracking_uri(project: Path) -> str:
 def connect(project: Path) -> Session:
     """Point MLflow at the project's server and experiment.
 
-    A run id handed down by ``mlflow run`` becomes the parent of all others: it is taken out of the
-    environment, so that no second ``start_run`` writes into it by accident.
+    A run id inherited from ``mlflow run`` becomes the parent of all others. It is removed from the
+    environment, so that no later ``start_run`` writes into it by accident.
     """
     import mlflow
 
-    for talkative in ("mlflow", "alembic"):
-        logging.getLogger(talkative).setLevel(logging.WARNING)
+    for name in ("mlflow", "alembic"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     uri = tracking_uri(project)
     try:
         return _connected(project, uri)
@@ -81,18 +81,18 @@ def _connected(project: Path, uri: str) -> Session:
 
 
 def _close_abandoned() -> None:
-    """Mark the runs of processes of this machine that were killed as what they are."""
+    """Mark runs of killed processes of this machine as killed."""
     import mlflow
 
     client = mlflow.MlflowClient()
     host = socket.gethostname()
-    for left in mlflow.search_runs(
+    for abandoned in mlflow.search_runs(
         filter_string=f"attributes.status = 'RUNNING' and tags.host = '{host}'",
         output_format="list",
     ):
-        pid = left.data.tags.get("pid", "")
+        pid = abandoned.data.tags.get("pid", "")
         if pid.isdigit() and not Path(f"/proc/{pid}").exists():
-            client.set_terminated(left.info.run_id, "KILLED")
+            client.set_terminated(abandoned.info.run_id, "KILLED")
 
 
 def provenance(project: Path) -> dict[str, str]:
@@ -141,7 +141,7 @@ def run(
     params: Mapping[str, Any] | None = None,
     metrics: Mapping[str, float] | None = None,
 ) -> Iterator[str]:
-    """Open a run, log what is given, and close it; yields its id.
+    """Open a run, log its tags, parameters and metrics, and close it; yields its id.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ def run(
     parent : str, optional
         Id of the run it is nested under.
     tags, params, metrics : mapping, optional
-        What to log at once.
+        Logged when the run is opened.
     """
     import mlflow
 
@@ -177,14 +177,14 @@ def find(kind: Kind, **tags: str) -> str | None:
     import mlflow
 
     wanted = {"kind": kind, **tags}
-    found = mlflow.search_runs(
+    matches = mlflow.search_runs(
         filter_string=" and ".join(f"tags.{key} = '{value}'" for key, value in wanted.items()),
         order_by=["attributes.start_time DESC"],
         max_results=1,
         search_all_experiments=True,
         output_format="list",
     )
-    return found[0].info.run_id if found else None
+    return matches[0].info.run_id if matches else None
 
 
 def log_dataset(run_id: str, table: pd.DataFrame, path: Path, sha256: str, context: str) -> None:
@@ -192,12 +192,12 @@ def log_dataset(run_id: str, table: pd.DataFrame, path: Path, sha256: str, conte
     import mlflow
 
     # As doubles, like the signature: an integer column cannot hold a missing value.
-    whole = table.select_dtypes("integer").columns
+    integers = table.select_dtypes("integer").columns
     with warnings.catch_warnings():
-        # A local path fits two of MLflow's kinds of source, of which either will do.
+        # A local path matches two source types of MLflow; either is fine.
         warnings.simplefilter("ignore", category=UserWarning)
         dataset = mlflow.data.from_pandas(  # type: ignore[attr-defined]
-            table.astype(dict.fromkeys(whole, float)),
+            table.astype(dict.fromkeys(integers, float)),
             source=str(path),
             name=path.stem,
             targets="cpu_s",
@@ -214,7 +214,7 @@ def log_dataset(run_id: str, table: pd.DataFrame, path: Path, sha256: str, conte
 def add(
     run_id: str, metrics: Mapping[str, float], params: Mapping[str, Any] | None = None
 ) -> None:
-    """Add metrics and parameters to a run that was opened before."""
+    """Add metrics and parameters to an existing run."""
     import mlflow
 
     mlflow.log_metrics(dict(metrics), run_id=run_id)

@@ -26,7 +26,7 @@ class SearchRuns:
     campaign : str
         Id of the run that the studies are nested under.
     tags : mapping
-        Of every run.
+        Tags of every run.
     """
 
     def __init__(self, session: runs.Session, campaign: str, tags: Mapping[str, str]) -> None:
