@@ -19,10 +19,11 @@ GRAPHS = ("dvc.yaml", "pipelines/dvc.yaml")
 # Code that a stage may use without depending on it, and the reason.
 IGNORED = {
     "src/voxcast/__init__.py": "the version only",
-    "src/voxcast/errors.py": "messages of failures; a failed stage has no result",
+    "src/voxcast/errors.py": "messages of failures, after which a stage has no result",
     "src/voxcast/log.py": "messages on stderr",
     "src/voxcast/files.py": "atomic writes; the content is the caller's",
     "src/voxcast/quantities.py": "parses and formats units",
+    # A study prepares images of a recorded campaign by it; they are checked against the record.
     "src/voxcast/config": "its result is params.yaml, on which stages depend by value",
 }
 

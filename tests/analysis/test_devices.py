@@ -99,11 +99,11 @@ def test_a_composition_exchanges_the_phase_at_the_same_number_of_cpus() -> None:
         row["cell_key"] = str(number)
     phases = [phase(r, "network", 1.0 if r["gpus"] else 4.0) for r in rows]
     tables = frame_of(rows), frame_of(phases, PHASE_DTYPES)
-    one, two = compare_devices(*tables, Prices(), compositions=NETWORK)
-    assert (one.cpus, two.cpus) == (1, 2)
-    assert one.speedup.value == pytest.approx(10 / 7)
+    at_one_cpu, two = compare_devices(*tables, Prices(), compositions=NETWORK)
+    assert (at_one_cpu.cpus, two.cpus) == (1, 2)
+    assert at_one_cpu.speedup.value == pytest.approx(10 / 7)
     assert two.speedup.value == pytest.approx(6 / 3)
-    assert one.hosts == ("machine a", "machine b")  # not called one machine
+    assert at_one_cpu.hosts == ("machine a", "machine b")  # not called one machine
 
 
 def test_scales_are_apart_recurring_phases_summed_and_containers_of_both_sides_agree() -> None:
@@ -162,15 +162,15 @@ def test_a_composition_counts_the_start_of_the_device_and_goes_by_shared_paramet
     rows, phases = [], []
     for n in range(4):
         for tiles, gpu_s in ((2, 0.5), (3, 1.0)):
-            whole = run("tile_segment", n, 0, 0, 20.0, "a")
+            whole_run = run("tile_segment", n, 0, 0, 20.0, "a")
             alone = run("tile_segment_network", n, 1, 0, 9.0, "b")
-            for row in (whole, alone):
+            for row in (whole_run, alone):
                 row["parameters_json"] = f'{{"tiles_per_axis":{tiles}}}'
                 row["cell_key"] += f"-{tiles}"
-            whole["parameters_json"] = f'{{"n4_iterations":30,"tiles_per_axis":{tiles}}}'
-            rows += [whole, alone]
-            phases += [phase(whole, "network", 8.0), phase(alone, "weights", 3.0)]
+            whole_run["parameters_json"] = f'{{"n4_iterations":30,"tiles_per_axis":{tiles}}}'
+            rows += [whole_run, alone]
+            phases += [phase(whole_run, "network", 8.0), phase(alone, "weights", 3.0)]
             phases.append(phase(alone, "network", gpu_s))
     tables = frame_of(rows), frame_of(phases, PHASE_DTYPES)
-    [one] = compare_devices(*tables, Prices(), compositions=COMPOSITIONS)
-    assert sorted(set(one.pairs["gpu_s"].round(6))) == [15.5, 16.0]
+    [comparison] = compare_devices(*tables, Prices(), compositions=COMPOSITIONS)
+    assert sorted(set(comparison.pairs["gpu_s"].round(6))) == [15.5, 16.0]

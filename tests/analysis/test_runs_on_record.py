@@ -48,8 +48,8 @@ def test_every_kind_of_folder_is_read_and_a_key_once(project: Path) -> None:
 def test_recorded_runs_in_the_place_of_measured_ones_are_read(project: Path) -> None:
     runs, _ = runs_on_record([project / "history"])
     write_profiles(project / "runs" / "cpu", frame=runs)
-    there, _ = runs_on_record([project / "runs" / "cpu"])
-    assert len(there) == 3
+    recorded, _ = runs_on_record([project / "runs" / "cpu"])
+    assert len(recorded) == 3
 
 
 def test_imported_runs_are_left_out(project: Path) -> None:

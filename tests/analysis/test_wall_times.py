@@ -10,11 +10,13 @@ from voxcast.report.run_tables import laws, variations
 
 
 def campaign(values: np.ndarray, repeats: int = 1) -> Campaign:
-    made = Campaign()
+    synthetic = Campaign()
     for n, value in enumerate(values):
         for repeat in range(repeats):
-            made.run("app", value, value, {}, repeat=repeat, volume_id=f"v{n}", subject=f"{n}")
-    return made
+            synthetic.run(
+                "app", value, value, {}, repeat=repeat, volume_id=f"v{n}", subject=f"{n}"
+            )
+    return synthetic
 
 
 def test_a_planted_law_is_found_and_repeats_count_once() -> None:
@@ -31,12 +33,12 @@ def test_a_planted_law_is_found_and_repeats_count_once() -> None:
 
 
 def test_anchors_and_what_was_disturbed_do_not_count() -> None:
-    made = campaign(np.full(6, 10.0) + np.arange(6))
-    made.run("app", 90, 90, {}, repeat=1001, volume_id="v0", subject="0")
-    made.run("app", 90, 90, {}, repeat=1, noisy=True, volume_id="v1", subject="1")
-    made.run("app", 11, 11, {}, repeat=101, volume_id="v1", subject="1")
-    made.run("app", 90, 90, {}, noisy=True, volume_id="v9", subject="9")  # all there is of it
-    [group] = wall_times(made.tables()[0])
+    synthetic = campaign(np.full(6, 10.0) + np.arange(6))
+    synthetic.run("app", 90, 90, {}, repeat=1001, volume_id="v0", subject="0")
+    synthetic.run("app", 90, 90, {}, repeat=1, noisy=True, volume_id="v1", subject="1")
+    synthetic.run("app", 11, 11, {}, repeat=101, volume_id="v1", subject="1")
+    synthetic.run("app", 90, 90, {}, noisy=True, volume_id="v9", subject="9")  # all there is of it
+    [group] = wall_times(synthetic.tables()[0])
     assert group.varied.n == 7
     assert sorted(group.values_s)[-2] < 20
     assert max(group.values_s) > 80

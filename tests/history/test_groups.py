@@ -15,8 +15,8 @@ FRAME = frame_of(checked_row(row) for row in ROWS)
 
 
 def test_groups_are_in_order_and_complete() -> None:
-    found = groups(FRAME, ["app", "label:site"])
-    assert [(names, len(own)) for names, own in found] == [
+    split = groups(FRAME, ["app", "label:site"])
+    assert [(names, len(group)) for names, group in split] == [
         ({"app": "a", "label:site": ""}, 1),
         ({"app": "a", "label:site": "x"}, 1),
         ({"app": "b", "label:site": ""}, 1),

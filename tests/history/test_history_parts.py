@@ -54,13 +54,13 @@ def test_what_is_collected_is_what_was_measured_once(tmp_path):
 
 
 def test_each_host_has_parts_of_its_own_and_a_key_counts_once(tmp_path):
-    here, there, both = tmp_path / "a", tmp_path / "b", tmp_path / "batch"
+    here, existing, both = tmp_path / "a", tmp_path / "b", tmp_path / "batch"
     write_run(here, cell(0))
     write_run(here, cell(1), host_id="ffff0000")
-    write_run(there, cell(0), runtime_s=99.0)
+    write_run(existing, cell(0), runtime_s=99.0)
     assert sorted(p.name[11:] for p in collect(here, both)) == ["00aa11bb-1", "ffff0000-1"]
     other = tmp_path / "other"
-    collect(there, other)
+    collect(existing, other)
     history = load_history([both, other])
     assert len(history) == 2
     assert 99.0 not in set(history["runtime_s"])

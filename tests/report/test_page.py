@@ -129,9 +129,9 @@ def test_four_applications_and_a_gpu_at_once(build: Build) -> None:
     assert "cpu, 1 CPU, scaled down" in content.text
     # Planted: how fast the GPU is, its price, how the machine drifted, that networks differ.
     row = r"tile_segment_network, 4 CPUs: whole run, Other CPU, 16 cores, Some GPU\s*16\s*"
-    whole = re.search(row + r"([\d.]+)×", content.text)
-    assert whole
-    assert float(whole[1]) == pytest.approx(5.1, rel=0.05)
+    speedup = re.search(row + r"([\d.]+)×", content.text)
+    assert speedup
+    assert float(speedup[1]) == pytest.approx(5.1, rel=0.05)
     assert "0.09 USD per GPU-hour" in content.text
     assert "tile_segment, 1 CPU against 1 GPU with 4 CPUs: whole run, composed" in content.text
     assert re.search(

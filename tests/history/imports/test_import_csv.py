@@ -67,7 +67,7 @@ def test_units(target: str, unit: str, text: str, value: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("columns: {runtime_s: t, speed: v}", "'speed' is not a column of the history"),
         ("columns: {app: t}", "runtime_s"),
@@ -81,11 +81,11 @@ def test_units(target: str, unit: str, text: str, value: float) -> None:
         ("{", "cannot be read"),
     ],
 )
-def test_a_wrong_map_is_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_a_wrong_map_is_refused(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "m.yaml").write_text(text)
     with pytest.raises(ConfigError, match=r".") as error:
         load_map(tmp_path / "m.yaml")
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 def test_a_table_without_a_mapped_column_is_refused(tmp_path: Path) -> None:

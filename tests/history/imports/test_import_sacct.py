@@ -16,8 +16,8 @@ HEADER = "JobID|JobName|State|ExitCode|ElapsedRaw|MaxRSS|ReqMem|Start\n"
 def by_job(reading: FileRecords) -> dict[str, dict]:
     labels = [json.loads(row["labels_json"]) for row in reading.rows]
     return {
-        f"{own['job_id']} {own['state']}": row
-        for own, row in zip(labels, reading.rows, strict=True)
+        f"{job['job_id']} {job['state']}": row
+        for job, row in zip(labels, reading.rows, strict=True)
     }
 
 

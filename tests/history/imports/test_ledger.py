@@ -67,7 +67,7 @@ def test_one_unreadable_file_and_nothing_is_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"", "is empty"),
         (b"\n \n", "is empty"),
@@ -80,10 +80,10 @@ def test_one_unreadable_file_and_nothing_is_written(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("kind", ["sacct", "nextflow", "snakemake"])
 def test_files_of_another_kind_are_refused(
-    kind: str, content: bytes, said: str, tmp_path: Path
+    kind: str, content: bytes, message: str, tmp_path: Path
 ) -> None:
     (tmp_path / "x").write_bytes(content)
-    with pytest.raises(TableError, match=said):
+    with pytest.raises(TableError, match=message):
         ledger.import_files(kind, [tmp_path / "x"], tmp_path / "into")
 
 
@@ -106,9 +106,9 @@ def test_odd_lines_are_listed_and_the_rest_is_read(tmp_path: Path) -> None:
         + b"5|nul\0|COMPLETED|30\n"
         + good % 6
     )  # fmt: skip
-    done = ledger.import_files("sacct", [tmp_path / "x"], tmp_path / "into")
-    assert (done.read, done.imported) == (5, 2)
-    assert [(r.line, r.reason.split(":")[0]) for r in done.bad] == [
+    outcome = ledger.import_files("sacct", [tmp_path / "x"], tmp_path / "into")
+    assert (outcome.read, outcome.imported) == (5, 2)
+    assert [(r.line, r.reason.split(":")[0]) for r in outcome.bad] == [
         (3, "not UTF-8"),
         (4, "a line of more than 1048576 bytes"),
         (6, "contains a NUL byte"),
@@ -125,8 +125,8 @@ def test_a_long_export_is_read_and_two_imports_at_once_add_it_once(tmp_path: Pat
     command = [sys.executable, "-m", "voxcast.cli", "import", "sacct", str(tmp_path / "x"),
                "--into", str(tmp_path / "into")]  # fmt: skip
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    said = sorted(process.communicate()[0].strip() for process in both)
-    assert said == [
+    message = sorted(process.communicate()[0].strip() for process in both)
+    assert message == [
         "3000 read = 0 imported + 3000 duplicates + 0 skipped + 0 bad",
         "3000 read = 3000 imported + 0 duplicates + 0 skipped + 0 bad",
     ]
@@ -137,9 +137,9 @@ def test_what_a_killed_import_left_is_no_part_and_goes(tmp_path: Path) -> None:
     left = tmp_path / ".partial-killed"
     left.mkdir()
     (left / "runs.parquet").write_text("half")
-    done = ledger.import_files("nextflow", [SAMPLES / "trace.txt"], tmp_path)
-    assert done.imported == 5
-    assert [path.name for path in tmp_path.iterdir()] == [done.part]
+    ledger_of_import = ledger.import_files("nextflow", [SAMPLES / "trace.txt"], tmp_path)
+    assert ledger_of_import.imported == 5
+    assert [path.name for path in tmp_path.iterdir()] == [ledger_of_import.part]
 
 
 def test_a_part_that_cannot_be_read_is_said(tmp_path: Path) -> None:
@@ -190,9 +190,9 @@ def test_files_of_one_name_are_both_in_the_account(tmp_path: Path) -> None:
     (tmp_path / "a" / "trace.txt").write_bytes((SAMPLES / "trace.txt").read_bytes())
     (tmp_path / "b" / "trace.txt").write_bytes((SAMPLES / "trace_raw.txt").read_bytes())
     files = [tmp_path / name / "trace.txt" for name in ("a", "b")]
-    made = ledger.import_files("nextflow", files, tmp_path / "into")
-    assert list(made.files) == ["trace.txt", "trace.txt (2)"]
-    assert len(set(made.files.values())) == 2
+    parts = ledger.import_files("nextflow", files, tmp_path / "into")
+    assert list(parts.files) == ["trace.txt", "trace.txt (2)"]
+    assert len(set(parts.files.values())) == 2
 
 
 def test_a_table_with_numbers_that_are_none_lists_them(tmp_path: Path) -> None:
