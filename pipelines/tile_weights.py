@@ -18,7 +18,7 @@ from voxcast.files import write_json
 from voxcast.images.grids import Sizes
 from voxcast.images.tissues import write_labelled_heads
 
-TRAINED, JUDGED = (70_001, 16), (70_002, 8)  # seed, heads
+TRAINED, HELD_OUT = (70_001, 16), (70_002, 8)  # seed, heads
 STEPS = 450
 SIZES = Sizes(voxels=(300_000, 900_000, 1_500_000), axis_voxels=(40, 256))
 OUT = Path("data/tile_weights/weights.pt")
@@ -29,15 +29,17 @@ RESULT = Path("results/tile_weights/dice.json")
 def main() -> int:
     """Write weights and their Dice overlaps."""
     with tempfile.TemporaryDirectory() as scratch:
-        learned, judged = (
+        training_heads, test_heads = (
             write_labelled_heads(Path(scratch, str(seed)), seed=seed, subjects=n, sizes=SIZES)
-            for seed, n in (TRAINED, JUDGED)
+            for seed, n in (TRAINED, HELD_OUT)
         )
-        volumes, labels = zip(*(training.example(*pair) for pair in learned), strict=True)
+        volumes, labels = zip(*(training.example(*pair) for pair in training_heads), strict=True)
         weights.save(training.train(volumes, labels, steps=STEPS, seed=1), OUT)
-        rows = training.judge(judged, OUT)
+        rows = training.judge(test_heads, OUT)
     mean = {t: round(float(np.mean([row[t] for row in rows])), 4) for t in ("csf", "gm", "wm")}
-    write_json(RESULT, {"mean": mean, "scans": rows, "trained_on": len(learned), "steps": STEPS})
+    write_json(
+        RESULT, {"mean": mean, "scans": rows, "trained_on": len(training_heads), "steps": STEPS}
+    )
     print(f"Dice on {len(rows)} unseen heads: {mean}", file=sys.stderr)
     return 0
 

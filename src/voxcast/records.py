@@ -1,7 +1,7 @@
 """The nouns that travel between rooms, as frozen dataclasses; units are in the names.
 
-What a row of a table means is said here and nowhere else. How it is measured, learned or stored is
-said where that is done.
+The meaning of the fields is documented here only; how they are measured, learned or stored is
+documented in the module that does it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ Scale = Literal["scaled_down", "full_scale"]
 # What is predicted. Wall time is what a scheduler limits; CPU time is what the image decides.
 TARGETS = ("cpu_s", "runtime_s", "peak_rss_bytes")
 
-# Repeats that no campaign asks for are numbered from here, so that each is a cell of its own: a
-# run made again because the machine was busy, and the first runs of a sitting.
+# Repeats outside a sweep are numbered from here, so that each is a cell of its own: runs repeated
+# because the machine was busy, and the anchor runs at the start of a sitting.
 NOISY_REPEAT = 100
 ANCHOR_REPEAT = 1000
 

@@ -160,7 +160,7 @@ def test_profile_measures_now_and_prints_json(project):
     assert one["runtime_s"] > 0.2
     kept = {path.name for path in (project / one["folder"]).iterdir()}
     assert kept == {"app.log", "samples.parquet", "out"}
-    assert "is there already" in voxcast(project, "profile", *arguments, status=2).stderr
+    assert "already exists" in voxcast(project, "profile", *arguments, status=2).stderr
 
 
 def test_profile_shows_an_application_without_an_image_scaled_down(project):

@@ -1,4 +1,4 @@
-"""Whether an application as data makes sense, said before anything is run."""
+"""Checks of an application's description, made before anything is run."""
 
 from __future__ import annotations
 

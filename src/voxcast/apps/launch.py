@@ -172,7 +172,7 @@ def container_image(app: App, configuration: Configuration) -> str:
 
 
 def check_container(app: App, configuration: Configuration) -> None:
-    """Make sure that ``app`` can be run in its container and measured, before any run is begun.
+    """Make sure that ``app`` can be run in its container and measured, before any run is started.
 
     Raises
     ------

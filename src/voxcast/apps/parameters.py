@@ -1,4 +1,4 @@
-"""The parameters of a run: its application's, scaled down or not, and what was asked for."""
+"""The parameters of a run: the application's own, scaled down or not, and overrides."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def scaled_parameters(app: App, scale: Scale, overrides: Mapping[str, Any]) -> d
 
 
 def _check_value(app: App, name: str, value: Any) -> None:
-    """Refuse what the application would only find out when it has begun, or hang on."""
+    """Refuse a value that the application would only reject, or hang on, once it runs."""
     if name not in app.parameters:
-        return  # said when parameters are merged
+        return  # reported when parameters are merged
     usual, where = app.parameters[name], f"{app.name}.{name}"
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if isinstance(usual, bool) or not isinstance(usual, int | float | str):
@@ -68,6 +68,6 @@ def _check_value(app: App, name: str, value: Any) -> None:
     if texts and value not in texts:
         raise ConfigError(f"is not one of {', '.join(texts)}: {value!r}", where)
     if number and not isinstance(usual, str) and usual >= 0:
-        least_said = "above zero" if isinstance(usual, int) and usual > 0 else "zero or more"
-        if value < 0 or (value == 0 and least_said == "above zero"):
-            raise ConfigError(f"must be {least_said}, not {value!r}", where)
+        minimum = "above zero" if isinstance(usual, int) and usual > 0 else "zero or more"
+        if value < 0 or (value == 0 and minimum == "above zero"):
+            raise ConfigError(f"must be {minimum}, not {value!r}", where)

@@ -78,7 +78,7 @@ def draw_cells(
     Raises
     ------
     ConfigError
-        If a sweep asks for a parameter that an application does not have.
+        If a sweep names a parameter that an application does not have.
     """
     groups: list[list[Cell]] = []
     for sweep in sweeps:

@@ -35,7 +35,7 @@ def product(values: Mapping[str, Any]) -> list[dict[str, Any]]:
     """
     for name, choice in values.items():
         if not _listed(name, choice):
-            raise ConfigError("is a range, of which there is no full product", name, "set sample")
+            raise ConfigError("is a range, which has no full product", name, "set sample")
     return [dict(zip(values, point, strict=True)) for point in itertools.product(*values.values())]
 
 
@@ -95,5 +95,5 @@ def _listed(name: str, choice: Any) -> bool:
     low, high = choice["low"], choice["high"]
     numbers = all(isinstance(n, int | float) and not isinstance(n, bool) for n in (low, high))
     if not numbers or not low <= high or (choice.get("log", False) and low <= 0):
-        raise ConfigError(f"is no range: {choice!r}", name, "low <= high, above 0 with log")
+        raise ConfigError(f"is not a range: {choice!r}", name, "low <= high, above 0 with log")
     return False

@@ -34,7 +34,7 @@ class Sweep:
     sample: int | None
     scale: Scale
     volumes: int | None  # None for all
-    volumes_offset: int  # so many are passed over first
+    volumes_offset: int  # this many are skipped first
     cpus: tuple[int, ...]  # of those of the device; empty for all
     repeats: int  # runs of each, in all
     # How many volumes (points, where there is no image) are run more than once; None for all of

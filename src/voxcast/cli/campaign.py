@@ -91,9 +91,9 @@ def _show(campaign: ProjectCampaign, args: argparse.Namespace) -> None:
     if args.json:
         print(json.dumps(rows, indent=2))
         return
-    done, left = (sum(row[name] for row in rows) for name in ("done", "left"))
+    recorded, left = (sum(row[name] for row in rows) for name in ("done", "left"))
     left_s = sum(row["left_s"] for row in rows)
-    print(f"{args.name}: {done} runs done, {left} left, about {format_seconds(left_s)}")
+    print(f"{args.name}: {recorded} runs done, {left} left, about {format_seconds(left_s)}")
     print(_line("app", "scale", "CPUs", "done", "left", "time left", "noisy", "CV wall",
                 "CV CPU", "other outcomes"))  # fmt: skip
     for row in rows:

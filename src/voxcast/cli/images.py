@@ -43,11 +43,11 @@ def main(argv: list[str]) -> int:
 
 def _refresh(folder: Path, images: config.ImagesConfig) -> int:
     path = folder / SOURCES
-    known = sources.read_tsv(path) if path.is_file() else []
-    files = [] if images.path is None else sources.refresh(known, folder / images.path)
-    if files != known:
+    earlier = sources.read_tsv(path) if path.is_file() else []
+    files = [] if images.path is None else sources.refresh(earlier, folder / images.path)
+    if files != earlier:
         sources.write_tsv(path, files)
-        before, now = ({(f.path, f.sha256) for f in listed} for listed in (known, files))
+        before, now = ({(f.path, f.sha256) for f in listed} for listed in (earlier, files))
         print(
             f"{SOURCES}: {len(files)} images; {len(now - before)} new or changed, "
             f"{len(before - now)} replaced or gone",

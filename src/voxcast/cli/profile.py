@@ -1,4 +1,4 @@
-"""``voxcast profile IMAGE… --app NAME``: run an application here, now, and say what it took."""
+"""``voxcast profile IMAGE… --app NAME``: run an application here and show its time and memory."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def main(argv: list[str]) -> int:
         type=int,
         metavar="N",
         dest="count",
-        help="run nothing, but name the N runs that would teach most for what they cost",
+        help="run nothing; list the N runs that reduce uncertainty most for their time",
     )
     parser.add_argument("--campaign", default="reference", help="--next: of which campaign")
     parser.add_argument(
@@ -63,7 +63,7 @@ def main(argv: list[str]) -> int:
         return _propose(args)
     if args.app is None:
         parser.error("the following arguments are required: --app")
-    for ending in (signal.SIGTERM, signal.SIGHUP):  # or what runs would go on without us
+    for ending in (signal.SIGTERM, signal.SIGHUP):  # or the run would continue without us
         signal.signal(ending, signal.default_int_handler)
     from voxcast.apps.launch import check_container
 
@@ -85,14 +85,14 @@ def main(argv: list[str]) -> int:
         if image is not None and not image.is_file():
             raise ConfigError("no such file", image)
     check_container(app, configuration)
-    found = []
+    runs = []
     for number, image in enumerate(images, 1):
-        found.append(_profile(app, image, number, configuration, parameters, args))
+        runs.append(_profile(app, image, number, configuration, parameters, args))
         if not args.json:
-            _show(image, app, configuration, args.scale, found[-1])
+            _show(image, app, configuration, args.scale, runs[-1])
     if args.json:
-        print(json.dumps(found, indent=2))
-    return 0 if all(one["outcome"] == "completed" for one in found) else FAILED
+        print(json.dumps(runs, indent=2))
+    return 0 if all(run["outcome"] == "completed" for run in runs) else FAILED
 
 
 def _propose(args: argparse.Namespace) -> int:
@@ -119,18 +119,18 @@ def _chosen(args: argparse.Namespace) -> tuple[App, Configuration]:
     from voxcast.records import Configuration
 
     folder = project.require(args.project)
-    given: dict[str, Any] = {}
+    overrides: dict[str, Any] = {}
     if args.argv is not None:
         if not args.argv.strip():
             raise ConfigError("is empty", "--argv", "give e.g. --argv 'tool {image} {out}'")
         try:
-            given = {"argv": shlex.split(args.argv), "version": "unknown"}
+            overrides = {"argv": shlex.split(args.argv), "version": "unknown"}
         except ValueError as error:
             raise ConfigError(f"cannot be split into words ({error})", "--argv") from None
     try:
-        app = config.load_app(folder / config.CONF_DIR / "app", args.app, given)
+        app = config.load_app(folder / config.CONF_DIR / "app", args.app, overrides)
     except ConfigError as error:
-        if given or error.problem != "needs a value":
+        if overrides or error.problem != "needs a value":
             raise
         then = "give --argv 'tool {image} {out}'"
         raise ConfigError("needs a command line", args.app, then) from None
@@ -138,8 +138,8 @@ def _chosen(args: argparse.Namespace) -> tuple[App, Configuration]:
     if args.device not in devices:
         raise ConfigError("unknown device", args.device, f"known are: {', '.join(devices)}")
     if args.device not in app.devices:
-        known = ", ".join(app.devices)
-        raise ConfigError(f"does not run on {args.device}", app.name, f"it runs on: {known}")
+        names = ", ".join(app.devices)
+        raise ConfigError(f"does not run on {args.device}", app.name, f"it runs on: {names}")
     device = config.load_device(folder / config.CONF_DIR / "device", args.device)
     return app, Configuration(
         device=args.device,
@@ -156,21 +156,21 @@ def _parameters(app: App, args: argparse.Namespace) -> dict[str, Any]:
 
     from voxcast.apps.parameters import scaled_parameters
 
-    given = {}
+    overrides = {}
     for text in args.parameters:
         name, sign, value = text.partition("=")
         if not sign:
             raise ConfigError(f"needs NAME=VALUE, not {text!r}", "-p")
         try:
-            given[name] = yaml.safe_load(value)
-            json.dumps(given[name], allow_nan=False)
+            overrides[name] = yaml.safe_load(value)
+            json.dumps(overrides[name], allow_nan=False)
         except (yaml.YAMLError, TypeError, ValueError):
-            given[name] = value  # a text that looks like something else, such as a date
+            overrides[name] = value  # a text that looks like something else, such as a date
         # YAML takes 1e-3 for text.
-        if isinstance(given[name], str) and isinstance(app.parameters.get(name), int | float):
+        if isinstance(overrides[name], str) and isinstance(app.parameters.get(name), int | float):
             with contextlib.suppress(ValueError):
-                given[name] = float(value)
-    return scaled_parameters(app, args.scale, given)
+                overrides[name] = float(value)
+    return scaled_parameters(app, args.scale, overrides)
 
 
 def _profile(
@@ -193,7 +193,7 @@ def _profile(
             name = app.name if image is None else image.name.split(".")[0]
             folder = args.out / f"{number:02d}-{name}"
             if folder.exists():
-                raise ConfigError("is there already", folder, "name another --out")
+                raise ConfigError("already exists", folder, "name another --out")
         try:
             (folder / "out").mkdir(parents=True)
         except OSError as error:
@@ -208,29 +208,29 @@ def _profile(
         )
         if profile.outcome != "completed":
             print(log_tail(folder).rstrip(), file=sys.stderr)
-    said = {"image": None if image is None else str(image), "app": app.name, "scale": args.scale}
-    said |= {"configuration": dataclasses.asdict(configuration), "parameters": parameters}
-    kept = {} if args.out is None else {"folder": str(folder)}
-    return {**said, **dataclasses.asdict(profile), **kept}
+    result = {"image": None if image is None else str(image), "app": app.name, "scale": args.scale}
+    result |= {"configuration": dataclasses.asdict(configuration), "parameters": parameters}
+    location = {} if args.out is None else {"folder": str(folder)}
+    return {**result, **dataclasses.asdict(profile), **location}
 
 
 def _show(
-    image: Path | None, app: App, configuration: Configuration, scale: str, one: dict[str, Any]
+    image: Path | None, app: App, configuration: Configuration, scale: str, run: dict[str, Any]
 ) -> None:
-    what = app.name if image is None else f"{image.name}: {app.name}"
+    task = app.name if image is None else f"{image.name}: {app.name}"
     scaled = ", scaled down" if scale == "scaled_down" else ""
-    noisy = f", on a busy machine (load {one['load1']:.1f} before)" if one["noisy"] else ""
-    print(f"{what}, {configuration.label}{scaled}: {one['outcome']}{noisy}")
-    memory = f"{format_bytes(one['peak_rss_bytes'])} ({one['memory_method']})"
-    if not one["peak_rss_bytes"]:
-        memory = "unknown (too short to be looked at)"
-    times = f"wall {format_seconds(one['runtime_s'])}, CPU {format_seconds(one['cpu_s'])}"
+    noisy = f", on a busy machine (load {run['load1']:.1f} before)" if run["noisy"] else ""
+    print(f"{task}, {configuration.label}{scaled}: {run['outcome']}{noisy}")
+    memory = f"{format_bytes(run['peak_rss_bytes'])} ({run['memory_method']})"
+    if not run["peak_rss_bytes"]:
+        memory = "unknown (the run was too short to sample)"
+    times = f"wall {format_seconds(run['runtime_s'])}, CPU {format_seconds(run['cpu_s'])}"
     print(f"  {times}, peak memory {memory}")
-    for phase in one["phases"]:
+    for phase in run["phases"]:
         cpu = "" if phase["cpu_s"] is None else f"CPU {format_seconds(phase['cpu_s'])}"
         peak = phase["peak_rss_bytes"]
         memory = "" if peak is None else format_bytes(peak)
         wall = format_seconds(phase["end_s"] - phase["start_s"])
         print(f"  {phase['name']:16}{wall:>12}  {cpu:16}{memory:>10}")
-    if "folder" in one:
-        print(f"  kept in {one['folder']}")
+    if "folder" in run:
+        print(f"  kept in {run['folder']}")

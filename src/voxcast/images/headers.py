@@ -83,8 +83,8 @@ def read_header(path: str | os.PathLike[str]) -> ImageHeader:
     Raises
     ------
     ImageError
-        If it is no NIfTI file, is cut short, holds no voxels, has not three axes, or does not say
-        where it lies in space.
+        If it is not a NIfTI file, is cut short, holds no voxels, does not have three axes, or has
+        no orientation.
     """
     return read_layout(path).header
 

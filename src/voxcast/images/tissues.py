@@ -43,7 +43,7 @@ def tissue_labels(recipe: Recipe) -> np.ndarray:
     labels = np.empty(shape, np.uint8)
     for slab, points_mm in template_points(recipe, pose, affine, shape):
         shares = sample(maps, phantom.brain().grid, points_mm).numpy()
-        # Outside the maps all three are zero, and what is no tissue is background.
+        # Outside the maps all three are zero, and voxels without tissue are background.
         everything = np.concatenate([1.0 - shares.sum(axis=0, keepdims=True), shares])
         labels[slab] = everything.argmax(axis=0)
     return turned(labels, affine, recipe)[0]

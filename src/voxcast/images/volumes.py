@@ -1,6 +1,6 @@
 """Voxels of one volume: read once, looked at on a coarse grid, shrunk for the network.
 
-What is computed from them is said in `voxcast.images.characteristics`.
+What is computed from them is in `voxcast.images.characteristics`.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def coarse_from_bytes(data: bytes, header: ImageHeader, points: int = POINTS) ->
     if dtype is None or dtype.kind not in "iuf":
         raise ImageError("not a .npy array of numbers", where, then)
     if shape != expected:
-        raise ImageError(f"its shape is {shape}, the header asks for {expected}", where, then)
+        raise ImageError(f"its shape is {shape}, the header declares {expected}", where, then)
     if len(data) - offset != math.prod(shape) * dtype.itemsize:
         raise ImageError("is cut short or too long", where, then)
     array = np.frombuffer(data, dtype, offset=offset).reshape(shape, order="F" if fortran else "C")

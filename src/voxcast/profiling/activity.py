@@ -20,7 +20,7 @@ STAT = Path("/proc/stat")
 OTHERS_CORES = 0.15
 # The machine is counted in ticks and a run in nanoseconds; allowed for, in parts of the run's use.
 COUNTING_SHARE = 0.02
-TICKS_S = 0.1  # a few ticks on each of a few cores: nothing to be said of less
+TICKS_S = 0.1  # a few ticks on each of a few cores; less cannot be resolved
 STEAL = 0.02  # share; what is stolen is missing from the run's wall time one for one
 
 

@@ -224,7 +224,7 @@ def members(folders: Iterable[Path]) -> set[int]:
 
 
 def remove(folders: Iterable[Path], patience_s: float = 2.0) -> None:
-    """Kill what is left in the groups and remove them; a group that is gone is no error."""
+    """Kill what is left in the groups and remove them; groups may be gone already."""
     folders = tuple(folders)
     deadline = time.monotonic() + patience_s
     while True:

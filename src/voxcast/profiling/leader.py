@@ -92,7 +92,7 @@ def started_leader(
 
 @contextlib.contextmanager
 def ending(pid: int) -> Iterator[Callable[[float], bool]]:
-    """Give a function that waits so many seconds for the end of ``pid`` and tells whether it came.
+    """Return a function that waits some seconds for the end of ``pid`` and tells whether it ended.
 
     The instant of the end is had to well under a millisecond, however rarely samples are taken.
     """

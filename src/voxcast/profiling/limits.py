@@ -13,7 +13,7 @@ IDLE_CORES = 0.01  # CPU use below which a run does nothing; a waiting interpret
 
 @dataclass(frozen=True)
 class RunLimits:
-    """What stops a run; None is no limit."""
+    """The limits at which a run is stopped; None for no limit."""
 
     time_limit_s: float | None = None
     mem_limit_bytes: int | None = None
@@ -46,7 +46,7 @@ class RunLimits:
 
 @dataclass
 class Quiet:
-    """How long a run has done nothing: no I/O, no GPU, and CPU below `IDLE_CORES`.
+    """How long a run has been idle: no I/O, no GPU, and CPU below `IDLE_CORES`.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ class Meter(Protocol):
     folders: tuple[Path, ...]
 
     def limit_memory(self, limit_bytes: int) -> None:
-        """Have the kernel stop the run at so many bytes, where it can."""
+        """Have the kernel stop the run at this many bytes, where it can."""
 
     def follow(self, pid: int) -> None:
         """Say which process leads the tree."""

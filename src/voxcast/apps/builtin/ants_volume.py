@@ -56,7 +56,7 @@ def is_finer(volume: Any, spacing_mm: float) -> bool:
 def resample(volume: Any, spacing_mm: float) -> Any:
     """Return ``volume`` with no axis finer than ``spacing_mm``; coarser ones are left as they are.
 
-    Linear and without smoothing: this makes a run smaller, it is no way to make a good image.
+    Linear and without smoothing: this makes a run smaller, it does not make a good image.
     """
     import ants
 

@@ -43,7 +43,7 @@ def unpack(archive: Path, work: Path) -> None:
     Raises
     ------
     RunError
-        If it is no such archive.
+        If it is not an archive of a GPU campaign.
     """
     try:
         with tarfile.open(archive, "r:gz") as tar:
@@ -130,7 +130,7 @@ def _extract(tar: tarfile.TarFile, folder: Path) -> None:
         if member.isdir():
             continue
         if content is None or not path.is_relative_to(folder.resolve()):
-            raise tarfile.TarError(f"holds {member.name!r}, which is no file of a run")
+            raise tarfile.TarError(f"holds {member.name!r}, which is not a file of a run")
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as stream:
             shutil.copyfileobj(content, stream)

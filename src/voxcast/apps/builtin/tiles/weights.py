@@ -37,7 +37,7 @@ def load(path: str | Path = PATH) -> TileNet:
     Raises
     ------
     ModelError
-        If the file is missing, is no state dict, or is of another network.
+        If the file is missing, is not a state dict, or belongs to another network.
     """
     import torch
 
