@@ -51,12 +51,10 @@ def test_trials_are_nested_in_studies_and_ensembles_have_their_own(session: runs
 def test_an_interrupted_study_is_marked(session: runs.Session) -> None:
     import mlflow
 
-    with (
-        pytest.raises(KeyboardInterrupt),
-        runs.run(session, "campaign", "c") as campaign,
-        SearchRuns(session, campaign, {}) as searches,
-    ):
+    with runs.run(session, "campaign", "c") as campaign:
+        searches = SearchRuns(session, campaign, {})
         searches.on_family("tree")
-        raise KeyboardInterrupt
+        error = KeyboardInterrupt()
+        searches.__exit__(type(error), error, None)
     study = runs.find("study", family="tree")
     assert mlflow.get_run(study).info.status == "FAILED"
