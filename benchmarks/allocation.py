@@ -7,21 +7,14 @@ from __future__ import annotations
 
 import functools
 import json
-import statistics
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from timing import median_seconds, seconds
+
 PROJECT = Path(__file__).parents[1]
 REPEATS = 7
-
-
-def _seconds(action: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    action()
-    return time.perf_counter() - began
 
 
 def recommend() -> dict[str, Any]:
@@ -34,49 +27,56 @@ def recommend() -> dict[str, Any]:
     from voxcast.allocation.choice import HardLimits, choose, choose_shared
     from voxcast.errors import ModelError
     from voxcast.features.table import rows_of
+    from voxcast.models.query import Query
     from voxcast.records import Configuration
     from voxcast.tracking.registry import load_champion
 
     images = 100_000
     site = config.load_submit(PROJECT / "conf", "osc", here=lambda: config.Here(1, 1, 0))
-    tried = [Configuration("cpu", cpus) for cpus in (1, 2)]
-    candidates = site.cluster.candidates(tried)
+    configurations = [Configuration("cpu", cpus) for cpus in (1, 2)]
+    candidates = site.cluster.candidates(configurations)
     rate = site.cluster.usd_per_core_hour
     rng = np.random.default_rng(0)
 
-    def chosen(said: Predictions) -> None:
+    def make_choices(predictions: Predictions) -> None:
         for shared, rule in ((False, choose), (True, choose_shared)):
-            found = assess(said, candidates, site.cluster, site.policy, shared=shared)
-            rule(found, site.policy, HardLimits(36_000.0, 0.5), rate)
+            assessment = assess(predictions, candidates, site.cluster, site.policy, shared=shared)
+            rule(assessment, site.policy, HardLimits(36_000.0, 0.5), rate)
 
     median = rng.lognormal(6, 0.5, (images, len(candidates)))
-    said = Predictions(median, 1.3 * median, np.full_like(median, 4e8), np.full_like(median, 5e8))
-    times = [_seconds(lambda: chosen(said)) for _ in range(3)]
-    found: dict[str, Any] = {
+    predictions = Predictions(
+        median, 1.3 * median, np.full_like(median, 4e8), np.full_like(median, 5e8)
+    )
+    figures: dict[str, Any] = {
         "images": images,
         "candidates": len(candidates),
-        "choice_s": statistics.median(times),
+        "choice_s": median_seconds(lambda: make_choices(predictions), 3),
         "bound_s": 60,
     }
     try:
         forecaster = load_champion(PROJECT).unwrap_python_model().service.forecaster
     except ModelError as error:
-        return {**found, "skipped": f"features to answer: {error}"}
+        return {**figures, "skipped": f"features to answer: {error}"}
     table = pd.read_parquet(PROJECT / "data/features/train.parquet")
     rows = (rows_of(table) * (images // len(table) + 1))[:images]
 
     def from_features() -> None:
         columns = []
-        for own in tried:
-            answers = forecaster.predict(rows, [own.cpus] * images, [None] * images)
-            names = ("runtime_s", "peak_rss_bytes")
-            columns.append([[one.quantiles[name][1:] for name in names] for one in answers])
+        targets = ("runtime_s", "peak_rss_bytes")
+        for configuration in configurations:
+            queries = [Query(row, cpus=configuration.cpus) for row in rows]
+            columns.append(
+                [
+                    [prediction.quantiles[target][1:] for target in targets]
+                    for prediction in forecaster.predict(queries)
+                ]
+            )
         # By configuration, image, target and quantile; a candidate has its configuration's.
-        places = [tried.index(own.configuration) for own in candidates]
-        of = np.array(columns)[places].transpose(2, 3, 1, 0)
-        chosen(Predictions(*(of[n // 2, n % 2] for n in range(4))))
+        places = [configurations.index(candidate.configuration) for candidate in candidates]
+        values = np.array(columns)[places].transpose(2, 3, 1, 0)
+        make_choices(Predictions(*(values[n // 2, n % 2] for n in range(4))))
 
-    return {**found, "features_to_answer_s": _seconds(from_features)}
+    return {**figures, "features_to_answer_s": seconds(from_features)}
 
 
 def requests() -> dict[str, Any]:
@@ -94,27 +94,27 @@ def requests() -> dict[str, Any]:
     from voxcast.laws.predicted import PredictedLaw
 
     law, cost = parse_law("lognormal(3,0.5)"), CostModel(0.95, 1, 1, 2, 2)
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     for programme, sizes in (
         (without_checkpoints, (250, 500, 1000, 2000)),
         (mixed_checkpoints, (150, 300, 600)),
     ):
-        own = {}
+        times_ms = {}
         for points in sizes:
             solve = functools.partial(programme, equal_time(law, points), cost)
-            own[points] = 1e3 * statistics.median(_seconds(solve) for _ in range(REPEATS))
-        found[f"{programme.__name__}_ms"] = own
-        growth = np.polyfit(np.log(sizes), np.log(list(own.values())), 1)[0]
-        found[f"{programme.__name__}_grows_with_n_to_the"] = round(float(growth), 2)
+            times_ms[points] = 1e3 * median_seconds(solve, REPEATS)
+        figures[f"{programme.__name__}_ms"] = times_ms
+        growth = np.polyfit(np.log(sizes), np.log(list(times_ms.values())), 1)[0]
+        figures[f"{programme.__name__}_grows_with_n_to_the"] = round(float(growth), 2)
     rng = np.random.default_rng(0)
     residuals = PredictedLaw.of_residuals(rng.normal(0, 0.1, 500))
     median, up = rng.lognormal(6, 1, 100_000), np.exp(rng.normal(0, 0.3, 100_000))
-    images = _seconds(lambda: requests_per_image(residuals, cost, median, up, up))
+    images_s = seconds(lambda: requests_per_image(residuals, cost, median, up, up))
     return {
-        **found,
+        **figures,
         "bound_without_checkpoints_1000_ms": 20,
         "bound_mixed_checkpoints_300_ms": 1000,
-        "images_100000_s": images,
+        "images_100000_s": images_s,
         "bound_images_100000_s": 60,
     }
 

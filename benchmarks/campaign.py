@@ -120,20 +120,20 @@ def measure(count: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "runs"
         make_runs(folder, count)
-        found: dict[str, Any] = {"cells": count}
+        figures: dict[str, Any] = {"cells": count}
         for step in STEPS:
             for state in ("first_s", "again_s"):
                 if state == "first_s":
                     index_path(folder).unlink(missing_ok=True)
                 command = [sys.executable, __file__, "--step", step, str(folder), str(count)]
                 began = time.perf_counter()
-                done = subprocess.run(command, check=True, capture_output=True, text=True)
-                found.setdefault(step, {})[state] = time.perf_counter() - began
-                if int(done.stdout) != 1:
-                    raise SystemExit(f"{step}: {done.stdout.strip()} cells left, not one")
+                ended = subprocess.run(command, check=True, capture_output=True, text=True)
+                figures.setdefault(step, {})[state] = time.perf_counter() - began
+                if int(ended.stdout) != 1:
+                    raise SystemExit(f"{step}: {ended.stdout.strip()} cells left, not one")
     for state in ("first_s", "again_s"):
-        found[f"all_{state}"] = sum(found[step][state] for step in STEPS)
-    return found
+        figures[f"all_{state}"] = sum(figures[step][state] for step in STEPS)
+    return figures
 
 
 def main() -> int:
@@ -151,14 +151,14 @@ def main() -> int:
         state: large[f"all_{state}"] / large["cells"] / (small[f"all_{state}"] / small["cells"])
         for state in ("first_s", "again_s")
     }
-    found = {
+    figures = {
         "cells_1_in_10": small,
         "cells": large,
         "bound_s": BOUND_S,
         "cost_per_cell_over_that_of_a_tenth": ratios,
         "bound_cost_per_cell": 1.2,
     }
-    print(json.dumps(found, indent=2))
+    print(json.dumps(figures, indent=2))
     return 0
 
 

@@ -16,23 +16,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from timing import median_seconds, seconds
 
 PROJECT = Path(__file__).parents[1]
 REPEATS = 7
 TABULAR = ("ridge", "boosting", "forest")
 
 
-def _seconds(action: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    action()
-    return time.perf_counter() - began
-
-
 def _command_seconds(*command: str, cwd: Path = PROJECT) -> float:
-    return _seconds(lambda: subprocess.run(command, cwd=cwd, check=True, capture_output=True))
+    return seconds(lambda: subprocess.run(command, cwd=cwd, check=True, capture_output=True))
 
 
 def bench_help() -> dict[str, Any]:
@@ -60,14 +55,16 @@ def bench_volume() -> dict[str, Any]:
         header, loading, coarse_s, features, network = [], [], [], [], []
         network_volume(coarsen(load(path)))  # imports torchio once
         for _ in range(REPEATS):
-            header.append(_seconds(lambda: read_header(path)))
-            loading.append(_seconds(lambda: load(path)))
+            header.append(seconds(lambda: read_header(path)))
+            loading.append(seconds(lambda: load(path)))
             volume = load(path)
-            coarse_s.append(_seconds(lambda volume=volume: coarsen(volume)))
+            coarse_s.append(seconds(functools.partial(coarsen, volume)))
             coarse = coarsen(volume)
-            features.append(_seconds(lambda coarse=coarse: characteristics(coarse)))
-            network.append(_seconds(lambda coarse=coarse: network_volume(coarse)))
-        ratios = [(c + f) / whole for c, f, whole in zip(coarse_s, features, loading, strict=True)]
+            features.append(seconds(functools.partial(characteristics, coarse)))
+            network.append(seconds(functools.partial(network_volume, coarse)))
+        ratios = [
+            (c + f) / load_s for c, f, load_s in zip(coarse_s, features, loading, strict=True)
+        ]
     return {
         "shape": list(size.shape),
         "header_ms": 1e3 * statistics.median(header),
@@ -119,16 +116,16 @@ def bench_predict() -> dict[str, Any]:
 
     model, champion = load_champion(PROJECT), local_champion(PROJECT)
     image = next((PROJECT / "data/images").glob("sub-*/anat/*.nii.gz"))
-    found = {}
+    figures = {}
     for name, header_only in (("header", True), ("volume", False)):
         rows = replace(champion, header_only=header_only).request_rows(
             image, champion.configurations[:1]
         )
         frame = pd.DataFrame(rows)
         model.predict(frame)
-        times = [_seconds(lambda frame=frame: model.predict(frame)) for _ in range(REPEATS)]
-        found[f"{name}_row_ms"] = 1e3 * statistics.median(times)
-    return found
+        row_s = median_seconds(functools.partial(model.predict, frame), REPEATS)
+        figures[f"{name}_row_ms"] = 1e3 * row_s
+    return figures
 
 
 def bench_bulk() -> dict[str, Any]:
@@ -150,20 +147,18 @@ def bench_bulk() -> dict[str, Any]:
     queries = [Query(row) for row in rows]
     for name, model in models.items():
         # A champion with a network among its members answers as on headers, without volumes.
-        times = [_seconds(functools.partial(model.predict, queries)) for _ in range(3)]
-        rates[name] = len(rows) / statistics.median(times)
+        rates[name] = len(rows) / median_seconds(functools.partial(model.predict, queries), 3)
     network = Forecaster.load(PROJECT / "data/models/cnn")
     cube = np.random.default_rng(0).normal(size=(32, 32, 32)).astype(np.float16)
     with_volume = [Query(rows[0], volume=cube)]
     network.predict(with_volume)
-    times = [_seconds(lambda: network.predict(with_volume)) for _ in range(REPEATS)]
+    network_s = median_seconds(lambda: network.predict(with_volume), REPEATS)
     with tempfile.TemporaryDirectory() as folder:
         from voxcast.images.volumes import load
 
         path = Path(folder) / "head.nii.gz"
         _write_head(path)
-        loading = [_seconds(lambda: load(path)) for _ in range(REPEATS)]
-    network_s, head_s = statistics.median(times), statistics.median(loading)
+        head_s = median_seconds(lambda: load(path), REPEATS)
     return {
         "rows": len(rows),
         "rows_a_second": rates,
@@ -183,21 +178,21 @@ def bench_demo() -> dict[str, Any]:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("MLFLOW_")}
         path = os.environ["PATH"].split(os.pathsep)
         environment["PATH"] = os.pathsep.join(p for p in path if ".venv" not in p)
-        found = {}
+        figures: dict[str, Any] = {}
         for target in ("setup", "demo"):
             began = time.perf_counter()
             subprocess.run(
                 ["make", target], cwd=clone, env=environment, check=True, stdout=sys.stderr
             )
-            found[f"{target}_s"] = time.perf_counter() - began
+            figures[f"{target}_s"] = time.perf_counter() - began
         import pandas as pd
 
         profiles = pd.read_parquet(clone / "data/runs/cpu/profiles.parquet")
-        found["runs"] = len(profiles)
-        found["volumes"] = int(profiles["volume_id"].nunique())
-        found["campaign_s"] = float(profiles["runtime_s"].sum())
+        figures["runs"] = len(profiles)
+        figures["volumes"] = int(profiles["volume_id"].nunique())
+        figures["campaign_s"] = float(profiles["runtime_s"].sum())
         shutil.rmtree(clone / ".venv")
-    return {**found, "total_s": found["setup_s"] + found["demo_s"], "bound_s": 600}
+    return {**figures, "total_s": figures["setup_s"] + figures["demo_s"], "bound_s": 600}
 
 
 def bench_recommend() -> Any:
@@ -223,8 +218,8 @@ def bench_campaign() -> Any:
 def _script(name: str, *arguments: str) -> Any:
     # A bound that is missed is in the printed JSON; the exit status says it for who runs it alone.
     command = [sys.executable, str(PROJECT / "benchmarks" / name), *arguments]
-    done = subprocess.run(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True, check=False)
-    return json.loads(done.stdout)
+    ended = subprocess.run(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True, check=False)
+    return json.loads(ended.stdout)
 
 
 BENCHMARKS = {
@@ -249,10 +244,10 @@ def main() -> int:
     unknown = set(args.names) - set(BENCHMARKS)
     if unknown:
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(BENCHMARKS)}")
-    found = {name: BENCHMARKS[name]() for name in args.names or BENCHMARKS}
+    figures = {name: BENCHMARKS[name]() for name in args.names or BENCHMARKS}
     if args.demo:
-        found["demo"] = bench_demo()
-    print(json.dumps(found, indent=2))
+        figures["demo"] = bench_demo()
+    print(json.dumps(figures, indent=2))
     return 0
 
 

@@ -100,26 +100,38 @@ def measured(script: str, seconds: float, *, groups: bool) -> Measured:
 def bench_sampler() -> dict[str, Any]:
     """Cost with and without a control group, and the error of the peak."""
     measured("pass", 0.1, groups=True)  # what is imported once
-    found: dict[str, Any] = {"hz": HZ, "load1": os.getloadavg()[0], "bound_peak_error": PEAK_BOUND}
+    figures: dict[str, Any] = {
+        "hz": HZ,
+        "load1": os.getloadavg()[0],
+        "bound_peak_error": PEAK_BOUND,
+    }
     for name, script in SCRIPTS.items():
         for groups, bound in ((True, GROUP_BOUND), (False, TREE_BOUND)):
-            costs, ratios, long = [], [], None
-            for _ in range(REPEATS):
-                short = measured(script, SHORT_S, groups=groups)
-                long = measured(script, LONG_S, groups=groups)
-                costs.append((long.spent_s - short.spent_s) / (long.wall_s - short.wall_s))
-                if long.kernel_peak_bytes is not None:
-                    ratios.append(long.peak_bytes / long.kernel_peak_bytes)
-            row = {
-                "method": long.method,
-                "cost_of_a_core": statistics.median(costs),
+            pairs = [
+                (
+                    measured(script, SHORT_S, groups=groups),
+                    measured(script, LONG_S, groups=groups),
+                )
+                for _ in range(REPEATS)
+            ]
+            cost = statistics.median(
+                (long.spent_s - short.spent_s) / (long.wall_s - short.wall_s)
+                for short, long in pairs
+            )
+            ratios = [
+                long.peak_bytes / long.kernel_peak_bytes
+                for _, long in pairs
+                if long.kernel_peak_bytes is not None
+            ]
+            figures[f"{name}_{'group' if groups else 'tree'}"] = {
+                "method": pairs[-1][1].method,
+                "cost_of_a_core": cost,
                 "bound_cost": bound,
                 "peaks_over_kernel_peak": ratios,
+                "within_bounds": cost <= bound
+                and all(abs(ratio - 1) <= PEAK_BOUND for ratio in ratios),
             }
-            kept = row["cost_of_a_core"] <= bound
-            kept = kept and all(abs(ratio - 1) <= PEAK_BOUND for ratio in ratios)
-            found[f"{name}_{'group' if groups else 'tree'}"] = row | {"within_bounds": kept}
-    return found
+    return figures
 
 
 def bench_probes() -> dict[str, Any]:
@@ -145,9 +157,9 @@ def bench_probes() -> dict[str, Any]:
 def main() -> int:
     """Print the figures; a bound that is not kept is exit status 1."""
     argparse.ArgumentParser(description=__doc__).parse_args()
-    found = {"sampler": bench_sampler(), "probes": bench_probes()}
-    print(json.dumps(found, indent=2))
-    rows = [row for row in found["sampler"].values() if isinstance(row, dict)]
+    figures = {"sampler": bench_sampler(), "probes": bench_probes()}
+    print(json.dumps(figures, indent=2))
+    rows = [row for row in figures["sampler"].values() if isinstance(row, dict)]
     return 0 if all(row["within_bounds"] for row in rows) else 1
 
 

@@ -67,7 +67,7 @@ def history(
 
 def table(subjects: int, **kwargs: object) -> pd.DataFrame:
     """Return the feature table of `history`."""
-    return build_table(*history(subjects, **kwargs))[0]  # type: ignore[arg-type]
+    return build_table(*history(subjects, **kwargs))[0]
 
 
 def volumes(rows: pd.DataFrame, points: int = 16) -> np.ndarray:

@@ -157,7 +157,7 @@ def test_a_sum_of_parts_goes_beyond_the_epochs_seen() -> None:
         "epoch": (features["epochs"] * features["size"]).to_numpy(dtype=float),
     }
 
-    def linear(table: pd.DataFrame, goal: np.ndarray):  # type: ignore[no-untyped-def]
+    def linear(table: pd.DataFrame, goal: np.ndarray):
         from sklearn.linear_model import LinearRegression
 
         model = LinearRegression().fit(table[["size"]], goal)

@@ -20,7 +20,7 @@ def comparison(pairs: list[dict[str, object]], **changes: object) -> DeviceCompa
         "speedup": Interval(2.0, 1.5, 2.5, 6), "cv_percent": (1.0, 1.0),
         "memory_bytes": (1e9, 2e9), "usd": (0.1, 0.2),
     } | changes  # fmt: skip
-    return DeviceComparison(**fields)  # type: ignore[arg-type]
+    return DeviceComparison(**fields)
 
 
 def test_a_comparison_of_devices_names_allocations_that_differ() -> None:

@@ -39,7 +39,7 @@ class RuleError(ValueError):
 
     Parameters
     ----------
-    what : str
+    text : str
         What is wrong, as one clause.
     key : str
         The key below the section that was validated; empty for the value itself.
@@ -47,9 +47,9 @@ class RuleError(ValueError):
         What the user can do about it.
     """
 
-    def __init__(self, what: str, key: str = "", then: str | None = None) -> None:
-        super().__init__(what)
-        self.what, self.key, self.then = what, key, then
+    def __init__(self, text: str, key: str = "", then: str | None = None) -> None:
+        super().__init__(text)
+        self.text, self.key, self.then = text, key, then
 
 
 def rule(holds: Callable[[Any], bool], text: str) -> AfterValidator:

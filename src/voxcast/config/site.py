@@ -43,8 +43,8 @@ class Here:
 def of_this_machine(field: str) -> BeforeValidator:
     """Return a validator that takes null for what this machine has."""
 
-    def look_up(value: Any, info: ValidationInfo) -> Any:
-        context = info.context or {}
+    def look_up(value: Any, validation: ValidationInfo) -> Any:
+        context = validation.context or {}
         return getattr(context["here"](), field) if value is None else value
 
     return BeforeValidator(look_up)

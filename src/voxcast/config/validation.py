@@ -69,10 +69,10 @@ def validated(
     except ValidationError as errors:
         details = errors.errors(include_url=False)
         error = min(details, key=lambda e: FIRST.index(e["type"]) if e["type"] in FIRST else 2)
-    what, path, then = _explained(error, adapter)
+    text, path, then = _explained(error, adapter)
     where = _dotted(key, path)
     then = when_missing if error["type"] == "missing" else then
-    raise ConfigError(what, f"{file}: {where}" if where else file, then)
+    raise ConfigError(text, f"{file}: {where}" if where else file, then)
 
 
 def _explained(
@@ -82,7 +82,7 @@ def _explained(
     kind, path, value = error["type"], error["loc"], error["input"]
     broken = error.get("ctx", {}).get("error")
     if isinstance(broken, RuleError):
-        return broken.what, (*path, broken.key) if broken.key else path, broken.then
+        return broken.text, (*path, broken.key) if broken.key else path, broken.then
     if kind == "missing":
         return "key is missing", path, None
     if kind == "extra_forbidden":

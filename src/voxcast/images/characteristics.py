@@ -104,7 +104,7 @@ def _ball(stride: tuple[int, ...], radius_voxels: float) -> np.ndarray:
     ]
     inside = np.asarray(sum(step**2 for step in steps) <= radius_voxels**2)
     box = ndimage.find_objects(inside.astype(np.int8))[0]
-    return inside[box]
+    return np.asarray(inside[box])
 
 
 def _pieces(mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -177,7 +177,7 @@ def _fixed_spacing_mm(grid: FixedGrid, extent_mm: np.ndarray, brain_mm: np.ndarr
         return grid.spacing_mm
     shape = np.asarray(grid.shape, float)
     same_volume_mm = float(np.prod(extent_mm / shape)) ** (1 / 3)
-    return round(max(same_volume_mm, *(brain_mm / (shape - 1))), 4)
+    return float(round(max(same_volume_mm, *(brain_mm / (shape - 1))), 4))
 
 
 def _quantile(share: float, low: float, high: float, voxels: Sequence[float]) -> float:

@@ -138,7 +138,7 @@ def _deep_tissue(
     ):
         put(_ellipsoid(side, y, z, centre, radii) + 3 * fine, AIR)
     put(np.maximum(_cylinder(x, y, (0, 8), (8, 8)), z + 116), AIR)  # windpipe
-    return ndimage.gaussian_filter(np.clip(deep, 0, 1.2), 0.5)
+    return np.asarray(ndimage.gaussian_filter(np.clip(deep, 0, 1.2), 0.5))
 
 
 def _ellipsoid(

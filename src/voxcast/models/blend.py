@@ -101,4 +101,4 @@ def weighted_mean(arrays: Mapping[str, np.ndarray], weights: Weights) -> np.ndar
         term = array * np.reshape(by_target, (1, len(by_target)) + (1,) * (array.ndim - 2))
         total = term if total is None else total + term
     assert total is not None  # noqa: S101  # a blend has members
-    return total
+    return np.asarray(total)

@@ -50,7 +50,7 @@ def is_finer(volume: Any, spacing_mm: float) -> bool:
     """
     if not (math.isfinite(spacing_mm) and spacing_mm >= 0):
         raise ConfigError(f"needs 0 or a spacing in mm, not {spacing_mm}", "spacing_mm")
-    return min(volume.spacing) < spacing_mm
+    return bool(min(volume.spacing) < spacing_mm)
 
 
 def resample(volume: Any, spacing_mm: float) -> Any:
@@ -90,7 +90,7 @@ def check_contrast(volume: Any, image: Path) -> None:
 
 def volume_ml(mask: Any) -> float:
     """Return the volume of the voxels of ``mask`` in millilitres."""
-    return float(mask.sum()) * math.prod(mask.spacing) / 1000.0
+    return float(float(mask.sum()) * math.prod(mask.spacing) / 1000.0)
 
 
 def write_volume(path: Path, volume: Any) -> None:

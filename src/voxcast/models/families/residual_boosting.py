@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-class ResidualBoosting(RegressorMixin, BaseEstimator):
+class ResidualBoosting(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Ridge regression, and gradient boosting of its residuals.
 
     Outside the range of the data trees are constant, so the sum continues the linear trend.

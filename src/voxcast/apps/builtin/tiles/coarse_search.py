@@ -93,7 +93,7 @@ def _misfit(scan: np.ndarray, low_mm: np.ndarray) -> Callable[[np.ndarray], floa
         total = max(float(((seen - seen.mean()) ** 2).sum()), least)
         explained = float(((basis.T @ seen) ** 2).sum()) - len(index) * float(seen.mean()) ** 2
         correlation = float(centred @ seen) / total**0.5
-        return -explained / total * min(max(correlation / _LEAST_CORRELATION, 0.0), 1.0)
+        return float(-explained / total * min(max(correlation / _LEAST_CORRELATION, 0.0), 1.0))
 
     return misfit
 

@@ -79,4 +79,4 @@ def fuse(labels: list[np.ndarray], places: list[Tile], classes: int) -> np.ndarr
     for tile, place in zip(labels, places, strict=True):
         for label in range(classes):
             votes[(label, *place)] += tile == label
-    return votes.argmax(axis=0).astype(np.uint8)
+    return np.asarray(votes.argmax(axis=0).astype(np.uint8))
