@@ -6,7 +6,7 @@ evaluated by the same folds over subjects, for several seeds; errors are average
 
 The cross-validation is not nested: parameters and blend weights are tuned on the folds that also
 give the error. The error is therefore slightly optimistic, most for the variants with the most
-families; it compares variants and is no estimate of the error on new subjects.
+families. It compares variants; it does not estimate the error on new subjects.
 """
 
 from __future__ import annotations

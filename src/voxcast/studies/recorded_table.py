@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FULL, DOWN = "full_scale", "scaled_down"
-# Columns of a run that are no features.
+# Columns of a run beside the features.
 CONTEXT_COLUMNS = ("noisy", "host_id", "parameters_json", "started_at")
 
 
