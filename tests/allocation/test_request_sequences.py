@@ -256,7 +256,7 @@ def test_a_heavy_tail_is_cut_and_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "message"),
     [
         ((0, 0, 0), "alpha: must be above 0"),
         ((-1, 0, 0), "alpha"),
