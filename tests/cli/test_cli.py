@@ -20,18 +20,18 @@ PROJECT = Path(__file__).parents[2]
 
 
 def run(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    kept = {k: v for k, v in os.environ.items() if k != "VOXCAST_PROJECT"}
+    environ = {k: v for k, v in os.environ.items() if k != "VOXCAST_PROJECT"}
     return subprocess.run(
         [VOXCAST, *arguments],
-        cwd=cwd, env={**kept, **environment}, capture_output=True, text=True, check=False,
+        cwd=cwd, env={**environ, **environment}, capture_output=True, text=True, check=False,
     )  # fmt: skip
 
 
-def refused(done: subprocess.CompletedProcess[str]) -> str:
-    assert done.returncode == 2, done.stderr
-    assert done.stdout == ""
-    assert "Traceback" not in done.stderr
-    last: str = done.stderr.strip().splitlines()[-1]
+def refused(result: subprocess.CompletedProcess[str]) -> str:
+    assert result.returncode == 2, result.stderr
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    last: str = result.stderr.strip().splitlines()[-1]
     assert last.startswith("voxcast")
     return last
 
@@ -50,23 +50,23 @@ def head(tmp_path: Path) -> Path:
 
 
 def test_help_and_version(tmp_path: Path) -> None:
-    shown = run("--help", cwd=tmp_path)
-    assert shown.returncode == 0
-    assert all(verb in shown.stdout for verb in VERBS)
+    result = run("--help", cwd=tmp_path)
+    assert result.returncode == 0
+    assert all(verb in result.stdout for verb in VERBS)
     assert run("--version", cwd=tmp_path).stdout.strip() == f"voxcast {voxcast.__version__}"
 
 
 @pytest.mark.parametrize("verb", sorted(VERBS))
 def test_every_verb_explains_itself(verb: str, tmp_path: Path) -> None:
-    shown = run(verb, "--help", cwd=tmp_path)
-    assert shown.returncode == 0
-    assert f"voxcast {verb}" in shown.stdout
+    result = run(verb, "--help", cwd=tmp_path)
+    assert result.returncode == 0
+    assert f"voxcast {verb}" in result.stdout
 
 
 def test_no_verb_at_all_shows_the_help(tmp_path: Path) -> None:
-    done = run(cwd=tmp_path)
-    assert done.returncode == 2
-    assert "predict" in done.stderr
+    result = run(cwd=tmp_path)
+    assert result.returncode == 2
+    assert "predict" in result.stderr
 
 
 def test_serve_refuses_a_port_that_is_taken(tmp_path: Path) -> None:
@@ -79,17 +79,17 @@ def test_serve_refuses_a_port_that_is_taken(tmp_path: Path) -> None:
 
 
 def test_an_unknown_verb_is_refused(tmp_path: Path) -> None:
-    done = run("divine", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "divine" in done.stderr
+    result = run("divine", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "divine" in result.stderr
 
 
 def test_inspect_prints_what_the_catalogue_knows(head: Path) -> None:
-    found = json.loads(run("inspect", str(head), "--json", cwd=head.parent).stdout)
-    assert found[0]["shape_j"] == 40
-    assert found[0]["spacing_k_mm"] == 2.5
+    images = json.loads(run("inspect", str(head), "--json", cwd=head.parent).stdout)
+    assert images[0]["shape_j"] == 40
+    assert images[0]["spacing_k_mm"] == 2.5
     ball = 4 / 3 * np.pi * 12**3
-    assert found[0]["foreground_voxels"] == pytest.approx(ball, rel=0.15)
+    assert images[0]["foreground_voxels"] == pytest.approx(ball, rel=0.15)
     blind = json.loads(
         run("inspect", str(head), "--json", "--header-only", cwd=head.parent).stdout
     )
@@ -105,8 +105,8 @@ def test_a_file_that_is_no_image_is_named(tmp_path: Path) -> None:
 
 
 def test_predict_without_a_registry_says_how_to_get_one(head: Path) -> None:
-    said = refused(run("predict", str(head), cwd=head.parent, MLFLOW_TRACKING_URI=""))
-    assert "make demo" in said
+    message = refused(run("predict", str(head), cwd=head.parent, MLFLOW_TRACKING_URI=""))
+    assert "make demo" in message
 
 
 def test_models_lists_nothing_where_there_is_no_registry(tmp_path: Path) -> None:
@@ -130,14 +130,14 @@ def test_refresh_notices_a_changed_file_of_the_user(head: Path, tmp_path: Path) 
     (project / "params.yaml").write_text(yaml.safe_dump(params))
     sources = project / "data/sources.tsv"
     for _ in range(2):
-        done = run("images", "--refresh", "--project", str(project), cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+        result = run("images", "--refresh", "--project", str(project), cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
     first = sources.read_text()
     assert "head.nii.gz" in first
     content = np.asarray(nibabel.load(head).dataobj).copy()
     content[0, 0, 0] += 100
     nibabel.save(nibabel.Nifti1Image(content, nibabel.load(head).affine), head)
-    done = run("images", "--refresh", "--project", str(project), cwd=tmp_path)
-    assert "1 images; 1 new or changed, 1 replaced" in done.stderr
+    result = run("images", "--refresh", "--project", str(project), cwd=tmp_path)
+    assert "1 images; 1 new or changed, 1 replaced" in result.stderr
     assert sources.read_text() != first

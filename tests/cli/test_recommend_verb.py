@@ -21,7 +21,7 @@ PROJECT = Path(__file__).parents[2]
 HERE = ("-S", "cluster.node_types.machine.cores=4", "-S", "cluster.node_types.machine.memory=8GB")
 
 
-class Done(NamedTuple):
+class Output(NamedTuple):
     out: str
     err: str
 
@@ -53,7 +53,7 @@ def recommend(project: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("VOXCAST_PROJECT", raising=False)
     monkeypatch.chdir(project)
 
-    def run(*arguments: str, code: int = 0, voxels: bool = False) -> Done:
+    def run(*arguments: str, code: int = 0, voxels: bool = False) -> Output:
         arguments = arguments if voxels else (*arguments, "--header-only")
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -62,7 +62,7 @@ def recommend(project: Path, monkeypatch: pytest.MonkeyPatch):
             except SystemExit as end:  # argparse
                 got = end.code
         assert got == code, err.getvalue()
-        return Done(out.getvalue(), err.getvalue())
+        return Output(out.getvalue(), err.getvalue())
 
     return run
 
@@ -77,23 +77,23 @@ ROW = {
 
 
 def test_the_whole_answer_as_json(recommend) -> None:
-    found = json.loads(recommend("usual.nii.gz", "--cluster", "osc", "--json").out)
-    assert set(found) == {"cluster", "policy", "limits", "images"}
-    assert found["cluster"] == "osc"
-    assert found["policy"] == {
+    content = json.loads(recommend("usual.nii.gz", "--cluster", "osc", "--json").out)
+    assert set(content) == {"cluster", "policy", "limits", "images"}
+    assert content["cluster"] == "osc"
+    assert content["policy"] == {
         "name": "balanced", "confidence": 0.95, "memory_margin": 0.1, "hour_in_core_hours": 2.0,
         "risk": pytest.approx(0.1),
     }  # fmt: skip
-    assert found["limits"] == {"deadline_s": None, "budget_usd": None}
-    (one,) = found["images"]
-    assert set(one) == {
+    assert content["limits"] == {"deadline_s": None, "budget_usd": None}
+    (image,) = content["images"]
+    assert set(image) == {
         "image", "app", "family", "input_level", "chosen", "nearest", "why", "configurations"
     }  # fmt: skip
-    assert (one["image"], one["app"], one["family"], one["input_level"]) == (
+    assert (image["image"], image["app"], image["family"], image["input_level"]) == (
         "usual.nii.gz", "segment", "ridge", "header"
     )  # fmt: skip
-    assert len(one["configurations"]) == 2 * 4  # CPUs by node types
-    for row in one["configurations"]:
+    assert len(image["configurations"]) == 2 * 4  # CPUs by node types
+    for row in image["configurations"]:
         assert set(row) == ROW
         assert 0 < row["runtime_s_median"] <= row["runtime_s_upper"] <= row["walltime_s"]
         assert row["walltime_s"] % 60 == 0
@@ -107,23 +107,25 @@ def test_the_whole_answer_as_json(recommend) -> None:
         assert row["calibrated"]
         assert (row["out_of_range"], row["risk"]) == ([], pytest.approx(0.1))
     # Two CPUs take 0.6 / 1.05 of the time, which is worth it at two core-hours an hour; but of a
-    # run of seconds most of a minute, which is the least that can be asked for, is at risk.
-    assert one["chosen"]["cpus"] == 1
-    assert one["chosen"] in one["configurations"]
-    assert one["nearest"] is None
-    assert any(row["pareto"] for row in one["configurations"])
+    # run of seconds most of a minute, the shortest possible request, is at risk.
+    assert image["chosen"]["cpus"] == 1
+    assert image["chosen"] in image["configurations"]
+    assert image["nearest"] is None
+    assert any(row["pareto"] for row in image["configurations"])
 
 
 def test_the_planted_law_comes_back(recommend) -> None:
-    found = json.loads(recommend("usual.nii.gz", "--json", *HERE).out)
-    one, two = found["images"][0]["configurations"]
-    assert two["runtime_s_median"] / one["runtime_s_median"] == pytest.approx(0.6 / 1.05, rel=0.02)
-    assert one["peak_rss_bytes_median"] == pytest.approx(2e8 + 80 * 10**6, rel=0.05)
+    content = json.loads(recommend("usual.nii.gz", "--json", *HERE).out)
+    one_cpu, two_cpus = content["images"][0]["configurations"]
+    assert two_cpus["runtime_s_median"] / one_cpu["runtime_s_median"] == pytest.approx(
+        0.6 / 1.05, rel=0.02
+    )
+    assert one_cpu["peak_rss_bytes_median"] == pytest.approx(2e8 + 80 * 10**6, rel=0.05)
 
 
 def test_voxels_are_looked_at_where_there_are_some(recommend) -> None:
-    found = json.loads(recommend("head.nii.gz", "--json", *HERE, voxels=True).out)["images"][0]
-    assert found["input_level"] == "volume"
+    content = json.loads(recommend("head.nii.gz", "--json", *HERE, voxels=True).out)["images"][0]
+    assert content["input_level"] == "volume"
     assert "head.nii.gz: segment on local" in recommend("head.nii.gz", *HERE, voxels=True).out
 
 
@@ -134,22 +136,30 @@ def test_policies_differ(recommend) -> None:
         ][0]
         for policy in ("cautious", "balanced", "thrifty")
     }
-    assert [own["chosen"]["cpus"] for own in chosen.values()] == [2, 2, 1]
-    upper = [own["configurations"][0]["runtime_s_upper"] for own in chosen.values()]
+    assert [image["chosen"]["cpus"] for image in chosen.values()] == [2, 2, 1]
+    upper = [image["configurations"][0]["runtime_s_upper"] for image in chosen.values()]
     assert upper == sorted(upper, reverse=True)
     # 99 % cannot be promised by forty subjects, and what cannot be promised has no stated risk.
     assert not chosen["cautious"]["chosen"]["calibrated"]
     assert chosen["cautious"]["chosen"]["risk"] is None
-    said = recommend("usual.nii.gz", "--policy", "cautious", *HERE).out
-    assert "not calibrated" in said
-    assert "of such requests are too small" not in said
+    text = recommend("usual.nii.gz", "--policy", "cautious", *HERE).out
+    assert "not calibrated" in text
+    assert "of such requests are too small" not in text
 
 
 def test_hard_limits(recommend) -> None:
     def chosen(*limits: str) -> dict:
-        asked = ("usual.nii.gz", "--json", "--cluster", "osc", "--partition", "pitzer", *limits)
-        found = json.loads(recommend(*asked).out)
-        return found["images"][0]
+        arguments = (
+            "usual.nii.gz",
+            "--json",
+            "--cluster",
+            "osc",
+            "--partition",
+            "pitzer",
+            *limits,
+        )
+        content = json.loads(recommend(*arguments).out)
+        return content["images"][0]
 
     assert chosen("--deadline", "2h")["chosen"]["cpus"] == 1
     assert chosen("--budget", "0.50")["chosen"]["cpus"] == 2
@@ -162,96 +172,96 @@ def test_hard_limits(recommend) -> None:
 
 
 def test_it_reads_to_people(recommend) -> None:
-    said = recommend("usual.nii.gz", "--deadline", "2h", "--cluster", "osc").out
-    first, because = said.splitlines()[:2]
+    text = recommend("usual.nii.gz", "--deadline", "2h", "--cluster", "osc").out
+    first, reason = text.splitlines()[:2]
     assert first.startswith("usual.nii.gz: segment on osc: request cpu, 1 CPU on owens, 00:0")
-    assert because.startswith("  reason: the cheapest that is done in 2 h 0 min, waiting")
-    assert "* cpu, 1 CPU on owens" in said
-    assert "at most 10 % of such requests are too small" in said
-    assert "waiting times of this cluster are unknown" in said
+    assert reason.startswith("  reason: the cheapest that is done in 2 h 0 min, waiting")
+    assert "* cpu, 1 CPU on owens" in text
+    assert "at most 10 % of such requests are too small" in text
+    assert "waiting times of this cluster are unknown" in text
     none = recommend("usual.nii.gz", "--budget", "0", "--cluster", "osc").out
     assert "no request" in none
     assert "nearest is" in none
 
 
 def test_many_images_and_one_array_job(recommend) -> None:
-    asked = ("small.nii.gz", "usual.nii.gz")
-    found = json.loads(recommend(*asked, "--json", *HERE).out)
-    array = found["array"]
+    arguments = ("small.nii.gz", "usual.nii.gz")
+    content = json.loads(recommend(*arguments, "--json", *HERE).out)
+    array = content["array"]
     assert set(array) == {"per_image", "shared", "chosen", "nearest", "why", "calibrated"}
     assert array["calibrated"]
     assert set(array["per_image"]) == set(array["shared"]) == {
         "usd", "usd_bound", "core_h", "waste_core_h", "waste_gb_h"
     }  # fmt: skip
-    own = [one["chosen"] for one in found["images"]]
-    assert array["chosen"]["walltime_s"] == max(row["walltime_s"] for row in own)
-    assert array["chosen"]["memory_bytes"] == max(row["memory_bytes"] for row in own)
+    chosen = [image["chosen"] for image in content["images"]]
+    assert array["chosen"]["walltime_s"] == max(row["walltime_s"] for row in chosen)
+    assert array["chosen"]["memory_bytes"] == max(row["memory_bytes"] for row in chosen)
     assert array["shared"]["waste_core_h"] > array["per_image"]["waste_core_h"] > 0
-    said = recommend(*asked, *HERE).out
-    assert "small.nii.gz: segment on local: request" in said
-    assert "one array job: request" in said
-    assert "requested but unused" in said
+    text = recommend(*arguments, *HERE).out
+    assert "small.nii.gz: segment on local: request" in text
+    assert "one array job: request" in text
+    assert "requested but unused" in text
 
 
 def test_an_extrapolation_is_flagged(recommend) -> None:
-    found = json.loads(recommend("huge.nii.gz", "--json", *HERE).out)["images"][0]["chosen"]
-    assert found["out_of_range"]
-    assert not found["calibrated"]
-    assert found["risk"] is None
+    content = json.loads(recommend("huge.nii.gz", "--json", *HERE).out)["images"][0]["chosen"]
+    assert content["out_of_range"]
+    assert not content["calibrated"]
+    assert content["risk"] is None
     assert "extrapolated, risk unknown" in recommend("huge.nii.gz", *HERE).out
 
 
 def test_an_image_that_cannot_be_read_is_named_and_the_others_answered(recommend) -> None:
-    done = recommend("note.nii.gz", "usual.nii.gz", "--json", *HERE, code=2)
-    assert [one["image"] for one in json.loads(done.out)["images"]] == ["usual.nii.gz"]
-    assert "note.nii.gz" in done.err
+    result = recommend("note.nii.gz", "usual.nii.gz", "--json", *HERE, code=2)
+    assert [image["image"] for image in json.loads(result.out)["images"]] == ["usual.nii.gz"]
+    assert "note.nii.gz" in result.err
     assert recommend("note.nii.gz", *HERE, code=2).out == ""
 
 
-def test_an_image_that_no_configuration_fits_is_said(recommend) -> None:
+def test_an_image_that_no_configuration_fits_is_logged(recommend) -> None:
     tiny = ("-S", "cluster.partitions.here.max_memory=10MB")
-    done = recommend("usual.nii.gz", "--json", *HERE, *tiny, code=2)
-    assert "usual.nii.gz: no configuration fits" in done.err
-    one = json.loads(done.out)["images"][0]
-    assert (one["chosen"], one["nearest"]) == (None, None)
-    assert "where 10.0 MB is allowed" in one["configurations"][0]["excluded"]
+    result = recommend("usual.nii.gz", "--json", *HERE, *tiny, code=2)
+    assert "usual.nii.gz: no configuration fits" in result.err
+    image = json.loads(result.out)["images"][0]
+    assert (image["chosen"], image["nearest"]) == (None, None)
+    assert "where 10.0 MB is allowed" in image["configurations"][0]["excluded"]
 
 
 def test_accounting_of_other_partitions_is_no_use(recommend, tmp_path: Path) -> None:
     jobs = tmp_path / "jobs.txt"
     line = "2024-05-01T00:00:00|2024-05-01T00:00:09|5|1|moon\n"
     jobs.write_text("Submit|Start|TimelimitRaw|NCPUS|Partition\n" + line)
-    done = recommend("usual.nii.gz", "--waiting", str(jobs), *HERE, code=2)
-    assert "has no job of local's partitions; it has moon" in done.err.splitlines()[-1]
+    result = recommend("usual.nii.gz", "--waiting", str(jobs), *HERE, code=2)
+    assert "has no job of local's partitions; it has moon" in result.err.splitlines()[-1]
     jobs.write_text(jobs.read_text().replace("moon", "here"))
-    done = recommend("usual.nii.gz", "--waiting", str(jobs), *HERE, code=2)
-    assert "1 jobs are too few; 100 are needed" in done.err.splitlines()[-1]
+    result = recommend("usual.nii.gz", "--waiting", str(jobs), *HERE, code=2)
+    assert "1 jobs are too few; 100 are needed" in result.err.splitlines()[-1]
 
 
 def queued(path: Path, partition: str, jobs: int) -> None:
     """Add jobs that started at once to what ``sacct`` wrote."""
     at = "2024-05-01T00:00:00"
-    said = path.read_text() if path.exists() else "Submit|Start|TimelimitRaw|NCPUS|Partition\n"
+    content = path.read_text() if path.exists() else "Submit|Start|TimelimitRaw|NCPUS|Partition\n"
     lines = [f"{at}|{at}|{n + 1}|1|{partition}\n" for n in range(jobs)]
-    path.write_text(said + "".join(lines))
+    path.write_text(content + "".join(lines))
 
 
 def test_nobody_waited_and_that_is_a_fit(recommend, tmp_path: Path) -> None:
     jobs = tmp_path / "jobs.txt"
     queued(jobs, "here", 200)
-    done = recommend("usual.nii.gz", "--waiting", str(jobs), "--json", *HERE)
-    assert "here: a request of 1 h waits 0 s (200 jobs" in done.err
-    assert json.loads(done.out)["images"][0]["chosen"]["wait_s"] == 0
+    result = recommend("usual.nii.gz", "--waiting", str(jobs), "--json", *HERE)
+    assert "here: a request of 1 h waits 0 s (200 jobs" in result.err
+    assert json.loads(result.out)["images"][0]["chosen"]["wait_s"] == 0
 
 
 def test_a_partition_with_too_few_jobs_leaves_the_others_fitted(recommend, tmp_path: Path) -> None:
     jobs = tmp_path / "jobs.txt"
     queued(jobs, "owens", 99)
     queued(jobs, "pitzer", 100)
-    done = recommend("usual.nii.gz", "--waiting", str(jobs), "--cluster", "osc")
-    assert "owens stays as configured: " in done.err
-    assert "99 jobs are too few" in done.err
-    assert "pitzer: a request of 1 h waits 0 s (100 jobs" in done.err
+    result = recommend("usual.nii.gz", "--waiting", str(jobs), "--cluster", "osc")
+    assert "owens stays as configured: " in result.err
+    assert "99 jobs are too few" in result.err
+    assert "pitzer: a request of 1 h waits 0 s (100 jobs" in result.err
 
 
 def test_waiting_can_be_fitted_to_accounting(recommend, tmp_path: Path) -> None:
@@ -260,17 +270,17 @@ def test_waiting_can_be_fitted_to_accounting(recommend, tmp_path: Path) -> None:
         start = datetime(2024, 5, 1) + timedelta(seconds=600 + 30 * n)
         lines.append(f"{n}|2024-05-01T00:00:00|{start.isoformat()}|{n + 1}|1")
     (tmp_path / "jobs.txt").write_text("\n".join(lines) + "\n")
-    asked = ("usual.nii.gz", "--waiting", str(tmp_path / "jobs.txt"), *HERE)
-    done = recommend(*asked, "--json")
-    row = json.loads(done.out)["images"][0]["configurations"][0]
-    # A minute more asked for is half a minute more to wait.
+    arguments = ("usual.nii.gz", "--waiting", str(tmp_path / "jobs.txt"), *HERE)
+    result = recommend(*arguments, "--json")
+    row = json.loads(result.out)["images"][0]["configurations"][0]
+    # A request of one more minute waits half a minute longer.
     assert row["wait_s"] == pytest.approx(570 + 0.5 * row["walltime_s"], abs=1)
-    assert "a request of 1 h waits" in done.err
-    assert "200 jobs" in done.err
+    assert "a request of 1 h waits" in result.err
+    assert "200 jobs" in result.err
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--deadline", "2020-01-01T00:00"), "--deadline: lies in the past"),
         (("--deadline", "0001-01-01"), "--deadline: "),
@@ -291,10 +301,10 @@ def test_waiting_can_be_fitted_to_accounting(recommend, tmp_path: Path) -> None:
         (("--project", "conf"), "not a project"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(
-    recommend, arguments: tuple[str, ...], said: str
+def test_bad_arguments_are_refused_in_one_line(
+    recommend, arguments: tuple[str, ...], message: str
 ) -> None:
-    done = recommend("usual.nii.gz", *arguments, code=2)
-    assert said in done.err.splitlines()[-1]
-    assert done.out == ""
-    assert "Traceback" not in done.err
+    result = recommend("usual.nii.gz", *arguments, code=2)
+    assert message in result.err.splitlines()[-1]
+    assert result.out == ""
+    assert "Traceback" not in result.err

@@ -30,7 +30,7 @@ def voxcast(*arguments: object, code: int = 0) -> tuple[str, str]:
 
 def answers(*arguments: object) -> dict[str, Any]:
     out, _ = voxcast(*arguments, "--json")
-    return {one["strategy"]: one for one in json.loads(out)}
+    return {row["strategy"]: row for row in json.loads(out)}
 
 
 @pytest.fixture
@@ -44,17 +44,17 @@ def history(tmp_path: Path) -> Path:
 
 
 def test_all_strategies_of_a_law() -> None:
-    found = answers(*LAW, "--alpha", 1, "--beta", 0, "--gamma", 0, "--checkpoint-s", 2,
+    sequences = answers(*LAW, "--alpha", 1, "--beta", 0, "--gamma", 0, "--checkpoint-s", 2,
                     "--restart-s", 2, "--strategy", "all")  # fmt: skip
-    assert list(found) == list(STRATEGIES)
-    plain = found["equal_time"]
+    assert list(sequences) == list(STRATEGIES)
+    plain = sequences["equal_time"]
     assert plain["normalised_cost"] == pytest.approx(1.9166, abs=1e-4)
     assert plain["sequence"][0] == pytest.approx(29.737, abs=1e-3)
-    first = found["mixed_ckpt"]["sequence"][0]
+    first = sequences["mixed_ckpt"]["sequence"][0]
     assert first["checkpoint"] is True
     assert first["request"] == pytest.approx(first["milestone"] + 2)
-    assert found["mixed_ckpt"]["expected_cost"] < plain["expected_cost"]
-    assert found["no_ckpt"]["expected_cost"] == plain["expected_cost"]
+    assert sequences["mixed_ckpt"]["expected_cost"] < plain["expected_cost"]
+    assert sequences["no_ckpt"]["expected_cost"] == plain["expected_cost"]
 
 
 def test_strategies_that_need_checkpoints_are_left_out_and_listed() -> None:
@@ -71,14 +71,14 @@ def test_a_history_is_a_law_in_seconds(history: Path) -> None:
     assert "5 of 7 runs are used: completed" in err
     assert "brute_force: needs a law with a density" in err
     assert "2 min 0 s, 6 min 40 s" in out
-    found = answers("--history", history, "--column", "runtime_s", "--family", "lognormal")
-    assert found["brute_force"]["sequence"][0] > 100
+    sequences = answers("--history", history, "--column", "runtime_s", "--family", "lognormal")
+    assert sequences["brute_force"]["sequence"][0] > 100
     cut = answers("--history", history, "--family", "best", "--between", "80,500")
     assert cut["mean_by_mean"]["sequence"][-1] == 500
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ((), "one of the arguments --law --history --image is required"),
         ((*LAW, "--alpha", 0), "alpha: must be above 0"),
@@ -104,13 +104,13 @@ def test_a_history_is_a_law_in_seconds(history: Path) -> None:
         (("--history", "gone.csv"), "gone.csv: cannot be read"),
     ],
 )
-def test_what_is_refused(arguments: tuple[object, ...], said: str) -> None:
+def test_what_is_refused(arguments: tuple[object, ...], message: str) -> None:
     _, err = voxcast(*arguments, code=2)
-    assert said in err.splitlines()[-1]
+    assert message in err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--column", "walltime"), "has no column walltime, but subject, runtime_s"),
         (("--column", "subject"), "subject is not a column of numbers"),
@@ -120,10 +120,10 @@ def test_what_is_refused(arguments: tuple[object, ...], said: str) -> None:
     ],
 )
 def test_what_is_refused_of_a_history(
-    history: Path, arguments: tuple[object, ...], said: str
+    history: Path, arguments: tuple[object, ...], message: str
 ) -> None:
     _, err = voxcast("--history", history, *arguments, code=2)
-    assert said in err.splitlines()[-1]
+    assert message in err.splitlines()[-1]
     history.write_text("runtime_s\n0\n3\n")
     assert "positive" in voxcast("--history", history, code=2)[1]
 
@@ -141,8 +141,8 @@ def test_an_image_is_predicted_by_the_champion(
     usual = nibabel.Nifti1Image(voxels, np.diag([2.0, 2.0, 2.5, 1.0]))
     usual.set_sform(usual.affine, code=1)
     nibabel.save(usual, image)
-    asked = ("--image", image, "--header-only")
-    out, err = voxcast(*asked, "--app", "segment", "--cpus", 2)
+    arguments = ("--image", image, "--header-only")
+    out, err = voxcast(*arguments, "--app", "segment", "--cpus", 2)
     assert "segment, model ridge, cpu, 2 CPUs" in err
     assert ", 50 %" in err
     # Twelve subjects promise these upper levels and no higher one.
@@ -151,12 +151,12 @@ def test_an_image_is_predicted_by_the_champion(
     assert ", 95 %" not in err
     assert "calibrated" not in err
     assert "brute_force" in out
-    found = answers(*asked, "--strategy", "equal_probability")
-    (one,) = found.values()
-    assert 1 < one["normalised_cost"] < 3
+    sequences = answers(*arguments, "--strategy", "equal_probability")
+    (sequence,) = sequences.values()
+    assert 1 < sequence["normalised_cost"] < 3
     nibabel.save(nibabel.Nifti1Image(np.zeros((300, 300, 300), np.int8), np.eye(4)), image)
-    _, err = voxcast(*asked, "--app", "segment", "--cpus", 2)
+    _, err = voxcast(*arguments, "--app", "segment", "--cpus", 2)
     assert "out of range of the measured runs in" in err
     assert ", 95 %" in err
-    assert "unheard: unknown" in voxcast(*asked, "--app", "unheard", code=2)[1]
-    assert "--cpus" in voxcast(*asked, "--cpus", 0, code=2)[1]
+    assert "unheard: unknown" in voxcast(*arguments, "--app", "unheard", code=2)[1]
+    assert "--cpus" in voxcast(*arguments, "--cpus", 0, code=2)[1]

@@ -108,20 +108,20 @@ def test_both_ways_refuse_with_the_same_message(
     local: Champion, served: Champion, change: dict[str, Any], message: str
 ) -> None:
     row = {**HEADER_ROW, **change}
-    here, there = refusal(local, row), refusal(served, row)
-    assert message in here.problem
-    assert there.problem == here.problem
+    in_process, over_http = refusal(local, row), refusal(served, row)
+    assert message in in_process.problem
+    assert over_http.problem == in_process.problem
 
 
 def test_both_ways_enforce_the_signature(local: Champion, served: Champion) -> None:
     incomplete = {name: value for name, value in HEADER_ROW.items() if name != "dtype"}
-    here, there = refusal(local, incomplete), refusal(served, incomplete)
-    assert "missing inputs ['dtype']" in here.problem
-    assert there.problem == here.problem
+    in_process, over_http = refusal(local, incomplete), refusal(served, incomplete)
+    assert "missing inputs ['dtype']" in in_process.problem
+    assert over_http.problem == in_process.problem
     mistyped = {**HEADER_ROW, "cpus": "two"}
-    here, there = refusal(local, mistyped), refusal(served, mistyped)
-    assert "Failed to convert column cpus" in here.problem
-    assert there.problem == here.problem
+    in_process, over_http = refusal(local, mistyped), refusal(served, mistyped)
+    assert "Failed to convert column cpus" in in_process.problem
+    assert over_http.problem == in_process.problem
 
 
 def test_numbers_are_cast_to_doubles_both_ways(local: Champion, served: Champion) -> None:

@@ -65,11 +65,11 @@ def test_runs_are_nested_found_again_and_carry_their_tags(project: Path) -> None
         pass
     assert runs.find("study", family="ridge") == study
     assert runs.find("study", family="none") is None
-    found = mlflow.get_run(trial)
-    assert found.data.tags["mlflow.parentRunId"] == study
-    assert found.data.params == {"alpha": "1"}
-    assert found.data.metrics == {"cv/cpu_s/mape": 4.0}
-    assert {"host", "user", "voxcast_version", "kind"} <= set(found.data.tags)
+    logged = mlflow.get_run(trial)
+    assert logged.data.tags["mlflow.parentRunId"] == study
+    assert logged.data.params == {"alpha": "1"}
+    assert logged.data.metrics == {"cv/cpu_s/mape": 4.0}
+    assert {"host", "user", "voxcast_version", "kind"} <= set(logged.data.tags)
     assert (project / "mlflow.db").is_file()
 
 
@@ -124,8 +124,8 @@ def test_every_family_has_defaults_that_its_search_space_knows() -> None:
     import optuna
 
     for family in FAMILIES.values():
-        asked = optuna.create_study().ask()
-        assert set(family.suggest(asked)) == set(family.defaults)
+        trial = optuna.create_study().ask()
+        assert set(family.suggest(trial)) == set(family.defaults)
 
 
 def test_a_champion_with_tags_that_say_nothing_is_replaced_and_said_so(project: Path) -> None:
