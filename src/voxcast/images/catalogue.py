@@ -118,7 +118,7 @@ def look_at(path: Path, file: ImageFile | None, coarse_points: int, network_poin
         coarse = coarsen(volume, coarse_points)
         return Look(
             problem=None,
-            header=volume.header,
+            header=volume.layout.header,
             voxel_sha256=voxel_sha256(volume),
             characteristics=characteristics(coarse),
             network=network_volume(coarse, network_points),

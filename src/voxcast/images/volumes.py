@@ -49,11 +49,6 @@ class LoadedVolume:
     layout: Layout
     path: Path
 
-    @property
-    def header(self) -> ImageHeader:
-        """What the file says of itself."""
-        return self.layout.header
-
 
 def load(path: str | os.PathLike[str]) -> LoadedVolume:
     """Read a volume once; `coarsen` and `voxel_sha256` are computed from what comes back.
@@ -95,7 +90,7 @@ def coarsen(volume: LoadedVolume, points: int = POINTS) -> CoarseVolume:
     ImageError
         If all voxels are NaN, or all are equal.
     """
-    header = volume.header
+    header = volume.layout.header
     stride = strides(header.shape, points)
     data = _values(volume, tuple(slice(None, None, step) for step in stride))
     if not np.isfinite(data).any() or np.ptp(data[np.isfinite(data)]) == 0:

@@ -99,7 +99,7 @@ class PointModel:
             encoder = self.models_by_app[name].encoder
             names = encoder.out_of_range([rows[n] for n in at])
             for n, outside in zip(at, names, strict=True):
-                unseen = name not in (_app(rows[n]), POOLED)
+                unseen = name not in (str(rows[n].get("app", POOLED)), POOLED)
                 features[n] = ("app", *(f for f in outside if f != "app")) if unseen else outside
         return features
 
@@ -111,7 +111,7 @@ class PointModel:
         """Return natural logarithms, shape (n, targets)."""
         logs = np.empty((len(queries), len(self.targets)))
         for model, at, x, volumes in self._encoded(queries):
-            logs[np.ix_(at, self._regressed_at)] = model.regressor.predict(x, volumes)
+            logs[at] = model.regressor.predict(x, volumes)
         if self.law is not None:
             ratios = [self.law.ratio(q.app, q.cpus, q.host_class) for q in queries]
             cpu, wall = self.targets.index(CPU), self.targets.index(WALL)
@@ -124,25 +124,22 @@ class PointModel:
         if not family(self.family).has_spread:
             return spread
         for model, at, x, volumes in self._encoded(queries):
-            spread[np.ix_(at, self._regressed_at)] = model.regressor.spread(x, volumes)
+            spread[at] = model.regressor.spread(x, volumes)
         if self.law is not None:
             spread[:, self.targets.index(WALL)] = spread[:, self.targets.index(CPU)]
         return spread
 
-    @property
-    def _regressed_at(self) -> np.ndarray:
-        return np.array([self.targets.index(target) for target in regressed(self.targets)])
-
     def _encoded(
         self, queries: Sequence[Query]
-    ) -> Iterator[tuple[AppModel, np.ndarray, np.ndarray, np.ndarray | None]]:
-        """Give each model with the positions of its queries, their matrix and their volumes."""
+    ) -> Iterator[tuple[AppModel, tuple[np.ndarray, ...], np.ndarray, np.ndarray | None]]:
+        """Give each model with the places of its outputs, its queries' matrix and volumes."""
+        columns = np.array([self.targets.index(target) for target in regressed(self.targets)])
         rows = [query.features for query in queries]
         for name, at in self._rows_by_app(rows):
             model = self.models_by_app[name]
             x = model.encoder.transform([rows[n] for n in at])
             volumes = stacked_volumes([queries[n] for n in at]) if self.needs_volume else None
-            yield model, at, x, volumes
+            yield model, np.ix_(at, columns), x, volumes
 
     def _rows_by_app(self, rows: Sequence[Row]) -> Iterator[tuple[str, np.ndarray]]:
         keys = np.array([self._model_key(row) for row in rows], dtype=object)
@@ -154,7 +151,7 @@ class PointModel:
 
         `out_of_range` then names ``app``. A fold may leave out all subjects of an application.
         """
-        keys = (_app(row), POOLED, *self.models_by_app)
+        keys = (str(row.get("app", POOLED)), POOLED, *self.models_by_app)
         return next(key for key in keys if key in self.models_by_app)
 
     def save(self, folder: Path) -> None:
@@ -255,10 +252,6 @@ def _encoder(rows: Sequence[Row], input_level: InputLevel, only: tuple[str, ...]
         # A table of foreign columns has none of the sizes that the family is restricted to.
         return Encoder.fit(rows, content=content)
     return encoder
-
-
-def _app(row: Row) -> str:
-    return str(row.get("app", POOLED))
 
 
 def predict_table(model: Predictor, table: pd.DataFrame, volumes: np.ndarray | None) -> np.ndarray:

@@ -5,7 +5,6 @@ It does not import MLflow, so the predictions can be tested against the forecast
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -100,7 +99,7 @@ class PredictionService:
             request = {
                 name: value
                 for name, value in zip(names, values, strict=True)
-                if not _is_missing(value)
+                if not pd.isna(value)
             }
             try:
                 query, configuration = self._read(request, contents_by_volume)
@@ -160,10 +159,6 @@ class PredictionService:
         if self.forecaster.model_at("volume").model.needs_volume:
             small = network_volume(coarse, self.catalogue.network_points)
         return characteristics(coarse), small
-
-
-def _is_missing(value: object) -> bool:
-    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def _columns(app: str, configuration: Configuration, prediction: Prediction) -> dict[str, Any]:

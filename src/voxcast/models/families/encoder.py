@@ -135,7 +135,10 @@ class Encoder:
             raw = np.column_stack([_numbers(rows, name) for name in self.numbers])
             blocks.append(self.imputer.transform(raw))
         if self.one_hot is not None:
-            texts = [[_text(row.get(name)) for name in self.texts] for row in rows]
+            texts = [
+                [value if isinstance(value := row.get(name), str) else None for name in self.texts]
+                for row in rows
+            ]
             blocks.append(self.one_hot.transform(np.array(texts, dtype=object)))
         return np.column_stack(blocks)
 
@@ -218,10 +221,6 @@ def _numbers(rows: Sequence[Row], name: str) -> np.ndarray:
 
 def _number(value: object) -> float:
     return np.nan if value is None or isinstance(value, str) else float(value)  # type: ignore[arg-type]
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 def _within(name: str, values: np.ndarray, low: float, high: float) -> np.ndarray:
