@@ -142,6 +142,18 @@ def test_a_champion_with_tags_that_say_nothing_is_replaced_and_said_so(project: 
         assert receipt["reason"] in ("champion_unjudgeable", "under_request")
 
 
+def test_a_champion_that_cannot_be_loaded_is_replaced_by_any_model(project: Path) -> None:
+    import mlflow
+
+    promoted(project, "median", "ridge")
+    version = registry.champion().number
+    client = mlflow.MlflowClient()
+    client.set_model_version_tag(registry.MODEL_NAME, version, "forecaster_format", "1")
+    receipt = promoted(project, "median")
+    assert (receipt["registered"], receipt["reason"]) == (True, "champion_unreadable")
+    assert registry.champion().number != version
+
+
 def test_a_lost_registry_is_noticed(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs.connect(project)
     registry.write_marker(project, "1")

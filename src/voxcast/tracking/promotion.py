@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from voxcast.files import sha256_of
-from voxcast.models.forecaster import Forecaster
+from voxcast.models.forecaster import FORMAT, Forecaster
 from voxcast.models.selection import recipes
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.promotion_rule import Rival, decide, risks, subject_errors
@@ -82,6 +82,7 @@ def promote(
         "table_sha256": table_sha256,
         "catalogue_sha256": sha256_of(catalogue),
         "forecaster_sha256": forecaster_sha256(models / name),
+        "forecaster_format": str(FORMAT),
         "image_set": rule.image_set,
         "calibrated": str(_is_calibrated(models / name, rule.upper_quantile)).lower(),
         "upper_quantile": f"{rule.upper_quantile:g}",
@@ -134,6 +135,7 @@ def _rival(
 
     fewer = int(tags["subjects"]) < int(present.tags.get("subjects", "0"))
     return Rival(
+        readable=same("forecaster_format"),
         same_recipe=same("family", "params"),
         same_model=same("forecaster_sha256", "catalogue_sha256"),
         more_subjects=same("image_set") and fewer,

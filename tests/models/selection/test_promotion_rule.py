@@ -58,8 +58,8 @@ def errors(value: float) -> pd.Series:
 
 
 def rival(value: float | None, **changed: bool) -> Rival:
-    facts = {"same_recipe": False, "same_model": False, "more_subjects": False} | changed
-    return Rival(**facts, errors=None if value is None else errors(value))
+    facts = {"readable": True, "same_recipe": False, "same_model": False, "more_subjects": False}
+    return Rival(**(facts | changed), errors=None if value is None else errors(value))
 
 
 SAFE = {"cpu_s": Risk(0, 8, 0.0, (0.0, 0.37))}
@@ -78,6 +78,7 @@ RISKY = {"cpu_s": Risk(0, 8, 0.0, (0.0, 0.37)), "runtime_s": Risk(1, 8, 0.125, (
         (rival(0.2, same_recipe=True), RISKY, "under_request"),
         (rival(0.2, same_recipe=True, same_model=True), SAFE, "unchanged"),
         (rival(0.3, more_subjects=True), SAFE, "fewer_subjects"),
+        (rival(0.1, readable=False, more_subjects=True), RISKY, "champion_unreadable"),
         (rival(None), SAFE, "champion_unjudgeable"),
         (rival(None), RISKY, "under_request"),
     ],
@@ -85,5 +86,5 @@ RISKY = {"cpu_s": Risk(0, 8, 0.0, (0.0, 0.37)), "runtime_s": Risk(1, 8, 0.125, (
 def test_the_rule_of_promotion(champion: Rival | None, risk: dict[str, Risk], reason: str) -> None:
     decision = decide(errors(0.2), champion, risk, max_under_request=0.10)
     assert decision.reason == reason
-    promoting = ("first", "better", "refitted", "champion_unjudgeable")
+    promoting = ("first", "better", "refitted", "champion_unreadable", "champion_unjudgeable")
     assert decision.promote == (reason in promoting)

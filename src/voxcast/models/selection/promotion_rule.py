@@ -105,6 +105,8 @@ class Rival:
 
     Attributes
     ----------
+    readable : bool
+        Its files have the format of this release; otherwise it cannot answer.
     same_recipe : bool
         It is of the challenger's family and parameters.
     same_model : bool
@@ -116,6 +118,7 @@ class Rival:
         fit its recipe.
     """
 
+    readable: bool
     same_recipe: bool
     same_model: bool
     more_subjects: bool
@@ -130,11 +133,12 @@ def decide(
 ) -> Decision:
     """Apply the rule of promotion.
 
-    On an empty registry the best model by cross-validation is registered, even a baseline. After
-    that a challenger must not have learned from fewer subjects of the same image set, and it is
-    promoted when it is the champion's recipe fitted anew, or when its error over the same subjects
-    is lower than the champion's (its recipe fitted on the same folds); in both cases only if no
-    target's under-request rate reaches ``max_under_request``.
+    On an empty registry the best model by cross-validation is registered, even a baseline, and so
+    it is where this release cannot load the champion. Otherwise a challenger must not have learned
+    from fewer subjects of the same image set, and it is promoted when it is the champion's recipe
+    fitted anew, or when its error over the same subjects is lower than the champion's (its recipe
+    fitted on the same folds); in both cases only if no target's under-request rate reaches
+    ``max_under_request``.
 
     Parameters
     ----------
@@ -149,6 +153,9 @@ def decide(
     """
     if champion is None:
         return Decision(True, "first", "the registry had no champion")
+    if not champion.readable:
+        detail = "the champion was saved by another release, which this one cannot load"
+        return Decision(True, "champion_unreadable", detail)
     if champion.same_model:
         return Decision(False, "unchanged", "the champion is this very model")
     if champion.more_subjects:
