@@ -35,7 +35,7 @@ def main() -> int:
         )
         volumes, labels = zip(*(training.example(*pair) for pair in training_heads), strict=True)
         weights.save(training.train(volumes, labels, steps=STEPS, seed=1), OUT)
-        rows = training.judge(test_heads, OUT)
+        rows = training.evaluate(test_heads, OUT)
     mean = {t: round(float(np.mean([row[t] for row in rows])), 4) for t in ("csf", "gm", "wm")}
     write_json(
         RESULT, {"mean": mean, "scans": rows, "trained_on": len(training_heads), "steps": STEPS}

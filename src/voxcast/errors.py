@@ -1,7 +1,7 @@
 """Errors that users can act on: the problem, where it is, and what to do next.
 
-They end as one line on stderr and exit code 2. Any other exception is a bug and keeps its
-traceback.
+Each is reported as one line on stderr, with exit code 2. Any other exception is a bug and keeps
+its traceback.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 EXIT_BAD_INPUT = 2
 
-# Modules that a plain installation lacks, to the extra of the package that brings them.
+# Modules that a plain installation lacks, and the extra of the package that installs each.
 EXTRAS = {
     "ants": "apps",
     "nilearn": "apps",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PARTIAL = ".partial-"  # prefix of unfinished files and folders, which are swept later
+PARTIAL = ".partial-"  # prefix of unfinished files and folders, which are removed later
 
 
 @contextlib.contextmanager
@@ -49,7 +49,7 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     Raises
     ------
     OSError
-        If ``path`` is a folder that is not empty by then.
+        If ``path`` is a non-empty folder when the block ends.
     """
     target = Path(path)
     partial = Path(tempfile.mkdtemp(prefix=PARTIAL, dir=target.parent))
@@ -72,7 +72,7 @@ def commit_folder(partial: Path, target: Path) -> None:
 def remove_folder(folder: str | os.PathLike[str]) -> None:
     """Remove a folder with its content, including read-only folders."""
 
-    def unlocked(_: object, name: str, __: object) -> None:
+    def remove_locked(_: object, name: str, __: object) -> None:
         path = Path(name)
         with contextlib.suppress(FileNotFoundError):
             if path != Path(folder):  # permissions of the parent are not changed
@@ -83,7 +83,7 @@ def remove_folder(folder: str | os.PathLike[str]) -> None:
                 path.chmod(0o700)
                 shutil.rmtree(path)
 
-    shutil.rmtree(folder, onerror=unlocked)
+    shutil.rmtree(folder, onerror=remove_locked)
 
 
 def sync(path: str | os.PathLike[str]) -> None:
@@ -114,7 +114,7 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
-    """Write ``value`` atomically as indented JSON with sorted keys; NaN is refused."""
+    """Write ``value`` atomically as indented JSON with sorted keys; NaN raises ValueError."""
     write_text(path, json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n")
 
 

@@ -1,7 +1,7 @@
 """Messages of the library: written to stderr, set up in one place for every entry point.
 
 Modules log with ``logging.getLogger(__name__)``. Nothing is configured on import, so a program
-that uses voxcast as a library decides for itself what it shows.
+that uses voxcast as a library keeps control of its logging.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ PACKAGE = "voxcast"
 
 
 class StderrHandler(logging.Handler):
-    """Writes records to the current ``sys.stderr``, also when it was replaced after set-up."""
+    """Writes records to the current ``sys.stderr``, even if it is replaced after set-up."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record."""

@@ -1,4 +1,4 @@
-"""The project folder that a command works on: named, or the nearest one above."""
+"""The project folder of a command: given by the user, or found from the current folder upwards."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def find(folder: Path | None) -> Path | None:
     Parameters
     ----------
     folder : Path or None
-        A folder named by the user. None looks at ``VOXCAST_PROJECT``, then at the current folder
-        and those above it.
+        A folder given by the user. If None, ``VOXCAST_PROJECT`` is used, else the current folder
+        or the nearest of its parents that is a project.
 
     Raises
     ------
     ConfigError
-        If the folder named by the user or the environment is not a project.
+        If the folder given by the user or the environment is not a project.
     """
     variable = os.environ.get(ENVIRONMENT_VARIABLE)
     if folder is None and variable:

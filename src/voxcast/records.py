@@ -1,4 +1,4 @@
-"""The nouns that travel between rooms, as frozen dataclasses; units are in the names.
+"""The records that rooms exchange, as frozen dataclasses; units are in the names.
 
 The meaning of the fields is documented here only; how they are measured, learned or stored is
 documented in the module that does it.
@@ -20,7 +20,7 @@ Scale = Literal["scaled_down", "full_scale"]
 # What is predicted. Wall time is what a scheduler limits; CPU time is what the image decides.
 TARGETS = ("cpu_s", "runtime_s", "peak_rss_bytes")
 
-# Repeats outside a sweep are numbered from here, so that each is a cell of its own: runs repeated
+# Repeats outside a sweep are numbered from here, so that each has its own key: runs repeated
 # because the machine was busy, and the anchor runs at the start of a sitting.
 NOISY_REPEAT = 100
 ANCHOR_REPEAT = 1000
@@ -55,7 +55,7 @@ class Configuration:
 
     @property
     def label(self) -> str:
-        """A short name for people.
+        """A short, readable name.
 
         Examples
         --------
@@ -70,7 +70,7 @@ class Configuration:
 class App:
     """An application as data: the file ``conf/app/NAME.yaml``, as the other rooms see it.
 
-    It is a Python module that keeps the protocol of `voxcast.apps.builtin.arguments`, or a command
+    It is a Python module with the command line of `voxcast.apps.builtin.arguments`, or a command
     line, `argv`, in which ``{image}``, ``{out}``, ``{threads}``, ``{device}`` and the names of
     parameters are filled in.
     """
@@ -81,17 +81,19 @@ class App:
     argv: tuple[str, ...] = ()
     input: Literal["volume", "none"] = "volume"
     parameters: dict[str, Any] = field(default_factory=dict)
-    # What a campaign may draw from: two numbers are a range, a longer list its values.
+    # Values that a campaign may draw: two numbers are a range, more are a list.
     ranges: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     scaled_down: dict[str, Any] = field(default_factory=dict)  # parameters of a scaled-down run
     packages: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()  # whose content is part of the version, trained weights say
+    files: tuple[str, ...] = ()  # e.g. trained weights; their content is part of the version
     devices: tuple[str, ...] = ("cpu",)
     phases: tuple[str, ...] = ()
     # Phase to a pattern with a group `seconds`, for applications that log durations.
     phase_patterns: dict[str, str] = field(default_factory=dict)
     container: dict[str, str] = field(default_factory=dict)  # image by device
-    binds: dict[str, str] = field(default_factory=dict)  # path inside to {inputs} or {out}
+    binds: dict[str, str] = field(
+        default_factory=dict
+    )  # path in the container to {inputs} or {out}
     verify_gpu: bool = False  # a run on a GPU that never used it is a failure, not a measurement
     expected_startup_s: float = 1.0
     expected_s_per_mvoxel: float = 1.0
@@ -99,7 +101,7 @@ class App:
 
 @dataclass(frozen=True)
 class Cell:
-    """One run to make. `key` names it by content, so that it is never measured twice."""
+    """One run to measure. `key` identifies it by content, so that it is never measured twice."""
 
     app: str
     app_version: str
@@ -131,7 +133,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of a run with one behaviour; times count from the start of the run."""
+    """A part of a run with uniform behaviour; times count from the start of the run."""
 
     name: str
     start_s: float
@@ -147,7 +149,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Profile:
-    """The summary of one run; every outcome but ``completed`` makes it a lower bound only."""
+    """The summary of one run; a lower bound unless its outcome is ``completed``."""
 
     outcome: Outcome
     exit_status: int | None

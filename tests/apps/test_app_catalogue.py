@@ -91,7 +91,7 @@ def test_inside_a_container_the_paths_are_those_inside():
     ]
     assert "--env=OMP_NUM_THREADS=2" in made
     with pytest.raises(
-        ConfigError, match=r"no container engine is chosen; set device\.cpu\.container_engine"
+        ConfigError, match=r"and none is chosen; set device\.cpu\.container_engine"
     ):
         command(CONTAINED, IMAGE, Path("/run/out"), ONE_CPU, {})
     gpu = Configuration("gpu", 1, gpus=1, container_engine="apptainer")
@@ -196,8 +196,8 @@ def test_an_application_that_makes_sense_passes(app):
         (APP, {"module": "a b"}, "no such module"),
         (APP, {"devices": ()}, "at least one device"),
         (APP, {"verify_gpu": True}, "verify_gpu"),
-        (TOOL, {"argv": ("tool",)}, "does not say where the image goes"),
-        (TOOL, {"argv": ("tool", "{{image}}")}, "does not say where the image goes"),
+        (TOOL, {"argv": ("tool",)}, "does not name the image"),
+        (TOOL, {"argv": ("tool", "{{image}}")}, "does not name the image"),
         (TOOL, {"input": "none"}, "input: none but names an image"),
         (APP, {"parameters": {"image": 1}}, r"parameters\.image: cannot be a parameter"),
         (APP, {"parameters": {"a-b": 1}}, r"parameters\.a-b: cannot be a parameter"),
@@ -208,12 +208,12 @@ def test_an_application_that_makes_sense_passes(app):
         (APP, {"phase_patterns": {"a": "("}}, "not a regular expression"),
         (APP, {"phase_patterns": {"a": "a"}}, "needs a group"),
         (APP, {"phase_patterns": {"a": "(?P<seconds>.)"}}, "not among the phases"),
-        (APP, {"binds": {"/a": "{out}"}}, "are for a container"),
+        (APP, {"binds": {"/a": "{out}"}}, "need a container"),
         (APP, {"container": {"cpu": "image"}}, "a module cannot run in a container"),
         (CONTAINED, {"devices": ("cpu", "gpu")}, "an image for each of cpu, gpu"),
         (CONTAINED, {"binds": {"/a": "{inputs}"}}, r"one path for \{out\}"),
         (CONTAINED, {"binds": {"/a": "{out}"}}, r"one path for \{inputs\}"),
-        (CONTAINED, {"binds": {"a": "{out}"}}, "a full path inside"),
+        (CONTAINED, {"binds": {"a": "{out}"}}, "an absolute path in the container"),
         (CONTAINED, {"binds": {"/a": "{outs}"}}, r"unknown \{outs\}; known are"),
     ],
 )

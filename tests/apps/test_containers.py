@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from voxcast.apps import container_images, containers
-from voxcast.apps.containers import PROGRAMS, wrap
+from voxcast.apps import container_images
+from voxcast.apps.containers import PROGRAMS, RUN_VARIABLE, wrap
 from voxcast.apps.launch import app_version, check_container, command, container_facts, environment
 from voxcast.apps.staging import staged, staged_inputs
 from voxcast.errors import ConfigError, ImageError, RunError
-from voxcast.profiling.processes import RUN_VARIABLE
 from voxcast.profiling.runner import measure
 from voxcast.records import App, Configuration
 
@@ -89,10 +88,6 @@ def test_options_that_change_with_the_machine():
 def test_an_unknown_engine_is_answered_with_the_known_ones():
     with pytest.raises(ConfigError, match=r"dockr.*known are: none, apptainer"):
         wrap("dockr", "image", ["tool"])
-
-
-def test_the_mark_of_a_run_is_the_one_that_is_looked_for():
-    assert containers.RUN_VARIABLE == RUN_VARIABLE
 
 
 def test_what_is_missing_is_named_with_what_to_do(tmp_path):

@@ -17,12 +17,12 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 def check_app(app: App) -> None:
-    """Check what no type can say of ``conf/app/NAME.yaml``.
+    """Check the rules of ``conf/app/NAME.yaml`` that types cannot express.
 
     Raises
     ------
     ConfigError
-        Naming the key, for the first rule that is not kept.
+        For the first rule that is violated, with its key.
     """
     _check_start(app)
     _check_parameters(app)
@@ -32,12 +32,12 @@ def check_app(app: App) -> None:
 
 def _check_start(app: App) -> None:
     if (app.module is None) == (not app.argv):
-        then = "a module is for Python, argv for any other program"
+        then = "use a module for Python, argv for any other program"
         raise ConfigError("needs a module or argv, and not both", f"app.{app.name}", then)
     if not app.devices:
         raise ConfigError("needs at least one device", f"app.{app.name}.devices")
     if app.verify_gpu and "gpu" not in app.devices:
-        raise ConfigError("is meant for applications on a GPU", f"app.{app.name}.verify_gpu")
+        raise ConfigError("needs gpu among the devices", f"app.{app.name}.verify_gpu")
     if app.module is not None and not _exists(app.module):
         raise ConfigError(f"no such module: {app.module}", f"app.{app.name}.module")
     values = dict.fromkeys((*PLACEHOLDERS, *app.parameters), "") | {"image": "\0"}
@@ -47,7 +47,7 @@ def _check_start(app: App) -> None:
         problem = (
             "has input: none but names an image"
             if names_image
-            else "does not say where the image goes: {image} in argv, or {inputs} in binds"
+            else "does not name the image: use {image} in argv, or {inputs} in binds"
         )
         raise ConfigError(problem, f"app.{app.name}")
 
@@ -55,7 +55,7 @@ def _check_start(app: App) -> None:
 def _exists(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except (ImportError, ValueError):  # a package above it is not there, or no name at all
+    except (ImportError, ValueError):  # a parent package is missing, or the name is invalid
         return False
 
 
@@ -86,27 +86,27 @@ def _check_phases(app: App) -> None:
         if "seconds" not in groups:
             raise ConfigError("needs a group (?P<seconds>…)", where)
         if name not in app.phases:
-            raise ConfigError("is not among the phases", where, "name it in phases, in its order")
+            raise ConfigError("is not among the phases", where, "add it to phases, in its order")
 
 
 def _check_container(app: App) -> None:
     where = f"app.{app.name}"
     if not app.container:
         if app.binds:
-            raise ConfigError("are for a container, and none is named", f"{where}.binds")
+            raise ConfigError("need a container, and none is set", f"{where}.binds")
         return
     if app.module is not None:
-        then = "give argv: our Python is not inside"
+        then = "use argv: voxcast is not installed in the image"
         raise ConfigError("a module cannot run in a container", f"{where}.container", then)
     if set(app.container) != set(app.devices):
-        wanted = ", ".join(app.devices)
-        raise ConfigError(f"needs an image for each of {wanted}", f"{where}.container")
+        devices = ", ".join(app.devices)
+        raise ConfigError(f"needs an image for each of {devices}", f"{where}.container")
     hosts = list(app.binds.values())
     for inside, host in app.binds.items():
         if not inside.startswith("/") or ".." in inside.split("/"):
-            raise ConfigError("needs a full path inside", f"{where}.binds.{inside}")
+            raise ConfigError("needs an absolute path in the container", f"{where}.binds.{inside}")
         if host not in (INPUTS, OUT, SCRATCH) and not host.startswith("/"):
-            then = f"known are: {INPUTS}, {OUT}, {SCRATCH}, or a full path, which is read-only"
+            then = f"known are: {INPUTS}, {OUT}, {SCRATCH}, or an absolute path (read-only)"
             raise ConfigError(f"unknown {host}", f"{where}.binds.{inside}", then)
     needed = (INPUTS, OUT) if app.input == "volume" else (OUT,)
     for host in needed:

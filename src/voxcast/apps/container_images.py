@@ -1,4 +1,4 @@
-"""Container images on this machine: whether they can be run, and what exactly they hold."""
+"""Container images on this machine: whether they can be run, and their digests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FROM_FILES = ("apptainer", "singularity", "charliecloud")
 
 
 def available(engine: str, program: Sequence[str] = ()) -> bool:
-    """Tell whether the engine's program is on this machine."""
+    """Tell whether the engine's program is installed."""
     check_engine(engine)
     return engine == "none" or shutil.which([*program, PROGRAMS[engine]][0]) is not None
 
@@ -30,17 +30,17 @@ def available(engine: str, program: Sequence[str] = ()) -> bool:
 def check(
     engine: str, image: str, targets: Sequence[str] = (), program: Sequence[str] = ()
 ) -> None:
-    """Make sure that ``image`` can be run, before a campaign begins.
+    """Check that ``image`` can be run, before a campaign starts.
 
     Parameters
     ----------
     targets : sequence of str
-        Paths inside to which something will be bound.
+        Paths in the container to which something will be bound.
 
     Raises
     ------
     RunError
-        If the engine, the image, or a path that Charliecloud needs is not there.
+        If the engine, the image, or a path that Charliecloud needs is missing.
     """
     if engine == "none":
         return
@@ -54,18 +54,16 @@ def check(
         for target in targets:
             if not (Path(image) / target.lstrip("/")).exists():
                 where = Path(image) / target.lstrip("/")
-                raise RunError(
-                    "the image needs it as a place to bind to", where, "make the folder"
-                )
+                raise RunError("the image lacks this bind target", where, "create the folder")
     if engine not in _FROM_FILES and not is_path(image):
         digest(engine, image, program)
 
 
 def digest(engine: str, image: str, program: Sequence[str] = ()) -> str:
-    """Return what the image holds, as ``sha256:…``.
+    """Return the digest of the image, as ``sha256:…``.
 
-    A file is hashed; a name is answered by podman or docker. A folder is not read: the digest is
-    of its listing (path, kind, size and time of change of each file), so a folder that was copied
+    A file is hashed; a name is looked up with podman or docker. The digest of a folder is that of
+    its listing (path, mode, size and modification time of each file), so a copy of the folder
     counts as another image.
 
     Raises
@@ -83,8 +81,8 @@ def digest(engine: str, image: str, program: Sequence[str] = ()) -> str:
         return f"sha256:{_hashed(str(path.resolve()), stat.st_size, stat.st_mtime_ns)}"
     command = [*(program or [PROGRAMS[engine]]), "image", "inspect", image]
     try:
-        answer = subprocess.run(command, capture_output=True, timeout=60, check=True).stdout
-        facts = json.loads(answer)[0]
+        output = subprocess.run(command, capture_output=True, timeout=60, check=True).stdout
+        facts = json.loads(output)[0]
         digests = sorted(text.partition("@")[2] for text in facts.get("RepoDigests") or [])
         return digests[0] if digests else f"sha256:{facts['Id'].removeprefix('sha256:')}"
     except FileNotFoundError:
@@ -95,24 +93,24 @@ def digest(engine: str, image: str, program: Sequence[str] = ()) -> str:
 
 @functools.lru_cache(maxsize=16)
 def _hashed(path: str, size: int, mtime_ns: int) -> str:
-    return sha256_file(path)  # an image has gigabytes: read once, unless it has changed
+    return sha256_file(path)  # images are gigabytes: hashed again only if changed
 
 
 def _listing(folder: Path) -> str:
-    total = hashlib.sha256()
+    listing = hashlib.sha256()
     for root, folders, files in os.walk(folder):
         folders.sort()
         for name in sorted(files + [name for name in folders if Path(root, name).is_symlink()]):
             path = Path(root, name)
             stat = path.lstat()
             facts = [stat.st_mode, stat.st_size, stat.st_mtime_ns]
-            total.update(os.fsencode(f"{path.relative_to(folder)}\0{facts}\n"))
-    return total.hexdigest()
+            listing.update(os.fsencode(f"{path.relative_to(folder)}\0{facts}\n"))
+    return listing.hexdigest()
 
 
 def _pull(engine: str, image: str) -> str:
     if engine in ("podman", "docker"):
         return f"{engine} pull {image}"
     if engine == "charliecloud":
-        return "make it by ch-image pull and ch-convert, and name the folder or the .sqfs file"
-    return f"{engine} pull image.sif docker://{image}, and name that file"
+        return "use ch-image pull and ch-convert, then set the folder or the .sqfs file"
+    return f"{engine} pull image.sif docker://{image}, then set that file"

@@ -1,11 +1,11 @@
-"""Containers: what a command becomes when an engine runs it inside an image.
+"""Containers: the command lines by which engines run a program inside an image.
 
-Text in, text out; what is on this machine is looked up in `voxcast.apps.container_images`.
+No function here looks at the machine; images are checked in `voxcast.apps.container_images`.
 
 Apptainer, Singularity and Charliecloud run the program as a descendant of ours: it stays in the
-run's control group and on the run's CPUs. So does Podman as it is started here, without a group of
-its own (this needs crun). Docker's containers are children of its daemon: only their time can be
-seen from outside, and their limits are given to Docker.
+run's control group and on the run's CPUs. So does Podman as it is started here, without a separate
+control group (this needs crun). Docker's containers are children of its daemon: only their time
+can be measured from outside, and Docker enforces their limits.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ PROGRAMS = {
     "docker": "docker",
     "charliecloud": "ch-run",
 }
-OUTSIDE = frozenset({"docker"})  # whose processes are not in our process tree
-WRITES_THROUGH = frozenset({"charliecloud"})  # which cannot bind read-only
-# By it strays of a run are found, see voxcast.profiling.processes; its value is given there.
+OUTSIDE = frozenset({"docker"})  # engines whose processes are not in our process tree
+WRITES_THROUGH = frozenset({"charliecloud"})  # engines that cannot bind read-only
+# Marks all processes of a run, so that those that left its process tree are found.
 RUN_VARIABLE = "VOXCAST_RUN"
-_REFUSED = {  # what separates the parts of a bind, for an engine that has no way to quote it
+_REFUSED = {  # separators in a bind argument that the engine cannot quote
     "apptainer": ':,\\"\n',
     "singularity": ':,\\"\n',
     "podman": ',"\n',
@@ -41,7 +41,7 @@ _SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class Bind(NamedTuple):
-    """A folder or file of the host that is seen under another path inside."""
+    """A folder or file of the host, bound to a path in the container."""
 
     host: str
     inside: str
@@ -66,35 +66,35 @@ def wrap(
 ) -> list[str]:
     """Return the argument list that runs ``argv`` inside ``image``.
 
-    The program is named by ``argv`` also where the image has an entry point, and the environment
-    is the image's own and ``env``, whatever the engine. Nothing is pulled.
+    With every engine ``argv`` replaces the image's entry point, and the environment is that of the
+    image with ``env`` added. Nothing is pulled.
 
     Parameters
     ----------
     engine : str
-        One of `PROGRAMS`; ``none`` returns ``argv`` as it is.
+        One of `PROGRAMS`; ``none`` returns ``argv`` unchanged.
     image : str
-        A file or folder; with podman and docker a name, or for podman a folder with a slash.
+        A file or folder; a name for podman and docker. Podman also takes the path of a folder.
     binds : sequence of (host, inside, read only)
-        Charliecloud can neither bind read-only nor make the path inside.
+        Charliecloud can neither bind read-only nor create the path in the container.
     env : mapping, optional
-        Variables inside.
+        Variables in the container.
     gpus : int
         Zero hides them. Charliecloud sees them when ``ch-fromhost`` has prepared the image.
     visible : str, optional
-        ``CUDA_VISIBLE_DEVICES``, for podman, which gives GPUs by name or number; the first ones
-        without it.
+        ``CUDA_VISIBLE_DEVICES``, the GPUs that podman passes on by name or number; by default the
+        first ones.
     cpus, mem_limit_bytes : int, optional
-        Told to docker alone: what the others start keeps the CPUs and limits of who starts it.
+        Passed to docker only; with other engines the program inherits our CPUs and limits.
     network : bool
-        Without it there is none; Charliecloud always has the host's.
+        Whether there is a network; Charliecloud always uses the host's.
     user : (uid, gid), optional
-        Who owns what is written, for podman and docker; with the others it is who starts it.
+        Owner of the files written, for podman and docker; otherwise the user who starts it.
     program : sequence of str
-        Instead of the engine's own name: a path, or with options that come before the verb.
+        Replaces the engine's name: a path, or a name with options before the verb.
     options : sequence of str
-        Further options, after ours. For an image that Charliecloud made of a Docker one,
-        ``--set-env`` brings the variables in that were set when it was built.
+        Further options, after ours. For an image that Charliecloud converted from Docker,
+        ``--set-env`` restores the variables set at its build.
 
     Raises
     ------
@@ -109,26 +109,26 @@ def wrap(
     check_engine(engine)
     if engine == "none":
         return list(argv)
-    chosen = [_bind(engine, *bind) for bind in binds]
-    start = [*(program or [PROGRAMS[engine]])]
-    inside = dict(env or {})
+    checked_binds = [_bind(engine, *bind) for bind in binds]
+    command = [*(program or [PROGRAMS[engine]])]
+    variables = dict(env or {})
     if engine in ("apptainer", "singularity"):
-        start += [*_apptainer(chosen, inside, gpus, network), *options, image, *argv]
+        command += [*_apptainer(checked_binds, variables, gpus, network), *options, image, *argv]
     elif engine == "charliecloud":
-        start += [*_charliecloud(chosen, inside), *options, image, "--", *argv]
+        command += [*_charliecloud(checked_binds, variables), *options, image, "--", *argv]
     else:
-        started = _docker(chosen, inside, network, argv[0])
-        mapped = (
+        run_options = _docker(checked_binds, variables, network, argv[0])
+        engine_options = (
             _podman(gpus, visible, user)
             if engine == "podman"
             else _daemon(gpus, cpus, mem_limit_bytes)
         )
         if user is not None and user[0] != 0:
-            # Someone whom the image does not know has no home there, and caches need one.
-            mapped += [f"--user={user[0]}:{user[1]}", "--env=HOME=/tmp"]
-        named = ["--rootfs", image] if is_path(image) and engine == "podman" else [image]
-        start += [*started, *mapped, *options, *named, *argv[1:]]
-    return start
+            # A user unknown to the image has no home there, and caches need one.
+            engine_options += [f"--user={user[0]}:{user[1]}", "--env=HOME=/tmp"]
+        image_arguments = ["--rootfs", image] if is_path(image) and engine == "podman" else [image]
+        command += [*run_options, *engine_options, *options, *image_arguments, *argv[1:]]
+    return command
 
 
 def _apptainer(
@@ -143,7 +143,7 @@ def _apptainer(
 
 
 def _charliecloud(binds: Sequence[Bind], env: Mapping[str, str]) -> list[str]:
-    # Our own environment is not the image's: of it only what marks the run and its GPUs is kept.
+    # Of our environment only the marks of the run and of its GPUs are passed on.
     parts = ["--env-no-expand", f"--unset-env=!({RUN_VARIABLE}|CUDA_VISIBLE_DEVICES)"]
     variables = {"PATH": _SEARCH_PATH, "HOME": "/tmp", **env}  # noqa: S108 - the container's own
     parts += [f"--bind={bind.host}:{bind.inside}" for bind in binds]
@@ -151,7 +151,7 @@ def _charliecloud(binds: Sequence[Bind], env: Mapping[str, str]) -> list[str]:
 
 
 def _docker(binds: Sequence[Bind], env: Mapping[str, str], network: bool, entry: str) -> list[str]:
-    # Its output comes to us: a log of its own would be the same again, on the same disk.
+    # We record the output: Docker's log would be a second copy on the same disk.
     parts = ["run", "--rm", "--pull=never", "--log-driver=none", f"--entrypoint={entry}"]
     parts += [] if network else ["--network=none"]
     for bind in binds:
@@ -169,7 +169,7 @@ def _podman(gpus: int, visible: str | None, user: tuple[int, int] | None) -> lis
 
 
 def _daemon(gpus: int, cpus: int | None, mem_limit_bytes: int | None) -> list[str]:
-    parts = ["--init"]  # a program that is process 1 would not hear that it is to stop
+    parts = ["--init"]  # a program that is process 1 would ignore SIGTERM
     parts += [f"--gpus={gpus}"] if gpus else []
     parts += [] if cpus is None else [f"--cpus={cpus}"]
     return parts + ([] if mem_limit_bytes is None else [f"--memory={mem_limit_bytes}"])
@@ -185,7 +185,7 @@ def _bind(engine: str, host: str | Path, inside: str, read_only: bool) -> Bind:
 
 
 def is_path(image: str) -> bool:
-    """Tell whether podman is meant a folder: a name never begins like this."""
+    """Tell whether ``image`` is a path and not a name."""
     return image.startswith(("/", "./", "../"))
 
 

@@ -39,7 +39,7 @@ def choose(apps: Mapping[str, App], name: str) -> App:
     Raises
     ------
     ConfigError
-        If there is none; the message lists those there are.
+        If there is none; the message lists the applications.
     """
     if name not in apps:
         names = ", ".join(sorted(apps)) or "none"
@@ -59,7 +59,7 @@ def command(
 ) -> list[str]:
     """Return the argument list that runs ``app`` on ``image`` and writes into ``out``.
 
-    An application in a container needs its folders laid out, see `voxcast.apps.staging.staged`.
+    An application in a container needs staged folders, see `voxcast.apps.staging.staged`.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def command(
     Raises
     ------
     ConfigError
-        If an image is missing, an argument names what is not known, or a container has no engine.
+        If an image or container engine is missing, or an argument has an unknown placeholder.
     """
     if app.input == "volume" and image is None:
         raise ConfigError("needs an image", app.name)
@@ -86,7 +86,7 @@ def command(
         return filled(app.argv, values, app.name)
     if configuration.container_engine == "none":
         then = f"set device.{configuration.device}.container_engine, e.g. to apptainer"
-        raise ConfigError("runs in a container and no container engine is chosen", app.name, then)
+        raise ConfigError("needs a container engine, and none is chosen", app.name, then)
     values["image"] = f"{path_inside(app, INPUTS)}/{image.name}" if image else ""
     values["out"] = path_inside(app, OUT)
     return wrap(
@@ -99,8 +99,8 @@ def command(
         visible=os.environ.get("CUDA_VISIBLE_DEVICES"),
         cpus=configuration.cpus,
         mem_limit_bytes=configuration.mem_limit_bytes,
-        # No application here needs a network. Many clusters forbid the kernel's means by which
-        # these two take it away (user.max_net_namespaces), and nothing would start there.
+        # No application here needs a network. Many clusters forbid the namespaces by which
+        # these two disable it (user.max_net_namespaces), and nothing would start there.
         network=configuration.container_engine in ("apptainer", "singularity"),
         user=(os.getuid(), os.getgid()),
         program=program,
@@ -111,12 +111,12 @@ def command(
 def filled(argv: Sequence[str], values: Mapping[str, str], where: str) -> list[str]:
     """Return ``argv`` with ``{name}`` replaced by its value and doubled braces by single ones.
 
-    What is put in is not looked at again and not split: a name with spaces stays one argument.
+    Values are neither expanded again nor split: a name with spaces stays one argument.
 
     Raises
     ------
     ConfigError
-        For a name that is not in ``values``, or a brace that stands alone.
+        For a name that is not in ``values``, or a single brace.
 
     Examples
     --------
@@ -128,7 +128,7 @@ def filled(argv: Sequence[str], values: Mapping[str, str], where: str) -> list[s
         if match[0] in ("{{", "}}"):
             return match[0][0]
         if match[1] is None:
-            then = "double it if it is meant as a brace"
+            then = "double it for a literal brace"
             raise ConfigError(f"a single brace in {match.string!r}", f"{where}.argv", then)
         if match[1] not in values:
             names = ", ".join(sorted(values))
@@ -139,18 +139,18 @@ def filled(argv: Sequence[str], values: Mapping[str, str], where: str) -> list[s
 
 
 def library_variables(configuration: Configuration) -> dict[str, str]:
-    """Return the variables that hold libraries to the threads and GPUs they were given."""
+    """Return the variables that limit libraries to the run's threads and GPUs."""
     variables = {name: str(configuration.cpus) for name in THREAD_VARIABLES}
-    if configuration.gpus:  # numbered as NVML does, which looks at what the run uses
+    if configuration.gpus:  # numbered as by NVML, which measures their use
         return {**variables, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    # A program that takes any GPU it finds must not find one in a run that counts as CPU.
+    # A run on the CPU must not use a GPU that the program finds.
     return {**variables, "CUDA_VISIBLE_DEVICES": ""}
 
 
 def environment(configuration: Configuration) -> dict[str, str]:
-    """Return the variables to start a run with, beside our own."""
-    # Python's compiled modules are kept, whatever our own shell says: to compile them anew in each
-    # run took ANTs four seconds, which a machine that is in use does not spend.
+    """Return the variables of a run, in addition to our own."""
+    # Python may cache bytecode, whatever our shell sets: compiling in every run took ANTs four
+    # seconds, which a run in normal use does not spend.
     variables = {**library_variables(configuration), "PYTHONDONTWRITEBYTECODE": ""}
     if configuration.container_engine == "charliecloud":  # which refuses to start without
         variables["USER"] = os.environ.get("USER") or str(os.getuid())
@@ -163,23 +163,23 @@ def container_image(app: App, configuration: Configuration) -> str:
     Raises
     ------
     ConfigError
-        If the application names none.
+        If the application has none.
     """
     if configuration.device not in app.container:
         where = f"app.{app.name}.container.{configuration.device}"
-        raise ConfigError("no image for this device", where, "set it, or leave the device out")
+        raise ConfigError("no image for this device", where, "set it, or remove the device")
     return app.container[configuration.device]
 
 
 def check_container(app: App, configuration: Configuration) -> None:
-    """Make sure that ``app`` can be run in its container and measured, before any run is started.
+    """Check that ``app`` can be run in its container and measured, before any run starts.
 
     Raises
     ------
     ConfigError
-        If it names no image, or the engine's containers are not ours to measure.
+        If it has no image, or the engine's containers cannot be measured.
     RunError
-        If the engine, the image, or a path that Charliecloud needs is not there.
+        If the engine, the image, or a path that Charliecloud needs is missing.
     """
     if not app.container or configuration.container_engine == "none":
         return
@@ -206,10 +206,10 @@ def container_facts(
 def app_version(
     app: App, configuration: Configuration | None = None, program: Sequence[str] = ()
 ) -> str:
-    """Return the version of ``app`` and of all it rests on, e.g. ``1+antspyx0.6.3``.
+    """Return the version of ``app`` and of its dependencies, e.g. ``1+antspyx0.6.3``.
 
-    To its own version are added those of its packages, a hash of the content of its files, and,
-    for a configuration with a container engine, the digest of its image.
+    The application's version is followed by those of its packages, a hash of its files, and, for a
+    configuration with a container engine, the digest of its image.
 
     Raises
     ------
@@ -249,11 +249,11 @@ def _module_command(
         "--device": configuration.device,
         "--parameters": json.dumps(dict(parameters), sort_keys=True),
     }
-    # -P: the folder we are in is not searched for modules, so nothing there shadows a library.
+    # -P: modules in the current folder cannot shadow a library.
     flat = [part for pair in arguments.items() for part in pair]
     return [sys.executable, "-P", "-m", module, *flat]
 
 
 def _text(value: Any) -> str:
-    """Return a parameter as an argument: text as it is, the rest as JSON writes it."""
+    """Return a parameter as an argument: text unchanged, any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)

@@ -1,4 +1,4 @@
-"""The parameters of a run: the application's own, scaled down or not, and overrides."""
+"""The parameters of a run: the application's defaults, scaled down or not, and overrides."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def merged_parameters(app: App, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of ``app`` with ``overrides`` put in.
+    """Return the parameters of ``app`` with ``overrides`` applied.
 
     Raises
     ------
@@ -30,13 +30,13 @@ def merged_parameters(app: App, overrides: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def scaled_parameters(app: App, scale: Scale, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a run at ``scale``; ``overrides`` win over what scales it down.
+    """Return the parameters of a run at ``scale``; ``overrides`` take precedence.
 
     Raises
     ------
     ConfigError
-        If the application has no such parameter, the value is not of its kind, or nothing scales
-        it down: such a run would be a full-scale one under a wrong name.
+        If the application has no such parameter, a value has the wrong type, or it has no
+        scaled-down parameters: a full-scale run would then be mislabelled.
     """
     for name, value in overrides.items():
         _check_value(app, name, value)
@@ -49,16 +49,19 @@ def scaled_parameters(app: App, scale: Scale, overrides: Mapping[str, Any]) -> d
 
 
 def _check_value(app: App, name: str, value: Any) -> None:
-    """Refuse a value that the application would only reject, or hang on, once it runs."""
+    """Refuse a value on which the application would only fail or hang once it runs."""
     if name not in app.parameters:
         return  # reported when parameters are merged
-    usual, where = app.parameters[name], f"{app.name}.{name}"
+    default, where = app.parameters[name], f"{app.name}.{name}"
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if isinstance(usual, bool) or not isinstance(usual, int | float | str):
-        kind_holds, kind = isinstance(value, type(usual)) or usual is None, type(usual).__name__
-    elif isinstance(usual, str):
+    if isinstance(default, bool) or not isinstance(default, int | float | str):
+        kind_holds, kind = (
+            isinstance(value, type(default)) or default is None,
+            type(default).__name__,
+        )
+    elif isinstance(default, str):
         kind_holds, kind = isinstance(value, str), "a text"
-    elif isinstance(usual, int):
+    elif isinstance(default, int):
         kind_holds, kind = number and float(value).is_integer(), "a whole number"
     else:
         kind_holds, kind = number and math.isfinite(value), "a number"
@@ -67,7 +70,7 @@ def _check_value(app: App, name: str, value: Any) -> None:
     texts = [choice for choice in app.ranges.get(name, ()) if isinstance(choice, str)]
     if texts and value not in texts:
         raise ConfigError(f"is not one of {', '.join(texts)}: {value!r}", where)
-    if number and not isinstance(usual, str) and usual >= 0:
-        minimum = "above zero" if isinstance(usual, int) and usual > 0 else "zero or more"
+    if number and not isinstance(default, str) and default >= 0:
+        minimum = "above zero" if isinstance(default, int) and default > 0 else "zero or more"
         if value < 0 or (value == 0 and minimum == "above zero"):
             raise ConfigError(f"must be {minimum}, not {value!r}", where)

@@ -1,8 +1,8 @@
-"""The protocol by which an application tells its phases: one line of standard output for each.
+"""The protocol by which an application logs its phases: one line of standard output for each.
 
 A line is ``voxcast-phase {"name": …, "start": …, "end": …, "cpu_s": …}``. Times are seconds of
-``CLOCK_MONOTONIC``, which Linux keeps once for the whole system: whoever started the application
-can relate them to its own clock. Any program in any language can print such a line.
+``CLOCK_MONOTONIC``, which all processes of a Linux system share: the process that started the
+application can relate them to its start. Any program in any language can print such a line.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MARKER = "voxcast-phase "
 
 @contextlib.contextmanager
 def phase(name: str) -> Iterator[None]:
-    """Log the block as the phase ``name``, also when it ends by an exception."""
+    """Log the block as the phase ``name``, even if it raises."""
     start, cpu_s = time.monotonic(), _cpu_s()
     try:
         yield
@@ -36,7 +36,7 @@ def phase(name: str) -> Iterator[None]:
 
 
 def started(name: str = "start") -> None:
-    """Log all since the process was started (interpreter, imports) as the phase ``name``."""
+    """Log the time since the process started (interpreter, imports) as the phase ``name``."""
     _write(name, process_start(), time.monotonic(), _cpu_s())
 
 
@@ -46,14 +46,14 @@ def read_phases(log: str | Iterable[str], started_monotonic: float) -> tuple[Pha
     Parameters
     ----------
     log : str or iterable of str
-        The text of the log, or its lines; other output, cut and broken lines are passed over.
+        The text of the log, or its lines; other output and malformed lines are skipped.
     started_monotonic : float
         ``CLOCK_MONOTONIC`` when the run was started, in seconds.
 
     Returns
     -------
     tuple of Phase
-        With times counted from the start of the run; the peak memory is not known here.
+        Times count from the start of the run; peak memory is not set.
     """
     lines = log.splitlines() if isinstance(log, str) else log
     events = (_read_line(line, started_monotonic) for line in lines)
@@ -75,7 +75,7 @@ def _read_line(line: str, started_monotonic: float) -> Phase | None:
         return None
     if not all(map(math.isfinite, (start_s, end_s, cpu_s))) or end_s < start_s or end_s < 0:
         return None
-    # The kernel gives the start of a process in ticks of 10 ms: it may lie before the run's.
+    # The kernel gives the start of a process in ticks of 10 ms: it may precede that of the run.
     return Phase(name=name, start_s=max(0.0, start_s), end_s=end_s, cpu_s=cpu_s)
 
 
@@ -86,14 +86,14 @@ def _write(name: str, start: float, end: float, cpu_s: float) -> None:
 
 
 def _cpu_s() -> float:
-    """CPU seconds of this process, all threads, and of its children that have ended."""
+    """CPU seconds of this process, all threads, and of its terminated children."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime
 
 
 def process_start() -> float:
     """``CLOCK_MONOTONIC`` at the start of this process, to within a tick of the kernel."""
-    # Field 22, but the second one, the command's name, may hold spaces and brackets.
+    # Field 22; field 2, the command's name, may contain spaces and brackets.
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     since_boot_s = int(fields[19]) / os.sysconf("SC_CLK_TCK")
     asleep_s = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()

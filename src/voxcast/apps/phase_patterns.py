@@ -1,4 +1,4 @@
-"""Phases of applications that do not log ours, but print how long each of their steps took."""
+"""Phases of applications that print the duration of each step in a format of their own."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from voxcast.records import Phase
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-LINE_CHARACTERS = 2000  # a pattern looks at no more of a line: a log may hold a dumped array
+LINE_CHARACTERS = 2000  # searched of each line: a log may contain a dumped array
 
 
 def phases_from_log(text: str, patterns: Mapping[str, str]) -> tuple[Phase, ...]:
     """Read durations out of a log and lay them end to end, in the order they were logged.
 
-    Such lines tell how long a step took, not when it began: what lies between two steps is not
-    seen, so that the phases' times may run ahead of the run's own by as much.
+    Such lines give durations and no start times. Time between two steps is not seen, so that
+    phases may be placed too early by as much.
 
     Parameters
     ----------
     text : str
-        The log; lines that no pattern finds anything in are passed over.
+        The log; lines that no pattern matches are skipped.
     patterns : mapping
         Phase to a regular expression with a group `seconds`, searched for in each line.
 
     Returns
     -------
     tuple of Phase
-        Times in seconds from the start of the run; a phase logged twice is there twice. What is
-        not a duration (text, NaN, a negative number) is passed over.
+        Times in seconds from the start of the run; a phase logged twice appears twice. A
+        match that is not a duration (text, NaN, a negative number) is skipped.
 
     Examples
     --------
     >>> log = "reading a.nii.gz\\n* affine time: 2.5 seconds\\n* warp time: 4 seconds"
     >>> line = r"{} time: (?P<seconds>\\S+) seconds"
-    >>> found = phases_from_log(log, {name: line.format(name) for name in ("affine", "warp")})
-    >>> [(phase.name, phase.start_s, phase.end_s) for phase in found]
+    >>> phases = phases_from_log(log, {name: line.format(name) for name in ("affine", "warp")})
+    >>> [(phase.name, phase.start_s, phase.end_s) for phase in phases]
     [('affine', 0.0, 2.5), ('warp', 2.5, 6.5)]
     """
     compiled = {name: re.compile(pattern) for name, pattern in patterns.items()}

@@ -1,7 +1,7 @@
-"""The folders of one run as a container sees them: one image in, results out, room to scratch.
+"""The folders of one run in a container: inputs with one image, results, and scratch.
 
-A run has ``inputs`` and ``scratch`` beside its folder of results. Containers of the kind of SLANT
-work on whatever lies in their input folder, so exactly one image is put there.
+A run has ``inputs`` and ``scratch`` beside its folder of results. Containers such as SLANT's
+process every file in their input folder, so exactly one image is put there.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ INPUTS, OUT, SCRATCH = "{inputs}", "{out}", "{scratch}"  # what a bind may name
 def run_binds(app: App, out: Path) -> list[Bind]:
     """Return the binds of a run that writes into ``out``; all but results and scratch read-only.
 
-    Folders are not made here, see `staged`.
+    Folders are not created here, see `staged`.
     """
-    out = out.absolute()  # docker takes a relative path for the name of a volume
+    out = out.absolute()  # docker reads a relative path as the name of a volume
     folders = {INPUTS: out.parent / "inputs", OUT: out, SCRATCH: out.parent / "scratch"}
     return [
         Bind(str(folders.get(host, host)), inside, read_only=host not in (OUT, SCRATCH))
@@ -37,7 +37,7 @@ def run_binds(app: App, out: Path) -> list[Bind]:
 
 
 def path_inside(app: App, folder: str) -> str:
-    """Return where `INPUTS` or `OUT` is seen inside the container of ``app``."""
+    """Return the path of `INPUTS` or `OUT` in the container of ``app``."""
     return next((inside for inside, host in app.binds.items() if host == folder), "")
 
 
@@ -45,7 +45,7 @@ def path_inside(app: App, folder: str) -> str:
 def staged(
     app: App, image: Path | None, out: Path, configuration: Configuration
 ) -> Iterator[None]:
-    """Lay out the folders of a run for the block; inputs and scratch are gone after it.
+    """Lay out the folders of a run for the block; inputs and scratch are removed after it.
 
     Does nothing for an application that is not in a container.
 
@@ -63,7 +63,7 @@ def staged(
         for folder in folders:
             folder.mkdir(parents=True)
         if INPUTS in hosts and image is not None:
-            # Where a bind cannot be read-only, the program gets a file that is not the user's own.
+            # Where a bind cannot be read-only, the program gets a copy of the user's file.
             link = configuration.container_engine not in WRITES_THROUGH
             staged_inputs(image, hosts[INPUTS], link=link)
         yield
@@ -75,20 +75,20 @@ def staged(
 def staged_inputs(image: Path, folder: Path, *, link: bool = True) -> Path:
     """Put ``image``, and nothing else, into ``folder`` under its own name.
 
-    It is linked hard where it can be, else copied: a symbolic link would lead nowhere inside.
+    It is a hard link if possible, else a copy: a symbolic link would not resolve in the container.
 
     Raises
     ------
     ImageError
         If the image is not a file.
     RunError
-        If the folder holds anything yet.
+        If the folder is not empty.
     """
     if not image.is_file():
         raise ImageError("no such file", image)
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
-        raise RunError("is not empty, the application would run on what is in it", folder)
+        raise RunError("is not empty, and the application would process its files", folder)
     target = folder / image.name
     if link:
         with contextlib.suppress(OSError):  # another file system, or another owner

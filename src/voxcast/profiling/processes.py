@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from voxcast.apps.containers import RUN_VARIABLE
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# Inherited by every process of a run: finds those that left both tree and session.
-RUN_VARIABLE = "VOXCAST_RUN"
 _TICKS = os.sysconf("SC_CLK_TCK")
 _READ_BYTES = 1 << 16
 

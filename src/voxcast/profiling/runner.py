@@ -16,6 +16,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from voxcast.apps.containers import RUN_VARIABLE
 from voxcast.apps.phase_log import read_phases
 from voxcast.errors import RunError
 from voxcast.files import read_json, remove_folder, write_json
@@ -23,7 +24,7 @@ from voxcast.profiling import cgroups
 from voxcast.profiling.activity import Activity
 from voxcast.profiling.leader import LOG_FILE, ending, started_leader
 from voxcast.profiling.limits import RunLimits
-from voxcast.profiling.processes import RUN_VARIABLE, end_all, marked
+from voxcast.profiling.processes import end_all, marked
 from voxcast.profiling.sampler import open_meter
 from voxcast.profiling.trace import Trace
 from voxcast.records import Outcome, Phase, Profile

@@ -42,7 +42,7 @@ def correct(image: Path, out: Path, parameters: dict[str, Any]) -> dict[str, flo
     image : Path
         A 3-D volume that ANTs can read.
     out : Path
-        Folder for ``corrected.nii.gz`` and ``result.json``; made if missing.
+        Folder for ``corrected.nii.gz`` and ``result.json``; created if missing.
     parameters : dict
         As `DEFAULTS`.
 
@@ -79,7 +79,7 @@ def correct(image: Path, out: Path, parameters: dict[str, Any]) -> dict[str, flo
             return_bias_field=True,
         )
         inside = mask.numpy() > 0
-        # Outside its mask ANTs leaves a volume as it is: there the field is extrapolated.
+        # ANTs corrects inside its mask only: outside it the field is extrapolated.
         voxels = np.divide(volume.numpy(), bias.numpy(), where=inside, out=volume.numpy())
         corrected = volume.new_image_like(voxels)
     with phase("write"):

@@ -2,12 +2,12 @@
 
 The template is the one that nilearn bundles: a brain without a skull. It is the fixed image, as in
 studies that bring many heads into one space, so most of the work is done on its grid. The affine
-step looks at the template's brain and a rim around it only, and SyN at what the affine step calls
-brain: a skull has nothing to be registered to.
+step uses only the template's brain and a rim around it, and SyN only what the affine step labels
+as brain: a skull has no counterpart in the template.
 
 Run as ``python -m voxcast.apps.builtin.ants_register --image T1w.nii.gz --out FOLDER``; writes
 ``warped.nii.gz`` (the image on the template's grid), ``brain_mask.nii.gz`` (the template's brain
-on the image's grid) and ``result.json``. A `correlation` below 0.4 there says it went astray.
+on the image's grid) and ``result.json``. A `correlation` below 0.4 there indicates a failure.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ def register(image: Path, out: Path, parameters: dict[str, Any]) -> dict[str, fl
     image : Path
         A 3-D volume that ANTs can read: a head, or a brain alone.
     out : Path
-        Folder for the results; made if missing.
+        Folder for the results; created if missing.
     parameters : dict
         As `DEFAULTS`.
 
     Returns
     -------
     dict
-        Correlation with the template inside its brain after each step, volume of the brain found,
+        Correlation with the template inside its brain after each step, volume of the brain,
         determinant of the affine transform, range of SyN's Jacobian determinant (percentiles 1 and
         99).
 
@@ -75,11 +75,11 @@ def register(image: Path, out: Path, parameters: dict[str, Any]) -> dict[str, fl
         If the volume cannot be read, is not 3-D, has no foreground or cannot be registered.
     """
     import ants
-    import nilearn.datasets  # noqa: F401  (its import belongs to the start)
+    import nilearn.datasets  # noqa: F401  (its import counts as startup)
 
     if not 1 <= parameters["template_mm"] <= 4:
         raise ConfigError("needs 1 to 4", "template_mm")
-    # `registration` takes an argument random_seed and ignores it; this is the seed it goes by.
+    # `registration` takes an argument random_seed and ignores it; this one sets the seed.
     ants.config.set_ants_deterministic(on=False, seed_value=SEED)
     started()
     with phase("load"):
@@ -106,7 +106,7 @@ def register(image: Path, out: Path, parameters: dict[str, Any]) -> dict[str, fl
                 mask=_with_rim(brain),
                 mask_all_stages=True,
                 aff_iterations=(iterations, iterations // 2),
-                # Coarser or smoother ones lose the start, and the brain fills the head.
+                # Coarser or smoother levels lose the initial pose and fit the brain to the head.
                 aff_shrink_factors=(4, 2),
                 aff_smoothing_sigmas=(1, 0),
             )
@@ -182,7 +182,7 @@ def _to_volume(brain: Any, volume: Any, transforms: dict[str, Any]) -> Any:
 def _correlation(template: Any, warped: Any, brain: Any) -> float:
     inside = brain.numpy() > 0
     values, expected = warped.numpy()[inside], template.numpy()[inside]
-    # A volume that missed the brain altogether is constant there.
+    # A registration that missed the brain entirely is constant there.
     return float(np.corrcoef(values, expected)[0, 1]) if values.std() > 0 else 0.0
 
 

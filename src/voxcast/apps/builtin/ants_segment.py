@@ -1,8 +1,8 @@
 """Foreground mask, N4 bias correction and Atropos three-class segmentation, by ANTs.
 
 ``ants.get_mask`` finds the foreground, not the brain, and Atropos sorts voxels by intensity: on a
-head with skull the classes are classes, not brain tissues. What this application is for is its
-cost, which depends on the image as that of many iterative programs does.
+head with skull the classes are not brain tissues. The application is meant as a workload: its
+cost depends on the image as that of many iterative programs does.
 
 Run as ``python -m voxcast.apps.builtin.ants_segment --image T1w.nii.gz --out FOLDER``; writes
 ``labels.nii.gz`` and ``volumes.json``.
@@ -49,7 +49,7 @@ def segment(image: Path, out: Path, parameters: dict[str, Any]) -> dict[str, Any
     image : Path
         A 3-D volume that ANTs can read.
     out : Path
-        Folder for ``labels.nii.gz`` and ``volumes.json``; made if missing.
+        Folder for ``labels.nii.gz`` and ``volumes.json``; created if missing.
     parameters : dict
         As `DEFAULTS`.
 

@@ -1,4 +1,4 @@
-"""Volumes as the ANTs applications read, coarsen, look at and write them; no algorithm is here."""
+"""Reading, resampling, checking and writing of volumes for the ANTs applications."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from voxcast.files import atomic_path
 if TYPE_CHECKING:
     from pathlib import Path
 
-_LINEAR = 0  # of ants.resample_image, whose default is the nearest neighbour
+_LINEAR = 0  # interpolation of ants.resample_image, whose default is the nearest neighbour
 
 
 def read_volume(image: Path) -> Any:
@@ -41,7 +41,7 @@ def read_volume(image: Path) -> Any:
 
 
 def is_finer(volume: Any, spacing_mm: float) -> bool:
-    """Say whether an axis of ``volume`` is finer than ``spacing_mm``; 0.0 is the image's own.
+    """Tell whether an axis of ``volume`` is finer than ``spacing_mm``; none is finer than 0.0.
 
     Raises
     ------
@@ -54,9 +54,9 @@ def is_finer(volume: Any, spacing_mm: float) -> bool:
 
 
 def resample(volume: Any, spacing_mm: float) -> Any:
-    """Return ``volume`` with no axis finer than ``spacing_mm``; coarser ones are left as they are.
+    """Return ``volume`` with no axis finer than ``spacing_mm``; coarser ones are unchanged.
 
-    Linear and without smoothing: this makes a run smaller, it does not make a good image.
+    Linear and without smoothing: meant to make a run smaller, not for image quality.
     """
     import ants
 
@@ -65,7 +65,7 @@ def resample(volume: Any, spacing_mm: float) -> Any:
 
 
 def foreground(volume: Any, image: Path) -> Any:
-    """Return the foreground mask that ANTs finds: the head or the brain, whichever is there.
+    """Return the foreground mask that ANTs finds: the head, or the brain if skull-stripped.
 
     Raises
     ------
@@ -74,7 +74,7 @@ def foreground(volume: Any, image: Path) -> Any:
     """
     import ants
 
-    # On a volume of one value ANTs calls everything foreground, and what follows fails later.
+    # On a constant volume ANTs returns everything as foreground, and later steps fail.
     check_contrast(volume, image)
     mask = ants.get_mask(volume)
     if not mask.sum() > 0:
@@ -94,7 +94,7 @@ def volume_ml(mask: Any) -> float:
 
 
 def write_volume(path: Path, volume: Any) -> None:
-    """Write ``volume`` atomically; the folder is made if missing."""
+    """Write ``volume`` atomically; the folder is created if missing."""
     import ants
 
     with atomic_path(path) as partial:

@@ -1,4 +1,4 @@
-"""The command line that every built-in application keeps, and how it reads its parameters."""
+"""The command line of every built-in application, and the parsing of its parameters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Arguments:
-    """What an application was asked to do; `image` is None for one that takes no image."""
+    """The parsed command line; `image` is None for an application without input."""
 
     image: Path | None
     out: Path
@@ -35,17 +35,17 @@ def parse(
     description: str | None,
     image: bool = True,
 ) -> Arguments:
-    """Read the command line of an application, and hold its libraries to their threads.
+    """Parse the command line of an application, and limit its libraries to ``--threads``.
 
     Must be called before the libraries are imported: ITK, OpenMP and torch read their number of
-    threads from the environment when they are loaded. A variable that is set already wins.
+    threads from the environment when they are loaded. Variables already set take precedence.
 
     Parameters
     ----------
     argv : sequence of str or None
-        None takes the process's own.
+        None for those of the process.
     defaults : mapping
-        The parameters there are, with their defaults; numbers keep the type of their default.
+        All parameters with their defaults; numbers keep the type of their default.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def parse(
     if image:
         parser.add_argument("--image", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--threads", type=int, default=1, help="unless the environment says")
+    parser.add_argument("--threads", type=int, default=1, help="unless set in the environment")
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--parameters", default="{}", help="JSON: " + ", ".join(defaults))
     args = parser.parse_args(argv)

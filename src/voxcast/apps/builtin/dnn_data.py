@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 CLASSES = 10
 DATASETS = ("digits", "synthetic")
-HELD_OUT_SHARE = 0.2  # of the images trained on; of the digits there are no more to hold out
-_PATTERN = 8  # pixels of an edge before resizing: what the digits have
-_NOISE = 1.5  # standard deviation, where the patterns have 1
+HELD_OUT_SHARE = 0.2  # relative to the training images; of the digits at most this share
+_PATTERN = 8  # pixels of an edge before resizing, as in the digits
+_NOISE = 1.5  # standard deviation; that of the patterns is 1
 
 
 @dataclass(frozen=True)
@@ -28,16 +28,16 @@ class Images:
 
 
 def load(dataset: str, samples: int, image_size: int, seed: int) -> tuple[Images, Images]:
-    """Return the images to train on, and others that are held out.
+    """Return training and held-out images.
 
     Parameters
     ----------
     dataset : str
         ``digits``: the 1797 handwritten digits of scikit-learn, a fifth of them held out, the
-        rest repeated when more `samples` are asked for than there are. ``synthetic``: one random
+        others repeated if there are fewer than `samples`. ``synthetic``: one random
         pattern for each class, under noise.
     samples : int
-        How many images to train on.
+        Number of training images.
     image_size : int
         Pixels of an edge; 8 by 8 pixels are resized to it, linearly.
     seed : int
@@ -46,7 +46,7 @@ def load(dataset: str, samples: int, image_size: int, seed: int) -> tuple[Images
     Raises
     ------
     RunError
-        If the digits are asked for and scikit-learn is not installed.
+        If the digits are requested and scikit-learn is not installed.
     """
     rng = np.random.default_rng(seed)
     held_out = max(1, round(HELD_OUT_SHARE * samples))
@@ -62,12 +62,12 @@ def _digits(
     try:
         from sklearn.datasets import load_digits
     except ImportError:
-        then = "install scikit-learn, or take dataset=synthetic"
+        then = "install scikit-learn, or use dataset=synthetic"
         raise RunError("needs scikit-learn", "dataset digits", then) from None
     digits = load_digits()
     order = rng.permutation(len(digits.target))
     last = round(HELD_OUT_SHARE * len(order))
-    # Held out before anything is repeated: no image is on both sides.
+    # Held out before anything is repeated: no image is in both sets.
     chosen = (np.resize(order[last:], samples), order[:last][:held_out])
     train, other = (
         Images(

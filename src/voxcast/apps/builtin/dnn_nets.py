@@ -1,7 +1,7 @@
 """The networks that `dnn_train` trains: fully connected, VGG16 and ResNet-50, of any width.
 
 VGG16 is configuration D of Simonyan and Zisserman (2015) with batch normalisation, ResNet-50 that
-of He et al. (2016). At ``width=64`` they are the published ones, weight for weight.
+of He et al. (2016). At ``width=64`` they have the published architectures.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def _vgg16(image_size: int, neurons: int, width: int, classes: int, channels: in
         # Without the normalisation sixteen layers do not learn from scratch in a few epochs.
         parts += [nn.Conv2d(before, after, 3, padding=1), nn.BatchNorm2d(after), nn.ReLU()]
         before = after
-    seen = before * (image_size // 2**VGG16_POOLINGS) ** 2
-    dense = _dense([seen, neurons, neurons])
+    flat_size = before * (image_size // 2**VGG16_POOLINGS) ** 2
+    dense = _dense([flat_size, neurons, neurons])
     return nn.Sequential(*parts, nn.Flatten(), *dense, nn.Linear(neurons, classes))
 
 
@@ -91,7 +91,7 @@ def _resnet50(width: int, classes: int, channels: int) -> nn.Module:
 
 
 class _Bottleneck(nn.Module):
-    """Three convolutions around which the input is led, itself or through a fourth."""
+    """Three convolutions with a shortcut: the identity or a fourth convolution."""
 
     def __init__(self, before: int, narrow: int, stride: int) -> None:
         super().__init__()
@@ -104,13 +104,13 @@ class _Bottleneck(nn.Module):
             *_normalised(narrow, after, 1),
         )
         same = before == after and stride == 1
-        self.way_round = (
+        self.shortcut = (
             nn.Identity() if same else nn.Sequential(*_normalised(before, after, 1, stride))
         )
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Return the images, shape (n, before, h, w), as (n, 4 narrow, h / stride, w / stride)."""
-        out: torch.Tensor = nn.functional.relu(self.body(images) + self.way_round(images))
+        out: torch.Tensor = nn.functional.relu(self.body(images) + self.shortcut(images))
         return out
 
 

@@ -1,7 +1,7 @@
 """Training of a deep network, the use case of HARP, as a built-in application.
 
-Run as ``python -m voxcast.apps.builtin.dnn_train --out DIR``. Its ``result.json`` tells the time
-up to the first epoch and that of each epoch apart: what a run of other length takes follows.
+Run as ``python -m voxcast.apps.builtin.dnn_train --out DIR``. Its ``result.json`` holds the time
+before the first epoch and that of each epoch, from which the time of a longer run follows.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ RESULT_FILE = "result.json"
 
 
 def train(out: Path, device: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Train a network, judge it on images held out, and log each step as a phase.
+    """Train a network, evaluate it on held-out images, and log each step as a phase.
 
     Every epoch is a phase ``epoch``; its time is also in the result.
 
     Parameters
     ----------
     out : Path
-        Folder for ``result.json``; made if missing.
+        Folder for ``result.json``; created if missing.
     device : str
         ``cpu`` or ``gpu``.
     parameters : mapping
@@ -56,15 +56,15 @@ def train(out: Path, device: str, parameters: Mapping[str, Any]) -> dict[str, An
     Returns
     -------
     dict
-        What was written. `peak_cuda_*` is what torch took for its tensors, without the driver's
-        own part; None on a CPU.
+        The content of ``result.json``. `peak_cuda_*` is the memory of torch's tensors without
+        that of the driver; None on a CPU.
 
     Raises
     ------
     ConfigError
-        If a parameter makes no sense.
+        If a parameter is invalid.
     RunError
-        If a GPU is asked for and there is none, or scikit-learn's digits are missing.
+        If a GPU is requested and there is none, or scikit-learn's digits are missing.
     """
     started()
     with phase("import"):
@@ -73,24 +73,26 @@ def train(out: Path, device: str, parameters: Mapping[str, Any]) -> dict[str, An
         from voxcast.apps.builtin import dnn_data, dnn_nets
         from voxcast.apps.builtin.torch_device import torch_device
     _check(parameters, dnn_nets.NETWORKS, dnn_data.DATASETS, dnn_nets.VGG16_POOLINGS)
-    where = torch_device(device)
+    compute_device = torch_device(device)
     with phase("data"):
         names = ("dataset", "samples", "image_size", "seed")
         training, held_out = dnn_data.load(*(parameters[name] for name in names))
     with phase("build"):
         torch.manual_seed(parameters["seed"])
         sizes = {name: parameters[name] for name in ("image_size", "layers", "neurons", "width")}
-        network = dnn_nets.build(parameters["network"], **sizes).to(where)
+        network = dnn_nets.build(parameters["network"], **sizes).to(compute_device)
         optimiser = _optimiser(network, parameters)
     startup_s = time.monotonic() - process_start()
     epoch_s, losses = [], []
     for _ in range(parameters["epochs"]):
-        begun = time.monotonic()
+        epoch_start = time.monotonic()
         with phase("epoch"):
-            losses.append(_epoch(network, optimiser, training, parameters["batch_size"], where))
-        epoch_s.append(time.monotonic() - begun)
+            losses.append(
+                _epoch(network, optimiser, training, parameters["batch_size"], compute_device)
+            )
+        epoch_s.append(time.monotonic() - epoch_start)
     with phase("evaluate"):
-        accuracy = _accuracy(network, held_out, parameters["batch_size"], where)
+        accuracy = _accuracy(network, held_out, parameters["batch_size"], compute_device)
     with phase("write"):
         on_gpu = device == "gpu"
         result = {
@@ -119,36 +121,40 @@ def _optimiser(network: Any, parameters: Mapping[str, Any]) -> Any:
     return torch.optim.Adam(network.parameters(), lr=parameters["learning_rate"])
 
 
-def _epoch(network: Any, optimiser: Any, images: Any, batch_size: int, where: Any) -> float:
+def _epoch(
+    network: Any, optimiser: Any, images: Any, batch_size: int, compute_device: Any
+) -> float:
     """Go once over the images in a new order and return the mean loss."""
     import torch
 
     network.train()
-    total, seen = torch.zeros((), device=where), 0
+    total, seen = torch.zeros((), device=compute_device), 0
     for rows in torch.randperm(len(images.classes)).split(batch_size):
         if len(rows) == 1 and batch_size > 1:
-            continue  # a batch of one has no variance to be normalised by
-        pixels = torch.from_numpy(images.pixels)[rows].to(where)
-        classes = torch.from_numpy(images.classes)[rows].to(where)
+            continue  # batch normalisation needs at least two
+        pixels = torch.from_numpy(images.pixels)[rows].to(compute_device)
+        classes = torch.from_numpy(images.classes)[rows].to(compute_device)
         loss = torch.nn.functional.cross_entropy(network(pixels), classes)
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         optimiser.step()
         total += loss.detach() * len(rows)
         seen += len(rows)
-    return float(total) / seen  # reading it waits for the GPU: the epoch has ended
+    return float(total) / seen  # waits for the GPU, so that the epoch has ended
 
 
-def _accuracy(network: Any, images: Any, batch_size: int, where: Any) -> float:
+def _accuracy(network: Any, images: Any, batch_size: int, compute_device: Any) -> float:
     import torch
 
     network.eval()
-    right = 0
+    correct = 0
     with torch.no_grad():
         for rows in torch.arange(len(images.classes)).split(batch_size):
-            predicted = network(torch.from_numpy(images.pixels)[rows].to(where)).argmax(1).cpu()
-            right += int((predicted == torch.from_numpy(images.classes)[rows]).sum())
-    return right / len(images.classes)
+            predicted = (
+                network(torch.from_numpy(images.pixels)[rows].to(compute_device)).argmax(1).cpu()
+            )
+            correct += int((predicted == torch.from_numpy(images.classes)[rows]).sum())
+    return correct / len(images.classes)
 
 
 def _check(

@@ -1,8 +1,8 @@
-"""Tissue segmentation with SLANT's structure, and not SLANT: other network, other labels.
+"""Tissue segmentation with the structure of SLANT, but another network and other labels.
 
 Affine registration to MNI152, N4, intensity normalisation, 27 overlapping tiles through a 3-D
 U-Net, majority vote, and the inverse transform to the scan's own grid. Labels: 0 background,
-1 CSF, 2 grey and 3 white matter. The network was trained on generated heads, not on people's.
+1 CSF, 2 grey and 3 white matter. The network was trained on generated heads, not on real ones.
 
 Run as ``python -m voxcast.apps.builtin.tile_segment --image T1w.nii.gz --out FOLDER``; writes
 ``labels.nii.gz`` and ``volumes.json``.
@@ -22,7 +22,7 @@ from voxcast.errors import ConfigError, exits_cleanly
 from voxcast.files import write_json
 
 DEFAULTS: dict[str, Any] = {
-    "spacing_mm": 0.0,  # no axis is read finer than this; 0 for the scan's own
+    "spacing_mm": 0.0,  # finest spacing of an axis; 0 for that of the scan
     "affine_iterations": 1.0,  # scale of the registration's iterations
     "n4_iterations": 30,  # of each of four levels
     "tiles_per_axis": 3,
@@ -43,13 +43,13 @@ def segment(
     image : Path
         A 3-D T1-weighted volume that ANTs can read.
     out : Path
-        Folder for ``labels.nii.gz`` and ``volumes.json``; made if missing.
+        Folder for ``labels.nii.gz`` and ``volumes.json``; created if missing.
     parameters : dict
         As `DEFAULTS`.
     device : str
         ``cpu`` or ``gpu``, where the network runs.
     weights_file : Path, optional
-        Other weights than those that are installed.
+        Weights to use instead of the installed ones.
 
     Returns
     -------
@@ -61,11 +61,11 @@ def segment(
     ImageError
         If the volume cannot be read, is not 3-D, or holds one value only.
     ConfigError
-        If a parameter is out of its range.
+        If a parameter is out of range.
     RunError
-        If a GPU is asked for and torch can use none.
+        If a GPU is requested and torch finds none.
     """
-    import ants  # noqa: F401 - here, so that it is counted as start
+    import ants  # noqa: F401 - here, so that it counts as startup
 
     from voxcast.apps.builtin.ants_volume import write_volume
     from voxcast.apps.builtin.tiles import (
@@ -81,7 +81,7 @@ def segment(
     _check(parameters)
     started()
     places = tiling.tiles(parameters["tiles_per_axis"])
-    where = torch_device(device)
+    compute_device = torch_device(device)
     with phase("load"):
         scan = _read(image, parameters["spacing_mm"])
         reference.reference()
@@ -96,7 +96,7 @@ def segment(
             normalised = alignment.normalise(corrected.numpy())
         with phase("network"):
             trained = weights.load(weights_file or weights.PATH)
-            tiles = network.label_tiles(normalised, trained, where, places)
+            tiles = network.label_tiles(normalised, trained, compute_device, places)
         with phase("fusion"):
             fused = tiling.fuse(tiles, places, network.CLASSES)
         with phase("inverse"):
@@ -118,7 +118,7 @@ def _check(parameters: dict[str, Any]) -> None:
 
 
 def _read(image: Path, spacing_mm: float) -> Any:
-    """Read the scan, resampled so that no axis is finer than asked for."""
+    """Read the scan, resampled so that no axis is finer than ``spacing_mm``."""
     import numpy as np
 
     from voxcast.apps.builtin.ants_volume import (

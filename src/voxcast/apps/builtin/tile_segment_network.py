@@ -34,7 +34,7 @@ def segment_normalised(
     image : Path
         A volume on `tiling`'s grid, normalised as `tiles.alignment.normalise` does.
     out : Path
-        Folder for ``labels.nii.gz`` and ``volumes.json``; made if missing.
+        Folder for ``labels.nii.gz`` and ``volumes.json``; created if missing.
     parameters : dict
         As `DEFAULTS`.
     device : str
@@ -50,23 +50,23 @@ def segment_normalised(
     ImageError
         If the volume cannot be read or is not on the network's grid.
     ConfigError
-        If so few tiles cannot cover the grid, or so many are not needed.
+        If there are too few tiles to cover the grid, or too many.
     RunError
-        If a GPU is asked for and torch can use none.
+        If a GPU is requested and torch finds none.
     """
     from voxcast.apps.builtin.tiles import network, tiling, tissue_classes, weights
     from voxcast.apps.builtin.torch_device import torch_device
 
     started()
     places = tiling.tiles(parameters["tiles_per_axis"])
-    where = torch_device(device)
+    compute_device = torch_device(device)
     with phase("load"):
         normalised = _read(image)
     with phase("weights"):
-        # Onto the device here, so that its start-up is not counted as the network's.
-        trained = weights.load().to(where)
+        # Moved to the device here, so that its startup does not count as the network's time.
+        trained = weights.load().to(compute_device)
     with phase("network"):
-        tiles = network.label_tiles(normalised, trained, where, places)
+        tiles = network.label_tiles(normalised, trained, compute_device, places)
     with phase("fusion"):
         fused = tiling.fuse(tiles, places, network.CLASSES)
     with phase("write"):
@@ -82,13 +82,13 @@ def _read(image: Path) -> np.ndarray:
 
     from voxcast.apps.builtin.tiles.tiling import SHAPE
 
-    then = "make it with `tile_segment`'s steps up to `normalise`"
+    then = "create it with the steps of `tile_segment` up to `normalise`"
     if not image.is_file():
         raise ImageError("no such file", image)
     try:
         volume: Any = nibabel.load(image)
         array = np.asarray(volume.dataobj, dtype=np.float32)
-    except Exception as error:  # nibabel, gzip and zlib each have their own
+    except Exception as error:  # nibabel, gzip and zlib raise different types
         raise ImageError(f"cannot be read ({one_line(error)})", image) from None
     if array.shape != SHAPE or not np.isfinite(array).all():
         raise ImageError(f"is not a finite volume of shape {SHAPE}", image, then)

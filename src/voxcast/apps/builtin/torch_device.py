@@ -1,4 +1,4 @@
-"""Where torch computes, as applications are told it: ``cpu`` or ``gpu``."""
+"""The torch device of an application: ``cpu`` or ``gpu``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def torch_device(name: str) -> torch.device:
     Raises
     ------
     RunError
-        If a GPU is asked for and torch can use none: a run on the CPU would be a false label.
+        If a GPU is requested and torch finds none: a run on the CPU would be mislabelled.
     """
     if name == "gpu" and not torch.cuda.is_available():
         raise RunError("torch finds no CUDA device", "--device gpu", "run it with --device cpu")

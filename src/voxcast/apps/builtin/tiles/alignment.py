@@ -14,8 +14,8 @@ from voxcast.apps.builtin.tiles.pose import TO_LPS, starting_transform
 from voxcast.apps.builtin.tiles.reference import reference
 from voxcast.apps.builtin.tiles.tiling import LOW_MM, SPACING_MM
 
-# Of each level of the registration, coarse to fine, at a scale of 1. No level is so coarse that it
-# could lead away from the start, which is within a voxel or two.
+# Of each level of the registration, coarse to fine, at a scale of 1. Coarser levels could lose the
+# initial pose, which is accurate to a voxel or two.
 AFFINE_ITERATIONS = (100, 50, 10)
 AFFINE_SHRINK = (4, 2, 1)
 AFFINE_SMOOTHING = (2, 1, 0)
@@ -63,7 +63,7 @@ def register(scan: Any, iterations: float, folder: Path) -> tuple[Any, str]:
 
     start = folder / "start.mat"
     ants.write_transform(starting_transform(scan), str(start))
-    # `registration` takes an argument random_seed and ignores it; this is the seed it goes by.
+    # `registration` takes an argument random_seed and ignores it; this one sets the seed.
     ants.config.set_ants_deterministic(on=False, seed_value=SEED)
     registration = ants.registration(
         fixed=template_image(),
@@ -94,9 +94,9 @@ def correct_bias(aligned: Any, iterations: int) -> Any:
 def normalise(corrected: np.ndarray) -> np.ndarray:
     """Return intensities with the brain near 0 and of unit spread, float32.
 
-    Median and spread are taken inside the template's brain, so that skull and fat have no say. The
-    result is cut to -4 to 4 and rounded to `INTENSITY_STEP`, so that a file of small integers
-    holds exactly what the network was given.
+    Median and spread are taken inside the template's brain, so that skull and fat have no
+    influence. The result is clipped to -4 to 4 and rounded to `INTENSITY_STEP`, so that a file of
+    small integers holds exactly the input of the network.
     """
     p5, median, p95 = np.percentile(corrected[reference().brain], (5, 50, 95))
     spread = max(float(p95 - p5) / 2, 1e-6)

@@ -1,8 +1,8 @@
-"""Where in a scan the brain lies, roughly: the template tried at every place of a coarse grid.
+"""A rough position of the brain in a scan: the template is tried at every voxel of a coarse grid.
 
-Registration finds the nearest fit and no other. A head with neck and shoulders has its centre of
-mass far below its brain, and a registration that starts there often ends there. This search takes
-about a second and starts it inside the brain.
+Registration finds a local optimum. A head with neck and shoulders has its centre of mass far below
+its brain, and a registration that starts there often stays there. This search takes about a second
+and starts it inside the brain.
 """
 
 from __future__ import annotations
@@ -25,25 +25,27 @@ if TYPE_CHECKING:
 STEP_MM = 8.0
 SCALES = (0.85, 0.92, 0.99, 1.06)
 PITCHES_DEG = (-15.0, -7.5, 0.0, 7.5, 15.0)  # a head nods more than it turns or tilts
-# Every start is followed for the first number of evaluations, the best three for the second.
+# Evaluations of every start, and of the finalists.
 _EVALUATIONS = (100, 300)
 _FINALISTS = 3
-_EVERY = 101  # of the template's voxels is looked at
+_EVERY = 101  # one in this many voxels of the template is used
 _UNITS = np.array([5.0, 5.0, 5.0, 5.0, 5.0, 5.0, 0.05])  # degrees, millimetres, log of scale
-_HALF_MM = np.array([104.0, 120.0, 104.0])  # of a box that holds the template at any angle
+_HALF_MM = np.array(
+    [104.0, 120.0, 104.0]
+)  # half the size of a box that contains the template at any angle
 _LEAST_CORRELATION = 0.4
-_LEAST_SPREAD = 0.05  # of the scan's own, below which a place is as good as empty
+_LEAST_SPREAD = 0.05  # of the scan's; a place with less counts as empty
 
 
 def find_brain(scan: np.ndarray, low_mm: np.ndarray) -> np.ndarray:
-    """Return the transform, template millimetres to scan millimetres, that fits best.
+    """Return the best transform from template to scan millimetres.
 
     Parameters
     ----------
     scan : numpy.ndarray
         Float, axes right, anterior, superior, `STEP_MM` apart.
     low_mm : numpy.ndarray
-        Where its first voxel lies.
+        Position of its first voxel.
 
     Returns
     -------
@@ -59,22 +61,26 @@ def find_brain(scan: np.ndarray, low_mm: np.ndarray) -> np.ndarray:
         centre_mm = low_mm + STEP_MM * np.array(place)
         starts.append(np.array([pitch_deg, 0.0, 0.0, *centre_mm, np.log(scale)]))
     misfit = _misfit(scan, low_mm)
-    refined = sorted((_refine(misfit, start, _EVALUATIONS[0]) for start in starts), key=_first)
-    finalists = (_refine(misfit, at, _EVALUATIONS[1]) for _, at in refined[:_FINALISTS])
-    best = min(finalists, key=_first)
+    refined = sorted(
+        (_refine(misfit, start, _EVALUATIONS[0]) for start in starts), key=_candidate_misfit
+    )
+    finalists = (
+        _refine(misfit, parameters, _EVALUATIONS[1]) for _, parameters in refined[:_FINALISTS]
+    )
+    best = min(finalists, key=_candidate_misfit)
     return _matrix(best[1])
 
 
-def _first(candidate: tuple[float, np.ndarray]) -> float:
+def _candidate_misfit(candidate: tuple[float, np.ndarray]) -> float:
     return candidate[0]
 
 
 def _misfit(scan: np.ndarray, low_mm: np.ndarray) -> Callable[[np.ndarray], float]:
-    """Return the function of angles, centre and log scale that is least where the brain lies.
+    """Return the misfit as a function of angles, centre and log scale.
 
-    It is minus the share of the scan's variance that the template explains when it may be brighter
-    on one side: a bias field must not decide where the brain is. That alone would also take a
-    negative of the template, so where the two hardly correlate it counts for less.
+    It is minus the share of the scan's variance that the template explains, multiplied by linear
+    gradients to allow for a bias field. That would also accept a negative of the template, so the
+    share counts less where the correlation is low.
     """
     affine = grid_affine()
     index = np.argwhere(reference().rim)[::_EVERY]
@@ -84,15 +90,18 @@ def _misfit(scan: np.ndarray, low_mm: np.ndarray) -> Callable[[np.ndarray], floa
     regressors = [template, *(template * slopes.T), np.ones_like(template)]
     basis = np.linalg.qr(np.stack(regressors, axis=1))[0]
     centred = (template - template.mean()) / float(np.linalg.norm(template - template.mean()))
-    least = len(index) * (_LEAST_SPREAD * float(scan.std())) ** 2
+    min_total = len(index) * (_LEAST_SPREAD * float(scan.std())) ** 2
 
     def misfit(parameters: np.ndarray) -> float:
         matrix = _matrix(parameters)
         places = (points_mm @ matrix[:3, :3].T + matrix[:3, 3] - low_mm) / STEP_MM
-        seen = ndimage.map_coordinates(scan, places.T, order=1)
-        total = max(float(((seen - seen.mean()) ** 2).sum()), least)
-        explained = float(((basis.T @ seen) ** 2).sum()) - len(index) * float(seen.mean()) ** 2
-        correlation = float(centred @ seen) / total**0.5
+        intensities = ndimage.map_coordinates(scan, places.T, order=1)
+        total = max(float(((intensities - intensities.mean()) ** 2).sum()), min_total)
+        explained = (
+            float(((basis.T @ intensities) ** 2).sum())
+            - len(index) * float(intensities.mean()) ** 2
+        )
+        correlation = float(centred @ intensities) / total**0.5
         return float(-explained / total * min(max(correlation / _LEAST_CORRELATION, 0.0), 1.0))
 
     return misfit
@@ -101,7 +110,7 @@ def _misfit(scan: np.ndarray, low_mm: np.ndarray) -> Callable[[np.ndarray], floa
 def _refine(
     misfit: Callable[[np.ndarray], float], start: np.ndarray, evaluations: int
 ) -> tuple[float, np.ndarray]:
-    """Return the least misfit near a start, and where it is."""
+    """Return the smallest misfit near a start, and its parameters."""
     minimum = minimize(
         lambda step: misfit(start + step * _UNITS),
         np.zeros(len(_UNITS)),
@@ -132,7 +141,7 @@ def _centre_mm() -> np.ndarray:
 
 @functools.cache
 def _blurred() -> np.ndarray:
-    """Return the template as sharp as a scan of `STEP_MM` shows it."""
+    """Return the template at the resolution of a scan with voxels of `STEP_MM`."""
     return np.asarray(ndimage.gaussian_filter(reference().intensity, STEP_MM / 2.355 / 2.0))
 
 
@@ -151,21 +160,24 @@ def _turned_template(turn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _fit_everywhere(scan: np.ndarray, template: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Return the correlation inside the mask, with the template's middle on each voxel."""
+    """Return the correlation inside the mask, with the template centred on each voxel."""
     size = [
         fft.next_fast_len(a + b, real=True) for a, b in zip(scan.shape, mask.shape, strict=True)
     ]
     count = mask.sum()
     centred = (template - (template * mask).sum() / count) * mask
     kernels = [np.conj(fft.rfftn(kernel, size)) for kernel in (centred, mask)]
-    once, twice = fft.rfftn(scan, size), fft.rfftn(scan**2, size)
+    scan_spectrum, square_spectrum = fft.rfftn(scan, size), fft.rfftn(scan**2, size)
     shift = [n // 2 for n in mask.shape]
 
-    def at_each(spectrum: np.ndarray) -> np.ndarray:
+    def correlated(spectrum: np.ndarray) -> np.ndarray:
         correlation = np.roll(fft.irfftn(spectrum, size), shift, axis=(0, 1, 2))
         return correlation[tuple(slice(0, n) for n in scan.shape)]
 
-    variance = at_each(twice * kernels[1]) / count - (at_each(once * kernels[1]) / count) ** 2
+    variance = (
+        correlated(square_spectrum * kernels[1]) / count
+        - (correlated(scan_spectrum * kernels[1]) / count) ** 2
+    )
     spread = np.sqrt(np.clip(variance, (_LEAST_SPREAD * scan.std()) ** 2, None))
     norm = float(np.sqrt((centred**2).sum() / count))
-    return np.asarray(at_each(once * kernels[0]) / (count * spread * norm))
+    return np.asarray(correlated(scan_spectrum * kernels[0]) / (count * spread * norm))

@@ -1,8 +1,8 @@
 """The 3-D U-Net that labels one tile, and the pass over all tiles.
 
-Of SLANT's network it has the shape (convolution, batch normalisation, ReLU; pooling by 2; skip
-connections) and not the size: two poolings instead of three, 4 classes instead of 133, and one
-network for all tiles instead of one for each. Where a tile lies is told it by three more input
+It has the structure of SLANT's network (convolution, batch normalisation, ReLU; pooling by 2; skip
+connections) but is smaller: two poolings instead of three, 4 classes instead of 133, and one
+network for all tiles instead of one for each. The position of a tile is its input in three more
 channels. Needs torch and numpy only.
 """
 
@@ -39,11 +39,11 @@ class TileNet(nn.Module):
 
     def forward(self, tile: torch.Tensor) -> torch.Tensor:
         """Return the logits of each class in each voxel."""
-        first = self.down1(tile)
-        second = self.down2(self.pool(first))
-        third = self.up2(self.bottom(self.pool(second)))
-        third = self.up1(self.join2(torch.cat([second, third], dim=1)))
-        logits: torch.Tensor = self.head(self.join1(torch.cat([first, third], dim=1)))
+        full_size = self.down1(tile)
+        half_size = self.down2(self.pool(full_size))
+        decoded = self.up2(self.bottom(self.pool(half_size)))
+        decoded = self.up1(self.join2(torch.cat([half_size, decoded], dim=1)))
+        logits: torch.Tensor = self.head(self.join1(torch.cat([full_size, decoded], dim=1)))
         return logits
 
 

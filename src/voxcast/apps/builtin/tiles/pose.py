@@ -1,4 +1,4 @@
-"""Where a registration to the template starts: `find_brain` in the terms of ANTs."""
+"""The initial transform of a registration to the template: `find_brain` in ANTs coordinates."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 
 from voxcast.apps.builtin.tiles.coarse_search import STEP_MM, find_brain
 
-TO_LPS = np.diag([-1.0, -1.0, 1.0])  # ANTs counts left and posterior
+TO_LPS = np.diag([-1.0, -1.0, 1.0])  # the axes of ANTs point left, posterior and superior
 
 
 def starting_transform(scan: Any) -> Any:
-    """Return the transform that lays the template roughly on the brain of the scan.
+    """Return the transform that roughly aligns the template with the brain of the scan.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def _coarse(scan: Any) -> tuple[np.ndarray, np.ndarray]:
 
     array, spacing_mm = scan.numpy(), np.array(scan.spacing)
     step = np.maximum(1, np.rint(STEP_MM / 2 / spacing_mm).astype(int))
-    for axis, n in enumerate(step):  # means of blocks, or noise would be all that is seen
+    for axis, n in enumerate(step):  # block means, against noise
         multiple = array.shape[axis] // n * n
         array = array.take(range(multiple), axis=axis)
         shape = (*array.shape[:axis], multiple // n, n, *array.shape[axis + 1 :])
@@ -61,7 +61,7 @@ def _coarse(scan: Any) -> tuple[np.ndarray, np.ndarray]:
     points = corners.reshape(-1, 3) * spacing_mm @ scan.direction.T + np.array(scan.origin)
     low, high = points.min(axis=0), points.max(axis=0)
     size = np.ceil((high - low) / STEP_MM).astype(int) + 1
-    # Left and posterior grow in ANTs' millimetres: turned here, the corner is the highest of both.
+    # The grid's first two axes are flipped, so its corner has the highest left and posterior.
     origin = np.array([high[0], high[1], low[2]])
     target = ants.from_numpy(
         np.zeros(size, np.float32), origin=list(origin), spacing=[STEP_MM] * 3, direction=TO_LPS

@@ -1,6 +1,6 @@
 """The MNI152 template that nilearn bundles, on the network's grid.
 
-The template is an average of many heads without what lies around the brain.
+The template is an average of many heads, skull-stripped.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from scipy import ndimage
 
 from voxcast.apps.builtin.tiles.tiling import LOW_MM, SHAPE, SPACING_MM
 
-_PAD = 20  # voxels of 1 mm; the grid reaches beyond the template's
+_PAD = 20  # voxels of 1 mm; the grid extends beyond the template's
 RIM_MM = 4.0  # fluid and bone around the brain, where a head is dark
 
 
@@ -34,16 +34,16 @@ def reference() -> Reference:
     image = load_mni152_template(resolution=1)
     fine = np.asarray(image.dataobj, dtype=np.float32)
     brain = ndimage.binary_fill_holes(fine > 0).astype(np.float32)
-    # As in the rendering of a cohort: the fluid of an average is too bright for a scan's.
+    # As in voxcast.images.phantom: fluid is brighter in an average than in a scan.
     fine = np.clip((fine / np.percentile(fine[fine > 0], 95) - 0.2) / 0.8, 0.0, None)
     inside = to_grid(brain, image.affine) > 0.5
-    reached = ndimage.distance_transform_edt(~inside) * SPACING_MM <= RIM_MM
-    return Reference(to_grid(fine, image.affine), inside, reached)
+    rim = ndimage.distance_transform_edt(~inside) * SPACING_MM <= RIM_MM
+    return Reference(to_grid(fine, image.affine), inside, rim)
 
 
 def to_grid(fine: np.ndarray, affine: np.ndarray) -> np.ndarray:
     """Return a 1 mm map of the template, blurred to the network's grid and put on it, float32."""
-    # A voxel of 2 mm blurs like a Gaussian of 2 / 2.355 mm; the map has 1 mm of it already.
+    # A voxel of 2 mm blurs like a Gaussian of 2 / 2.355 mm; the map has 1 mm already.
     blurred = ndimage.gaussian_filter(fine.astype(np.float32), (SPACING_MM**2 - 1) ** 0.5 / 2.355)
     padded = np.pad(blurred, _PAD)
     first = np.rint(np.array(LOW_MM) - affine[:3, 3]).astype(int) + _PAD

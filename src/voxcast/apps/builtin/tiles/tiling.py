@@ -16,7 +16,7 @@ SPACING_MM = 2.0
 SHAPE = (86, 110, 84)
 LOW_MM = (-85.0, -126.0, -78.0)  # centre of the first voxel: right, anterior, superior, MNI152
 TILE = (48, 64, 48)
-MOST_TILES = 5  # per axis; more would be nothing but more votes
+MOST_TILES = 5  # per axis; more would only add votes
 
 Tile = tuple[slice, slice, slice]
 
@@ -29,21 +29,21 @@ def grid_affine() -> np.ndarray:
 
 
 def starts(size: int, tile: int, count: int) -> list[int]:
-    """Return where `count` tiles begin so that they cover an axis and overlap evenly.
+    """Return the starts of `count` tiles that cover an axis and overlap evenly.
 
     Raises
     ------
     ConfigError
-        If so few cannot cover it, or more than `MOST_TILES` are asked for.
+        If there are too few to cover it, or more than `MOST_TILES`.
 
     Examples
     --------
     >>> starts(172, 96, 3), starts(220, 128, 3), starts(156, 88, 3)
     ([0, 38, 76], [0, 46, 92], [0, 34, 68])
     """
-    least = -(-size // tile)
-    if not least <= count <= MOST_TILES:
-        raise ConfigError(f"needs {least} to {MOST_TILES}, not {count}", "tiles_per_axis")
+    min_count = -(-size // tile)
+    if not min_count <= count <= MOST_TILES:
+        raise ConfigError(f"needs {min_count} to {MOST_TILES}, not {count}", "tiles_per_axis")
     if count == 1:
         return [0]
     return [round(n * (size - tile) / (count - 1)) for n in range(count)]
@@ -59,14 +59,14 @@ def tiles(per_axis: int) -> list[Tile]:
 
 
 def fuse(labels: list[np.ndarray], places: list[Tile], classes: int) -> np.ndarray:
-    """Return the majority vote of overlapping tiles; of equal counts the lower label wins.
+    """Return the majority vote of overlapping tiles; ties go to the lower label.
 
     Parameters
     ----------
     labels : list of numpy.ndarray
         The label of each voxel of each tile, uint8 of the tile's shape.
     places : list of Tile
-        Where the tiles lie; a voxel in none of them is given label 0.
+        Positions of the tiles; voxels outside all tiles get label 0.
     classes : int
         Number of labels, 0 included.
 

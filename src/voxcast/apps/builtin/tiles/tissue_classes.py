@@ -1,10 +1,10 @@
-"""The tissues that the network tells apart, and how much there is of each; needs numpy only."""
+"""The tissues that the network distinguishes, and their volumes; needs numpy only."""
 
 from __future__ import annotations
 
 import numpy as np
 
-TISSUES = ("background", "csf", "gm", "wm")  # the label of a tissue is its place here
+TISSUES = ("background", "csf", "gm", "wm")  # the label of a tissue is its index
 
 
 def volumes_ml(labels: np.ndarray, voxel_ml: float) -> dict[str, float]:

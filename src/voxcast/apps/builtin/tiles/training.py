@@ -1,4 +1,4 @@
-"""How the network's weights are trained, and how a segmentation is judged."""
+"""Training of the network's weights, and evaluation of a segmentation."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def train(
     steps : int
         Number of batches.
     crop : tuple of int
-        Voxels of a box, `BATCH` of which are a batch; multiples of 4.
+        Shape of a box in voxels, multiples of 4; a batch has `BATCH` boxes.
 
     Returns
     -------
     TileNet
-        Ready to label.
+        In evaluation mode.
     """
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
@@ -74,7 +74,7 @@ def train(
 
 
 def example(scan: Path, labels: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Return scan and labels on the network's grid, the scan by the application's own steps."""
+    """Return a scan and its labels on the network's grid, preprocessed as in the application."""
     import ants
 
     volume, truth = ants.image_read(str(scan)), ants.image_read(str(labels))
@@ -87,16 +87,18 @@ def example(scan: Path, labels: Path) -> tuple[np.ndarray, np.ndarray]:
     return alignment.normalise(corrected.numpy()), np.rint(moved).astype(np.uint8)
 
 
-def judge(scans: Sequence[tuple[Path, Path]], weights_file: Path) -> list[dict[str, float | str]]:
+def evaluate(
+    scans: Sequence[tuple[Path, Path]], weights_file: Path
+) -> list[dict[str, float | str]]:
     """Run the whole application on scans and compare with their labels, on the scans' own grids.
 
     Returns
     -------
     list of dict
-        Name and Dice overlap of each tissue, one a scan.
+        One row per scan: its name, and the Dice overlap of each tissue.
     """
     rows: list[dict[str, float | str]] = []
-    for scan, labels in tqdm(scans, desc="judging", unit="scan", disable=None):
+    for scan, labels in tqdm(scans, desc="evaluating", unit="scan", disable=None):
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
             out = Path(folder)
             tile_segment.segment(scan, out, tile_segment.DEFAULTS, weights_file=weights_file)
@@ -107,7 +109,7 @@ def judge(scans: Sequence[tuple[Path, Path]], weights_file: Path) -> list[dict[s
 
 
 def dice(predicted: np.ndarray, truth: np.ndarray) -> list[float]:
-    """Return the Dice overlap of each label from 1 on; NaN where neither has it."""
+    """Return the Dice overlap of each label from 1 on; NaN where both lack it."""
     overlaps = []
     for label in range(1, CLASSES):
         a, b = predicted == label, truth == label
@@ -131,11 +133,11 @@ def _box(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Cut a random box, half of them mirrored, their contrast and noise varied."""
     start = [int(rng.integers(n - size + 1)) for n, size in zip(SHAPE, crop, strict=True)]
-    place = tuple(slice(at, at + size) for at, size in zip(start, crop, strict=True))
+    place = tuple(slice(low, low + size) for low, size in zip(start, crop, strict=True))
     box, label = volume[(slice(None), *place)].clone(), truth[place]
     if rng.random() < 0.5:
         box, label = box.flip(1), label.flip(0)
-        box[1] = -box[1]  # left stays left: the mirrored head lies where it lay
+        box[1] = -box[1]  # the coordinates are not mirrored
     box[0] = box[0] * float(rng.uniform(0.85, 1.15)) + float(rng.uniform(-0.15, 0.15))
     box[0] += float(rng.uniform(0, 0.15)) * torch.from_numpy(
         rng.standard_normal(crop, dtype=np.float32)
@@ -144,12 +146,12 @@ def _box(
 
 
 def _loss(logits: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy for every voxel, and Dice for the small class among large ones."""
+    """Cross-entropy for every voxel, and Dice for small classes."""
     shares = logits.softmax(dim=1)
-    wanted = nn.functional.one_hot(truth, CLASSES).movedim(-1, 1).to(shares.dtype)
+    one_hot = nn.functional.one_hot(truth, CLASSES).movedim(-1, 1).to(shares.dtype)
     axes = (0, 2, 3, 4)
-    overlap = (shares * wanted).sum(axes)
-    total = shares.sum(axes) + wanted.sum(axes)
+    overlap = (shares * one_hot).sum(axes)
+    total = shares.sum(axes) + one_hot.sum(axes)
     soft_dice = ((2 * overlap + 1.0) / (total + 1.0))[1:].mean()
     loss: torch.Tensor = nn.functional.cross_entropy(logits, truth) + 1 - soft_dice
     return loss

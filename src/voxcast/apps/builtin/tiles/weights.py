@@ -1,8 +1,8 @@
-"""The network's weights as a file: a state dict in torch's own format, read without pickle's code.
+"""The network's weights as a file: a state dict of torch, read without running pickled code.
 
-The file beside this module is what stage `tile_weights` wrote when it was last adopted. The stage
-writes ``data/tile_weights/weights.pt``; copy that here to adopt it, which makes another version
-of the applications that name the file.
+The installed file is in the folder of this module. Stage `tile_weights` writes
+``data/tile_weights/weights.pt``; copy it here to install it, which changes the version of the
+applications that use it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PATH = Path(__file__).with_name("weights.pt")
 
 
 def save(network: TileNet, path: str | Path) -> None:
-    """Write the weights as float16: half the bytes, and no label in a thousand changes."""
+    """Write the weights as float16: half the size, and less than one label in 1000 changes."""
     import torch
 
     state = {
@@ -45,13 +45,13 @@ def load(path: str | Path = PATH) -> TileNet:
 
     then = "train it again with `dvc repro tile_weights`"
     try:
-        # weights_only: tensors and plain containers, nothing that runs when it is read.
+        # weights_only: tensors and plain containers, no code.
         state = torch.load(path, map_location="cpu", weights_only=True)
         network = TileNet()
         network.load_state_dict(state)
     except FileNotFoundError:
         raise ModelError("no such file", path, then) from None
-    except Exception as error:  # torch raises whatever its reader stumbles over
+    except Exception as error:  # torch raises many types
         raise ModelError(
             f"is not this network's weights ({one_line(error)[:120]})", path, then
         ) from None
