@@ -23,7 +23,7 @@ def test_only_the_watched_cores_count():
 
 
 @pytest.mark.parametrize(
-    ("busy_s", "own_s", "stolen_s", "noisy"),
+    ("busy_s", "run_cpu_s", "stolen_s", "noisy"),
     [
         (10.0, 10.0, 0.0, False),
         (11.0, 10.0, 0.0, False),  # 0.1 core
@@ -33,13 +33,13 @@ def test_only_the_watched_cores_count():
         (10.0, 10.0, 0.5, True),
     ],
 )
-def test_a_run_is_noisy_from_a_stated_share_on(busy_s, own_s, stolen_s, noisy):
+def test_a_run_is_noisy_from_a_stated_share_on(busy_s, run_cpu_s, stolen_s, noisy):
     before = CoreTime(100.0, 1.0, 500.0)
     after = CoreTime(100.0 + busy_s, 1.0 + stolen_s, 520.0)
-    found = disturbance(before, after, own_s, wall_s=10.0)
+    found = disturbance(before, after, run_cpu_s, wall_s=10.0)
     assert found.noisy is noisy
     assert found.steal == pytest.approx(stolen_s / 20)
-    assert found.others == pytest.approx(max(0.0, busy_s - own_s) / 10)
+    assert found.others == pytest.approx(max(0.0, busy_s - run_cpu_s) / 10)
 
 
 def test_a_few_ticks_in_a_short_run_are_not_noise():

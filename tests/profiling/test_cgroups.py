@@ -20,12 +20,12 @@ V2_STAT = "anon 1000\nfile 9000\nkernel 77\nshmem 50\nfile_mapped 12\n"
 V2_CPU = "usage_usec 2500000\nuser_usec 2000000\nsystem_usec 500000\nnr_periods 0\n"
 
 
-def test_own_groups_are_found_in_both_versions():
-    groups = cgroups.own_groups(V1_MOUNTS, V1_MEMBERSHIP)
+def test_current_groups_are_found_in_both_versions():
+    groups = cgroups.current_groups(V1_MOUNTS, V1_MEMBERSHIP)
     assert groups["memory"] == Path("/sys/fs/cgroup/memory/job")
     assert groups["cpuacct"] == Path("/sys/fs/cgroup/cpu,cpuacct")
     assert groups["unified"] == Path("/sys/fs/cgroup/unified")
-    groups = cgroups.own_groups(V2_MOUNTS, V2_MEMBERSHIP)
+    groups = cgroups.current_groups(V2_MOUNTS, V2_MEMBERSHIP)
     assert groups == {"unified": Path("/sys/fs/cgroup/user.slice/user-1000.slice/session:2.scope")}
 
 

@@ -175,5 +175,5 @@ def test_memory_tells_of_use_where_utilisation_is_not_told(busy, used, seen):
     nvml = Recorded(busy=busy)
     trace = Trace(Still(), open_gpu_meter(nvml), time.monotonic())
     nvml.used = (nvml.used[0] + used, *nvml.used[1:])
-    trace.look()
+    trace.take_sample()
     assert trace.used_gpu == seen

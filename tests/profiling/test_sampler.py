@@ -38,32 +38,36 @@ def test_a_process_that_is_gone_reads_as_none():
 
 def test_what_a_parent_has_taken_over_counts_once():
     counters = TreeCounters(1)
-    assert counters.look(
+    assert counters.add_sample(
         {1: ProcessCounters(0, 99, (1.0,)), 2: ProcessCounters(5, 1, (2.0,))}
     ) == (3.0,)
-    assert counters.look({1: ProcessCounters(0, 99, (3.5,))}) == (3.5,)
+    assert counters.add_sample({1: ProcessCounters(0, 99, (3.5,))}) == (3.5,)
     assert counters.lost == (0.0,)
 
 
 def test_an_orphan_keeps_its_last_counters_and_no_sum_falls():
     counters = TreeCounters(2)
-    counters.look({1: ProcessCounters(0, 99, (1.0, 0.0)), 2: ProcessCounters(5, 1, (2.0, 8.0))})
-    counters.look({2: ProcessCounters(5, 0, (3.0, 8.0))})  # its parent is gone, and has lost 1 s
+    counters.add_sample(
+        {1: ProcessCounters(0, 99, (1.0, 0.0)), 2: ProcessCounters(5, 1, (2.0, 8.0))}
+    )
+    counters.add_sample(
+        {2: ProcessCounters(5, 0, (3.0, 8.0))}
+    )  # its parent is gone, and has lost 1 s
     assert counters.sums == (4.0, 8.0)
-    assert counters.look({}) == (4.0, 8.0)
+    assert counters.add_sample({}) == (4.0, 8.0)
     assert counters.lost == (4.0, 8.0)
 
 
 def test_a_number_used_again_is_another_process():
     counters = TreeCounters(1)
-    counters.look({2: ProcessCounters(5, 0, (3.0,))})
-    assert counters.look({2: ProcessCounters(6, 0, (0.5,))}) == (3.5,)
+    counters.add_sample({2: ProcessCounters(5, 0, (3.0,))})
+    assert counters.add_sample({2: ProcessCounters(6, 0, (0.5,))}) == (3.5,)
 
 
 @pytest.mark.parametrize(("share", "due"), [(1e9, True), (1e-9, False)])
 def test_a_costly_look_waits_until_its_share_allows_the_next(share, due):
     throttle = Throttle(share)
     assert throttle.due()
-    with throttle.look():
+    with throttle.reading():
         sum(range(10_000))
     assert throttle.due() is due

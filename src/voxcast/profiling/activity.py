@@ -1,4 +1,4 @@
-"""What else a machine was doing during a run: CPU use by others, and time its hypervisor took.
+"""Other load on a machine during a run: use of its CPUs, and time stolen by the hypervisor.
 
 From ``/proc/stat``, whose counters move in ticks of 10 ms for each core.
 """
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 STAT = Path("/proc/stat")
-# Use of others, in cores on average, above which a run is noisy: well above the 0.01 that kernel
-# threads and services take by themselves, well below one other program at work.
+# Mean CPU use of other processes, in cores, above which a run is noisy: well above the 0.01 of
+# kernel threads and services, well below one busy program.
 OTHERS_CORES = 0.15
-# The machine is counted in ticks and a run in nanoseconds; allowed for, in parts of the run's use.
+# Tolerance for counting the machine in ticks and a run in nanoseconds, as a share of its use.
 COUNTING_SHARE = 0.02
 TICKS_S = 0.1  # a few ticks on each of a few cores; less cannot be resolved
-STEAL = 0.02  # share; what is stolen is missing from the run's wall time one for one
+STEAL = 0.02  # share of stolen time above which a run is noisy: it adds to the wall time in full
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class CoreTime:
 
 @dataclass(frozen=True)
 class Disturbance:
-    """What a run had to put up with; `others` is in cores, `steal` from 0 to 1 or not known."""
+    """Other load during a run; `others` is in cores, `steal` a share, None if unknown."""
 
     others: float
     steal: float | None
@@ -64,20 +64,20 @@ def core_time(stat: str, cpus: Collection[int]) -> CoreTime:
     return CoreTime(busy / ticks, stolen / ticks, total / ticks)
 
 
-def disturbance(before: CoreTime, after: CoreTime, own_s: float, wall_s: float) -> Disturbance:
-    """Judge the time between two instants.
+def disturbance(before: CoreTime, after: CoreTime, run_cpu_s: float, wall_s: float) -> Disturbance:
+    """Return the other load between two instants.
 
     Parameters
     ----------
     before, after : CoreTime
         Of the same cores.
-    own_s : float
-        CPU seconds of the run, and of what measured it.
+    run_cpu_s : float
+        CPU seconds of the run and of its driver.
     wall_s : float
         Seconds between the two.
     """
-    others_s = max(0.0, after.busy_s - before.busy_s - own_s)
-    allowed_s = max(TICKS_S, OTHERS_CORES * wall_s) + COUNTING_SHARE * own_s
+    others_s = max(0.0, after.busy_s - before.busy_s - run_cpu_s)
+    allowed_s = max(TICKS_S, OTHERS_CORES * wall_s) + COUNTING_SHARE * run_cpu_s
     total_s = after.total_s - before.total_s
     steal = (after.stolen_s - before.stolen_s) / total_s if total_s > 0 else None
     noisy = others_s > allowed_s or (steal is not None and steal > STEAL)
@@ -85,15 +85,15 @@ def disturbance(before: CoreTime, after: CoreTime, own_s: float, wall_s: float) 
 
 
 class Activity:
-    """Watches ``cpus`` from now on; for the thread that makes it and that measures the run."""
+    """Watches ``cpus`` from its creation on, in the thread that measures the run."""
 
     def __init__(self, cpus: Collection[int]) -> None:
         self._cpus = frozenset(cpus)
-        self._begun, self._driver_s = time.monotonic(), time.thread_time()
+        self._start, self._driver_s = time.monotonic(), time.thread_time()
         self._before = core_time(STAT.read_text(), self._cpus)
 
     def during(self, run_cpu_s: float) -> Disturbance:
-        """Judge the time until now, in which the run took ``run_cpu_s`` of CPU."""
+        """Return the other load until now, while the run used ``run_cpu_s`` of CPU."""
         after = core_time(STAT.read_text(), self._cpus)
-        own_s = run_cpu_s + time.thread_time() - self._driver_s
-        return disturbance(self._before, after, own_s, time.monotonic() - self._begun)
+        measured_s = run_cpu_s + time.thread_time() - self._driver_s
+        return disturbance(self._before, after, measured_s, time.monotonic() - self._start)

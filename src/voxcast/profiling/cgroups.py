@@ -1,8 +1,8 @@
-"""A control group of its own for a run: the kernel then counts memory and CPU of the whole tree.
+"""A control group for each run: the kernel then counts memory and CPU of the whole tree.
 
-It is made inside the group we are in ourselves, so that limits set from outside stay in force.
-Version 1 (a hierarchy for each controller) and version 2 (one hierarchy) are read alike; what
-the kernel's text means is in functions of text, so that each can be tested where it is not had.
+It is created inside our own group, so that limits set from outside stay in force. Version 1 (a
+hierarchy for each controller) and version 2 (one hierarchy) are supported; the kernel's files are
+parsed by functions of text, so that both can be tested on any machine.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 SELF = Path("/proc/self")
 UNIFIED = "unified"
-DRIVER = "voxcast-driver"  # where we are ourselves, in a group of version 2
+DRIVER = "voxcast-driver"  # our group inside a delegated group of version 2
 _TEXT_BYTES = 1 << 16
 
 
-def own_groups(mountinfo: str, membership: str) -> dict[str, Path]:
-    """Return the folder of the group we are in for each controller; ``unified`` for version 2.
+def current_groups(mountinfo: str, membership: str) -> dict[str, Path]:
+    """Return the folder of our control group by controller; ``unified`` for version 2.
 
     Parameters
     ----------
@@ -33,9 +33,9 @@ def own_groups(mountinfo: str, membership: str) -> dict[str, Path]:
     """
     mounts: dict[str, tuple[str, Path]] = {}
     for line in mountinfo.splitlines():
-        fields, _, rest = line.partition(" - ")
+        fields, _, filesystem = line.partition(" - ")
         root, mount = fields.split()[3:5]
-        kind, _, options = rest.split(" ", 2)
+        kind, _, options = filesystem.split(" ", 2)
         names = [UNIFIED] if kind == "cgroup2" else options.split()[-1].split(",")
         if kind in ("cgroup", "cgroup2"):
             mounts |= {name: (root, Path(mount)) for name in names}
@@ -45,7 +45,7 @@ def own_groups(mountinfo: str, membership: str) -> dict[str, Path]:
         for name in controllers.split(",") if controllers else [UNIFIED]:
             if name in mounts:
                 root, folder = mounts[name]
-                # A container has its own part of the tree mounted, but may be told the whole path.
+                # A container has only a part of the tree mounted, but may see the full path.
                 groups[name] = folder / path.removeprefix(root).lstrip("/")
     return groups
 
@@ -75,7 +75,7 @@ def oom_kills(events: str) -> int:
 def _value(text: str, name: str) -> int:
     """Return the number after ``name`` at the start of a line; KeyError if there is none.
 
-    Ten times a second: not worth reading all forty lines.
+    Called ten times a second, so the forty lines are not all parsed.
     """
     lines = "\n" + text
     start = lines.find(f"\n{name} ")
@@ -85,7 +85,7 @@ def _value(text: str, name: str) -> int:
 
 
 class ControlGroup:
-    """The control group of one run; files read at each look stay open until `close`.
+    """The control group of one run; files read at each sample stay open until `close`.
 
     Parameters
     ----------
@@ -99,26 +99,26 @@ class ControlGroup:
         self.folders = tuple(dict.fromkeys((memory, cpu)))
         self.version = version
         self._handles: dict[Path, int] = {}
-        first = version == 1
+        is_v1 = version == 1
         self._stat = memory / "memory.stat"
-        self._cpu = cpu / ("cpuacct.usage" if first else "cpu.stat")
-        self._peak = memory / ("memory.max_usage_in_bytes" if first else "memory.peak")
-        self._events = memory / ("memory.oom_control" if first else "memory.events")
-        self._threads = memory / ("tasks" if first else "cgroup.threads")
+        self._cpu = cpu / ("cpuacct.usage" if is_v1 else "cpu.stat")
+        self._peak = memory / ("memory.max_usage_in_bytes" if is_v1 else "memory.peak")
+        self._events = memory / ("memory.oom_control" if is_v1 else "memory.events")
+        self._threads = memory / ("tasks" if is_v1 else "cgroup.threads")
         self._limits = (
             ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes")
-            if first
+            if is_v1
             else ("memory.max", "memory.swap.max")
         )
 
     def read(self) -> tuple[int, float]:
-        """Return resident bytes and CPU seconds of all that is or was in the group."""
+        """Return resident bytes and CPU seconds of all present and past processes of the group."""
         resident = resident_bytes(self._text(self._stat), self.version)
         return resident, usage_s(self._text(self._cpu), self.version)
 
     def threads(self) -> int:
-        """Return how many threads there are in the group now."""
-        # Opened anew: version 1 keeps an open file's list as it was for up to a second.
+        """Return the number of threads in the group."""
+        # Reopened: version 1 caches the list of an open file for up to a second.
         handle = os.open(self._threads, os.O_RDONLY)
         try:
             return os.read(handle, _TEXT_BYTES).count(b"\n")
@@ -126,9 +126,9 @@ class ControlGroup:
             os.close(handle)
 
     def limit_memory(self, limit_bytes: int) -> None:
-        """Set the limit at which the kernel kills; swapping does not raise it."""
+        """Set the kernel's memory limit; swap does not raise it."""
         for name, value in zip(self._limits, self._limit_values(limit_bytes), strict=True):
-            with contextlib.suppress(OSError):  # no swap accounted; sampling keeps the limit too
+            with contextlib.suppress(OSError):  # swap not accounted; sampling enforces the limit
                 (self.folders[0] / name).write_text(str(value))
 
     def _limit_values(self, limit_bytes: int) -> tuple[int, int]:
@@ -136,11 +136,11 @@ class ControlGroup:
         return limit_bytes, limit_bytes if self.version == 1 else 0
 
     def peak_bytes(self) -> int | None:
-        """Return the kernel's own peak, page cache included; version 2 has it since Linux 5.19."""
+        """Return the kernel's peak, page cache included; version 2 has it since Linux 5.19."""
         return int(self._peak.read_text()) if self._peak.exists() else None
 
     def oom_kills(self) -> int:
-        """Return how many processes of the group the kernel has killed for memory."""
+        """Return the number of processes of the group that the kernel has killed for memory."""
         return oom_kills(self._events.read_text()) if self._events.exists() else 0
 
     def close(self) -> None:
@@ -156,9 +156,9 @@ class ControlGroup:
 
 
 def planned_group(run_id: str) -> ControlGroup | None:
-    """Return the group ``voxcast-<run_id>``, which is not there yet; None without groups."""
+    """Return the group ``voxcast-<run_id>``, not created yet; None without control groups."""
     try:
-        groups = own_groups((SELF / "mountinfo").read_text(), (SELF / "cgroup").read_text())
+        groups = current_groups((SELF / "mountinfo").read_text(), (SELF / "cgroup").read_text())
     except OSError:
         return None
     name = f"voxcast-{run_id}"
@@ -171,12 +171,12 @@ def planned_group(run_id: str) -> ControlGroup | None:
 
 
 def delegated(group_folder: Path) -> Path:
-    """Return the group of version 2 inside which the memory of other groups is counted.
+    """Return the group of version 2 in which the groups of runs can count memory.
 
-    There a group that holds processes hands no controller down. A group that is ours alone, as
-    ``systemd-run --user --scope -p Delegate=yes voxcast …`` makes one, is therefore left for one
-    inside it, beside which the runs get theirs. Any other stays as it is, and runs are then
-    measured by their process tree.
+    A group that holds processes cannot delegate controllers. If we are alone in our group, as in
+    ``systemd-run --user --scope -p Delegate=yes voxcast …``, we therefore move to a group inside
+    it, and the groups of runs are created beside that. Any other group is unchanged, and runs are
+    then measured by their process tree.
     """
     if group_folder.name == DRIVER:
         return group_folder.parent
@@ -191,7 +191,7 @@ def delegated(group_folder: Path) -> Path:
 
 
 def make_group(run_id: str) -> ControlGroup | None:
-    """Make the group ``voxcast-<run_id>``, or return None where that cannot be had."""
+    """Create the group ``voxcast-<run_id>``, or return None where that is not possible."""
     group = planned_group(run_id)
     return None if group is None else _create(group)
 
@@ -200,7 +200,7 @@ def _create(group: ControlGroup) -> ControlGroup | None:
     try:
         for folder in group.folders:
             folder.mkdir()
-        group.read()  # version 2 makes folders without the controllers that were not delegated
+        group.read()  # version 2 creates folders without controllers that are not delegated
         for folder in group.folders:
             with (folder / "cgroup.procs").open("wb"):
                 pass
@@ -216,7 +216,7 @@ def members(folders: Iterable[Path]) -> set[int]:
     for folder in folders:
         with contextlib.suppress(OSError):
             pids |= {int(pid) for pid in (folder / "cgroup.procs").read_text().split()}
-            # A folder has a link for each folder in it: searching is dear, and seldom needed.
+            # The link count shows whether there are folders inside: a search is costly.
             for inner in folder.glob("**/*/cgroup.procs") if folder.stat().st_nlink > 2 else ():
                 with contextlib.suppress(OSError):
                     pids |= {int(pid) for pid in inner.read_text().split()}
@@ -224,7 +224,7 @@ def members(folders: Iterable[Path]) -> set[int]:
 
 
 def remove(folders: Iterable[Path], patience_s: float = 2.0) -> None:
-    """Kill what is left in the groups and remove them; groups may be gone already."""
+    """Kill what is left in the groups and remove them; missing groups are ignored."""
     folders = tuple(folders)
     deadline = time.monotonic() + patience_s
     while True:

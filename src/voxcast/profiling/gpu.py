@@ -1,6 +1,6 @@
-"""The GPUs of this machine: which there are, and what a run takes of them (NVIDIA's NVML).
+"""The GPUs of this machine: their models, and their use by a run (NVIDIA's NVML).
 
-Nothing here fails without a driver: there are then no models and no meter. The library is loaded
+Without a driver there are no models and no meter, and nothing fails. The library is loaded
 only when a meter is opened.
 """
 
@@ -19,10 +19,10 @@ BY_PROCESS, BY_DEVICE = "nvml_process", "nvml_device"
 
 @dataclass(frozen=True)
 class GpuSample:
-    """One instant: memory of the run's processes; busy share of the device, 0 to 1.
+    """One instant: memory of the run's processes; utilisation of the device, 0 to 1.
 
-    The busiest device counts, and whoever keeps it busy: NVML does not tell utilisation by
-    process on every card. None where the card does not tell it at all (a part of a card, MIG).
+    Utilisation is that of the busiest device by all processes: NVML does not report it by process
+    on every card. None where the card does not report it at all (a part of a card, MIG).
     """
 
     memory_bytes: int
@@ -30,12 +30,12 @@ class GpuSample:
 
 
 class GpuMeter:
-    """Reads what a run takes of the GPUs it may see.
+    """Reads the use of the visible GPUs by a run.
 
-    `method` says where the memory came from: ``nvml_process``, what the driver lists for the
-    run's processes, or ``nvml_device``, what is used on the devices above what was when the meter
-    was opened. The second is for containers, to which the driver shows no processes, or those of
-    the host by numbers that mean nothing inside; it counts other people's growth too.
+    `method` is the source of the memory figure: ``nvml_process``, what the driver lists for the
+    run's processes, or ``nvml_device``, the growth of the memory in use on the devices since the
+    meter was opened. The second is for containers, in which the driver shows no processes or only
+    process ids of the host; it includes growth by other programs.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class GpuMeter:
         self._idle_bytes = [self._used_bytes(device) for device in devices]
 
     def read(self, pids: set[int]) -> GpuSample:
-        """Return what the processes ``pids`` have on all devices now."""
+        """Return the present use by the processes ``pids`` on all devices."""
         listed = [process for device in self._devices for process in self._processes(device)]
         ours = [process.usedGpuMemory for process in listed if process.pid in pids]
         if ours and None not in ours:
@@ -73,13 +73,13 @@ class GpuMeter:
         return GpuSample(memory_bytes, self._utilisation())
 
     def close(self) -> None:
-        """Let go of the library."""
+        """Shut down the library."""
         self._nvml.nvmlShutdown()
 
     def _processes(self, device: Any) -> list[Any]:
         try:
             return list(self._nvml.nvmlDeviceGetComputeRunningProcesses(device))
-        except self._nvml.NVMLError:  # not told to this user, or not by this card
+        except self._nvml.NVMLError:  # not reported to this user, or not by this card
             return []
 
     def _used_bytes(self, device: Any) -> int:
@@ -101,12 +101,12 @@ class GpuMeter:
 def open_gpu_meter(nvml: Any = None) -> GpuMeter | None:
     """Return a meter for the GPUs this process may see, or None where there is none.
 
-    ``CUDA_VISIBLE_DEVICES`` is kept to, by number or by name; numbers follow the bus addresses.
+    ``CUDA_VISIBLE_DEVICES`` is respected, by number or by name; numbers follow the bus addresses.
 
     Parameters
     ----------
     nvml : module, optional
-        In place of `pynvml`.
+        Replaces `pynvml`.
     """
     if nvml is None:
         try:

@@ -15,9 +15,9 @@ MACHINE_ID = Path("/etc/machine-id")
 
 @dataclass(frozen=True)
 class HostFacts:
-    """What of a machine bears on times; `cores` are those this process may use.
+    """The facts of a machine that affect times; `cores` are those this process may use.
 
-    `host_id` tells machines apart, see the function of that name.
+    `host_id` distinguishes machines, see the function of that name.
     """
 
     cpu_model: str
@@ -30,7 +30,7 @@ class HostFacts:
 
 
 def host_facts() -> HostFacts:
-    """Look this machine up."""
+    """Return the facts of this machine."""
     model = cpu_model(Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace"))
     return HostFacts(
         cpu_model=model,
@@ -46,7 +46,7 @@ def host_facts() -> HostFacts:
 def host_id(hostname: str, model: str, machine: Path = MACHINE_ID) -> str:
     """Return eight hexadecimal digits of a hash of name, machine id where readable, CPU model.
 
-    None of the three can be told from it, so that a recorded history can be given away.
+    None of the three can be recovered from it, so that a recorded history can be shared.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def cpu_model(cpuinfo: str) -> str:
 
 
 def host_class(facts: HostFacts) -> str:
-    """Return what machines must share for their times to be one: CPU model, cores, GPU models.
+    """Return what machines with comparable times share: CPU model, cores, GPU models.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The first process of a run: how it is started inside its limits, and when it has ended."""
+"""The first process of a run: its start inside the limits, and its end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from voxcast.errors import RunError
-from voxcast.profiling.processes import end_all
+from voxcast.profiling.processes import stop_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 LOG_FILE = "app.log"
 _PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None, use_errno=True)  # opened here: between fork and exec is no place for it
+_LIBC = ctypes.CDLL(None, use_errno=True)  # opened here: not safe between fork and exec
 
 
 @contextlib.contextmanager
@@ -33,20 +33,20 @@ def started_leader(
     cpus: Sequence[int],
     meter: Meter,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Start the leader of a run; whatever happens, nothing of the run is left at the end.
+    """Start the leader of a run; no process of the run is left after the block.
 
     Parameters
     ----------
     command : sequence of str
         Argument list.
     variables : mapping
-        Its whole environment.
+        Its complete environment.
     folder : Path
         Gets the log of both output streams.
     cpus : sequence of int
         CPUs it is pinned to.
     meter : Meter
-        Whose groups it joins before it becomes the command.
+        The leader joins its groups before it becomes the command.
 
     Raises
     ------
@@ -64,7 +64,7 @@ def started_leader(
         def become_the_run() -> None:
             _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != driver:
-                os._exit(1)  # we were killed before the kernel was told
+                os._exit(1)  # we were killed before prctl
             for join in joins:
                 os.write(join, b"0")
             os.sched_setaffinity(0, cpus)
@@ -85,16 +85,16 @@ def started_leader(
         meter.follow(leader.pid)
         yield leader
     finally:
-        end_all(meter.pids, grace_s=0.0)
+        stop_all(meter.pids, grace_s=0.0)
         if leader.returncode is None:
             leader.wait()
 
 
 @contextlib.contextmanager
-def ending(pid: int) -> Iterator[Callable[[float], bool]]:
-    """Return a function that waits some seconds for the end of ``pid`` and tells whether it ended.
+def exit_waiter(pid: int) -> Iterator[Callable[[float], bool]]:
+    """Yield a function that waits some seconds for the end of ``pid`` and tells whether it ended.
 
-    The instant of the end is had to well under a millisecond, however rarely samples are taken.
+    The end is noticed well within a millisecond, independently of the sampling rate.
     """
     try:
         handle = os.pidfd_open(pid)

@@ -1,4 +1,4 @@
-"""The limits of a run: how long, how much memory, and how long it may do nothing at all."""
+"""The limits of a run: wall time, memory, and time without activity."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from voxcast.records import Outcome
 
-IDLE_CORES = 0.01  # CPU use below which a run does nothing; a waiting interpreter takes 0.001
+IDLE_CORES = 0.01  # CPU use below which a run is idle; a waiting interpreter takes 0.001
 
 
 @dataclass(frozen=True)
@@ -19,10 +19,8 @@ class RunLimits:
     mem_limit_bytes: int | None = None
     stall_s: float | None = None
 
-    def reached(
-        self, t_s: float, rss_bytes: int, quiet_s: float, oom_kills: int
-    ) -> Outcome | None:
-        """Return the outcome of a run that is stopped now, or None if it may go on.
+    def reached(self, t_s: float, rss_bytes: int, idle_s: float, oom_kills: int) -> Outcome | None:
+        """Return the outcome of a run that is stopped now, or None if it may continue.
 
         Parameters
         ----------
@@ -30,28 +28,28 @@ class RunLimits:
             Seconds since the start.
         rss_bytes : int
             Memory of the tree.
-        quiet_s : float
-            How long it has done nothing, see `Quiet`.
+        idle_s : float
+            How long it has been idle, see `IdleTime`.
         oom_kills : int
-            Processes that the kernel has killed: those that waited for them may wait for ever.
+            Number of processes that the kernel has killed: their parents may wait forever.
         """
         if oom_kills or (self.mem_limit_bytes is not None and rss_bytes > self.mem_limit_bytes):
             return "out_of_memory"
         if self.time_limit_s is not None and t_s >= self.time_limit_s:
             return "timeout"
-        if self.stall_s is not None and quiet_s >= self.stall_s:
+        if self.stall_s is not None and idle_s >= self.stall_s:
             return "stalled"
         return None
 
 
 @dataclass
-class Quiet:
+class IdleTime:
     """How long a run has been idle: no I/O, no GPU, and CPU below `IDLE_CORES`.
 
     Parameters
     ----------
     stall_s : float or None
-        Over how long CPU use is averaged; None if nobody asks.
+        Time over which CPU use is averaged; None without a limit.
     """
 
     stall_s: float | None
@@ -59,8 +57,8 @@ class Quiet:
     _cpu_s: float = field(default=0.0, init=False)
     _moved: float = field(default=0.0, init=False)
 
-    def seen(self, t_s: float, cpu_s: float, moved: float, *, gpu_busy: bool = False) -> float:
-        """Take in one look; return for how many seconds the run has been quiet.
+    def update(self, t_s: float, cpu_s: float, moved: float, *, gpu_busy: bool = False) -> float:
+        """Add a sample; return for how many seconds the run has been idle.
 
         ``cpu_s`` and ``moved`` (bytes, of any kind) are sums since the start of the run.
         """

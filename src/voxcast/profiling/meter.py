@@ -1,4 +1,4 @@
-"""What a meter reads of a run, and what every meter can do."""
+"""The interface of meters, which measure the processes of a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class MeterReading(NamedTuple):
-    """One look: memory and threads now, CPU seconds of all there ever was."""
+    """One sample: present memory and threads, CPU seconds of all present and past processes."""
 
     rss_bytes: int
     cpu_s: float
@@ -19,7 +19,7 @@ class MeterReading(NamedTuple):
 
 
 class Meter(Protocol):
-    """What a run is measured by."""
+    """Measures the processes of a run."""
 
     memory_method: str
     cpu_method: str
@@ -29,10 +29,10 @@ class Meter(Protocol):
         """Have the kernel stop the run at this many bytes, where it can."""
 
     def follow(self, pid: int) -> None:
-        """Say which process leads the tree."""
+        """Set the leader of the process tree."""
 
     def read(self) -> MeterReading:
-        """Look at the tree now."""
+        """Sample the tree."""
 
     def traffic(self) -> Traffic:
         """Return input and output so far."""
@@ -41,16 +41,16 @@ class Meter(Protocol):
         """Return the processes known to belong to the run; quick."""
 
     def pids(self) -> set[int]:
-        """Return the living processes of the run, searched for everywhere; slow."""
+        """Return the living processes of the run, searched among all processes; slow."""
 
     def peak_bytes(self) -> int | None:
-        """Return the kernel's own peak."""
+        """Return the kernel's peak."""
 
     def oom_kills(self) -> int:
-        """Return how many processes the kernel has killed for memory."""
+        """Return the number of processes that the kernel has killed for memory."""
 
     def total_cpu_s(self, waited_s: float) -> float:
-        """Return CPU seconds at the end; `waited_s` is what the kernel says of the leader."""
+        """Return CPU seconds at the end; `waited_s` is the kernel's figure for the leader."""
 
     def close(self) -> None:
-        """Remove what the meter made."""
+        """Remove what the meter created."""

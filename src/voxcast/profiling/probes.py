@@ -1,14 +1,14 @@
-"""Short micro-benchmarks, by which times of different machines and days can be related.
+"""Short micro-benchmarks, to relate times of different machines and days.
 
 A few seconds in all, at the start of each sitting. Each is the median of several short blocks: a
-neighbour that comes by takes blocks, not the result.
+short disturbance affects some blocks and not the median.
 
 - `probe_cpu`: GFLOP/s of complex transforms (FFT, double precision, one thread) that stay in a
-  core's own cache, by the customary 5 N log2 N operations. NumPy's own C code: comparable for one
-  version of NumPy.
+  core's cache, counted as 5 N log2 N operations. Computed by NumPy: comparable within one version
+  of NumPy.
 - `probe_membw`: GB/s (10⁹ bytes) of copying a block larger than most caches, one thread, read
   and written bytes both counted.
-- `probe_disk`: MB/s (10⁶ bytes) of written random bytes that `fsync` says are on the disk that
+- `probe_disk`: MB/s (10⁶ bytes) of writing random bytes, `fsync` included, to the disk that
   holds the folder of the runs.
 """
 
@@ -37,7 +37,7 @@ DISK_WRITES, DISK_S = 7, 1.5  # a slow file server gets fewer writes
 
 @dataclass(frozen=True)
 class Probes:
-    """Medians; the module says of what."""
+    """Medians, as described in the module."""
 
     probe_cpu: float
     probe_membw: float
@@ -74,25 +74,25 @@ def copy_rates() -> list[float]:
 
 def disk_rates(folder: Path) -> list[float]:
     """Return MB/s of each write; nothing is left in ``folder``."""
-    content = os.urandom(WRITTEN_BYTES)  # neither to be compressed nor found to be there already
+    content = os.urandom(WRITTEN_BYTES)  # neither compressible nor deduplicated
     rates: list[float] = []
     with tempfile.TemporaryFile(dir=folder, prefix=PARTIAL) as stream:
         deadline = time.monotonic() + DISK_S
         while not rates or (len(rates) < DISK_WRITES and time.monotonic() < deadline):
-            begun = time.monotonic()
+            start = time.monotonic()
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
-            rates.append(1e-6 * WRITTEN_BYTES / (time.monotonic() - begun))
+            rates.append(1e-6 * WRITTEN_BYTES / (time.monotonic() - start))
     return rates
 
 
 def _rates(work: Callable[[], object]) -> list[float]:
-    """Return calls of ``work`` per second in each block, after one that is not counted."""
+    """Return calls of ``work`` per second in each block, after a warm-up block."""
     rates = []
     for _ in range(BLOCKS + 1):
-        begun, calls = time.monotonic(), 0
-        while (elapsed_s := time.monotonic() - begun) < BLOCK_S:
+        start, calls = time.monotonic(), 0
+        while (elapsed_s := time.monotonic() - start) < BLOCK_S:
             work()
             calls += 1
         rates.append(calls / elapsed_s)

@@ -1,7 +1,7 @@
-"""Single processes as ``/proc`` shows them, and how many of them are ended together.
+"""Single processes as ``/proc`` shows them, and the termination of several at once.
 
-Files are read with plain system calls: at ten looks a second over a whole tree the usual layers
-on top would cost more than the kernel does. What a text means is in functions of text.
+Files are read with plain system calls: at ten samples a second of a whole tree the file objects of
+Python would cost more than the kernel. Texts are parsed by functions of text.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _READ_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """What ``/proc/PID/stat`` says; `cpu_s` holds the children the process has waited for."""
+    """``/proc/PID/stat``; `cpu_s` includes the children that the process has waited for."""
 
     state: str
     ppid: int
     cpu_s: float
     threads: int
-    started: int  # ticks since boot: tells two processes that had the same number apart
+    started: int  # ticks since boot: distinguishes processes that reused a process id
 
 
 class Traffic(NamedTuple):
-    """Input and output so far: to and from storage, and all that went through calls."""
+    """Input and output so far: from and to storage, and through all system calls."""
 
     read_bytes: float
     write_bytes: float
@@ -66,7 +66,7 @@ def parse_resident(status: bytes) -> tuple[int, int]:
 
 
 class Shares(NamedTuple):
-    """Memory of a process in bytes; `_share` is each page divided by its users."""
+    """Memory of a process in bytes; in `_share` each page is divided by its users."""
 
     anonymous: int
     anonymous_share: int
@@ -74,7 +74,7 @@ class Shares(NamedTuple):
 
 
 def parse_shares(rollup: bytes) -> Shares | None:
-    """Read ``/proc/PID/smaps_rollup``; None before Linux 5.4, which mixes pages of files in."""
+    """Read ``/proc/PID/smaps_rollup``; None before Linux 5.4, which includes pages of files."""
     values = [_kilobytes(rollup, name) for name in (b"Anonymous:", b"Pss_Anon:", b"Pss_Shmem:")]
     readable = [value for value in values if value is not None]
     return Shares(*readable) if len(readable) == 3 else None
@@ -94,7 +94,7 @@ def read(pid: int, name: str) -> bytes | None:
     Raises
     ------
     PermissionError
-        If it is somebody else's, or a setuid program.
+        If it belongs to another user, or is a setuid program.
     """
     try:
         handle = os.open(f"/proc/{pid}/{name}", os.O_RDONLY)
@@ -109,13 +109,13 @@ def read(pid: int, name: str) -> bytes | None:
 
 
 def read_stat(pid: int) -> Stat | None:
-    """Return what the kernel says of ``pid``, or None if it is gone; a zombie is not gone."""
+    """Return the status of ``pid``, or None if it is gone; a zombie is not gone."""
     text = read(pid, "stat")
     return parse_stat(text) if text else None
 
 
 def listed() -> set[int]:
-    """Return the numbers of all processes."""
+    """Return the ids of all processes."""
     return {int(name) for name in os.listdir("/proc") if name.isdigit()}  # noqa: PTH208
 
 
@@ -134,21 +134,21 @@ def is_marked(pid: int, run_id: str) -> bool:
 
 
 def marked(run_id: str) -> set[int]:
-    """Return the processes that carry ``run_id``, wherever they went."""
+    """Return the processes that carry ``run_id``, wherever they are."""
     return {pid for pid in listed() if pid != os.getpid() and is_marked(pid, run_id)}
 
 
-def end_all(pids: Callable[[], set[int]], grace_s: float, patience_s: float = 10.0) -> None:
-    """Ask all ``pids`` to end, wait ``grace_s``, then kill them until none is left."""
-    begun = time.monotonic()
+def stop_all(pids: Callable[[], set[int]], grace_s: float, patience_s: float = 10.0) -> None:
+    """Send SIGTERM to all ``pids``, wait ``grace_s``, then SIGKILL until none is left."""
+    start = time.monotonic()
     if grace_s:
         _signal(pids(), signal.SIGTERM)
     while left := pids():
-        elapsed_s = time.monotonic() - begun
+        elapsed_s = time.monotonic() - start
         if elapsed_s >= grace_s:
             _signal(left, signal.SIGKILL)
         if elapsed_s > grace_s + patience_s:
-            return  # stuck in the kernel, on a dead file server say; it dies when that answers
+            return  # stuck in the kernel, e.g. on a dead file server; it dies later
         time.sleep(0.01)
 
 

@@ -1,9 +1,9 @@
 """One measured run: a command in its own process tree, from its start to its last process.
 
-The run has its own session and meter, exactly the CPUs it asked for, and limits that hold for the
-whole tree. It dies with us: the kernel kills its leader when we are killed, and what the leader
-leaves behind is found by `sweep` at the next start. Durations are of ``CLOCK_MONOTONIC``: a clock
-that is set during a run changes none of them.
+The run has its own session and meter, exactly the requested CPUs, and limits that apply to the
+whole tree. It dies with us: the kernel kills its leader when we are killed, and `sweep` removes
+what the leader leaves behind at the next start. Durations are of ``CLOCK_MONOTONIC``: setting the
+clock during a run does not change them.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from voxcast.errors import RunError
 from voxcast.files import read_json, remove_folder, write_json
 from voxcast.profiling import cgroups
 from voxcast.profiling.activity import Activity
-from voxcast.profiling.leader import LOG_FILE, ending, started_leader
+from voxcast.profiling.leader import LOG_FILE, exit_waiter, started_leader
 from voxcast.profiling.limits import RunLimits
-from voxcast.profiling.processes import end_all, marked
+from voxcast.profiling.processes import marked, stop_all
 from voxcast.profiling.sampler import open_meter
 from voxcast.profiling.trace import Trace
 from voxcast.records import Outcome, Phase, Profile
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from voxcast.profiling.meter import Meter
 
 RUN_FILE = "run.json"
-CLEANING = ("APPTAINER", "SINGULARITY")
+PREFIXES = ("APPTAINER", "SINGULARITY")
 GRACE_S = 2.0
-NEAR_LIMIT = 0.98  # of the limit: the kernel kills for what did not fit any more
-SAMPLER_SHARE = 0.03  # of a core: a slow machine is looked at less often
+NEAR_LIMIT = 0.98  # share of the limit: the kernel kills before the peak reaches it
+SAMPLER_SHARE = 0.03  # of a core: a slow machine is sampled less often
 
 
 def measure(
@@ -61,7 +61,7 @@ def measure(
 ) -> Profile:
     """Run ``command`` and measure it from outside.
 
-    Must be called from a thread that lives as long as the run: the run dies with it.
+    Must be called from a thread that lives as long as the run: the run is killed with it.
 
     Parameters
     ----------
@@ -74,45 +74,45 @@ def measure(
     cpus : int
         CPUs the run is pinned to, out of those we may use.
     time_limit_s, mem_limit_bytes : float, int, optional
-        The whole tree is stopped at these: SIGTERM, two seconds of grace, SIGKILL. The memory
-        limit is also the kernel's where the run has its own control group.
+        The whole tree is stopped at these: SIGTERM, two seconds of grace, SIGKILL. The kernel
+        enforces the memory limit too where the run has its own control group.
     sample_hz : float
         Samples a second, at most.
     groups : bool
-        Whether a control group may be used where it can be had.
+        Whether a control group is used where available.
     gpus : int
-        GPUs the run was given; with any, their memory and use are measured where that can be.
+        Number of GPUs of the run; their memory and utilisation are measured where possible.
     stall_s : float, optional
-        A run that takes no CPU, does no I/O and uses no GPU for so long is stopped.
+        A run that uses no CPU, I/O or GPU for this long is stopped.
     phase_patterns : mapping, optional
-        Patterns of log lines by phase, for an application that logs no phases as ours do.
+        Patterns of log lines by phase, for an application that does not use our phase log.
     verify_gpu : bool
-        A run with GPUs that was not seen to use one has failed, and its log ends by saying so.
+        A run with GPUs that never used one has failed; the reason is added to its log.
     core_set : sequence of int, optional
-        The CPUs to take ``cpus`` from, for runs side by side; what else uses them is then all
-        that makes the run noisy. Else all that we may use.
+        The CPUs to take ``cpus`` from, for parallel runs; only other load on these then
+        makes the run noisy. All that we may use by default.
 
     Returns
     -------
     Profile
-        `runtime_s` runs until the leader has ended, or until the tree was told to stop. Where the
-        kernel stopped it for memory, the peak is at least the limit. Storage traffic misses
+        `runtime_s` ends when the leader ends or the tree is stopped. Where the kernel stopped it
+        for memory, the peak is at least the limit. Storage traffic misses
         setuid programs, and up to a second of processes that outlive their parents.
 
     Raises
     ------
     RunError
-        If there are not that many CPUs, or the command cannot be started.
+        If there are too few CPUs, or the command cannot be started.
     """
     cores = sorted(os.sched_getaffinity(0) if core_set is None else core_set)
     if not 1 <= cpus <= len(cores):
         raise RunError(f"runs on 1 to {len(cores)} CPUs here, not {cpus}", command[0])
     folder.mkdir(parents=True, exist_ok=True)
     run_id = uuid.uuid4().hex
-    # Before anything is made: whatever kills us from here on, `sweep` finds what we leave.
+    # Written first: if we are killed from here on, `sweep` finds what is left.
     planned = cgroups.planned_group(run_id) if groups else None
-    left = [] if planned is None else list(map(str, planned.folders))
-    write_json(folder / RUN_FILE, {"run_id": run_id, "groups": left})
+    group_folders = [] if planned is None else list(map(str, planned.folders))
+    write_json(folder / RUN_FILE, {"run_id": run_id, "groups": group_folders})
     limits = RunLimits(time_limit_s, mem_limit_bytes, stall_s)
     with contextlib.ExitStack() as stack:
         meter = open_meter(run_id, groups=groups)
@@ -121,13 +121,13 @@ def measure(
             meter.limit_memory(mem_limit_bytes)
         gpu = _gpu_meter(gpus, stack)
         variables = _variables(env, run_id)
-        load1, begun = os.getloadavg()[0], datetime.datetime.now(datetime.UTC)
+        load1, started_at = os.getloadavg()[0], datetime.datetime.now(datetime.UTC)
         activity, started = Activity(cores), time.monotonic()
         trace = Trace(meter, gpu, started, stall_s)
         with started_leader(command, variables, folder, cores[:cpus], meter) as leader:
             stopped = _watch(leader, trace, started, limits, sample_hz)
             runtime_s = time.monotonic() - started
-            trace.look_at_sums()
+            trace.read_sums()
             status, waited_s = _end(leader, meter, GRACE_S if stopped else 0.0)
         cpu_s, peak, kills = meter.total_cpu_s(waited_s), meter.peak_bytes(), meter.oom_kills()
         disturbed = activity.during(cpu_s)
@@ -135,20 +135,20 @@ def measure(
     (folder / RUN_FILE).unlink()
     outcome = "out_of_memory" if kills else stopped or ("failed" if status else "completed")
     if outcome == "completed" and gpus and verify_gpu and not trace.used_gpu:
-        outcome = _refused(folder / LOG_FILE, gpu)
+        outcome = _reject_gpu_run(folder / LOG_FILE, gpu)
     return Profile(
         outcome=outcome,
         exit_status=status,
         runtime_s=runtime_s,
         cpu_s=cpu_s,
-        # A run that ended before it was looked at has the kernel's peak, page cache included.
+        # A run that ended before its first sample has the kernel's peak, page cache included.
         peak_rss_bytes=max(
             trace.peak_rss_bytes or peak or 0, _reached_bytes(kills, peak, mem_limit_bytes)
         ),
         peak_cgroup_bytes=peak,
         memory_method=meter.memory_method,
         cpu_method=meter.cpu_method,
-        started_at=begun.isoformat(timespec="milliseconds"),
+        started_at=started_at.isoformat(timespec="milliseconds"),
         time_limit_s=time_limit_s,
         noisy=disturbed.noisy,
         load1=load1,
@@ -163,30 +163,30 @@ def measure(
 
 
 def sweep(folder: Path) -> None:
-    """Remove the folder of a run whose driver is dead, and what still runs of it."""
+    """Remove the folder of a run whose driver is dead, and kill its remaining processes."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        left = read_json(folder / RUN_FILE)
-        cgroups.remove(map(Path, left["groups"]))
-        end_all(lambda: marked(left["run_id"]), grace_s=0.0)
+        content = read_json(folder / RUN_FILE)
+        cgroups.remove(map(Path, content["groups"]))
+        stop_all(lambda: marked(content["run_id"]), grace_s=0.0)
     remove_folder(folder)
 
 
 def _variables(env: Mapping[str, str], run_id: str) -> dict[str, str]:
-    """Return the run's variables: ours, ``env``, and the mark by which its strays are found.
+    """Return the run's variables: ours, ``env``, and the mark of its processes.
 
-    Apptainer hands nothing of them to a container but what is named for it.
+    Apptainer passes only variables with its prefix into a container.
     """
     variables = {**os.environ, **env, RUN_VARIABLE: run_id}
     for name in (RUN_VARIABLE, "CUDA_VISIBLE_DEVICES"):
         if name in variables:
-            variables |= {f"{tool}ENV_{name}": variables[name] for tool in CLEANING}
+            variables |= {f"{tool}ENV_{name}": variables[name] for tool in PREFIXES}
     return variables
 
 
 def _reached_bytes(kills: int, peak_bytes: int | None, limit_bytes: int | None) -> int:
-    """Return the limit where the kernel killed at it; it may have been a limit above ours."""
-    at_ours = peak_bytes is None or peak_bytes >= NEAR_LIMIT * (limit_bytes or 0)
-    return (limit_bytes or 0) if kills and at_ours else 0
+    """Return the limit if the kernel killed at it, and 0 if at the limit of a parent group."""
+    at_limit = peak_bytes is None or peak_bytes >= NEAR_LIMIT * (limit_bytes or 0)
+    return (limit_bytes or 0) if kills and at_limit else 0
 
 
 def _gpu_meter(gpus: int, stack: contextlib.ExitStack) -> GpuMeter | None:
@@ -207,15 +207,15 @@ def _watch(
     limits: RunLimits,
     sample_hz: float,
 ) -> Outcome | None:
-    """Sample until the leader ends or a limit is reached; tell which limit."""
+    """Sample until the leader ends or a limit is reached; return the outcome at a limit."""
     deadline = float("inf") if limits.time_limit_s is None else started + limits.time_limit_s
-    with ending(leader.pid) as ended:
+    with exit_waiter(leader.pid) as ended:
         while True:
             now, spent_s = time.monotonic(), time.thread_time()
-            sample = trace.look()
+            sample = trace.take_sample()
             cost_s = time.thread_time() - spent_s
             t_s = time.monotonic() - started
-            reached = limits.reached(t_s, sample.rss_bytes, trace.quiet_s, trace.oom_kills)
+            reached = limits.reached(t_s, sample.rss_bytes, trace.idle_s, trace.oom_kills)
             pause_s = max(1.0 / sample_hz, cost_s / SAMPLER_SHARE)
             wait_s = 0.0 if reached else min(now + pause_s, deadline) - time.monotonic()
             if ended(wait_s):
@@ -225,16 +225,16 @@ def _watch(
 
 
 def _end(leader: subprocess.Popen[bytes], meter: Meter, grace_s: float) -> tuple[int, float]:
-    """Stop all there still is; return the leader's exit status and waited-for CPU seconds."""
-    end_all(meter.pids, grace_s)
+    """Stop all processes; return the leader's exit status and waited-for CPU seconds."""
+    stop_all(meter.pids, grace_s)
     _, status, usage = os.wait4(leader.pid, 0)
     leader.returncode = os.waitstatus_to_exitcode(status)
     return leader.returncode, usage.ru_utime + usage.ru_stime
 
 
-def _refused(log: Path, gpu: GpuMeter | None) -> Outcome:
-    """Say at the end of the log why a run on a GPU is none."""
-    reason = "cannot be looked at here" if gpu is None else "was not used by this run"
+def _reject_gpu_run(log: Path, gpu: GpuMeter | None) -> Outcome:
+    """Add to the log why a run on a GPU has failed."""
+    reason = "cannot be measured here" if gpu is None else "was not used by this run"
     with log.open("a", encoding="utf-8") as stream:
         stream.write(f"\nvoxcast: the GPU {reason}; its time is not recorded as a GPU's\n")
     return "failed"

@@ -1,4 +1,4 @@
-"""Costly looks, as often as a share of a core allows."""
+"""A rate limit for costly readings, as a share of a core."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 class Throttle:
-    """Says when a look is due, from what the last one cost.
+    """Decides when a reading is due, by the cost of the last one.
 
     Parameters
     ----------
     share : float
-        Of one core, that the looks may take on average.
+        Mean share of one core that the readings may use.
     pause_s : float
-        At least so long from one to the next.
+        Minimum time from one reading to the next.
     """
 
     def __init__(self, share: float, pause_s: float = 0.0) -> None:
@@ -27,15 +27,15 @@ class Throttle:
         self._next = float("-inf")
 
     def due(self) -> bool:
-        """Tell whether enough time has gone by."""
+        """Tell whether the next reading is due."""
         return time.monotonic() >= self._next
 
     @contextlib.contextmanager
-    def look(self) -> Iterator[None]:
-        """Count what the block costs this thread."""
-        begun, spent_s = time.monotonic(), time.thread_time()
+    def reading(self) -> Iterator[None]:
+        """Measure the CPU time of the block in this thread."""
+        start, spent_s = time.monotonic(), time.thread_time()
         try:
             yield
         finally:
             cost_s = time.thread_time() - spent_s
-            self._next = begun + max(self._pause_s, cost_s / self._share)
+            self._next = start + max(self._pause_s, cost_s / self._share)

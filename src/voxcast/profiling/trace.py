@@ -1,4 +1,4 @@
-"""What was seen of a run while it ran: samples, peaks, sums."""
+"""The measurements of a run while it runs: samples, peaks, sums."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from voxcast.files import write_json
 from voxcast.history.run_folders import SAMPLES_FILE, SAMPLES_JSON
-from voxcast.profiling.limits import Quiet
+from voxcast.profiling.limits import IdleTime
 from voxcast.profiling.processes import Traffic
 from voxcast.profiling.throttle import Throttle
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from voxcast.records import Phase
 
 GPU_SHARE = 0.01  # of a core
-TRAFFIC_PAUSE_S = 1.0  # sums do not pass by unseen: a look a second will do
+TRAFFIC_PAUSE_S = 1.0  # sums only grow: one reading a second is enough
 SECONDS = ("t_s", "cpu_s")  # the others are bytes
-GPU_USED = 0.01  # utilisation, at one sample at least, of a run that used its GPU
+GPU_USED = 0.01  # utilisation that a run which used its GPU reached at least once
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Sample:
 
 
 class Trace:
-    """Looks at a run through its meters.
+    """Samples a run through its meters.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class Trace:
     started : float
         ``CLOCK_MONOTONIC`` at the start of the run.
     stall_s : float, optional
-        Over how long a run that does nothing is noticed.
+        Time without activity after which the run is stopped.
     """
 
     def __init__(
@@ -58,44 +58,44 @@ class Trace:
         self.samples: list[Sample] = []
         self.peak_threads = self.oom_kills = 0
         self.traffic = Traffic(0, 0, 0)
-        self.quiet_s = 0.0
+        self.idle_s = 0.0
         self._meter, self._gpu, self._started = meter, gpu, started
-        self._quiet = Quiet(stall_s)
+        self._idle = IdleTime(stall_s)
         self._gpu_throttle = Throttle(GPU_SHARE)
         pause_s = TRAFFIC_PAUSE_S if stall_s is None else min(TRAFFIC_PAUSE_S, stall_s / 4)
         self._slow_throttle = Throttle(GPU_SHARE, pause_s)
         self._utilisations: list[float] = []
         self._gpu_bytes: int | None = None
 
-    def look(self) -> Sample:
+    def take_sample(self) -> Sample:
         """Take one sample."""
         t_s = time.monotonic() - self._started
         reading = self._meter.read()
         if self._gpu is not None and self._gpu_throttle.due():
-            self._look_at_gpu(self._gpu)
+            self._read_gpu(self._gpu)
         if self._slow_throttle.due():
-            with self._slow_throttle.look():
-                self.look_at_sums()
+            with self._slow_throttle.reading():
+                self.read_sums()
         busy = bool(self._utilisations) and self._utilisations[-1] >= GPU_USED
         moved = self.traffic.called_bytes + self.traffic.read_bytes + self.traffic.write_bytes
-        self.quiet_s = self._quiet.seen(t_s, reading.cpu_s, moved, gpu_busy=busy)
+        self.idle_s = self._idle.update(t_s, reading.cpu_s, moved, gpu_busy=busy)
         self.peak_threads = max(self.peak_threads, reading.threads)
         sample = Sample(t_s, reading.rss_bytes, reading.cpu_s, self._gpu_bytes)
         self.samples.append(sample)
         return sample
 
-    def look_at_sums(self) -> None:
-        """Bring what only adds up to its last state; also at the end, when nothing runs."""
+    def read_sums(self) -> None:
+        """Read the counters that only grow; called at the end too."""
         with contextlib.suppress(OSError):  # a group or process that has just gone
             self.traffic = self._meter.traffic()
             self.oom_kills = self._meter.oom_kills()
 
-    def _look_at_gpu(self, gpu: GpuMeter) -> None:
-        with self._gpu_throttle.look():
-            seen = gpu.read(self._meter.members())
-        self._gpu_bytes = seen.memory_bytes
-        if seen.utilisation is not None:
-            self._utilisations.append(seen.utilisation)
+    def _read_gpu(self, gpu: GpuMeter) -> None:
+        with self._gpu_throttle.reading():
+            gpu_sample = gpu.read(self._meter.members())
+        self._gpu_bytes = gpu_sample.memory_bytes
+        if gpu_sample.utilisation is not None:
+            self._utilisations.append(gpu_sample.utilisation)
 
     @property
     def peak_rss_bytes(self) -> int:
@@ -110,13 +110,13 @@ class Trace:
 
     @property
     def gpu_utilisation(self) -> float | None:
-        """Mean over all looks at the GPU."""
-        seen = self._utilisations
-        return sum(seen) / len(seen) if seen else None
+        """Mean over all readings of the GPU."""
+        shares = self._utilisations
+        return sum(shares) / len(shares) if shares else None
 
     @property
     def used_gpu(self) -> bool:
-        """Whether a GPU was seen at work; by memory where utilisation is not told (MIG)."""
+        """Whether a GPU was used; by memory where utilisation is not reported (MIG)."""
         if self._utilisations:
             return max(self._utilisations) >= GPU_USED
         return bool(self.peak_gpu_bytes)
@@ -129,7 +129,7 @@ class Trace:
     def write(self, folder: Path) -> None:
         """Write the samples as Parquet, or, on a machine without pyarrow, as lists in JSON.
 
-        GPU memory is a column only where it was looked at.
+        GPU memory is a column only where it was measured.
         """
         names = ["t_s", "rss_bytes", "cpu_s", *(["gpu_bytes"] if self._gpu is not None else [])]
         columns = {name: [getattr(sample, name) for sample in self.samples] for name in names}

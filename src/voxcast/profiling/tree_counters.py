@@ -1,10 +1,10 @@
 """Sums of counters over a tree of processes that come and go, such as CPU time or bytes read.
 
 The kernel adds a process's counters to its parent's when the parent has waited for it, so the sum
-over the living holds the dead as well. Two things it does not hold are cared for: a process whose
-parent died first keeps its last counters here, and a sum never falls. Lost remain what an orphan
-does between the last look and its end, and children of a parent that ignores SIGCHLD, of which
-the kernel adds nothing to anybody.
+over the living includes the dead. Two exceptions are handled: the last counters of a process whose
+parent died first are kept here, and a sum never falls. Not counted are what an orphan does between
+the last sample and its end, and children of a parent that ignores SIGCHLD, whose counters the
+kernel drops.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ProcessCounters(NamedTuple):
-    """One process at one look; `started` tells two that had the same number apart."""
+    """One process at one sample; `started` distinguishes processes that reused a process id."""
 
     started: int
     ppid: int
@@ -29,9 +29,9 @@ class TreeCounters:
     Attributes
     ----------
     sums : tuple of float
-        Over all that was seen.
+        Over all processes so far.
     lost : tuple of float
-        The part of it that nobody alive still holds.
+        The part of it that no living process holds.
     """
 
     def __init__(self, width: int) -> None:
@@ -39,8 +39,8 @@ class TreeCounters:
         self.lost: tuple[float, ...] = (0.0,) * width
         self._last: dict[int, ProcessCounters] = {}
 
-    def look(self, processes: Mapping[int, ProcessCounters]) -> tuple[float, ...]:
-        """Take in one look at all processes of the tree, zombies included; return the sums."""
+    def add_sample(self, processes: Mapping[int, ProcessCounters]) -> tuple[float, ...]:
+        """Add a sample of all processes of the tree, zombies included; return the sums."""
         for pid, last in self._last.items():
             now = processes.get(pid)
             gone = now is None or now.started != last.started

@@ -1,10 +1,10 @@
 """The meter of a process tree, for machines where a run cannot have its own control group.
 
-Memory is anonymous plus shared memory, as a control group has it. One process is read exactly.
-Pages shared by several count once where each is divided by its users (PSS), which is costly to
-ask: that is done as often as 1.5 % of a core allows, and at once when a large process has come or
-gone; in between the sum follows the growth of each process. `memory_method` is then ``pss+rss``,
-and ``rss`` where the kernel does not say PSS and shared pages count as often as they are used.
+Memory is anonymous plus shared memory, as in a control group. For one process it is exact. Pages
+shared by several count once where each is divided by its users (PSS), which is costly to read: it
+is read as often as 1.5 % of a core allows, and at once when a large process has started or ended;
+in between the sum follows the growth of each process. `memory_method` is then ``pss+rss``, and
+``rss`` where the kernel does not report PSS and shared pages count once for each user.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ if TYPE_CHECKING:
 
 PSS_SHARE = 0.015  # of a core
 SEARCH_SHARE = 0.005  # of a core, for new processes: a node may have thousands of others
-LARGE = 0.03  # part of the tree's memory that is worth a costly look at once
+LARGE = 0.03  # share of the tree's memory whose change triggers a reading of PSS
 
 
 @dataclass(slots=True)
 class _Member:
-    """A process of the tree, and its memory at the last costly look."""
+    """A process of the tree, and its memory at the last reading of PSS."""
 
     started: int
     anonymous: int = 0
-    share: int | None = None  # its part of that (PSS); None for one that was not there
+    share: int | None = None  # its PSS; None for a process that started later
 
 
 class TreeMeter:
-    """A run looked at process by process."""
+    """Measures a run process by process."""
 
     folders: tuple[Path, ...] = ()
     cpu_method = "rusage"
@@ -58,27 +58,27 @@ class TreeMeter:
     def __init__(self, run_id: str) -> None:
         self.memory_method = "pss+rss"
         self._run_id = run_id
-        self._others = listed()  # those there before the run are none of it
-        self._known: dict[int, _Member] = {}
+        self._others = listed()  # processes older than the run
+        self._members: dict[int, _Member] = {}
         self._cpu, self._traffic = TreeCounters(1), TrafficMeter()
-        self._search, self._look = Throttle(SEARCH_SHARE), Throttle(PSS_SHARE)
+        self._search_throttle, self._pss_throttle = Throttle(SEARCH_SHARE), Throttle(PSS_SHARE)
         self._departed = self._shared = self._total = 0
 
     def limit_memory(self, limit_bytes: int) -> None:
-        """Nothing to do: nobody but us watches over a tree."""
+        """Do nothing: the kernel cannot limit a tree."""
 
     def follow(self, pid: int) -> None:
         """Start from the leader ``pid``."""
         if stat := read_stat(pid):
-            self._known[pid] = _Member(stat.started)
+            self._members[pid] = _Member(stat.started)
 
     def read(self) -> MeterReading:
-        """Look at the tree now."""
-        if self._search.due():
-            with self._search.look():
+        """Sample the tree."""
+        if self._search_throttle.due():
+            with self._search_throttle.reading():
                 self._find()
         stats = self._stats()
-        self._cpu.look(
+        self._cpu.add_sample(
             {pid: ProcessCounters(s.started, s.ppid, (s.cpu_s,)) for pid, s in stats.items()}
         )
         living = {pid: stat for pid, stat in stats.items() if stat.state not in "ZX"}
@@ -87,27 +87,27 @@ class TreeMeter:
 
     def _find(self) -> None:
         now = listed()
-        for pid in sorted(now - self._others - self._known.keys()):
+        for pid in sorted(now - self._others - self._members.keys()):
             try:
                 stat = read_stat(pid)
             except PermissionError:  # another user's, where /proc hides them
                 continue
-            # A parent may be gone already; what it gave its children to inherit is not.
-            if stat and (stat.ppid in self._known or is_marked(pid, self._run_id)):
-                self._known[pid] = _Member(stat.started)
+            # The parent may be gone; the environment that its children inherited is not.
+            if stat and (stat.ppid in self._members or is_marked(pid, self._run_id)):
+                self._members[pid] = _Member(stat.started)
         self._others = now
 
     def _stats(self) -> dict[int, Stat]:
-        # Parents come first: a child that ends between the two looks is then missed once rather
+        # Parents come first: a child that ends between the two reads is then missed once rather
         # than counted twice.
         stats = {}
-        for pid, member in list(self._known.items()):
+        for pid, member in list(self._members.items()):
             stat = read_stat(pid)
             if stat and stat.started == member.started:
                 stats[pid] = stat
             else:
                 self._departed += member.anonymous
-                del self._known[pid]
+                del self._members[pid]
         return stats
 
     def _resident(self, living: Iterable[int]) -> int:
@@ -120,14 +120,14 @@ class TreeMeter:
             self._total, self._departed = plain, 0
             return plain
         moved = self._departed + sum(
-            anonymous if self._known[pid].share is None else
-            max(0, self._known[pid].anonymous - anonymous)
+            anonymous if self._members[pid].share is None else
+            max(0, self._members[pid].anonymous - anonymous)
             for pid, (anonymous, _) in now.items()
         )  # fmt: skip
-        if self._look.due() or moved > LARGE * self._total:
-            with self._look.look():
+        if self._pss_throttle.due() or moved > LARGE * self._total:
+            with self._pss_throttle.reading():
                 self._take_shares(now)
-        members = [(self._known[pid], anonymous) for pid, (anonymous, _) in now.items()]
+        members = [(self._members[pid], anonymous) for pid, (anonymous, _) in now.items()]
         total = sum(
             anonymous if m.share is None else max(0, m.share + anonymous - m.anonymous)
             for m, anonymous in members
@@ -137,7 +137,7 @@ class TreeMeter:
         return self._total
 
     def _take_shares(self, now: dict[int, tuple[int, int]]) -> None:
-        """Set each member's base, and bring ``now`` to the instant that this was read at."""
+        """Set the PSS of each member, and update ``now`` to the time of this reading."""
         self._departed = self._shared = 0
         for pid, (anonymous, shared) in now.items():
             try:
@@ -148,18 +148,18 @@ class TreeMeter:
             if shares is None:
                 self.memory_method = "rss"
                 shares = Shares(anonymous, anonymous, shared)
-            member = self._known[pid]
+            member = self._members[pid]
             member.anonymous, member.share = shares.anonymous, shares.anonymous_share
             now[pid] = shares.anonymous, shared
             self._shared += shares.shared_share
 
     def traffic(self) -> Traffic:
         """Return input and output so far."""
-        return self._traffic.read(self._known)
+        return self._traffic.read(self._members)
 
     def members(self) -> set[int]:
-        """Return the processes seen at the last look."""
-        return set(self._known)
+        """Return the processes at the last sample."""
+        return set(self._members)
 
     def pids(self) -> set[int]:
         """Return the living processes of the run."""
@@ -167,18 +167,18 @@ class TreeMeter:
         return alive(set(self._stats()) | marked(self._run_id))
 
     def peak_bytes(self) -> int | None:
-        """Return None: nobody has kept it."""
+        """Return None: the kernel keeps no peak of a tree."""
 
     def oom_kills(self) -> int:
-        """Return 0: the kernel does not say whom it killed for memory."""
+        """Return 0: the kernel does not report whom it killed for memory."""
         return 0
 
     def total_cpu_s(self, waited_s: float) -> float:
-        """Return the kernel's sum for the leader and what it misses, or the looks' if larger."""
+        """Return the kernel's sum for the leader and what it misses, or the larger sampled sum."""
         return max(waited_s + self._cpu.lost[0], self._cpu.sums[0])
 
     def close(self) -> None:
-        """Nothing was made."""
+        """Do nothing."""
 
 
 class TrafficMeter:
@@ -192,7 +192,7 @@ class TrafficMeter:
         self._counters = TreeCounters(3)
 
     def read(self, pids: Iterable[int]) -> Traffic:
-        """Look at ``pids``; a setuid program's are not told to us and miss in the sums."""
+        """Read the counters of ``pids``; those of setuid programs are unreadable and left out."""
         counters = {}
         for pid in pids:
             stat = read_stat(pid)
@@ -202,4 +202,4 @@ class TrafficMeter:
                 continue
             if stat and text:
                 counters[pid] = ProcessCounters(stat.started, stat.ppid, parse_traffic(text))
-        return Traffic(*self._counters.look(counters))
+        return Traffic(*self._counters.add_sample(counters))
