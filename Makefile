@@ -1,4 +1,4 @@
-# voxcast: `make demo` and `make test` are all that a newcomer needs; `make help` lists the rest.
+# voxcast: start with `make demo` and `make test`; `make help` lists the rest.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -12,7 +12,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export MLFLOW_DISABLE_TELEMETRY := true
 export DO_NOT_TRACK := true
 export DVC_NO_ANALYTICS := true
-# Modules are compiled once and not at every start.
+# Compile modules once, not at every start.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help
@@ -20,15 +20,15 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: setup ## Install if needed, run the whole graph on this machine, say what came out
+demo: setup ## Install if needed, run the whole graph on this machine, print the results
 	@$(MAKE) --no-print-directory repro
 	@cat results/report/summary.txt
 
 .PHONY: setup
 setup: $(STAMP) ## Create .venv and install under constraints.txt (TORCH=cpu or cuda)
 
-# torch goes in first and alone, from whatever index your pip is set to: other packages would take
-# in the newest one with several GB of CUDA libraries.
+# torch is installed first, from the index of your pip: other packages would pull in the newest
+# version with several GB of CUDA libraries.
 $(STAMP): pyproject.toml constraints.txt
 	@case "$(TORCH)" in cpu|cuda) ;; *) echo "TORCH must be cpu or cuda, not $(TORCH)" >&2; exit 2;; esac
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV) \
@@ -53,7 +53,7 @@ repro: setup ## Bring everything up to date: dvc repro
 NAME ?= reference
 HOURS ?= 2
 .PHONY: campaign
-campaign: setup ## Measure a recorded campaign for HOURS=2, NAME=reference; goes on where it stopped
+campaign: setup ## Measure a recorded campaign for HOURS=2, NAME=reference; continues where it stopped
 	voxcast campaign run $(NAME) --hours $(HOURS)
 
 .PHONY: tile-weights
@@ -69,7 +69,7 @@ studies: setup ## Accuracy of models on the recorded histories (an hour); result
 	@dvc repro pipelines/dvc.yaml:studies_page
 
 .PHONY: recorded
-recorded: setup ## Learn from the recorded reference campaign; copies what came out to results/recorded
+recorded: setup ## Train on the recorded reference campaign; copies the results to results/recorded
 	dvc exp run -S campaign=recorded -S tune.budget_s=900
 	@mkdir -p results/recorded
 	@cp results/tune/leaderboard.csv results/evaluate/families.json \

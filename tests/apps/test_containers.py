@@ -99,7 +99,9 @@ def test_what_is_missing_is_named_with_what_to_do(tmp_path):
     there = ["sh"]
     with pytest.raises(RunError, match=r"apptainer pull image\.sif docker://some/image:1"):
         container_images.check("apptainer", "some/image:1", program=there)
-    with pytest.raises(RunError, match=r"INPUTS: the image lacks this bind target; create the folder"):
+    with pytest.raises(
+        RunError, match=r"INPUTS: the image lacks this bind target; create the folder"
+    ):
         container_images.check("charliecloud", str(tmp_path), ["/INPUTS"], there)
     (tmp_path / "INPUTS").mkdir()
     container_images.check("charliecloud", str(tmp_path), ["/INPUTS"], there)

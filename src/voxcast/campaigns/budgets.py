@@ -98,19 +98,19 @@ def _choose(
     order = shuffled(costs, seed, "choose")
     by_cost = sorted(order, key=lambda volume: -costs[volume])
     large = by_cost[: math.ceil(LARGE_TENTH * len(order))]
-    chosen: dict[str, None] = {}  # in order; a list is slow to look in
+    chosen: dict[str, None] = {}  # a dict, for order and fast lookup
     sums = 0.0
     sorted_costs: list[float] = []
     for limit_s, group in ((LARGE_SHARE * budget_s, large), (budget_s, order)):
         for volume in group:
             if volume in chosen or len(chosen) >= volumes:
                 continue
-            at = bisect.bisect(sorted_costs, costs[volume])
-            sorted_costs.insert(at, costs[volume])
+            position = bisect.bisect(sorted_costs, costs[volume])
+            sorted_costs.insert(position, costs[volume])
             repeated = itertools.islice(sorted_costs, repeat_volumes if extra else 0)
             if sums + costs[volume] + extra * sum(repeated) <= limit_s:
                 chosen[volume] = None
                 sums += costs[volume]
             else:
-                del sorted_costs[at]
+                del sorted_costs[position]
     return list(chosen) or by_cost[-1:][:volumes]

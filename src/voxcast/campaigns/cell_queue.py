@@ -8,7 +8,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from voxcast.campaigns.cells import again
+from voxcast.campaigns.cells import repeat_of
 from voxcast.campaigns.progress_bar import ProgressBar
 from voxcast.campaigns.time_left import TimeLeft
 from voxcast.quantities import format_seconds
@@ -74,7 +74,7 @@ class CellQueue:
             left_s = self._deadline - time.monotonic()
             for position, (key, cell) in enumerate(self._waiting):
                 beside = max_cpus is None or _runs_beside_others(cell, max_cpus)
-                if beside and self._times.of(key, cell) <= left_s:
+                if beside and self._times.cell_s(key, cell) <= left_s:
                     del self._waiting[position]
                     self._describe(cell)
                     return key, cell
@@ -95,7 +95,7 @@ class CellQueue:
             self._times.finish(key, cell, took_s)
             self._bar.advance(self._times.raw(key))
             if noisy and cell.repeat < NOISY_REPEAT and time.monotonic() < self._repeat_until:
-                repeated = again(cell)
+                repeated = repeat_of(cell)
                 self._waiting.append((repeated.key, repeated))
                 self._times.add(repeated.key, repeated, self._times.raw(key))
                 self._bar.extend(self._times.raw(key))

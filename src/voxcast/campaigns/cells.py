@@ -102,7 +102,7 @@ def _interleaved(groups: Sequence[Sequence[Cell]], seed: int) -> dict[str, Cell]
     """Return all cells by key so that every stretch holds the same share of every group."""
     seen: dict[str, Cell] = {}
     keys_by_group: list[list[str]] = []
-    for group in groups:  # a cell that several sweeps ask for is the first one's
+    for group in groups:  # a cell of several sweeps belongs to the first
         keyed = {cell.key: cell for cell in group}
         keys_by_group.append([key for key in keyed if key not in seen])
         seen |= {key: keyed[key] for key in keys_by_group[-1]}
@@ -122,7 +122,7 @@ def anchor_cells(
     count: int,
     host_class: str,
 ) -> list[Cell]:
-    """Return the cells that every sitting begins with, whose times tell how the machine drifts.
+    """Return the first cells of every sitting, whose times show the drift of the machine.
 
     Each application with its defaults, on the fewest CPUs of each of its devices, on ``count``
     fixed volumes from the smallest tenth upwards, or once where there is no image. The repeat is
@@ -152,7 +152,7 @@ def anchor_cells(
     return cells
 
 
-def again(cell: Cell) -> Cell:
+def repeat_of(cell: Cell) -> Cell:
     """Return the cell that repeats a noisy run of ``cell``."""
     return dataclasses.replace(cell, repeat=cell.repeat + NOISY_REPEAT)
 

@@ -21,12 +21,12 @@ RANGE_KEYS = {"low", "high", "log"}
 
 
 def product(values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return every combination of the lists in ``values``; of no parameters, one empty one.
+    """Return every combination of the lists in ``values``; without parameters, one empty one.
 
     Raises
     ------
     ConfigError
-        If one is a range: it has no end of values.
+        If a value is a range, which has no full product.
 
     Examples
     --------
@@ -47,7 +47,7 @@ def latin_hypercube(values: Mapping[str, Any], count: int, seed: object) -> list
     values : mapping
         A range is cut into strata of equal width; the values of a list come equally often.
     seed : object
-        Anything that has a JSON text. The strata of a parameter do not depend on the others.
+        Any value that JSON can hold. The strata of a parameter do not depend on the others.
 
     Examples
     --------
@@ -57,12 +57,12 @@ def latin_hypercube(values: Mapping[str, Any], count: int, seed: object) -> list
     """
     columns = {}
     for name, choice in values.items():
-        # Not a library's generator: the points name recorded runs and must be the same for ever.
+        # Not a library's generator: the points identify recorded runs and must never change.
         digest = hashlib.sha256(canonical_json([seed, name, count]).encode()).digest()
         drawn = random.Random(digest)  # noqa: S311
         strata = list(range(count))
         drawn.shuffle(strata)
-        # The middle of each for a list, so that no value has two turns more than another.
+        # The middle of each for a list, so that values come equally often.
         listed = _listed(name, choice)
         shares = [(s + (0.5 if listed else drawn.random())) / count for s in strata]
         columns[name] = [_value(name, choice, share) for share in shares]
@@ -78,10 +78,10 @@ def _value(name: str, choice: Any, share: float) -> Any:
     else:
         value = low + share * (high - low)
     if isinstance(low, int) and isinstance(high, int):
-        # Whole numbers are strata of their own, the highest too.
+        # Every integer is a stratum, the highest included.
         rounded = round(value) if choice.get("log", False) else low + int(share * (high - low + 1))
         return min(max(rounded, low), high)
-    return float(f"{value:.6g}")  # digits that a person can read, and type in again
+    return float(f"{value:.6g}")  # short enough to read and to type
 
 
 def _listed(name: str, choice: Any) -> bool:

@@ -45,6 +45,6 @@ def profile_device(device: str, settings: CampaignSettings, plan: CampaignPlan) 
             f"{format_seconds(progress.left_s)}; continue with dvc repro -f -s profile@{device}"
         )
         logger.warning(notes[-1])
-    for name in (PHASES, TRACES):  # of a recorded history that was here before
+    for name in (PHASES, TRACES):  # left over from a recorded history
         (settings.runs / name).unlink(missing_ok=True)
     return write_profiles(settings.runs, notes)

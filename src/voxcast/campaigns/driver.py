@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.apps.launch import check_container, choose
 from voxcast.campaigns.cell_queue import CellQueue
-from voxcast.campaigns.cells import again
+from voxcast.campaigns.cells import repeat_of
 from voxcast.campaigns.driver_lock import driver_lock
 from voxcast.campaigns.recorder import Recorder
 from voxcast.campaigns.sittings import open_sitting
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# This many failures of an application in a row are not due to the images: it cannot run here, and
-# the rest of its cells would be recorded as failed in a minute.
+# After this many failures in a row an application is assumed unable to run here. Otherwise all of
+# its cells would be recorded as failed within minutes.
 MAX_FAILURES = 5
 
 
@@ -64,7 +64,7 @@ def run_campaign(
     """Measure the cells of ``plan`` that have no record yet, and repeat those that were noisy.
 
     Each anchor is run once unrecorded before it is measured, as the first run of an application
-    waits for the disk that its libraries are on.
+    reads its libraries from disk.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def run_campaign(
     ------
     RunError
         If a volume or a container is missing, another campaign writes to the folder, the disk is
-        full, or an application fails time after time.
+        full, or an application fails repeatedly.
     """
     start = time.monotonic()
     folder = settings.runs
@@ -108,7 +108,7 @@ def run_campaign(
         anchors_s = 2 * sum(times[cell.key] for cell in anchors)
         if deadline is not None and anchors_s and time.monotonic() + anchors_s > deadline:
             took = format_seconds(anchors_s)
-            logger.warning("too short: a sitting begins with anchor runs of %s", took)
+            logger.warning("the time is too short: a sitting starts with anchor runs of %s", took)
             return Progress([], len(missing) - len(anchors), sum(times.values()))
         recorder = Recorder(
             folder, settings.apps, plan.paths, plan.recipes, settings.conditions, sitting
@@ -158,7 +158,7 @@ def missing_cells(
     missing = {key: cell for key, cell in cells.items() if key not in rows}
     for key, cell in cells.items() if noisy else ():
         if key in rows and rows[key]["noisy"] and cell.repeat < NOISY_REPEAT:
-            repeated = again(cell)
+            repeated = repeat_of(cell)
             if (name := repeated.key) not in rows:
                 missing[name] = repeated
     return missing
@@ -166,7 +166,7 @@ def missing_cells(
 
 @dataclass
 class _Sitting:
-    """Takes cells from the queue until it gives no more, on one or several sets of cores."""
+    """Takes cells from the queue until none is left, on one or several sets of cores."""
 
     queue: CellQueue
     recorder: Recorder
@@ -175,7 +175,7 @@ class _Sitting:
     failures: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def run(self, parallel: int) -> None:
-        """Measure on ``parallel`` sets of cores, then alone what needs more cores than a set."""
+        """Measure on ``parallel`` sets of cores, then one by one cells that need more."""
         sets = core_sets(sorted(os.sched_getaffinity(0)), parallel)
         if len(sets) > 1:
             with ThreadPoolExecutor(len(sets)) as pool:
@@ -204,8 +204,8 @@ class _Sitting:
                 count = self.failures.get(cell.app, 0) + 1 if profile.outcome == "failed" else 0
                 self.failures[cell.app] = count
             if count == MAX_FAILURES:
-                then = f"mend it, remove {run} and its like, and run the same command again"
-                raise RunError(f"{count} runs of {cell.app} one after the other failed", run, then)
+                then = "fix it, remove the failed runs, and run the same command again"
+                raise RunError(f"{count} runs of {cell.app} failed in a row", run, then)
 
 
 def core_sets(cores: Sequence[int], parallel: int) -> list[list[int]]:

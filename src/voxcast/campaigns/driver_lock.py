@@ -1,4 +1,4 @@
-"""One driver a folder of runs: the second one is told who works there."""
+"""A lock that allows one driver at a time in a folder of runs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-PATIENCE_S = 3.0  # a driver that was just killed holds its lock for some moments more
+PATIENCE_S = 3.0  # a driver that was just killed may hold its lock a little longer
 
 
 @contextlib.contextmanager
 def driver_lock(folder: Path) -> Iterator[None]:
-    """Hold the one lock on ``folder``; it lies beside it: the folder is a stage's output.
+    """Hold the lock of ``folder``. Its file is beside the folder, which is a stage's output.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""How far a campaign is: cells done and left, how they ended, time left, noise of repeats."""
+"""The progress of a campaign: cells done and left, outcomes, time left, noise of repeats."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
     from voxcast.records import Cell
 
-# What must agree for two runs to differ by their repeat alone.
+# Columns that agree in runs which differ by their repeat alone.
 SAME_RUN = (*TASK, *ALLOCATION)
 
 
 def rows_elsewhere(
     cells: Mapping[str, Cell], history: pd.DataFrame, *, any_host: bool = False
 ) -> dict[str, dict[str, Any]]:
-    """Return the rows of a recorded history by cell key, to resume where it was not measured.
+    """Return the rows of a recorded history by cell key, to resume on another machine.
 
     Parameters
     ----------
@@ -57,8 +57,8 @@ def overview(
     cells, expected_s : mapping
         Of the plan, by key.
     rows : mapping
-        Records by key; those of no cell of the campaign (noisy runs repeated, anchors) count for
-        the noise alone.
+        Records by key; those of other cells (repeats of noisy runs, anchors) count for the noise
+        alone.
 
     Returns
     -------
@@ -84,7 +84,7 @@ def overview(
     for key, cell in missing.items():
         group = groups[_group(vars(cell) | vars(cell.configuration))]
         group["left"] += 1
-        group["left_s"] += times.of(key, cell)
+        group["left_s"] += times.cell_s(key, cell)
     noise = repeat_noise(rows.values())
     names = ("app", "scale", "device", "cpus")
     none = {"repeated": 0, "cv_runtime": None, "cv_cpu": None}
@@ -97,7 +97,8 @@ def overview(
 def repeat_noise(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[Any, ...], dict[str, Any]]:
     """Return the median coefficients of variation of quiet repeats, by group of `overview`.
 
-    Repeats are of one machine; anchors, which are days apart, and runs made again are left out.
+    Repeats are of one machine; anchors, which are days apart, and repeats of noisy runs are
+    excluded.
     """
     repeats: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in rows:

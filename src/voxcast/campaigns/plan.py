@@ -1,4 +1,4 @@
-"""The plan of a campaign on this machine: its cells in order, and all that running them needs."""
+"""The plan of a campaign on this machine: its cells in order, and what is needed to run them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class CampaignPlan:
     anchors : list of Cell
         Run at the start of every sitting that has anything to measure.
     recipes : mapping
-        How generated volumes were made, by volume id; kept in the records.
+        Recipes of generated volumes by volume id, for the records.
     notes : list of str
         What is left out on this machine, and why.
     """
@@ -67,9 +67,9 @@ def make_plan(
     catalogue : DataFrame
         The catalogue of the image set.
     recipes : mapping, optional
-        How generated volumes were made, by volume id.
+        Recipes of generated volumes by volume id.
     root : Path, optional
-        Where relative paths of the catalogue begin.
+        Base of relative paths in the catalogue.
     """
     facts = settings.host or host_facts()
     configurations, notes = fitting(settings.configurations, facts)

@@ -20,7 +20,7 @@ class ProgressBar:
         self._bar: Any = None
         try:
             from tqdm import tqdm
-        except ModuleNotFoundError:  # on a machine that was borrowed for its GPU
+        except ModuleNotFoundError:  # on a borrowed machine with a GPU
             return
         self._bar = tqdm(total=total_s, disable=None, bar_format=FORMAT)
 
@@ -35,7 +35,7 @@ class ProgressBar:
             self._bar.update(expected_s)
 
     def extend(self, expected_s: float) -> None:
-        """Count one more run to make."""
+        """Add one more run."""
         if self._bar is not None:
             self._bar.total = (self._bar.total or 0) + expected_s
 

@@ -1,7 +1,7 @@
 """A named campaign of a project: its images, runs and recorded history.
 
-Images, catalogue and runs lie in ``data/campaigns/NAME``, apart from those of the project; what is
-recorded for good is collected in ``data/history/NAME``.
+Images, catalogue and runs are in ``data/campaigns/NAME``, separate from those of the project. The
+recorded history is in ``data/history/NAME``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ProjectCampaign:
     Attributes
     ----------
     settings : CampaignSettings
-        Its runs lie in `folder`.
+        Its runs are in `folder`.
     images : ImageChoice
         Its image set.
     coarse_points, network_points : int
@@ -113,7 +113,7 @@ class ProjectCampaign:
     def run(self, *, any_host: bool = False) -> Progress:
         """Prepare the images and measure until all is done or the time is up.
 
-        Runs are collected into the history at the start, now and then, and at the end.
+        Runs are collected into the history at the start, at intervals, and at the end.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""The next runs to make of a campaign, as ``voxcast profile --next N`` lists them."""
+"""The proposed next runs of a campaign, as ``voxcast profile --next N`` lists them."""
 
 from __future__ import annotations
 

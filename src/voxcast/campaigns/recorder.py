@@ -1,6 +1,6 @@
 """Recording one cell: its run is measured, and the complete record is moved into place at the end.
 
-A run is made in a folder ``.partial-<key>-…``; renaming it to ``<key>`` makes it a record.
+A run writes to a folder ``.partial-<key>-…``; renaming that to ``<key>`` makes it a record.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Recorder:
             with self._runs_in(partial):
                 profile = measure_app(app, image, partial, cell, conditions, core_set=core_set)
             if profile.outcome == "timeout" and conditions is not self.conditions:
-                return None  # our deadline ended it, which says nothing about the run
+                return None  # stopped by our deadline and not by a limit of the run
             if profile.outcome != "completed":
                 _refuse_full_disk(partial)
                 logger.warning(failure_line(cell, profile, partial, final))
@@ -117,7 +117,7 @@ class Recorder:
         return profile
 
     def warm_up(self, cell: Cell) -> None:
-        """Run ``cell`` unrecorded, so that what it reads is in memory for recorded runs."""
+        """Run ``cell`` unrecorded, so that its files are in memory for recorded runs."""
         app, image = self._app_and_image(cell)
         with self._partial("warm-up") as partial:
             measure_app(app, image, partial, cell, self.conditions)
@@ -193,7 +193,7 @@ def measure_app(
 
 
 def log_tail(folder: Path) -> str:
-    """Return the last lines that a run wrote."""
+    """Return the end of a run's log."""
     with (folder / LOG_FILE).open("rb") as log:
         log.seek(max(0, log.seek(0, os.SEEK_END) - 10_000))
         return log.read().decode("utf-8", errors="replace")
@@ -209,7 +209,7 @@ def failure_line(cell: Cell, profile: Profile, folder: Path, final: Path) -> str
 
 
 def _commit(partial: Path, final: Path) -> None:
-    if final.exists():  # without a good record, or we would not be here
+    if final.exists():  # a broken record: complete ones are not measured again
         shutil.rmtree(final)
     commit_folder(partial, final)
 
@@ -219,7 +219,7 @@ def _drop_volumes(out: Path) -> None:
         if path.is_file() and not (path.suffix in KEPT_SUFFIXES and path.stat().st_size < 10**6):
             try:
                 path.unlink()
-            except PermissionError:  # in a folder that the application closed behind itself
+            except PermissionError:  # in a folder that the application made read-only
                 path.parent.chmod(0o700)
                 path.unlink()
 

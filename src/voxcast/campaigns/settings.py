@@ -32,7 +32,7 @@ class CampaignSettings:
     apps : mapping
         Applications by name.
     runs : Path
-        Folder that gets one folder per run; made if missing.
+        Folder that gets one folder per run; created if missing.
     sweeps, configurations, seed : optional
         What `voxcast.campaigns.plan.make_plan` draws the cells from.
     anchors : int
@@ -46,9 +46,9 @@ class CampaignSettings:
     repeat_noisy_s : float, optional
         Noisy runs are repeated within this time only; None for no limit.
     parallel : int
-        Runs at a time, each on cores of its own. Those that need more cores run afterwards.
+        Runs at a time, each on separate cores. Those that need more cores run afterwards.
     host : HostFacts, optional
-        Facts of this machine, if they are known better than they can be looked up.
+        Facts of this machine; detected by default.
     """
 
     apps: Mapping[str, App]

@@ -33,7 +33,7 @@ def open_sitting(
     probes: Probes | None = None,
     facts: HostFacts | None = None,
 ) -> Sitting:
-    """Begin a sitting.
+    """Start a sitting.
 
     Parameters
     ----------

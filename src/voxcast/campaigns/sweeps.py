@@ -1,7 +1,7 @@
 """A sweep: some applications with some parameters on some of the volumes, as cells to measure.
 
-Volumes are taken in an order by hash, so a sweep over 40 of them is part of one over 120, and a
-volume more in the image set leaves the order of the others as it was.
+Volumes are taken in an order by hash, so a sweep over 40 of them is part of one over 120, and an
+additional volume in the image set leaves the order of the others as it was.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Volumes:
-    """What a campaign knows of the good volumes of its image set, by volume id."""
+    """Sizes and subjects of the usable volumes of an image set, by volume id."""
 
     mvoxels: dict[str, float]
     subjects: dict[str, str]
@@ -75,7 +75,7 @@ def points(sweep: Sweep, app: App, seed: int) -> list[dict[str, Any]]:
         raise ConfigError("has no ranges to draw from", app.name, f"see sweep {sweep.name}")
     drawn = latin_hypercube(values, sweep.sample, [seed, app.name])
     if not sweep.parameters and sweep.scale == "scaled_down":
-        # What scales it down is not for drawing; all else is as in the full run beside it.
+        # Scaled-down parameters are not drawn; all others are as in the full-scale run.
         drawn = [
             {name: value for name, value in point.items() if name not in app.scaled_down}
             for point in drawn

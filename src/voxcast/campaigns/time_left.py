@@ -9,7 +9,7 @@ from voxcast.records import Cell
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Weight of the first expectation, in seconds: one odd run says little about a thousand others.
+# Weight of the first expectation, in seconds: one unusual run does not dominate.
 PRIOR_S = 10.0
 
 Group = tuple[str, str, str, int]
@@ -35,7 +35,7 @@ class TimeLeft:
             self.add(key, cell, expected_s.get(key, 1.0))
 
     def add(self, key: str, cell: Cell, expected_s: float) -> None:
-        """Count one cell more."""
+        """Add a cell."""
         group = _group(cell)
         self._expected_s[key] = expected_s
         self._left_s[group] = self._left_s.get(group, 0.0) + expected_s
@@ -51,7 +51,7 @@ class TimeLeft:
         """Drop a cell that will not be measured."""
         self._left_s[_group(cell)] -= self._expected_s[key]
 
-    def of(self, key: str, cell: Cell) -> float:
+    def cell_s(self, key: str, cell: Cell) -> float:
         """Return the seconds that one cell is now expected to take."""
         return self._expected_s[key] * self._factor(_group(cell))
 
@@ -65,7 +65,7 @@ class TimeLeft:
 
     def _factor(self, group: Group) -> float:
         took_s, done_s = self._took_s.get(group), self._done_s.get(group)
-        if took_s is None or done_s is None:  # nothing like it was measured yet: as the others
+        if took_s is None or done_s is None:  # no run of its group is measured yet: as the others
             took_s, done_s = sum(self._took_s.values()), sum(self._done_s.values())
         return (took_s + PRIOR_S) / (done_s + PRIOR_S)
 

@@ -16,7 +16,7 @@ from voxcast.history.run_folders import SAMPLES_FILE, SAMPLES_JSON, read_record
 logger = logging.getLogger(__name__)
 
 RUNS, SUMMARY_FILE = "runs", "campaign.json"
-MOST_BYTES = 16_000_000
+MAX_BYTES = 16_000_000
 
 
 def pack(work: Path, archive: Path) -> None:
@@ -25,7 +25,7 @@ def pack(work: Path, archive: Path) -> None:
     Raises
     ------
     RunError
-        If it is too large to be carried.
+        If it is too large to transfer.
     """
     with atomic_path(archive) as partial, tarfile.open(partial, "w:gz") as tar:
         if (work / SUMMARY_FILE).is_file():
@@ -33,12 +33,12 @@ def pack(work: Path, archive: Path) -> None:
         for run in sorted((work / RUNS).iterdir()):
             if not run.name.startswith("."):
                 tar.add(run, f"{RUNS}/{run.name}")
-    if archive.stat().st_size > MOST_BYTES:
-        raise RunError("is too large to be carried", archive, "take the work folder instead")
+    if archive.stat().st_size > MAX_BYTES:
+        raise RunError("is too large to transfer", archive, "copy the work folder instead")
 
 
 def unpack(archive: Path, work: Path) -> None:
-    """Put the runs of an earlier campaign into ``work``, to go on from there.
+    """Put the runs of an earlier campaign into ``work``, to continue from there.
 
     Raises
     ------
@@ -55,15 +55,14 @@ def unpack(archive: Path, work: Path) -> None:
 def collect(archive: Path, folder: Path) -> Counter[str]:
     """Put the runs of ``archive`` into ``folder``, one folder for each device.
 
-    A run that is already there is left as it is. One whose record is broken is named in a warning
-    and left out.
+    A run that already exists is kept. A run with a broken record is skipped with a warning.
 
     Parameters
     ----------
     archive : Path
         Written by `voxcast.campaigns.gpu.machine`.
     folder : Path
-        Gets ``cpu/<key>`` and ``gpu/<key>``; made if missing.
+        Gets ``cpu/<key>`` and ``gpu/<key>``; created if missing.
 
     Returns
     -------
@@ -77,7 +76,7 @@ def collect(archive: Path, folder: Path) -> Counter[str]:
     """
     counts: Counter[str] = Counter()
     folder.mkdir(parents=True, exist_ok=True)
-    # Beside where they go, so that a run can be moved there in one step.
+    # On the same file system, so that a run can be moved in one step.
     with tempfile.TemporaryDirectory(dir=folder, prefix=PARTIAL) as scratch:
         unpack(archive, Path(scratch))
         for run in sorted((Path(scratch) / RUNS).glob("*")):
@@ -112,7 +111,7 @@ def _to_parquet(samples: Path, path: Path) -> None:
         "gpu_bytes": pyarrow.int64(),
     }
     if not any(value is not None for value in columns.get("gpu_bytes", ())):
-        del kinds["gpu_bytes"]  # a column only where it was looked at
+        del kinds["gpu_bytes"]  # a column only where it was measured
     arrays = {name: pyarrow.array(columns.get(name, []), kind) for name, kind in kinds.items()}
     with atomic_path(path) as partial:
         pyarrow.parquet.write_table(pyarrow.table(arrays), partial)
@@ -122,7 +121,7 @@ def _to_parquet(samples: Path, path: Path) -> None:
 def _extract(tar: tarfile.TarFile, folder: Path) -> None:
     """Write the plain files of ``tar`` below ``folder``; anything else in it is an error.
 
-    By hand, because the library's own filter came with Python 3.11.4.
+    Without the extraction filter of tarfile, which needs Python 3.11.4.
     """
     for member in tar:
         path = (folder / member.name).resolve()

@@ -1,7 +1,7 @@
 """A campaign of some minutes on a machine with a GPU that has torch, numpy and nibabel only.
 
-Runs are measured and recorded as everywhere else. What needs more packages is done when the runs
-are collected: samples that were written as JSON are turned into tables then.
+Runs are measured and recorded as everywhere else. Steps that need more packages follow when the
+runs are collected: samples written as JSON are converted to tables then.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-EXPECTED_S = 10.0  # of a run before one like it was made
+EXPECTED_S = 10.0  # of a run, before any is measured
 PACK_EVERY = 10
 CUDA_MEMORY = "peak_cuda_"  # prefix of the CUDA memory figures that an application reports itself
-# In a process of its own, so that ours holds no memory of the GPU; it also brings torch into the
-# page cache, or the first run would be the one that reads it from disk.
+# In a separate process, so that ours holds no GPU memory. This also loads torch into the page
+# cache, so that the first run does not read it from disk.
 _TORCH_FACTS = """
 import json, torch
 names = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
@@ -72,11 +72,11 @@ def run_gpu_campaign(
     inputs : Path
         Folder written by `voxcast.campaigns.gpu.prepared_inputs.prepare`.
     work : Path
-        Gets a folder ``runs`` of run folders; made if missing. Runs in it are not made again.
+        Gets a folder ``runs`` of run folders; created if missing. Runs in it are not repeated.
     archive : Path
         The ``.tar.gz`` of the work folder, brought up to date every few runs.
     cpus : int
-        Of every run, on either device.
+        CPUs of every run, on either device.
     budget_s : float
         No run is started after this time, and a run that is still going is stopped unrecorded.
     time_limit_s : float
@@ -128,20 +128,20 @@ def run_gpu_campaign(
 def settle(run: Path) -> None:
     """Write into a record whether the GPU was used; a run on a GPU that was not used has failed.
 
-    It was used if NVML saw it busy or, without NVML, if the application reports memory of its own
-    on it. That report is also the peak where NVML gives none.
+    It was used if NVML saw it busy or, without NVML, if the application reports that it
+    allocated memory on it. That report is also the peak where NVML gives none.
     """
     record = read_json(run / RECORD_FILE)
     profile = record["profile"]
     if record["cell"]["configuration"]["device"] != "gpu" or "gpu" in record:
         return
-    own_bytes = _own_cuda_bytes(run / "out")
+    cuda_bytes = _reported_cuda_bytes(run / "out")
     busy = (profile["gpu_utilisation"] or 0.0) > 0
-    verified = "utilisation" if busy else "cuda_memory" if own_bytes else None
-    method = "nvml" if profile["peak_gpu_bytes"] else "application" if own_bytes else None
-    record["gpu"] = {"verified_by": verified, "memory_method": method, "own_bytes": own_bytes}
+    verified = "utilisation" if busy else "cuda_memory" if cuda_bytes else None
+    method = "nvml" if profile["peak_gpu_bytes"] else "application" if cuda_bytes else None
+    record["gpu"] = {"verified_by": verified, "memory_method": method, "own_bytes": cuda_bytes}
     if method == "application":
-        profile["peak_gpu_bytes"] = own_bytes
+        profile["peak_gpu_bytes"] = cuda_bytes
     if verified is None and profile["outcome"] == "completed":
         profile["outcome"] = "failed"
     write_json(run / RECORD_FILE, record)
@@ -158,7 +158,7 @@ def _plan(prepared: Inputs, settings: CampaignSettings, facts: HostFacts) -> Cam
 
 
 def _on_record(work: Path, archive: Path, missing: int) -> Callable[[Path], None]:
-    """Return what is done after each run: settle it, log it, and pack every few runs."""
+    """Return the callback that settles and logs each run, and packs every few runs."""
     count = 0
 
     def on_record(run: Path) -> None:
@@ -202,7 +202,7 @@ def _is_recorded(run: Path) -> bool:
     return False
 
 
-def _own_cuda_bytes(out: Path) -> int:
+def _reported_cuda_bytes(out: Path) -> int:
     peaks = [0]
     for path in out.glob("*.json"):
         report = read_json(path)

@@ -31,7 +31,7 @@ _IMAGE_SIZES, _BATCH_SIZES = (32, 64), (32, 128)
 
 
 def training_points() -> list[dict[str, Any]]:
-    """Return the parameters of `dnn_train` that are tried, shuffled once and for ever."""
+    """Return the parameters of `dnn_train` that are tried, in a fixed shuffled order."""
     points = [
         {
             **_COMMON,
@@ -51,9 +51,9 @@ def gpu_cells(
 ) -> list[Cell]:
     """Return the cells in the order to run them.
 
-    Applications alternate, and so do CPU and GPU, each pair in the other order than the one
-    before: a campaign cut short is balanced, and a drift of the machine is on both sides. Repeats
-    come last.
+    Applications alternate, and so do CPU and GPU, in an order reversed from pair to pair: a
+    campaign cut short is balanced, and a drift of the machine affects both devices. Repeats come
+    last.
     """
     apps = inputs.apps
     points: list[tuple[dict[str, Any], Source | None]] = []

@@ -1,7 +1,7 @@
-"""What a GPU campaign takes to a machine where little is installed: applications and volumes.
+"""The inputs of a GPU campaign for a machine with few packages: applications and volumes.
 
-Volumes are prepared where ANTs is: on the network's grid, corrected and normalised, a megabyte
-each. There they are read with the standard library alone.
+Volumes are prepared where ANTs is installed: on the network's grid, corrected and normalised, a
+megabyte each. The inputs are read with the standard library alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 INDEX_FILE = "inputs.json"
 NVML_FILE = "pynvml.py"
-MOST_BYTES = 30_000_000
+MAX_BYTES = 30_000_000
 N4_ITERATIONS = 50
 
 
@@ -40,7 +40,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What was prepared: the applications, and volumes whose paths are those of prepared files.
+    """The prepared applications, and volumes whose paths are those of prepared files.
 
     A volume keeps the identifier of what it was prepared from, so that the network's time can be
     joined with that of the phases before it.
@@ -59,9 +59,9 @@ def prepare(
     training: Sequence[Mapping[str, Any]],
     repeats: int,
 ) -> Path:
-    """Prepare ``sources`` for the network and write them and all else into ``folder``.
+    """Prepare ``sources`` for the network and write all inputs into ``folder``.
 
-    Needs ANTs; some seconds a volume. A volume that is there already is not made again.
+    Needs ANTs, and some seconds per volume. Volumes that exist are not prepared again.
 
     Returns
     -------
@@ -71,7 +71,7 @@ def prepare(
     Raises
     ------
     RunError
-        If all of it is larger than `MOST_BYTES`.
+        If the inputs are larger than `MAX_BYTES`.
     """
     from tqdm import tqdm
 
@@ -102,8 +102,8 @@ def prepare(
     }
     write_json(folder / INDEX_FILE, content)
     size_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    if size_bytes > MOST_BYTES:
-        excess = f"is {size_bytes / 1e6:.0f} MB, more than {MOST_BYTES / 1e6:.0f}"
+    if size_bytes > MAX_BYTES:
+        excess = f"is {size_bytes / 1e6:.0f} MB, more than {MAX_BYTES / 1e6:.0f}"
         raise RunError(excess, folder, "prepare fewer volumes")
     return folder / INDEX_FILE
 
@@ -157,6 +157,6 @@ def _write_normalised(image: Path, path: Path) -> None:
         aligned, _ = register(ants.image_read(str(image)), 1.0, Path(scratch))
         normalised = normalise(correct_bias(aligned, N4_ITERATIONS).numpy())
     volume = nibabel.Nifti1Image(normalised, grid_affine())
-    volume.set_data_dtype("int16")  # with a slope: half the bytes, and to 1e-4 the same
+    volume.set_data_dtype("int16")  # with a slope: half the size, exact to 1e-4
     with atomic_path(path) as partial:
         nibabel.save(volume, partial)
