@@ -18,7 +18,7 @@ REPEATS = 7
 
 
 def recommend() -> dict[str, Any]:
-    """Requests for many images: the choice alone, and from features to the answer."""
+    """Requests for many images: the choice alone, and from features to the choice."""
     import numpy as np
     import pandas as pd
 
@@ -71,7 +71,7 @@ def recommend() -> dict[str, Any]:
                     for prediction in forecaster.predict(queries)
                 ]
             )
-        # By configuration, image, target and quantile; a candidate has its configuration's.
+        # Axes: configuration, image, target, quantile; indexed by candidate.
         places = [configurations.index(candidate.configuration) for candidate in candidates]
         values = np.array(columns)[places].transpose(2, 3, 1, 0)
         make_choices(Predictions(*(values[n // 2, n % 2] for n in range(4))))

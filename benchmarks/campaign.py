@@ -1,8 +1,8 @@
-"""What a large campaign costs: listing, resuming and summarising 10,000 cells; prints JSON.
+"""Overhead of a large campaign: listing, resuming and summarising 10,000 cells; prints JSON.
 
-Run folders are made up, as records of real ones; nothing is measured. Each step is timed in a
-process of its own, as a user would meet it, imports included, and without and with the index of
-the folder. A tenth of the cells is timed beside it: the cost of a cell must not grow.
+Run folders are synthetic, with records of the real format; no run is measured. Each step is timed
+in a separate process, imports included, without and with the index of the folder. A tenth of the
+cells is timed for comparison: the cost per cell must not grow.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 BOUND_S = 5.0
 APPS = 5
-# Twelve words of a real recipe and six phases: records as long as real ones.
+# With this recipe and six phases a record is as long as a real one.
 RECIPE = {f"number_{n}": 0.123456789 * n for n in range(30)}
 
 
@@ -59,7 +59,7 @@ def plan_of(count: int) -> Any:
 
 
 def make_runs(folder: Path, count: int) -> None:
-    """Make a folder for each cell but the last."""
+    """Write a run folder for each cell but the last."""
     from voxcast.profiling.host import host_facts
     from voxcast.records import Phase, Profile
 
@@ -68,7 +68,7 @@ def make_runs(folder: Path, count: int) -> None:
         "completed", 0, 6.2, 6.0, 10**9, 2 * 10**9, "cgroup2", "cgroup2",
         "2026-01-01T00:00:00.000+00:00", 600.0, phases=phases,
     )  # fmt: skip
-    rest = {
+    common = {
         "profile": profile.to_record(),
         "host": dataclasses.asdict(host_facts()),
         "probes": {"probe_cpu": 1.0, "probe_membw": 1.0, "probe_disk": 1.0},
@@ -79,12 +79,12 @@ def make_runs(folder: Path, count: int) -> None:
     }
     for key, cell in list(plan_of(count).cells.items())[:-1]:
         (folder / key).mkdir(parents=True)
-        text = json.dumps({**rest, "cell": cell.to_record()}, indent=2, sort_keys=True)
+        text = json.dumps({**common, "cell": cell.to_record()}, indent=2, sort_keys=True)
         (folder / key / "record.json").write_text(text)
 
 
 def step_list(folder: Path, count: int) -> int:
-    """The cells of the campaign and what is missing: `status`."""
+    """List the cells of the campaign and count the missing ones, as `status` does."""
     from voxcast.campaigns.overview import overview
     from voxcast.history.run_folders import record_rows
 
@@ -94,7 +94,7 @@ def step_list(folder: Path, count: int) -> int:
 
 
 def step_resume(folder: Path, count: int) -> int:
-    """Up to the first run that would be started."""
+    """Resume the campaign up to the first run that would be started."""
     from voxcast.campaigns.driver import run_campaign
     from voxcast.profiling.probes import Probes
 
@@ -104,7 +104,7 @@ def step_resume(folder: Path, count: int) -> int:
 
 
 def step_summarise(folder: Path, count: int) -> int:
-    """The table of profiles."""
+    """Write the table of profiles."""
     from voxcast.history.run_folders import write_profiles
 
     return count - len(write_profiles(folder))
@@ -114,7 +114,7 @@ STEPS = {"list": step_list, "resume": step_resume, "summarise": step_summarise}
 
 
 def measure(count: int) -> dict[str, Any]:
-    """Time each step on ``count`` cells, before there is an index and with it."""
+    """Time each step on ``count`` cells, without and with the index."""
     from voxcast.history.index import index_path
 
     with tempfile.TemporaryDirectory() as name:
@@ -126,18 +126,18 @@ def measure(count: int) -> dict[str, Any]:
                 if state == "first_s":
                     index_path(folder).unlink(missing_ok=True)
                 command = [sys.executable, __file__, "--step", step, str(folder), str(count)]
-                began = time.perf_counter()
-                ended = subprocess.run(command, check=True, capture_output=True, text=True)
-                figures.setdefault(step, {})[state] = time.perf_counter() - began
-                if int(ended.stdout) != 1:
-                    raise SystemExit(f"{step}: {ended.stdout.strip()} cells left, not one")
+                start = time.perf_counter()
+                process = subprocess.run(command, check=True, capture_output=True, text=True)
+                figures.setdefault(step, {})[state] = time.perf_counter() - start
+                if int(process.stdout) != 1:
+                    raise SystemExit(f"{step}: {process.stdout.strip()} cells left, not one")
     for state in ("first_s", "again_s"):
         figures[f"all_{state}"] = sum(figures[step][state] for step in STEPS)
     return figures
 
 
 def main() -> int:
-    """Measure both sizes, or make one step (as the process that is timed)."""
+    """Measure both sizes, or execute one step (in the process that is timed)."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cells", type=int, default=10_000)
     parser.add_argument("--step", nargs=3, metavar=("STEP", "FOLDER", "COUNT"))

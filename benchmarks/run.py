@@ -1,7 +1,7 @@
-"""Measure the bounds that the project states; prints JSON.
+"""Measure performance against the documented bounds; prints JSON.
 
-Times on a shared machine drift, so what counts is printed as a ratio of two things timed in turn
-in one run, where there are two.
+Times on a shared machine drift, so where possible a bound is a ratio of two times measured in turn
+in the same run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _command_seconds(*command: str, cwd: Path = PROJECT) -> float:
 
 
 def bench_help() -> dict[str, Any]:
-    """``voxcast --help``, in seconds and against a bare interpreter."""
+    """``voxcast --help``, compared with a bare interpreter."""
     voxcast = str(Path(sys.executable).with_name("voxcast"))
     times = [_command_seconds(voxcast, "--help") for _ in range(REPEATS)]
     bare = [_command_seconds(sys.executable, "-c", "pass") for _ in range(REPEATS)]
@@ -43,7 +43,7 @@ def bench_help() -> dict[str, Any]:
 
 
 def bench_volume() -> dict[str, Any]:
-    """Header row and characteristics of a 1 mm head, against loading it."""
+    """Header row and characteristics of a 1 mm head, compared with loading it."""
     from voxcast.images.characteristics import characteristics
     from voxcast.images.headers import read_header
     from voxcast.images.volumes import coarsen, load, network_volume
@@ -77,19 +77,19 @@ def bench_volume() -> dict[str, Any]:
 
 
 def _write_head(path: Path) -> None:
-    """Write the bundled template at 1 mm, in a field of view as wide as a scanner's."""
+    """Write the bundled template at 1 mm, in the field of view of a scanner."""
     import nibabel
     import numpy as np
     from nilearn.datasets import load_mni152_template
 
     template = load_mni152_template(resolution=1)
     voxels = np.asarray(template.dataobj, dtype=np.float32)
-    wide = np.zeros((256, 256, 256), dtype=np.int16)
+    field_of_view = np.zeros((256, 256, 256), dtype=np.int16)
     start = [(256 - n) // 2 for n in voxels.shape]
-    inside = tuple(slice(a, a + n) for a, n in zip(start, voxels.shape, strict=True))
-    wide[inside] = 1000 * voxels / voxels.max()
-    noise = np.random.default_rng(0).normal(0, 8, wide.shape)
-    image = nibabel.Nifti1Image((wide + np.abs(noise)).astype(np.int16), np.eye(4))
+    head_region = tuple(slice(a, a + n) for a, n in zip(start, voxels.shape, strict=True))
+    field_of_view[head_region] = 1000 * voxels / voxels.max()
+    noise = np.random.default_rng(0).normal(0, 8, field_of_view.shape)
+    image = nibabel.Nifti1Image((field_of_view + np.abs(noise)).astype(np.int16), np.eye(4))
     image.set_sform(np.eye(4), code=1)
     nibabel.save(image, path)
 
@@ -129,7 +129,7 @@ def bench_predict() -> dict[str, Any]:
 
 
 def bench_bulk() -> dict[str, Any]:
-    """Many rows by the champion's forecaster, and the network on volumes already resampled."""
+    """Many rows by the champion's forecaster, and the network on resampled volumes."""
     import numpy as np
     import pandas as pd
 
@@ -146,7 +146,7 @@ def bench_bulk() -> dict[str, Any]:
     rates: dict[str, float] = {}
     queries = [Query(row) for row in rows]
     for name, model in models.items():
-        # A champion with a network among its members answers as on headers, without volumes.
+        # Without volumes, a champion with a network as a member uses its header model.
         rates[name] = len(rows) / median_seconds(functools.partial(model.predict, queries), 3)
     network = Forecaster.load(PROJECT / "data/models/cnn")
     cube = np.random.default_rng(0).normal(size=(32, 32, 32)).astype(np.float16)
@@ -180,11 +180,11 @@ def bench_demo() -> dict[str, Any]:
         environment["PATH"] = os.pathsep.join(p for p in path if ".venv" not in p)
         figures: dict[str, Any] = {}
         for target in ("setup", "demo"):
-            began = time.perf_counter()
+            start = time.perf_counter()
             subprocess.run(
                 ["make", target], cwd=clone, env=environment, check=True, stdout=sys.stderr
             )
-            figures[f"{target}_s"] = time.perf_counter() - began
+            figures[f"{target}_s"] = time.perf_counter() - start
         import pandas as pd
 
         profiles = pd.read_parquet(clone / "data/runs/cpu/profiles.parquet")
@@ -196,30 +196,30 @@ def bench_demo() -> dict[str, Any]:
 
 
 def bench_recommend() -> Any:
-    """Requests for many images, see ``allocation.py``."""
+    """Requests for many images; see ``allocation.py``."""
     return _script("allocation.py", "recommend")
 
 
 def bench_requests() -> Any:
-    """Optimal request sequences, see ``allocation.py``."""
+    """Optimal request sequences; see ``allocation.py``."""
     return _script("allocation.py", "requests")
 
 
 def bench_sampler() -> Any:
-    """What measuring costs and how true its peak is, see ``sampler.py``."""
+    """Overhead of sampling and error of its peak; see ``sampler.py``."""
     return _script("sampler.py")
 
 
 def bench_campaign() -> Any:
-    """Listing, resuming and summarising 10,000 cells, see ``campaign.py``."""
+    """Listing, resuming and summarising 10,000 cells; see ``campaign.py``."""
     return _script("campaign.py")
 
 
 def _script(name: str, *arguments: str) -> Any:
-    # A bound that is missed is in the printed JSON; the exit status says it for who runs it alone.
+    # The exit status is ignored: the printed JSON shows a missed bound.
     command = [sys.executable, str(PROJECT / "benchmarks" / name), *arguments]
-    ended = subprocess.run(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True, check=False)
-    return json.loads(ended.stdout)
+    process = subprocess.run(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True, check=False)
+    return json.loads(process.stdout)
 
 
 BENCHMARKS = {
@@ -238,12 +238,15 @@ BENCHMARKS = {
 def main() -> int:
     """Run all benchmarks, or those named."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}")
-    parser.add_argument("--demo", action="store_true", help="also a fresh `make demo`, minutes")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(BENCHMARKS)}")
+    parser.add_argument(
+        "--demo", action="store_true", help="also time `make demo` on a fresh clone; takes minutes"
+    )
     args = parser.parse_args()
     unknown = set(args.names) - set(BENCHMARKS)
     if unknown:
-        parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(BENCHMARKS)}")
+        names = ", ".join(sorted(unknown))
+        parser.error(f"unknown benchmark: {names}; choose from {', '.join(BENCHMARKS)}")
     figures = {name: BENCHMARKS[name]() for name in args.names or BENCHMARKS}
     if args.demo:
         figures["demo"] = bench_demo()

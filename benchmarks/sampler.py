@@ -1,9 +1,9 @@
-"""Measure what measuring costs, and how true its peak is; prints JSON with the stated bounds.
+"""Measure the overhead of sampling and the error of its peak; prints JSON with the bounds.
 
-Costs are CPU time of the sampling thread over wall time, between the start and the end of a run,
-taken from two lengths of the same run so that starting and writing cancel out; the median of
-three. On a busy machine the same work takes up to twice the CPU time: `load1` is printed too. The
-peak is that of the samples against the kernel's own of the same run's control group.
+The cost is the CPU time of the sampling thread over wall time. It is the difference between two
+lengths of the same run, so that start-up and writing cancel out; the median of three. On a busy
+machine the same work takes up to twice the CPU time, so `load1` is printed too. The peak of the
+samples is compared with the kernel's peak of the same run's control group.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ HZ = 10.0
 SHORT_S, LONG_S, REPEATS = 1.5, 7.0, 3
 GROUP_BOUND, TREE_BOUND, PEAK_BOUND = 0.005, 0.03, 0.03
 
-# What each script begins with: it goes into the groups that it is told, if any.
+# The start of each script: it joins the control groups that are passed as arguments, if any.
 JOIN = """
 import mmap, os, sys, time
 for folder in sys.argv[2:]:
     with open(os.path.join(folder, "cgroup.procs"), "w") as procs:
         procs.write("0")
-seconds, begun = float(sys.argv[1]), time.monotonic()
+seconds, start = float(sys.argv[1]), time.monotonic()
 """
-# A parent with 60 MB that its three children share, 80 MB of each child's own, and all busy.
+# A parent with three busy children: 60 MB are shared by all, and each child has 80 MB more.
 FAMILY = """
 shared = mmap.mmap(-1, 60_000_000)
 shared.write(b"x" * len(shared))
@@ -43,8 +43,8 @@ children = []
 for _ in range(3):
     pid = os.fork()
     if not pid:
-        own = b"x" * 80_000_000
-        while time.monotonic() < begun + seconds:
+        private = b"x" * 80_000_000
+        while time.monotonic() < start + seconds:
             sum(shared[::4096])
             time.sleep(0.05)
         os._exit(0)
@@ -52,16 +52,16 @@ for _ in range(3):
 for pid in children:
     os.waitpid(pid, 0)
 """
-# A forked pair that grows to 1.2 GB all the while, in small pages: the dearest case of a tree.
+# A parent and a child that grow to 1.2 GB throughout, in small pages: the most expensive tree.
 GROWTH = """
 child = os.fork()
-hoard = mmap.mmap(-1, 600_000_000, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-hoard.madvise(mmap.MADV_NOHUGEPAGE)
-done = 0
-while (passed := time.monotonic() - begun) < seconds:
-    now = min(len(hoard), int(len(hoard) * passed / seconds * 1.2))
-    for page in range(done - done % 4096, now, 4096): hoard[page] = 1
-    done = now
+memory = mmap.mmap(-1, 600_000_000, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+memory.madvise(mmap.MADV_NOHUGEPAGE)
+touched = 0
+while (elapsed_s := time.monotonic() - start) < seconds:
+    target = min(len(memory), int(len(memory) * elapsed_s / seconds * 1.2))
+    for page in range(touched - touched % 4096, target, 4096): memory[page] = 1
+    touched = target
     time.sleep(0.02)
 if child: os.waitpid(child, 0)
 """
@@ -69,7 +69,7 @@ SCRIPTS = {"family": FAMILY, "growth": GROWTH}
 
 
 @dataclass(frozen=True)
-class Measured:
+class SamplerRun:
     """One run: CPU seconds of the sampling thread, wall seconds, both peaks in bytes."""
 
     spent_s: float
@@ -79,27 +79,27 @@ class Measured:
     kernel_peak_bytes: int | None
 
 
-def measured(script: str, seconds: float, *, groups: bool) -> Measured:
-    """Measure one run, which is in a control group of its own either way, where it can be."""
+def measure_once(script: str, seconds: float, *, groups: bool) -> SamplerRun:
+    """Measure one run, in a control group in both cases if groups are available."""
     folder = Path(tempfile.mkdtemp(prefix="voxcast-bench-"))
     group = None if groups else cgroups.make_group(f"bench-{os.getpid()}")
     folders = map(str, group.folders) if group else ()
     command = [sys.executable, "-I", "-c", JOIN + script, str(seconds), *folders]
     try:
-        spent_s, begun = time.thread_time(), time.monotonic()
+        spent_s, start = time.thread_time(), time.monotonic()
         profile = measure(command, {}, folder, cpus=1, groups=groups, sample_hz=HZ)
-        spent_s, wall_s = time.thread_time() - spent_s, time.monotonic() - begun
+        spent_s, wall_s = time.thread_time() - spent_s, time.monotonic() - start
         kernel = profile.peak_cgroup_bytes if group is None else group.peak_bytes()
     finally:
         shutil.rmtree(folder)
         if group is not None:
             group.close()
-    return Measured(spent_s, wall_s, profile.memory_method, profile.peak_rss_bytes, kernel)
+    return SamplerRun(spent_s, wall_s, profile.memory_method, profile.peak_rss_bytes, kernel)
 
 
 def bench_sampler() -> dict[str, Any]:
     """Cost with and without a control group, and the error of the peak."""
-    measured("pass", 0.1, groups=True)  # what is imported once
+    measure_once("pass", 0.1, groups=True)  # warm-up: imports
     figures: dict[str, Any] = {
         "hz": HZ,
         "load1": os.getloadavg()[0],
@@ -109,8 +109,8 @@ def bench_sampler() -> dict[str, Any]:
         for groups, bound in ((True, GROUP_BOUND), (False, TREE_BOUND)):
             pairs = [
                 (
-                    measured(script, SHORT_S, groups=groups),
-                    measured(script, LONG_S, groups=groups),
+                    measure_once(script, SHORT_S, groups=groups),
+                    measure_once(script, LONG_S, groups=groups),
                 )
                 for _ in range(REPEATS)
             ]
@@ -135,15 +135,15 @@ def bench_sampler() -> dict[str, Any]:
 
 
 def bench_probes() -> dict[str, Any]:
-    """Median and coefficient of variation of each probe's blocks, and the time they take."""
+    """Median and coefficient of variation of each probe's blocks, and their duration."""
     with tempfile.TemporaryDirectory() as folder:
-        begun = time.monotonic()
+        start = time.monotonic()
         rates = {
             "probe_cpu": probes.cpu_rates(),
             "probe_membw": probes.copy_rates(),
             "probe_disk": probes.disk_rates(Path(folder)),
         }
-        took_s = time.monotonic() - begun
+        elapsed_s = time.monotonic() - start
     rows: dict[str, Any] = {
         name: {
             "median": statistics.median(values),
@@ -151,11 +151,11 @@ def bench_probes() -> dict[str, Any]:
         }
         for name, values in rates.items()
     }
-    return rows | {"seconds": took_s}
+    return rows | {"seconds": elapsed_s}
 
 
 def main() -> int:
-    """Print the figures; a bound that is not kept is exit status 1."""
+    """Print the figures; the exit status is 1 if a bound is missed."""
     argparse.ArgumentParser(description=__doc__).parse_args()
     figures = {"sampler": bench_sampler(), "probes": bench_probes()}
     print(json.dumps(figures, indent=2))

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 def seconds(action: Callable[[], object]) -> float:
     """Return the wall time of one call."""
-    began = time.perf_counter()
+    start = time.perf_counter()
     action()
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
 def median_seconds(action: Callable[[], object], repeats: int) -> float:

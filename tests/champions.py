@@ -1,4 +1,4 @@
-"""A registered champion trained on planted runs, for tests of what uses it."""
+"""A registered champion trained on planted runs, for tests of its users."""
 
 from __future__ import annotations
 

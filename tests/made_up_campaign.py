@@ -1,4 +1,4 @@
-"""A campaign that nobody ran: four applications, sittings with anchors, disturbed runs, a GPU."""
+"""A synthetic campaign: four applications, sittings with anchors, disturbed runs, a GPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pandas as pd
 
 from voxcast.history.run_table import DTYPES, PHASE_DTYPES, UNKNOWN
 
-# Application to seconds a megavoxel, its phases with their shares, and its time with two CPUs.
+# By application: seconds per megavoxel, shares of its phases, relative time with two CPUs.
 IMAGE_APPS: dict[str, tuple[float, dict[str, float], float]] = {
     "ants_segment": (9.0, {"load": 0.05, "mask": 0.15, "n4": 0.45, "atropos": 0.35}, 0.98),
     "ants_register": (14.0, {"load": 0.03, "affine": 0.22, "syn": 0.7, "write": 0.05}, 0.7),
@@ -71,29 +71,31 @@ class Campaign:
             )
             start += length
 
-    def images(self, volumes: list[dict[str, Any]], repeated: int = 12, two: int = 40) -> None:
-        """Run the applications on all volumes, some of it again, with two CPUs, scaled down."""
+    def images(
+        self, volumes: list[dict[str, Any]], repeated: int = 12, two_cpu_volumes: int = 40
+    ) -> None:
+        """Run the applications on all volumes, and some repeated, with two CPUs or scaled down."""
         for n, volume in enumerate(volumes):
             voxels = volume["shape_i"] * volume["shape_j"] * volume["shape_k"] / 1e6
             content = float(np.exp(self._rng.normal(0, 0.5)))
-            of = {"volume_id": volume["volume_id"], "subject": volume["subject"]}
+            columns = {"volume_id": volume["volume_id"], "subject": volume["subject"]}
             for app, (pace, phases, gain) in IMAGE_APPS.items():
                 cpu_s = 1.0 + pace * voxels * content
-                of["peak_rss_bytes"] = int(3e8 + 6e7 * voxels)
+                columns["peak_rss_bytes"] = int(3e8 + 6e7 * voxels)
                 for repeat in range(3 if n < repeated else 1):
-                    self.run(app, cpu_s, cpu_s + 0.3, phases, repeat=repeat, **of)
-                if n == 5:  # on a busy machine, and again for that
-                    self.run(app, cpu_s, 2 * cpu_s, phases, repeat=3, noisy=True, **of)
-                    self.run(app, cpu_s, cpu_s + 0.3, phases, repeat=103, **of)
-                if n < two:
-                    self.run(app, cpu_s * 1.03, cpu_s * gain, phases, cpus=2, **of)
+                    self.run(app, cpu_s, cpu_s + 0.3, phases, repeat=repeat, **columns)
+                if n == 5:  # disturbed, and repeated for that reason
+                    self.run(app, cpu_s, 2 * cpu_s, phases, repeat=3, noisy=True, **columns)
+                    self.run(app, cpu_s, cpu_s + 0.3, phases, repeat=103, **columns)
+                if n < two_cpu_volumes:
+                    self.run(app, cpu_s * 1.03, cpu_s * gain, phases, cpus=2, **columns)
                     small_s = 0.8 + 0.1 * cpu_s
-                    self.run(app, small_s, small_s, phases, scale="scaled_down", **of)
+                    self.run(app, small_s, small_s, phases, scale="scaled_down", **columns)
                 if n == 0:
                     for sitting, factor in DRIFT.items():
                         self.run(
                             app, cpu_s * factor, cpu_s * factor + 0.3, phases,
-                            repeat=1000 + sitting, sitting=sitting, **of,
+                            repeat=1000 + sitting, sitting=sitting, **columns,
                         )  # fmt: skip
 
     def training(self, points: int = 72, gpu: bool = False) -> None:
@@ -101,31 +103,33 @@ class Campaign:
         phases = {"start_up": 0.2, "data": 0.1, "train": 0.7}
         for n in range(points):
             network = ("fully_connected", "vgg16", "resnet50")[n % 3]
-            said = {"network": network, "batch_size": 2 ** (4 + n % 5), "epochs": 3 + n // 3}
-            parameters = json.dumps(said, sort_keys=True, separators=(",", ":"))
+            settings = {"network": network, "batch_size": 2 ** (4 + n % 5), "epochs": 3 + n // 3}
+            parameters = json.dumps(settings, sort_keys=True, separators=(",", ":"))
             full_s = (2.0, 25.0, 60.0)[n % 3] * (1 + n / points)
-            of = {"parameters_json": parameters}
+            columns = {"parameters_json": parameters}
             for repeat in range(3 if n < 6 else 1):
-                self.run("dnn_train", full_s, full_s, phases, repeat=repeat, **of)
+                self.run("dnn_train", full_s, full_s, phases, repeat=repeat, **columns)
             self.run("dnn_train", 1 + full_s / 10, 1 + full_s / 10, phases,
-                     scale="scaled_down", **of)  # fmt: skip
+                     scale="scaled_down", **columns)  # fmt: skip
             if gpu and n < 24:
-                self._both("dnn_train", full_s / 2, phases, n, **of)
+                self._on_cpu_and_gpu("dnn_train", full_s / 2, phases, n, **columns)
 
     def network(self, volumes: list[dict[str, Any]]) -> None:
         """Run the network of `tile_segment` alone, on a GPU and on that machine's CPU."""
         for n, volume in enumerate(volumes[:20]):
-            of = {"volume_id": volume["volume_id"], "subject": volume["subject"]}
+            columns = {"volume_id": volume["volume_id"], "subject": volume["subject"]}
             phases = {"load": 0.05, "weights": 0.05, "network": 0.85, "fusion": 0.05}
-            self._both("tile_segment_network", 12.0 + n / 10, phases, n, **of)
+            self._on_cpu_and_gpu("tile_segment_network", 12.0 + n / 10, phases, n, **columns)
 
-    def _both(self, app: str, cpu_s: float, phases: dict[str, float], n: int, **of: Any) -> None:
-        there = {"host_class": GPU_MACHINE, "host_id": "cc22dd33", "cpus": 4}
+    def _on_cpu_and_gpu(
+        self, app: str, cpu_s: float, phases: dict[str, float], n: int, **columns: Any
+    ) -> None:
+        machine = {"host_class": GPU_MACHINE, "host_id": "cc22dd33", "cpus": 4}
         for repeat in range(3 if n < 4 else 1):
-            of["repeat"] = repeat
-            self.run(app, 3 * cpu_s, cpu_s, phases, **there, **of)
+            columns["repeat"] = repeat
+            self.run(app, 3 * cpu_s, cpu_s, phases, **machine, **columns)
             gain = GPU_GAIN * (0.3 + n / 20)
             self.run(
                 app, cpu_s / gain, cpu_s / gain, phases, device="gpu", gpus=1,
-                peak_gpu_bytes=3 * 10**9, **there, **of,
+                peak_gpu_bytes=3 * 10**9, **machine, **columns,
             )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Folders of runs that nobody ran: real records, made-up numbers."""
+"""Folders of synthetic runs: records of the real format, synthetic numbers."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ PROBES = {"probe_cpu": 1.5, "probe_membw": 10.0, "probe_disk": 0.4}
 
 
 def cell(repeat: int = 0, **changes: Any) -> Cell:
-    one = Configuration("cpu", 1)
-    made = Cell("app", "1", {"a": 1.5}, "v1", "s1", one, "full_scale", repeat, "here")
-    return dataclasses.replace(made, **changes)
+    configuration = Configuration("cpu", 1)
+    default = Cell("app", "1", {"a": 1.5}, "v1", "s1", configuration, "full_scale", repeat, "here")
+    return dataclasses.replace(default, **changes)
 
 
 def write_run(
@@ -33,7 +33,7 @@ def write_run(
     host_id: str = "00aa11bb",
     **changes: Any,
 ) -> Path:
-    """Write the folder of one run of ``of``; ``changes`` are of its profile."""
+    """Write the folder of one run of a cell, with ``changes`` to its profile."""
     phases = (Phase("n4", 0.0, 1.0, 0.9, None),)
     started = f"2026-01-0{9 - of.repeat % 9}T00:00:00+00:00"
     profile = Profile("completed", 0, 2.0, 1.5, 2**53 + 1, None, "pss", "rusage", started, 9.0)

@@ -1,4 +1,4 @@
-"""A history with a known law, for tests: real schemas, made-up numbers."""
+"""A history with planted costs, for tests: real schemas, synthetic numbers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def history(
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """Return profiles, catalogue and characteristics.
 
-    CPU time is 1 s + 4 s a million foreground voxels, memory 200 MB + 80 bytes a voxel; on two
-    CPUs the wall time is 0.6 of the CPU time, on one 1.05.
+    CPU time is 1 s + 4 s per million foreground voxels, memory 200 MB + 80 bytes per voxel. Wall
+    time is 0.6 of CPU time on two CPUs, and 1.05 on one.
     """
     rng = np.random.default_rng(seed)
     catalogue, characteristics, profiles = [], [], []
@@ -71,9 +71,9 @@ def table(subjects: int, **kwargs: object) -> pd.DataFrame:
 
 
 def volumes(rows: pd.DataFrame, points: int = 16) -> np.ndarray:
-    """Return small volumes whose bright part is the share that the features say."""
+    """Return small volumes whose bright fraction is the foreground fraction of the features."""
     cubes = np.zeros((len(rows), points, points, points), dtype=np.float16)
     share = np.exp(rows["content.log_foreground_voxels"] - rows["header.log_voxels"])
-    for cube, part in zip(cubes, share, strict=True):
-        cube[: max(1, round(points * part))] = 1
+    for cube, fraction in zip(cubes, share, strict=True):
+        cube[: max(1, round(points * fraction))] = 1
     return cubes

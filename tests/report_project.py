@@ -60,7 +60,7 @@ def project_builder(folder: Path) -> Build:
         on_gpu.attrs["notes"] = [] if gpu else ["no GPU on this machine"]
         _write(folder / "data/runs/gpu/profiles.parquet", on_gpu)
         _write(folder / "data/profiles/phases.parquet", phases)
-        _learned(folder, runs, test_subjects, winner, rng, receipt or {})
+        _write_results(folder, runs, test_subjects, winner, rng, receipt or {})
         return folder
 
     return make
@@ -103,7 +103,7 @@ def _runs(
         base_s = 4e-4 * voxels * np.exp(rng.normal(0, 0.1))
         for k in cpus:
             for repeat in range(2 if number < repeated else 1):
-                wobble = np.exp(rng.normal(0, noise))
+                wall_noise = np.exp(rng.normal(0, noise))
                 cpu_s = base_s * np.exp(rng.normal(0, noise / 4))
                 rows.append(
                     {name: UNKNOWN[dtype] for name, dtype in PROFILE_DTYPES.items()}
@@ -114,7 +114,7 @@ def _runs(
                         "device": "cpu", "node_type": "local", "cpus": k, "gpus": 0,
                         "scale": "full_scale", "repeat": repeat, "host_class": "Some CPU, 2 cores",
                         "outcome": "completed", "exit_status": 0, "limit_s": 600.0,
-                        "runtime_s": cpu_s / (speed if k > 1 else 1) * wobble,
+                        "runtime_s": cpu_s / (speed if k > 1 else 1) * wall_noise,
                         "cpu_s": cpu_s, "peak_rss_bytes": int(3e8 + 60 * voxels),
                         "memory_method": "cgroup", "cpu_method": "cgroup", "load1": 0.4,
                         "source": "measured",
@@ -140,14 +140,14 @@ def _phases(runs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(PHASE_DTYPES)).astype(PHASE_DTYPES)
 
 
-def _learned(
+def _write_results(
     root: Path, runs: pd.DataFrame, test_subjects: int, winner: str, rng: np.random.Generator,
     receipt: dict[str, Any],
 ) -> None:  # fmt: skip
     names = sorted(set(runs["subject"]) - {""})
-    done = runs[(runs["outcome"] == "completed") & (runs["scale"] == "full_scale")]
-    done = done[done["volume_id"] != ""]
-    test = done[done["subject"].isin(names[len(names) - test_subjects :])]
+    completed = runs[(runs["outcome"] == "completed") & (runs["scale"] == "full_scale")]
+    completed = completed[completed["volume_id"] != ""]
+    test = completed[completed["subject"].isin(names[len(names) - test_subjects :])]
     metrics: dict[str, Any] = {"runs": len(test), "subjects": test["subject"].nunique()}
     board, frames = [], []
     for name, error in (ERRORS | {"header_only": 0.15}).items():
@@ -176,11 +176,11 @@ def _learned(
     everything = pd.concat(frames) if frames else pd.DataFrame({"family": []})
     everything.to_csv(root / "results/evaluate/predictions.csv", index=False)
     (root / "results/explain").mkdir(parents=True, exist_ok=True)
-    of_one = {"app": "ants_segment", "feature": "foreground_voxels"}
-    pd.DataFrame([of_one | {"rise": 20.5}]).to_csv(
+    feature = {"app": "ants_segment", "feature": "foreground_voxels"}
+    pd.DataFrame([feature | {"rise": 20.5}]).to_csv(
         root / "results/explain/shuffled.csv", index=False
     )
-    curve = [of_one | {"quantile": q, "value": q, "factor": 2 * q} for q in (0.05, 0.5, 0.95)]
+    curve = [feature | {"quantile": q, "value": q, "factor": 2 * q} for q in (0.05, 0.5, 0.95)]
     pd.DataFrame(curve).to_csv(root / "results/explain/dependence.csv", index=False)
     risk = {"exceeded": 1, "subjects": 8, "rate": 0.125, "interval": [0.003, 0.527]}
     content = {
@@ -191,7 +191,7 @@ def _learned(
             "cross_validation": {}, "risk_at_upper_quantile": dict.fromkeys(TARGETS, risk),
         },
         "upper_quantile": 0.95,
-        "training": {"runs": len(done) - len(test), "subjects": len(names) - test_subjects,
+        "training": {"runs": len(completed) - len(test), "subjects": len(names) - test_subjects,
                      "table_sha256": "a" * 64},
         "test": metrics.get(winner), "test_openings": 1,
     }  # fmt: skip

@@ -5,7 +5,7 @@ import numpy as np
 
 
 def write_head(path, value=None, spacing_mm=4.0, edge=32):
-    """Write a ball of two shells in air, of the same size whatever the spacing."""
+    """Write a ball with two shells in air, of a size in voxels independent of the spacing."""
     grid = np.stack(np.meshgrid(*[np.arange(float(edge))] * 3, indexing="ij"))
     radius = np.sqrt(((grid - (edge - 1) / 2) ** 2).sum(axis=0)) * 32 / edge
     noise = np.random.default_rng(3).normal(0, 10, radius.shape)

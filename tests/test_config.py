@@ -108,13 +108,13 @@ def test_every_application_can_be_read_alone(path: Path) -> None:
 
 def test_one_alone_is_read_as_strictly(tmp_path: Path) -> None:
     assert config.load_device(PROJECT / "conf" / "device", "gpu").gpus == 1
-    with pytest.raises(ConfigError, match=r"moon: unknown application; known are: .*dnn_train"):
+    with pytest.raises(ConfigError, match=r"moon: unknown application; choose from .*dnn_train"):
         config.load_app(PROJECT / "conf" / "app", "moon")
     (tmp_path / "cpu.yaml").write_text("cpu: {node_type: local, cpu: 1}")
     with pytest.raises(ConfigError, match=r"cpu\.yaml: cpu\.cpu: unknown key"):
         config.load_device(tmp_path, "cpu")
     (tmp_path / "gpu.yaml").write_text("cpu: {}")
-    with pytest.raises(ConfigError, match="needs the one key gpu"):
+    with pytest.raises(ConfigError, match="must have the single key gpu"):
         config.load_device(tmp_path, "gpu")
 
 
@@ -157,8 +157,8 @@ def changed(tmp_path: Path, key: str, value: object) -> Path:
         ("campaign.time_limit_s", -1, "campaign.time_limit_s: must be above 0"),
         ("app.ants_segment.module", "voxcast.gone", "no such module: voxcast.gone"),
         ("app.ants_segment.argv", ["tool"], "needs a module or argv, and not both"),
-        ("tune.families", ["cnn"], "tune.families: needs one that does without volumes"),
-        ("evaluation.test_fraction", 1.5, "evaluation.test_fraction: must lie between 0 and 1"),
+        ("tune.families", ["cnn"], "tune.families: needs a family that works without volumes"),
+        ("evaluation.test_fraction", 1.5, "evaluation.test_fraction: must be between 0 and 1"),
         ("images.kind", "tapes", "images.kind: 'tapes' is not one of"),
         ("app", [1], "app: needs a mapping"),
         ("device.cpu.cpus", [1, "two"], "device.cpu.cpus[1]: needs int"),

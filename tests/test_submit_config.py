@@ -107,7 +107,7 @@ def test_one_value_can_be_changed() -> None:
         ("cluster.node_types.owens.usd_per_gpu_hour=???", "usd_per_gpu_hour: needs a value"),
         ("cluster.node_types.owens.charged=never", "charged: 'never' is not one of"),
         ("cluster.node_types.owens.partition=moon",
-         "owens.partition: no such partition, there are owens, pitzer"),
+         "owens.partition: no such partition; choose from owens, pitzer"),
         ("cluster.node_types=null", "cluster.node_types: needs a mapping"),
         ("cluster.partitions.owens.max_walltime=0h", "owens.max_walltime: must be above 0"),
         ("cluster.partitions.owens.max_cores=0", "owens.max_cores: must be above 0"),
@@ -125,8 +125,8 @@ def test_what_is_wrong_is_named_with_file_and_key(override: str, message: str) -
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("policy.confidence=0.5", "balanced.yaml: policy.confidence: must lie between 0.5 and 1"),
-        ("policy.confidence=1", "balanced.yaml: policy.confidence: must lie between 0.5 and 1"),
+        ("policy.confidence=0.5", "balanced.yaml: policy.confidence: must be between 0.5 and 1"),
+        ("policy.confidence=1", "balanced.yaml: policy.confidence: must be between 0.5 and 1"),
         ("policy.memory_margin=-0.1", "policy.memory_margin: must not be negative"),
         ("policy.memory_margin=1e300", "policy.memory_margin: must not be negative, and at most"),
         ("policy.memory_margin=nan", "policy.memory_margin: must not be negative, and at most"),
@@ -145,9 +145,9 @@ def test_what_is_wrong_elsewhere_is_named_too(override: str, message: str) -> No
 
 
 def test_unknown_names_list_those_there_are(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="moon: unknown cluster; known are: cloud, local, osc"):
+    with pytest.raises(ConfigError, match="moon: unknown cluster; choose from cloud, local, osc"):
         loaded(cluster="moon")
-    with pytest.raises(ConfigError, match="bold: unknown policy; known are: balanced, cautious"):
+    with pytest.raises(ConfigError, match="bold: unknown policy; choose from balanced, cautious"):
         loaded(policy="bold")
     with pytest.raises(ConfigError, match=r"submit\.yaml: no such file"):
         config.load_submit(tmp_path, here=nowhere)

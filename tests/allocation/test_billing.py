@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voxcast.allocation.billing import Billing, doubled, stepped, tried_s
+from voxcast.allocation.billing import Billing, attempts_s, doubled, stepped
 from voxcast.allocation.node_types import NodeType
 from voxcast.allocation.pricing import Prices
 from voxcast.errors import ConfigError
@@ -37,16 +37,16 @@ def test_the_published_table(
     bill = Billing(time_step_s=1.0)
     assert Prices().of(actual_s, *allocation) == pytest.approx(actual_usd, abs=5e-5)
     assert Prices().of(predicted_s, *allocation) == pytest.approx(predicted_usd, abs=5e-4)
-    assert tried_s(doubled(predicted_s, actual_s), actual_s) == tries
+    assert attempts_s(doubled(predicted_s, actual_s), actual_s) == tries
     retried = sum(bill.usd(node, *allocation, 0.0, attempt_s).item() for attempt_s in tries)
     assert retried == pytest.approx(usd, abs=5e-4)
     assert retried == pytest.approx(Prices().of(sum(tries), *allocation))
 
 
 def test_failed_tries_are_billed_in_full() -> None:
-    assert [sum(tried_s(doubled(first, actual), actual)) for first, actual in
+    assert [sum(attempts_s(doubled(first, actual), actual)) for first, actual in
             ((180, 685), (95, 516), (103, 516))] == [1225, 1181, 1237]  # fmt: skip
-    assert tried_s([700], 685) == [685]
+    assert attempts_s([700], 685) == [685]
 
 
 def test_seconds_are_not_hours() -> None:
@@ -61,7 +61,7 @@ def test_ten_hours_cost_what_the_formula_says_and_not_what_is_printed() -> None:
 
 def test_requests_that_never_reach_the_end_are_refused() -> None:
     with pytest.raises(ConfigError, match="long enough"):
-        tried_s([180, 360], 685)
+        attempts_s([180, 360], 685)
     for wrong in ((0, 10, 2.0), (10, 100, 1.0), (10, float("inf"), 2.0)):
         with pytest.raises(ConfigError, match="never reach"):
             doubled(*wrong)

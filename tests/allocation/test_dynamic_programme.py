@@ -33,7 +33,7 @@ PROGRAMMES = {
 def plain_recursion(grid: RequestGrid, cost: CostModel, kinds: tuple[bool, ...]) -> float:
     """Follow the definition: from the last checkpoint and the last point tried, given these."""
     v = [0.0, *grid.points.tolist()]
-    more = [1.0, *grid.more.tolist()]
+    more = [1.0, *grid.survival.tolist()]
     n = len(v) - 1
 
     @cache
@@ -127,9 +127,9 @@ def test_the_closed_form_is_the_mean_over_runs(
         total, saved = 0.0, 0.0
         for t, flag in zip(milestones, flags, strict=True):
             restart = cost.restart if saved else 0.0
-            length = restart + t - saved + cost.checkpoint * flag
-            used = length if length > t else restart + length - saved
-            total += cost.alpha * length + cost.beta * used + cost.gamma
+            request = restart + t - saved + cost.checkpoint * flag
+            used = request if length > t else restart + length - saved
+            total += cost.alpha * request + cost.beta * used + cost.gamma
             if length <= t:
                 break
             saved = t if flag else saved
@@ -150,12 +150,12 @@ def test_a_sequence_that_ends_too_soon_is_doubled() -> None:
 def test_points_of_a_law() -> None:
     law = parse_law("uniform(10,20)")
     np.testing.assert_allclose(equal_time(law, 4).points, [12.5, 15, 17.5, 20])
-    np.testing.assert_allclose(equal_probability(law, 4).more, [0.75, 0.5, 0.25, 0])
+    np.testing.assert_allclose(equal_probability(law, 4).survival, [0.75, 0.5, 0.25, 0])
     grid = equal_time(parse_law("exponential(1)"), 10)
     assert grid.points[-1] == pytest.approx(-np.log(1e-7))
-    assert grid.more[-1] == 0
+    assert grid.survival[-1] == 0
     sample = equal_probability(EmpiricalLaw([3, 1, 1, 2]), 1000)
     assert sample.points.tolist() == [1, 2, 3]
-    np.testing.assert_allclose(sample.more, [0.5, 0.25, 0], atol=1e-12)
+    np.testing.assert_allclose(sample.survival, [0.5, 0.25, 0], atol=1e-12)
     assert sample.mean == pytest.approx(1.75)
-    assert grid_of(law, np.array([15.0])).more.tolist() == [0]
+    assert grid_of(law, np.array([15.0])).survival.tolist() == [0]

@@ -163,7 +163,7 @@ def test_when_nothing_qualifies_the_nearest_is_said() -> None:
     candidates = site.candidates([ONE_CPU, TWO_CPUS])
     _, choice, reason = picked(predicted([3600, 2000]), site, candidates, HardLimits(1000))
     assert (choice.chosen[0], choice.nearest[0], choice.qualified[0]) == (NONE, 1, 0)
-    assert "nothing is done in 16 min 40 s" in reason
+    assert "no configuration is done in 16 min 40 s" in reason
     assert "nearest is cpu, 2 CPUs on n with 33 min 20 s" in reason
     _, choice, _ = picked(predicted([3600, 2000]), site, candidates, HardLimits(None, 0.0))
     assert (choice.chosen[0], choice.nearest[0]) == (NONE, 0)

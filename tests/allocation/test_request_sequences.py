@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voxcast.allocation.requests.cost_model import CostModel
-from voxcast.allocation.requests.heuristics import MOST
+from voxcast.allocation.requests.heuristics import MAX_REQUESTS
 from voxcast.allocation.requests.periodic import periodic
 from voxcast.allocation.requests.strategies import (
     MOST_POINTS,
@@ -245,8 +245,8 @@ def test_a_history_is_asked_for_by_its_own_runs() -> None:
 def test_a_heavy_tail_is_cut_and_said() -> None:
     law = parse_law("pareto(1.5,2.5)")
     sequence = request_sequence("mean_stdev", law, RESERVED)
-    assert f"doubled after {MOST} requests" in sequence.notes
-    assert len(sequence.milestones) < MOST
+    assert f"doubled after {MAX_REQUESTS} requests" in sequence.notes
+    assert len(sequence.milestones) < MAX_REQUESTS
     for strategy in ("brute_force", "mean_stdev"):
         with pytest.raises(ConfigError, match=f"{strategy}: needs a finite"):
             request_sequence(strategy, parse_law("pareto(1.5,2)"), RESERVED)

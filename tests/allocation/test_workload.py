@@ -56,7 +56,7 @@ def test_jobs_are_sorted_by_submission(tmp_path: Path) -> None:
         (GOOD.replace("1 0", "2 x", 1), "not a number"),
         (GOOD.replace("1 0", "2 nan", 1), "out of range"),
         (GOOD.replace("1 0", "2 1e300", 1), "out of range"),
-        (GOOD.replace("1 0", "2 -4", 1), "submitted before the trace begins"),
+        (GOOD.replace("1 0", "2 -4", 1), "submitted before the start of the trace"),
         (GOOD.replace("1 0", "2 0", 1).replace(" 60 ", " -1 "), "has no requested time"),
         (GOOD.replace("1 0", "2 0", 1).replace(" 60 ", " 1e12 "), "more than ten years"),
         (GOOD.replace("1 0", "2 0", 1).replace(" 8 ", " 1.5 "), "not a whole number"),

@@ -66,7 +66,7 @@ def test_what_nobody_named_may_be_missing(project: Path) -> None:
     assert len(runs_on_record([project / "gone", project / "empty"], named=False)[0]) == 0
     with pytest.raises(TableError, match="gone: no such folder"):
         runs_on_record([project / "gone"])
-    with pytest.raises(TableError, match="empty: holds no runs"):
+    with pytest.raises(TableError, match="empty: has no runs"):
         runs_on_record([project / "empty"])
 
 

@@ -63,7 +63,7 @@ def test_an_argument_is_filled_in_whole_and_only_once():
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
-        ("{imge}", r"tool\.argv: unknown \{imge\}; known are: device, fast, image"),
+        ("{imge}", r"tool\.argv: unknown \{imge\}; choose from device, fast, image"),
         ('{"a": 1}', r"a single brace in .*; double it"),
         ("}", "a single brace"),
         ("{}", "a single brace"),
@@ -143,10 +143,10 @@ def test_version_and_facts_hold_the_digest_of_the_image(tmp_path):
 
 def test_unknown_names_are_answered_with_the_known_ones():
     assert choose({"segment": APP}, "segment") is APP
-    with pytest.raises(ConfigError, match=r"sgment.*known are: segment"):
+    with pytest.raises(ConfigError, match=r"sgment.*choose from segment"):
         choose({"segment": APP}, "sgment")
     assert merged_parameters(APP, {"classes": 5}) == {"classes": 5}
-    with pytest.raises(ConfigError, match=r"segment\.clases.*known are: classes"):
+    with pytest.raises(ConfigError, match=r"segment\.clases.*choose from classes"):
         merged_parameters(APP, {"clases": 5})
 
 
@@ -201,10 +201,10 @@ def test_an_application_that_makes_sense_passes(app):
         (TOOL, {"input": "none"}, "input: none but names an image"),
         (APP, {"parameters": {"image": 1}}, r"parameters\.image: cannot be a parameter"),
         (APP, {"parameters": {"a-b": 1}}, r"parameters\.a-b: cannot be a parameter"),
-        (APP, {"ranges": {"clases": (1, 2)}}, r"ranges\.clases.*known are: classes"),
+        (APP, {"ranges": {"clases": (1, 2)}}, r"ranges\.clases.*choose from classes"),
         (APP, {"ranges": {"classes": (2,)}}, "a low and a higher number"),
         (APP, {"ranges": {"classes": (3, 2)}}, "a low and a higher number"),
-        (APP, {"scaled_down": {"clases": 2}}, r"scaled_down\.clases.*known are"),
+        (APP, {"scaled_down": {"clases": 2}}, r"scaled_down\.clases.*choose from"),
         (APP, {"phase_patterns": {"a": "("}}, "not a regular expression"),
         (APP, {"phase_patterns": {"a": "a"}}, "needs a group"),
         (APP, {"phase_patterns": {"a": "(?P<seconds>.)"}}, "not among the phases"),
@@ -214,7 +214,7 @@ def test_an_application_that_makes_sense_passes(app):
         (CONTAINED, {"binds": {"/a": "{inputs}"}}, r"one path for \{out\}"),
         (CONTAINED, {"binds": {"/a": "{out}"}}, r"one path for \{inputs\}"),
         (CONTAINED, {"binds": {"a": "{out}"}}, "an absolute path in the container"),
-        (CONTAINED, {"binds": {"/a": "{outs}"}}, r"unknown \{outs\}; known are"),
+        (CONTAINED, {"binds": {"/a": "{outs}"}}, r"unknown \{outs\}; choose from"),
     ],
 )
 def test_what_makes_no_sense_is_named(app, change, message):

@@ -86,7 +86,7 @@ def test_options_that_change_with_the_machine():
 
 
 def test_an_unknown_engine_is_answered_with_the_known_ones():
-    with pytest.raises(ConfigError, match=r"dockr.*known are: none, apptainer"):
+    with pytest.raises(ConfigError, match=r"dockr.*choose from none, apptainer"):
         wrap("dockr", "image", ["tool"])
 
 

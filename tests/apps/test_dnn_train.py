@@ -55,8 +55,8 @@ def test_every_network_learns_the_same_from_the_same_seed(tmp_path, network):
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"network": "alexnet"}, "known are: fully_connected, vgg16, resnet50"),
-        ({"dataset": "mnist"}, "known are: digits, synthetic"),
+        ({"network": "alexnet"}, "choose from fully_connected, vgg16, resnet50"),
+        ({"dataset": "mnist"}, "choose from digits, synthetic"),
         ({"network": "vgg16", "image_size": 24}, "image_size: must be at least 32 for vgg16"),
         ({"network": "resnet50", "batch_size": 1}, "batch_size: must be at least 2"),
         ({"learning_rate": 0.0}, "learning_rate: must be positive"),

@@ -148,7 +148,7 @@ def test_a_campaign_is_measured_in_sittings_killed_resumed_shown_and_collected(p
 
 def test_an_unknown_and_a_recorded_campaign_are_said(project):
     done = voxcast(project, "campaign", "run", "moon", status=2)
-    assert "moon: unknown campaign; known are: full, real, recorded" in done.stderr
+    assert "moon: unknown campaign; choose from full, real, recorded" in done.stderr
 
 
 def test_profile_measures_now_and_prints_json(project):
@@ -183,7 +183,7 @@ def test_profile_runs_any_command_line_and_says_when_it_fails(project):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--app", "moon"), "moon: unknown application; known are:"),
+        (("--app", "moon"), "moon: unknown application; choose from"),
         (("--app", "waits"), "waits: needs an image"),
         (("--app", "waits", "gone.nii"), "gone.nii: no such file"),
         (("--app", "bare", "x.nii"), "bare: takes no image"),
@@ -195,7 +195,7 @@ def test_profile_runs_any_command_line_and_says_when_it_fails(project):
         (("--app", "bare", "--cpus", "9999"), "--cpus: must be 1 to"),
         (("--app", "bare", "--cpus", "0"), "here, not 0"),
         (("--app", "bare", "--time-limit", "-1"), "--time-limit: must be above zero"),
-        (("--app", "bare", "--device", "moon"), "moon: unknown device; known are:"),
+        (("--app", "bare", "--device", "moon"), "moon: unknown device; choose from"),
         (("--app", "command", "x.nii", "--argv", " "), "--argv: is empty"),
         (("--app", "bare", "-p", "sleep_s=five"), "bare.sleep_s: needs a"),
         (("--app", "bare", "-p", "sleep=[1"), "sleep"),

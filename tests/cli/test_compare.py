@@ -110,7 +110,7 @@ def test_a_side_without_runs_is_said(project: Path, compare, kept: str, said: st
     ("arguments", "said"),
     [
         (("--history", "gone"), "gone: no such folder"),
-        (("--history", "data"), "data: holds no runs"),
+        (("--history", "data"), "data: has no runs"),
         (("--usd-per-gpu-hour", "-1"), "a price cannot be negative"),
         (("--usd-per-core-hour", "nan"), "a price cannot be negative"),
         (("--by", "moon"), "invalid choice"),

@@ -166,7 +166,7 @@ def test_hard_limits(recommend) -> None:
     none = chosen("--deadline", "1s")
     assert none["chosen"] is None
     assert none["nearest"]["cpus"] in (1, 2)
-    assert none["why"].startswith("nothing is done in 1.00 s")
+    assert none["why"].startswith("no configuration is done in 1.00 s")
     soon = (datetime.now().astimezone() + timedelta(hours=1)).isoformat()
     assert chosen("--deadline", soon)["chosen"]["cpus"] == 1
 
@@ -291,8 +291,8 @@ def test_waiting_can_be_fitted_to_accounting(recommend, tmp_path: Path) -> None:
         (("--deadline", "soon"), "not a duration"),
         (("--budget=-1",), "cannot be negative"),
         (("--budget", "much"), "not an amount"),
-        (("--cluster", "moon"), "moon: unknown cluster; known are"),
-        (("--policy", "bold"), "bold: unknown policy; known are"),
+        (("--cluster", "moon"), "moon: unknown cluster; choose from"),
+        (("--policy", "bold"), "bold: unknown policy; choose from"),
         (("--partition", "moon"), "moon: unknown partition; local has here"),
         (("--cpus", "64", *HERE), "no configuration fits; cpu, 64 CPUs on machine needs more"),
         (("--app", "other"), "other: unknown application"),

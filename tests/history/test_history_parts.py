@@ -9,7 +9,13 @@ import yaml
 
 from made_up_runs import cell, write_run
 from voxcast.errors import TableError
-from voxcast.history.parts import collect, known_keys, load_history, load_phases, load_traces
+from voxcast.history.parts import (
+    collect,
+    load_history,
+    load_phases,
+    load_traces,
+    recorded_cell_keys,
+)
 from voxcast.history.recorded_runs import write_recorded
 from voxcast.history.run_folders import load_records
 from voxcast.history.run_table import DTYPES, PHASE_DTYPES, TRACE_DTYPES
@@ -92,10 +98,10 @@ def test_killed_while_collecting_nothing_is_lost_and_nothing_double(tmp_path):
         time.sleep(0.004 * repeat)
         os.kill(driver, signal.SIGKILL)
         os.waitpid(driver, 0)
-        assert known_keys(batch) <= {path.name for path in runs.iterdir()}
-        if known_keys(batch):
+        assert recorded_cell_keys(batch) <= {path.name for path in runs.iterdir()}
+        if recorded_cell_keys(batch):
             assert load_history([batch])["cell_key"].is_unique
-            assert set(load_traces([batch])["cell_key"]) == known_keys(batch)
+            assert set(load_traces([batch])["cell_key"]) == recorded_cell_keys(batch)
     collect(runs, batch)
     history = pd.concat([pd.read_parquet(p) for p in batch.glob("[!.]*/runs.parquet")])
     assert sorted(history["cell_key"]) == sorted(path.name for path in runs.iterdir())

@@ -98,10 +98,10 @@ def test_both_ways_predict_the_same(
     ("change", "message"),
     [
         ({"app": "unheard"}, "row 0: unheard: unknown application; this model knows segment"),
-        ({"cpus": 0.5}, "row 0: cpus: must lie between 1 and 65536"),
+        ({"cpus": 0.5}, "row 0: cpus: must be between 1 and 65536"),
         ({"dtype": "elephant"}, "row 0: dtype: unknown type 'elephant'"),
         ({"volume": b"not an array"}, "row 0: volume: not a .npy array"),
-        ({"parameters_json": '{"iteration": 3}'}, "unknown parameter; known are iterations"),
+        ({"parameters_json": '{"iteration": 3}'}, "unknown parameter; choose from iterations"),
     ],
 )
 def test_both_ways_refuse_with_the_same_message(

@@ -29,14 +29,14 @@ def test_optional_columns_of_a_header_have_defaults() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"shape_i": -3.0}, "shape_i: must lie between 1 and 32767, not -3"),
+        ({"shape_i": -3.0}, "shape_i: must be between 1 and 32767, not -3"),
         ({"shape_i": 20000.5}, "shape_i: must be a whole number"),
         ({"shape_j": "many"}, "shape_j: must be a number, not 'many'"),
         ({"shape_k": None}, "shape_k: is missing"),
-        ({"spacing_j_mm": 1e-200}, "spacing_j_mm: must lie between 0.001 and 1000"),
-        ({"spacing_k_mm": float("inf")}, "spacing_k_mm: must lie between"),
-        ({"file_size_bytes": 0.0}, "file_size_bytes: must lie between"),
-        ({"obliqueness_deg": 91.0}, "obliqueness_deg: must lie between 0 and 90"),
+        ({"spacing_j_mm": 1e-200}, "spacing_j_mm: must be between 0.001 and 1000"),
+        ({"spacing_k_mm": float("inf")}, "spacing_k_mm: must be between"),
+        ({"file_size_bytes": 0.0}, "file_size_bytes: must be between"),
+        ({"obliqueness_deg": 91.0}, "obliqueness_deg: must be between 0 and 90"),
         ({"dtype": "elephant"}, "dtype: unknown type 'elephant'"),
         ({"dtype": "f4,,"}, "dtype: unknown type"),
         ({"dtype": "O"}, "dtype: unknown type"),
@@ -61,10 +61,10 @@ def test_a_configuration_is_completed_by_the_default() -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"cpus": 0.5}, "cpus: must lie between 1 and 65536"),
+        ({"cpus": 0.5}, "cpus: must be between 1 and 65536"),
         ({"cpus": 1.5}, "cpus: must be a whole number"),
-        ({"cpus": float("inf")}, "cpus: must lie between"),
-        ({"gpus": -1.0}, "gpus: must lie between 0"),
+        ({"cpus": float("inf")}, "cpus: must be between"),
+        ({"gpus": -1.0}, "gpus: must be between 0"),
     ],
 )
 def test_a_bad_configuration_is_refused(row: dict[str, Any], message: str) -> None:
@@ -83,7 +83,7 @@ def test_parameters_replace_the_defaults() -> None:
     [
         ("[1", "parameters_json: not JSON"),
         ("[1]", "parameters_json: must be a JSON object"),
-        ('{"iteration": 3}', "unknown parameter; known are iterations, kernel, mask"),
+        ('{"iteration": 3}', "unknown parameter; choose from iterations, kernel, mask"),
         ('{"iterations": "many"}', "parameters_json: iterations: must be int, not 'many'"),
         ('{"kernel": 3}', "parameters_json: kernel: must be str, not 3"),
     ],

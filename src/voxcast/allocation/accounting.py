@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _ADVICE = "write it with `sacct -X -P --format=Submit,Eligible,Start,Timelimit,Partition,NCPUS`"
 _NEEDED = (("Submit",), ("Start",), ("Timelimit", "TimelimitRaw"))
-_MOST_CPUS = 10**9  # more than any machine has: not a valid number
+_MAX_CPUS = 10**9  # more than any machine has: not a valid number
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,12 @@ class QueuedJobs:
     partitions: NDArray[np.str_]
     left_out: int
 
-    def of(self, partition: str, most_cpus: int) -> QueuedJobs:
-        """Return the jobs of a partition with at most ``most_cpus`` CPUs.
+    def of(self, partition: str, max_cpus: int) -> QueuedJobs:
+        """Return the jobs of a partition with at most ``max_cpus`` CPUs.
 
         Jobs without a partition count for every partition.
         """
-        selected = np.isin(self.partitions, ["", partition]) & (self.cpus <= most_cpus)
+        selected = np.isin(self.partitions, ["", partition]) & (self.cpus <= max_cpus)
         return QueuedJobs(
             self.requested_s[selected], self.waited_s[selected], self.cpus[selected],
             self.partitions[selected], self.left_out,
@@ -63,7 +63,7 @@ def queued_jobs(path: Path) -> QueuedJobs:
     Raises
     ------
     TableError
-        If it is neither.
+        If the file is neither.
     """
     if path.suffix.lower() == ".swf":
         trace = read_swf(path)
@@ -98,19 +98,21 @@ def queued_jobs(path: Path) -> QueuedJobs:
 
 
 def _job(line: dict[str, str]) -> tuple[float, float, int, str]:
-    start = _moment(line["start"])
+    start = _timestamp_s(line["start"])
     # A held job, or one that depends on another, is queued from the time it is eligible.
-    since = max(_moment(line["submit"]), _moment(line.get("eligible") or line["submit"]))
+    queued_s = max(
+        _timestamp_s(line["submit"]), _timestamp_s(line.get("eligible") or line["submit"])
+    )
     raw = line.get("timelimitraw", "")
     requested = 60.0 * int(raw) if raw else slurm_seconds(line.get("timelimit", ""))
-    if start < since or requested <= 0:
+    if start < queued_s or requested <= 0:
         raise ValueError("started before it was submitted, or no limit")
     cpus = int(line.get("ncpus") or line.get("alloccpus") or line.get("reqcpus") or "0")
-    if not 0 <= cpus <= _MOST_CPUS:
+    if not 0 <= cpus <= _MAX_CPUS:
         raise ValueError("number of CPUs out of range")
-    return requested, start - since, cpus, line.get("partition", "")
+    return requested, start - queued_s, cpus, line.get("partition", "")
 
 
-def _moment(text: str) -> float:
+def _timestamp_s(text: str) -> float:
     # Times have no zone (it is the cluster's); only differences are used.
     return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()

@@ -106,7 +106,7 @@ class Assessment:
         runtime, before it is rounded up to a request; with failed attempts.
     too_long, too_large : ndarray of bool
         Whether the request exceeds the limit of time or memory.
-    left_to_others : ndarray of bool
+    wastes_gpus : ndarray of bool
         Whether the node has GPUs and the same configuration fits one without.
     pareto : ndarray of bool
         Whether the candidate is on the Pareto front of expected cost and time.
@@ -125,14 +125,14 @@ class Assessment:
     turnaround_expected_s: Floats
     too_long: Flags
     too_large: Flags
-    left_to_others: Flags
+    wastes_gpus: Flags
     pareto: Flags
     free: bool
 
     @property
     def fits(self) -> Flags:
         """Whether the request is allowed."""
-        return ~(self.too_long | self.too_large | self.left_to_others)
+        return ~(self.too_long | self.too_large | self.wastes_gpus)
 
     @property
     def usd_bound(self) -> Floats:
@@ -148,7 +148,7 @@ def assess(
     *,
     shared: bool = False,
 ) -> Assessment:
-    """Turn predictions into requests with their cost, time and limits.
+    """Return the requests for the predictions, with their cost, time and limits.
 
     Parameters
     ----------
@@ -176,29 +176,29 @@ def assess(
     too_long = walltime > np.array([candidate.max_walltime_s for candidate in candidates])
     too_large = memory_bytes > np.array([c.max_memory_bytes for c in candidates])
     possible = ~(too_long | too_large)
-    left = _left_to_others(candidates, possible)
+    wastes_gpus = _wastes_gpus(candidates, possible)
     cost_expected = cost + policy.risk * bound
     turnaround_expected = turnaround + policy.risk * (wait + walltime)
     return Assessment(
         walltime, memory_bytes, wait,
         cost, bound, cost_expected,
         turnaround, turnaround_bound, turnaround_expected,
-        too_long, too_large, left,
-        pareto_front(cost_expected, turnaround_expected, possible & ~left),
+        too_long, too_large, wastes_gpus,
+        pareto_front(cost_expected, turnaround_expected, possible & ~wastes_gpus),
         cluster.free,
     )  # fmt: skip
 
 
-def _left_to_others(candidates: Sequence[Candidate], possible: Flags) -> Flags:
-    left = np.zeros_like(possible)
+def _wastes_gpus(candidates: Sequence[Candidate], possible: Flags) -> Flags:
+    unneeded = np.zeros_like(possible)
     for n, candidate in enumerate(candidates):
         if candidate.node.gpus:
-            same = [
+            without_gpus = [
                 other.configuration == candidate.configuration and not other.node.gpus
                 for other in candidates
             ]
-            left[:, n] = possible[:, same].any(axis=1)
-    return left
+            unneeded[:, n] = possible[:, without_gpus].any(axis=1)
+    return unneeded
 
 
 def pareto_front(cost: Floats, time: Floats, allowed: Flags) -> Flags:
@@ -237,10 +237,10 @@ def waste(
     Memory counts as used at its peak for the whole run.
     """
     rows = np.flatnonzero(chosen >= 0)
-    at = rows, chosen[rows]
+    indices = rows, chosen[rows]
     cpus = np.array([candidate.cpus for candidate in candidates], dtype=float)[chosen[rows]]
-    time, used_s = assessment.walltime_s[at], predictions.runtime_median_s[at]
-    memory, used = assessment.memory_bytes[at], predictions.memory_median_bytes[at]
+    time, used_s = assessment.walltime_s[indices], predictions.runtime_median_s[indices]
+    memory, used = assessment.memory_bytes[indices], predictions.memory_median_bytes[indices]
     return Waste(
         float((cpus * (time - used_s)).sum() / SECONDS_PER_HOUR),
         float((memory * time - used * used_s).sum() / BYTES_PER_GB / SECONDS_PER_HOUR),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from voxcast.allocation.node_types import NodeType
 
-_ROUNDING = 1e-9  # of a step: 0.1 + 0.2 is 0.3
+_ROUNDING = 1e-9  # tolerance in steps, since 0.1 + 0.2 > 0.3
 
 
 def stepped(amount: ArrayLike, step: float) -> NDArray[np.float64]:
@@ -93,12 +93,12 @@ class Billing:
 
 
 def doubled(first_s: float, actual_s: float, factor: float = 2.0) -> list[float]:
-    """Return the requests of a job that is resubmitted with ``factor`` times the time until done.
+    """Return the requests of a job that is resubmitted with ``factor`` times the time.
 
     Raises
     ------
     ConfigError
-        If no request would ever be long enough.
+        If no request would be long enough.
 
     Examples
     --------
@@ -106,7 +106,7 @@ def doubled(first_s: float, actual_s: float, factor: float = 2.0) -> list[float]
     [180.0, 360.0, 720.0]
     """
     if not (first_s > 0 and factor > 1 and np.isfinite(actual_s)):
-        raise ConfigError(f"requests of {first_s:g} s, times {factor:g}, never reach the end")
+        raise ConfigError(f"{first_s:g} s, multiplied by {factor:g}, never reach {actual_s:g} s")
     requests: list[float] = []
     for n in count():
         requests.append(float(first_s * factor**n))
@@ -115,7 +115,7 @@ def doubled(first_s: float, actual_s: float, factor: float = 2.0) -> list[float]
     return requests
 
 
-def tried_s(requests_s: Sequence[float], actual_s: float) -> list[float]:
+def attempts_s(requests_s: Sequence[float], actual_s: float) -> list[float]:
     """Return the duration of each attempt: the full request if it fails, else the run.
 
     Raises
@@ -125,7 +125,7 @@ def tried_s(requests_s: Sequence[float], actual_s: float) -> list[float]:
 
     Examples
     --------
-    >>> tried_s([180, 360, 720], 685), sum(tried_s([180, 360, 720], 685))
+    >>> attempts_s([180, 360, 720], 685), sum(attempts_s([180, 360, 720], 685))
     ([180, 360, 685], 1225)
     """
     for n, request in enumerate(requests_s):

@@ -75,7 +75,7 @@ def choose(
         `voxcast.allocation.machines.Cluster.usd_per_core_hour`.
     """
     cost, time = assessment.cost_expected, assessment.turnaround_expected_s
-    primary, secondary = _aims(cost, time, policy, limits, usd_per_core_hour)
+    primary, secondary = _objectives(cost, time, policy, limits, usd_per_core_hour)
     qualifies = assessment.fits & _within(assessment, limits)
     chosen = _best(primary, secondary, qualifies)
     nearest = _best(_excess(assessment, limits), primary, assessment.fits)
@@ -93,7 +93,7 @@ def choose_shared(
         Of `assess` with ``shared=True``.
     """
     cost, time_s = assessment.cost_expected, assessment.turnaround_expected_s
-    primary, secondary = _aims(
+    primary, secondary = _objectives(
         cost.sum(axis=0)[None], time_s.sum(axis=0)[None], policy, limits, usd_per_core_hour
     )
     fits = np.asarray(assessment.fits.all(axis=0))[None]
@@ -103,7 +103,7 @@ def choose_shared(
     return Choice(chosen, np.where(chosen >= 0, NONE, nearest), qualifies.sum(axis=1))
 
 
-def _aims(
+def _objectives(
     cost: Floats, time_s: Floats, policy: Policy, limits: HardLimits, usd_per_core_hour: float
 ) -> tuple[Floats, Floats]:
     """Return the objective to minimise, and the tie-breaker."""
@@ -131,8 +131,8 @@ def _excess(assessment: Assessment, limits: HardLimits) -> Floats:
         excess = np.maximum(excess, assessment.turnaround_bound_s / limits.deadline_s)
     if limits.budget_usd is not None:
         # With a budget of 0 a lower cost is still nearer.
-        least = max(limits.budget_usd, 1e-12)
-        excess = np.maximum(excess, assessment.usd_bound / least)
+        budget_usd = max(limits.budget_usd, 1e-12)
+        excess = np.maximum(excess, assessment.usd_bound / budget_usd)
     return excess
 
 

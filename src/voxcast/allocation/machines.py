@@ -29,7 +29,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A configuration on a node type: a request but for its time and memory."""
+    """A configuration on a node type: a request without its time and memory."""
 
     configuration: Configuration
     node: NodeType
@@ -65,7 +65,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A site, as configured today.
+    """A site as configured.
 
     Attributes
     ----------
@@ -127,11 +127,11 @@ class Cluster:
             if partition in (None, node.partition):
                 for configuration in configurations:
                     candidate = Candidate(configuration, node, partitions[node.partition])
-                    lacks = _lacks(candidate)
-                    if lacks is None:
+                    shortfall = _shortfall(candidate)
+                    if shortfall is None:
                         fitting.append(candidate)
                     else:
-                        refused.append(f"{candidate.label} {lacks}")
+                        refused.append(f"{candidate.label} {shortfall}")
         if not fitting:
             where = self.name if partition is None else f"{self.name}, partition {partition}"
             reasons = "; ".join(dict.fromkeys(refused)) or "it has no node types"
@@ -139,7 +139,7 @@ class Cluster:
         return fitting
 
 
-def _lacks(candidate: Candidate) -> str | None:
+def _shortfall(candidate: Candidate) -> str | None:
     node, limit = candidate.node, candidate.partition.max_cores
     if candidate.cpus > node.cores:
         return f"needs more than the node's {node.cores} cores"

@@ -38,7 +38,7 @@ class Schedule:
     start_s, end_s : ndarray
         Seconds on the trace's clock.
     killed : ndarray of bool
-        Whether the job was ended at its requested time.
+        Whether the job was killed at its requested time.
     promised_s : ndarray
         The first reservation of a job as head of the queue; NaN if it had none.
     """

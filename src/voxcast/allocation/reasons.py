@@ -25,7 +25,7 @@ def excluded(assessment: Assessment, candidate: Candidate, image: int, column: i
         needed = format_seconds(assessment.walltime_s[image, column])
         limit = format_seconds(candidate.max_walltime_s)
         reasons.append(f"needs {needed} where {limit} is allowed")
-    if assessment.left_to_others[image, column]:
+    if assessment.wastes_gpus[image, column]:
         reasons.append("a node without GPUs is enough")
     return ", ".join(reasons) or None
 
@@ -55,7 +55,7 @@ def why(
     bound_s = assessment.turnaround_bound_s[image, column]
     usd = assessment.usd_bound[image, column]
     return (
-        f"nothing is {_limits(policy, limits)}; nearest is {candidates[column].label} "
+        f"no configuration is {_limits(policy, limits)}; nearest is {candidates[column].label} "
         f"with {format_seconds(bound_s)} and {usd:.2g} USD"
     )
 
@@ -72,7 +72,7 @@ def _aim(cluster: Cluster, policy: Policy, limits: HardLimits) -> str:
         hour = f"{policy.hour_in_core_hours:g} core-hours"
         if not cluster.free:
             hour += f" ({policy.hour_in_core_hours * cluster.usd_per_core_hour:.2g} USD)"
-        aim = f"the least cost with an hour until it is done counted as {hour}"
+        aim = f"the lowest cost with an hour of turnaround valued at {hour}"
     return aim if limits.deadline_s is None else f"{aim}, {_limits(policy, limits)}"
 
 
@@ -82,5 +82,5 @@ def _limits(policy: Policy, limits: HardLimits) -> str:
     if limits.deadline_s is not None:
         texts.append(f"done in {format_seconds(limits.deadline_s)}, waiting included,")
     if limits.budget_usd is not None:
-        texts.append(f"within {limits.budget_usd:g} USD if all of the request is used,")
+        texts.append(f"within {limits.budget_usd:g} USD if the full request is used,")
     return f"{' and '.join(texts)} at {100 * policy.confidence:g} %"

@@ -33,7 +33,7 @@ class ImagePredictions:
 
 @dataclass(frozen=True)
 class RequestPlan:
-    """One way to request: for each image on its own, or one request for all."""
+    """Requests per image, or one request shared by all images."""
 
     assessment: Assessment
     choice: Choice
@@ -41,7 +41,7 @@ class RequestPlan:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """Both plans with all that they rest on; arrays have the shape (images, candidates)."""
+    """Both plans with their inputs; arrays have the shape (images, candidates)."""
 
     cluster: Cluster
     policy: Policy
@@ -113,14 +113,14 @@ class Recommendation:
         return self._totals(self.shared, np.repeat(chosen, len(self.images)))
 
     def _totals(self, plan: RequestPlan, chosen: NDArray[np.intp]) -> dict[str, float]:
-        at = np.flatnonzero(chosen >= 0), chosen[chosen >= 0]
+        indices = np.flatnonzero(chosen >= 0), chosen[chosen >= 0]
         unused = waste(self.predictions, plan.assessment, self.candidates, chosen)
         free = self.cluster.free
-        cpus = np.array([candidate.cpus for candidate in self.candidates])[at[1]]
+        cpus = np.array([candidate.cpus for candidate in self.candidates])[indices[1]]
         return {
-            "usd": 0.0 if free else float(plan.assessment.cost[at].sum()),
-            "usd_bound": 0.0 if free else float(plan.assessment.cost_bound[at].sum()),
-            "core_h": float((cpus * self.predictions.runtime_median_s[at]).sum() / 3600),
+            "usd": 0.0 if free else float(plan.assessment.cost[indices].sum()),
+            "usd_bound": 0.0 if free else float(plan.assessment.cost_bound[indices].sum()),
+            "core_h": float((cpus * self.predictions.runtime_median_s[indices]).sum() / 3600),
             "waste_core_h": unused.core_h,
             "waste_gb_h": unused.gb_h,
         }

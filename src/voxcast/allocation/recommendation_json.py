@@ -41,14 +41,14 @@ def as_json(recommendation: Recommendation) -> dict[str, Any]:
 
 def _image(recommendation: Recommendation, image: int) -> dict[str, Any]:
     choice = recommendation.per_image.choice
-    first = recommendation.images[image].by_candidate[0]
+    prediction = recommendation.images[image].by_candidate[0]
     rows = [_row(recommendation, image, n) for n in range(len(recommendation.candidates))]
     chosen, nearest = int(choice.chosen[image]), int(choice.nearest[image])
     return {
         "image": recommendation.images[image].image,
-        "app": first["app"],
-        "family": first["family"],
-        "input_level": first["input_level"],
+        "app": prediction["app"],
+        "family": prediction["family"],
+        "input_level": prediction["input_level"],
         "chosen": rows[chosen] if chosen >= 0 else None,
         "nearest": rows[nearest] if nearest >= 0 else None,
         "why": recommendation.why(image),
@@ -60,20 +60,20 @@ def _row(recommendation: Recommendation, image: int, column: int) -> dict[str, A
     assessment = recommendation.per_image.assessment
     prediction = recommendation.images[image].by_candidate[column]
     candidate, free = recommendation.candidates[column], recommendation.cluster.free
-    at = image, column
+    index = image, column
     return {
         **(_request(recommendation, assessment, image, column) or {}),
         **{name: float(prediction[name]) for name in PREDICTED_COLUMNS},
-        **{name: float(getattr(assessment, name)[at]) for name in _TURNAROUNDS},
-        "usd": 0.0 if free else float(assessment.cost[at]),
-        "usd_bound": 0.0 if free else float(assessment.cost_bound[at]),
-        "usd_expected": 0.0 if free else float(assessment.cost_expected[at]),
+        **{name: float(getattr(assessment, name)[index]) for name in _TURNAROUNDS},
+        "usd": 0.0 if free else float(assessment.cost[index]),
+        "usd_bound": 0.0 if free else float(assessment.cost_bound[index]),
+        "usd_expected": 0.0 if free else float(assessment.cost_expected[index]),
         "core_h": candidate.cpus * float(prediction["runtime_s_median"]) / 3600,
         # Without calibration the risk is unknown.
         "risk": recommendation.policy.risk if prediction["calibrated"] else None,
         "calibrated": bool(prediction["calibrated"]),
         "out_of_range": str(prediction["out_of_range"]).split(),
-        "pareto": bool(assessment.pareto[at]),
+        "pareto": bool(assessment.pareto[index]),
         "excluded": excluded(assessment, candidate, image, column),
     }
 

@@ -48,14 +48,14 @@ def _configurations(recommendation: Recommendation, image: int) -> Iterator[str]
     yield (f"  {'':32}{'runtime 50 %':>13}{bound:>13}{'memory':>10}{'turnaround':>13}"
            f"{unit:>10}{'at most':>10}")  # fmt: skip
     for n, candidate in enumerate(recommendation.candidates):
-        at, prediction = (image, n), predictions[n]
-        mark = "*" if n == plan.choice.chosen[image] else "+" if assessment.pareto[at] else " "
+        index, prediction = (image, n), predictions[n]
+        mark = "*" if n == plan.choice.chosen[image] else "+" if assessment.pareto[index] else " "
         yield (
             f"{mark} {candidate.label:32}{format_seconds(prediction['runtime_s_median']):>13}"
             f"{format_seconds(prediction['runtime_s_upper']):>13}"
-            f"{format_bytes(assessment.memory_bytes[at]):>10}"
-            f"{format_seconds(assessment.turnaround_s[at]):>13}"
-            f"{assessment.cost[at]:>10.2g}{assessment.cost_bound[at]:>10.2g}"
+            f"{format_bytes(assessment.memory_bytes[index]):>10}"
+            f"{format_seconds(assessment.turnaround_s[index]):>13}"
+            f"{assessment.cost[index]:>10.2g}{assessment.cost_bound[index]:>10.2g}"
         )
         if reason := excluded(assessment, candidate, image, n):
             yield f"    excluded: {reason}"

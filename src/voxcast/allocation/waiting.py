@@ -69,7 +69,7 @@ def fit_waiting(requested_s: ArrayLike, waited_s: ArrayLike, groups: int = GROUP
     Parameters
     ----------
     requested_s, waited_s : array_like, shape (jobs,)
-        Requested time and time in the queue; jobs where one is not a number are left out.
+        Requested time and time in the queue; jobs with a NaN are left out.
     groups : int
         Number of groups of equal size.
 
@@ -85,8 +85,8 @@ def fit_waiting(requested_s: ArrayLike, waited_s: ArrayLike, groups: int = GROUP
     if len(requested) < least:
         raise TableError(f"{len(requested)} jobs are too few", "waiting", f"{least} are needed")
     order = np.argsort(requested, kind="stable")
-    parts = np.array_split(order, groups)
-    means = np.array([[requested[part].mean(), waited[part].mean()] for part in parts])
+    members = np.array_split(order, groups)
+    means = np.array([[requested[part].mean(), waited[part].mean()] for part in members])
     if len(np.unique(means[:, 0])) < 3:
         raise TableError(
             "nearly all jobs requested the same time", "waiting", "no line can be fitted"

@@ -45,7 +45,7 @@ class Workload:
     submit_s, runtime_s, requested_s, waited_s : ndarray of float
         Seconds; ``waited_s`` is NaN where the trace has none.
     processors : ndarray of int
-        Requested, or else allocated.
+        Requested, or allocated if the request is unknown.
     max_processors : int or None
         Size of the machine, if the trace has it.
     bad, skipped : tuple of Remark
@@ -97,15 +97,15 @@ def read_swf(path: Path) -> Workload:
     Raises
     ------
     TableError
-        If it is not text, has no valid job, or too many.
+        If the file is not text, or has no valid job or too many.
     """
     reading = FileRecords("swf", path)
     rows: dict[int, tuple[float, ...]] = {}
     max_processors = None
     for number, line in text_lines(reading):
         if line.lstrip().startswith(";"):
-            if stated := _MAX_PROCS.fullmatch(line.strip()):
-                max_processors = int(stated[1]) or None
+            if max_procs := _MAX_PROCS.fullmatch(line.strip()):
+                max_processors = int(max_procs[1]) or None
             continue
         try:
             row = _job(line)
@@ -120,8 +120,10 @@ def read_swf(path: Path) -> Workload:
         if len(rows) > MAX_JOBS:
             raise TableError(f"more than {MAX_JOBS} jobs", path, "cut the trace")
     if not rows:
-        first = f"line {reading.bad[0].line}: {reading.bad[0].reason}" if reading.bad else None
-        raise TableError("has no valid job", path, first)
+        first_problem = (
+            f"line {reading.bad[0].line}: {reading.bad[0].reason}" if reading.bad else None
+        )
+        raise TableError("has no valid job", path, first_problem)
     table = np.array(sorted(rows.values(), key=lambda row: (row[1], row[0])))
     return Workload(
         table[:, 0].astype(np.int64), table[:, 1], table[:, 2], table[:, 3],
@@ -143,7 +145,7 @@ def _job(line: str) -> tuple[float, ...] | None:
         raise TableError("a number is out of range")
     processors = values[_REQUESTED] if values[_REQUESTED] > 0 else values[_ALLOCATED]
     if values[_SUBMIT] < 0:
-        raise TableError("was submitted before the trace begins")
+        raise TableError("was submitted before the start of the trace")
     if values[_RUN] < 0 or (values[_RUN] == 0 and values[_STATUS] == _CANCELLED):
         return None  # a run of 0 s that was not cancelled took less than half a second
     if values[_TIME] <= 0:

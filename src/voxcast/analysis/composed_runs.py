@@ -1,8 +1,8 @@
-"""Whole runs on a GPU composed of CPU phases as measured and one phase measured on the GPU.
+"""Whole runs on a GPU composed of measured CPU phases and one phase measured on the GPU.
 
-Some applications declare one phase as an application of its own with few dependencies, so that it
-can be measured where the rest cannot run. A composition replaces the phase of a CPU run by that
-application. It is labelled as composed wherever it is shown, and never counted as a measured run.
+Some applications declare one phase as a separate application with few dependencies, so that it can
+be measured where the other phases cannot run. A composition replaces the phase of a CPU run by
+that application. It is always labelled as composed, and never counted as a measured run.
 """
 
 from __future__ import annotations

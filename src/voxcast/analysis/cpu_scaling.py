@@ -65,11 +65,11 @@ def compare_cpus(runs: pd.DataFrame) -> list[CpuComparison]:
     comparisons = []
     for (app, device, scale), group in runs.groupby(["app", "device", "scale"], sort=True):
         noise = repeat_noise(group)
-        runs_kept = settled(group)
+        settled_runs = settled(group)
         noise_percent = noise[0].cv["runtime_s"].value if noise else None
-        logs = runs_kept.assign(
-            wall=np.log(runs_kept["runtime_s"].clip(lower=1e-9)),
-            cpu=np.log(runs_kept["cpu_s"].clip(lower=1e-9)),
+        logs = settled_runs.assign(
+            wall=np.log(settled_runs["runtime_s"].clip(lower=1e-9)),
+            cpu=np.log(settled_runs["cpu_s"].clip(lower=1e-9)),
         )
         cells = logs.groupby([*WORK, "subject", "cpus"], as_index=False)[["wall", "cpu"]].mean()
         base_cpus = int(cells["cpus"].min())

@@ -1,8 +1,8 @@
 """CPU against GPU: the same work on both devices, by application and by phase.
 
 A pair is one piece of work (application, version, parameters, volume) that was run on both sides;
-repeats count as their geometric mean. An application whose whole run was never made on a GPU, but
-one of whose phases was run there as an application of its own, is *composed*, see
+repeats count as their geometric mean. An application that was never run on a GPU as a whole, but
+one of whose phases was run there as a separate application, is *composed*; see
 `voxcast.analysis.composed_runs`.
 """
 
@@ -43,7 +43,7 @@ class DeviceComparison:
     cpus, gpu_cpus, gpus : int
         CPUs of the CPU side; CPUs and GPUs of the GPU side.
     composed : bool
-        Whether the GPU side is a composition, see the module.
+        Whether the GPU side is a composition; see the module.
     hosts : tuple of str
         Host class of the CPU side, then of the GPU side; equal if both ran on one kind of machine.
     pairs : DataFrame
@@ -100,7 +100,7 @@ def compare_devices(
     """
     completed = settled(runs[runs["outcome"] == "completed"])
     completed = completed.assign(phase=WHOLE_RUN, start_s=0.0)
-    # Each side may have a container of its own, whose digest is part of the version.
+    # The sides may have different containers, whose digests are part of the version.
     completed["app_version"] = completed["app_version"].str.replace(_IMAGE, "", regex=True)
     by_phase = _by_phase(completed, phases)
     comparisons = []
@@ -136,17 +136,17 @@ def _by_phase(completed: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
         start_s=("start_s", "min"),
         peak_rss_bytes=("peak_rss_bytes", "max"),
     )
-    same = ["phase", "runtime_s", "start_s", "peak_rss_bytes"]
-    timed = times.merge(completed.drop(columns=same), on="cell_key")
+    replaced_columns = ["phase", "runtime_s", "start_s", "peak_rss_bytes"]
+    timed = times.merge(completed.drop(columns=replaced_columns), on="cell_key")
     timed["peak_gpu_bytes"] = None  # measured for the run, not for its phases
-    kinds = {"peak_rss_bytes": "Int64", "peak_gpu_bytes": "Int64"}
-    return pd.concat([completed.astype(kinds), timed.astype(kinds)], ignore_index=True)
+    dtypes = {"peak_rss_bytes": "Int64", "peak_gpu_bytes": "Int64"}
+    return pd.concat([completed.astype(dtypes), timed.astype(dtypes)], ignore_index=True)
 
 
 def _sides(cpu: pd.DataFrame, gpu: pd.DataFrame) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
     for (machine, _, _), gpu_side in gpu.groupby(MACHINE, sort=True):
-        same = cpu[cpu["host_class"] == machine]
-        candidates = same if len(same) else cpu
+        on_same_machine = cpu[cpu["host_class"] == machine]
+        candidates = on_same_machine if len(on_same_machine) else cpu
         for _, cpu_side in candidates.groupby(["host_class", "cpus"], sort=True):
             yield cpu_side, gpu_side
 
@@ -158,7 +158,7 @@ def _compared(
     both = _log_times(cpu).merge(_log_times(gpu), on=TASK, suffixes=("_cpu", "_gpu"))
     if both.empty:
         return []
-    # Work that the other side lacks says nothing here, neither of noise nor of memory.
+    # Work that was run on one side only is excluded from noise and memory too.
     cpu, gpu = cpu.merge(both[TASK], on=TASK), gpu.merge(both[TASK], on=TASK)
     cpu_run, gpu_run = cpu.iloc[0], gpu.iloc[0]
     gain = both["log_cpu"] - both["log_gpu"]

@@ -1,4 +1,4 @@
-"""Drift of a machine between sittings, measured on the anchors that each sitting begins with."""
+"""Drift of a machine between sittings, measured on the anchors at the start of each sitting."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Anchor:
-    """One run that was made at the start of several sittings.
+    """One run that was repeated at the start of several sittings.
 
     Attributes
     ----------
@@ -33,8 +33,8 @@ class Anchor:
     @property
     def change(self) -> dict[str, float]:
         """CPU time minus that of the first sitting, as a fraction of the latter."""
-        first = next(iter(self.cpu_s.values()))
-        return {sitting: value / first - 1 for sitting, value in self.cpu_s.items()}
+        first_cpu_s = next(iter(self.cpu_s.values()))
+        return {sitting: value / first_cpu_s - 1 for sitting, value in self.cpu_s.items()}
 
     @property
     def largest(self) -> float:
@@ -63,8 +63,7 @@ class Drift:
 def drift(runs: pd.DataFrame) -> Drift | None:
     """Return how the anchors among completed ``runs`` changed; None without a second sitting.
 
-    Anchors that were disturbed by other work are left out, and every machine is compared with
-    itself only.
+    Anchors disturbed by other work are left out, and every machine is compared with itself only.
     """
     undisturbed = anchors(runs).sort_values("started_at", kind="stable")
     undisturbed = undisturbed[(undisturbed["cpu_s"] > 0) & ~undisturbed["noisy"]]
@@ -72,12 +71,12 @@ def drift(runs: pd.DataFrame) -> Drift | None:
     for _, repeats in undisturbed.groupby(REPEATED, sort=True, dropna=False):
         times = repeats.groupby("sitting", sort=False)["cpu_s"].median()
         if len(times) > 1:
-            first = repeats.iloc[0]
+            first_run = repeats.iloc[0]
             changed.append(
                 Anchor(
-                    str(first["app"]),
-                    Configuration(str(first["device"]), int(first["cpus"])),
-                    str(first["volume_id"]),
+                    str(first_run["app"]),
+                    Configuration(str(first_run["device"]), int(first_run["cpus"])),
+                    str(first_run["volume_id"]),
                     {str(name): float(value) for name, value in times.items()},
                 )
             )
@@ -110,6 +109,6 @@ def largest_change_by_noise(cv_percent: float, changes: int, confidence: float =
     """
     from scipy.stats import norm
 
-    each = confidence ** (1 / changes)
+    confidence_per_change = confidence ** (1 / changes)
     sd_log = math.sqrt(2 * math.log1p((cv_percent / 100) ** 2))
-    return math.expm1(float(norm.ppf((1 + each) / 2)) * sd_log)
+    return math.expm1(float(norm.ppf((1 + confidence_per_change) / 2)) * sd_log)

@@ -1,4 +1,4 @@
-"""The best model against the baselines: errors, gains, and what the registry decided."""
+"""The best model against the baselines: errors, gains, and the decision of the registry."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HEADER_ONLY = "header_only"
 
 @dataclass(frozen=True)
 class ModelComparison:
-    """The comparison that the report is about.
+    """The comparison that is the main result of the report.
 
     Attributes
     ----------

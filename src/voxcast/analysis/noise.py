@@ -1,4 +1,4 @@
-"""The noise floor: by how much repeats of the same run differ."""
+"""The noise floor: the difference between repeats of the same run."""
 
 from __future__ import annotations
 
@@ -87,14 +87,14 @@ def _pooled(repeated: pd.DataFrame, group_key: dict[str, object]) -> RepeatNoise
         is_measured = repeated[target].notna()
         logs = repeated.loc[is_measured, target].astype(float).clip(lower=1e-9).map(math.log)
         groups = logs.groupby([key[is_measured] for key in keys], dropna=False)
-        freedom = degrees_of_freedom[target] = len(logs) - groups.ngroups
-        if not freedom:
+        n_free = degrees_of_freedom[target] = len(logs) - groups.ngroups
+        if not n_free:
             cv[target] = Interval(math.nan, math.nan, math.nan, groups.ngroups)
             continue
         squares = float(((logs - groups.transform("mean")) ** 2).sum())
-        low, high = (squares / float(chi2.ppf(p, freedom)) for p in (0.975, 0.025))
+        low, high = (squares / float(chi2.ppf(p, n_free)) for p in (0.975, 0.025))
         cv[target] = Interval(
-            _cv_percent(squares / freedom), _cv_percent(low), _cv_percent(high), groups.ngroups
+            _cv_percent(squares / n_free), _cv_percent(low), _cv_percent(high), groups.ngroups
         )
     names = {
         name: None if group_key.get(name) is None else str(group_key[name])

@@ -32,8 +32,8 @@ def runs_on_record(
         Each is a batch of recorded parts, a folder of runs, or a folder of either, such as
         ``data/history`` and ``data/runs``.
     named : bool
-        Whether the user named these folders. A named folder that is missing or holds no runs is
-        an error; otherwise it is skipped.
+        Whether the user named these folders. A named folder that is missing or has no runs is an
+        error; otherwise it is skipped.
 
     Returns
     -------
@@ -44,7 +44,7 @@ def runs_on_record(
     Raises
     ------
     TableError
-        If a table cannot be read, or a named folder is missing or holds no runs.
+        If a table cannot be read, or a named folder is missing or has no runs.
     """
     sources: list[Source] = []
     for folder in folders:
@@ -52,7 +52,7 @@ def runs_on_record(
             raise TableError("no such folder", folder, "name a folder of runs or of a history")
         in_folder = list(_sources(folder, deep=True))
         if named and not in_folder:
-            raise TableError("holds no runs", folder, "name a folder of runs or of a history")
+            raise TableError("has no runs", folder, "name a folder of runs or of a history")
         sources += in_folder
     return united(sources)
 
@@ -89,7 +89,7 @@ def united(sources: Iterable[Source]) -> Source:
 
 
 def _sources(folder: Path, *, deep: bool) -> Iterator[Source]:
-    """Read the runs in a folder, or if there are none, one level down, in its subfolders."""
+    """Read the runs in a folder, or in its subfolders if it has none."""
     try:
         if any(folder.glob(f"[!.]*/{RUNS}")):
             yield load_history([folder]), load_phases([folder])

@@ -33,8 +33,8 @@ class WallTimes:
     machine : str
         Short name of the kind of machine; empty if it has none.
     unit : {"volume", "setting"}
-        What each value belongs to: a volume, if every volume was run with one setting only.
-        Repeats count as their geometric mean.
+        Unit of a value: a volume if every volume was run with a single setting. Repeats count as
+        their geometric mean.
     values_s : ndarray, shape (n,)
         Sorted.
     bootstrap_p : float or None
@@ -76,8 +76,8 @@ def wall_times(
     }
     for key, group in runs.groupby(keys, sort=True):
         app, device, cpus, scale, machine = map(str, key)
-        each = once_each(group, "runtime_s")
-        values = np.sort(each["runtime_s"].to_numpy(dtype=float))
+        unique_runs = once_each(group, "runtime_s")
+        values = np.sort(unique_runs["runtime_s"].to_numpy(dtype=float))
         if not len(values):
             continue
         varied = variation(values, QUANTILES, seed=seed)
@@ -90,7 +90,7 @@ def wall_times(
                 Configuration(device, int(cpus)),
                 scale,
                 (machines or {}).get(machine, ""),
-                "volume" if each["volume_id"].nunique() == len(each) else "setting",
+                "volume" if unique_runs["volume_id"].nunique() == len(unique_runs) else "setting",
                 values,
                 varied,
                 fits[0].ks_p_bootstrap if fits else None,

@@ -68,7 +68,7 @@ def _check_parameters(app: App) -> None:
         for name in sorted(set(names) - set(app.parameters)):
             parameter_names = ", ".join(sorted(app.parameters)) or "none"
             where = f"app.{app.name}.{group}.{name}"
-            raise ConfigError("unknown parameter", where, f"known are: {parameter_names}")
+            raise ConfigError("unknown parameter", where, f"choose from {parameter_names}")
     for name, values in app.ranges.items():
         numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
         if len(values) < 2 or (len(values) == 2 and numbers and not values[0] < values[1]):
@@ -106,7 +106,7 @@ def _check_container(app: App) -> None:
         if not inside.startswith("/") or ".." in inside.split("/"):
             raise ConfigError("needs an absolute path in the container", f"{where}.binds.{inside}")
         if host not in (INPUTS, OUT, SCRATCH) and not host.startswith("/"):
-            then = f"known are: {INPUTS}, {OUT}, {SCRATCH}, or an absolute path (read-only)"
+            then = f"choose from {INPUTS}, {OUT}, {SCRATCH}, or an absolute path (read-only)"
             raise ConfigError(f"unknown {host}", f"{where}.binds.{inside}", then)
     needed = (INPUTS, OUT) if app.input == "volume" else (OUT,)
     for host in needed:

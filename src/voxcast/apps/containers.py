@@ -192,4 +192,4 @@ def is_path(image: str) -> bool:
 def check_engine(engine: str) -> None:
     """Raise a `ConfigError` unless ``engine`` is one of `PROGRAMS`."""
     if engine not in PROGRAMS:
-        raise ConfigError("unknown container engine", engine, f"known are: {', '.join(PROGRAMS)}")
+        raise ConfigError("unknown container engine", engine, f"choose from {', '.join(PROGRAMS)}")

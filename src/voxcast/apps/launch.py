@@ -43,7 +43,7 @@ def choose(apps: Mapping[str, App], name: str) -> App:
     """
     if name not in apps:
         names = ", ".join(sorted(apps)) or "none"
-        raise ConfigError("unknown application", name, f"known are: {names}")
+        raise ConfigError("unknown application", name, f"choose from {names}")
     return apps[name]
 
 
@@ -132,7 +132,7 @@ def filled(argv: Sequence[str], values: Mapping[str, str], where: str) -> list[s
             raise ConfigError(f"a single brace in {match.string!r}", f"{where}.argv", then)
         if match[1] not in values:
             names = ", ".join(sorted(values))
-            raise ConfigError(f"unknown {match[0]}", f"{where}.argv", f"known are: {names}")
+            raise ConfigError(f"unknown {match[0]}", f"{where}.argv", f"choose from {names}")
         return values[match[1]]
 
     return [_BRACES.sub(value, part) for part in argv]

@@ -25,7 +25,7 @@ def merged_parameters(app: App, overrides: Mapping[str, Any]) -> dict[str, Any]:
     if unknown:
         names = ", ".join(sorted(app.parameters)) or "none"
         where = f"{app.name}.{unknown[0]}"
-        raise ConfigError("unknown parameter", where, f"known are: {names}")
+        raise ConfigError("unknown parameter", where, f"choose from {names}")
     return {**app.parameters, **overrides}
 
 

@@ -18,7 +18,7 @@ from voxcast.campaigns.overview import overview, rows_elsewhere
 from voxcast.campaigns.plan import CampaignPlan, make_plan
 from voxcast.errors import ConfigError
 from voxcast.files import atomic_path
-from voxcast.history.parts import PROVENANCE, collect, known_keys, load_history
+from voxcast.history.parts import PROVENANCE, collect, load_history, recorded_cell_keys
 from voxcast.history.run_folders import record_rows
 from voxcast.images.catalogue import CATALOGUE
 from voxcast.images.image_set import ImageChoice, prepare_image_set, recipes_in
@@ -169,6 +169,6 @@ class ProjectCampaign:
         )
 
     def _history_rows(self, plan: CampaignPlan, any_host: bool) -> dict[str, dict[str, Any]]:
-        if not self.batch.is_dir() or not known_keys(self.batch):
+        if not self.batch.is_dir() or not recorded_cell_keys(self.batch):
             return {}
         return rows_elsewhere(plan.cells, load_history([self.batch]), any_host=any_host)

@@ -46,7 +46,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     args = parser.parse_args(argv)
     if not 0.5 < args.quantile < 1:
-        raise ConfigError(f"must lie between 0.5 and 1, not {args.quantile}", "--quantile")
+        raise ConfigError(f"must be between 0.5 and 1, not {args.quantile}", "--quantile")
     if args.trials is not None and args.trials < 1:
         raise ConfigError("must be at least 1", "--trials")
     if args.trials is not None and args.time_budget is not None:

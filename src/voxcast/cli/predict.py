@@ -44,7 +44,7 @@ def main(argv: list[str]) -> int:
     if args.model is not None:
         return _predict_table(args)
     if not 0.5 < args.quantile < 1:
-        raise ConfigError(f"must lie between 0.5 and 1, not {args.quantile}", "--quantile")
+        raise ConfigError(f"must be between 0.5 and 1, not {args.quantile}", "--quantile")
     champion = champion_of(args)
     results: list[dict[str, Any]] = []
     code = 0

@@ -136,7 +136,7 @@ def _chosen(args: argparse.Namespace) -> tuple[App, Configuration]:
         raise ConfigError("needs a command line", args.app, then) from None
     devices = config.options(folder / config.CONF_DIR / "device")
     if args.device not in devices:
-        raise ConfigError("unknown device", args.device, f"known are: {', '.join(devices)}")
+        raise ConfigError("unknown device", args.device, f"choose from {', '.join(devices)}")
     if args.device not in app.devices:
         names = ", ".join(app.devices)
         raise ConfigError(f"does not run on {args.device}", app.name, f"it runs on: {names}")

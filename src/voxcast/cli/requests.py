@@ -158,7 +158,9 @@ def _measured(args: argparse.Namespace) -> Law:
     if args.family is None:
         return EmpiricalLaw(values)
     if args.family not in (*FAMILIES, "best"):
-        raise ConfigError("unknown family", args.family, f"known are {', '.join(FAMILIES)}, best")
+        raise ConfigError(
+            "unknown family", args.family, f"choose from {', '.join(FAMILIES)}, best"
+        )
     # Not the normal distribution, which has negative runtimes.
     families = [name for name, law in FAMILIES.items() if law.positive]
     fit = rank_fits(values, families if args.family == "best" else [args.family])[0]

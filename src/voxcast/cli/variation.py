@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 BY = ("app", "device", "cpus", "scale", "host_class")
 CAVEAT = (
     "p: Kolmogorov-Smirnov test that ignores that the distribution was fitted to these runs, so p "
-    "is too large; bootstrap p: the distribution is fitted again to every sample"
+    "is too large; bootstrap p: the distribution is refitted to every sample"
 )
 
 

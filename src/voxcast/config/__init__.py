@@ -1,9 +1,9 @@
 """The configuration: schema of ``params.yaml``, strict loading, composition, drift.
 
-``conf/`` is the truth, ``params.yaml`` its composed and committed lock file. Stages call `load`,
+``conf/`` is the source, ``params.yaml`` its composed and committed lock file. Stages call `load`,
 which validates it by pydantic; nothing else reads YAML. The library below takes plain arguments
-and frozen dataclasses.
-``conf/submit.yaml`` says what this site is today: `load_submit` composes it whenever it is asked.
+and frozen dataclasses. ``conf/submit.yaml`` describes the current site: `load_submit` composes it
+at each call.
 """
 
 from voxcast.config.composition import CONF_DIR, PARAMS_FILE, compose, drifts

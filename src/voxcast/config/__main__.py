@@ -19,8 +19,8 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.check:
         if drifts():
-            raise ConfigError("differs from what conf/ composes to", PARAMS_FILE, "make params")
-        print(f"{PARAMS_FILE} is what conf/ composes to", file=sys.stderr)
+            raise ConfigError("differs from conf/ as composed", PARAMS_FILE, "run `make params`")
+        print(f"{PARAMS_FILE} agrees with conf/ as composed", file=sys.stderr)
         return 0
     compose(PARAMS_FILE, args.overrides)
     load(PARAMS_FILE)

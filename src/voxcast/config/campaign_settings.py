@@ -1,4 +1,4 @@
-"""The settings of a campaign as ``params.yaml`` holds them."""
+"""The settings of a campaign from ``params.yaml``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def campaign_settings(config: Config, runs: Path, device: str | None = None) -> 
     Parameters
     ----------
     runs : Path
-        Folder that gets the runs.
+        Folder for the runs.
     """
     campaign = config.campaign
     return CampaignSettings(

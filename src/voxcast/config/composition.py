@@ -1,7 +1,7 @@
-"""``conf/`` composed: into one file as DVC does it, and whether ``params.yaml`` still is that.
+"""Composition of ``conf/`` into one file as DVC does it, and the check of ``params.yaml``.
 
-Its second root, ``submit.yaml``, and single files of a group are composed at call time and never
-written down.
+The second root, ``submit.yaml``, and single files of a group are composed at call time and never
+written to disk.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def compose(out: str | Path, overrides: list[str], conf_dir: str | Path = CONF_D
     Raises
     ------
     ConfigError
-        If Hydra does not know a group, an option or a key.
+        If Hydra refuses a group, an option or a key.
     """
     # DVC's own function, so that `make params` and `dvc exp run` write the same bytes.
     from dvc.utils.hydra import compose_and_dump
@@ -38,7 +38,7 @@ def compose(out: str | Path, overrides: list[str], conf_dir: str | Path = CONF_D
 
 
 def drifts(path: str | Path = PARAMS_FILE, conf_dir: str | Path = CONF_DIR) -> bool:
-    """Tell whether ``params.yaml`` is no longer what ``conf/`` composes to."""
+    """Return whether ``params.yaml`` differs from ``conf/`` as composed."""
     with tempfile.TemporaryDirectory() as folder:
         composed = Path(folder) / "params.yaml"
         compose(composed, [], conf_dir)
@@ -48,20 +48,19 @@ def drifts(path: str | Path = PARAMS_FILE, conf_dir: str | Path = CONF_DIR) -> b
 def compose_file(
     path: Path, overrides: list[str] | None = None
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Compose one file with those that it starts from.
+    """Compose one file with its defaults.
 
     Returns
     -------
     content : dict
-        As a mapping of plain Python.
+        Plain Python values by key.
     options : dict
-        Group to the name of its file, without ``.yaml``.
+        Name of the chosen file, without ``.yaml``, by group.
 
     Raises
     ------
     ConfigError
-        If there is no such file, it is not YAML, or Hydra does not know a group, an option or a
-        key.
+        If the file is missing or not YAML, or Hydra refuses a group, an option or a key.
     """
     import yaml
     from hydra import compose as hydra_compose
@@ -78,7 +77,7 @@ def compose_file(
             composed = hydra_compose(path.stem, overrides or [], return_hydra_config=True)
             options: Any = OmegaConf.to_container(composed.hydra.runtime.choices)
             content: Any = OmegaConf.to_container(composed)
-    # A group that is swapped for null is a plain ValueError to Hydra.
+    # Hydra raises a plain ValueError for a group that is set to null.
     except (HydraException, OmegaConfBaseException, ValueError, yaml.YAMLError) as error:
         raise ConfigError(str(error).splitlines()[0], path if not overrides else folder) from None
     groups = {key: value for key, value in content.items() if key != "hydra"}

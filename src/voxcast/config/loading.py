@@ -1,4 +1,4 @@
-"""Strict loading of ``params.yaml``, and of an application or a device that it does not hold."""
+"""Strict loading of ``params.yaml``, and of applications and devices that are not in it."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ def load(path: str | Path = PARAMS_FILE) -> Config:
 
 
 def load_app(folder: str | Path, name: str, values: Mapping[str, Any] | None = None) -> App:
-    """Read the application ``name`` of a folder such as ``conf/app``, chosen or not.
+    """Read the application ``name`` of a folder such as ``conf/app``, configured or not.
 
     Parameters
     ----------
     values : mapping, optional
-        In the place of the file's, for what it leaves open.
+        Replacements for values of the file, such as those it leaves open.
 
     Raises
     ------
     ConfigError
-        If there is none, naming those there are, or its file is wrong.
+        If there is no such application, or its file is invalid.
     """
     path, content = _compose_one(Path(folder), name, "application")
     if values and isinstance(content[name], dict):
@@ -70,16 +70,16 @@ def load_device(folder: str | Path, name: str) -> DeviceConfig:
 
 
 def options(folder: Path) -> list[str]:
-    """Return the names of the files of a group; those that others start from begin with ``_``."""
+    """Return the names of the files of a group, without base files, which start with ``_``."""
     return sorted(path.stem for path in folder.glob("[!_]*.yaml"))
 
 
 def _compose_one(folder: Path, name: str, noun: str) -> tuple[Path, dict[str, Any]]:
     names = options(folder)
     if name not in names:
-        raise ConfigError(f"unknown {noun}", name, f"known are: {', '.join(names) or 'none'}")
+        raise ConfigError(f"unknown {noun}", name, f"choose from {', '.join(names) or 'none'}")
     path = folder / f"{name}.yaml"
     content, _ = compose_file(path)
     if list(content) != [name]:
-        raise ConfigError(f"needs the one key {name}", path)
+        raise ConfigError(f"must have the single key {name}", path)
     return path, content

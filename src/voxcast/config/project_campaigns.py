@@ -52,7 +52,7 @@ def project_campaign(name: str, overrides: Sequence[str] = ()) -> ProjectCampaig
 def _composed(name: str, overrides: Sequence[str]) -> Config:
     names = options(Path(CONF_DIR, "campaign"))
     if name not in names:
-        raise ConfigError("unknown campaign", name, f"known are: {', '.join(names)}")
+        raise ConfigError("unknown campaign", name, f"choose from {', '.join(names)}")
     with tempfile.TemporaryDirectory() as folder:
         composed = Path(folder) / PARAMS_FILE
         compose(composed, [f"campaign={name}", *overrides])

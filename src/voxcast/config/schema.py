@@ -1,4 +1,4 @@
-"""What ``params.yaml`` holds, and the rules that its values keep."""
+"""The schema of ``params.yaml``, and the rules of its values."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ AppByName = Annotated[dict[str, App], ByName()]
 
 
 class ImagesConfig(Section):
-    """Which images: the generated cohort, or a user's own by reference."""
+    """The images: a generated cohort, or the user's by reference."""
 
     kind: Literal["cohort", "bids"]
     path: str | None
@@ -55,12 +55,12 @@ class ImagesConfig(Section):
 
     @property
     def sizes(self) -> Sizes:
-        """What decides the grids of a generated cohort."""
+        """The settings that determine the grids of a generated cohort."""
         return Sizes(self.voxels, self.axis_voxels, self.fixed_grids)
 
 
 class DeviceConfig(Section):
-    """The allocations tried on one device, and what opens a container there."""
+    """The allocations to try on one device, and its container engine."""
 
     node_type: str
     cpus: tuple[int, ...]
@@ -72,7 +72,7 @@ class DeviceConfig(Section):
 
 
 class CampaignConfig(Section):
-    """Which cells to measure and how long it may take; or which recorded runs to take instead."""
+    """The cells to measure and the time budget, or the recorded runs to use instead."""
 
     name: str
     seed: int
@@ -120,12 +120,12 @@ class TuneConfig(Section):
     budget_s: float
     families: Annotated[
         tuple[str, ...],
-        rule(lambda names: bool({*names} - {"cnn"}), "needs one that does without volumes"),
+        rule(lambda names: bool({*names} - {"cnn"}), "needs a family that works without volumes"),
     ]
 
 
 class EvaluationConfig(Section):
-    """The split by subject, the stated risk and the rule of promotion."""
+    """The split by subject, the quantiles of the bounds and the promotion rule."""
 
     split_seed: int
     test_fraction: Annotated[float, between(0, 1)]
@@ -147,7 +147,7 @@ class Config(Section):
     evaluation: EvaluationConfig
 
     def configurations(self, device: str | None = None) -> list[Configuration]:
-        """Return the allocations to try, of all devices or of one; none if it was not chosen."""
+        """Return the allocations to try, of all devices or of one; none if not configured."""
         return [
             Configuration(
                 device=name,
@@ -164,7 +164,7 @@ class Config(Section):
 
 
 def check(config: Config, file: object) -> None:
-    """Check the applications and the grids, whose rules are the library's.
+    """Check the applications and the grids by the rules of the library.
 
     Raises
     ------

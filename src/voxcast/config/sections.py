@@ -2,7 +2,7 @@
 
 A section is strict: an unknown key, a missing key and a wrong type are errors. A record of the
 library that is read from a file is annotated with `Keys` or `ByName`, so that it has one
-definition; every field is a key that has to be there, whatever defaults the record has in Python.
+definition; every field is a required key, even if the record has a default in Python.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RuleError(ValueError):
     Parameters
     ----------
     text : str
-        What is wrong, as one clause.
+        The problem, as one clause.
     key : str
         The key below the section that was validated; empty for the value itself.
     then : str, optional
@@ -53,7 +53,7 @@ class RuleError(ValueError):
 
 
 def rule(holds: Callable[[Any], bool], text: str) -> AfterValidator:
-    """Return a validator that refuses a value for which ``holds`` is false."""
+    """Return a validator that rejects a value for which ``holds`` is false."""
 
     def check(value: Any) -> Any:
         if not holds(value):
@@ -71,7 +71,7 @@ def at_least(low: int) -> AfterValidator:
 
 def between(low: float, high: float) -> AfterValidator:
     """Return a validator of an open interval."""
-    return rule(lambda value: low < value < high, f"must lie between {low:g} and {high:g}")
+    return rule(lambda value: low < value < high, f"must be between {low:g} and {high:g}")
 
 
 def quantity(parse: Callable[[str], float]) -> BeforeValidator:
@@ -97,9 +97,9 @@ class Keys:
     Attributes
     ----------
     changed : mapping
-        Field to the type that it has in the file, where that is not the dataclass's own.
+        Type in the file by field, where it differs from the type in the dataclass.
     spread : tuple of str
-        Fields that are dataclasses themselves and whose keys lie in the same mapping.
+        Fields that are dataclasses themselves and whose keys are in the same mapping.
     """
 
     changed: Mapping[str, Any] = field(default_factory=dict)
@@ -130,8 +130,10 @@ class Keys:
         """Return ``record`` with the values of ``section``."""
         values = dict(section) | named
         for name in self.spread:
-            part = get_type_hints(record)[name]
-            values[name] = part(**{key: values.pop(key) for key in get_type_hints(part)})
+            dataclass_type = get_type_hints(record)[name]
+            values[name] = dataclass_type(
+                **{key: values.pop(key) for key in get_type_hints(dataclass_type)}
+            )
         return record(**values)
 
 

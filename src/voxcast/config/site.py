@@ -1,6 +1,7 @@
-"""What ``conf/cluster`` and ``conf/policy`` hold, in terms of `voxcast.allocation`.
+"""The schema of ``conf/cluster`` and ``conf/policy``, in terms of `voxcast.allocation`.
 
-Amounts with a unit are texts in the files, and null in a node type is what this machine has.
+Amounts with a unit are texts in the files. Null in a node type stands for the value of this
+machine.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from voxcast.config.sections import (
 )
 from voxcast.quantities import parse_bytes, parse_seconds
 
-MAX_MEMORY_MARGIN = 10  # of the predicted memory; anything larger is a slip
+MAX_MEMORY_MARGIN = 10  # times the predicted memory; a larger margin is a mistake
 
 
 @dataclass(frozen=True)
 class Here:
-    """What this machine has, for node types that leave it open."""
+    """The size of this machine, for node types that leave it open."""
 
     cores: int
     memory_bytes: int
@@ -41,7 +42,7 @@ class Here:
 
 
 def of_this_machine(field: str) -> BeforeValidator:
-    """Return a validator that takes null for what this machine has."""
+    """Return a validator that replaces null by the value of this machine."""
 
     def look_up(value: Any, validation: ValidationInfo) -> Any:
         context = validation.context or {}
@@ -110,7 +111,7 @@ PolicyByName = Annotated[dict[str, Policy], POLICIES]
 
 
 class RequestSteps(Section):
-    """What requests are rounded up to."""
+    """The steps to which requests are rounded up."""
 
     walltime_s: Annotated[float, SECONDS, Field(alias="walltime_step")]
     memory_bytes: Annotated[int, BYTES, Field(alias="memory_step")]
@@ -130,7 +131,7 @@ class ClusterFile(Section):
         for node in self.node_types:
             if node.partition not in names:
                 raise RuleError(
-                    f"no such partition, there are {', '.join(names) or 'none'}",
+                    f"no such partition; choose from {', '.join(names) or 'none'}",
                     f"node_types.{node.name}.partition",
                 )
         return self

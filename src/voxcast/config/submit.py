@@ -1,4 +1,4 @@
-"""``conf/submit.yaml`` composed at call time: the cluster as it is today, and a policy."""
+"""``conf/submit.yaml`` composed at call time: the current cluster, and a policy."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def load_submit(
     Parameters
     ----------
     cluster, policy : str, optional
-        Files of the groups, instead of those that ``submit.yaml`` names.
+        Files of the groups, instead of those in ``submit.yaml``.
     overrides : sequence of str
-        Of Hydra, such as ``cluster.billing.whole_node=true``.
+        Hydra overrides, such as ``cluster.billing.whole_node=true``.
     here : callable
-        Looks this machine up; called only if a node type leaves something open.
+        Returns the size of this machine; called only if a node type leaves a value open.
 
     Raises
     ------
@@ -58,22 +58,24 @@ def load_submit(
         Naming file and key.
     """
     folder = Path(conf_dir)
-    swaps = {
+    chosen_files = {
         group: name
         for group, name in (("cluster", cluster), ("policy", policy))
         if name is not None
     }
-    for group, name in swaps.items():
+    for group, name in chosen_files.items():
         names = options(folder / group)
         if name not in names:
-            raise ConfigError(f"unknown {group}", name, f"known are: {', '.join(names) or 'none'}")
+            raise ConfigError(
+                f"unknown {group}", name, f"choose from {', '.join(names) or 'none'}"
+            )
     root = folder / SUBMIT
-    chosen = [f"{group}={name}" for group, name in swaps.items()]
+    chosen = [f"{group}={name}" for group, name in chosen_files.items()]
     content, files = compose_file(root, [*chosen, *overrides])
     if unknown := sorted(set(content) - set(GROUPS)):
-        raise ConfigError(f"unknown key, known are {', '.join(GROUPS)}", f"{root}: {unknown[0]}")
+        raise ConfigError(f"unknown key, choose from {', '.join(GROUPS)}", f"{root}: {unknown[0]}")
     if missing := [group for group in GROUPS if group not in files]:
-        raise ConfigError("names no file of the group", f"{root}: {missing[0]}")
+        raise ConfigError("has no file of the group", f"{root}: {missing[0]}")
     paths = {group: folder / group / f"{name}.yaml" for group, name in files.items()}
     cluster_file = validated(
         TypeAdapter(ClusterFile),
@@ -83,8 +85,8 @@ def load_submit(
         context={"here": functools.cache(here)},
     )
     policies: TypeAdapter[dict[str, Policy]] = TypeAdapter(PolicyByName)
-    accepted = validated(policies, {"policy": content["policy"]}, paths["policy"])["policy"]
+    chosen_policy = validated(policies, {"policy": content["policy"]}, paths["policy"])["policy"]
     return Site(
         cluster_file.cluster(files["cluster"]),
-        dataclasses.replace(accepted, name=files["policy"]),
+        dataclasses.replace(chosen_policy, name=files["policy"]),
     )

@@ -1,4 +1,4 @@
-"""Content of a file validated; the first error names file and key on one line."""
+"""Validation of the content of a file; the first error names file and key on one line."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 T = TypeVar("T")
-MISSING = "???"  # how Hydra writes a value that has to be set
-# Errors of pydantic by what the value needs to be; all others have texts of their own.
+MISSING = "???"  # Hydra's mark for a value that must be set
+# The required type, by type of pydantic's error.
 NEEDS = {
     "int_type": "int",
     "int_from_float": "int",
@@ -30,7 +30,7 @@ NEEDS = {
     "dict_type": "a mapping",
     "model_type": "a mapping",
 }
-# What is reported first: a misspelt key is both unknown and missing.
+# Errors that are reported first: a misspelt key is both unknown and missing.
 FIRST = ("extra_forbidden", "missing")
 
 
@@ -48,11 +48,11 @@ def validated(
     Parameters
     ----------
     file, key : object, str
-        Where the content lies, for errors.
+        Origin of the content, for errors.
     when_missing : str, optional
-        What to do about a missing key.
+        Next step for the user if a key is missing.
     context : mapping, optional
-        For validators.
+        Context of the validators.
 
     Raises
     ------
@@ -78,18 +78,18 @@ def validated(
 def _explained(
     error: ErrorDetails, adapter: TypeAdapter[Any]
 ) -> tuple[str, tuple[int | str, ...], str | None]:
-    """Return what is wrong, below which key, and what to do about it."""
+    """Return the problem, the path of its key, and the next step."""
     kind, path, value = error["type"], error["loc"], error["input"]
-    broken = error.get("ctx", {}).get("error")
-    if isinstance(broken, RuleError):
-        return broken.text, (*path, broken.key) if broken.key else path, broken.then
+    cause = error.get("ctx", {}).get("error")
+    if isinstance(cause, RuleError):
+        return cause.text, (*path, cause.key) if cause.key else path, cause.then
     if kind == "missing":
         return "key is missing", path, None
     if kind == "extra_forbidden":
         keys = _keys_at(adapter.json_schema(), path[:-1])
-        close = difflib.get_close_matches(str(path[-1]), keys, 1)
-        then = f"did you mean {close[0]}?" if close else None
-        return f"unknown key, known are {', '.join(sorted(keys))}", path, then
+        similar_keys = difflib.get_close_matches(str(path[-1]), keys, 1)
+        then = f"did you mean {similar_keys[0]}?" if similar_keys else None
+        return f"unknown key, choose from {', '.join(sorted(keys))}", path, then
     if kind == "literal_error":
         expected = error["ctx"]["expected"].replace(" or ", ", ").replace("'", "")
         return f"{value!r} is not one of {expected}", path, None
@@ -102,8 +102,8 @@ def _open_values(value: Any, path: tuple[int | str, ...]) -> Iterator[tuple[int 
     if value == MISSING:
         yield path
     items = enumerate(value) if isinstance(value, list) else ()
-    for key, below in value.items() if isinstance(value, dict) else items:
-        yield from _open_values(below, (*path, key))
+    for key, child in value.items() if isinstance(value, dict) else items:
+        yield from _open_values(child, (*path, key))
 
 
 def _keys_at(schema: Mapping[str, Any], path: Sequence[int | str]) -> list[str]:

@@ -30,8 +30,8 @@ def group_column(frame: pd.DataFrame, name: str) -> pd.Series[str]:
     kind, _, key = name.partition(":")
     if not key:
         if name not in frame.columns:
-            listed = ", ".join(map(str, frame.columns))
-            raise TableError("no such column", name, f"there are {listed}, label:NAME")
+            columns = ", ".join(map(str, frame.columns))
+            raise TableError("no such column", name, f"choose from {columns}, label:NAME")
         return frame[name].map(lambda value: "" if pd.isna(value) else str(value)).astype(str)
     if kind not in JSON_COLUMNS:
         raise TableError("no such column", name, "write label:NAME or parameter:NAME")

@@ -1,7 +1,7 @@
 """An index of the rows of a folder of runs, so that each record is read only once.
 
 The index is a cache: a record whose size or time differs from the index is read, and an index that
-is missing, truncated or has other columns is written anew.
+is missing, truncated or has other columns is rewritten.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from voxcast.history.run_table import DTYPES
 if TYPE_CHECKING:
     from pathlib import Path
 
-# Fewer records are read as fast without an index.
+# For fewer records an index saves no time.
 MIN_RECORDS = 50
 _COLUMNS = sha256_of(DTYPES)[:16]
 

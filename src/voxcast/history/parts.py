@@ -1,8 +1,8 @@
-"""Recorded campaigns: append-only parts of a history that is kept with the project.
+"""Recorded campaigns: append-only parts of a history that is stored with the project.
 
 A batch is a folder, ``data/history/NAME``; a part of it is a folder ``<date>-<host_id>-<n>`` with
 ``runs.parquet``, ``phases.parquet`` and ``traces.parquet``. Parts are written atomically and never
-changed afterwards. ``provenance.yaml`` beside them is collected from the metadata of each part.
+changed afterwards. ``provenance.yaml`` of the batch is collected from the metadata of its parts.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def collect(
     """
     with locked(batch):
         sweep_partial(batch)
-        recorded_keys = known_keys(batch)
+        recorded_keys = recorded_cell_keys(batch)
         by_host: dict[str, list[tuple[dict[str, Any], Path]]] = {}
         for run in sorted(runs.iterdir()) if runs.is_dir() else []:
             if run.name not in recorded_keys and (run / RECORD_FILE).is_file():
@@ -67,16 +67,16 @@ def collect(
         for host_id, host_runs in sorted(by_host.items()):
             provenance = _provenance(host_runs, campaign, campaign_sha256)
             new_parts.append(_write_part(batch, host_id, host_runs, provenance))
-        if new_parts or (known_parts(batch) and not (batch / PROVENANCE).is_file()):
+        if new_parts or (recorded_parts(batch) and not (batch / PROVENANCE).is_file()):
             _write_provenance(batch)
     return new_parts
 
 
-def known_keys(batch: Path) -> set[str]:
+def recorded_cell_keys(batch: Path) -> set[str]:
     """Return the cell keys of all runs in the parts of ``batch``."""
     import pandas as pd
 
-    tables = [pd.read_parquet(part / RUNS, columns=["cell_key"]) for part in known_parts(batch)]
+    tables = [pd.read_parquet(part / RUNS, columns=["cell_key"]) for part in recorded_parts(batch)]
     return {str(key) for table in tables for key in table["cell_key"]}
 
 
@@ -102,8 +102,8 @@ def write_tables(
 
 def sweep_partial(batch: Path) -> None:
     """Remove partial files of a killed process in ``batch``; the caller holds its lock."""
-    for left in batch.glob(PARTIAL + "*"):
-        shutil.rmtree(left) if left.is_dir() else left.unlink()
+    for path in batch.glob(PARTIAL + "*"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def load_history(batches: Sequence[Path | str]) -> pd.DataFrame:
@@ -136,7 +136,7 @@ def _load(batches: Sequence[Path | str], name: str, dtypes: Mapping[str, str]) -
 
     frames = []
     for batch in map(Path, batches):
-        parts = known_parts(batch)
+        parts = recorded_parts(batch)
         if not parts:
             raise TableError("has no recorded runs", batch, "see voxcast campaign run")
         for part in parts:
@@ -147,7 +147,7 @@ def _load(batches: Sequence[Path | str], name: str, dtypes: Mapping[str, str]) -
     return pd.concat(frames, ignore_index=True) if frames else frame_of([], dtypes)
 
 
-def known_parts(batch: Path) -> list[Path]:
+def recorded_parts(batch: Path) -> list[Path]:
     """Return the parts of ``batch``, oldest first."""
     return sorted(path.parent for path in batch.glob(f"[!.]*/{RUNS}"))
 
@@ -214,7 +214,7 @@ def _write_provenance(batch: Path) -> None:
     import yaml
 
     provenance_by_part = {}
-    for part in known_parts(batch):
+    for part in recorded_parts(batch):
         metadata = pyarrow.parquet.read_schema(part / RUNS).pandas_metadata or {}
         provenance_by_part[part.name] = (metadata.get("attributes") or {}).get("provenance", {})
     text = yaml.safe_dump({"parts": provenance_by_part}, sort_keys=False, allow_unicode=True)

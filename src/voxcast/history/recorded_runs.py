@@ -48,16 +48,18 @@ def write_recorded(
     """
     runs = load_history(batches)
     runs = runs[runs["device"] == device]
-    is_app = runs["app"].isin(list(apps))
-    present = runs["volume_id"].isin([*volumes, ""])
-    selected = runs[is_app & present]
+    has_app = runs["app"].isin(list(apps))
+    has_volume = runs["volume_id"].isin([*volumes, ""])
+    selected = runs[has_app & has_volume]
     notes = []
     if not len(runs):
         notes.append(f"{device}: the recorded history has no runs on it")
-    if lost := int((~is_app).sum()):
-        notes.append(f"{device}: {lost} recorded runs are of applications that are not configured")
-    if lost := int((is_app & ~present).sum()):
-        notes.append(f"{device}: {lost} recorded runs are of volumes outside this image set")
+    if n_excluded := int((~has_app).sum()):
+        notes.append(
+            f"{device}: {n_excluded} recorded runs are of applications that are not configured"
+        )
+    if n_excluded := int((has_app & ~has_volume).sum()):
+        notes.append(f"{device}: {n_excluded} recorded runs are of volumes outside this image set")
     for note in notes:
         logger.info(note)
     keys = set(selected["cell_key"])

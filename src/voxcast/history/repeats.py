@@ -1,4 +1,4 @@
-"""Repeats of the same run, and which of them count."""
+"""Repeats of the same run, and the selection of those that count."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ REPEATED = [*WORK, *ALLOCATION, "host_id"]
 def plain_repeats(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the repeats that measure the noise of an idle machine.
 
-    Left out are anchors, which are sittings apart; runs disturbed by other work; and the later
-    repeats that replace disturbed ones.
+    Anchors, which are from different sittings, runs disturbed by other work, and the later repeats
+    that replace disturbed ones are left out.
     """
     return runs[(runs["repeat"] < NOISY_REPEAT) & ~runs["noisy"]]
 
@@ -34,17 +34,17 @@ def anchors(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def settled(runs: pd.DataFrame) -> pd.DataFrame:
-    """Leave out anchors, and disturbed runs of work that was also run undisturbed."""
+    """Return the runs without anchors, and without disturbed runs of work also run undisturbed."""
     without_anchors = runs[runs["repeat"] < ANCHOR_REPEAT]
-    quiet = ~without_anchors["noisy"]
+    undisturbed = ~without_anchors["noisy"]
     keys = [without_anchors[name] for name in WORK + ALLOCATION]
-    return without_anchors[quiet | ~quiet.groupby(keys, dropna=False).transform("any")]
+    return without_anchors[undisturbed | ~undisturbed.groupby(keys, dropna=False).transform("any")]
 
 
 def once_each(runs: pd.DataFrame, target: str) -> pd.DataFrame:
     """Return one row per piece of work, with the geometric mean of ``target`` of settled runs."""
-    kept_runs = settled(runs)
-    logs = kept_runs[target].astype(float).clip(lower=1e-9).map(np.log)
+    settled_runs = settled(runs)
+    logs = settled_runs[target].astype(float).clip(lower=1e-9).map(np.log)
     keys = WORK + ALLOCATION
-    means = logs.groupby([kept_runs[name] for name in keys], dropna=False).transform("mean")
-    return kept_runs.assign(**{target: np.exp(means)}).drop_duplicates(keys)
+    means = logs.groupby([settled_runs[name] for name in keys], dropna=False).transform("mean")
+    return settled_runs.assign(**{target: np.exp(means)}).drop_duplicates(keys)

@@ -51,7 +51,7 @@ def _read(folder: Path) -> tuple[dict[str, Any], Cell, Profile, dict[str, Any]]:
         raise TableError("has no record of a run", folder) from None
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise TableError(f"has a broken record ({error!r})", folder) from None
-    # Hash the cell as written: fields that were added to `Cell` later are not in old names.
+    # The recorded cell is hashed: fields added to `Cell` later are not part of older keys.
     if sha256_of({k: v for k, v in record["cell"].items() if k != "subject"}) != folder.name:
         raise TableError("has the record of another cell", folder)
     return record, cell, profile, row
@@ -65,7 +65,7 @@ def record_rows(folder: Path) -> dict[str, dict[str, Any]]:
     """
     indexed = read_index(folder)
     rows: dict[str, tuple[Stamp, dict[str, Any]]] = {}
-    read = 0
+    n_read = 0
     for name, stamp in sorted(stamps(folder, RECORD_FILE).items()):
         if stamp is not None and name in indexed and indexed[name][0] == stamp:
             rows[name] = indexed[name]
@@ -73,12 +73,12 @@ def record_rows(folder: Path) -> dict[str, dict[str, Any]]:
         try:
             row = read_row(folder / name)
         except TableError as error:
-            logger.warning("%s; it is left out", error)
+            logger.warning("%s; left out", error)
             continue
         if stamp is not None:
             rows[name] = (stamp, row)
-            read += 1
-    if read >= MIN_RECORDS:
+            n_read += 1
+    if n_read >= MIN_RECORDS:
         with contextlib.suppress(OSError):  # a full or read-only disk gets no index
             write_index(folder, rows)
     return {name: row for name, (_, row) in rows.items()}
@@ -105,7 +105,7 @@ def write_profiles(
     folder : Path
         Folder of runs; created if missing.
     notes : list of str, optional
-        Reasons why something was not measured; kept in the table as ``DataFrame.attrs["notes"]``.
+        Reasons why runs were not measured; stored in the table as ``DataFrame.attrs["notes"]``.
     frame : DataFrame, optional
         Runs recorded elsewhere, in place of the records of the folder.
 

@@ -15,7 +15,7 @@ MAX_SAMPLES = 200
 def thinned(samples: pd.DataFrame, value: str, max_samples: int = MAX_SAMPLES) -> pd.DataFrame:
     """Return at most ``max_samples`` rows: the first, the last, and the highest of each interval.
 
-    The peak of column ``value`` is therefore always kept, at its time.
+    The peak of column ``value`` is therefore always retained, at its time.
 
     Raises
     ------
@@ -27,6 +27,6 @@ def thinned(samples: pd.DataFrame, value: str, max_samples: int = MAX_SAMPLES) -
     if len(samples) <= max_samples:
         return samples
     values = samples[value].to_numpy()[1:-1]
-    stretches = np.array_split(np.arange(1, len(samples) - 1), max_samples - 2)
-    positions = [0, *(int(s[np.argmax(values[s - 1])]) for s in stretches), len(samples) - 1]
+    intervals = np.array_split(np.arange(1, len(samples) - 1), max_samples - 2)
+    positions = [0, *(int(s[np.argmax(values[s - 1])]) for s in intervals), len(samples) - 1]
     return samples.iloc[positions]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 # This far from the bound the truncated mass is below the rounding of a double.
-_UNCUT_SDS = 8.0
+_UNTRUNCATED_SDS = 8.0
 # For a sample more dispersed than an exponential the likelihood of the truncated normal has no
 # maximum: the fit diverges towards the exponential. It is stopped here, where both agree.
 _LEAST_MEAN_SDS = -30.0
@@ -91,7 +91,7 @@ class TruncatedNormal(FamilyLaw):
     def fit(cls, values: ArrayLike) -> Self:
         x = checked_sample(values, 2)
         mean, sd = float(x.mean()), float(x.std())
-        if mean > _UNCUT_SDS * sd:
+        if mean > _UNTRUNCATED_SDS * sd:
             return cls(mean, sd)
         # Scaled to mean 1, with ratio = mu / sigma. For a fixed ratio the most likely 1 / sigma
         # solves a quadratic equation; the likelihood of an exponential family has one maximum, so
@@ -105,7 +105,7 @@ class TruncatedNormal(FamilyLaw):
             log_hazard = -(ratio**2) / 2 - np.log(2 * np.pi) / 2 - special.log_ndtr(ratio)
             return float(ratio - precision(ratio) + np.exp(log_hazard))
 
-        low, high = _LEAST_MEAN_SDS, 2 * _UNCUT_SDS
+        low, high = _LEAST_MEAN_SDS, 2 * _UNTRUNCATED_SDS
         ratio = low if slope(low) >= 0 else float(optimize.brentq(slope, low, high, xtol=1e-13))
         sigma = mean / precision(ratio)
         return cls(ratio * sigma, sigma)
@@ -115,8 +115,8 @@ class TruncatedNormal(FamilyLaw):
         return 4 - 2 * self.log_likelihood(values)
 
     def _scipy(self) -> tuple[stats.rv_continuous, tuple[float, ...]]:
-        cuts = ((self.lower - self.mu) / self.sigma, (self.upper - self.mu) / self.sigma)
-        return stats.truncnorm, (*cuts, self.mu, self.sigma)
+        bounds = ((self.lower - self.mu) / self.sigma, (self.upper - self.mu) / self.sigma)
+        return stats.truncnorm, (*bounds, self.mu, self.sigma)
 
     def _mean_above(self, t: float) -> float:
         z, end = ((x - self.mu) / self.sigma for x in (t, self.upper))
@@ -223,8 +223,8 @@ class Weibull(FamilyLaw):
 
 def _normal_mean(z: float, end: float) -> float:
     """Return the mean of a standard normal between ``z`` and ``end``."""
-    log_above, log_beyond = special.log_ndtr(-z), special.log_ndtr(-end)
-    log_mass = log_above + np.log1p(-np.exp(log_beyond - log_above))
+    log_above, log_above_end = special.log_ndtr(-z), special.log_ndtr(-end)
+    log_mass = log_above + np.log1p(-np.exp(log_above_end - log_above))
     heights = np.exp(-(z**2) / 2 - log_mass) - np.exp(-(end**2) / 2 - log_mass)
     return float(heights / np.sqrt(2 * np.pi))
 

@@ -1,4 +1,4 @@
-"""The sample itself as a law, distribution-free quantiles, and how constant a sample is."""
+"""The empirical law of a sample, distribution-free quantiles, and the range of a sample."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class QuantileInterval:
     low, high : float or None
         None where the sample is too small to bound the quantile on that side.
     confidence : float
-        The probability that the interval contains the quantile, whatever the law; at least the
+        The probability that the interval contains the quantile, for any law; at least the
         requested one, because ranks are whole numbers.
     """
 
@@ -112,8 +112,8 @@ def quantile_interval(values: ArrayLike, p: float, confidence: float = 0.95) -> 
 
     Examples
     --------
-    >>> at = quantile_interval(range(1, 101), 0.5)
-    >>> at.low, at.value, at.high, round(at.confidence, 3)
+    >>> interval = quantile_interval(range(1, 101), 0.5)
+    >>> interval.low, interval.value, interval.high, round(interval.confidence, 3)
     (40.0, 50.0, 61.0, 0.965)
     >>> quantile_interval(range(1, 21), 0.95).high is None
     True
@@ -124,20 +124,20 @@ def quantile_interval(values: ArrayLike, p: float, confidence: float = 0.95) -> 
     low = int(stats.binom.ppf(tail, n, p))
     low -= stats.binom.cdf(low, n, p) > tail  # the largest rank whose tail is small enough
     high = int(stats.binom.ppf(1 - tail, n, p))
-    reached = stats.binom.cdf(high, n, p) if high < n else 1.0
-    missed = stats.binom.cdf(low, n, p) if low >= 0 else 0.0
+    cdf_high = stats.binom.cdf(high, n, p) if high < n else 1.0
+    cdf_low = stats.binom.cdf(low, n, p) if low >= 0 else 0.0
     return QuantileInterval(
         p,
         float(EmpiricalLaw(x).quantile(p)),
         float(x[low]) if low >= 0 else None,
         float(x[high]) if high < n else None,
-        float(reached - missed),
+        float(cdf_high - cdf_low),
     )
 
 
 @dataclass(frozen=True)
 class Constancy:
-    """How little an amount varies; ``range_share`` is (max - min) / median."""
+    """The range of an amount; ``range_share`` is (max - min) / median."""
 
     n: int
     low: float

@@ -2,9 +2,9 @@
 
 The p-value of a Kolmogorov-Smirnov test assumes a law fixed in advance. A law fitted to the same
 sample is closer to it than that, so this p-value (``ks_p``, which the literature reports) is too
-large. ``ks_p_bootstrap`` is unbiased by the fit: the share of samples drawn from the fitted law
-that, each refitted, lie as far from their own fit (Stute, Gonzáles Manteiga and Presedo
-Quindimil, Metrika 40, 1993).
+large. ``ks_p_bootstrap`` accounts for the fit: it is the share of samples drawn from the fitted
+law whose distance from their refitted law is at least as large (Stute, Gonzáles Manteiga and
+Presedo Quindimil, Metrika 40, 1993).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 LEAST_RUNS = 5
-# Models this close by AIC have "substantial support" alike (Burnham and Anderson, 2002, 2.6).
+# Models this close to the best have "substantial support" (Burnham and Anderson, 2002, 2.6).
 TIE_AIC = 2.0
 
 
@@ -71,7 +71,7 @@ def rank_fits(
     Parameters
     ----------
     families : iterable of str
-        Names out of `FAMILIES`; where two are equally close the earlier one comes first.
+        Names in `FAMILIES`; of two that are equally close, the earlier comes first.
     bootstrap : int
         Samples drawn for the bootstrap p-value; 0 leaves it out.
 
@@ -94,7 +94,7 @@ def by_aic(fits: Sequence[Fit]) -> list[Fit]:
 
 
 def tied_by_aic(fits: Sequence[Fit]) -> list[str]:
-    """Name the families that Akaike's criterion cannot tell from the best, that one included."""
+    """Return the families within `TIE_AIC` of the smallest AIC, the best first."""
     ordered = by_aic(fits)
     return [fit.family for fit in ordered if fit.aic - ordered[0].aic < TIE_AIC]
 
@@ -102,9 +102,9 @@ def tied_by_aic(fits: Sequence[Fit]) -> list[str]:
 def ks_distance(law: FamilyLaw, x: NDArray[np.float64]) -> float:
     """Return the largest distance between the law and the steps of the sorted sample ``x``."""
     n = len(x)
-    at = law.cdf(x)
-    above = np.arange(1, n + 1) / n - at
-    below = at - np.arange(n) / n
+    cdf = law.cdf(x)
+    above = np.arange(1, n + 1) / n - cdf
+    below = cdf - np.arange(n) / n
     return float(max(above.max(), below.max()))
 
 

@@ -29,7 +29,7 @@ class Interval:
         return math.isfinite(self.low) and math.isfinite(self.high)
 
     def covers(self, value: float) -> bool:
-        """Whether ``value`` lies in the interval; true where it is not bounded."""
+        """Whether the interval contains ``value``; true where it is not bounded."""
         return not self.bounded or self.low <= value <= self.high
 
 

@@ -3,9 +3,9 @@
 Hartigan's dip test decides: it tests for one mode without assuming a family, so neither skewness
 nor a heavy tail makes it report two. It is conservative, and blind to two groups that overlap. A
 mixture of two lognormals against one, by the gain in BIC, detects these and locates the groups,
-but takes every skewed sample for two. So two modes are *found* when the dip test rejects one
-mode, and *suspected* when the mixture gains clearly and its groups are apart. The bimodality
-coefficient is not used: a lognormal law with one mode passes its threshold.
+but reports two for every skewed sample. So two modes are *detected* when the dip test rejects one
+mode, and *suspected* when the gain of the mixture is clear and its groups are separated. The
+bimodality coefficient is not used: a lognormal law with one mode passes its threshold.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CLEAR_BIC_GAIN = 10.0  # "very strong" (Kass and Raftery, 1995)
 APART = 2.0  # Ashman's D: two normal laws of equal weight have two modes above it
 LEAST_WEIGHT = 0.05
 LEAST_RUNS = 8
-MOST_RUNS = 5000  # of a longer sample this many runs are used, evenly spaced by rank
+MOST_RUNS = 5000  # a longer sample is reduced to this many runs, evenly spaced by rank
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Modality:
 
     @property
     def bimodal(self) -> bool:
-        """Whether two modes were found, not only suspected."""
+        """Whether two modes were detected, not only suspected."""
         return self.verdict == "two"
 
 
@@ -90,11 +90,11 @@ def modality(values: ArrayLike) -> Modality:
     a, b = groups
     scatter = np.sqrt(a.sigma**2 + b.sigma**2)
     separation = float(np.sqrt(2) * abs(np.log(b.median / a.median)) / scatter)
-    apart = separation > APART and min(a.weight, b.weight) >= LEAST_WEIGHT
+    separated = separation > APART and min(a.weight, b.weight) >= LEAST_WEIGHT
     verdict: Literal["one", "two", "two suspected"] = "one"
     if dip_p < ALPHA:
         verdict = "two"
-    elif gain > CLEAR_BIC_GAIN and apart:
+    elif gain > CLEAR_BIC_GAIN and separated:
         verdict = "two suspected"
     return Modality(verdict, dip, dip_p, gain, separation, groups)
 
@@ -139,10 +139,10 @@ def _two_lognormals(
         if likelihood > best:
             best, best_fit = likelihood, np.array([weights, means, sigmas])
     sigma = float(logs.std())
-    alone = -n * (np.log(sigma) + np.log(2 * np.pi) / 2 + 0.5)
-    gain = 2 * (best - alone) - 3 * np.log(n)  # five parameters against two
-    first, second = sorted(
+    single_likelihood = -n * (np.log(sigma) + np.log(2 * np.pi) / 2 + 0.5)
+    gain = 2 * (best - single_likelihood) - 3 * np.log(n)  # five parameters against two
+    shorter, longer = sorted(
         (LognormalComponent(float(w), float(np.exp(m)), float(s)) for w, m, s in best_fit.T),
         key=lambda group: group.median,
     )
-    return (first, second), float(gain)
+    return (shorter, longer), float(gain)

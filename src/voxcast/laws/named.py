@@ -32,14 +32,14 @@ class NamedLaw:
         Names, in order. Where there are ``low`` and ``high``, 0 <= low < high must hold.
     positive : tuple of str
         Arguments that must be above 0.
-    endless : bool
+    high_may_be_infinite : bool
         Whether ``high`` may be infinite.
     """
 
     make: Callable[..., ScipyLaw]
     arguments: tuple[str, ...]
     positive: tuple[str, ...] = ()
-    endless: bool = False
+    high_may_be_infinite: bool = False
 
 
 NAMED: dict[str, NamedLaw] = {
@@ -55,7 +55,7 @@ NAMED: dict[str, NamedLaw] = {
     ),
     "truncnormal": NamedLaw(
         lambda mean, variance, low, high: TruncatedNormal(mean, math.sqrt(variance), low, high),
-        ("mean", "variance", "low", "high"), ("variance",), endless=True,
+        ("mean", "variance", "low", "high"), ("variance",), high_may_be_infinite=True,
     ),
     "pareto": NamedLaw(Pareto, ("scale", "shape"), ("scale", "shape")),
     "uniform": NamedLaw(Uniform, ("low", "high")),
@@ -87,27 +87,31 @@ def parse_law(text: str) -> ScipyLaw:
     name, texts = call[1].lower(), call[2].split(",")
     if name not in NAMED:
         raise ConfigError("unknown law", name, f"choose from {', '.join(NAMED)}")
-    how = NAMED[name]
-    wanted = f"{name}({','.join(how.arguments)})"
-    if len(texts) != len(how.arguments):
+    named_law = NAMED[name]
+    signature = f"{name}({','.join(named_law.arguments)})"
+    if len(texts) != len(named_law.arguments):
         number = len(texts) if call[2].strip() else 0
-        raise ConfigError(f"takes {len(how.arguments)} arguments, not {number}", wanted)
+        raise ConfigError(f"takes {len(named_law.arguments)} arguments, not {number}", signature)
     values = {
-        argument: _number(part, f"{argument} of {wanted}", how.endless and argument == "high")
-        for argument, part in zip(how.arguments, texts, strict=True)
+        argument: _number(
+            part,
+            f"{argument} of {signature}",
+            named_law.high_may_be_infinite and argument == "high",
+        )
+        for argument, part in zip(named_law.arguments, texts, strict=True)
     }
-    for argument in how.positive:
+    for argument in named_law.positive:
         if not values[argument] > 0:
             raise ConfigError(
-                f"must be above 0, not {values[argument]:g}", f"{argument} of {wanted}"
+                f"must be above 0, not {values[argument]:g}", f"{argument} of {signature}"
             )
     if "high" in values and not 0 <= values["low"] < values["high"]:
         limits = f"{values['low']:g} and {values['high']:g}"
-        raise ConfigError(f"needs 0 <= low < high, not {limits}", wanted)
+        raise ConfigError(f"needs 0 <= low < high, not {limits}", signature)
     try:
-        # Beyond the range of a double SciPy warns and returns inf or nan, both handled below.
+        # Out of the range of a double SciPy warns and returns inf or nan, both handled below.
         with np.errstate(all="ignore"):
-            law = how.make(*values.values())
+            law = named_law.make(*values.values())
             mean = law.mean
     except (OverflowError, ZeroDivisionError):
         mean = math.inf

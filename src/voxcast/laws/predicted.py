@@ -1,9 +1,9 @@
 """A law through predicted quantiles, with lognormal pieces between them.
 
-The logarithm of the amount is a piecewise linear function of the normal score of the level. That
-is monotone, exact at every quantile, and has moments in closed form. Beyond an outermost quantile
-the line from the middle quantile to it continues: each tail is that of the lognormal law through
-these two.
+The logarithm of the amount is a piecewise linear function of the normal score of its probability.
+It is monotone, exact at every quantile, and has moments in closed form. Beyond an outermost
+quantile the line from the middle quantile to it continues: each tail is that of the lognormal law
+through these two.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 # Equal quantiles would be an amount with a positive probability; for a density to exist they are
 # separated by this slope, far below the precision of a measurement.
 _LEAST_SLOPE = 1e-6
-# Levels of the quantiles that summarise a sample of residuals.
-_LEVELS = np.array([0.005, 0.01, *np.arange(1, 50) / 50, 0.99, 0.995])
+# Probabilities of the quantiles that summarise a sample of residuals.
+_PROBABILITIES = np.array([0.005, 0.01, *np.arange(1, 50) / 50, 0.99, 0.995])
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class PredictedLaw:
     Attributes
     ----------
     scores : ndarray, shape (k,)
-        Normal scores of the levels, increasing.
+        Normal scores of the probabilities, increasing.
     logs : ndarray, shape (..., k)
         Logarithms of the quantiles, increasing. `at_score` and `moment` also take many laws at
         once, all other methods a single one.
@@ -58,28 +58,33 @@ class PredictedLaw:
         >>> law.quantile([0.05, 0.5, 0.95]).round(6).tolist()
         [50.0, 60.0, 90.0]
         """
-        p, x = np.asarray(levels, dtype=np.float64), np.asarray(values, dtype=np.float64)
-        if p.ndim != 1 or p.shape != x.shape or len(p) < 2:
+        probabilities, x = (
+            np.asarray(levels, dtype=np.float64),
+            np.asarray(values, dtype=np.float64),
+        )
+        if probabilities.ndim != 1 or probabilities.shape != x.shape or len(probabilities) < 2:
             raise TableError("needs as many values as levels, at least two", "predicted quantiles")
-        if not (p[0] > 0 and p[-1] < 1 and (np.diff(p) > 0).all()):
+        if not (
+            probabilities[0] > 0 and probabilities[-1] < 1 and (np.diff(probabilities) > 0).all()
+        ):
             raise TableError("levels must increase within 0 and 1", "predicted quantiles")
         if not (x[0] > 0 and np.isfinite(x).all() and (np.diff(x) >= 0).all()):
             raise TableError("must be positive, finite and not decreasing", "predicted quantiles")
-        return cls(special.ndtri(p), np.log(x))._apart()
+        return cls(special.ndtri(probabilities), np.log(x))._strictly_increasing()
 
     @classmethod
     def of_residuals(cls, residuals: ArrayLike) -> Self:
         """Return the law of exp(residual), where residuals are log measured less log predicted.
 
-        It has at most 53 levels, as far into the tails as the sample allows, and the median.
+        It has at most 53 quantiles, as far into the tails as the sample allows, and the median.
         """
         r = np.sort(np.asarray(residuals, dtype=np.float64).ravel())
         if len(r) < 3 or not np.isfinite(r).all():
             raise TableError("needs three finite residuals", "predicted quantiles")
-        ends = 1 / (len(r) + 1)  # the level of the outermost residual
-        levels = _LEVELS[np.abs(_LEVELS - 0.5) <= 0.5 - ends]
-        logs = np.quantile(r, levels, method="weibull").astype(np.float64)
-        return cls(special.ndtri(levels), logs)._apart()
+        outermost = 1 / (len(r) + 1)  # its probability
+        probabilities = _PROBABILITIES[np.abs(_PROBABILITIES - 0.5) <= 0.5 - outermost]
+        logs = np.quantile(r, probabilities, method="weibull").astype(np.float64)
+        return cls(special.ndtri(probabilities), logs)._strictly_increasing()
 
     def scaled(self, median: ArrayLike, down: ArrayLike = 1.0, up: ArrayLike = 1.0) -> Self:
         """Return the law of median * amount ** spread, with ``down`` below 1 and ``up`` above it.
@@ -87,16 +92,16 @@ class PredictedLaw:
         Applied to a law of residuals this is the law of a run with a predicted median and spread.
         Arrays of shape (n,) give the laws of n runs.
         """
-        middle, below, above = (
+        medians, below, above = (
             np.asarray(a, dtype=np.float64)[..., None] for a in (median, down, up)
         )
         spread = np.where(self.logs > 0, above, below)
-        return type(self)(self.scores, np.log(middle) + spread * self.logs)._apart()
+        return type(self)(self.scores, np.log(medians) + spread * self.logs)._strictly_increasing()
 
-    def _apart(self) -> Self:
-        least = _LEAST_SLOPE * np.diff(self.scores, prepend=self.scores[0])
-        drift = np.cumsum(least)
-        rising = np.maximum.accumulate(self.logs - drift, axis=-1) + drift
+    def _strictly_increasing(self) -> Self:
+        least_steps = _LEAST_SLOPE * np.diff(self.scores, prepend=self.scores[0])
+        offset = np.cumsum(least_steps)
+        rising = np.maximum.accumulate(self.logs - offset, axis=-1) + offset
         return type(self)(self.scores, rising)
 
     @property
@@ -141,7 +146,7 @@ class PredictedLaw:
         return self.at_score(-special.ndtri(np.asarray(q, dtype=np.float64)))
 
     def at_score(self, z: ArrayLike) -> NDArray[np.float64]:
-        """Return the amounts at normal scores, which unlike levels never round to 0 or 1.
+        """Return the amounts at normal scores, which unlike probabilities never round to 0 or 1.
 
         For n laws the result has shape (n, scores).
         """
@@ -169,10 +174,12 @@ class PredictedLaw:
         low, high = ends[:-1] - power * slope, ends[1:] - power * slope
         # In logarithms: where quantiles jump, the factor overflows and the probability vanishes.
         flip = low > 0
-        more, less = np.where(flip, -low, high), np.where(flip, -high, low)
+        upper, lower = np.where(flip, -low, high), np.where(flip, -high, low)
         with np.errstate(divide="ignore", invalid="ignore"):
-            rest = np.where(more > less, special.log_ndtr(less) - special.log_ndtr(more), 0.0)
-            share = special.log_ndtr(more) + np.log(-np.expm1(np.minimum(rest, 0.0)))
+            log_ratio = np.where(
+                upper > lower, special.log_ndtr(lower) - special.log_ndtr(upper), 0.0
+            )
+            share = special.log_ndtr(upper) + np.log(-np.expm1(np.minimum(log_ratio, 0.0)))
         moments = np.exp(power * start + (power * slope) ** 2 / 2 + share)
         total: NDArray[np.float64] = moments.sum(axis=-1)
         return total
@@ -191,9 +198,9 @@ class PredictedLaw:
         """Return intercept and slope of log amount over score for k + 1 pieces, tails included."""
         z, y = self.scores, self.logs
         k = len(z)
-        first, last = k // 2, (k - 1) // 2
-        low = (y[..., first] - y[..., 0]) / (z[first] - z[0])
-        high = (y[..., -1] - y[..., last]) / (z[-1] - z[last])
+        upper_middle, lower_middle = k // 2, (k - 1) // 2
+        low = (y[..., upper_middle] - y[..., 0]) / (z[upper_middle] - z[0])
+        high = (y[..., -1] - y[..., lower_middle]) / (z[-1] - z[lower_middle])
         between = np.diff(y, axis=-1) / np.diff(z)
         slope = np.concatenate([low[..., None], between, high[..., None]], axis=-1)
         start = np.concatenate([y[..., :1], y], axis=-1) - slope * np.concatenate([z[:1], z])

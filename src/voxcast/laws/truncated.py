@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # The mean of a slice this thin is its middle: the difference of two tails would be noise.
 _SLIVER = 1e-5
-# This far in the upper tail levels round to 1, while survival probabilities keep their digits.
+# This far in the upper tail the CDF rounds to 1, while survival probabilities keep their digits.
 _FAR_OUT = 1e-6
 
 
@@ -35,8 +35,8 @@ class TruncatedLaw:
         if not 0 <= low < high:
             raise ConfigError(f"need 0 <= low < high, not {low:g} and {high:g}", "limits")
         self.law = law
-        least, most = law.support
-        self.low, self.high = max(low, least), min(high, most)
+        support_low, support_high = law.support
+        self.low, self.high = max(low, support_low), min(high, support_high)
         with np.errstate(over="ignore"):  # inside SciPy, where the result is 0
             self._above_low, self._above_high = (float(law.sf(x)) for x in (self.low, self.high))
         self._mass = self._above_low - self._above_high
@@ -50,7 +50,7 @@ class TruncatedLaw:
 
     @property
     def support(self) -> tuple[float, float]:
-        """The limits, or the ends of the law's own support where these are narrower."""
+        """The limits, or the ends of the law's support where these are narrower."""
         return self.low, self.high
 
     @property
@@ -92,15 +92,15 @@ class TruncatedLaw:
         share = np.asarray(p, dtype=np.float64)
         if self._above_low < _FAR_OUT:
             return self._exceeded(self._above_low - share * self._mass)
-        level = 1 - self._above_low + share * self._mass
-        return np.clip(self.law.quantile(np.minimum(level, 1.0)), self.low, self.high)
+        probability = 1 - self._above_low + share * self._mass
+        return np.clip(self.law.quantile(np.minimum(probability, 1.0)), self.low, self.high)
 
     def isf(self, q: ArrayLike) -> NDArray[np.float64]:
         """Amount that is exceeded with probability ``q``."""
         return self._exceeded(self._above_high + np.asarray(q, dtype=np.float64) * self._mass)
 
-    def _exceeded(self, level: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.clip(self.law.isf(np.clip(level, 0.0, 1.0)), self.low, self.high)
+    def _exceeded(self, probability: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.clip(self.law.isf(np.clip(probability, 0.0, 1.0)), self.low, self.high)
 
     def mean_above(self, t: float) -> float:
         """Expected value of amounts above ``t``; the end of the support if there are none."""
@@ -111,8 +111,8 @@ class TruncatedLaw:
             return self.high
         if mass < _SLIVER * above:
             return (t + self.high) / 2
-        beyond = self._above_high * self.law.mean_above(self.high) if self._above_high else 0.0
-        return min(max((above * self.law.mean_above(t) - beyond) / mass, t), self.high)
+        excluded = self._above_high * self.law.mean_above(self.high) if self._above_high else 0.0
+        return min(max((above * self.law.mean_above(t) - excluded) / mass, t), self.high)
 
     def sample(self, size: int, seed: int) -> NDArray[np.float64]:
         """Draw ``size`` amounts."""

@@ -45,12 +45,12 @@ class Variation:
 
     @property
     def best_by_aic(self) -> str | None:
-        """The family with the smallest criterion; `tied` names those as good."""
+        """The family with the smallest AIC; `tied` lists all that are close to it."""
         return by_aic(self.fits)[0].family if self.fits else None
 
     @property
     def tied(self) -> list[str]:
-        """Families that Akaike's criterion cannot tell from the best, the best first."""
+        """Families whose AIC is close to the smallest, the best first."""
         return tied_by_aic(self.fits) if self.fits else []
 
     def as_json(self) -> dict[str, Any]:

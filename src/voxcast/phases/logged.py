@@ -26,13 +26,13 @@ def phase_table(folders: Iterable[Path]) -> pd.DataFrame:
     ----------
     folders : iterable of Path
         Folders with one folder per run, each with its ``record.json``; or with the phases of a
-        recorded history, which replace them.
+        recorded history, which take precedence.
 
     Returns
     -------
     DataFrame
         One row per phase, by cell key and start; times in seconds from the start of the run.
-        Empty, with all columns, if there is none. A broken record is skipped with a warning.
+        Empty, with all columns, if there are none. A broken record is skipped with a warning.
     """
     import pandas as pd
 
@@ -59,8 +59,8 @@ def phase_summary(table: pd.DataFrame) -> pd.DataFrame:
     -------
     DataFrame
         One row for each application, number of CPUs and phase, in the order of the phases: `runs`,
-        medians of `duration_s`, `cpu_s` and `peak_rss_bytes`, and `share`, the phase's part of the
-        duration of all phases of that application and number of CPUs.
+        medians of `duration_s`, `cpu_s` and `peak_rss_bytes`, and `share`, the phase's share of
+        the duration of all phases of that application and number of CPUs.
     """
     keys = ["app", "cpus", "phase"]
     summary = (

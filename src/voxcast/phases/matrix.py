@@ -13,7 +13,7 @@ from voxcast.errors import TableError
 if TYPE_CHECKING:
     import pandas as pd
 
-MEAN = "mean_rss_bytes"  # a label
+MEAN_LABEL = "mean_rss_bytes"
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,9 +82,9 @@ def used_byte_s(
 ) -> np.ndarray | None:
     """Return the memory in use integrated over the time in phases, for each run.
 
-    This is the mean memory times the duration of the phases. The mean is that given by the source
-    (label ``mean_rss_bytes``) or that of the trace, which is slightly too high if the trace was
-    thinned to its peaks. None unless all runs have a mean.
+    This is the mean memory times the duration of the phases. The mean is that of the source (label
+    ``mean_rss_bytes``) or of the trace, which is slightly too high if the trace was thinned to its
+    peaks. None unless all runs have a mean.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def used_byte_s(
         if len(samples) > 1 and np.ptp(seconds) > 0:
             means[str(key)] = float(np.trapezoid(used, seconds) / np.ptp(seconds))
     for key, text in zip(runs["cell_key"], runs["labels_json"], strict=True):
-        labelled_mean = json.loads(text).get(MEAN) if text else None
+        labelled_mean = json.loads(text).get(MEAN_LABEL) if text else None
         if labelled_mean is not None:
             means[str(key)] = float(labelled_mean)
     if not set(matrix.cell_keys) <= set(means):

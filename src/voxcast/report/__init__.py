@@ -1,1 +1,1 @@
-"""The page and the ten lines that tell people what was found and how far to trust it."""
+"""The page and the summary of ten lines: results and their limits."""

@@ -26,7 +26,7 @@ _PAGE_COLOURS = {INK: "currentColor", FAINT: "var(--faint)"}
 _PAGE_COLOURS |= {colour: f"var(--series-{n})" for n, colour in enumerate(SERIES)}
 
 _STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",  # keep text as text: scalable, searchable, readable by screen readers
+    "svg.fonttype": "none",  # text stays text: scalable, searchable, readable by screen readers
     "text.parse_math": False,  # a name may contain a dollar sign
     "font.size": 10,
     "text.color": INK,
@@ -110,8 +110,8 @@ def log_axis(axes: Axes, direction: str, low: float, high: float) -> None:
     """Make an axis logarithmic, with a few round ticks written as plain numbers."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-    room = (high / low) ** 0.06 if high > low else 1.2
-    low, high = low / room, high * room
+    margin = (high / low) ** 0.06 if high > low else 1.2
+    low, high = low / margin, high * margin
     (axes.set_xscale if direction == "x" else axes.set_yscale)("log")
     (axes.set_xlim if direction == "x" else axes.set_ylim)(low, high)
     axis = axes.xaxis if direction == "x" else axes.yaxis
@@ -129,5 +129,5 @@ def _ticks(low: float, high: float) -> list[float]:
         if len(ticks) > 2:
             return ticks
     # Too narrow for ticks by decade: use the round numbers of a linear axis.
-    even = MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
-    return [float(t) for t in even if low <= t <= high]
+    linear_ticks = MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+    return [float(t) for t in linear_ticks if low <= t <= high]

@@ -1,4 +1,4 @@
-"""Everything that limits or contradicts the main result, as sentences."""
+"""The limits of the main result, as sentences."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from voxcast.laws.intervals import Interval
     from voxcast.report.narrative import Narrative
 
-# With fewer unseen subjects the page says among its first lines that they are few.
+# With fewer unseen subjects the page warns that they are few.
 FEW_SUBJECTS = 20
 
 
@@ -42,7 +42,7 @@ def _of_the_test(narrative: Narrative) -> list[str]:
 
 def _of_the_model(narrative: Narrative) -> list[str]:
     m, lines = narrative.models, []
-    even = [
+    not_significant = [
         f"{TITLES[target]} ({_points(gain)})" for target, gain in m.gain.items() if gain.covers(0)
     ]
     worse = [
@@ -50,10 +50,10 @@ def _of_the_model(narrative: Narrative) -> list[str]:
         for target, gain in m.gain.items()
         if not gain.covers(0) and gain.value < 0
     ]
-    if even:
+    if not_significant:
         lines.append(
             f"On unseen subjects {m.winner} and the {m.baseline} baseline do not differ "
-            f"significantly in {', '.join(even)}."
+            f"significantly in {', '.join(not_significant)}."
         )
     if worse:
         lines.append(
@@ -71,9 +71,9 @@ def _of_the_model(narrative: Narrative) -> list[str]:
             "Reading the voxels gave no significant gain over the header alone in CPU time on "
             f"unseen subjects ({_points(m.voxels_gain)})."
         )
-    cut = narrative.inputs.leaderboard.query("cut_short == True")["family"].tolist()
-    if cut:
-        lines.append(f"The time for tuning ended before all trials of {', '.join(cut)}.")
+    cut_short = narrative.inputs.leaderboard.query("cut_short == True")["family"].tolist()
+    if cut_short:
+        lines.append(f"The time for tuning ended before all trials of {', '.join(cut_short)}.")
     return lines
 
 
@@ -111,7 +111,7 @@ def _points(gain: Interval) -> str:
     def signed(points: float) -> str:
         return f"{abs(points):.1f} {'lower' if points >= 0 else 'higher'}"
 
-    middle = f"error in points {signed(gain.value)}"
+    estimate = f"error in points {signed(gain.value)}"
     if not gain.bounded:
-        return middle
-    return f"{middle}, 95 % interval {signed(gain.high)} to {signed(gain.low)}"
+        return estimate
+    return f"{estimate}, 95 % interval {signed(gain.high)} to {signed(gain.low)}"

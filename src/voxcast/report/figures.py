@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Drawing:
-    """An inline ``svg`` element and the line below it."""
+    """An inline ``svg`` element and its caption."""
 
     svg: Markup
     caption: str
@@ -41,13 +41,13 @@ def error_panels(models: ModelComparison, noise_percent: dict[str, float]) -> li
                 tested = models.tested.get(family, {}).get(target)
                 largest = max(largest, validated, tested.value if tested else 0)
                 if tested:
-                    place = row + 0.17
+                    y = row + 0.17
                     if tested.bounded:
                         axes.plot(
-                            [max(tested.low, 0), tested.high], [place] * 2,
+                            [max(tested.low, 0), tested.high], [y] * 2,
                             color=SERIES[1], linewidth=1.3,
                         )  # fmt: skip
-                    axes.plot(tested.value, place, "D", color=SERIES[1], markersize=5)
+                    axes.plot(tested.value, y, "D", color=SERIES[1], markersize=5)
                 axes.plot(validated, row - 0.17 * bool(tested), "o", color=SERIES[0], markersize=6)
                 text = percent(tested.value if tested else validated)
                 axes.text(1.0, row, text, va="center", transform=axes.get_yaxis_transform())
@@ -79,17 +79,17 @@ def scatter_panels(predictions: pd.DataFrame) -> list[Drawing]:
 
 def _scatter(predictions: pd.DataFrame, title: str, target: str) -> Drawing:
     factor, unit = (1e9, "GB") if target.endswith("_bytes") else (1.0, "s")
-    actual, low, middle, high = (
+    actual, low, median, high = (
         predictions[f"{target}_{kind}"].to_numpy() / factor
         for kind in ("actual", "lower", "median", "upper")
     )
     above = actual > high
     with panel(4.2, 3.9) as (figure, axes):
         axes.vlines(actual, low, high, color=SERIES[0], alpha=0.35, linewidth=2)
-        axes.plot(actual[~above], middle[~above], "o", color=SERIES[0], markersize=5.5)
-        axes.plot(actual[above], middle[above], "X", color=SERIES[1], markersize=8)
-        ends = np.concatenate([actual, low, middle, high])
-        log_axes(axes, ends, ends)
+        axes.plot(actual[~above], median[~above], "o", color=SERIES[0], markersize=5.5)
+        axes.plot(actual[above], median[above], "X", color=SERIES[1], markersize=8)
+        values = np.concatenate([actual, low, median, high])
+        log_axes(axes, values, values)
         axes.axline((1, 1), (10, 10), color=INK, linewidth=0.9, zorder=0)
         axes.set(
             xlabel=f"measured {TITLES[target]} ({unit})",
@@ -103,20 +103,20 @@ def _scatter(predictions: pd.DataFrame, title: str, target: str) -> Drawing:
             f"{int(above.sum())} above the upper bound"
         )
         svg = inline_svg(figure, f"scatter {target} {title}", alt)
-    over = f"; {int(above.sum())} above the upper bound" if above.any() else ""
+    above_text = f"; {int(above.sum())} above the upper bound" if above.any() else ""
     runs = f"{counted(len(predictions), 'run')} of {counted(error.subjects, 'subject')}"
     return Drawing(
-        svg, f"{heading(TITLES[target])}: mean error {percent(error.value)} on {runs}{over}."
+        svg, f"{heading(TITLES[target])}: mean error {percent(error.value)} on {runs}{above_text}."
     )
 
 
 def dependence_panels(dependence: pd.DataFrame) -> list[Drawing]:
     """Draw the mean prediction against the quantile of each feature, one panel per application."""
     drawings = []
-    for app, of_app in dependence.groupby("app", sort=True):
+    for app, app_dependence in dependence.groupby("app", sort=True):
         with panel(4.2, 3.2) as (figure, axes):
             ranges = []
-            for k, (feature, curve) in enumerate(of_app.groupby("feature", sort=False)):
+            for k, (feature, curve) in enumerate(app_dependence.groupby("feature", sort=False)):
                 name = str(feature).replace("_", " ")
                 axes.plot(
                     100 * curve["quantile"], curve["factor"], "o-", color=SERIES[k % len(SERIES)],
@@ -150,8 +150,8 @@ def coverage_panels(
     drawings = []
     for target in TARGETS:
         with panel(4.2, 1.2 + 0.3 * len(metrics)) as (figure, axes):
-            for row, of_family in enumerate(metrics.values()):
-                rates = of_family[target]
+            for row, family_metrics in enumerate(metrics.values()):
+                rates = family_metrics[target]
                 ends = [100 * (1 - rates[f"under_request_{end}"]) for end in ("high", "low")]
                 axes.plot(ends, [row] * 2, color=SERIES[0], linewidth=1.3)
                 axes.plot(100 * (1 - rates["under_request"]), row, "o", color=SERIES[0])

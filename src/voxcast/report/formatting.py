@@ -1,4 +1,4 @@
-"""How numbers are written for people, with their units and intervals."""
+"""Formatting of numbers for display, with their units and intervals."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def percents(values: Sequence[float]) -> str:
 
 
 def percent_interval(interval: Interval) -> str:
-    """Write a percentage with its interval; an error cannot be below zero, so neither is ``low``.
+    """Write a percentage with its interval, whose lower end is at least 0.
 
     Examples
     --------
@@ -99,7 +99,7 @@ def _short(value: float) -> str:
 
 
 def heading(text: str) -> str:
-    """Begin a text with a capital and leave the rest as it is.
+    """Capitalise the first letter of a text only.
 
     Examples
     --------

@@ -23,7 +23,7 @@ _PREDICTED = [*_NAMES[:-1], "cpus", "repeat", *_BOUNDS, "family"]
 
 @dataclass(frozen=True)
 class ReportInputs:
-    """Tables and receipts of one pass of the pipeline, with columns as their stages wrote them.
+    """Tables and receipts of one pass of the pipeline, with the columns written by their stages.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class ReportInputs:
     runs : DataFrame
         Profiles of all devices, including censored runs.
     notes : list of str
-        Reasons why something was not measured.
+        Reasons why runs were not measured.
     on_record, phases_on_record : DataFrame
         All measured runs and their phases, including those of other image sets and of the
         recorded history: devices are compared on all of them.
@@ -85,9 +85,9 @@ class ReportInputs:
         devices = [
             _parquet(project / f"data/runs/{device}/profiles.parquet") for device in ("cpu", "gpu")
         ]
-        filled = [frame for frame in devices if len(frame)] or devices[:1]
+        non_empty = [frame for frame in devices if len(frame)] or devices[:1]
         catalogue = _parquet(project / "data/catalogue/catalogue.parquet")
-        runs = pd.concat(filled, ignore_index=True)
+        runs = pd.concat(non_empty, ignore_index=True)
         phases = _parquet(project / "data/profiles/phases.parquet")
         history = runs_on_record([project / "data/history"], named=False)
         on_record, phases_on_record = united([(runs, phases), history])
@@ -147,4 +147,4 @@ def _json(path: Path) -> dict[str, Any]:
 def _unreadable(path: Path, error: Exception) -> TableError:
     missing = isinstance(error, FileNotFoundError)
     message = "no such file" if missing else f"cannot be read ({error})"
-    return TableError(message, path, "run `dvc repro`, which makes it")
+    return TableError(message, path, "run `dvc repro`, which writes it")

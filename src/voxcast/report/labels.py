@@ -79,8 +79,8 @@ def smallest_gains(
 ) -> list[str]:
     """List the pieces of work with the smallest speed-up on the GPU, and their speed-up.
 
-    A piece of work is named by its volume, with the name that ``names`` has for the volume id,
-    or by those parameters in which the pieces differ.
+    A piece of work is identified by its volume, with its name in ``names``, or by the parameters
+    in which the pieces differ.
     """
     settings = [json.loads(text) for text in comparison.pairs["parameters_json"]]
     varying = [
@@ -92,7 +92,7 @@ def smallest_gains(
     lines = []
     for row, parameters in zip(rows, settings, strict=False):
         volume = str(row["volume_id"])
-        words = [(names or {}).get(volume, volume)] * bool(volume)
-        words += [f"{name} {parameters[name]}" for name in varying if name in parameters]
-        lines.append(f"{', '.join(words) or 'default parameters'}: {row['speedup']:.3g}×")
+        description = [(names or {}).get(volume, volume)] * bool(volume)
+        description += [f"{name} {parameters[name]}" for name in varying if name in parameters]
+        lines.append(f"{', '.join(description) or 'default parameters'}: {row['speedup']:.3g}×")
     return lines

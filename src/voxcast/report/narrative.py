@@ -80,14 +80,14 @@ class Narrative:
             return f"{text} on {counted(m.test_subjects, 'unseen subject')}"
         rival = f"the {m.baseline} baseline {percent(m.tested[m.baseline]['cpu_s'].value)}"
         if m.gain["cpu_s"].covers(0):
-            few = counted(m.test_subjects, "unseen subject")
-            return f"{text}, {rival}: {few} are too few to decide which is better"
+            subjects = counted(m.test_subjects, "unseen subject")
+            return f"{text}, {rival}: {subjects} are too few to decide which is better"
         if m.gain["cpu_s"].value < 0:
             return f"{text} on unseen subjects, {rival}: the baseline did better there"
         return f"{text} on {counted(m.test_subjects, 'unseen subject')}, {rival}"
 
     def measured(self) -> str:
-        """Write what was measured."""
+        """Write the number of runs, applications, volumes and allocations."""
         runs, completed = self.inputs.runs, self.inputs.completed
         if completed.empty:
             return f"None of {counted(len(runs), 'run')} completed"
@@ -106,7 +106,7 @@ class Narrative:
         )
 
     def champion(self) -> str:
-        """Write which family is best and which the registry holds."""
+        """Write the best family and the champion of the registry."""
         m = self.models
         if m.registered:
             reasons = {"first": "the registry was empty", "better": "better than the former one"}
@@ -152,14 +152,14 @@ class Narrative:
         m = self.models
         bound = percent(100 * m.upper_quantile)
         if m.calibrated:
-            return f"calibrated: the upper bound is meant to hold for {bound} of new subjects"
+            return f"calibrated: the upper bound is expected to hold for {bound} of new subjects"
         return (
             f"not calibrated: a {bound} bound needs {m.subjects_needed} training subjects, there "
             f"are {m.training_subjects}; it is the largest residual times a stated factor"
         )
 
     def floor(self) -> str:
-        """Write by how much repeats of one run differ."""
+        """Write the coefficients of variation of repeats."""
         if self.noise is None:
             undisturbed = " undisturbed" if self.inputs.modelled["noisy"].any() else ""
             return (
@@ -173,18 +173,18 @@ class Narrative:
         )
 
     def floor_meaning(self) -> str:
-        """Write what the noise floor is a floor of; empty without repeats."""
+        """Write the interpretation of the noise floor; empty without repeats."""
         if self.noise is None or "cpu_s" not in self.floor_percent:
             return ""
-        freedom = self.noise.degrees_of_freedom["cpu_s"]
+        degrees = counted(self.noise.degrees_of_freedom["cpu_s"], "degree")
         return (
             "A model that does not know the momentary speed of the machine cannot have a smaller "
             f"expected error in CPU time than {percent(self.floor_percent['cpu_s'])}. This is "
-            f"estimated from these runs only, with {counted(freedom, 'degree')} of freedom"
+            f"estimated from these runs only, with {degrees} of freedom"
         )
 
     def cpu_scaling(self) -> str:
-        """Write what more CPUs change."""
+        """Write the effect of more CPUs."""
         if not self.cpu_comparisons:
             return "only one configuration was measured, so there is nothing to compare"
         several = len({cpu_label(comparison) for comparison in self.cpu_comparisons}) > 1
@@ -197,5 +197,5 @@ class Narrative:
 def _cpus(numbers: list[int]) -> str:
     if numbers == [1]:
         return "1 CPU"
-    *most, last = map(str, numbers)
-    return f"{', '.join(most)} and {last} CPUs" if most else f"{last} CPUs"
+    *leading, last = map(str, numbers)
+    return f"{', '.join(leading)} and {last} CPUs" if leading else f"{last} CPUs"

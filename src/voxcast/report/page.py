@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from voxcast.report.narrative import Narrative
 
 TEMPLATE = "page.html.j2"
-STUDIES_PAGE = "studies.html"  # beside the main page, written by a stage of its own
+STUDIES_PAGE = "studies.html"  # in the folder of the main page, written by another stage
 SMALLEST_GAINS = 3  # listed for each comparison of devices
 
 
@@ -130,8 +130,12 @@ def _of_devices(narrative: Narrative, names: dict[str, str]) -> dict[str, Any]:
 
 def _of_variation(completed: pd.DataFrame, names: dict[str, str]) -> dict[str, Any]:
     """Describe the variation of wall time and the drift of the machine."""
-    kinds = completed["host_class"].value_counts().index
-    machines = {str(name): f"machine {n}" for n, name in enumerate(kinds, 1) if len(kinds) > 1}
+    host_classes = completed["host_class"].value_counts().index
+    machines = {
+        str(name): f"machine {n}"
+        for n, name in enumerate(host_classes, 1)
+        if len(host_classes) > 1
+    }
     groups, drifted = wall_times(completed, machines), drift(completed)
     sentence = None
     if drifted is not None:
@@ -149,13 +153,13 @@ def _of_variation(completed: pd.DataFrame, names: dict[str, str]) -> dict[str, A
 
 
 def _phases(phases: pd.DataFrame, completed: pd.DataFrame) -> pd.DataFrame:
-    """Return phases of full-scale runs, or of all runs without any; GPU runs get a label."""
+    """Return phases of full-scale runs, or of all runs if none is; GPU runs get a label."""
     full_scale = completed[completed["scale"] == FULL_SCALE]
     runs = full_scale if len(full_scale) else completed
     gpu = set(runs.loc[runs["gpus"] > 0, "cell_key"])
-    of_runs = phases[phases["cell_key"].isin(runs["cell_key"])]
-    on_gpu = of_runs["cell_key"].isin(gpu)
-    return of_runs.assign(app=of_runs["app"].where(~on_gpu, of_runs["app"] + " on GPU"))
+    selected = phases[phases["cell_key"].isin(runs["cell_key"])]
+    on_gpu = selected["cell_key"].isin(gpu)
+    return selected.assign(app=selected["app"].where(~on_gpu, selected["app"] + " on GPU"))
 
 
 def _sized(runs: pd.DataFrame, catalogue: pd.DataFrame) -> pd.DataFrame:

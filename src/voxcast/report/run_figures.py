@@ -108,22 +108,24 @@ def phase_panels(summary: pd.DataFrame) -> list[Drawing]:
     drawings = []
     for app, app_phases in summary.groupby("app", sort=True):
         names = list(dict.fromkeys(app_phases["phase"]))
-        tried = sorted(app_phases["cpus"].unique())
-        with panel(4.2, 0.9 + 0.24 * len(names) * (len(tried) + 0.6)) as (figure, axes):
-            height, longest = 0.84 / len(tried), float(app_phases["duration_s"].max())
-            for n, cpus in enumerate(tried):
+        cpu_counts = sorted(app_phases["cpus"].unique())
+        with panel(4.2, 0.9 + 0.24 * len(names) * (len(cpu_counts) + 0.6)) as (figure, axes):
+            height, longest = 0.84 / len(cpu_counts), float(app_phases["duration_s"].max())
+            for n, cpus in enumerate(cpu_counts):
                 by_phase = app_phases[app_phases["cpus"] == cpus].set_index("phase")
                 rows = [k for k, name in enumerate(names) if name in by_phase.index]
                 widths = by_phase.loc[[names[k] for k in rows], "duration_s"]
-                places = [k + (n - (len(tried) - 1) / 2) * height for k in rows]
+                positions = [k + (n - (len(cpu_counts) - 1) / 2) * height for k in rows]
                 label = counted(int(cpus), "CPU")
-                axes.barh(places, widths, 0.9 * height, color=SERIES[n % len(SERIES)], label=label)
-                for place, name, width in zip(places, widths.index, widths, strict=True):
+                axes.barh(
+                    positions, widths, 0.9 * height, color=SERIES[n % len(SERIES)], label=label
+                )
+                for position, name, width in zip(positions, widths.index, widths, strict=True):
                     share = percent(100 * float(by_phase.loc[name, "share"]))
                     text = f"{amount('cpu_s', float(width))}, {share}"
                     axes.annotate(
                         text,
-                        (width, place),
+                        (width, position),
                         (4, 0),
                         textcoords="offset points",
                         va="center",
@@ -134,7 +136,7 @@ def phase_panels(summary: pd.DataFrame) -> list[Drawing]:
             axes.invert_yaxis()
             axes.grid(axis="y", visible=False)
             axes.set(xlabel="median duration (s)", title=str(app))
-            if len(tried) > 1:
+            if len(cpu_counts) > 1:
                 axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderpad=0)
             lines = (
                 f"{r.phase} {amount('cpu_s', float(str(r.duration_s)))}"

@@ -87,7 +87,7 @@ def _unbroken(text: str) -> str:
 
 
 def noise_floor(noise: list[RepeatNoise]) -> Table:
-    """List by how much repeats differ; ``noise`` by application, device, CPUs and scale."""
+    """List the noise of repeats by application, device, CPUs and scale."""
     rows = []
     for group in noise:
         configuration = Configuration(str(group.device), group.cpus or 0)
@@ -193,7 +193,7 @@ def variations(groups: list[WallTimes]) -> Table:
                 wall_times_label(group),
                 counted(varied.n, group.unit),
                 _unbroken(amounts("runtime_s", [varied.mean, varied.sd]).replace("·", "±")),
-                _unbroken(amounts("runtime_s", [at.value for at in varied.quantiles])),
+                _unbroken(amounts("runtime_s", [interval.value for interval in varied.quantiles])),
                 percent(100 * varied.cv),
                 "unknown" if group.noise is None else percent(group.noise.value),
             ]
@@ -218,9 +218,9 @@ def laws(groups: list[WallTimes]) -> Table:
         rows.append([wall_times_label(group), name, *cells, tied, modes])
     caption = (
         "p: Kolmogorov-Smirnov test that ignores that the distribution was fitted to these "
-        "values, so p is too large. Bootstrap p: the distribution is fitted again to every "
-        "sample; a small value means that even the closest distribution does not fit. It is still "
-        "slightly too large, since the closest distribution was selected on the same values"
+        "values, so p is too large. Bootstrap p: the distribution is refitted to every sample; a "
+        "small value means that even the closest distribution does not fit. It is still slightly "
+        "too large, since the closest distribution was selected on the same values"
     )
     head = ["Run", "Closest distribution", "KS distance", "p", "Bootstrap p", "Best by AIC, ties"]
     return Table(caption, [*head, "Modes"], rows)
@@ -238,9 +238,9 @@ def _modes(modality: Modality) -> str:
     if not modality.verdict.startswith("two"):
         return modality.verdict
     shares = [percent(100 * group.weight) for group in modality.groups]
-    centers = [format_seconds(group.median) for group in modality.groups]
+    medians = [format_seconds(group.median) for group in modality.groups]
     groups = ", ".join(
-        f"{share} near {center}" for share, center in zip(shares, centers, strict=True)
+        f"{share} near {center}" for share, center in zip(shares, medians, strict=True)
     )
     return f"{modality.verdict} ({groups})"
 

@@ -39,7 +39,7 @@ def cpu_verdict(comparison: CpuComparison) -> str:
 
 
 def missing_devices(devices: Sequence[str]) -> str | None:
-    """Write which devices have no completed run, as one sentence; None if there are none."""
+    """Write which devices have no completed run, as one sentence; None if all have runs."""
     if not devices:
         return None
     if len(devices) > 1:
@@ -48,7 +48,7 @@ def missing_devices(devices: Sequence[str]) -> str | None:
 
 
 def drift_sentence(drift: Drift, noise_percent: float | None) -> str:
-    """Write the largest change since the first sitting, and what noise alone would give.
+    """Write the largest change since the first sitting, compared with that expected from noise.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ _POINTS = 192
 class Picture:
     """Three slices of a volume with predicted and measured times.
 
-    ``image`` is a data URI, or None if ``problem`` gives the reason why there is none.
+    ``image`` is a data URI, or None; ``problem`` is then the reason.
     """
 
     title: str
@@ -77,10 +77,10 @@ def pictures(
             except (ImageError, OSError) as error:
                 problem = f"No slices: {one_line(error)}"
         else:
-            problem = "No slices: the volume is not in the catalogue any more"
-        of_volume = predictions[predictions["volume_id"] == volume_id]
-        name = f"subject {of_volume['subject'].iloc[0]}, volume {volume_id}{grid}"
-        pictured.append(Picture(title, name, image, problem, _times(of_volume)))
+            problem = "No slices: the volume is no longer in the catalogue"
+        volume_predictions = predictions[predictions["volume_id"] == volume_id]
+        name = f"subject {volume_predictions['subject'].iloc[0]}, volume {volume_id}{grid}"
+        pictured.append(Picture(title, name, image, problem, _times(volume_predictions)))
     return pictured
 
 
@@ -89,11 +89,14 @@ def _times(predictions: pd.DataFrame) -> list[str]:
     for group in by_configuration(predictions):
         runs, texts = group.runs, []
         for target, title in (("cpu_s", "CPU time"), ("runtime_s", "wall time")):
-            actual, middle = (float(runs[f"{target}_{k}"].median()) for k in ("actual", "median"))
-            off = 100 * (middle - actual) / actual
+            actual, predicted = (
+                float(runs[f"{target}_{k}"].median()) for k in ("actual", "median")
+            )
+            deviation = 100 * (predicted - actual) / actual
             texts.append(
-                f"{title} predicted {amount(target, middle)}, measured {amount(target, actual)} "
-                f"({percent(abs(off))} too {'high' if off > 0 else 'low'})"
+                f"{title} predicted {amount(target, predicted)}, "
+                f"measured {amount(target, actual)} "
+                f"({percent(abs(deviation))} too {'high' if deviation > 0 else 'low'})"
             )
         allocation = allocation_label(group.configuration, group.scale)
         lines.append(f"{group.app}, {allocation}: {'; '.join(texts)}")
@@ -112,8 +115,8 @@ def render(coarse: CoarseVolume) -> str:
     orientation = axcodes2ornt(tuple(coarse.axcodes))
     data = apply_orientation(coarse.data, orientation)
     steps = np.zeros(3)
-    native = [mm * k for mm, k in zip(coarse.spacing_mm, coarse.stride, strict=True)]
-    steps[orientation[:, 0].astype(int)] = native
+    native_steps = [mm * k for mm, k in zip(coarse.spacing_mm, coarse.stride, strict=True)]
+    steps[orientation[:, 0].astype(int)] = native_steps
     head = np.argwhere(data > data.mean())
     middle = np.median(head, axis=0).astype(int) if len(head) else np.array(data.shape) // 2
     dark, bright = np.percentile(data, (1, 99.7))

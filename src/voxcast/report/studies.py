@@ -1,4 +1,4 @@
-"""The page of the studies, built from those results that are available."""
+"""The page of the studies with available results."""
 
 from __future__ import annotations
 
@@ -34,6 +34,6 @@ def read_studies(folder: Path) -> dict[str, Any]:
 
 
 def studies_page(results: Mapping[str, Any]) -> str:
-    """Return the page of the studies as HTML; it names those without a result."""
+    """Return the page of the studies as HTML; it lists studies without a result."""
     missing = [name for name in MAKERS if name not in results]
     return render(TEMPLATE, {"study_tables": study_tables(results), "missing": missing})

@@ -50,7 +50,7 @@ def _errors(result: Result) -> Table:
                 rows.append([label, *cells])
     caption = (
         "Mean absolute error of wall time in percent, with 95 % interval over subjects. Each row "
-        "holds out runs by another criterion"
+        "holds out runs by a different criterion"
     )
     titles = [t if t == "voxcast" else heading(t) for t in CONTENDERS.values()]
     return Table(caption, ["Application and holdout", *titles], rows)
@@ -67,11 +67,11 @@ def _requests(result: Result) -> Table:
             scores = holdouts.get("subject", {}).get(name, {})
             request = scores.get("request")
             if request:
-                over = f"{request['asked_over_used']:.2f}×"
+                ratio = f"{request['asked_over_used']:.2f}×"
                 upp, excess = percent(request["upp"]), percent(request["ov_mape"])
                 voxcast = scores.get("voxcast_at_no_more_risk")
                 matched = "" if voxcast is None else _matched_bound(voxcast)
-                rows.append([f"{app}: {title}", upp, excess, over, matched])
+                rows.append([f"{app}: {title}", upp, excess, ratio, matched])
     caption = (
         "Requested time on unseen subjects: the 95 % bound of voxcast, the adjusted time of HARP, "
         "and the lowest bound of voxcast that is exceeded no more often than the time of HARP"
@@ -166,8 +166,8 @@ def _transfer(result: Result) -> Table:
                 errors = [percent(point[name]) for name in ("cold", "transferred", "pooled")]
                 rows.append([pair, str(point["runs"]), f"{point['cost_s']:.0f} s", *errors])
     caption = (
-        "Transfer from the history of one network to another: median error of CPU time after so "
-        "many runs of the target, whose CPU time is the cost"
+        "Transfer from the history of one network to another: median error of CPU time by number "
+        "of runs of the target, whose CPU time is the cost"
     )
     head = ["Source and target", "Runs", "Cost", "Without transfer", "Scaled by one factor",
             "One pooled model"]  # fmt: skip
@@ -181,13 +181,13 @@ def _per_image(result: Result) -> Table:
             if prices in ("sd_log", "not_measurable"):
                 continue
             costs = [_normalised_cost(scores["ways"][strategy]) for strategy in STRATEGIES]
-            left = percent(100 * scores["excess_left"])
-            rows.append([f"{app}, {prices}", *costs, f"{scores['over_implied']:.2f}×", left])
+            remaining = percent(100 * scores["excess_left"])
+            rows.append([f"{app}, {prices}", *costs, f"{scores['over_implied']:.2f}×", remaining])
     caption = (
-        "Cost of request strategies on unseen subjects, relative to requests that know the run "
-        "time in advance. Relative to implied: cost of the strategy by image over the cost that "
-        "its predicted distributions imply. Remaining excess: share of the excess cost of one "
-        "strategy for all that the strategy by image leaves"
+        "Cost of request strategies on unseen subjects, relative to requests of exactly the run "
+        "time. Relative to implied: cost of the strategy by image over the cost implied by its "
+        "predicted distributions. Remaining excess: excess cost of the strategy by image as a "
+        "share of that of one strategy for all"
     )
     head = ["Application and prices", *map(heading, STRATEGIES.values()), "Relative to implied",
             "Remaining excess"]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The ten lines that `make demo` ends with."""
+"""The summary of ten lines at the end of `make demo`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def summary(narrative: Narrative, report: str) -> str:
     narrative : Narrative
         Results of the pass.
     report : str
-        Path of the page, relative to the folder of the reader.
+        Path of the page, relative to the current folder.
     """
     lines = [
         ("measured", narrative.measured()),

@@ -97,7 +97,7 @@ def errors(predictions: pd.DataFrame, noise: list[RepeatNoise]) -> Table:
         head += [heading(title), "Noise floor"]
     caption = (
         "Mean absolute percentage error on unseen subjects, with 95 % interval over subjects; "
-        "noise floor: the error that repeats of the same run would leave"
+        "noise floor: the expected error of predicting the mean of repeats"
     )
     return Table(caption, head, rows)
 
@@ -170,5 +170,5 @@ def bounds(metrics: dict[str, dict[str, Any]], risk: dict[str, dict[str, Any]]) 
     return Table(caption, [*head, "Subjects above upper bound, out of fold"], rows)
 
 
-def _share(rate: float, low: float, high: float, before: str = "") -> str:
-    return f"{before}{percent(100 * rate)} ({100 * low:.0f} to {percent(100 * high)})"
+def _share(rate: float, low: float, high: float, prefix: str = "") -> str:
+    return f"{prefix}{percent(100 * rate)} ({100 * low:.0f} to {percent(100 * high)})"

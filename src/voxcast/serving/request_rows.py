@@ -73,7 +73,7 @@ def parameters_of(row: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[s
     for name, value in parameters.items():
         if name not in defaults:
             names = ", ".join(sorted(defaults))
-            raise ModelError(f"unknown parameter; known are {names}", f"parameters_json: {name}")
+            raise ModelError(f"unknown parameter; choose from {names}", f"parameters_json: {name}")
         if not isinstance(value, type(defaults[name])) and not (
             isinstance(value, int | float) and isinstance(defaults[name], int | float)
         ):
@@ -93,7 +93,7 @@ def _number(
     except (TypeError, ValueError):
         raise ModelError(f"must be a number, not {value!r}", name) from None
     if not (math.isfinite(number) and low <= number <= high):
-        raise ModelError(f"must lie between {low:g} and {high:g}, not {number:g}", name)
+        raise ModelError(f"must be between {low:g} and {high:g}, not {number:g}", name)
     return number
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from voxcast.laws.law import Law
 
 CANDIDATES = 5000
-MOST = 1000
+MAX_REQUESTS = 1000
 
 
 def largest_first(law: Law, cost: CostModel) -> float:
@@ -40,10 +40,10 @@ def largest_first(law: Law, cost: CostModel) -> float:
     mean, square = law.mean, law.sd**2 + law.mean**2
     if not math.isfinite(square):
         raise ConfigError("needs a finite variance", "brute_force")
-    both = cost.alpha + cost.beta
+    unit_price = cost.alpha + cost.beta
     return (
-        mean + 1 + both / (2 * cost.alpha) * (square - low**2)
-        + (both + cost.gamma) / cost.alpha * (mean - low)
+        mean + 1 + unit_price / (2 * cost.alpha) * (square - low**2)
+        + (unit_price + cost.gamma) / cost.alpha * (mean - low)
     )  # fmt: skip
 
 
@@ -60,39 +60,43 @@ def brute_force(law: Law, cost: CostModel, candidates: int = CANDIDATES) -> NDAr
             "needs a law with a density", "brute_force", "fit a family, or use equal_probability"
         )
     low, high = law.support
-    first = low + (largest_first(law, cost) - low) * np.arange(1, candidates + 1) / candidates
-    paid = cost.alpha * first + cost.gamma
+    first_requests = (
+        low + (largest_first(law, cost) - low) * np.arange(1, candidates + 1) / candidates
+    )
+    paid = cost.alpha * first_requests + cost.gamma
     alive = np.arange(candidates)
-    before, now, reached = np.ones(candidates), first, law.sf(first)
-    steps = [first]
-    best, best_at, length = math.inf, -1, 0
-    for _ in range(MOST):
-        complete = reached <= EPSILON
+    previous_sf, requests, sf = np.ones(candidates), first_requests, law.sf(first_requests)
+    steps = [first_requests]
+    best, best_index, length = math.inf, -1, 0
+    for _ in range(MAX_REQUESTS):
+        complete = sf <= EPSILON
         if complete.any():
             cheapest = int(alive[complete][np.argmin(paid[alive[complete]])])
             if paid[cheapest] < best:
-                best, best_at, length = float(paid[cheapest]), cheapest, len(steps)
+                best, best_index, length = float(paid[cheapest]), cheapest, len(steps)
         # A sequence that costs more than the best one so far cannot become the best.
         active = ~complete & (paid[alive] < best)
-        alive, before, now, reached = (a[active] for a in (alive, before, now, reached))
+        alive, previous_sf, requests, sf = (a[active] for a in (alive, previous_sf, requests, sf))
         if not len(alive):
             break
         with np.errstate(all="ignore"):
-            density = law.pdf(now)
-            after = (
-                before / density
-                + cost.beta / cost.alpha * (reached / density - now)
+            density = law.pdf(requests)
+            next_requests = (
+                previous_sf / density
+                + cost.beta / cost.alpha * (sf / density - requests)
                 - cost.gamma / cost.alpha
             )
-            after = np.minimum(np.where(np.isnan(after), high, after), high)
-            rises = (after > now) & np.isfinite(after)
-            paid[alive] += (cost.alpha * after + cost.beta * now + cost.gamma) * reached
-        alive, before, now = alive[rises], reached[rises], after[rises]
-        reached = law.sf(now)
+            next_requests = np.minimum(
+                np.where(np.isnan(next_requests), high, next_requests), high
+            )
+            increasing = (next_requests > requests) & np.isfinite(next_requests)
+            paid[alive] += (cost.alpha * next_requests + cost.beta * requests + cost.gamma) * sf
+        alive, previous_sf, requests = alive[increasing], sf[increasing], next_requests[increasing]
+        sf = law.sf(requests)
         steps.append(np.full(candidates, np.nan))
-        steps[-1][alive] = now
-    if best_at < 0:
+        steps[-1][alive] = requests
+    if best_index < 0:
         raise ConfigError(
             f"no sequence of {candidates} first requests keeps increasing", "brute_force"
         )
-    return np.array([step[best_at] for step in steps[:length]])
+    return np.array([step[best_index] for step in steps[:length]])

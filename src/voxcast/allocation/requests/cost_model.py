@@ -52,7 +52,7 @@ class CostModel:
     Raises
     ------
     ConfigError
-        If one of them is out of range.
+        If a value is out of range.
     """
 
     alpha: float = 1.0
@@ -63,9 +63,9 @@ class CostModel:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            least = "above 0" if name == "alpha" else "at least 0"
+            minimum = "above 0" if name == "alpha" else "at least 0"
             if not (math.isfinite(value) and value >= 0 and (value > 0 or name != "alpha")):
-                raise ConfigError(f"must be {least} and finite, not {value:g}", name)
+                raise ConfigError(f"must be {minimum} and finite, not {value:g}", name)
 
     def omniscient(self, law: Law) -> float:
         """Return the mean cost of requesting exactly the length of each job."""
@@ -96,25 +96,25 @@ class CostModel:
     ) -> float:
         """Return the mean cost of a sequence; after its end requests double until one suffices.
 
-        NaN where a share of the tail that matters lies beyond the range of a double.
+        NaN where a significant share of the tail is out of the range of a double.
 
         Parameters
         ----------
         milestones, checkpoints : see `lengths`
         """
         t, flags = extended(law, milestones, checkpoints)
-        more = law.sf(t)
-        left = (self.alpha + self.beta) * t[-1] * more[-1]
-        if left > _NO_MEAN * self.omniscient(law):
+        survival = law.sf(t)
+        remaining_cost = (self.alpha + self.beta) * t[-1] * survival[-1]
+        if remaining_cost > _NO_MEAN * self.omniscient(law):
             return math.nan
-        request_probability = np.concatenate([[1.0], more[:-1]])
+        request_probability = np.concatenate([[1.0], survival[:-1]])
         parts = self._parts(t, flags)
         length = parts.restart + parts.work + parts.checkpoint
         lost = np.where(flags, 0.0, parts.work) + parts.checkpoint
         price = self.alpha * length + self.beta * parts.restart + self.gamma
         with np.errstate(over="ignore"):
             return float(
-                self.beta * law.mean + price @ request_probability + self.beta * (lost @ more)
+                self.beta * law.mean + price @ request_probability + self.beta * (lost @ survival)
             )
 
     def normalised(self, law: Law, expected: float) -> float:

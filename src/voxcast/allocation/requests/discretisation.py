@@ -31,17 +31,17 @@ class RequestGrid:
     ----------
     points : ndarray, shape (n,)
         Increasing; the last suffices under the truncated law.
-    more : ndarray, shape (n,)
+    survival : ndarray, shape (n,)
         Probability of more than each, under the truncated law; the last is 0.
     """
 
     points: NDArray[np.float64]
-    more: NDArray[np.float64]
+    survival: NDArray[np.float64]
 
     @property
     def mean(self) -> float:
         """Mean of the discretised law."""
-        return float(-np.diff(self.more, prepend=1.0) @ self.points)
+        return float(-np.diff(self.survival, prepend=1.0) @ self.points)
 
 
 def end_of(law: Law, epsilon: float = EPSILON) -> float:
@@ -53,8 +53,8 @@ def end_of(law: Law, epsilon: float = EPSILON) -> float:
 def equal_time(law: Law, points: int = POINTS, epsilon: float = EPSILON) -> RequestGrid:
     """Return equally spaced amounts, from the start of the support to its end.
 
-    A discrete law is discretised by `equal_probability`, as only its own amounts are worth
-    requesting.
+    A discrete law is discretised by `equal_probability`, as requests between its amounts have no
+    benefit.
     """
     if not law.continuous:
         return equal_probability(law, points, epsilon)
@@ -62,19 +62,19 @@ def equal_time(law: Law, points: int = POINTS, epsilon: float = EPSILON) -> Requ
 
 
 def equal_probability(law: Law, points: int = POINTS, epsilon: float = EPSILON) -> RequestGrid:
-    """Return the distinct quantiles at equally spaced levels, up to the end."""
+    """Return the distinct quantiles at equally spaced probabilities, up to the end."""
     end = end_of(law, epsilon)
-    levels = float(law.cdf(end)) * np.arange(1, points + 1) / points
-    return grid_of(law, np.append(law.quantile(levels[:-1]), end))
+    probabilities = float(law.cdf(end)) * np.arange(1, points + 1) / points
+    return grid_of(law, np.append(law.quantile(probabilities[:-1]), end))
 
 
 def grid_of(law: Law, amounts: NDArray[np.float64]) -> RequestGrid:
     """Return the grid of ``amounts``, for the law truncated at the largest of them."""
     amounts = np.unique(amounts)
-    beyond = float(law.sf(amounts[-1]))
-    more = (law.sf(amounts) - beyond) / (1 - beyond)
-    more[-1] = 0.0  # exactly, whatever the rounding
-    return RequestGrid(amounts, more)
+    truncated = float(law.sf(amounts[-1]))
+    survival = (law.sf(amounts) - truncated) / (1 - truncated)
+    survival[-1] = 0.0  # exactly, regardless of rounding
+    return RequestGrid(amounts, survival)
 
 
 DISCRETISATIONS: dict[str, Callable[..., RequestGrid]] = {
@@ -93,5 +93,5 @@ def points_for(law: Law, cost: CostModel, accuracy: float = 0.1) -> float:
     finest = min(max(low, accuracy * law.mean / 3), cost.checkpoint, cost.restart)
     by_length = 1 / finest if finest else math.inf
     by_price = (cost.alpha + cost.beta) / cost.gamma if cost.gamma else math.inf
-    wanted = 3 * (end_of(law) - low) * min(by_length, by_price) / accuracy
-    return float(math.ceil(wanted)) if math.isfinite(wanted) else wanted
+    points = 3 * (end_of(law) - low) * min(by_length, by_price) / accuracy
+    return float(math.ceil(points)) if math.isfinite(points) else points

@@ -47,20 +47,20 @@ class Optimum:
 
 def without_checkpoints(grid: RequestGrid, cost: CostModel) -> Optimum:
     """Return the cheapest sequence in which no request ends with a checkpoint."""
-    v, more, n = grid.points, grid.more, len(grid.points)
+    v, survival, n = grid.points, grid.survival, len(grid.points)
     slope = cost.alpha * v + cost.gamma
-    rest = cost.beta * v * more  # the loss if v is too short, plus the cost after it
-    probability = np.concatenate([[1.0], more[:-1]])
+    cost_after = cost.beta * v * survival  # the loss if v is too short, plus the cost after it
+    probability = np.concatenate([[1.0], survival[:-1]])
     chosen = np.empty(n, dtype=np.intp)
     lines = np.empty(n)
     for i in range(n - 1, -1, -1):
-        at = lines[i:]
-        np.multiply(slope[i:], probability[i], out=at)
-        at += rest[i:]
-        j = int(at.argmin())
+        costs = lines[i:]
+        np.multiply(slope[i:], probability[i], out=costs)
+        costs += cost_after[i:]
+        j = int(costs.argmin())
         chosen[i] = i + j
         if i:
-            rest[i - 1] += at[j]
+            cost_after[i - 1] += costs[j]
     value = float(lines[chosen[0]]) + cost.beta * grid.mean
     path = _path(chosen)
     return Optimum(v[path], np.zeros(len(path), bool), value)
@@ -68,23 +68,23 @@ def without_checkpoints(grid: RequestGrid, cost: CostModel) -> Optimum:
 
 def all_checkpoints(grid: RequestGrid, cost: CostModel) -> Optimum:
     """Return the cheapest sequence in which each request but the last ends with a checkpoint."""
-    v, more, n = grid.points, grid.more, len(grid.points)
+    v, survival, n = grid.points, grid.survival, len(grid.points)
     slope = cost.alpha * (v + cost.checkpoint)
     slope[-1] = cost.alpha * v[-1]
-    rest = cost.beta * cost.checkpoint * more
-    probability = np.concatenate([[1.0], more[:-1]])
+    cost_after = cost.beta * cost.checkpoint * survival
+    probability = np.concatenate([[1.0], survival[:-1]])
     starts = np.concatenate([[0.0], v[:-1]])
     restart = np.where(np.arange(n) > 0, cost.restart, 0.0)
     fixed = probability * ((cost.alpha + cost.beta) * restart - cost.alpha * starts + cost.gamma)
     chosen = np.empty(n, dtype=np.intp)
     lowest = 0.0
     for i in range(n - 1, -1, -1):
-        at = slope[i:] * probability[i] + rest[i:]
-        j = int(at.argmin())
+        costs = slope[i:] * probability[i] + cost_after[i:]
+        j = int(costs.argmin())
         chosen[i] = i + j
-        lowest = float(at[j]) + float(fixed[i])
+        lowest = float(costs[j]) + float(fixed[i])
         if i:
-            rest[i - 1] += lowest
+            cost_after[i - 1] += lowest
     path = _path(chosen)
     flags = np.arange(len(path)) < len(path) - 1
     return Optimum(v[path], flags, lowest + cost.beta * grid.mean)
@@ -99,25 +99,25 @@ def mixed_checkpoints(grid: RequestGrid, cost: CostModel) -> Optimum:
     """
     n = len(grid.points)
     v = np.concatenate([[0.0], grid.points])  # v[0] is the start
-    more = np.concatenate([[1.0], grid.more])
+    survival = np.concatenate([[1.0], grid.survival])
     restart = np.where(np.arange(n + 1) > 0, cost.restart, 0.0)
     per_request = (cost.alpha + cost.beta) * restart - cost.alpha * v + cost.gamma
     # Cost after j, by last checkpoint and j, with the loss of the work since the checkpoint.
-    rest = cost.beta * more * (v - v[:, None])
-    rest_saved = cost.beta * cost.checkpoint * more
+    cost_after = cost.beta * survival * (v - v[:, None])
+    cost_after_saved = cost.beta * cost.checkpoint * survival
     slope, slope_saved = cost.alpha * v, cost.alpha * (v + cost.checkpoint)
     chosen = np.zeros((n + 1, n + 1), dtype=np.intp)  # negative: with a checkpoint
     lowest = np.zeros(1)
     for i in range(n - 1, -1, -1):
-        plain = rest[: i + 1, i + 1 :] + slope[i + 1 :] * more[i]
-        saved = slope_saved[i + 1 :] * more[i] + rest_saved[i + 1 :]
+        plain = cost_after[: i + 1, i + 1 :] + slope[i + 1 :] * survival[i]
+        saved = slope_saved[i + 1 :] * survival[i] + cost_after_saved[i + 1 :]
         j, j_saved = plain.argmin(axis=1), int(saved.argmin())
         best = np.take_along_axis(plain, j[:, None], axis=1)[:, 0]
         saves = saved[j_saved] < best
         chosen[: i + 1, i] = np.where(saves, -(i + 1 + j_saved), i + 1 + j)
-        lowest = np.where(saves, saved[j_saved], best) + more[i] * per_request[: i + 1]
-        rest[: i + 1, i] += lowest
-        rest_saved[i] += lowest[i]
+        lowest = np.where(saves, saved[j_saved], best) + survival[i] * per_request[: i + 1]
+        cost_after[: i + 1, i] += lowest
+        cost_after_saved[i] += lowest[i]
     value = float(lowest[0]) + cost.beta * grid.mean
     milestones, flags = [], []
     last, i = 0, 0

@@ -1,6 +1,6 @@
 """Heuristic sequences, from mean, standard deviation or median alone.
 
-Each ends where the remaining cost is negligible, or after `MOST` requests.
+Each ends where the remaining cost is negligible, or after `MAX_REQUESTS` requests.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from voxcast.laws.law import Law
 
-MOST = 10_000
+MAX_REQUESTS = 10_000
 # 1 - 2 ** -53 is the largest double below 1.
 _HALVINGS = 53
 
@@ -26,11 +26,11 @@ _HALVINGS = 53
 def mean_by_mean(law: Law, cost: CostModel) -> NDArray[np.float64]:
     """Request the mean, then the mean of longer jobs, and so on."""
     t = [law.mean]
-    while len(t) < MOST and not _negligible(law, cost, np.array(t[-1:])).any():
-        beyond = law.mean_above(t[-1])
-        if not beyond > t[-1]:
+    while len(t) < MAX_REQUESTS and not _negligible(law, cost, np.array(t[-1:])).any():
+        next_request = law.mean_above(t[-1])
+        if not next_request > t[-1]:
             break
-        t.append(beyond)
+        t.append(next_request)
     return finished(law, cost, np.array(t))
 
 
@@ -45,7 +45,7 @@ def mean_stdev(law: Law, cost: CostModel) -> NDArray[np.float64]:
     sd = law.sd
     if not math.isfinite(sd):
         raise ConfigError("needs a finite standard deviation", "mean_stdev")
-    return finished(law, cost, law.mean + sd * np.arange(MOST, dtype=np.float64))
+    return finished(law, cost, law.mean + sd * np.arange(MAX_REQUESTS, dtype=np.float64))
 
 
 def mean_doubling(law: Law, cost: CostModel) -> NDArray[np.float64]:
@@ -75,5 +75,5 @@ def finished(law: Law, cost: CostModel, t: NDArray[np.float64]) -> NDArray[np.fl
 
 def _negligible(law: Law, cost: CostModel, t: NDArray[np.float64]) -> NDArray[np.bool_]:
     price = (cost.alpha + cost.beta) * t + cost.gamma
-    left: NDArray[np.bool_] = price * law.sf(t) <= NEGLIGIBLE * cost.omniscient(law)
-    return left
+    negligible: NDArray[np.bool_] = price * law.sf(t) <= NEGLIGIBLE * cost.omniscient(law)
+    return negligible

@@ -3,7 +3,7 @@
 The law of an image is its median times a common law of residuals to the power of its spread. Costs
 scale: an optimal sequence for a median of 1 and requests that cost gamma / median each is, times
 the median, optimal for all images with this ratio and spread. Both are rounded to a lattice. Each
-lattice cell that has images is solved once, and its sequence is applied to its images by level.
+lattice cell that has images is solved once, and its sequence is applied to its images by quantile.
 The optimum is flat: the loss by rounding is far below that by errors of the law.
 """
 
@@ -73,7 +73,7 @@ def requests_per_image(
     Raises
     ------
     TableError
-        If one of them is not positive and finite.
+        If a value is not positive and finite.
     """
     median, down, up = (
         np.array(a, dtype=np.float64)
@@ -93,13 +93,13 @@ def requests_per_image(
     solved: list[tuple[NDArray[np.intp], NDArray[np.float64]]] = []
     for number, cell in enumerate(cells):
         images = np.flatnonzero(cell_of == number)
-        scores, listed = _solved(residuals, cost, *np.exp(CELL * cell))
-        of_cell = type(laws)(laws.scores, laws.logs[images])
-        t, more = of_cell.at_score(scores), special.ndtr(-scores)
-        probability = np.concatenate([[1.0], more[:-1]])
-        mean_cost = t @ (cost.alpha * probability + cost.beta * more)
+        scores, n_listed = _solve_cell(residuals, cost, *np.exp(CELL * cell))
+        cell_laws = type(laws)(laws.scores, laws.logs[images])
+        t, survival = cell_laws.at_score(scores), special.ndtr(-scores)
+        probability = np.concatenate([[1.0], survival[:-1]])
+        mean_cost = t @ (cost.alpha * probability + cost.beta * survival)
         expected[images] += mean_cost + cost.gamma * probability.sum()
-        solved.append((images, t[:, :listed]))
+        solved.append((images, t[:, :n_listed]))
     requests = np.full((len(median), max(t.shape[1] for _, t in solved)), np.nan)
     for images, t in solved:
         requests[images, : t.shape[1]] = t
@@ -107,15 +107,15 @@ def requests_per_image(
     return RequestsPerImage(requests, expected, expected / omniscient, len(cells))
 
 
-def _solved(
+def _solve_cell(
     residuals: PredictedLaw, cost: CostModel, down: float, up: float, gamma: float
 ) -> tuple[NDArray[np.float64], int]:
-    """Return the normal scores of the sequence of a cell, and how many of them to list."""
+    """Return the normal scores of the sequence of a cell, and the number to list."""
     law = residuals.scaled(1.0, down, up)
     ends = _FIRST_SCORE, float(-special.ndtri(EPSILON))
     grid = grid_of(law, law.at_score(np.linspace(*ends, POINTS)))
     best = without_checkpoints(grid, CostModel(cost.alpha, cost.beta, gamma))
     t, _ = extended(law, best.milestones)
     scores = law.score(t)
-    needed = 1 + int(np.argmax(special.ndtr(-scores) < _NEVER))
-    return scores[:needed], len(best.milestones)
+    n_scores = 1 + int(np.argmax(special.ndtr(-scores) < _NEVER))
+    return scores[:n_scores], len(best.milestones)

@@ -28,10 +28,12 @@ def periodic(
     return t, (np.arange(len(t)) < len(t) - 1) & checkpoints
 
 
-def best_periods(law: Law, cost: CostModel, *, checkpoints: bool, most: int = MOST_PERIODS) -> int:
+def best_periods(
+    law: Law, cost: CostModel, *, checkpoints: bool, max_periods: int = MOST_PERIODS
+) -> int:
     """Return the number of periods, up to ``most``, whose sequence is cheapest."""
     costs = [
         cost.expected(law, *periodic(law, periods, checkpoints=checkpoints))
-        for periods in range(1, most + 1)
+        for periods in range(1, max_periods + 1)
     ]
     return 1 + int(np.argmin(costs))

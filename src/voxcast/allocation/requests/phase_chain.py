@@ -1,6 +1,6 @@
 """Memory requested by phase: a chain of jobs with checkpoints between them.
 
-A run that needs 50 GB for half of its time holds them all the time if it is a single job. Split at
+A run that needs 50 GB for half of its time holds 50 GB throughout if it is a single job. Split at
 its phases it is a chain of jobs, each with the memory of its phase, connected by checkpoints.
 
 References
@@ -71,7 +71,7 @@ class MemoryHeld:
     Attributes
     ----------
     at_run_peak : float
-        With the peak of the run all the time.
+        With the peak of the run throughout.
     at_phase_peaks : float
         With the peak of each phase.
     used : float or None

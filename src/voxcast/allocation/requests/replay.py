@@ -107,10 +107,10 @@ def replay(
 
 
 def population_law(train_s: ArrayLike) -> PredictedLaw:
-    """Return the law of the training runs, without regard to the image."""
+    """Return the law of all training runs, independent of the image."""
     logs = np.log(np.asarray(train_s, dtype=np.float64))
-    middle = float(np.median(logs))
-    return PredictedLaw.of_residuals(logs - middle).scaled(np.exp(middle))
+    median = float(np.median(logs))
+    return PredictedLaw.of_residuals(logs - median).scaled(np.exp(median))
 
 
 def planned_requests(
@@ -133,9 +133,9 @@ def planned_requests(
     median_s, down, up : array_like, shape (n,)
         Predicted median of each run, and spread below and above it.
     residuals : PredictedLaw
-        Law of measured over predicted wall time, from subjects that were out of fold.
+        Law of measured over predicted wall time, from out-of-fold predictions.
     runtime_s : array_like, shape (n,)
-        Wall times of the runs, for ``clairvoyant`` alone.
+        Wall times of the runs, used by ``clairvoyant`` only.
     site_default_s : float
         Default request of the site.
 
@@ -149,16 +149,16 @@ def planned_requests(
     """
     if not site_default_s > 0:
         raise ConfigError("must be above 0", "the site's default")
-    train, middle = np.asarray(train_s, dtype=np.float64), np.asarray(median_s, dtype=np.float64)
-    n = len(middle)
+    train, medians = np.asarray(train_s, dtype=np.float64), np.asarray(median_s, dtype=np.float64)
+    n = len(medians)
     law = population_law(train)
-    center = float(law.quantile(0.5))
-    shared = requests_per_image(law.scaled(1.0 / center), cost, [center])
-    by_image = requests_per_image(residuals, cost, middle, down, up)
+    law_median = float(law.quantile(0.5))
+    shared = requests_per_image(law.scaled(1.0 / law_median), cost, [law_median])
+    by_image = requests_per_image(residuals, cost, medians, down, up)
     return {
         "site_default": PlannedRequests(np.full((n, 1), site_default_s)),
         "laboratory": PlannedRequests(np.full((n, 1), train[-LAST_RUNS:].mean()), MASI_GROWTH),
-        "harp_doubling": PlannedRequests(middle[:, None]),
+        "harp_doubling": PlannedRequests(medians[:, None]),
         "population": PlannedRequests(np.repeat(shared.requests, n, axis=0)),
         "per_image": PlannedRequests(by_image.requests),
         "clairvoyant": PlannedRequests(np.asarray(runtime_s, dtype=np.float64)[:, None]),
@@ -236,12 +236,18 @@ def account(
 
 
 def _ratio_interval(
-    top: NDArray[np.float64], bottom: NDArray[np.float64], subjects: Sequence[str], seed: int
+    numerator: NDArray[np.float64],
+    denominator: NDArray[np.float64],
+    subjects: Sequence[str],
+    seed: int,
 ) -> tuple[float, float]:
-    _, of = np.unique(np.asarray(subjects), return_inverse=True)
-    count = int(of.max()) + 1
-    over, under = np.bincount(of, top, count), np.bincount(of, bottom, count)
+    _, subject_index = np.unique(np.asarray(subjects), return_inverse=True)
+    count = int(subject_index.max()) + 1
+    numerators, denominators = (
+        np.bincount(subject_index, numerator, count),
+        np.bincount(subject_index, denominator, count),
+    )
     drawn = np.random.default_rng(seed).integers(count, size=(RESAMPLES, count))
-    ratios = over[drawn].sum(axis=1) / under[drawn].sum(axis=1)
+    ratios = numerators[drawn].sum(axis=1) / denominators[drawn].sum(axis=1)
     low, high = np.quantile(ratios, [0.025, 0.975])
     return float(low), float(high)

@@ -73,7 +73,7 @@ class RequestSequence:
 
 @dataclass(frozen=True)
 class Settings:
-    """How finely a law is cut, and into how many periods; None means the best number."""
+    """Number of points of the discretised law and of periods; None for the best number."""
 
     points: int = POINTS
     periods: int | None = None
@@ -106,8 +106,8 @@ class Strategy:
 def _rule(make: Callable[[Law, CostModel], NDArray[np.float64]]) -> Strategy:
     def draft(law: Law, cost: CostModel, settings: Settings) -> Draft:
         t = make(law, cost)
-        cut = f"doubled after {heuristics.MOST} requests"
-        return Draft(t, notes=(cut,) if len(t) >= heuristics.MOST else ())
+        truncation = f"doubled after {heuristics.MAX_REQUESTS} requests"
+        return Draft(t, notes=(truncation,) if len(t) >= heuristics.MAX_REQUESTS else ())
 
     return Strategy(draft)
 
@@ -116,10 +116,10 @@ def _programme(
     name: str, discretisation: str = "equal_time", checkpoints: bool = False
 ) -> Strategy:
     optimum = getattr(dynamic_programme, name)
-    most = MOST_MIXED_POINTS if name == "mixed_checkpoints" else MOST_POINTS
+    max_points = MOST_MIXED_POINTS if name == "mixed_checkpoints" else MOST_POINTS
 
     def draft(law: Law, cost: CostModel, settings: Settings) -> Draft:
-        points = min(settings.points, most)
+        points = min(settings.points, max_points)
         grid = DISCRETISATIONS[discretisation](law, points)
         optimal = optimum(grid, cost)
         capped = f", of {settings.points} requested" if points < settings.points else ""
@@ -127,9 +127,13 @@ def _programme(
         if math.isinf(law.support[1]):
             notes.append(f"doubled after {grid.points[-1]:.6g}, which {EPSILON:g} of jobs exceed")
         if checkpoints:
-            wanted = points_for(law, cost, ACCURACY)
-            if wanted > points:
-                number = f"{wanted:.0f} would" if math.isfinite(wanted) else "no number could"
+            points_needed = points_for(law, cost, ACCURACY)
+            if points_needed > points:
+                number = (
+                    f"{points_needed:.0f} would"
+                    if math.isfinite(points_needed)
+                    else "no number could"
+                )
                 notes.append(f"{number} guarantee at most {100 * ACCURACY:g} % above the optimum")
         return Draft(
             optimal.milestones, optimal.checkpoints if checkpoints else None, tuple(notes)
@@ -142,8 +146,8 @@ def _periodic(checkpoints: bool) -> Strategy:
     def draft(law: Law, cost: CostModel, settings: Settings) -> Draft:
         periods = settings.periods or best_periods(law, cost, checkpoints=checkpoints)
         t, flags = periodic(law, periods, checkpoints=checkpoints)
-        how = "as requested" if settings.periods else f"the best of 1 to {MOST_PERIODS}"
-        return Draft(t, flags if checkpoints else None, (f"{periods} periods, {how}",))
+        choice = "as requested" if settings.periods else f"the best of 1 to {MOST_PERIODS}"
+        return Draft(t, flags if checkpoints else None, (f"{periods} periods, {choice}",))
 
     return Strategy(draft, checkpoints)
 
@@ -190,15 +194,15 @@ def request_sequence(
         t, flags, notes = draft.milestones, draft.checkpoints, draft.notes
         expected = cost.expected(law, t, flags)
         normalised = cost.normalised(law, expected)
-        more = law.sf(t)
+        survival = law.sf(t)
     if not (math.isfinite(normalised) and normalised >= 1 - _ROUNDING):
         raise ConfigError("the mean cost is out of the range of a double", strategy)
     if math.isinf(law.support[1]):
-        enough = np.flatnonzero(more <= EPSILON * (1 + 1e-6))
-        listed = 1 + int(enough[0]) if len(enough) else len(t)
-        if listed < len(t):
+        sufficient = np.flatnonzero(survival <= EPSILON * (1 + 1e-6))
+        n_listed = 1 + int(sufficient[0]) if len(sufficient) else len(t)
+        if n_listed < len(t):
             notes = (*notes, f"listed up to the request that {EPSILON:g} of jobs exceed")
-        t, flags = t[:listed], None if flags is None else flags[:listed]
+        t, flags = t[:n_listed], None if flags is None else flags[:n_listed]
     return RequestSequence(
         strategy,
         tuple(t.tolist()),

@@ -77,7 +77,7 @@ def _merged(text: str, defaults: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in parameters.items():
         if name not in defaults:
             names = ", ".join(sorted(defaults))
-            raise ConfigError("unknown parameter", name, f"known are: {names}")
+            raise ConfigError("unknown parameter", name, f"choose from {names}")
         kind = type(defaults[name])
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
             value = float(value)

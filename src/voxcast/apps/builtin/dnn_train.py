@@ -167,7 +167,7 @@ def _check(
     for name, choices in (("network", networks), ("dataset", datasets), ("optimiser", OPTIMISERS)):
         if parameters[name] not in choices:
             raise ConfigError(
-                f"unknown: {parameters[name]!r}", name, "known are: " + ", ".join(choices)
+                f"unknown: {parameters[name]!r}", name, "choose from " + ", ".join(choices)
             )
     least = dict.fromkeys(("epochs", "layers", "neurons", "width", "batch_size"), 1)
     least |= {"samples": 2, "image_size": 8, "seed": 0}

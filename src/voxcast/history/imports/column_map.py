@@ -1,4 +1,4 @@
-"""The column map of a CSV table, in YAML: the column of the table for each of the history.
+"""The column map of a CSV table, in YAML: maps columns of the history to columns of the table.
 
 .. code-block:: yaml
 
@@ -47,7 +47,7 @@ _PARSERS: dict[str, dict[str, Callable[[str], float]]] = {
 
 @dataclass(frozen=True)
 class Column:
-    """The source of a value: a column, the unit of plain numbers, texts to replace."""
+    """The source of a value: a column, the unit of plain numbers, and replacements of texts."""
 
     column: str
     unit: str = ""
@@ -59,20 +59,20 @@ class Column:
         Raises
         ------
         ConfigError, ValueError
-            If it is not a number, or has a unit that is neither of time nor of size.
+            If the text is not a number, or its unit is neither of time nor of size.
         """
         parsers = _parsers(target)
-        bare = text[-1:].isdecimal() or text.endswith(".")
-        if not parsers or (not self.unit and bare and ":" not in text):
+        is_plain = text[-1:].isdecimal() or text.endswith(".")
+        if not parsers or (not self.unit and is_plain and ":" not in text):
             return float(text)
         if self.unit in parsers:
             return parsers[self.unit](text)
-        return parsers[""](f"{text}{self.unit}" if bare and ":" not in text else text)
+        return parsers[""](f"{text}{self.unit}" if is_plain and ":" not in text else text)
 
 
 @dataclass(frozen=True)
 class ColumnMap:
-    """The column map of one kind of table, see the module."""
+    """The column map of one kind of table; see the module."""
 
     columns: dict[str, Column]
     constants: dict[str, Any] = field(default_factory=dict)
@@ -88,7 +88,7 @@ def load_map(path: Path) -> ColumnMap:
     Raises
     ------
     ConfigError
-        If the file, a key, a target or a unit is wrong.
+        If the file, a key, a target or a unit is invalid.
     """
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -99,7 +99,8 @@ def load_map(path: Path) -> ColumnMap:
         raise ConfigError("has no mapping `columns`", path, f"write the keys {', '.join(keys)}")
     _check_names(path, content, keys, "key")
     columns = {
-        str(to): _column(path, str(to), source) for to, source in content["columns"].items()
+        str(target): _column(path, str(target), source)
+        for target, source in content["columns"].items()
     }
     constants = _mapping(path, content, "constants")
     _check_names(path, [*columns, *constants], TARGETS, "column of the history")

@@ -46,11 +46,11 @@ def read(path: Path, app: str | None, columns: ColumnMap) -> FileRecords:
 
 def _records(records: FileRecords, columns: ColumnMap) -> Iterator[tuple[int, dict[str, str]]]:
     lines = text_lines(records)
-    number, first = next(lines, (0, ""))
-    header = [name.strip() for name in _fields(first, columns.delimiter)]
-    wanted = {source.column for source in columns.columns.values()}
-    wanted |= {*columns.labels.values(), *columns.identity}
-    if missing := sorted(wanted - set(header)):
+    number, header_line = next(lines, (0, ""))
+    header = [name.strip() for name in _fields(header_line, columns.delimiter)]
+    needed = {source.column for source in columns.columns.values()}
+    needed |= {*columns.labels.values(), *columns.identity}
+    if missing := sorted(needed - set(header)):
         available = f"it has {', '.join(header)[:200]}"
         raise TableError(f"has no column {', '.join(missing)}", records.path, available)
     for number, text in lines:
@@ -82,7 +82,7 @@ def _imported_run(
     values["app"] = app or values.get("app")
     if values.setdefault("outcome", "completed") is None:
         column = columns.columns["outcome"].column
-        raise TableError(f"no outcome in {column}; map it by `values` if it states one")
+        raise TableError(f"no outcome in {column}; map its texts by `values`")
     if values["outcome"] not in get_args(Outcome):
         raise TableError(f"outcome {values['outcome'][:40]!r} is unknown; map it by `values`")
     values = {name: value for name, value in values.items() if value is not None}

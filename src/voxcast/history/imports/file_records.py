@@ -25,7 +25,7 @@ class NotARunError(Exception):
 
 @dataclass(frozen=True)
 class Remark:
-    """Reason why a record was not imported; ``line`` is its number if a file has no lines."""
+    """Reason why a record was not imported; ``line`` is its index if the file has no lines."""
 
     file: str
     line: int
@@ -56,7 +56,7 @@ class ImportedRun:
 class FileRecords:
     """The records of one file; ``read`` is rows + skipped + bad.
 
-    ``lines`` has the line of each row, ``beside`` the other files that were read with this one.
+    ``lines`` has the line of each row, ``companions`` the other files read with this one.
     """
 
     source: str
@@ -67,7 +67,7 @@ class FileRecords:
     bad: list[Remark] = field(default_factory=list)
     phases: list[dict[str, Any]] = field(default_factory=list)
     traces: list[dict[str, Any]] = field(default_factory=list)
-    beside: list[Path] = field(default_factory=list)
+    companions: list[Path] = field(default_factory=list)
 
     @property
     def read(self) -> int:

@@ -1,7 +1,7 @@
 """Import of files into one new part of a history, with an account of every record.
 
-A part is a folder ``<date>-<source>-<number>`` like those of `voxcast.history.parts`, with the
-account, ``import.json``, beside its tables. Runs that are in an earlier part are not imported
+A part is a folder ``<date>-<source>-<number>`` like those of `voxcast.history.parts`, with an
+additional file ``import.json``, the account. Runs that are in an earlier part are not imported
 again.
 """
 
@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any
 from voxcast.errors import ConfigError, TableError, one_line
 from voxcast.files import atomic_folder, locked, sha256_file, write_json
 from voxcast.history.imports import columns, nextflow, sacct, slant, snakemake
-from voxcast.history.parts import free_part, known_parts, load_history, sweep_partial, write_tables
+from voxcast.history.parts import (
+    free_part,
+    load_history,
+    recorded_parts,
+    sweep_partial,
+    write_tables,
+)
 from voxcast.history.run_table import PHASE_DTYPES, TRACE_DTYPES, frame_of
 
 if TYPE_CHECKING:
@@ -48,8 +54,8 @@ class Ledger:
     ----------
     files : dict of str to str
         SHA-256 by file name, without folders, since the account is published with the history.
-    known : int
-        Records that are in the history already, or that occur twice.
+    duplicates : int
+        Number of records that are in the history already, or occur twice.
     part : str or None
         The folder that was written; None if there were no new runs.
     """
@@ -78,7 +84,7 @@ def import_files(
     Raises
     ------
     ConfigError
-        If the kind needs a column map and there is none, or has a map that it does not need.
+        If a column map is missing, or given for a kind that takes none.
     TableError
         If a file is not of this kind, or the history cannot be read.
     """
@@ -92,18 +98,18 @@ def import_files(
         columns.read(path, app, column_map) if column_map else READERS[kind](path, app)
         for path in files
     ]
-    with _held(into):
+    with _locked(into):
         sweep_partial(into)
         run_by_key = _earlier_runs(into)
-        rows, again = [], 0
+        rows, duplicates = [], 0
         read = sum(records.read for records in sources)
         for records in sources:
             for row, line in zip(records.rows, records.lines, strict=True):
                 earlier = run_by_key.setdefault(row["cell_key"], row)
                 if earlier is row:
                     rows.append(row)
-                elif _agree(earlier, row):
-                    again += 1
+                elif _same_run(earlier, row):
+                    duplicates += 1
                 else:
                     records.refuse(line, CLASH)
         ledger = Ledger(
@@ -111,7 +117,7 @@ def import_files(
             _hashes(sources),
             read,
             len(rows),
-            again,
+            duplicates,
             [r for records in sources for r in sorted(records.skipped, key=_line)],
             [r for records in sources for r in sorted(records.bad, key=_line)],
         )
@@ -120,7 +126,7 @@ def import_files(
 
 def _earlier_runs(into: Path) -> dict[str, Mapping[str, Any]]:
     """Return outcome and runtime of the runs in the history, by key."""
-    if not known_parts(into):
+    if not recorded_parts(into):
         return {}
     try:
         rows = load_history([into])[["cell_key", "outcome", "runtime_s"]]
@@ -149,18 +155,20 @@ def _write(
     return ledger
 
 
-def _agree(first: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def _same_run(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> bool:
     """Whether two records of one identity describe one run; exports round their times."""
-    near = math.isclose(first["runtime_s"], other["runtime_s"], rel_tol=0.02, abs_tol=1.0)
-    return near and first["outcome"] == other["outcome"]
+    similar_runtime = math.isclose(
+        earlier["runtime_s"], later["runtime_s"], rel_tol=0.02, abs_tol=1.0
+    )
+    return similar_runtime and earlier["outcome"] == later["outcome"]
 
 
 def _hashes(sources: Sequence[FileRecords]) -> dict[str, str]:
     """Return the hash of each file by name; equal names are numbered."""
     hashes: dict[str, str] = {}
-    for path in (path for records in sources for path in (records.path, *records.beside)):
-        same = sum(name.partition(" (")[0] == path.name for name in hashes)
-        hashes[f"{path.name} ({same + 1})" if same else path.name] = sha256_file(path)
+    for path in (path for records in sources for path in (records.path, *records.companions)):
+        namesakes = sum(name.partition(" (")[0] == path.name for name in hashes)
+        hashes[f"{path.name} ({namesakes + 1})" if namesakes else path.name] = sha256_file(path)
     return hashes
 
 
@@ -169,8 +177,8 @@ def _line(remark: Remark) -> int:
 
 
 @contextlib.contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    """Lock the folder, so that a second import waits for the runs that this one adds."""
+def _locked(folder: Path) -> Iterator[None]:
+    """Lock the folder, so that a second import waits until the runs of this one are added."""
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(locked(folder))

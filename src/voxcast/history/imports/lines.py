@@ -31,7 +31,7 @@ def opening(path: Path) -> bytes:
     except OSError as error:
         raise TableError(f"cannot be read: {error.strerror}", path) from error
     if not start.strip():
-        raise TableError("the file is empty", path)
+        raise TableError("is empty", path)
     if start.startswith(_UTF16):
         raise TableError("is UTF-16", path, "save it as UTF-8")
     if b"\0" in start:
@@ -45,7 +45,7 @@ def text_lines(records: FileRecords) -> Iterator[tuple[int, str]]:
     Raises
     ------
     TableError
-        If it is not a text file, see `opening`.
+        If the file is not a text file; see `opening`.
     """
     path = records.path
     opening(path)
@@ -54,7 +54,9 @@ def text_lines(records: FileRecords) -> Iterator[tuple[int, str]]:
         while raw := stream.readline(MAX_LINE_BYTES):
             number += 1
             if len(raw) == MAX_LINE_BYTES and not raw.endswith(b"\n"):
-                while (rest := stream.readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
+                while (remainder := stream.readline(MAX_LINE_BYTES)) and not remainder.endswith(
+                    b"\n"
+                ):
                     pass
                 records.refuse(number, f"a line of more than {MAX_LINE_BYTES} bytes")
                 continue
@@ -81,7 +83,7 @@ def columns_of(
     needed : tuple of tuple of str
         At least one column of each group must be in the first line; case is ignored.
     advice : str
-        What the user can do if the first line is not such a header.
+        Next step for the user if the first line is not such a header.
 
     Raises
     ------
@@ -89,19 +91,23 @@ def columns_of(
         If the first line lacks a needed column.
     """
     lines = text_lines(records)
-    number, first = next(lines, (0, ""))
-    closed = first.endswith(delimiter)  # `sacct -p` ends every line with the delimiter
-    header = [name.strip().lower() for name in first.removesuffix(delimiter).split(delimiter)]
+    number, header_line = next(lines, (0, ""))
+    trailing_delimiter = header_line.endswith(
+        delimiter
+    )  # `sacct -p` ends every line with the delimiter
+    header = [
+        name.strip().lower() for name in header_line.removesuffix(delimiter).split(delimiter)
+    ]
     for group in needed:
         if not {name.lower() for name in group} & set(header):
             missing = " or ".join(group)
             raise TableError(f"no column {missing} in line {number}", records.path, advice)
     if len(set(header)) < len(header):
-        twice = sorted({name for name in header if header.count(name) > 1})
-        raise TableError(f"duplicate column: {', '.join(twice)}", records.path, advice)
+        duplicates = sorted({name for name in header if header.count(name) > 1})
+        raise TableError(f"duplicate column: {', '.join(duplicates)}", records.path, advice)
     for number, line in lines:
         fields = line.split(delimiter)
-        if closed and not fields[-1].strip():
+        if trailing_delimiter and not fields[-1].strip():
             fields.pop()
         if len(fields) != len(header):
             records.refuse(number, f"{len(fields)} columns where the header has {len(header)}")

@@ -37,7 +37,7 @@ def read(path: Path, app: str | None = None) -> FileRecords:
     Raises
     ------
     TableError
-        If it is not such a file.
+        If the file is not a trace.
     """
     records = FileRecords(SOURCE, path)
     for number, line in columns_of(records, "\t", (("process", "name"), ("realtime",)), _ADVICE):
@@ -56,9 +56,9 @@ def _imported_run(line: dict[str, str], app: str | None) -> ImportedRun:
     runtime = _seconds(line, "realtime")
     if status == "ABORTED" and not runtime:
         raise NotARunError(f"task {name or process} is ABORTED and was never run")
-    start, complete = _moment(line, "start"), _moment(line, "complete")
+    start, completion = _moment(line, "start"), _moment(line, "complete")
     # Local clocks are set back in autumn, so a task may end up to an hour before it starts.
-    if start and complete and _instant(complete) < _instant(start) - timedelta(hours=1):
+    if start and completion and _instant(completion) < _instant(start) - timedelta(hours=1):
         raise TableError("completes before it starts")
     exit_status = _integer(line, "exit")
     limits = _seconds(line, "time"), _bytes(line, "memory")
@@ -117,9 +117,9 @@ def _outcome(
     limit_s, limit_bytes = limits
     if limit_s and runtime and runtime >= limit_s:
         return "timeout"
-    # The kernel and containers send SIGKILL when memory runs out, so peak memory must be near it.
-    spare = peak is not None and limit_bytes is not None and peak < _NEAR_LIMIT * limit_bytes
-    return "out_of_memory" if exit_status == _KILLED and not spare else "failed"
+    # SIGKILL means that memory ran out only if the peak is near the limit.
+    below_limit = peak is not None and limit_bytes is not None and peak < _NEAR_LIMIT * limit_bytes
+    return "out_of_memory" if exit_status == _KILLED and not below_limit else "failed"
 
 
 def _seconds(line: dict[str, str], name: str) -> float | None:

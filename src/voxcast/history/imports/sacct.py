@@ -35,21 +35,21 @@ def read(path: Path, app: str | None = None) -> FileRecords:
     Raises
     ------
     TableError
-        If it is not such a file.
+        If the file is neither.
     """
     if opening(path).lstrip().startswith(b"{"):
         return sacct_json.read(path, app)
     records = FileRecords(SOURCE, path)
     jobs: list[tuple[int, dict[str, str], list[dict[str, str]]]] = []
-    last: dict[str, int] = {}
+    job_index: dict[str, int] = {}
     needed = (("JobID",), ("State",), ("ElapsedRaw", "Elapsed"))
     for number, line in columns_of(records, "|", needed, _ADVICE):
         job_id, _, step = line["jobid"].partition(".")
         if not step:
-            last[job_id] = len(jobs)
+            job_index[job_id] = len(jobs)
             jobs.append((number, line, []))
-        elif job_id in last:
-            jobs[last[job_id]][2].append(line)
+        elif job_id in job_index:
+            jobs[job_index[job_id]][2].append(line)
         else:
             records.refuse(number, f"a step of job {job_id[:40]}, without a job line before it")
     for number, line, steps in jobs:
@@ -75,7 +75,8 @@ def _imported_run(
         signal=signal,
         cpu_s=_duration(line, "totalcpu"),
         time_limit_s=_limit(line),
-        mem_limit_bytes=int(tres.get("mem", 0)) or _requested(line.get("reqmem", ""), cpus, nodes),
+        mem_limit_bytes=int(tres.get("mem", 0))
+        or _requested_memory(line.get("reqmem", ""), cpus, nodes),
         cpus=cpus,
         gpus=int(tres.get("gres/gpu", 0)),
         nodes=line.get("nodelist", "") if not _unknown(line.get("nodelist", "")) else "",
@@ -118,13 +119,13 @@ def _limit(line: dict[str, str]) -> float | None:
 def _memory(text: str) -> int | None:
     if _unknown(text):
         return None
-    # `--noconvert` leaves out the unit, which is then bytes.
+    # With `--noconvert` the number has no unit and is in bytes.
     if text[-1].isdigit():
         return int(parsed("memory", f"{text}B", parse_bytes))
     return int(parsed("memory", text, slurm_bytes))
 
 
-def _requested(text: str, cpus: int, nodes: int) -> int | None:
+def _requested_memory(text: str, cpus: int, nodes: int) -> int | None:
     """Parse ReqMem: up to Slurm 20.11 it is per node, ``4Gn``, or per CPU, ``4Gc``."""
     if _unknown(text):
         return None
@@ -142,7 +143,7 @@ def _tres(text: str) -> dict[str, float]:
         if name == "mem":
             amounts[name] = _memory(value) or 0
         elif value.isdecimal() and len(value) < 16:
-            # GPUs of a type are listed beside their sum, or without it.
+            # GPUs are listed by type, with or without their sum.
             if name.startswith("gres/gpu:") and "gres/gpu=" not in text:
                 amounts["gres/gpu"] = amounts.get("gres/gpu", 0) + int(value)
             amounts[name] = int(value)

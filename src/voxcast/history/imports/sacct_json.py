@@ -25,7 +25,7 @@ def read(path: Path, app: str | None = None) -> FileRecords:
     Raises
     ------
     TableError
-        If it is not such JSON.
+        If the file is not such JSON.
     """
     records = FileRecords(SOURCE, path)
     try:
@@ -44,7 +44,7 @@ def _checked(job: Any, app: str | None) -> ImportedRun:
     try:
         return _imported_run(job, app)
     except (TypeError, ValueError, AttributeError, KeyError, OverflowError) as error:
-        raise TableError(f"not a job as sacct writes it: {str(error)[:80]}") from error
+        raise TableError(f"not a job in the format of sacct: {str(error)[:80]}") from error
 
 
 def _imported_run(job: dict[str, Any], app: str | None) -> ImportedRun:
@@ -91,7 +91,7 @@ def _imported_run(job: dict[str, Any], app: str | None) -> ImportedRun:
 
 
 def _is_extern(step: dict[str, Any]) -> bool:
-    """Whether it is the step of Slurm itself, which does not belong to the job."""
+    """Whether the step is Slurm's extern step, which does not belong to the job."""
     return "extern" in str((step.get("step") or {}).get("name"))
 
 

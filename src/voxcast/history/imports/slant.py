@@ -40,7 +40,7 @@ _NODE = {
 
 
 def read(path: Path, app: str | None = None) -> FileRecords:
-    """Read the tables of the folder ``path``, or of the folder around the file ``path``.
+    """Read the tables of the folder ``path``, or of the folder that contains the file ``path``.
 
     Raises
     ------
@@ -55,19 +55,19 @@ def read(path: Path, app: str | None = None) -> FileRecords:
 
     records = FileRecords(SOURCE, runs)
     rows: dict[str, dict[str, Any]] = {}
-    for number, line in _records(records, ("run", "input_file", "makespan_s")):
+    for number, line in _lines(records, ("run", "input_file", "makespan_s")):
         row = records.record(number, partial(_imported_run, line, app))
         if row is not None:
             rows[line["run"]] = row
-    for row, line in _beside(records, rows, folder / PHASES):
+    for row, line in _joined(records, rows, folder / PHASES):
         records.phases.append(_phase(row, line))
     traces: dict[str, list[dict[str, Any]]] = {}
-    for row, line in _beside(records, rows, folder / TRACES):
+    for row, line in _joined(records, rows, folder / TRACES):
         traces.setdefault(row["cell_key"], []).append(_sample(row, line))
     for samples in traces.values():
         thin = thinned(pd.DataFrame(samples), "rss_bytes")
         records.traces.extend(samples[n] for n in thin.index)
-    records.beside = [path for path in (folder / PHASES, folder / TRACES) if path.is_file()]
+    records.companions = [path for path in (folder / PHASES, folder / TRACES) if path.is_file()]
     return records
 
 
@@ -79,10 +79,10 @@ def folder() -> Path:
     TableError
         If the variable is not set.
     """
-    named = os.environ.get(VARIABLE)
-    if not named:
-        raise TableError("no folder of the artifact given", VARIABLE, "set it, or name the folder")
-    return Path(named)
+    folder_name = os.environ.get(VARIABLE)
+    if not folder_name:
+        raise TableError("is not set", VARIABLE, "set it, or give the folder of the artifact")
+    return Path(folder_name)
 
 
 def _imported_run(line: dict[str, str], app: str | None) -> ImportedRun:
@@ -114,7 +114,7 @@ def _imported_run(line: dict[str, str], app: str | None) -> ImportedRun:
 
 
 def _phase(row: dict[str, Any], line: dict[str, str]) -> dict[str, Any]:
-    start, duration = _needed(line, "start_s"), _needed(line, "duration_s")
+    start, duration = _required(line, "start_s"), _required(line, "duration_s")
     peak = _number(line, "node_used_mem_max_kb")
     return {
         "cell_key": row["cell_key"],
@@ -133,15 +133,13 @@ def _phase(row: dict[str, Any], line: dict[str, str]) -> dict[str, Any]:
 def _sample(row: dict[str, Any], line: dict[str, str]) -> dict[str, Any]:
     return {
         "cell_key": row["cell_key"],
-        "t_s": _needed(line, "t_s"),
-        "rss_bytes": round(_needed(line, "node_used_mem_kb") * KB),
+        "t_s": _required(line, "t_s"),
+        "rss_bytes": round(_required(line, "node_used_mem_kb") * KB),
         "cpu_s": None,
     }
 
 
-def _records(
-    records: FileRecords, needed: tuple[str, ...]
-) -> Iterator[tuple[int, dict[str, str]]]:
+def _lines(records: FileRecords, needed: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
     lines = text_lines(records)
     header = next(csv.reader([next(lines, (0, ""))[1]]), [])
     missing = [name for name in needed if name not in header]
@@ -155,30 +153,30 @@ def _records(
             yield number, dict(zip(header, (field.strip() for field in fields), strict=True))
 
 
-def _beside(
+def _joined(
     records: FileRecords, rows: dict[str, dict[str, Any]], path: Path
 ) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
-    """Yield the lines of a table beside the runs, each with the row of its run.
+    """Yield the lines of a companion table, each with the row of its run.
 
     Raises
     ------
     TableError
-        If a line cannot be read: these tables are derived, so errors mean that they are wrong.
+        If a line cannot be read. These tables are derived, so any error makes them invalid.
     """
     if not path.is_file():
         return
-    beside = FileRecords(SOURCE, path)
-    for _, line in _records(beside, ("run",)):
+    table = FileRecords(SOURCE, path)
+    for _, line in _lines(table, ("run",)):
         if line["run"] in rows:
             yield rows[line["run"]], line
-    if beside.bad:
-        raise TableError(f"line {beside.bad[0].line}: {beside.bad[0].reason}", path)
+    if table.bad:
+        raise TableError(f"line {table.bad[0].line}: {table.bad[0].reason}", path)
 
 
-def _needed(line: dict[str, str], name: str) -> float:
+def _required(line: dict[str, str], name: str) -> float:
     value = _number(line, name)
     if value is None:
-        raise TableError(f"run {line['run']}: no {name}", "tables beside the runs")
+        raise TableError(f"run {line['run']}: no {name}", "companion tables")
     return value
 
 

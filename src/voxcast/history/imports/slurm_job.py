@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from voxcast.errors import TableError
 from voxcast.history.imports.file_records import ImportedRun, NotARunError, positive
 
-# Runs that were stopped from outside are preempted, whether by another job, a user or a node
-# failure: the application did not fail. The state itself is kept as a label.
+# Runs stopped by another job, a user or a node failure are preempted: the application did not
+# fail. The state is recorded as a label.
 OUTCOMES = {
     "COMPLETED": "completed",
     "TIMEOUT": "timeout",
@@ -84,12 +84,12 @@ class SlurmJob:
             and self.end_s < self.start_s - _SUMMER_TIME_S
         ):
             raise TableError("ends before it starts")
-        single = self.nodes if re.fullmatch(r"[\w.-]+", self.nodes) else ""
+        single_node = self.nodes if re.fullmatch(r"[\w.-]+", self.nodes) else ""
         return ImportedRun(
             identity=self._identity(),
             values={
                 "app": app or self.name,
-                "host_id": single,
+                "host_id": single_node,
                 "node_type": self.partition,
                 "device": "gpu" if self.gpus else "cpu",
                 "cpus": self.cpus,
@@ -109,7 +109,7 @@ class SlurmJob:
                 "job_id": self.job_id,
                 "job_name": self.name,
                 "state": state,
-                "nodes": "" if single else self.nodes,
+                "nodes": "" if single_node else self.nodes,
                 "cluster": self.cluster,
                 # MaxRSS is that of one task, so it is not that of a job with several tasks.
                 "tasks": self.tasks if (self.tasks or 1) > 1 else None,
@@ -121,13 +121,13 @@ class SlurmJob:
         # Job numbers recur on other clusters and after a requeue, so the start is part of the
         # identity. Text has local time and JSON has UTC; in all time zones they differ by whole
         # quarters of an hour.
-        within = None if self.start_s is None else self.start_s % _QUARTER_HOUR_S
-        return [self.job_id, within]
+        start_in_quarter_s = None if self.start_s is None else self.start_s % _QUARTER_HOUR_S
+        return [self.job_id, start_in_quarter_s]
 
     def _outcome(self, state: str) -> str:
-        killed = any(state_of_step.startswith("OUT_OF_ME") for state_of_step in self.step_states)
-        if killed and state in ("COMPLETED", "FAILED"):
-            # A script may continue after a step was killed, and complete.
+        oom_step = any(state_of_step.startswith("OUT_OF_ME") for state_of_step in self.step_states)
+        if oom_step and state in ("COMPLETED", "FAILED"):
+            # A script may continue and complete after a step was killed.
             return "out_of_memory"
         if state != "FAILED":
             return OUTCOMES[state]
@@ -136,7 +136,7 @@ class SlurmJob:
         if self.signal != _SIGKILL:
             return "failed"
         # Without cgroups Slurm kills a job above its memory limit: FAILED 0:9, with the step
-        # "CANCELLED by 0". Another SIGKILL differs only in the memory used.
+        # "CANCELLED by 0". A SIGKILL for another reason differs only in the memory used.
         if self.peak_bytes and self.mem_limit_bytes and "CANCELLED by 0" not in self.step_states:
             near = self.peak_bytes >= _NEAR_LIMIT * self.mem_limit_bytes
             return "out_of_memory" if near else "failed"
@@ -144,8 +144,8 @@ class SlurmJob:
 
 
 def _state(text: str) -> str:
-    word = (text.split() or [""])[0].rstrip("+").upper()
+    state_prefix = (text.split() or [""])[0].rstrip("+").upper()
     for name in (*OUTCOMES, *UNFINISHED):
-        if word and name.startswith(word):
+        if state_prefix and name.startswith(state_prefix):
             return name
     raise TableError(f"not a state of a Slurm job: {text[:60]!r}")

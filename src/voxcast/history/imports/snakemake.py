@@ -26,12 +26,12 @@ _MIB = 2**20
 
 
 def read(path: Path, app: str | None = None) -> FileRecords:
-    """Read a benchmark file; the application is its rule, or else the file's name.
+    """Read a benchmark file; the application is its rule, or the file name if there is none.
 
     Raises
     ------
     TableError
-        If it is not such a file.
+        If the file is not a benchmark file.
     """
     records = FileRecords(SOURCE, path)
     seen: dict[tuple[tuple[str, str], ...], int] = {}
