@@ -18,7 +18,7 @@ import pytest
 from made_up_runs import cell, write_run
 from voxcast import config
 from voxcast.campaigns import driver_lock
-from voxcast.campaigns.cells import again
+from voxcast.campaigns.cells import repeat_of
 from voxcast.campaigns.driver import core_sets, missing_cells, run_campaign
 from voxcast.campaigns.plan import CampaignPlan
 from voxcast.campaigns.settings import CampaignSettings, Conditions
@@ -334,11 +334,16 @@ def test_anchors_are_run_again_at_the_start_of_each_sitting_that_measures(tmp_pa
 def test_noisy_runs_are_measured_once_more_and_never_twice(tmp_path):
     quiet, noisy, repeated = _cells(3)
     known = {quiet.key: {"noisy": False}, noisy.key: {"noisy": True}}
-    known |= {repeated.key: {"noisy": True}, again(repeated).key: {"noisy": True}}
+    known |= {repeated.key: {"noisy": True}, repeat_of(repeated).key: {"noisy": True}}
     keyed = {cell.key: cell for cell in (quiet, noisy, repeated)}
-    assert missing_cells(keyed, known) == {again(noisy).key: again(noisy)}
+    assert missing_cells(keyed, known) == {repeat_of(noisy).key: repeat_of(noisy)}
     assert missing_cells(keyed, known, noisy=False) == {}
-    assert missing_cells({again(noisy).key: again(noisy)}, {again(noisy).key: {"noisy": 1}}) == {}
+    assert (
+        missing_cells(
+            {repeat_of(noisy).key: repeat_of(noisy)}, {repeat_of(noisy).key: {"noisy": 1}}
+        )
+        == {}
+    )
 
 
 def test_what_is_recorded_elsewhere_is_not_measured_again(tmp_path, apps):

@@ -7,7 +7,7 @@ import pytest
 
 from made_up_runs import cell, write_run
 from voxcast.campaigns.cell_queue import CellQueue
-from voxcast.campaigns.cells import again
+from voxcast.campaigns.cells import repeat_of
 from voxcast.campaigns.overview import overview, rows_elsewhere
 from voxcast.campaigns.time_left import PRIOR_S, TimeLeft
 from voxcast.history.run_folders import load_records, record_rows
@@ -23,12 +23,12 @@ def test_time_left_follows_what_was_measured_of_the_same_kind():
     assert times.total_s() == pytest.approx(50 * factor)
     times.finish("0", cells["0"], 10.0)
     assert times.total_s() == pytest.approx(20 * factor + 20)
-    assert times.of("3", cells["3"]) == pytest.approx(10 * factor)
+    assert times.cell_s("3", cells["3"]) == pytest.approx(10 * factor)
 
 
 def test_noisy_runs_are_repeated_at_the_end_while_there_is_time(tmp_path):
     first, second = cell(0), cell(1)
-    for minutes, expected in ((60, [first, second, again(first)]), (-60, [first, second])):
+    for minutes, expected in ((60, [first, second, repeat_of(first)]), (-60, [first, second])):
         taken = []
         with CellQueue(
             _keyed(first, second), {}, repeat_until=time.monotonic() + minutes
@@ -38,7 +38,7 @@ def test_noisy_runs_are_repeated_at_the_end_while_there_is_time(tmp_path):
                 with queue.finished(*one, 1.0, one[1] != second, tmp_path):
                     pass
         assert taken == expected
-    waiting = _keyed(second, again(first), cell(1001))
+    waiting = _keyed(second, repeat_of(first), cell(1001))
     with CellQueue(waiting, {}, repeat_until=time.monotonic() - 1) as queue:
         assert queue.take()[1] == second
         assert queue.take()[1] == cell(1001)  # an anchor is no repeat of a noisy run
@@ -73,7 +73,7 @@ def test_overview_counts_cells_outcomes_and_the_noise_of_quiet_repeats(tmp_path)
     assert app["cv_cpu"] == 0.0
     assert other["cv_cpu"] is None
     assert other["left_s"] == pytest.approx(2.0 * (2.0 + PRIOR_S) / (2.0 + PRIOR_S))
-    write_run(tmp_path, again(cell(2)))  # the noisy one, once more
+    write_run(tmp_path, repeat_of(cell(2)))  # the noisy one, once more
     assert overview(cells, {}, record_rows(tmp_path))[0]["left"] == 0
 
 

@@ -1,4 +1,4 @@
-"""Image sets: what headers say, what voxels show on a coarse grid, and where volumes come from.
+"""Image sets: headers, characteristics on a coarse grid, and the sources of volumes.
 
-Nothing here knows of applications, runs or models.
+This room is independent of applications, runs and models.
 """

@@ -1,4 +1,4 @@
-"""What a scanner does to a clean image: bias field, motion, ghosts, noise, contrast, integers."""
+"""The simulated acquisition of a clean image: bias field, motion, ghosts, noise, contrast."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BIAS_POINTS = (32, 32, 32)
 
 
 def acquire(clean: np.ndarray, recipe: Recipe, affine: np.ndarray) -> np.ndarray:
-    """Return the clean image as a scanner would have it: bias, motion, ghosts and Rician noise.
+    """Return the image as acquired by a scanner: bias, motion, ghosts and Rician noise.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ def acquire(clean: np.ndarray, recipe: Recipe, affine: np.ndarray) -> np.ndarray
     import torch
     import torchio
 
-    # The field is smooth: torchio makes it on a small cube, or it would take a third of all time.
+    # The field is smooth: torchio computes it on a small cube, which saves a third of the time.
     cube = torchio.ScalarImage(tensor=torch.ones(1, *_BIAS_POINTS))
     bias = torchio.BiasField(coefficients=list(recipe.bias), order=BIAS_ORDER)(cube).data
     field = torch.nn.functional.interpolate(

@@ -1,6 +1,6 @@
-"""Where volumes lie in a folder: BIDS names read and written, plain folders of NIfTI files.
+"""The volumes in a folder: BIDS names read and written, plain folders of NIfTI files.
 
-Only names are looked at here; files are hashed in `voxcast.images.sources`.
+Only names are read here; files are hashed in `voxcast.images.sources`.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def find_images(folder: str | Path) -> list[ImageEntry]:
     if is_bids:
         return [_bids_entry(path, folder) for path in anatomical]
     entries = [ImageEntry(stem(path), "", "", path) for path in paths]
-    twice = {entry.subject for entry in entries}
-    if len(twice) < len(entries):  # the same name in two folders is two subjects
+    subjects = {entry.subject for entry in entries}
+    if len(subjects) < len(entries):  # the same name in two folders is two subjects
         return [ImageEntry(_long_name(p, folder), "", "", p) for p in paths]
     return entries
 
@@ -96,7 +96,7 @@ def _nifti_files(folder: Path) -> list[Path]:
     seen = set()
     for parent, folders, files in os.walk(folder, followlinks=True):
         real = os.path.realpath(parent)
-        if real in seen:  # a link to a folder above would never end
+        if real in seen:  # a link to a parent folder would never end
             folders.clear()
             continue
         seen.add(real)
@@ -120,7 +120,7 @@ def _is_anatomical(relative: Path) -> bool:
 def _bids_entry(path: Path, folder: Path) -> ImageEntry:
     relative = path.relative_to(folder)
     session = relative.parts[1].removeprefix("ses-") if len(relative.parts) == 4 else ""
-    # Labels are taken from the folders: they decide what belongs together, whatever a name says.
+    # Labels come from the folders, which decide what belongs together, not from the file name.
     last = stem(path).rsplit("_", 1)[-1]
     suffix = "" if _ENTITY.fullmatch(last) else last
     return ImageEntry(subject_label(relative.parts[0]), session, suffix, path)

@@ -1,6 +1,6 @@
-"""The catalogue: a row for every volume, good or bad, and what the voxels of the good ones show.
+"""The catalogue: a row for every volume, usable or not, and characteristics of the usable ones.
 
-Each file is read once. A bad volume is listed with its reason and the others go on.
+Each file is read once. An unusable volume is listed with the reason, and does not stop the others.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TEXT = ("volume_id", "subject", "session", "suffix", "path", "problem")
 
 @dataclass(frozen=True)
 class Look:
-    """What was seen of one volume; `problem` says why the rest is missing."""
+    """The data of one volume; `problem` is why the other fields are missing."""
 
     problem: str | None
     header: ImageHeader | None = None
@@ -61,7 +61,7 @@ def build_catalogue(
     volume_ids : mapping, optional
         Identifiers by path, for generated volumes; of others it is the voxels' hash.
     root : str or Path
-        Where relative paths of `files` begin.
+        Base of relative paths in `files`.
 
     Returns
     -------
@@ -75,18 +75,18 @@ def build_catalogue(
     """
     if not files:
         raise ImageError("image set is empty", out_folder, "choose images with images=… and rerun")
-    import torchio  # noqa: F401  # once, before threads: imports are not made for racing
+    import torchio  # noqa: F401  # once, before threads: imports may race
 
     paths = [Path(root) / file.path for file in files]
 
     def look(n: int) -> Look:
         return look_at(paths[n], files[n], coarse_points, network_points)
 
-    # Decompression and array arithmetic leave the interpreter to others.
+    # Decompression and array arithmetic release the interpreter lock.
     with ThreadPoolExecutor(max_workers=2) as pool:
         looking = pool.map(look, range(len(files)))
         looks = list(
-            tqdm(looking, total=len(files), desc="looking at volumes", unit="volume", disable=None)
+            tqdm(looking, total=len(files), desc="reading volumes", unit="volume", disable=None)
         )
     bad = [look for look in looks if look.problem]
     if len(bad) == len(looks):
@@ -110,7 +110,7 @@ def build_catalogue(
 
 
 def look_at(path: Path, file: ImageFile | None, coarse_points: int, network_points: int) -> Look:
-    """Read a volume once and return all that the catalogue keeps of it, or what is wrong."""
+    """Read a volume once and return its data for the catalogue, or its problem."""
     try:
         if file is not None and changed(file):
             raise ImageError("changed since it was listed", path, "list it again: make repro")

@@ -1,7 +1,7 @@
-"""What the voxels of a volume say that its header does not, from its coarse grid.
+"""Characteristics of a volume that its header does not hold, from its coarse grid.
 
-The most telling is the extent of the foreground: the mask that ANTs' `get_mask` would draw decides
-how many voxels bias correction and segmentation work on. None depends on the intensity scale.
+The most informative is the extent of the foreground: the mask of ANTs' `get_mask` decides how many
+voxels bias correction and segmentation work on. None depends on the intensity scale.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ CHARACTERISTICS = {
     "asymmetry": "share of left-right mirrored foreground that does not overlap, 0 to 1",
 }
 
-MASK_RADIUS_VOXELS = 2.0  # what ants.get_mask takes
-# In native voxels, too; tried on generated and real heads against ants.get_mask.
+MASK_RADIUS_VOXELS = 2.0  # as in ants.get_mask
+# In native voxels, too; chosen on generated and real heads to match ants.get_mask.
 OUTLINE_RADIUS_VOXELS = 2.55
 CORE_RADIUS_VOXELS = 3.6
 
@@ -73,8 +73,8 @@ def _foreground(above: np.ndarray, stride: tuple[int, ...]) -> tuple[np.ndarray,
     """Return a mask like that of `ants.get_mask`, and the share of it that is its core.
 
     The steps of antspyx 0.6.3 are: threshold at the mean, erosion by two voxels, largest piece,
-    dilation, holes filled. Whether erosion parts brain and scalp decides most. On a coarse grid
-    thin bridges survive it, so a wider ball chooses the piece and a narrower one its outline.
+    dilation, holes filled. Most depends on whether erosion separates brain and scalp. On a coarse
+    grid thin bridges survive it, so a wider ball chooses the piece and a narrower one its outline.
     """
     native = max(stride) == 1
     ball = _ball(stride, MASK_RADIUS_VOXELS if native else OUTLINE_RADIUS_VOXELS)
@@ -94,7 +94,7 @@ def _foreground(above: np.ndarray, stride: tuple[int, ...]) -> tuple[np.ndarray,
 def _ball(stride: tuple[int, ...], radius_voxels: float) -> np.ndarray:
     """Return a ball of a radius in native voxels on the coarse grid.
 
-    A neighbour k voxels away stands for all those between: on average (k - 1) / 2 less.
+    A neighbour k voxels away represents all those between: on average (k - 1) / 2 less.
     """
     reach = int(radius_voxels) + 1
     axes = np.ogrid[(slice(-reach, reach + 1),) * 3]
@@ -182,7 +182,7 @@ def _texture(data: np.ndarray, mask: np.ndarray) -> dict[str, float]:
             inside = np.logical_and(*_ends(mask, axis, 2))
             if inside.any():
                 # The second difference of white noise has six times its variance; anatomy mostly
-                # has small ones, and the median does not see its edges.
+                # has small ones, and the median ignores its edges.
                 bend = np.abs((left - 2 * middle + right)[inside])
                 noise.append(1.4826 * float(np.median(bend)) / math.sqrt(6))
     return {
@@ -216,7 +216,7 @@ def _bias_strength(data: np.ndarray, mask: np.ndarray, median: float) -> float:
 
 def _asymmetry(mask: np.ndarray, axcodes: str) -> float:
     axis = next(n for n, code in enumerate(axcodes) if code in "LR")
-    # About the mask's own middle, because heads are seldom in the middle of the grid.
+    # About the middle of the mask, because heads are seldom in the middle of the grid.
     filled = np.flatnonzero(mask.any(axis=tuple(n for n in range(3) if n != axis)))
     head = mask.take(range(filled[0], filled[-1] + 1), axis)
     mirrored = np.flip(head, axis)

@@ -1,7 +1,7 @@
 """The grid of a generated volume: field of view, spacing and shape, whatever its content.
 
-The number of voxels is chosen apart from all else, so that over an image set the size of a volume
-says nothing of the head in it, and the head nothing of its size.
+The number of voxels is drawn independently, so that over an image set the size of a volume and
+the head in it are unrelated.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 Shape = tuple[int, int, int]
-# Steps of it fill the unit interval evenly, however many are taken.
+# Its multiples modulo 1 fill the unit interval evenly, for any number of them.
 GOLDEN_RATIO = (5**0.5 - 1) / 2
 
 
@@ -26,8 +26,8 @@ GOLDEN_RATIO = (5**0.5 - 1) / 2
 class FixedGrid:
     """A grid that some subjects share: number `first` and every `every`-th after it.
 
-    Their heads are cut or have air around them as it happens. `spacing_mm` None gives each the
-    spacing with which the field of view is as large as it would have been.
+    Heads may be cut or have air around them. With `spacing_mm` None the spacing is that with which
+    the field of view keeps its volume.
     """
 
     first: int
@@ -41,7 +41,7 @@ class Sizes:
     """The parameters of an image set that decide its grids.
 
     `voxels` are the fewest, the most frequent and the most voxels of a grid, `axis_voxels` the
-    fewest and the most of one axis. The first of the `fixed_grids` that wants a subject has it.
+    fewest and the most of one axis. A subject gets the first of its `fixed_grids`.
     """
 
     voxels: tuple[int, ...]
@@ -54,7 +54,7 @@ class Sizes:
         Raises
         ------
         ConfigError
-            Naming the parameter that makes no sense.
+            For an invalid parameter, with its name.
         """
         voxels, axis = self.voxels, self.axis_voxels
         if len(voxels) != 3 or not 0 < voxels[0] <= voxels[1] <= voxels[2]:
@@ -94,9 +94,9 @@ class Placement:
 
 
 def even_share(seed: int, index: int) -> float:
-    """Return a number from 0 to 1 for a subject; those of any stretch of subjects lie evenly.
+    """Return a number from 0 to 1 for a subject; consecutive subjects are spread evenly.
 
-    Drawn one by one, the sizes of a hundred subjects would cost twice or half of what was planned.
+    With independent draws a hundred subjects could cost twice or half of what was planned.
     """
     start = float(np.random.default_rng(np.random.SeedSequence([seed, 0])).random())
     return (start + index * GOLDEN_RATIO) % 1.0
@@ -153,9 +153,9 @@ def place(
     Parameters
     ----------
     fixed : FixedGrid, optional
-        The grid it must have; `share` and `aspect` are then of no matter.
+        The grid it must have; `share` and `aspect` are then ignored.
     brain_mm, wanted_mm : tuple of numpy.ndarray
-        Lowest and highest corner of the brain and of the field of view to be had, in millimetres
+        Lowest and highest corner of the brain and of the requested field of view, in millimetres
         along the grid's axes.
     """
     extent_mm = wanted_mm[1] - wanted_mm[0]
@@ -166,7 +166,7 @@ def place(
         spacing_mm = (_fixed_spacing_mm(fixed, extent_mm, brain_mm[1] - brain_mm[0]),) * 3
     reach_mm = (np.asarray(shape) - 1) * spacing_mm
     corner_mm = (wanted_mm[0] + wanted_mm[1] - reach_mm) / 2
-    # What must be cut is cut from neck or air, and from the brain only where it is too long.
+    # Neck or air is cut first, and the brain only where it is too long.
     low_mm, high_mm = brain_mm[1] - reach_mm, brain_mm[0]
     corner_mm = np.where(low_mm <= high_mm, np.clip(corner_mm, low_mm, high_mm), corner_mm)
     return Placement(shape, spacing_mm, tuple(round(float(mm), 4) + 0.0 for mm in corner_mm))

@@ -1,4 +1,4 @@
-"""What a NIfTI file says of itself, and what is wrong with it, without reading a voxel.
+"""Headers of NIfTI files, and checks of the files without reading voxels.
 
 Voxels are read in `voxcast.images.volumes`.
 """
@@ -62,7 +62,7 @@ class ImageHeader:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the voxels of one volume lie in its (uncompressed) file, and what they mean."""
+    """The position of the voxels in the (uncompressed) file of a volume, and their scaling."""
 
     header: ImageHeader
     affine: np.ndarray
@@ -78,7 +78,7 @@ class Layout:
 
 
 def read_header(path: str | os.PathLike[str]) -> ImageHeader:
-    """Read what the header of a ``.nii`` or ``.nii.gz`` file says.
+    """Read the header of a ``.nii`` or ``.nii.gz`` file.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def read_header(path: str | os.PathLike[str]) -> ImageHeader:
 
 
 def read_layout(path: str | os.PathLike[str]) -> Layout:
-    """Read the header and the place of the voxels; see `read_header` for errors."""
+    """Read the header and the position of the voxels; see `read_header` for errors."""
     import nibabel
 
     path = Path(path)
@@ -113,7 +113,7 @@ def read_layout(path: str | os.PathLike[str]) -> Layout:
         raise ImageError(f"voxels are {dtype}, not numbers", path, "give a scalar image")
     affine = _affine(image, path)
     obliqueness_rad = float(np.abs(nibabel.affines.obliquity(affine)).max())
-    voxels: Any = image.dataobj  # nibabel types it as any array; of a file it is a proxy
+    voxels: Any = image.dataobj  # nibabel types it as any array; for a file it is a proxy
     layout = Layout(
         header=ImageHeader(
             shape=shape,
@@ -151,7 +151,7 @@ def _file_size_bytes(path: Path) -> int:
         with path.open("rb"):
             pass
     except FileNotFoundError:
-        raise ImageError("no such file", path, "restore it or take it off the list") from None
+        raise ImageError("no such file", path, "restore it or remove it from the list") from None
     except PermissionError:
         raise ImageError("may not be read", path, "change its permissions") from None
     except OSError as error:
@@ -187,7 +187,7 @@ def _affine(image: Any, path: Path) -> np.ndarray:
 
 
 def _check_complete(path: Path, file_size_bytes: int, end_bytes: int) -> None:
-    """Compare sizes only: that of the file, or the one that gzip notes in its last four bytes."""
+    """Compare sizes only: that of the file, or the one that gzip stores in its last four bytes."""
     if path.suffix != ".gz":
         if file_size_bytes < end_bytes:
             raise ImageError(
@@ -200,7 +200,7 @@ def _check_complete(path: Path, file_size_bytes: int, end_bytes: int) -> None:
     if noted_bytes == end_bytes % 2**32:
         return
     # The trailer of a file in several gzip members (bgzip, pigz -i) counts the last member only,
-    # and some writers pad: what looks cut short is decompressed before it is refused.
+    # and some writers pad: what looks truncated is decompressed before it is rejected.
     try:
         length_bytes = _decompressed_bytes(path, end_bytes)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:

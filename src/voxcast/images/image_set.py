@@ -1,4 +1,4 @@
-"""An image set, made ready for a campaign: its volumes are made or listed, and catalogued."""
+"""An image set, prepared for a campaign: its volumes are generated or listed, and catalogued."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_PROBLEMS_SHOWN = 10
 
 
 class ImageChoice(Protocol):
-    """Which images: the generated cohort (`kind` is ``cohort``) or a user's own below `path`."""
+    """Which images: the generated cohort (`kind` is ``cohort``) or a user's images in `path`."""
 
     @property
     def kind(self) -> str: ...
@@ -38,7 +38,7 @@ class ImageChoice(Protocol):
 
 
 def list_volumes(choice: ImageChoice, folder: Path, hashes: Path) -> list[ImageFile]:
-    """Make the volumes of a cohort in ``folder``, or list a user's own; write the list there.
+    """Generate a cohort in ``folder``, or list a user's images; write the list there.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def list_volumes(choice: ImageChoice, folder: Path, hashes: Path) -> list[ImageF
     Raises
     ------
     ConfigError
-        If a user's own images are chosen and no path is given.
+        If a user's images are chosen and no path is set.
     """
     if choice.kind == "cohort":
         from voxcast.images.cohort import write_cohort
@@ -72,7 +72,7 @@ def list_volumes(choice: ImageChoice, folder: Path, hashes: Path) -> list[ImageF
 def catalogue_volumes(
     folder: Path, catalogue: Path, coarse_points: int, network_points: int
 ) -> int:
-    """Write the catalogue of the volumes that are listed in ``folder``; log what is wrong.
+    """Write the catalogue of the volumes that are listed in ``folder``; log the problems.
 
     Returns
     -------
@@ -84,8 +84,8 @@ def catalogue_volumes(
     from voxcast.images.catalogue import CATALOGUE, build_catalogue
 
     files = read_tsv(folder / LIST_FILE)
-    # The list decides which images are meant: identifiers of a cohort that was here before match
-    # no path in it.
+    # The list decides which images belong to the set: identifiers of an earlier cohort match no
+    # path in it.
     volume_ids = generated_ids(folder) if (folder / PARTICIPANTS).is_file() else None
     unusable = build_catalogue(files, catalogue, coarse_points, network_points, volume_ids)
     if unusable:
@@ -102,12 +102,12 @@ def catalogue_volumes(
 def prepare_image_set(
     choice: ImageChoice, folder: Path, catalogue: Path, coarse_points: int, network_points: int
 ) -> list[ImageFile]:
-    """Make or list the volumes and catalogue them, unless all of it is up to date.
+    """Generate or list the volumes and catalogue them, unless all of it is up to date.
 
     Parameters
     ----------
     folder, catalogue : Path
-        Folders of the image set and of its catalogue; made if missing.
+        Folders of the image set and of its catalogue; created if missing.
     """
     files = list_volumes(choice, folder, folder / LIST_FILE)
     catalogued = catalogue / LIST_FILE
@@ -118,5 +118,5 @@ def prepare_image_set(
 
 
 def recipes_in(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the recipes of generated volumes by volume id; none for a user's own images."""
+    """Return the recipes of generated volumes by volume id; none for a user's images."""
     return recipe_of(folder) if (folder / PARTICIPANTS).is_file() else {}

@@ -1,4 +1,4 @@
-"""What a generated image set says of its subjects: the table ``participants.tsv``."""
+"""The subjects of a generated image set: the table ``participants.tsv``."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ PARTICIPANTS = "participants.tsv"
 def read_participants(folder: str | os.PathLike[str]) -> list[dict[str, str]]:
     """Return the rows of a generated set, as text; `volume_id` and `subject` are added.
 
-    The identifier names recipe and generator, because resampling is not bit-identical on other
-    processors.
+    The identifier is a hash of recipe and generator, because resampling is not bit-identical on
+    other processors.
 
     Raises
     ------
@@ -42,7 +42,9 @@ def read_participants(folder: str | os.PathLike[str]) -> list[dict[str, str]]:
             for row in rows
         ]
     except FileNotFoundError:
-        raise ImageError("no such file", path, "make the volumes with the stage images") from None
+        raise ImageError(
+            "no such file", path, "generate the volumes with the stage images"
+        ) from None
     except KeyError as error:
         raise ImageError(f"has no column {error}, so these were not generated", path) from None
 
@@ -68,7 +70,7 @@ def recipe_of(folder: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
 
 
 def relative_path(path: str | os.PathLike[str], root: str | os.PathLike[str]) -> str:
-    """Return a path as image lists hold it: relative to `root` where it lies below."""
+    """Return a path as image lists hold it: relative to `root` if it is below."""
     path, root = Path(path).absolute(), Path(root).absolute()
     return (path.relative_to(root) if path.is_relative_to(root) else path).as_posix()
 

@@ -1,6 +1,6 @@
-"""The template head that all generated volumes are warped from, built once a process.
+"""The template head that all generated volumes are warped from, built once per process.
 
-The brain is the MNI152 T1 that nilearn bundles, which is skull-stripped; what lies around it comes
+The brain is the MNI152 T1 that nilearn bundles, which is skull-stripped; what surrounds it comes
 from `voxcast.images.shell`.
 """
 
@@ -90,14 +90,14 @@ def brain_box_mm(
 
 
 def brain_channels(spacing_mm: float) -> torch.Tensor:
-    """Return intensity and mask, smoothed as far as sampling at a spacing needs it.
+    """Return intensity and mask, smoothed for sampling at a spacing.
 
     Returns
     -------
     torch.Tensor
         float32, shape ``(2, i, j, k)`` on `brain`'s grid.
     """
-    # A voxel of s mm blurs like a Gaussian of about s / 2.355; the template has its own 1 mm.
+    # A voxel of s mm blurs like a Gaussian of about s / 2.355; the template has 1 mm already.
     sigma_mm = max(0.0, spacing_mm**2 - 1.0) ** 0.5 / 2.355
     return _smoothed_brain(round(sigma_mm / _SIGMA_STEP_MM))
 

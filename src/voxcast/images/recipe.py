@@ -1,4 +1,4 @@
-"""How one volume of the cohort is made: every number that decides it, drawn from seed and index.
+"""The recipe of a generated volume: all numbers that decide it, drawn from seed and index.
 
 A recipe is data; `voxcast.images.rendering` follows it.
 """
@@ -14,7 +14,7 @@ from voxcast.files import canonical_json, sha256_of
 from voxcast.images import phantom
 from voxcast.images.grids import Shape, Sizes, even_share, place
 
-# Raised whenever the same recipe gives other voxels: it is part of every generated volume's name.
+# Raised whenever a recipe gives other voxels: it is part of the id of every generated volume.
 GENERATOR_VERSION = "2"
 
 DTYPES = ("uint8", "int16", "uint16", "float32")
@@ -109,12 +109,12 @@ class Recipe:
 
 
 def draw_recipe(seed: int, index: int, sizes: Sizes, attempt: int = 0) -> Recipe:
-    """Draw the recipe of subject `index` (from 1); other subjects do not matter.
+    """Draw the recipe of subject `index` (from 1), independently of other subjects.
 
     Parameters
     ----------
     sizes : Sizes
-        Decides shape and spacing, and has no say in the content.
+        Decides shape and spacing, and not the content.
     attempt : int
         Draws another content for the same subject.
 
@@ -125,7 +125,7 @@ def draw_recipe(seed: int, index: int, sizes: Sizes, attempt: int = 0) -> Recipe
     """
     rng = np.random.default_rng(np.random.SeedSequence([seed, index, attempt]))
     fixed = sizes.fixed(index)
-    # Drawn in one order whatever is chosen, so that one choice does not change all others.
+    # Drawn in a fixed order, so that one choice does not change all others.
     aspect = _aspect(rng)
     scale = _vector(rng.uniform(0.87, 1.0) * rng.uniform(0.96, 1.04, 3))
     tilt = _vector(rng.normal(0, [6.0, 4.0, 5.0]).clip(-15, 15))

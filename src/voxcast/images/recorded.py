@@ -1,7 +1,7 @@
 """Characteristics of generated volumes as recorded when runs were measured on them.
 
-Volumes are not kept with a recorded history: they are made again from their recipes, and what was
-recorded says whether they are the same.
+A recorded history holds no volumes: they are generated again from their recipes, and compared with
+the recorded characteristics.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 RECORDED_IMAGES = "images.parquet"  # beside the parts of a recorded history
-# What processors may differ by where a characteristic is near zero; all but two are ratios.
+# Allowed difference between processors of characteristics near zero; all but two are ratios.
 FLOOR = 1e-4
-# A speck may just hold ten voxels or just not.
+# A piece of about ten voxels may count on one processor only.
 FLOORS = {"component_count": 1.0, "foreground_voxels": 1.0}
 GRID = (*SHAPE_COLUMNS, "axcodes", "dtype")
 MAX_LISTED = 3
@@ -35,12 +35,12 @@ MAX_LISTED = 3
 def recorded_images(
     catalogue_folder: str | os.PathLike[str], images_folder: str | os.PathLike[str] | None
 ) -> pd.DataFrame:
-    """Return a row a volume: recipe, header and characteristics, to be kept beside the runs.
+    """Return one row per volume: recipe, header and characteristics, to be stored with the runs.
 
     Parameters
     ----------
     images_folder : str or os.PathLike or None
-        Of the generated set; None for images of somebody's own, which have no recipe.
+        Of the generated set; None for a user's images, which have no recipe.
 
     Raises
     ------
@@ -57,12 +57,12 @@ def recorded_images(
         recipe = {name: _plain(value) for name, value in recipe_of_row(row).items()}
         identity_columns = ("volume_id", "subject", "recipe_sha256")
         rows.append({name: row[name] for name in identity_columns} | recipe)
-    table = pd.DataFrame(rows).drop(columns="dtype")  # the header's own type says the same
+    table = pd.DataFrame(rows).drop(columns="dtype")  # the header has it too
     unknown = sorted(set(seen["volume_id"]) - set(table["volume_id"]))
     if unknown:
         subject = seen.set_index("volume_id")["subject"][unknown[0]]
         raise ImageError(
-            "has no recipe of the generated set", f"subject {subject}", "make the catalogue again"
+            "has no recipe of the generated set", f"subject {subject}", "build the catalogue again"
         )
     table = table.merge(seen.drop(columns="subject"), on="volume_id", validate="one_to_one")
     return table.sort_values("subject", ignore_index=True)
@@ -82,7 +82,7 @@ def check_recorded(
     recorded : str or os.PathLike
         Parquet file of what `recorded_images` returned.
     rtol : float
-        Largest relative difference of a characteristic; near zero that of `FLOORS` is allowed.
+        Largest relative difference of a characteristic; near zero an absolute one, see `FLOORS`.
     require_all : bool
         Whether every recorded volume must be in the catalogue; otherwise missing ones are skipped.
 
@@ -119,7 +119,7 @@ def check_recorded(
         raise ImageError(
             "; ".join(problems[:MAX_LISTED]) + more,
             recorded,
-            "make the volumes with the image set and the generator that were recorded",
+            "generate the volumes with the recorded image set and generator",
         )
     return len(then)
 

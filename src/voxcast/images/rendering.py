@@ -29,7 +29,7 @@ _SLAB_VOXELS = 1_000_000
 
 @dataclass(frozen=True)
 class Rendered:
-    """A volume in its file's orientation, and what its own warped brain mask says of it.
+    """A volume in its file's orientation, and checks with its warped brain mask.
 
     `mask_ratio` is the mask's volume over that expected from template and scale; `snr` the median
     over the noise, and `contrast` the 90 % range over the median, of intensities inside the mask.
@@ -53,12 +53,12 @@ class Rendered:
 
 
 def render(recipe: Recipe) -> Rendered:
-    """Make the volume of a recipe; the same recipe gives the same bytes on one machine."""
+    """Generate the volume of a recipe; the same recipe gives the same bytes on one machine."""
     pose, affine, shape = grid_of(recipe)
     clean, brain = _warp(recipe, pose, affine, shape)
     image = artifacts.acquire(clean, recipe, affine)
     if not recipe.shell:
-        image = image * (brain >= 0.5)  # as brain extraction leaves it: nothing outside
+        image = image * (brain >= 0.5)  # as after brain extraction
     array = artifacts.store(image, recipe)
     checks = _checks(array, brain >= 0.5, recipe)
     array, affine = turned(array, affine, recipe)
@@ -151,7 +151,7 @@ def _elastic(recipe: Recipe) -> tuple[torch.Tensor, TemplateGrid]:
 
     rng = np.random.default_rng([recipe.noise_seed, 0])
     control = torch.from_numpy(rng.uniform(-1, 1, (1, 3, *_CONTROL_POINTS)).astype(np.float32))
-    # Twice linear is nearly a cubic spline: no creases where the control points lie.
+    # Linear interpolation, then a mean, is nearly a cubic spline: no creases at control points.
     size = [4 * n for n in _CONTROL_POINTS]
     field = torch.nn.functional.interpolate(control, size, mode="trilinear", align_corners=True)
     field = torch.nn.functional.avg_pool3d(field, 5, 1, 2, count_include_pad=False)[0]
@@ -176,7 +176,7 @@ def sample(
 
 
 def _checks(array: np.ndarray, brain: np.ndarray, recipe: Recipe) -> dict[str, float]:
-    """Look at the final volume, because a wrong contrast would only show there."""
+    """Check the final volume, because a wrong contrast would only show there."""
     expected_mm3 = phantom.brain().volume_mm3 * float(np.prod(recipe.scale))
     volume_mm3 = float(brain.sum()) * float(np.prod(recipe.spacing_mm))
     mask_ratio = volume_mm3 / expected_mm3

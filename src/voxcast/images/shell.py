@@ -1,7 +1,7 @@
-"""What lies around a brain: a skull, scalp, face and neck of simple solids in template space.
+"""The surroundings of a brain: skull, scalp, face and neck as simple solids in template space.
 
 Solids are signed distances in millimetres (negative inside), in MNI coordinates (right, anterior,
-superior). Thin layers are not stored but painted at the target's own spacing, so that a coarse
+superior). Thin layers are not stored but painted at the target's spacing, so that a coarse
 volume shows partial volumes and not aliases.
 """
 
@@ -40,7 +40,7 @@ def build_maps(brain: np.ndarray) -> ShellMaps:
     """Build the maps around a brain mask (bool, on the maps' own grid)."""
     x, y, z = np.ogrid[tuple(slice(0, n) for n in SHAPE)]
     x, y, z = (low + GRID_MM * axis for low, axis in zip(LOW_MM, (x, y, z), strict=True))
-    # The brain stem leaves the skull below; as part of the hull it would be given a bulb of bone.
+    # The brain stem leaves the skull below; as part of the hull it would get a bulb of bone.
     cranial = brain & (z > -56)
     ball = np.sum(np.square(np.mgrid[-4:5, -4:5, -4:5]), axis=0) <= 16
     hull = _signed_distance(ndimage.binary_closing(cranial, ball, iterations=2))

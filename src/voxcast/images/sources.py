@@ -1,6 +1,6 @@
-"""The list of an image set's files: where each lies and which bytes it held when it was seen.
+"""The list of an image set's files: path, size, time and hash of each.
 
-A user's own files are only ever listed, never copied; this list is how a change is noticed.
+A user's files are listed and never copied; changes are noticed by this list.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from voxcast.images.bids import ImageEntry, find_images
 class ImageFile:
     """One row of ``images.tsv`` or ``sources.tsv``.
 
-    `mtime_ns` is 0 for generated volumes, whose bytes are decided by their recipe. A file that
-    cannot be read has an empty `sha256`, so that the catalogue can say why.
+    `mtime_ns` is 0 for generated volumes, whose bytes depend on their recipe alone. A file that
+    cannot be read has an empty `sha256`, and the catalogue reports why.
     """
 
     subject: str
@@ -53,12 +53,12 @@ def refresh(earlier: list[ImageFile], path: str | Path) -> list[ImageFile]:
     by_path = {file.path: file for file in earlier}
     entries = find_images(Path(path).expanduser().absolute())
     return [
-        _seen(entry, by_path.get(str(entry.path)))
+        _listed(entry, by_path.get(str(entry.path)))
         for entry in tqdm(entries, desc="listing images", unit="file", disable=None, delay=2)
     ]
 
 
-def _seen(entry: ImageEntry, earlier: ImageFile | None) -> ImageFile:
+def _listed(entry: ImageEntry, earlier: ImageFile | None) -> ImageFile:
     size_bytes, mtime_ns, sha256 = 0, 0, ""
     try:
         status = entry.path.stat()
@@ -76,7 +76,7 @@ def _seen(entry: ImageEntry, earlier: ImageFile | None) -> ImageFile:
 
 
 def changed(file: ImageFile) -> bool:
-    """Tell whether a listed file holds other bytes now; it is read only if it looks touched."""
+    """Tell whether a listed file has changed; it is read only if its size or mtime has."""
     path = Path(file.path)
     try:
         status = path.stat()
@@ -85,16 +85,16 @@ def changed(file: ImageFile) -> bool:
         touched = bool(file.mtime_ns) and status.st_mtime_ns != file.mtime_ns
         return touched and sha256_file(path) != file.sha256
     except OSError:
-        return False  # not changed but gone or locked, which reading it will say
+        return False  # missing or unreadable, which is reported when it is read
 
 
 def write_tsv(path: str | Path, files: list[ImageFile]) -> None:
-    """Write the list atomically; a list that did not change leaves the file alone.
+    """Write the list atomically; an unchanged list does not touch the file.
 
     Raises
     ------
     ImageError
-        If a path or label holds a tab or line break, which the table cannot.
+        If a path or label holds a tab or line break, which the table cannot hold.
     """
     for file in files:
         if any(mark in file.path + file.subject for mark in "\t\r\n"):
@@ -114,7 +114,7 @@ def read_tsv(path: str | Path) -> list[ImageFile]:
     Raises
     ------
     TableError
-        If it is missing, has other columns, or a row is not whole.
+        If it is missing, has other columns, or a row is incomplete.
     """
     then = "write it again with `dvc repro -f images`"
     try:
@@ -126,7 +126,7 @@ def read_tsv(path: str | Path) -> list[ImageFile]:
     except FileNotFoundError:
         raise TableError("no such file", path, then) from None
     except (ValueError, TypeError) as error:
-        raise TableError(f"a row is not whole ({error})", path, then) from None
+        raise TableError(f"a row is incomplete ({error})", path, then) from None
 
 
 def _file(row: dict[str, str]) -> ImageFile:

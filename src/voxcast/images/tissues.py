@@ -1,4 +1,4 @@
-"""Which tissue each voxel of a generated head is: the truth that a segmentation is judged by.
+"""Tissue labels of generated heads: the ground truth for evaluating a segmentation.
 
 The maps are the MNI152 tissue priors that nilearn bundles, warped as the image was, so the labels
 follow its pose and elastic anatomy. They are priors of an average brain: a label says which tissue
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from voxcast.images.grids import Sizes
     from voxcast.images.recipe import Recipe
 
-TISSUES = ("background", "csf", "gm", "wm")  # the label of a tissue is its place here
+TISSUES = ("background", "csf", "gm", "wm")  # the label of a tissue is its index
 
 
 def tissue_labels(recipe: Recipe) -> np.ndarray:
@@ -52,7 +52,7 @@ def tissue_labels(recipe: Recipe) -> np.ndarray:
 def write_labelled_heads(
     folder: Path, *, seed: int, subjects: int, sizes: Sizes
 ) -> list[tuple[Path, Path]]:
-    """Write generated heads and their labels, to learn from or to be judged by.
+    """Write generated heads and their labels, for training or evaluation.
 
     Returns
     -------
@@ -61,7 +61,7 @@ def write_labelled_heads(
         is left out.
     """
     written = []
-    for index in tqdm(range(1, subjects + 1), desc="making heads", unit="head", disable=None):
+    for index in tqdm(range(1, subjects + 1), desc="generating heads", unit="head", disable=None):
         recipe = draw_recipe(seed, index, sizes)
         rendered = render(recipe)
         if rendered.problem is None:
@@ -82,7 +82,7 @@ def _template_maps() -> np.ndarray:
         _on_grid(load(resolution=1), brain.grid)
         for load in (load_mni152_gm_template, load_mni152_wm_template)
     )
-    # No map of the fluid is bundled: it is what of the brain is neither grey nor white.
+    # No map of the fluid is bundled: it is the part of the brain that is neither grey nor white.
     fluid = np.clip(brain.mask - grey - white, 0, None)
     return np.stack([fluid, grey * brain.mask, white * brain.mask]).astype(np.float32)
 
@@ -91,7 +91,7 @@ def _template_maps() -> np.ndarray:
 def _maps(spacing_mm: float) -> torch.Tensor:
     import torch
 
-    # As the image: a coarse voxel holds a mixture, and is labelled by what most of it is.
+    # As in the image: a coarse voxel is a mixture, and its label is the largest part.
     sigma = max(0.0, spacing_mm**2 - 1.0) ** 0.5 / 2.355
     maps = [ndimage.gaussian_filter(m, sigma, truncate=3.0) for m in _template_maps()]
     return torch.from_numpy(np.stack(maps))

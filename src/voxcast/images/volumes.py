@@ -1,4 +1,4 @@
-"""Voxels of one volume: read once, looked at on a coarse grid, shrunk for the network.
+"""Voxels of one volume: read once, subsampled on a coarse grid, resized for the network.
 
 What is computed from them is in `voxcast.images.characteristics`.
 """
@@ -51,7 +51,7 @@ class LoadedVolume:
 
 
 def load(path: str | os.PathLike[str]) -> LoadedVolume:
-    """Read a volume once; `coarsen` and `voxel_sha256` are computed from what comes back.
+    """Read a volume once; `coarsen` and `voxel_sha256` are computed from the result.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def load_coarse(path: str | os.PathLike[str], points: int = POINTS) -> CoarseVol
 
 
 def coarsen(volume: LoadedVolume, points: int = POINTS) -> CoarseVolume:
-    """Keep every k-th voxel of a loaded volume; what is not finite becomes 0.
+    """Keep every k-th voxel of a loaded volume; non-finite ones become 0.
 
     Raises
     ------
@@ -94,7 +94,7 @@ def coarsen(volume: LoadedVolume, points: int = POINTS) -> CoarseVolume:
     stride = strides(header.shape, points)
     data = _values(volume, tuple(slice(None, None, step) for step in stride))
     if not np.isfinite(data).any() or np.ptp(data[np.isfinite(data)]) == 0:
-        # Rare enough to look at every voxel before a volume is refused.
+        # Rare, so every voxel is checked before a volume is rejected.
         values = _values(volume, (slice(None),) * 3)
         finite = values[np.isfinite(values)]
         if not finite.size:
@@ -120,9 +120,9 @@ def strides(shape: tuple[int, int, int], points: int) -> tuple[int, int, int]:
 
 
 def voxel_sha256(volume: LoadedVolume) -> str:
-    """Hash what a program sees of a volume: voxels, type, shape and affine (to 1e-4)."""
+    """Hash the content of a volume: voxels, type, shape and affine (to 1e-4)."""
     layout = volume.layout
-    affine = (layout.affine.round(4) + 0.0).tolist()  # + 0.0 makes -0.0 and 0.0 one
+    affine = (layout.affine.round(4) + 0.0).tolist()  # + 0.0 makes -0.0 and 0.0 equal
     facts = (layout.header.shape, layout.dtype.str, layout.slope, layout.intercept, affine)
     digest = hashlib.sha256(repr(facts).encode())
     digest.update(volume.array.ravel(order="K").data)  # a view: voxels lie in file order
@@ -130,7 +130,7 @@ def voxel_sha256(volume: LoadedVolume) -> str:
 
 
 def network_volume(coarse: CoarseVolume, points: int = 32) -> np.ndarray:
-    """Return the volume as the network sees it: canonical axes, a cube, zero mean, unit variance.
+    """Return the input of the network: canonical axes, a cube, zero mean, unit variance.
 
     Returns
     -------
@@ -168,7 +168,7 @@ def coarse_from_bytes(data: bytes, header: ImageHeader, points: int = POINTS) ->
     Raises
     ------
     ImageError
-        If it is larger than 4 MiB, no ``.npy`` of real numbers, or does not fit the header.
+        If it is larger than 4 MiB, not a ``.npy`` of real numbers, or does not fit the header.
     """
     where, then = "volume", "send what coarse_to_bytes returns for this volume"
     if len(data) > MAX_COARSE_BYTES:
@@ -197,7 +197,12 @@ def _npy_layout(data: bytes) -> tuple[np.dtype[Any] | None, tuple[int, ...], boo
         if np.lib.format.read_magic(stream) != (1, 0):
             return None, (), False, 0
         shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
-    except (ValueError, EOFError, SyntaxError, tokenize.TokenError):  # numpy's on odd headers
+    except (
+        ValueError,
+        EOFError,
+        SyntaxError,
+        tokenize.TokenError,
+    ):  # by numpy, for malformed headers
         return None, (), False, 0
     return dtype, shape, fortran, stream.tell()
 
