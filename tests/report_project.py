@@ -11,7 +11,7 @@ import nibabel
 import numpy as np
 import pandas as pd
 
-from made_up_campaign import Campaign
+from synthetic_campaign import Campaign
 from voxcast.files import write_json
 from voxcast.history.run_table import DTYPES as PROFILE_DTYPES
 from voxcast.history.run_table import PHASE_DTYPES, UNKNOWN

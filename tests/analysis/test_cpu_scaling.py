@@ -25,7 +25,7 @@ def completed(build: Build, **options: object) -> pd.DataFrame:
     [
         (1.5, 0.01, "2 CPUs are 1.5"),
         (0.6, 0.01, "× slower than 1"),
-        (1.0, 0.05, "no difference beyond the repeat noise of"),
+        (1.0, 0.05, "no difference above the repeat noise of"),
     ],
 )
 def test_configurations_are_compared(
@@ -41,7 +41,7 @@ def test_a_sure_difference_within_the_noise_is_no_difference(build: Build) -> No
     runs = completed(build, subjects=40, repeated=40, noise=0.05, speed=1.02)
     [comparison] = compare_cpus(runs)
     assert not comparison.differs
-    assert "no difference beyond the repeat noise" in cpu_verdict(comparison)
+    assert "no difference above the repeat noise" in cpu_verdict(comparison)
 
 
 def test_without_repeats_the_noise_is_unknown(build: Build) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from made_up_campaign import DRIFT, Campaign
+from synthetic_campaign import DRIFT, Campaign
 from voxcast.analysis.drift import drift, largest_change_by_noise
 from voxcast.report.run_tables import anchor_changes
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from made_up_runs import cell, write_run
+from synthetic_runs import cell, write_run
 from voxcast.analysis.runs_on_record import runs_on_record
 from voxcast.errors import TableError
 from voxcast.history.parts import RUNS, collect

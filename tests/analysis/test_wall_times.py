@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from made_up_campaign import MACHINE, Campaign
+from synthetic_campaign import MACHINE, Campaign
 from voxcast.analysis.wall_times import wall_times
 from voxcast.report.labels import wall_times_label
 from voxcast.report.run_tables import laws, variations

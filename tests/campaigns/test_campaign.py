@@ -15,7 +15,7 @@ import pandas as pd
 import psutil
 import pytest
 
-from made_up_runs import cell, write_run
+from synthetic_runs import cell, write_run
 from voxcast import config
 from voxcast.campaigns import driver_lock
 from voxcast.campaigns.cells import repeat_of

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from made_up_runs import cell, write_run
+from synthetic_runs import cell, write_run
 from voxcast.campaigns.cell_queue import CellQueue
 from voxcast.campaigns.cells import repeat_of
 from voxcast.campaigns.overview import overview, rows_elsewhere

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from made_up_runs import cell, write_run
+from synthetic_runs import cell, write_run
 from voxcast.cli import main
 from voxcast.history.parts import collect
 from voxcast.records import Configuration

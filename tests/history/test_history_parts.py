@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from made_up_runs import cell, write_run
+from synthetic_runs import cell, write_run
 from voxcast.errors import TableError
 from voxcast.history.parts import (
     collect,

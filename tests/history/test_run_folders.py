@@ -1,6 +1,6 @@
 import pandas as pd
 
-from made_up_runs import cell, write_run
+from synthetic_runs import cell, write_run
 from voxcast.history import run_folders
 from voxcast.history.index import index_path
 from voxcast.history.run_folders import load_records, record_rows, write_profiles

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from made_up_campaign import Campaign
+from synthetic_campaign import Campaign
 from voxcast.analysis.cpu_scaling import compare_cpus
 from voxcast.analysis.devices import DeviceComparison
 from voxcast.analysis.drift import Anchor, Drift

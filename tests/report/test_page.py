@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import voxcast
-from made_up_campaign import Campaign
+from synthetic_campaign import Campaign
 from voxcast.errors import TableError
 from voxcast.report import studies
 from voxcast.report.cautions import cautions

@@ -24,7 +24,7 @@ Stamp = tuple[int, int]  # size in bytes and time of a record
 
 
 def index_path(folder: Path) -> Path:
-    """Return the path of the index of ``folder``: beside it, as the folder is a stage's output."""
+    """Return the path of the index; it is outside ``folder``, which is the output of a stage."""
     return folder.parent / f".{folder.name}.index.jsonl"
 
 

@@ -168,7 +168,7 @@ class Gamma(FamilyLaw):
             shape = np.exp(log_shape)
             return float(log_shape - special.digamma(shape) - gap)
 
-        # The difference lies between 1 / (2 shape) and 1 / shape (Alzer, 1997).
+        # The difference is between 1 / (2 shape) and 1 / shape (Alzer, 1997).
         low, high = np.log(0.4 / gap), np.log(1.1 / gap)
         shape = float(np.exp(optimize.brentq(excess, low, high, xtol=1e-13)))
         return cls(shape, float(x.mean()) / shape)

@@ -26,7 +26,7 @@ class ScipyLaw:
         raise NotImplementedError
 
     def _mean_above(self, t: float) -> float:
-        """Return the mean above ``t``, which lies inside the support."""
+        """Return the mean above ``t``, which is inside the support."""
         raise NotImplementedError
 
     @property

@@ -73,7 +73,8 @@ def _of_the_model(narrative: Narrative) -> list[str]:
         )
     cut_short = narrative.inputs.leaderboard.query("cut_short == True")["family"].tolist()
     if cut_short:
-        lines.append(f"The time for tuning ended before all trials of {', '.join(cut_short)}.")
+        names = ", ".join(cut_short)
+        lines.append(f"The time limit of tuning was reached before all trials of {names}.")
     return lines
 
 

@@ -120,7 +120,7 @@ class Narrative:
         )
 
     def cross_validated(self) -> str:
-        """Write the winner's cross-validated errors beside those of the best baseline."""
+        """Write the cross-validated errors of the winner and of the best baseline."""
         m = self.models
         error = m.cross_validated[m.winner]["cpu_s"]
         text = f"{m.winner} {percent(error)} in CPU time"

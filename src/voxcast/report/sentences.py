@@ -33,7 +33,7 @@ def cpu_verdict(comparison: CpuComparison) -> str:
     if comparison.noise_percent is None:
         noise = "no significant difference, and the repeat noise was not measured"
     else:
-        noise = f"no difference beyond the repeat noise of {percent(comparison.noise_percent)}"
+        noise = f"no difference above the repeat noise of {percent(comparison.noise_percent)}"
     against = f"{counted(cpus, 'CPU')} against {base}"
     return f"{against}: {noise} ({ratio:.2f}× the speed, {bounds}; {unit})"
 

@@ -81,7 +81,7 @@ def _trials(row: dict[Any, Any]) -> str:
 
 
 def errors(predictions: pd.DataFrame, noise: list[RepeatNoise]) -> Table:
-    """List the winner's error by application and configuration beside the noise floor."""
+    """List the winner's error and the noise floor by application and configuration."""
     floors = {(n.app, n.device, n.cpus, n.scale): n for n in noise}
     rows = []
     for group in by_configuration(predictions):

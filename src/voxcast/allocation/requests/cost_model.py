@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 NEGLIGIBLE = 1e-10
 # Below the largest double, so that sums of costs do not overflow.
 _LONGEST = 1e200
-# If a larger share of the cost lies beyond the longest request, the mean cannot be computed.
+# If a larger share of the cost is above the longest request, the mean cannot be computed.
 _NO_MEAN = 1e-6
 
 

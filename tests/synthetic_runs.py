@@ -26,7 +26,7 @@ def cell(repeat: int = 0, **changes: Any) -> Cell:
 
 def write_run(
     folder: Path,
-    of: Cell,
+    measured_cell: Cell,
     *,
     name: str | None = None,
     samples: int = 0,
@@ -35,13 +35,13 @@ def write_run(
 ) -> Path:
     """Write the folder of one run of a cell, with ``changes`` to its profile."""
     phases = (Phase("n4", 0.0, 1.0, 0.9, None),)
-    started = f"2026-01-0{9 - of.repeat % 9}T00:00:00+00:00"
+    started = f"2026-01-0{9 - measured_cell.repeat % 9}T00:00:00+00:00"
     profile = Profile("completed", 0, 2.0, 1.5, 2**53 + 1, None, "pss", "rusage", started, 9.0)
     profile = dataclasses.replace(profile, phases=phases, **changes)
-    run = folder / (name or of.key)
+    run = folder / (name or measured_cell.key)
     run.mkdir(parents=True)
     record = {
-        "cell": of.to_record(),
+        "cell": measured_cell.to_record(),
         "profile": profile.to_record(),
         "host": {**HOST, "host_id": host_id},
         "probes": PROBES,
