@@ -143,7 +143,7 @@ def test_a_failed_run_is_recorded_and_named(tmp_path, apps, caplog):
 def test_an_application_that_only_fails_is_not_run_to_the_end(tmp_path, apps):
     cells, paths = _cells(9, exit=3), {"v": tmp_path / "T1w.nii.gz"}
     cells.insert(3, _cells(10)[-1])
-    with pytest.raises(RunError, match="5 runs of test one after the other failed"):
+    with pytest.raises(RunError, match="5 runs of test failed in a row"):
         run(cells, paths, tmp_path / "cpu", apps=apps)
     assert len(load_records(tmp_path / "cpu")) == 9
 

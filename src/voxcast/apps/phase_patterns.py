@@ -15,7 +15,7 @@ LINE_CHARACTERS = 2000  # searched of each line: a log may contain a dumped arra
 
 
 def phases_from_log(text: str, patterns: Mapping[str, str]) -> tuple[Phase, ...]:
-    """Read durations out of a log and lay them end to end, in the order they were logged.
+    """Read durations out of a log and place them end to end, in the order they were logged.
 
     Such lines give durations and no start times. Time between two steps is not seen, so that
     phases may be placed too early by as much.

@@ -1,4 +1,4 @@
-"""The grid of a generated volume: field of view, spacing and shape, whatever its content.
+"""The grid of a generated volume: field of view, spacing and shape, independent of its content.
 
 The number of voxels is drawn independently, so that over an image set the size of a volume and
 the head in it are unrelated.

@@ -49,22 +49,22 @@ def recorded_images(
     """
     import pandas as pd
 
-    seen = _catalogue(catalogue_folder)
+    catalogue = _catalogue(catalogue_folder)
     if images_folder is None:
-        return seen.sort_values("subject", ignore_index=True)
+        return catalogue.sort_values("subject", ignore_index=True)
     rows = []
     for row in read_participants(images_folder):
         recipe = {name: _plain(value) for name, value in recipe_of_row(row).items()}
         identity_columns = ("volume_id", "subject", "recipe_sha256")
         rows.append({name: row[name] for name in identity_columns} | recipe)
     table = pd.DataFrame(rows).drop(columns="dtype")  # the header has it too
-    unknown = sorted(set(seen["volume_id"]) - set(table["volume_id"]))
+    unknown = sorted(set(catalogue["volume_id"]) - set(table["volume_id"]))
     if unknown:
-        subject = seen.set_index("volume_id")["subject"][unknown[0]]
+        subject = catalogue.set_index("volume_id")["subject"][unknown[0]]
         raise ImageError(
             "has no recipe of the generated set", f"subject {subject}", "build the catalogue again"
         )
-    table = table.merge(seen.drop(columns="subject"), on="volume_id", validate="one_to_one")
+    table = table.merge(catalogue.drop(columns="subject"), on="volume_id", validate="one_to_one")
     return table.sort_values("subject", ignore_index=True)
 
 
@@ -99,14 +99,14 @@ def check_recorded(
     """
     import pandas as pd
 
-    then = pd.read_parquet(recorded)
-    now = _catalogue(catalogue_folder)
-    rows = {row["volume_id"]: row for row in now.to_dict("records")}
-    subjects = set(now["subject"])
+    recorded_table = pd.read_parquet(recorded)
+    catalogue = _catalogue(catalogue_folder)
+    rows = {row["volume_id"]: row for row in catalogue.to_dict("records")}
+    subjects = set(catalogue["subject"])
     if not require_all:
-        then = then[then["volume_id"].isin(set(rows))]
+        recorded_table = recorded_table[recorded_table["volume_id"].isin(set(rows))]
     problems = []
-    for old in then.to_dict("records"):
+    for old in recorded_table.to_dict("records"):
         volume = f"volume {old['volume_id']} of subject {old['subject']}"
         new = rows.get(old["volume_id"])
         if new is None:
@@ -121,7 +121,7 @@ def check_recorded(
             recorded,
             "generate the volumes with the recorded image set and generator",
         )
-    return len(then)
+    return len(recorded_table)
 
 
 def _catalogue(folder: str | os.PathLike[str]) -> pd.DataFrame:

@@ -127,16 +127,16 @@ def template_points(
     to_template = torch.from_numpy(mapping[:, :3].copy())
     origin_mm = torch.from_numpy(mapping[:, 3].copy())
     elastic, region = _elastic(recipe)
-    rest = torch.meshgrid(*(torch.arange(n).float() for n in shape[1:]), indexing="ij")
+    in_plane = torch.meshgrid(*(torch.arange(n).float() for n in shape[1:]), indexing="ij")
     # In slabs, because a dozen maps of a fine grid at once would take gigabytes.
     thick = max(1, _SLAB_VOXELS // int(np.prod(shape[1:])))
     for start in range(0, shape[0], thick):
         slab = slice(start, min(start + thick, shape[0]))
-        first = torch.arange(slab.start, slab.stop).float()
+        along_slab = torch.arange(slab.start, slab.stop).float()
         index = torch.stack(
             [
-                first[:, None, None].expand(-1, *shape[1:]),
-                *(axis[None].expand(len(first), -1, -1) for axis in rest),
+                along_slab[:, None, None].expand(-1, *shape[1:]),
+                *(axis[None].expand(len(along_slab), -1, -1) for axis in in_plane),
             ],
             dim=-1,
         )

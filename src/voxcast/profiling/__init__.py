@@ -1,1 +1,1 @@
-"""Measured runs: each its own process, looked at from outside, recorded once."""
+"""Measured runs: each a separate process tree, measured from outside and recorded once."""

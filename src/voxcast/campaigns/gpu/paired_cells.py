@@ -62,13 +62,13 @@ def gpu_cells(
         points = [(merged_parameters(apps[TRAINING], p), None) for p in inputs.training]
     if NETWORK in apps:
         networks = [(merged_parameters(apps[NETWORK], {}), volume) for volume in inputs.volumes]
-    firsts = [*_spread((TRAINING, points), (NETWORK, networks))]
-    again = [
+    first_runs = [*_spread((TRAINING, points), (NETWORK, networks))]
+    repeated_runs = [
         *_spread((TRAINING, points[:REPEATED_POINTS]), (NETWORK, networks[:REPEATED_VOLUMES]))
     ]
     versions = {name: app_version(apps[name]) for name in (TRAINING, NETWORK) if name in apps}
     cells = []
-    rounds = [(0, firsts), *((repeat, again) for repeat in range(1, inputs.repeats))]
+    rounds = [(0, first_runs), *((repeat, repeated_runs) for repeat in range(1, inputs.repeats))]
     for repeat, turns in rounds:
         for turn, (name, parameters, volume) in enumerate(turns):
             pair = [c for c in configurations if c.device in apps[name].devices]
