@@ -117,10 +117,10 @@ def test_bad_tables_are_refused(tmp_path: Path) -> None:
     with pytest.raises(TableError, match="columns"):
         read_tsv(table)
     table.write_text("\t".join(COLUMNS) + "\n01\t\tT1w\ta.nii\tmany\t0\tff\n")
-    with pytest.raises(TableError, match="not whole"):
+    with pytest.raises(TableError, match="incomplete"):
         read_tsv(table)
     table.write_text("\t".join(COLUMNS) + "\n01\t\tT1w\ta.nii\n")
-    with pytest.raises(TableError, match="not whole"):
+    with pytest.raises(TableError, match="incomplete"):
         read_tsv(table)
     _put(tmp_path, "set/a\tb.nii")
     with pytest.raises(ImageError, match="tab"):
