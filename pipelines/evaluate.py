@@ -1,4 +1,4 @@
-"""Stage evaluate: every family on held-out subjects. Nothing else opens the test table."""
+"""Stage evaluate: every family on held-out subjects; the only stage that opens the test table."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ from voxcast import config
 from voxcast.errors import exits_cleanly
 from voxcast.features.table import volumes_of
 from voxcast.files import atomic_path, sha256_file, write_json, write_text
-from voxcast.models.evaluation import headline, judge, predict_runs
+from voxcast.models.evaluation import headline, predict_runs, target_metrics
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.selection.leaderboard_files import load_leaderboard
 from voxcast.tracking import runs
@@ -45,18 +45,18 @@ def main() -> int:
             folder = MODELS / name
             forecaster = Forecaster.load(folder)
             predictions = predict_runs(forecaster, table, volumes, *quantiles)
-            metrics[name] = by_target = judge(predictions)
+            metrics[name] = by_target = target_metrics(predictions)
             frames.append(predictions.assign(family=name))
-            flat = {f"{t}/{m}": v for t, of_t in by_target.items() for m, v in of_t.items()}
+            flat = {f"{t}/{m}": v for t, scores in by_target.items() for m, v in scores.items()}
             params, cv_metrics = leaderboard.params[name], leaderboard.metrics["volume"][name]
             final = final_run(session, name, folder, trained_on, params, cv_metrics)
             runs.add(final, runs.prefixed("test", flat))
             runs.log_dataset(final, table, TEST, sha256_file(TEST), "evaluation")
         header = predict_runs(forecaster, table, volumes, *quantiles, input_level="header")
-        metrics["header_only"] = judge(header)
+        metrics["header_only"] = target_metrics(header)
         frames.append(header.assign(family="header_only"))
     write_json(OUT / "families.json", metrics)
-    # A few numbers, for people and for comparing states of the repository.
+    # The headline numbers, for DVC to compare between commits.
     write_json(OUT / "metrics.json", headline(metrics, leaderboard.best))
     with atomic_path(OUT / "predictions.csv") as partial:
         predictions = pd.concat(frames) if frames else pd.DataFrame({"family": []})

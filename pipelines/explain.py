@@ -1,4 +1,4 @@
-"""Stage explain: which features the best model depends on, by held-out training subjects."""
+"""Stage explain: importance of features for the best model, on held-out training subjects."""
 
 import sys
 from pathlib import Path

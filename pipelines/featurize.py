@@ -1,4 +1,4 @@
-"""Stage featurize: one row a run, the two sides of the split in files of their own."""
+"""Stage featurize: one row per run, with a file for each side of the split."""
 
 import sys
 from pathlib import Path

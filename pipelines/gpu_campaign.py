@@ -1,7 +1,7 @@
-"""Measure on a machine with a GPU: prepare the inputs at home, run there, collect at home.
+"""Measure on another machine with a GPU: prepare the inputs here, run there, collect here.
 
-No stage of the graph: the machine is another one. There it needs this checkout, the folder of
-inputs, and a Python with torch, numpy and nibabel; voxcast need not be installed.
+This is not a stage of the graph. The other machine needs this checkout, the folder of inputs, and
+a Python with torch, numpy and nibabel; voxcast need not be installed.
 
     python pipelines/gpu_campaign.py prepare --inputs build/gpu/inputs
     python3 pipelines/gpu_campaign.py run --inputs build/gpu/inputs --archive gpu_runs.tar.gz
@@ -18,7 +18,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 sys.path.insert(0, str(SOURCE))
-# The applications are started as processes of their own.
+# The applications run as separate processes.
 os.environ["PYTHONPATH"] = os.pathsep.join(
     [str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])]
 )
@@ -51,11 +51,11 @@ def prepare(args: argparse.Namespace) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Measure on those of the devices that are available."""
+    """Measure on the available devices."""
     from voxcast.campaigns.gpu.archive import unpack
     from voxcast.campaigns.gpu.machine import run_gpu_campaign
 
-    # A run that is stopped from outside packs what is recorded.
+    # When stopped by a signal, the runs on record are still packed.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if args.resume is not None:
         unpack(args.resume, args.work)
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def collect(args: argparse.Namespace) -> None:
-    """Add the runs measured there to those of this project."""
+    """Add the runs of an archive to those of this project."""
     from voxcast.campaigns.gpu.archive import collect as collect_archive
 
     counts = collect_archive(args.archive, args.into)
@@ -83,34 +83,34 @@ def collect(args: argparse.Namespace) -> None:
 
 @exits_cleanly
 def main(argv: list[str] | None = None) -> int:
-    """Read the command line and do one of the three."""
+    """Run the action named on the command line."""
     parser = argparse.ArgumentParser(
         prog="gpu_campaign", description=(__doc__ or "").split("\n")[0]
     )
     verbs = parser.add_subparsers(required=True)
     inputs, archive = Path("build/gpu/inputs"), Path("build/gpu/gpu_runs.tar.gz")
     verb = verbs.add_parser("prepare", help=prepare.__doc__)
-    verb.set_defaults(do=prepare)
+    verb.set_defaults(action=prepare)
     verb.add_argument("--inputs", type=Path, default=inputs)
     verb.add_argument("--images", type=Path, default=Path("data/images"))
     verb.add_argument("--catalogue", type=Path, default=Path("data/catalogue/catalogue.parquet"))
     verb.add_argument("--volumes", type=int, default=12)
     verb = verbs.add_parser("run", help=run.__doc__)
-    verb.set_defaults(do=run)
+    verb.set_defaults(action=run)
     verb.add_argument("--inputs", type=Path, default=inputs)
     verb.add_argument("--work", type=Path, default=Path("build/gpu/work"))
     verb.add_argument("--archive", type=Path, default=archive)
-    verb.add_argument("--resume", type=Path, help="archive of an earlier campaign there")
+    verb.add_argument("--resume", type=Path, help="archive of an earlier campaign to continue")
     verb.add_argument("--devices", default="cpu,gpu")
-    verb.add_argument("--cpus", type=int, default=4, help="of every run")
+    verb.add_argument("--cpus", type=int, default=4, help="CPUs of every run")
     verb.add_argument("--budget-s", type=float, default=450.0)
-    verb.add_argument("--time-limit-s", type=float, default=60.0, help="of one run")
+    verb.add_argument("--time-limit-s", type=float, default=60.0, help="time limit of one run")
     verb = verbs.add_parser("collect", help=collect.__doc__)
-    verb.set_defaults(do=collect)
+    verb.set_defaults(action=collect)
     verb.add_argument("--archive", type=Path, default=archive)
     verb.add_argument("--into", type=Path, default=Path("data/runs"))
     args = parser.parse_args(argv)
-    args.do(args)
+    args.action(args)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Stage history: statistics of the recorded histories, without any model; results/history.
+"""Stage history: statistics of the recorded histories, without any model.
 
 Noise floor, drift between sittings, speed-up by number of CPUs, CPU against GPU.
 """
@@ -86,7 +86,7 @@ def _noise(noise: RepeatNoise) -> dict[str, Any]:
         "cells": noise.cells,
         "runs": noise.runs,
         "cv_percent": {target: _interval(noise.cv[target]) for target in TARGETS},
-        # The floor of models that do not know the momentary speed of the machine.
+        # The noise floor of models without the current speed of the machine.
         "error_percent": {target: round(noise.error_percent(target), 3) for target in TARGETS},
     }
 

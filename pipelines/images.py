@@ -1,4 +1,4 @@
-"""Stage images: make the cohort, or list a user's own volumes by reference."""
+"""Stage images: generate the cohort, or list the user's volumes by reference."""
 
 from __future__ import annotations
 

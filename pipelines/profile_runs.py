@@ -1,4 +1,4 @@
-"""Measure what is missing of the campaign on one device, or take what a history recorded on it."""
+"""Measure the missing runs of the campaign on one device, or take recorded runs of a history."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ CATALOGUE = Path("data/catalogue/catalogue.parquet")
 
 @exits_cleanly
 def main() -> int:
-    """Profile on the device named by the one argument."""
+    """Profile on the device named by the argument."""
     if len(sys.argv) != 2:
-        raise ConfigError("needs one device", sys.argv[0], "e.g. cpu")
+        raise ConfigError("needs exactly one device", sys.argv[0], "e.g. cpu")
     device, cfg = sys.argv[1], config.load()
     if not CATALOGUE.is_file():
         raise ConfigError("no such file", CATALOGUE, "run `dvc repro catalogue`")
@@ -40,7 +40,7 @@ def main() -> int:
         profiles = write_recorded(runs, history, device, set(cfg.apps), volumes)
     else:
         settings = campaign_settings(cfg, runs, device)
-        # Noisy runs are repeated within the budget only.
+        # Noisy runs are repeated only within the budget.
         settings = dataclasses.replace(settings, repeat_noisy_s=settings.budget_s)
         plan = make_plan(settings, catalogue, recipes_in(IMAGES))
         profiles = profile_device(device, settings, plan)

@@ -1,4 +1,4 @@
-"""Stage register: the best model by cross-validation becomes champion if the rule allows it."""
+"""Stage register: promote the best model by cross-validation if the rule allows it."""
 
 import json
 import sys
@@ -41,7 +41,7 @@ def main() -> int:
         leaderboard,
         Path("data/models"),
         {
-            # Only what was measured is offered.
+            # Only applications and configurations that were measured.
             "apps": {
                 name: app.parameters for name, app in cfg.apps.items() if name in set(table["app"])
             },
@@ -59,7 +59,7 @@ def main() -> int:
         ),
     )
     receipt["test"] = read_json(EVALUATED / "families.json").get(leaderboard.best)
-    # Of the present test table: its hash is on the last line, the table itself stays closed.
+    # Openings of the current test table, whose hash is on the last line.
     log = (EVALUATED / "openings.jsonl").read_text(encoding="utf-8").splitlines()
     opened = [json.loads(line)["table_sha256"] for line in log]
     receipt["test_openings"] = opened.count(opened[-1])

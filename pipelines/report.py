@@ -1,4 +1,4 @@
-"""Stage report: a page for people, and the ten lines that `make demo` ends with."""
+"""Stage report: the results as an HTML page, and the summary that `make demo` prints."""
 
 import sys
 from pathlib import Path

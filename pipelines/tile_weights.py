@@ -1,9 +1,9 @@
-"""Stage tile_weights of pipelines/dvc.yaml: train the network of `tile_segment`, judge it.
+"""Stage tile_weights of pipelines/dvc.yaml: train and evaluate the network of `tile_segment`.
 
-It learns on generated heads and is judged on others. No image set has these seeds, so no volume of
-a campaign was trained on. The weights in use lie in the package, made by this script; made again
-they differ as much as registration and threads do from run to run. Copied there they are adopted,
-and the applications get another version.
+Training and evaluation use different generated heads. No image set has these seeds, so no volume
+of a campaign was used for training. The weights in use are in the package and were written by this
+script. New weights differ slightly, as registration and threads vary from run to run. To use them,
+copy them into the package; the applications then get another version.
 """
 
 import sys

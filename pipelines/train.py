@@ -1,4 +1,4 @@
-"""Stage train: every family with its best parameters on the whole training side, calibrated."""
+"""Stage train: fit and calibrate every family, with its best parameters, on all training runs."""
 
 import sys
 from pathlib import Path

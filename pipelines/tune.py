@@ -1,4 +1,4 @@
-"""Stage tune: search every family on the training side; the test side is not opened."""
+"""Stage tune: search every family on the training side; the test side is not read."""
 
 import sys
 from pathlib import Path

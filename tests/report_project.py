@@ -16,7 +16,7 @@ from voxcast.files import write_json
 from voxcast.history.run_table import DTYPES as PROFILE_DTYPES
 from voxcast.history.run_table import PHASE_DTYPES, UNKNOWN
 from voxcast.images.headers import read_header
-from voxcast.models.evaluation import judge
+from voxcast.models.evaluation import target_metrics
 from voxcast.records import TARGETS
 
 PHASES = {"load": 0.05, "mask": 0.15, "n4": 0.45, "atropos": 0.35}
@@ -159,7 +159,7 @@ def _write_results(
             for kind, factor in (("lower", -2), ("median", 0), ("upper", 2)):
                 frame[f"{target}_{kind}"] = median * np.exp(factor * error)
         if len(test):
-            metrics[name] = judge(frame)
+            metrics[name] = target_metrics(frame)
             frames.append(frame.assign(family=name))
         if name != "header_only":
             scores = {

@@ -200,7 +200,7 @@ def test_profile_runs_any_command_line_and_says_when_it_fails(project):
         (("--app", "bare", "-p", "sleep_s=five"), "bare.sleep_s: needs a"),
         (("--app", "bare", "-p", "sleep=[1"), "sleep"),
         (("--app", "command", "x.nii", "--argv", "tool 'x"), "--argv: cannot be split"),
-        (("--app", "bare", "--out", "/dev/null/here"), "cannot be made (Not a directory)"),
+        (("--app", "bare", "--out", "/dev/null/here"), "cannot be created (Not a directory)"),
     ],
 )
 def test_profile_says_what_is_wrong(project, arguments, said):

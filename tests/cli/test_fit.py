@@ -57,10 +57,10 @@ def test_a_table_is_fitted_evaluated_and_predicted(folder: Path) -> None:
     [
         (("fit", "gone.csv", "--target", "x", "--out", "m"), "gone.csv: cannot be read"),
         (("fit", "jobs.csv", "--target", "x", "--out", "m"), "x: no such column"),
-        (("fit", "jobs.csv", "--target", "tool", "--out", "m"), "tool: holds text"),
+        (("fit", "jobs.csv", "--target", "tool", "--out", "m"), "tool: is text"),
         (("fit", "jobs.csv", "--target", "size", "--quantile", "2", "--out", "m"), "--quantile"),
         (("fit", "jobs.csv", "--target", "size", "--trials", "0", "--out", "m"), "--trials"),
-        (("predict", "--model", "gone", "new.csv"), "gone: holds no model of a table"),
+        (("predict", "--model", "gone", "new.csv"), "gone: contains no model of a table"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(folder: Path, arguments, message: str) -> None:

@@ -282,7 +282,7 @@ def test_waiting_can_be_fitted_to_accounting(recommend, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--deadline", "2020-01-01T00:00"), "--deadline: lies in the past"),
+        (("--deadline", "2020-01-01T00:00"), "--deadline: is in the past"),
         (("--deadline", "0001-01-01"), "--deadline: "),
         (("--deadline", "1e306h"), "a duration cannot be negative or infinite"),
         (("-S", "cluster=null"), "conf"),

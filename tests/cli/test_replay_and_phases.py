@@ -31,7 +31,7 @@ def test_phases_of_a_recorded_application(capsys) -> None:
     assert main(["phases", str(HISTORY), "--app", "ants_segment"]) == 0
     said = capsys.readouterr().out
     assert "atropos" in said
-    assert "the chain expects" in said
+    assert "expected of the chain" in said
     assert main(["phases", str(HISTORY)]) == 2
     assert "choose with --app" in capsys.readouterr().err
     assert main(["phases", str(HISTORY), "--app", "ants_segment", "--alpha", "0"]) == 2

@@ -73,7 +73,7 @@ def test_too_few_subjects_are_said() -> None:
 
 
 def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="holds no model"):
+    with pytest.raises(ModelError, match="contains no model"):
         Forecaster.load(tmp_path)
 
 

@@ -12,7 +12,7 @@ from voxcast.features.any_table import (
     learnable,
     read_csv,
 )
-from voxcast.models.table_model import MOST_ROWS, TableModel, fit_table
+from voxcast.models.table_model import MAX_ROWS, TableModel, fit_table
 
 FEW = ("median", "ridge", "forest", "quantile_boosting")
 
@@ -124,7 +124,7 @@ def test_of_a_million_rows_a_sample_of_whole_groups_is_learned_from() -> None:
     large = pd.DataFrame({"size": size, "who": np.arange(len(size)) // 10, "seconds": seconds})
     columns = choose_columns(large, "seconds", "who")
     found = fit_table(large, columns, trials=1, families=("median", "ridge"))
-    assert 0.9 * MOST_ROWS < found.rows <= MOST_ROWS
+    assert 0.9 * MAX_ROWS < found.rows <= MAX_ROWS
     assert found.groups == found.rows // 10
     assert found.metrics["mape"] < 8
     asked = seconds[:100_000]
@@ -151,11 +151,11 @@ def test_a_constant_target_is_answered_as_such() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda t: t.head(1), "1 rows to learn from"),
+        (lambda t: t.head(1), "1 rows have a label"),
         (lambda t: t.assign(seconds=-1.0), "30 zero or below"),
         (lambda t: t.assign(outcome="timeout"), "30 not completed"),
         (lambda t: t.assign(site="one"), "site: has one group"),
-        (lambda t: t.assign(seconds="long"), "seconds: holds text"),
+        (lambda t: t.assign(seconds="long"), "seconds: is text"),
         (lambda t: t.drop(columns="seconds"), "seconds: no such column"),
         (lambda t: t[["seconds", "site", "job"]], "no column to learn from"),
     ],

@@ -32,7 +32,7 @@ def test_training_and_test_runs_are_disjoint(holdout: str) -> None:
     runs = table()
     results = split(runs, holdout, folds=4)
     if holdout in {"host", "parameters"}:
-        assert results.why_not is not None
+        assert results.reason is not None
         assert results.folds == ()
         return
     tested = []

@@ -28,7 +28,7 @@ VERBS = {
     "replay": "cost of request strategies on held-out runs",
     "variation": "variation of runtimes: distributions, modes, constancy of memory",
 }
-MODULES = {"import": "imports"}  # a keyword of Python cannot name a module
+MODULES = {"import": "imports"}  # `import` is a Python keyword, which cannot name a module
 
 
 @exits_cleanly
@@ -42,12 +42,12 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"voxcast {voxcast.__version__}")
     parser.add_argument("verb", choices=VERBS, metavar="verb", help="one of the verbs below")
-    parser.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    parser.add_argument("verb_arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     arguments = sys.argv[1:] if argv is None else argv
     if not arguments:
         parser.print_help(sys.stderr)
         return EXIT_BAD_INPUT
     args = parser.parse_args(arguments)
     module = importlib.import_module(f"voxcast.cli.{MODULES.get(args.verb, args.verb)}")
-    code: int = module.main(args.rest)
+    code: int = module.main(args.verb_arguments)
     return code

@@ -1,7 +1,7 @@
 """``voxcast campaign run|status|collect NAME``: measure a campaign in sittings, and record it.
 
-Images, catalogue and runs of a campaign lie in ``data/campaigns/NAME``, apart from those of the
-project; what is recorded for good is collected in ``data/history/NAME``.
+Images, catalogue and runs of a campaign are in ``data/campaigns/NAME``, separate from those of
+the project; its permanent record is collected in ``data/history/NAME``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 from voxcast import project
-from voxcast.cli.arguments import add_project_argument
+from voxcast.cli.shared_options import add_project_argument
 from voxcast.quantities import format_seconds
 
 if TYPE_CHECKING:
@@ -32,15 +32,15 @@ def main(argv: list[str]) -> int:
     parser.add_argument("action", choices=("run", "status", "collect"))
     parser.add_argument("name", metavar="NAME", help="a file of conf/campaign, without .yaml")
     parser.add_argument(
-        "--hours", type=float, help="run: start no run that would not end within this time"
+        "--hours", type=float, help="run: start no run that would not finish within this time"
     )
     parser.add_argument(
-        "--parallel", type=int, help="run: number of runs at a time, on separate cores"
+        "--parallel", type=int, help="run: number of concurrent runs, on separate cores"
     )
     parser.add_argument(
         "--any-host",
         action="store_true",
-        help="runs recorded on other hardware count too: they are not measured again here",
+        help="also count runs recorded on other hardware; they are not repeated here",
     )
     parser.add_argument(
         "-S", dest="overrides", action="append", default=[], metavar="KEY=VALUE",
@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     add_project_argument(parser)
     args = parser.parse_args(argv)
-    os.chdir(project.require(args.project))  # all paths of a project begin there
+    os.chdir(project.require(args.project))  # all paths are relative to the project
     from voxcast.config.project_campaigns import project_campaign
 
     campaign = project_campaign(args.name, args.overrides)
@@ -64,15 +64,15 @@ def main(argv: list[str]) -> int:
 
 
 def _run(campaign: ProjectCampaign, args: argparse.Namespace) -> None:
-    # A batch system ends a job by SIGTERM, a terminal by SIGHUP: runs are collected then too.
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)
-    changes: dict[str, Any] = {}
+    # Batch systems stop a job with SIGTERM, terminals with SIGHUP; runs are collected then too.
+    for signal_number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signal_number, signal.default_int_handler)
+    overrides: dict[str, Any] = {}
     if args.hours is not None:
-        changes["stop_after_s"] = args.hours * 3600
+        overrides["stop_after_s"] = args.hours * 3600
     if args.parallel is not None:
-        changes["parallel"] = args.parallel
-    settings = dataclasses.replace(campaign.settings, **changes)
+        overrides["parallel"] = args.parallel
+    settings = dataclasses.replace(campaign.settings, **overrides)
     campaign = dataclasses.replace(campaign, settings=settings)
     progress = campaign.run(any_host=args.any_host)
     if args.json:
@@ -82,8 +82,8 @@ def _run(campaign: ProjectCampaign, args: argparse.Namespace) -> None:
     if progress.left:
         command = f"voxcast campaign run {args.name}"
         command += "" if args.hours is None else f" --hours {args.hours:g}"
-        left = format_seconds(progress.left_s)
-        logger.info("about %s left; continue with `%s`", left, command)
+        time_left = format_seconds(progress.left_s)
+        logger.info("about %s left; continue with `%s`", time_left, command)
 
 
 def _show(campaign: ProjectCampaign, args: argparse.Namespace) -> None:
@@ -99,9 +99,9 @@ def _show(campaign: ProjectCampaign, args: argparse.Namespace) -> None:
     for row in rows:
         counts = {k: v for k, v in row["outcomes"].items() if k != "completed"}
         outcomes = ", ".join(f"{n} {outcome}" for outcome, n in sorted(counts.items()))
-        times = format_seconds(row["left_s"])
+        time_left = format_seconds(row["left_s"])
         noise = (_percent(row[name]) for name in ("cv_runtime", "cv_cpu"))
-        print(_line(row["app"], row["scale"], row["cpus"], row["done"], row["left"], times,
+        print(_line(row["app"], row["scale"], row["cpus"], row["done"], row["left"], time_left,
                     row["noisy"], *noise, outcomes))  # fmt: skip
 
 

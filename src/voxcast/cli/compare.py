@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast import project
 from voxcast.allocation.pricing import Prices
-from voxcast.cli.arguments import add_project_argument
+from voxcast.cli.shared_options import add_project_argument
 from voxcast.quantities import format_seconds
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ SMALLEST_GAINS = 3  # listed for each comparison
 
 
 def main(argv: list[str]) -> int:
-    """Print the comparison, or which device has no runs."""
+    """Print the comparison, or the device that has no runs."""
     parser = argparse.ArgumentParser(prog="voxcast compare", description=__doc__)
     parser.add_argument("--by", choices=["device"], default="device")
     parser.add_argument(
@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
         default = getattr(Prices, f"usd_per_{name}_hour")
         parser.add_argument(
             f"--usd-per-{name}-hour", type=float, default=default, metavar="USD",
-            help=f"price of an hour ({default:g})",
+            help=f"price of an hour (default {default:g})",
         )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     add_project_argument(parser)
@@ -65,7 +65,7 @@ def main(argv: list[str]) -> int:
         print(json.dumps({**content, "comparisons": rows}, indent=2, allow_nan=False))
         return 0
     if missing or not comparisons:
-        print(missing or "no piece of work was run on both devices")
+        print(missing or "no task was run on both devices")
         return 0
     for comparison in comparisons:
         print(_text(comparison))
@@ -97,7 +97,7 @@ def _text(comparison: DeviceComparison) -> str:
         f"  smallest speed-up: {'; '.join(smallest_gains(comparison, SMALLEST_GAINS))}",
     ]
     if comparison.composed:
-        lines.insert(1, "  composed of CPU phases and a GPU phase, never run as a whole")
+        lines.insert(1, "  composed of CPU phases and a GPU phase; not run end to end")
     return "\n".join(lines)
 
 

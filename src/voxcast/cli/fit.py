@@ -1,4 +1,4 @@
-"""``voxcast fit TABLE.csv --target COL --out DIR``: train and evaluate a model of any table."""
+"""``voxcast fit TABLE.csv --target COL --out DIR``: train and evaluate a model on any table."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def main(argv: list[str]) -> int:
     columns = choose_columns(table, args.target, args.group, args.ids)
     usable, left_out = learnable(table, columns)
     for reason, rows in left_out.items():
-        first = ", ".join(map(str, rows[:5])) + (", …" if len(rows) > 5 else "")
-        logger.info("%d rows left out, %s: %s", len(rows), reason, first)
+        examples = ", ".join(map(str, rows[:5])) + (", …" if len(rows) > 5 else "")
+        logger.info("%d rows excluded, %s: %s", len(rows), reason, examples)
     with tqdm(total=(OUTER + 1) * len(FAMILIES), desc="fit", disable=None, delay=2) as bar:
 
         def step(description: str) -> None:
@@ -109,5 +109,5 @@ def _show(fitted: FittedTable, target: str, out: Path) -> None:
     for name, metrics in sorted(candidates.items(), key=lambda candidate: candidate[1]["mape"]):
         values = [metrics[n] * (100 if n == "coverage" else 1) for n in METRICS]
         print(f"  {name:22}" + "".join(f"{value:>10.1f} %" for value in values))
-    clock = "" if fitted.deterministic else "; the search ended with the time budget"
+    clock = "" if fitted.deterministic else "; the search stopped at the time budget"
     print(f"  {fitted.trials} trials{clock}; model in {out}")

@@ -1,4 +1,4 @@
-"""``voxcast images``: the image set of the project; notices when a user's file has changed."""
+"""``voxcast images``: list the image set of the project; detect changed files of the user."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from dataclasses import asdict
 from pathlib import Path
 
 from voxcast import config, project
-from voxcast.cli.arguments import add_project_argument
+from voxcast.cli.shared_options import add_project_argument
 from voxcast.images import sources
 
 SOURCES = Path("data/sources.tsv")
-LISTED = Path("data/images/images.tsv")
+IMAGE_LIST = Path("data/images/images.tsv")
 
 
 def main(argv: list[str]) -> int:
-    """List the image set, or bring the tracked list of a user's own images up to date."""
+    """List the image set, or update the tracked list of the user's images."""
     parser = argparse.ArgumentParser(prog="voxcast images", description=__doc__)
     parser.add_argument(
         "--refresh",
         action="store_true",
-        help="rewrite data/sources.tsv where size or time of a file changed (`make repro` does)",
+        help="update data/sources.tsv for files whose size or time changed (done by `make repro`)",
     )
     parser.add_argument("--json", action="store_true", help="one JSON list on stdout")
     add_project_argument(parser)
@@ -30,8 +30,8 @@ def main(argv: list[str]) -> int:
     folder = project.require(args.project)
     if args.refresh:
         return _refresh(folder, config.load(folder / config.PARAMS_FILE).images)
-    listed = folder / LISTED
-    files = sources.read_tsv(listed) if listed.is_file() else []
+    image_list = folder / IMAGE_LIST
+    files = sources.read_tsv(image_list) if image_list.is_file() else []
     if args.json:
         print(json.dumps([asdict(file) for file in files], indent=2))
     else:

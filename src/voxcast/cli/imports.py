@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from voxcast import project
-from voxcast.cli.arguments import add_project_argument
+from voxcast.cli.shared_options import add_project_argument
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ DEFAULT_INTO = Path("data/history/imported")
 
 
 def main(argv: list[str]) -> int:
-    """Import files and account for every record in them."""
+    """Import files and report what became of every record."""
     parser = argparse.ArgumentParser(
         prog="voxcast import",
         description=__doc__,
@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
         "--into", type=Path, help=f"history to add to (default: {DEFAULT_INTO} of the project)"
     )
     parser.add_argument("--map", type=Path, help="column map of a CSV table, in YAML")
-    parser.add_argument("--app", help="name of the application, in place of that in the file")
+    parser.add_argument("--app", help="name of the application; overrides the one in the file")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     add_project_argument(parser)
     args = parser.parse_args(argv)
@@ -72,5 +72,5 @@ def _print(ledger: Ledger, into: Path) -> None:
         f"{ledger.read} read = {ledger.imported} imported + {ledger.duplicates} duplicates "
         f"+ {len(ledger.skipped)} skipped + {len(ledger.bad)} bad"
     )
-    where = "nothing new to write" if ledger.part is None else f"written to {into / ledger.part}"
-    print(where, file=sys.stderr)
+    outcome = "nothing new to write" if ledger.part is None else f"written to {into / ledger.part}"
+    print(outcome, file=sys.stderr)

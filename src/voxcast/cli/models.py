@@ -1,4 +1,4 @@
-"""``voxcast models``: versions of the registered model, the champion, and the reason."""
+"""``voxcast models``: versions of the registered model, the champion, and why it was promoted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import logging
 
 from voxcast import project
-from voxcast.cli.arguments import add_project_argument
+from voxcast.cli.shared_options import add_project_argument
 
 TAGS = ("family", "reason", "calibrated", "subjects", "cv_objective", "promoted_at")
 
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 def main(argv: list[str]) -> int:
-    """List the versions, or make the next ``dvc repro`` fill a lost registry."""
+    """List the versions, or let the next ``dvc repro`` fill a lost registry."""
     parser = argparse.ArgumentParser(prog="voxcast models", description=__doc__)
     parser.add_argument(
         "--refresh",
@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
         print(json.dumps(rows, indent=2))
         return 0
     for row in rows:
-        name = "champion" if row["champion"] else ""
-        facts = ", ".join(f"{key} {row[key]}" for key in TAGS if key in row)
-        print(f"version {row['version']:>3} {name:9} {facts}")
+        alias = "champion" if row["champion"] else ""
+        tags = ", ".join(f"{key} {row[key]}" for key in TAGS if key in row)
+        print(f"version {row['version']:>3} {alias:9} {tags}")
     return 0

@@ -26,8 +26,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--alpha", type=float, default=1.0, help="price of a requested second (1)")
     parser.add_argument("--beta", type=float, default=0.0, help="price of a used second (0)")
     parser.add_argument("--gamma", type=float, default=0.0, help="price of each request (0)")
-    parser.add_argument("--checkpoint", default="0s", metavar="TIME", help="to write a checkpoint")
-    parser.add_argument("--restart", default="0s", metavar="TIME", help="to read a checkpoint")
+    parser.add_argument(
+        "--checkpoint", default="0s", metavar="TIME", help="duration of writing a checkpoint (0s)"
+    )
+    parser.add_argument(
+        "--restart", default="0s", metavar="TIME", help="duration of reading a checkpoint (0s)"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     args = parser.parse_args(argv)
 
@@ -49,7 +53,7 @@ def main(argv: list[str]) -> int:
         raise TableError(problem, args.history[0], "choose with --app" if apps else None)
     matrix = phase_matrix(table[table["app"] == app])
     if matrix.left_out:
-        print(f"voxcast: {matrix.left_out} runs with other phases left out", file=sys.stderr)
+        print(f"voxcast: {matrix.left_out} runs with other phases excluded", file=sys.stderr)
     used = used_byte_s(runs, load_traces(args.history), matrix)
     phased_runs = PhasedRuns(matrix.phases, matrix.duration_s, matrix.peak_bytes, used)
     held, jobs = memory_held(phased_runs), chain(phased_runs, cost)
@@ -84,8 +88,8 @@ def _show(app: str, runs: int, held: MemoryHeld, jobs: Chain) -> None:
     print(f"  {'':14}{'memory':>10}{'expected':>12}  requested walltimes")
     for job in (*jobs.jobs, jobs.single_job):
         walltimes = ", ".join(format_seconds(s) for s in job.walltimes.lengths[:4])
-        more = ", …" if len(job.walltimes.lengths) > 4 else ""
+        ellipsis = ", …" if len(job.walltimes.lengths) > 4 else ""
         memory = format_bytes(job.memory_bytes)
-        print(f"  {job.phase:14}{memory:>10}{job.expected_gb_h:>7.3g} GB h  {walltimes}{more}")
-    chain = f"{jobs.expected_gb_h:.3g} GB h"
-    print(f"  the chain expects {chain}; one job holds {jobs.gain:.2f} times as much")
+        print(f"  {job.phase:14}{memory:>10}{job.expected_gb_h:>7.3g} GB h  {walltimes}{ellipsis}")
+    expected = f"{jobs.expected_gb_h:.3g} GB h"
+    print(f"  expected of the chain: {expected}; a single job holds {jobs.gain:.2f} times as much")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from voxcast.cli.arguments import add_champion_arguments, champion_of
+from voxcast.cli.shared_options import add_champion_arguments, champion_of
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError, ImageError, one_line
 from voxcast.quantities import format_bytes, format_seconds
 from voxcast.records import Configuration
@@ -73,7 +73,7 @@ def _predict_table(args: argparse.Namespace) -> int:
     from voxcast.models.table_model import TableModel
 
     if len(args.images) != 1:
-        raise ConfigError("takes one table", "--model")
+        raise ConfigError("needs exactly one table", "--model")
     predictions = TableModel.load(args.model).predict(read_csv(args.images[0]))
     if args.csv is not None:
         with atomic_path(args.csv) as partial:

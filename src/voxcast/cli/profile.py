@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast import project
-from voxcast.cli.arguments import add_project_argument
+from voxcast.cli.shared_options import add_project_argument
 from voxcast.errors import ConfigError
 from voxcast.quantities import format_bytes, format_seconds
 
@@ -40,42 +40,45 @@ def main(argv: list[str]) -> int:
         dest="count",
         help="run nothing; list the N runs that reduce uncertainty most for their time",
     )
-    parser.add_argument("--campaign", default="reference", help="--next: of which campaign")
+    parser.add_argument("--campaign", default="reference", help="--next: name of the campaign")
     parser.add_argument(
         "-S", dest="overrides", action="append", default=[], metavar="KEY=VALUE",
         help="--next: change the configuration, as with voxcast campaign",
     )  # fmt: skip
-    parser.add_argument("--device", default="cpu", help="of conf/device (default: cpu)")
+    parser.add_argument("--device", default="cpu", help="a device of conf/device (default: cpu)")
     parser.add_argument("--cpus", type=int, default=1, metavar="N")
     parser.add_argument(
         "-p", dest="parameters", action="append", default=[], metavar="NAME=VALUE",
-        help="a parameter of the application, as often as wanted",
+        help="a parameter of the application; may be repeated",
     )  # fmt: skip
     parser.add_argument("--scale", choices=("full_scale", "scaled_down"), default="full_scale")
-    parser.add_argument("--argv", help="command line of an application that has none of its own, "
+    parser.add_argument("--argv", help="command line of an application that defines none, "
                         "e.g. 'tool {image} -o {out}'")  # fmt: skip
     parser.add_argument("--time-limit", type=float, metavar="S", help="stop it after S seconds")
-    parser.add_argument("--out", type=Path, help="keep log, samples and results here")
+    parser.add_argument("--out", type=Path, help="folder for log, samples and results")
     parser.add_argument("--json", action="store_true", help="one JSON list on stdout")
     add_project_argument(parser)
     args = parser.parse_intermixed_args(argv)
     if args.count is not None:
-        return _propose(args)
+        return _show_proposals(args)
     if args.app is None:
         parser.error("the following arguments are required: --app")
-    for ending in (signal.SIGTERM, signal.SIGHUP):  # or the run would continue without us
-        signal.signal(ending, signal.default_int_handler)
+    for signal_number in (
+        signal.SIGTERM,
+        signal.SIGHUP,
+    ):  # otherwise the run would outlive this process
+        signal.signal(signal_number, signal.default_int_handler)
     from voxcast.apps.launch import check_container
 
-    app, configuration = _chosen(args)
-    parameters = _parameters(app, args)
+    app, configuration = _app_and_configuration(args)
+    parameters = _app_parameters(app, args)
     images: list[Path | None] = [*args.images]
     if app.input == "none":
         if images:
             raise ConfigError("takes no image", app.name)
         images = [None]
     elif not images:
-        raise ConfigError("needs an image", app.name, "name one or several files")
+        raise ConfigError("needs an image", app.name, "give one or more files")
     if args.time_limit is not None and not args.time_limit > 0:
         raise ConfigError(f"must be above zero, not {args.time_limit:g}", "--time-limit")
     cores = len(os.sched_getaffinity(0))
@@ -87,7 +90,7 @@ def main(argv: list[str]) -> int:
     check_container(app, configuration)
     runs = []
     for number, image in enumerate(images, 1):
-        runs.append(_profile(app, image, number, configuration, parameters, args))
+        runs.append(_measure(app, image, number, configuration, parameters, args))
         if not args.json:
             _show(image, app, configuration, args.scale, runs[-1])
     if args.json:
@@ -95,13 +98,13 @@ def main(argv: list[str]) -> int:
     return 0 if all(run["outcome"] == "completed" for run in runs) else FAILED
 
 
-def _propose(args: argparse.Namespace) -> int:
+def _show_proposals(args: argparse.Namespace) -> int:
     from voxcast.config.project_campaigns import project_campaign
 
     if args.count < 1:
         raise ConfigError(f"must be at least 1, not {args.count}", "--next")
     folder = project.require(args.project)
-    with contextlib.chdir(folder):  # all paths of a project begin there
+    with contextlib.chdir(folder):  # all paths are relative to the project
         proposals = project_campaign(args.campaign, args.overrides).propose(args.count)
     if args.json:
         print(json.dumps(proposals, indent=2))
@@ -114,7 +117,7 @@ def _propose(args: argparse.Namespace) -> int:
     return 0
 
 
-def _chosen(args: argparse.Namespace) -> tuple[App, Configuration]:
+def _app_and_configuration(args: argparse.Namespace) -> tuple[App, Configuration]:
     from voxcast import config
     from voxcast.records import Configuration
 
@@ -132,8 +135,8 @@ def _chosen(args: argparse.Namespace) -> tuple[App, Configuration]:
     except ConfigError as error:
         if overrides or error.problem != "needs a value":
             raise
-        then = "give --argv 'tool {image} {out}'"
-        raise ConfigError("needs a command line", args.app, then) from None
+        fix = "give --argv 'tool {image} {out}'"
+        raise ConfigError("needs a command line", args.app, fix) from None
     devices = config.options(folder / config.CONF_DIR / "device")
     if args.device not in devices:
         raise ConfigError("unknown device", args.device, f"choose from {', '.join(devices)}")
@@ -151,7 +154,7 @@ def _chosen(args: argparse.Namespace) -> tuple[App, Configuration]:
     )
 
 
-def _parameters(app: App, args: argparse.Namespace) -> dict[str, Any]:
+def _app_parameters(app: App, args: argparse.Namespace) -> dict[str, Any]:
     import yaml
 
     from voxcast.apps.parameters import scaled_parameters
@@ -165,15 +168,15 @@ def _parameters(app: App, args: argparse.Namespace) -> dict[str, Any]:
             overrides[name] = yaml.safe_load(value)
             json.dumps(overrides[name], allow_nan=False)
         except (yaml.YAMLError, TypeError, ValueError):
-            overrides[name] = value  # a text that looks like something else, such as a date
-        # YAML takes 1e-3 for text.
+            overrides[name] = value  # text that YAML reads as another type, such as a date
+        # YAML reads 1e-3 as text.
         if isinstance(overrides[name], str) and isinstance(app.parameters.get(name), int | float):
             with contextlib.suppress(ValueError):
                 overrides[name] = float(value)
     return scaled_parameters(app, args.scale, overrides)
 
 
-def _profile(
+def _measure(
     app: App,
     image: Path | None,
     number: int,
@@ -189,15 +192,15 @@ def _profile(
         if args.out is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="voxcast-")))
         else:
-            # By number, as images of several subjects often have the same name.
+            # Numbered, because images of several subjects often have the same name.
             name = app.name if image is None else image.name.split(".")[0]
             folder = args.out / f"{number:02d}-{name}"
             if folder.exists():
-                raise ConfigError("already exists", folder, "name another --out")
+                raise ConfigError("already exists", folder, "choose another --out")
         try:
             (folder / "out").mkdir(parents=True)
         except OSError as error:
-            raise ConfigError(f"cannot be made ({error.strerror})", folder) from None
+            raise ConfigError(f"cannot be created ({error.strerror})", folder) from None
         cell: Cell = Cell(
             app=app.name, app_version="", parameters=parameters, volume_id="", subject="",
             configuration=configuration, scale=args.scale, repeat=0, host_class="",
@@ -233,4 +236,4 @@ def _show(
         wall = format_seconds(phase["end_s"] - phase["start_s"])
         print(f"  {phase['name']:16}{wall:>12}  {cpu:16}{memory:>10}")
     if "folder" in run:
-        print(f"  kept in {run['folder']}")
+        print(f"  saved in {run['folder']}")

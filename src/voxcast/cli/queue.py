@@ -1,4 +1,4 @@
-"""``voxcast queue TRACE.swf``: a queue simulated with the requests of a trace, and with others."""
+"""``voxcast queue TRACE.swf``: simulate a queue with the requests of a trace, or with others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from voxcast.allocation.workload import Workload
 
 LOGGER = logging.getLogger(__name__)
-LISTED_LINES = 20  # invalid lines that are listed one by one
+LISTED_LINES = 20  # maximum number of invalid lines that are listed
 
 
 def main(argv: list[str]) -> int:
@@ -29,7 +29,7 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument(
         "--requests", type=Path, metavar="CSV",
-        help="columns job, requested_s: replay also with these requests; others are unchanged",
+        help="columns job, requested_s: also replay with these requests; other jobs are unchanged",
     )  # fmt: skip
     parser.add_argument("--no-backfill", action="store_true", help="no job overtakes another")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
@@ -42,7 +42,9 @@ def main(argv: list[str]) -> int:
     _log_left_out(trace)
     processors = trace.max_processors if args.processors is None else args.processors
     if processors is None:
-        raise ConfigError("has no size of the machine", args.trace, "give --processors")
+        raise ConfigError(
+            "does not state the size of the machine", args.trace, "give --processors"
+        )
     replays: dict[str, Workload] = {"given": trace}
     if args.requests is not None:
         replays["recommended"] = trace.with_requests(read_requests(args.requests))
@@ -70,10 +72,10 @@ def main(argv: list[str]) -> int:
 def _log_left_out(trace: Workload) -> None:
     for remark in trace.bad[:LISTED_LINES]:
         LOGGER.warning("line %d: %s", remark.line, remark.reason)
-    if (more := len(trace.bad) - LISTED_LINES) > 0:
-        LOGGER.warning("and %d more lines", more)
+    if (unlisted := len(trace.bad) - LISTED_LINES) > 0:
+        LOGGER.warning("and %d more lines", unlisted)
     if trace.skipped:
-        LOGGER.warning("%d jobs never ran and are left out", len(trace.skipped))
+        LOGGER.warning("%d jobs never ran and are excluded", len(trace.skipped))
 
 
 def _show(name: str, result: QueueReport) -> None:

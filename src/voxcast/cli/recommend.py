@@ -1,4 +1,4 @@
-"""``voxcast recommend IMAGE…``: the request to make, for each image and for one array job."""
+"""``voxcast recommend IMAGE…``: recommended request for each image and for an array job."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast import project
-from voxcast.cli.arguments import add_champion_arguments, champion_of
+from voxcast.cli.shared_options import add_champion_arguments, champion_of
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError, ImageError, TableError, one_line
 from voxcast.quantities import format_seconds, parse_seconds, parse_usd
 
@@ -26,16 +26,16 @@ logger = logging.getLogger(__name__)
 
 
 def main(argv: list[str]) -> int:
-    """Print every configuration with its cost and time, and which one to request."""
+    """Print every configuration with its cost and time, and the recommended one."""
     parser = argparse.ArgumentParser(prog="voxcast recommend", description=__doc__)
     parser.add_argument("images", nargs="+", type=Path, metavar="IMAGE")
     parser.add_argument(
         "--deadline", metavar="2h|WHEN",
-        help="hard limit: finished within this duration, or by a time such as 2030-01-31T18:00",
+        help="hard limit: finish within this duration, or by a time such as 2030-01-31T18:00",
     )  # fmt: skip
-    parser.add_argument("--budget", metavar="USD", help="hard limit: largest cost of one image")
+    parser.add_argument("--budget", metavar="USD", help="hard limit: maximum cost of one image")
     parser.add_argument(
-        "--cluster", help="a cluster of conf/cluster (default: that of conf/submit.yaml)"
+        "--cluster", help="a cluster of conf/cluster (default: as in conf/submit.yaml)"
     )
     parser.add_argument("--policy", help="a policy of conf/policy: cautious, balanced or thrifty")
     parser.add_argument("--partition", help="use this partition only")
@@ -87,17 +87,17 @@ def main(argv: list[str]) -> int:
 
 
 def _seconds_until(deadline: str) -> float:
-    """Return the seconds from now until a time, or those of a duration."""
+    """Return the seconds until a time, or of a duration."""
     try:
         time = datetime.fromisoformat(deadline)
     except ValueError:
         return parse_seconds(deadline)
     try:
         left_s = (time.astimezone() - datetime.now().astimezone()).total_seconds()
-    except (ValueError, OverflowError, OSError):  # the years 1 and 9999, by the time zone
-        raise ConfigError(f"not a time of this clock: {deadline}", "--deadline") from None
+    except (ValueError, OverflowError, OSError):  # years 1 and 9999, depending on the time zone
+        raise ConfigError(f"not a valid time: {deadline}", "--deadline") from None
     if left_s <= 0:
-        raise ConfigError(f"lies in the past: {deadline}", "--deadline")
+        raise ConfigError(f"is in the past: {deadline}", "--deadline")
     return left_s
 
 
@@ -125,14 +125,14 @@ def _with_fitted_waiting(cluster: Cluster, path: Path) -> Cluster:
         cores = [node.cores for node in cluster.node_types if node.partition == name]
         comparable = jobs.of(name, max(cores, default=0))
         if not len(comparable.requested_s):
-            logger.warning("%s: no job of %s, which stays as configured", path, name)
+            logger.warning("%s: no job of %s; its waiting time stays as configured", path, name)
             partitions.append(partition)
             continue
         try:
             fit = fit_waiting(comparable.requested_s, comparable.waited_s)
         except TableError as error:  # the other partitions are still fitted
             last_error = error
-            logger.warning("%s stays as configured: %s", name, one_line(error))
+            logger.warning("%s: the waiting time stays as configured: %s", name, one_line(error))
             partitions.append(partition)
             continue
         fitted += 1
@@ -158,7 +158,7 @@ def _predict(
     *,
     images_per_call: int,
 ) -> tuple[list[ImagePredictions], int]:
-    """Predict every candidate for all images; unreadable images are logged and left out."""
+    """Predict every candidate for all images; unreadable images are logged and skipped."""
     from tqdm import tqdm
 
     from voxcast.allocation.recommendation import ImagePredictions
@@ -174,8 +174,12 @@ def _predict(
         rows = [row for _, image_rows in pending for row in image_rows]
         predictions = champion.predict(rows, confidence)
         for n, (path, _) in enumerate(pending):
-            of_image = predictions[n * len(distinct) : (n + 1) * len(distinct)]
-            images.append(ImagePredictions(str(path), [of_image[at] for at in positions]))
+            image_predictions = predictions[n * len(distinct) : (n + 1) * len(distinct)]
+            images.append(
+                ImagePredictions(
+                    str(path), [image_predictions[position] for position in positions]
+                )
+            )
         pending.clear()
 
     for path in tqdm(paths, disable=None, delay=2):

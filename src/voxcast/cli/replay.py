@@ -1,4 +1,4 @@
-"""``voxcast replay HISTORY``: the cost of request methods, replayed on held-out runs."""
+"""``voxcast replay HISTORY``: cost of request methods, replayed on held-out runs."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def main(argv: list[str]) -> int:
         "--site-default", default="1h", metavar="TIME", help="default request of the site (1h)"
     )
     parser.add_argument("--wait-alpha", type=float, default=0.0, metavar="A",
-                        help="a request of t waits A t + G (0)")  # fmt: skip
+                        help="a request of length t waits A t + G (0)")  # fmt: skip
     parser.add_argument("--wait-gamma", default="0s", metavar="G", help="see --wait-alpha (0s)")
-    parser.add_argument("--folds", type=int, default=5, help="over subjects (5)")
-    parser.add_argument("--trials", type=int, default=3, help="of each family, in each fold (3)")
+    parser.add_argument("--folds", type=int, default=5, help="number of folds over subjects (5)")
+    parser.add_argument("--trials", type=int, default=3, help="trials per family in each fold (3)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     args = parser.parse_args(argv)

@@ -1,9 +1,9 @@
-"""``voxcast requests``: a sequence of requests, each longer than the last, until one is enough.
+"""``voxcast requests``: a sequence of requests, each longer than the last, until one suffices.
 
-The distribution of runtimes is named (``--law``), that of measured runs (``--history``), or the
-champion's prediction for an image (``--image``). The latter, like the champion's bounds, is the
-distribution of the longest run of a subject, slightly wider than that of a single run. A request
-of length W, of which u is used, costs alpha W + beta u + gamma.
+The distribution of runtimes is a named one (``--law``), that of measured runs (``--history``), or
+the champion's prediction for an image (``--image``). The prediction, like the champion's bounds,
+is for the longest run of a subject and slightly wider than that of a single run. A request of
+length W, of which u is used, costs alpha W + beta u + gamma.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.cli.arguments import add_champion_arguments, champion_of
+from voxcast.cli.shared_options import add_champion_arguments, champion_of
 from voxcast.errors import ConfigError, TableError, one_line
 from voxcast.quantities import format_seconds
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from voxcast.allocation.requests.strategies import RequestSequence, Settings
     from voxcast.laws.law import Law
 
-# Upper quantiles to predict; the lower ones mirror them.
+# Upper quantiles to predict; the lower quantiles mirror them.
 QUANTILES = (0.6, 0.75, 0.9, 0.95, 0.99)
-# With fewer calibrated quantiles the distribution rests on those that are not calibrated.
+# With fewer calibrated quantiles, uncalibrated ones are used too.
 MIN_CALIBRATED = 2
 PRINTED_REQUESTS = 5
 
@@ -40,7 +40,7 @@ def main(argv: list[str]) -> int:
         prog="voxcast requests", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--law", metavar="LAW", help="such as 'lognormal(3,0.5)'")
+    source.add_argument("--law", metavar="LAW", help="for example 'lognormal(3,0.5)'")
     source.add_argument("--history", type=Path, metavar="FILE.csv", help="a table of runs")
     source.add_argument("--image", type=Path, metavar="IMAGE", help="predict with the champion")
     parser.add_argument(
@@ -113,15 +113,15 @@ def _law(args: argparse.Namespace) -> tuple[Law, bool]:
 
         law, in_seconds = parse_law(args.law), False
     elif args.history is not None:
-        law, in_seconds = _measured(args), args.column.endswith("_s")
+        law, in_seconds = _measured_law(args), args.column.endswith("_s")
     else:
-        law, in_seconds = _predicted(args), True
+        law, in_seconds = _predicted_law(args), True
     if args.between is not None:
-        law = _cut(law, args.between)
+        law = _truncated(law, args.between)
     return law, in_seconds
 
 
-def _cut(law: Law, between: str) -> Law:
+def _truncated(law: Law, between: str) -> Law:
     from voxcast.laws.truncated import TruncatedLaw
 
     try:
@@ -133,7 +133,7 @@ def _cut(law: Law, between: str) -> Law:
     return TruncatedLaw(law, low, high)
 
 
-def _measured(args: argparse.Namespace) -> Law:
+def _measured_law(args: argparse.Namespace) -> Law:
     from voxcast.features.any_table import COMPLETED, OUTCOME, read_csv
     from voxcast.laws.distributions import FAMILIES
     from voxcast.laws.empirical import EmpiricalLaw
@@ -169,7 +169,7 @@ def _measured(args: argparse.Namespace) -> Law:
     return fit.law
 
 
-def _predicted(args: argparse.Namespace) -> Law:
+def _predicted_law(args: argparse.Namespace) -> Law:
     champion = champion_of(args)
 
     from voxcast.allocation.recommendation import caveats
@@ -199,7 +199,7 @@ def _knots(predictions: dict[float, dict[str, Any]]) -> list[tuple[float, float]
     below: list[tuple[float, float]] = []
     above: list[tuple[float, float]] = []
     for quantile, row in predictions.items():
-        # Quantiles for which there are too few subjects are equal; the innermost is kept.
+        # With too few subjects, outer quantiles coincide; only the innermost is used.
         if not below or row["runtime_s_lower"] < below[0][1]:
             below.insert(0, (1 - quantile, row["runtime_s_lower"]))
         if not above or row["runtime_s_upper"] > above[-1][1]:
@@ -224,10 +224,10 @@ def _sequences(
         except ConfigError as error:  # the other strategies are still computed
             if not sequences and name == names[-1]:
                 raise
-            logger.warning("left out: %s", one_line(error))
+            logger.warning("skipped: %s", one_line(error))
     if len(names) < len(STRATEGIES):
-        rest = ", ".join(name for name in STRATEGIES if name not in names)
-        logger.info("left out, as they need --checkpoint-s and --restart-s: %s", rest)
+        omitted = ", ".join(name for name in STRATEGIES if name not in names)
+        logger.info("skipped, because they need --checkpoint-s and --restart-s: %s", omitted)
     return sequences
 
 
@@ -249,13 +249,13 @@ def _json(sequence: RequestSequence) -> dict[str, Any]:
     }
 
 
-def _show(sequences: list[RequestSequence], text: Callable[[float], str]) -> None:
+def _show(sequences: list[RequestSequence], format_length: Callable[[float], str]) -> None:
     print(f"{'strategy':18}{'normalised':>11}{'cost':>12}  requests (* ends with a checkpoint)")
     for sequence in sequences:
         lengths = sequence.lengths
         flags = sequence.checkpoints or (False,) * len(lengths)
         requests = [
-            text(length) + "*" * flag
+            format_length(length) + "*" * flag
             for length, flag in zip(lengths[:PRINTED_REQUESTS], flags, strict=False)
         ]
         if len(lengths) > PRINTED_REQUESTS:

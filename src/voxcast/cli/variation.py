@@ -1,4 +1,4 @@
-"""``voxcast variation``: distributions, modes and constancy of run time and memory by group."""
+"""``voxcast variation``: distributions, modes and constancy of runtime and memory by group."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def main(argv: list[str]) -> int:
     _check_target(runs, args.target)
     completed = runs[runs["outcome"] == "completed"]
     with_target = completed[completed[args.target].notna() & (completed[args.target] > 0)]
-    notes = [f"{len(runs)} runs, {len(runs) - len(completed)} of them not completed and left out"]
+    notes = [f"{len(runs)} runs, {len(runs) - len(completed)} excluded as not completed"]
     if len(with_target) < len(completed):
         notes.append(f"{len(completed) - len(with_target)} without {args.target}")
     # Repeats and anchors are not independent samples of the variation.
     measured = with_target["source"] == "measured"
     once = pd.concat([once_each(with_target[measured], args.target), with_target[~measured]])
     if len(once) < len(with_target):
-        notes.append(f"{len(with_target) - len(once)} repeats, which count once per run")
+        notes.append(f"{len(with_target) - len(once)} repeats, counted once")
     print("; ".join(notes), file=sys.stderr)
     by = list(BY) if args.by is None else [name for name in args.by.split(",") if name]
     described = []
@@ -93,11 +93,11 @@ def main(argv: list[str]) -> int:
         content = {"target": args.target, "runs": len(runs), "completed": len(completed)}
         print(json.dumps({**content, "groups": rows}, indent=2, allow_nan=False))
         return 0
-    shown_names = (
+    title_columns = (
         by if args.by is not None else _varying_columns([names for names, _, _ in described])
     )
     for names, varied, memory in described:
-        _print({name: names[name] for name in shown_names}, varied, memory, args.target)
+        _print({name: names[name] for name in title_columns}, varied, memory, args.target)
     print(CAVEAT, file=sys.stderr)
     return 0
 
@@ -108,7 +108,7 @@ def _varying_columns(groups: Sequence[dict[str, str]]) -> list[str]:
 
 
 def _load(folders: Sequence[Path]) -> pd.DataFrame:
-    """Read recorded or imported parts, or the profiles of a folder of runs."""
+    """Read recorded or imported parts, and the profiles of folders of runs."""
     import pandas as pd
 
     from voxcast.history.parts import load_history
@@ -116,8 +116,8 @@ def _load(folders: Sequence[Path]) -> pd.DataFrame:
 
     measured = [folder for folder in folders if (folder / PROFILES_FILE).is_file()]
     frames = [pd.read_parquet(folder / PROFILES_FILE) for folder in measured]
-    if rest := [folder for folder in folders if folder not in measured]:
-        frames.append(load_history(rest))
+    if recorded := [folder for folder in folders if folder not in measured]:
+        frames.append(load_history(recorded))
     return pd.concat(frames, ignore_index=True).drop_duplicates("cell_key")
 
 
@@ -142,10 +142,9 @@ def _print(
         f"{title or 'all runs'}: n {varied.n}, {varied.mean / factor:.1f} "
         f"± {varied.sd / factor:.1f} {unit}, CV {100 * varied.cv:.1f} %"
     )
-    for at in varied.quantiles:
-        print(
-            f"  {100 * at.p:3.0f} % quantile {at.value / factor:8.1f} {unit}{_bounds(at, factor)}"
-        )
+    for quantile in varied.quantiles:
+        value, bounds = quantile.value / factor, _bounds(quantile, factor)
+        print(f"  {100 * quantile.p:3.0f} % quantile {value:8.1f} {unit}{bounds}")
     best = min((fit.aic for fit in varied.fits), default=0.0)
     for fit in varied.fits:
         p = "" if fit.ks_p_bootstrap is None else f", bootstrap p {fit.ks_p_bootstrap:.2f}"
@@ -167,11 +166,14 @@ def _print(
         )
 
 
-def _bounds(at: QuantileInterval, factor: float) -> str:
-    if at.low is None and at.high is None:
+def _bounds(quantile: QuantileInterval, factor: float) -> str:
+    if quantile.low is None and quantile.high is None:
         return ""
-    low, high = ("?" if end is None else f"{end / factor:.1f}" for end in (at.low, at.high))
-    return f" ({low} to {high}, with {100 * at.confidence:.0f} %)"
+    low, high = (
+        "?" if bound is None else f"{bound / factor:.1f}"
+        for bound in (quantile.low, quantile.high)
+    )
+    return f" ({low} to {high}, with {100 * quantile.confidence:.0f} %)"
 
 
 def _modes(modality: Modality, unit: str, factor: float) -> str:

@@ -1,1 +1,1 @@
-"""From what is known before a run to the columns that a model sees."""
+"""Features of models, from what is known before a run."""

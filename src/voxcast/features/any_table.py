@@ -1,7 +1,7 @@
-"""Any table of runs: which columns are features, and which rows can be learned from.
+"""Any table of runs: which columns are features, and which rows are usable for training.
 
-Columns become features ``column.NAME``; one of numbers that spans orders of magnitude also as
-``column.log NAME``. A column of text is a category.
+Columns become features ``column.NAME``. Numbers that span orders of magnitude also give
+``column.log NAME``. Text is a category.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.errors import TableError, one_line
-from voxcast.features.table import ENDED
+from voxcast.features.table import CENSORED_OUTCOMES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PREFIX, LOG = "column.", "column.log "
-WIDE = 20.0  # largest over smallest value from which the logarithm is a feature too
-LEAST_ROWS = 10
+WIDE = 20.0  # from this ratio of largest to smallest value, the logarithm is a feature too
+MIN_ROWS = 10
 OUTCOME, COMPLETED = "outcome", "completed"
 
 
@@ -45,16 +45,16 @@ def read_csv(path: Path) -> pd.DataFrame:
     Raises
     ------
     TableError
-        If it is missing, empty, no table, or names a column twice.
+        If the file is missing or empty, is not a table, or repeats a column name.
     """
     import pandas as pd
 
     try:
         with path.open(newline="", encoding="utf-8-sig") as stream:
             header = next(csv.reader(stream), [])
-        twice = sorted({name for name in header if header.count(name) > 1})
-        if twice:
-            raise TableError(f"names the column {twice[0]} twice", path, "rename one of them")
+        duplicates = sorted({name for name in header if header.count(name) > 1})
+        if duplicates:
+            raise TableError(f"names the column {duplicates[0]} twice", path, "rename one of them")
         if not header:
             raise TableError("is empty", path)
         table = pd.read_csv(path, encoding="utf-8-sig", low_memory=False)
@@ -68,25 +68,25 @@ def read_csv(path: Path) -> pd.DataFrame:
 def choose_columns(
     table: pd.DataFrame, target: str, group: str | None = None, ids: Sequence[str] = ()
 ) -> Columns:
-    """Sort columns into features (all but target, group, identities and outcome) and others.
+    """Assign roles to columns; all but target, group, ids and outcome are features.
 
     Raises
     ------
     TableError
-        If a column is not there, the target holds no numbers, or no feature is left.
+        If a column is missing, the target is not numeric, or no feature is left.
     """
     for name in (target, *([group] if group else []), *ids):
         if name not in table:
             raise TableError(
-                "no such column", name, f"there are {', '.join(map(str, table))[:300]}"
+                "no such column", name, f"available: {', '.join(map(str, table))[:300]}"
             )
     if not _is_number(table[target]):
-        raise TableError("holds text", target, "the target must be a column of numbers")
+        raise TableError("is text", target, "the target must be a column of numbers")
     names = [str(n) for n in table if n not in {target, group, OUTCOME, *ids}]
     numbers = [n for n in names if _is_number(table[n])]
     texts = [n for n in names if n not in numbers and table[n].notna().any()]
     if not numbers and not texts:
-        raise TableError("has no column to learn from", target)
+        raise TableError("is the only usable column; there are no features", target)
     logs = []
     for name in numbers:
         values = finite(table[name])
@@ -109,16 +109,16 @@ def feature_table(table: pd.DataFrame, columns: Columns) -> pd.DataFrame:
                 features[f"{LOG}{name}"] = np.where(values > 0, np.log(values), np.nan)
     for name in columns.texts:
         if name not in table:
-            raise TableError("no such column", name, "the model was fitted with it")
+            raise TableError("no such column", name, "the model needs it")
         texts = table[name].astype(object)
         features[f"{PREFIX}{name}"] = texts.map(lambda v: None if pd.isna(v) else str(v))
     return pd.DataFrame(features, index=table.index)
 
 
 def learnable(table: pd.DataFrame, columns: Columns) -> tuple[np.ndarray, dict[str, list[int]]]:
-    """Return which rows have a label, and the others by reason, numbered from 1.
+    """Return a mask of rows with a label, and the numbers of the others (from 1) by reason.
 
-    A run that is known not to have completed is censored: a lower bound, not a label.
+    A run that did not complete has no label: its value is a lower bound at most.
 
     Raises
     ------
@@ -131,38 +131,42 @@ def learnable(table: pd.DataFrame, columns: Columns) -> tuple[np.ndarray, dict[s
     reasons["zero or below"] = np.isfinite(values) & (values <= 0)
     if OUTCOME in table:
         outcomes = table[OUTCOME].astype(str).str.strip().str.lower()
-        if (outcomes == COMPLETED).any() or outcomes.isin([*ENDED, "failed"]).any():
+        if (outcomes == COMPLETED).any() or outcomes.isin([*CENSORED_OUTCOMES, "failed"]).any():
             reasons["not completed"] = (outcomes != COMPLETED).to_numpy()
     if columns.group is not None:
         reasons["without a group"] = table[columns.group].isna().to_numpy()
     usable = ~np.logical_or.reduce(list(reasons.values()))
     left_out = {
-        reason: (np.flatnonzero(at) + 1).tolist() for reason, at in reasons.items() if at.any()
+        reason: (np.flatnonzero(mask) + 1).tolist()
+        for reason, mask in reasons.items()
+        if mask.any()
     }
     count = int(usable.sum())
-    if count < LEAST_ROWS:
+    if count < MIN_ROWS:
         others = (
             "; ".join(f"{len(rows)} {reason}" for reason, rows in left_out.items()) or "no others"
         )
         raise TableError(
-            f"{count} rows to learn from ({others})", columns.target, f"{LEAST_ROWS} are needed"
+            f"{count} rows have a label ({others})", columns.target, f"{MIN_ROWS} are needed"
         )
     if columns.group is not None and table.loc[usable, columns.group].nunique() < 2:
-        raise TableError("has one group", columns.group, "two are needed to judge on unseen ones")
+        raise TableError("has one group", columns.group, "evaluation on unseen groups needs two")
     return usable, left_out
 
 
 def censored_groups(table: pd.DataFrame, columns: Columns) -> list[str]:
-    """Return the groups with a censored run: one that was stopped before it completed.
+    """Return the groups with a censored run, which was stopped before it completed.
 
-    Without a column of groups every row is one, named by its position.
+    Without a group column every row is a group, named by its position.
     """
     if OUTCOME not in table:
         return []
-    at = np.flatnonzero(table[OUTCOME].astype(str).str.strip().str.lower().isin(ENDED))
+    indices = np.flatnonzero(
+        table[OUTCOME].astype(str).str.strip().str.lower().isin(CENSORED_OUTCOMES)
+    )
     if columns.group is None:
-        return [f"row {n}" for n in at]
-    names = table[columns.group].iloc[at].dropna()
+        return [f"row {n}" for n in indices]
+    names = table[columns.group].iloc[indices].dropna()
     return sorted(set(names.astype(str)))
 
 
@@ -176,7 +180,7 @@ def _numbers(table: pd.DataFrame, name: str) -> np.ndarray:
     import pandas as pd
 
     if name not in table:
-        raise TableError("no such column", name, "the model was fitted with it")
+        raise TableError("no such column", name, "the model needs it")
     values = pd.to_numeric(table[name], errors="coerce").astype(float).to_numpy()
     return np.where(np.isfinite(values), values, np.nan)
 

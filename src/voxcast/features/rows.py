@@ -1,10 +1,10 @@
-"""The features of one run: the same function for training and for serving.
+"""The features of one run, computed by the same function for training and serving.
 
 They use only what is known before the run: the header, the voxels' characteristics, the
-application with its parameters, and the allocation. Nothing measured during the run enters. The
-prefix of a name tells its source, so that a model can do without the voxels: ``header.``,
-``content.``, ``allocation.``, ``host.``, ``parameter.``; ``app``, ``device`` and parameters that
-are texts are categories. A machine is described by its micro-benchmarks, not by name.
+application with its parameters, and the allocation. Nothing measured during the run is used. The
+prefix of a name is its source, so that a model can exclude features of the voxels: ``header.``,
+``content.``, ``allocation.``, ``host.``, ``parameter.``. ``app``, ``device`` and text parameters
+are categories. A machine is described by its micro-benchmarks, not by its name.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def features(
         application without an image.
     characteristics : mapping or None
         Columns of `voxcast.images.characteristics.characteristics`; None when only the header is
-        known, which leaves all ``content.`` features out.
+        known, which excludes all ``content.`` features.
     app : str
         Name of the application.
     parameters : mapping
-        Its parameters. ``spacing_mm`` above zero is the grid that it takes the image to, whose
-        size is a feature then.
+        Its parameters. If ``spacing_mm`` is above zero, the application resamples the image to
+        this spacing, and the size of the resampled grid is a feature.
     configuration : Configuration
         The allocation.
     probes : mapping, optional
@@ -93,7 +93,7 @@ def _header(header: Mapping[str, Any], working_mm: Any) -> Row:
     extent_mm3 = voxels * math.prod(spacing)
     working = voxels
     if isinstance(working_mm, int | float) and working_mm > 0:
-        working = min(voxels, extent_mm3 / working_mm**3)  # coarser images stay as they are
+        working = min(voxels, extent_mm3 / working_mm**3)  # coarser images are not resampled
     return {
         "header.log_voxels": math.log(voxels),
         "header.log_working_voxels": math.log(working),

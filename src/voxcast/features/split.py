@@ -1,4 +1,4 @@
-"""Which side of the split a subject is on: fixed by its name, whatever else the history holds."""
+"""The train/test split: a hash of the subject's name determines its side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table that models learn from: one completed run a row, features and targets, and its sides.
+"""The training table: one row per completed run, with features and targets, and its split.
 
 Column names: identity and configuration as in the profiles, targets as in `voxcast.records`,
 features with the prefixes of `voxcast.features.rows`.
@@ -32,13 +32,13 @@ IDENTITY = (
 )  # fmt: skip
 
 
-ENDED = ("timeout", "out_of_memory", "preempted", "stalled")
+CENSORED_OUTCOMES = ("timeout", "out_of_memory", "preempted", "stalled")
 PROBES = ("probe_cpu", "probe_membw", "probe_disk")
 
 
 @dataclass(frozen=True)
 class Sides:
-    """The two sides of the table and how many runs could not be used, by reason."""
+    """The two sides of the table, and the number of unusable runs by reason."""
 
     train: pd.DataFrame
     test: pd.DataFrame
@@ -57,8 +57,8 @@ def build_table(
 
     Censored runs (every outcome but ``completed``) are lower bounds and never become labels. Runs
     of another scale, of an older version of their application, or whose memory was measured by
-    another method than most, are not comparable and left out. Anchors, which every sitting
-    repeats, and disturbed runs that were repeated undisturbed do not count twice. Runs left out
+    another method than most, are not comparable and are excluded. Anchors, which every sitting
+    repeats, and disturbed runs that were repeated undisturbed do not count twice. Excluded runs
     are counted by reason.
 
     Parameters
@@ -66,17 +66,17 @@ def build_table(
     profiles, catalogue, characteristics : DataFrame
         Runs; headers and characteristics of the volumes.
     scales : collection of str
-        Runs of others are left out.
+        Runs at other scales are excluded.
     without_image : bool
-        Whether runs of an application that takes no image are kept. Their subject is the point of
-        their parameters.
+        Whether to include runs of applications that take no image. Each set of parameters is a
+        subject of such runs.
 
     Returns
     -------
     table : DataFrame
-        One row a usable run, sorted by cell key.
+        One row per usable run, sorted by cell key.
     left_out : dict of str to int
-        Number of runs left out, by reason.
+        Number of excluded runs, by reason.
     """
     import pandas as pd
 
@@ -87,13 +87,13 @@ def build_table(
     left_out: dict[str, int] = {}
     versions, method = _versions(profiles), _method(profiles)
     completed = profiles[profiles["outcome"] == "completed"]
-    counting = set(settled(completed)["cell_key"])
+    settled_keys = set(settled(completed)["cell_key"])
     probes = _probes(profiles)
     for run in _records(profiles.sort_values("cell_key")):
-        reason = _unusable(run, by_volume, without_image) or _unlike(run, versions, method)
+        reason = _unusable(run, by_volume, without_image) or _not_comparable(run, versions, method)
         if not reason and run["scale"] not in scales:
             reason = f"scale: {run['scale']}"
-        if not reason and run["cell_key"] not in counting:
+        if not reason and run["cell_key"] not in settled_keys:
             reason = "anchor, or disturbed and made again"
         if reason:
             left_out[reason] = left_out.get(reason, 0) + 1
@@ -119,8 +119,8 @@ def censored_subjects(
 ) -> pd.DataFrame:
     """Return application and subject of censored runs: those stopped before they completed.
 
-    They are lower bounds: not in the table, but counted where a bound is calibrated. A run that
-    failed says nothing about time or memory and is not among them.
+    Their values are lower bounds: they are not in the table but count where a bound is calibrated.
+    Failed runs carry no information on time or memory and are not included.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ def censored_subjects(
         Ids of the volumes in the catalogue.
     """
     censored = profiles[
-        profiles["outcome"].isin(ENDED)
+        profiles["outcome"].isin(CENSORED_OUTCOMES)
         & profiles["scale"].isin(list(scales))
         & profiles["volume_id"].isin(list(volumes))
     ]
@@ -175,7 +175,7 @@ def _unusable(
     return None
 
 
-def _unlike(
+def _not_comparable(
     run: Mapping[str, Any], versions: Mapping[tuple[str, str], str], method: str
 ) -> str | None:
     if run["app_version"] != versions[run["app"], run["device"]]:
@@ -186,7 +186,7 @@ def _unlike(
 
 
 def _versions(profiles: pd.DataFrame) -> dict[tuple[str, str], str]:
-    """Return the version of each application that was run last on each device."""
+    """Return the most recently run version of each application on each device."""
     ordered = profiles.sort_values("started_at", kind="stable")
     return {
         (str(app), str(device)): str(versions.iloc[-1])
@@ -195,7 +195,7 @@ def _versions(profiles: pd.DataFrame) -> dict[tuple[str, str], str]:
 
 
 def _method(profiles: pd.DataFrame) -> str:
-    """Return the method by which the memory of most runs was measured; of equals the first."""
+    """Return the most frequent method of measuring memory; of equals the first."""
     methods = profiles["memory_method"].mode()
     return str(methods.iloc[0]) if len(methods) else ""
 
@@ -208,17 +208,15 @@ def split(
     Raises
     ------
     TableError
-        If fewer than two subjects are left to learn from.
+        If there are fewer than two subjects on the training side.
     """
     if table.empty:
-        raise TableError(
-            "no completed run to learn from", "data/runs", "see outcome in profiles.parquet"
-        )
+        raise TableError("no usable completed run", "data/runs", "see outcome in profiles.parquet")
     sides = table["subject"].map(lambda s: side(str(s), split_seed, test_fraction))
     train, test = (table[sides == name].reset_index(drop=True) for name in ("train", "test"))
     if train["subject"].nunique() < 2:
         raise TableError(
-            f"{train['subject'].nunique()} subject on the training side, two are needed",
+            f"training needs two subjects, not {train['subject'].nunique()}",
             "data/runs",
             "measure more volumes",
         )

@@ -1,1 +1,1 @@
-"""Models of runtime and memory: families, tuning, calibration, choice. No tracking in here."""
+"""Models of runtime and memory: families, tuning, calibration, selection; no tracking."""

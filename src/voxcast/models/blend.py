@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from voxcast.models.families.family import Params
     from voxcast.models.query import Query
 
-Weights = dict[str, tuple[float, ...]]  # by member: one weight a target
+Weights = dict[str, tuple[float, ...]]  # by member: one weight per target
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,16 @@ class Blend:
 
     @property
     def needs_volume(self) -> bool:
-        """Whether a member cannot answer without the small volume."""
+        """Whether a member needs the small volume."""
         return any(model.needs_volume for model in self.members.values())
 
     def out_of_range(self, rows: Sequence[Row]) -> list[tuple[str, ...]]:
-        """Return for each row the features out of range of any member."""
+        """Return for each row the features that are out of range for any member."""
         by_member = [model.out_of_range(rows) for model in self.members.values()]
         by_row = zip(*by_member, strict=True)
-        return [tuple(sorted({f for names in of_row for f in names})) for of_row in by_row]
+        return [
+            tuple(sorted({f for names in names_of_row for f in names})) for names_of_row in by_row
+        ]
 
     def medians(self, query: Query) -> dict[str, float]:
         """Return the training medians of the members' features."""
@@ -65,7 +67,7 @@ class Blend:
         return weighted_mean({n: m.spread(queries) for n, m in self.members.items()}, self.weights)
 
     def save(self, folder: Path) -> None:
-        """Write the members into folders of their own, and ``blend.json``."""
+        """Write each member into a subfolder, and ``blend.json``."""
         for name, model in self.members.items():
             (folder / name).mkdir(parents=True, exist_ok=True)
             model.save(folder / name)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class CalibratedModel:
     """A point model with a calibrator per target.
 
-    ``extrapolator`` answers queries that are out of range; with None this model answers them too.
+    ``extrapolator`` predicts queries that are out of range; if None, this model predicts them too.
     """
 
     model: Predictor
@@ -51,16 +51,16 @@ class CalibratedModel:
         calibrated = np.ones(len(queries), dtype=bool)
         apps = np.array([query.app for query in queries], dtype=object)
         for app in dict.fromkeys(apps):
-            at = apps == app
+            mask = apps == app
             for k, target in enumerate(self.model.targets):
                 calibrator = self.calibrators[target]
-                offsets[at, k] = calibrator.offsets(app, lower_quantile, upper_quantile)
-                calibrated[at] &= calibrator.is_calibrated(app, upper_quantile)
+                offsets[mask, k] = calibrator.offsets(app, lower_quantile, upper_quantile)
+                calibrated[mask] &= calibrator.is_calibrated(app, upper_quantile)
         bounds = logs[:, :, None] + offsets * spread
         return np.exp(np.stack([bounds[:, :, 0], logs, bounds[:, :, 1]], axis=-1)), calibrated
 
     def save(self, folder: Path) -> dict[str, Any]:
-        """Write the models into ``folder`` and return the rest as a JSON-able form."""
+        """Write the models into ``folder`` and return everything else in a JSON-able form."""
         folder.mkdir(parents=True, exist_ok=True)
         self.model.save(folder)
         content: dict[str, Any] = {
@@ -89,7 +89,7 @@ def calibrate(
     factor: float,
     censored: Collection[tuple[str, str]] = (),
 ) -> CalibratedModel:
-    """Join a model fitted on ``table`` with calibrators from out-of-fold predictions.
+    """Calibrate a model fitted on ``table`` by out-of-fold predictions.
 
     Parameters
     ----------
@@ -98,9 +98,9 @@ def calibrate(
     table : DataFrame
         Training runs.
     out_of_fold : OutOfFold
-        Of the same recipe.
+        Predictions of the same recipe.
     factor : float
-        See `Calibrator`.
+        See `voxcast.models.conformal.Scores.upper`.
     censored : collection of (app, subject)
         Runs that were stopped before they completed; they are not in the table.
     """

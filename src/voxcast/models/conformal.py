@@ -1,17 +1,17 @@
-"""Bounds with a stated risk: ranks of out-of-fold residuals, one score per subject.
+"""Bounds at a given quantile: ranks of out-of-fold residuals, one score per subject.
 
 Runs of one subject are not exchangeable with each other, so a subject gives one score per
 application: its worst residual. With n subjects the bound at quantile q is the score of rank
 ⌈(n + 1) q⌉, as in split conformal prediction (Vovk, Gammerman and Shafer 2005; Lei et al., JASA
 2018). When that rank exceeds n, the history is too small to calibrate q: a fixed multiple of the
-largest residual is used instead, and the answer is marked as not calibrated.
+largest residual is used instead, and the prediction is marked as not calibrated.
 
 The residuals come from cross-validation and the model is refitted on all subjects. This is cross-
 conformal, not split conformal: coverage is close to q where the models of the folds resemble the
-refitted one, and not guaranteed beyond that. The parameters were tuned on the same folds, which
-makes the residuals slightly optimistic. `voxcast.models.selection.promotion_rule.risks` therefore
-judges the bounds by nested folds, and `evaluate` on unseen subjects. The quantile holds for each
-target separately, not jointly.
+refitted one, but not guaranteed. The parameters were tuned on the same folds, which makes the
+residuals slightly optimistic. `voxcast.models.selection.promotion_rule.risks` therefore evaluates
+the bounds by nested folds, and the stage `evaluate` on unseen subjects. The quantile holds for
+each target separately, not jointly.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Scores:
     worst, best : tuple of float
         Each subject's largest and smallest residual, measured minus predicted; sorted.
     censored : int
-        Subjects with a run that was stopped before it completed. By how much it would have
-        exceeded its bound is unknown, so they count as above any.
+        Number of subjects with a run that was stopped before it completed. Its residual is
+        unknown, so they count as above every bound.
     """
 
     worst: tuple[float, ...]
@@ -96,7 +96,7 @@ def _rank(subjects: int, quantile: float) -> int:
 
 @dataclass(frozen=True)
 class Calibrator:
-    """Scores of every application; an unknown application gets the widest bounds of all."""
+    """Scores by application; an unknown application gets the widest bounds of all."""
 
     by_app: dict[str, Scores]
     factor: float
@@ -110,15 +110,15 @@ class Calibrator:
         factor: float,
         censored: Collection[tuple[str, str]] = (),
     ) -> Calibrator:
-        """Learn from out-of-fold residuals of one target; all columns have one length.
+        """Collect scores from out-of-fold residuals of one target; all columns have one length.
 
         ``censored`` are pairs of an application and a subject, see `Scores`.
         """
         runs: dict[str, tuple[list[float], list[str]]] = {}
         for residual, subject, app in zip(residuals, subjects, apps, strict=True):
-            of_app = runs.setdefault(app, ([], []))
-            of_app[0].append(float(residual))
-            of_app[1].append(subject)
+            columns = runs.setdefault(app, ([], []))
+            columns[0].append(float(residual))
+            columns[1].append(subject)
         scores = {
             app: Scores.of(
                 *columns, {subject for censored_app, subject in censored if censored_app == app}
@@ -130,7 +130,7 @@ class Calibrator:
     def offsets(
         self, app: str, lower_quantile: float, upper_quantile: float
     ) -> tuple[float, float]:
-        """Return what to add to a predicted logarithm for its bounds; at most and at least 0."""
+        """Return the offsets of both bounds from a predicted logarithm: at most 0, at least 0."""
         scores = [self.by_app[app]] if app in self.by_app else list(self.by_app.values())
         low = min(s.lower(lower_quantile, self.factor) for s in scores)
         high = max(s.upper(upper_quantile, self.factor) for s in scores)
@@ -146,7 +146,7 @@ class Calibrator:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Calibrator:
-        """Read what `to_json` gave."""
+        """Read what `to_json` returned."""
         scores = {
             app: Scores(tuple(s["worst"]), tuple(s["best"]), s["censored"])
             for app, s in content["by_app"].items()

@@ -45,8 +45,8 @@ def predict_runs(
     return frame
 
 
-def judge(predictions: pd.DataFrame) -> dict[str, dict[str, Any]]:
-    """Return the metrics of each target for the frame that `predict_runs` gives.
+def target_metrics(predictions: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """Return the metrics of each target for a frame of `predict_runs`.
 
     ``coverage`` is the share of runs at or below the upper bound, ``inside`` the share between
     both bounds; ``under_request`` counts subjects and carries its exact 95 % interval.
@@ -65,7 +65,7 @@ def judge(predictions: pd.DataFrame) -> dict[str, dict[str, Any]]:
             "under_request": exceeded / subjects,
             "under_request_low": interval[0],
             "under_request_high": interval[1],
-            # What is requested for each unit used: the price of a safe bound.
+            # Requested per unit used: the price of a safe bound.
             "asked_over_used": float(high.sum() / actual.sum()),
         }
     return metrics

@@ -1,4 +1,4 @@
-"""Why a prediction is what it is: how much it would differ with one feature at its median.
+"""Explanation of a prediction: its change when one feature is set to its median.
 
 Columns that carry the same information, such as voxels and their logarithm, change together.
 """
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from voxcast.models.query import Query
 
 COUNT = 3
-NEGLIGIBLE = 0.005  # of the logarithm: what rounds to no per cent
+NEGLIGIBLE = 0.005  # of the logarithm: rounds to 0 per cent
 
 
 @dataclass(frozen=True)
 class Reason:
-    """A feature that moved a prediction.
+    """A feature that changed a prediction.
 
     Attributes
     ----------
     name : str
-        Such as ``foreground_voxels``.
+        Name without prefix, unit and scale, such as ``foreground_voxels``.
     factor : float
-        The prediction over that with the usual value.
+        The prediction divided by that at the usual value.
     value, usual : float
-        Of one of its columns: in the query, and the median of the training runs.
+        Value of one of its columns in the query, and its median over the training runs.
     """
 
     name: str
@@ -49,9 +49,9 @@ def explain(
     target: str = "runtime_s",
     count: int = COUNT,
 ) -> list[Reason]:
-    """Return the features that moved a prediction most, largest first.
+    """Return the features that changed a prediction most, largest change first.
 
-    The small volume stays as it is.
+    The small volume is not changed.
     """
     row, medians = query.features, forecaster.medians(query)
     groups: dict[str, list[str]] = {}
@@ -63,9 +63,9 @@ def explain(
         for names in groups.values()
     ]
     predictions = forecaster.predict([query, *changed])
-    actual, *others = (prediction.quantiles[target][1] for prediction in predictions)
+    predicted, *others = (prediction.quantiles[target][1] for prediction in predictions)
     reasons = [
-        Reason(name, actual / other, *_values(row, medians, names))
+        Reason(name, predicted / other, *_values(row, medians, names))
         for (name, names), other in zip(groups.items(), others, strict=True)
     ]
     moved = [reason for reason in reasons if abs(np.log(reason.factor)) > NEGLIGIBLE]
@@ -73,7 +73,7 @@ def explain(
 
 
 def stem(name: str) -> str:
-    """Return the quantity of a column, whatever its unit or scale.
+    """Return the quantity of a column, without unit and scale.
 
     Examples
     --------
@@ -88,5 +88,5 @@ def stem(name: str) -> str:
 
 
 def _values(row: Row, medians: Mapping[str, float], names: Sequence[str]) -> tuple[float, float]:
-    first = min(names, key=lambda name: ("log" in name, name))  # a plain number, if there is one
-    return float(row[first]), float(medians[first])
+    column = min(names, key=lambda name: ("log" in name, name))  # not a logarithm, if possible
+    return float(row[column]), float(medians[column])

@@ -1,8 +1,8 @@
-"""The extrapolator: the model that answers out of range.
+"""The extrapolator: the model for queries that are out of range.
 
-Cross-validation asks about subjects among the others, and there a model of many features wins.
-Out of range such a model can be far off. The extrapolator is therefore chosen by predicting the
-subjects least like the others after learning from the rest.
+Cross-validation holds out typical subjects and favours models of many features. Out of range such
+a model can be far off. The extrapolator is therefore selected by its error on the subjects that
+are least like the others, after training on those others.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from voxcast.models.selection.cross_validation import Validation
 
 OUTER_SHARE = 0.2  # of the subjects of each application
-MINIMUM_SUBJECTS = 10  # for the outermost to differ from the others
+MINIMUM_SUBJECTS = 10  # with fewer, the outermost hardly differ from the others
 
 
 def fit_extrapolator(
@@ -37,12 +37,12 @@ def fit_extrapolator(
     factor: float,
     input_level: InputLevel = "volume",
 ) -> CalibratedModel | None:
-    """Return the model that answers out of range, with its bounds.
+    """Return the model for queries that are out of range, with its bounds.
 
     Parameters
     ----------
     params_by_family : mapping of str to dict
-        Tuned parameters. Of families that extrapolate the defaults are tried too.
+        Tuned parameters. For families that extrapolate, the defaults are tried too.
     factor : float
         See `voxcast.models.conformal.Calibrator`.
 
@@ -74,7 +74,7 @@ def choose(
     outer = outermost(validation.table, input_level)
     if len(recipes) < 2 or not outer.any():
         return recipes[0] if recipes else None
-    inner, held_out = (validation.part(np.flatnonzero(at)) for at in (~outer, outer))
+    inner, held_out = (validation.part(np.flatnonzero(mask)) for mask in (~outer, outer))
 
     def error(recipe: tuple[str, Params]) -> float:
         model = point_model.fit(
@@ -87,10 +87,10 @@ def choose(
 
 
 def outermost(table: pd.DataFrame, input_level: InputLevel = "volume") -> np.ndarray:
-    """Return which runs are of the subjects least like the others, by application.
+    """Return a mask of the runs of subjects least like the others, by application.
 
     The measure is the mean distance of a subject's features from their means, in standard
-    deviations. No run is chosen where there are fewer than `MINIMUM_SUBJECTS`.
+    deviations. No run is selected for applications with fewer than `MINIMUM_SUBJECTS`.
 
     Returns
     -------
@@ -99,15 +99,15 @@ def outermost(table: pd.DataFrame, input_level: InputLevel = "volume") -> np.nda
     apps = table["app"].to_numpy() if "app" in table else np.zeros(len(table))
     is_outer = np.zeros(len(table), dtype=bool)
     for app in pd.unique(apps):
-        at = np.flatnonzero(apps == app)
-        subjects = table["subject"].iloc[at]
+        indices = np.flatnonzero(apps == app)
+        subjects = table["subject"].iloc[indices]
         if subjects.nunique() < MINIMUM_SUBJECTS:
             continue
-        rows = rows_of(table.iloc[at])
+        rows = rows_of(table.iloc[indices])
         x = Encoder.fit(rows, content=input_level == "volume").transform(rows)
         sd = x.std(axis=0)
         distances = np.abs(x - x.mean(axis=0)) / np.where(sd > 0, sd, 1.0)
         by_subject = pd.Series(distances.mean(axis=1)).groupby(subjects.to_numpy()).mean()
         outer = by_subject.nlargest(round(OUTER_SHARE * len(by_subject))).index
-        is_outer[at] = subjects.isin(set(outer)).to_numpy()
+        is_outer[indices] = subjects.isin(set(outer)).to_numpy()
     return is_outer

@@ -29,13 +29,13 @@ class Prediction:
     quantiles : dict of str to tuple of float
         Lower, median and upper of each target in its own unit.
     input_level : {"header", "volume"}
-        What was known of the volume.
+        What is known of the volume.
     family : str
-        Family of the model that answered.
+        Family of the model that made the prediction.
     calibrated : bool
         Whether the history has enough subjects for the upper quantile, and the run is in range.
     out_of_range : tuple of str
-        Features outside the range of the training runs; the answer is then an extrapolation.
+        Features outside the range of the training runs; the prediction is then an extrapolation.
     """
 
     quantiles: dict[str, tuple[float, float, float]]
@@ -47,17 +47,17 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Forecaster:
-    """Predicts quantiles; on headers alone it knows less and its bounds are wider."""
+    """Predicts quantiles at the input level of each query; bounds from headers are wider."""
 
     models_by_input_level: dict[InputLevel, CalibratedModel]
 
     @property
     def family(self) -> str:
-        """The family that answers when the voxels are known."""
+        """The family that predicts when the voxels are known."""
         return self.model_at("volume").model.family
 
     def model_at(self, input_level: InputLevel) -> CalibratedModel:
-        """Return the model of an input level, or the one there is."""
+        """Return the model of an input level, or the only model."""
         models = self.models_by_input_level
         return models[input_level] if input_level in models else next(iter(models.values()))
 
@@ -82,13 +82,13 @@ class Forecaster:
                 f"quantiles must satisfy 0 < {lower_quantile} < 0.5 < {upper_quantile} < 1"
             )
         predictions: dict[int, Prediction] = {}
-        for input_level, model, at, out_of_range in self._assigned(queries):
+        for input_level, model, positions, out_of_range in self._assigned(queries):
             quantiles, calibrated = model.quantiles(
-                [queries[n] for n in at], lower_quantile, upper_quantile
+                [queries[n] for n in positions], lower_quantile, upper_quantile
             )
             names, family = model.model.targets, model.model.family
             for n, values, is_calibrated in zip(
-                at, quantiles.tolist(), calibrated.tolist(), strict=True
+                positions, quantiles.tolist(), calibrated.tolist(), strict=True
             ):
                 predictions[n] = Prediction(
                     dict(zip(names, map(tuple, values), strict=True)),
@@ -102,17 +102,17 @@ class Forecaster:
     def _assigned(
         self, queries: Sequence[Query]
     ) -> Iterator[tuple[InputLevel, CalibratedModel, list[int], dict[int, tuple[str, ...]]]]:
-        """Give each model in charge with the positions of its queries and what is out of range."""
+        """Yield each model with the positions of its queries and their out-of-range features."""
         levels = [self.input_level(query) for query in queries]
         for input_level, model in self.models_by_input_level.items():
-            at = [n for n, level in enumerate(levels) if level == input_level]
-            names = model.model.out_of_range([queries[n].features for n in at])
-            out_of_range = dict(zip(at, names, strict=True))
-            inside = [n for n in at if model.extrapolator is None or not out_of_range[n]]
+            positions = [n for n, level in enumerate(levels) if level == input_level]
+            names = model.model.out_of_range([queries[n].features for n in positions])
+            out_of_range = dict(zip(positions, names, strict=True))
+            inside = [n for n in positions if model.extrapolator is None or not out_of_range[n]]
             if inside:
                 yield input_level, model, inside, out_of_range
-            if model.extrapolator is not None and len(inside) < len(at):
-                outside = [n for n in at if out_of_range[n]]
+            if model.extrapolator is not None and len(inside) < len(positions):
+                outside = [n for n in positions if out_of_range[n]]
                 yield input_level, model.extrapolator, outside, out_of_range
 
     def medians(self, query: Query) -> dict[str, float]:
@@ -145,10 +145,10 @@ class Forecaster:
         Raises
         ------
         ModelError
-            If there is no model in ``folder``, or one of another release's format.
+            If there is no model in ``folder``, or it is in the format of another release.
         """
         if not (folder / "forecaster.json").is_file():
-            raise ModelError("holds no model", folder, "train one with `make repro`")
+            raise ModelError("contains no model", folder, "train one with `make repro`")
         content: dict[str, Any] = read_json(folder / "forecaster.json")
         if content.get("format") != FORMAT:
             raise ModelError("the model was written by another release", folder, RETRAIN)

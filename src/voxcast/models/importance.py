@@ -1,6 +1,6 @@
-"""What a model depends on: error when a feature is shuffled, and prediction as a feature grows.
+"""Importance of features: error after shuffling a feature, and prediction as it grows.
 
-Both are measured on held-out subjects. Columns that carry the same information, such as voxels and
+Both are computed on held-out subjects. Columns that carry the same information, such as voxels and
 their logarithm, are shuffled and moved together.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 TARGET = "cpu_s"
 SHUFFLES = 3
-FEATURES_PER_APP = 3  # whose dependence is returned
+FEATURES_PER_APP = 3  # features whose dependence is returned
 QUANTILES = np.linspace(0.05, 0.95, 7)  # of a feature
 
 
@@ -48,7 +48,7 @@ class _HeldOut:
     volumes: np.ndarray | None
 
     def log_predictions(self, runs: pd.DataFrame) -> np.ndarray:
-        """Return the logarithms of `TARGET` for these runs, some of their features changed."""
+        """Return the predicted logarithms of `TARGET` for runs with changed features."""
         logs = self.model.predict(queries_of(runs, self.volumes))
         return logs[:, self.model.targets.index(TARGET)]
 
@@ -64,9 +64,9 @@ def explain_model(validation: Validation, name: str, params: Params) -> Importan
     Returns
     -------
     Importance
-        ``shuffled``: ``app feature rise``, by how many percentage points the mean absolute error
-        rises; ``dependence``: ``app feature quantile value factor`` for the first features of each
-        application, the mean prediction over that at the feature's median.
+        ``shuffled``: ``app feature rise``, the rise of the mean absolute error in percentage
+        points; ``dependence``: ``app feature quantile value factor`` for the top features of each
+        application, the mean prediction divided by that at the feature's median.
     """
     rng = np.random.default_rng(validation.seed)
     rises: list[dict[str, object]] = []
@@ -90,13 +90,15 @@ def _held_out(validation: Validation, name: str, params: Params) -> Iterator[_He
         outer = validation.part(held_out)
         apps = outer.table["app"].to_numpy()
         for app in sorted(set(apps)):
-            at = np.flatnonzero(apps == app)
-            volumes = None if outer.volumes is None else outer.volumes[at]
-            yield _HeldOut(model, str(app), outer.table.iloc[at].reset_index(drop=True), volumes)
+            indices = np.flatnonzero(apps == app)
+            volumes = None if outer.volumes is None else outer.volumes[indices]
+            yield _HeldOut(
+                model, str(app), outer.table.iloc[indices].reset_index(drop=True), volumes
+            )
 
 
 def _features(runs: pd.DataFrame) -> dict[str, list[str]]:
-    """Return the columns of numbers that vary here, by quantity."""
+    """Return the numeric columns that vary in these runs, by quantity."""
     columns: dict[str, list[str]] = {}
     for name in feature_names(runs):
         if pd.api.types.is_numeric_dtype(runs[name]) and runs[name].nunique() > 1:
@@ -107,7 +109,7 @@ def _features(runs: pd.DataFrame) -> dict[str, list[str]]:
 def _rise(
     held_out: _HeldOut, columns: list[str], baseline: float, rng: np.random.Generator
 ) -> float:
-    """Return by how many percentage points the error rises when columns are shuffled."""
+    """Return the rise of the error, in percentage points, when columns are shuffled."""
     runs, errors = held_out.runs, []
     for _ in range(SHUFFLES):
         order = rng.permutation(len(runs))
@@ -136,8 +138,8 @@ def _of_first_features(dependence: pd.DataFrame, shuffled: pd.DataFrame) -> pd.D
     """Return the mean over folds, for the features of each application with the largest rise."""
     if dependence.empty:
         return dependence
-    first = shuffled[shuffled["rise"] > 0].groupby("app").head(FEATURES_PER_APP)
-    pairs = set(zip(first["app"], first["feature"], strict=True))
+    top = shuffled[shuffled["rise"] > 0].groupby("app").head(FEATURES_PER_APP)
+    pairs = set(zip(top["app"], top["feature"], strict=True))
     selected = [
         pair in pairs for pair in zip(dependence["app"], dependence["feature"], strict=True)
     ]

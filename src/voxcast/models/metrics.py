@@ -17,7 +17,7 @@ def scores(actual: ArrayLike, predictions: ArrayLike) -> dict[str, float]:
     Parameters
     ----------
     actual, predictions : array_like, shape (n,)
-        Positive values in the target's own unit.
+        Positive values in the target's unit.
 
     Returns
     -------
@@ -45,12 +45,12 @@ def under_requests(
 ) -> tuple[int, int, tuple[float, float]]:
     """Count the subjects with at least one run above its upper bound.
 
-    Runs of one subject are not independent, so the subject is what is counted.
+    Runs of one subject are not independent, so subjects are counted, not runs.
 
     Returns
     -------
     exceeded, subjects : int
-        How many subjects had a run above the bound, of how many.
+        Number of subjects with a run above its bound, and of all subjects.
     interval : tuple of float
         Exact (Clopper-Pearson) 95 % interval of the rate.
     """

@@ -1,8 +1,8 @@
-"""Which runs to make next: those that teach most for what they cost.
+"""Selection of the next runs to measure: those most informative for their cost.
 
-A Gaussian process knows its uncertainty without knowing the outcomes. A run is worth the reduction
-in uncertainty over all runs that may be asked about, divided by its expected time; the best is
-taken, counted as made, and the next one chosen (Cohn, Ghahramani and Jordan, JAIR 1996).
+The uncertainty of a Gaussian process does not depend on the outcomes. The value of a run is the
+reduction in uncertainty over all candidates, divided by its expected time. The best run is chosen
+and treated as measured before the next one is chosen (Cohn, Ghahramani and Jordan, JAIR 1996).
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ MAXIMUM_CANDIDATES = 3000  # more are sampled
 
 @dataclass(frozen=True)
 class Proposal:
-    """A candidate by its position, and what it is worth.
+    """A proposed candidate.
 
     Attributes
     ----------
     position : int
-        Among the candidates.
+        Position among the candidates.
     gain : float
-        Share of the present uncertainty (mean variance over the candidates) that it removes.
+        Share of the current uncertainty (mean variance over the candidates) that it removes.
     expected_s : float
-        Its expected time.
+        Expected time of the run.
     """
 
     position: int
@@ -51,16 +51,16 @@ def propose(
     *,
     seed: int = 0,
 ) -> list[Proposal]:
-    """Return the runs to make, best first.
+    """Return the runs to measure, best first.
 
     Parameters
     ----------
     recorded, candidates : sequence of Row
-        Features of the runs on record and of those that could be made.
+        Features of the runs on record and of possible runs.
     expected_s : sequence of float
-        Seconds of each candidate, above zero.
+        Expected time of each candidate, above zero.
     count : int
-        At most.
+        Maximum number of proposals.
 
     Examples
     --------
@@ -81,11 +81,11 @@ def propose(
     covariance = _conditional(x[len(recorded) :], x[: len(recorded)])
     before = max(float(np.trace(covariance)), 1e-12)
     proposals: list[Proposal] = []
-    free = np.ones(len(order), dtype=bool)
+    available = np.ones(len(order), dtype=bool)
     for _ in range(min(count, len(order))):
         gain = np.square(covariance).sum(axis=0) / (np.diag(covariance) + NOISE**2)
-        best = int(np.argmax(np.where(free, gain / cost_s, -np.inf)))
-        free[best] = False
+        best = int(np.argmax(np.where(available, gain / cost_s, -np.inf)))
+        available[best] = False
         share = float(gain[best]) / before
         proposals.append(Proposal(int(order[best]), share, float(cost_s[best])))
         column = covariance[:, best]

@@ -1,4 +1,4 @@
-"""Predictions of runs whose subjects the model has not seen, and how far off they are."""
+"""Out-of-fold predictions and their errors."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """One value per target: a regressor for each application, and the slowdown law.
 
-Applications follow laws of their own, so a tabular family fits each separately. The network needs
-all volumes it can get and is fitted on all applications at once (`POOLED`), as is a table without
-applications. Where CPU time is among the targets, wall time is not regressed but follows from it.
+Applications differ in their laws, so a tabular family is fitted to each separately. The network
+needs as many volumes as possible and is fitted to all applications at once (`POOLED`), as is a
+table without applications. Where CPU time is a target, wall time is not regressed but derived
+from it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ POOLED = ""
 
 
 class Predictor(Protocol):
-    """The interface shared by a single model and a blend of several."""
+    """The interface of a single model and of a blend."""
 
     @property
     def family(self) -> str:
@@ -70,7 +71,7 @@ class Predictor(Protocol):
 
 @dataclass(frozen=True)
 class AppModel:
-    """Encoder and regressor of one application, or of all."""
+    """Encoder and regressor of one application, or of all applications."""
 
     encoder: Encoder
     regressor: Regressor
@@ -95,10 +96,10 @@ class PointModel:
     def out_of_range(self, rows: Sequence[Row]) -> list[tuple[str, ...]]:
         """Return for each row the features out of range, see `Encoder.out_of_range`."""
         features: list[tuple[str, ...]] = [()] * len(rows)
-        for name, at in self._rows_by_app(rows):
+        for name, indices in self._rows_by_app(rows):
             encoder = self.models_by_app[name].encoder
-            names = encoder.out_of_range([rows[n] for n in at])
-            for n, outside in zip(at, names, strict=True):
+            names = encoder.out_of_range([rows[n] for n in indices])
+            for n, outside in zip(indices, names, strict=True):
                 unseen = name not in (str(rows[n].get("app", POOLED)), POOLED)
                 features[n] = ("app", *(f for f in outside if f != "app")) if unseen else outside
         return features
@@ -110,8 +111,8 @@ class PointModel:
     def predict(self, queries: Sequence[Query]) -> np.ndarray:
         """Return natural logarithms, shape (n, targets)."""
         logs = np.empty((len(queries), len(self.targets)))
-        for model, at, x, volumes in self._encoded(queries):
-            logs[at] = model.regressor.predict(x, volumes)
+        for model, outputs, x, volumes in self._encoded(queries):
+            logs[outputs] = model.regressor.predict(x, volumes)
         if self.law is not None:
             ratios = [self.law.ratio(q.app, q.cpus, q.host_class) for q in queries]
             cpu, wall = self.targets.index(CPU), self.targets.index(WALL)
@@ -123,8 +124,8 @@ class PointModel:
         spread = np.ones((len(queries), len(self.targets), 2))
         if not family(self.family).has_spread:
             return spread
-        for model, at, x, volumes in self._encoded(queries):
-            spread[at] = model.regressor.spread(x, volumes)
+        for model, outputs, x, volumes in self._encoded(queries):
+            spread[outputs] = model.regressor.spread(x, volumes)
         if self.law is not None:
             spread[:, self.targets.index(WALL)] = spread[:, self.targets.index(CPU)]
         return spread
@@ -132,7 +133,7 @@ class PointModel:
     def _encoded(
         self, queries: Sequence[Query]
     ) -> Iterator[tuple[AppModel, tuple[np.ndarray, ...], np.ndarray, np.ndarray | None]]:
-        """Give each model with the places of its outputs, its queries' matrix and volumes."""
+        """Yield each model with the index of its outputs, its matrix and its volumes."""
         columns = np.array([self.targets.index(target) for target in regressed(self.targets)])
         rows = [query.features for query in queries]
         for name, at in self._rows_by_app(rows):
@@ -147,20 +148,20 @@ class PointModel:
             yield key, np.flatnonzero(keys == key)
 
     def _model_key(self, row: Row) -> str:
-        """Return the key of the model that answers; for an unknown application, the first one.
+        """Return the key of the model for a row; for an unknown application, the first model.
 
-        `out_of_range` then names ``app``. A fold may leave out all subjects of an application.
+        `out_of_range` then includes ``app``. A fold may hold out all subjects of an application.
         """
         keys = (str(row.get("app", POOLED)), POOLED, *self.models_by_app)
         return next(key for key in keys if key in self.models_by_app)
 
     def save(self, folder: Path) -> None:
-        """Write the model into ``folder``, each application into a folder of its own."""
+        """Write the model into ``folder``, with a subfolder for each application."""
         for name, model in self.models_by_app.items():
-            inside = folder / (name or "pooled")
-            inside.mkdir(parents=True, exist_ok=True)
-            model.encoder.save(inside)
-            model.regressor.save(inside)
+            app_folder = folder / (name or "pooled")
+            app_folder.mkdir(parents=True, exist_ok=True)
+            model.encoder.save(app_folder)
+            model.regressor.save(app_folder)
         content = {
             "family": self.family,
             "params": self.params,
@@ -177,9 +178,9 @@ class PointModel:
         content: dict[str, Any] = read_json(folder / "point_model.json")
         regressor_family = family(content["family"])
         models_by_app = {
-            name: AppModel(Encoder.load(inside), regressor_family.load(inside))
+            name: AppModel(Encoder.load(app_folder), regressor_family.load(app_folder))
             for name in content["apps"]
-            for inside in [folder / (name or "pooled")]
+            for app_folder in [folder / (name or "pooled")]
         }
         return cls(
             content["family"],
@@ -205,7 +206,7 @@ def fit(
     Parameters
     ----------
     table : DataFrame
-        Completed runs, as `voxcast.features.table.build_table` makes them, or any rows with
+        Completed runs as returned by `voxcast.features.table.build_table`, or any rows with
         columns of features and targets.
     volumes : ndarray or None, shape (n_runs, p, p, p)
         Small volume of each run, for a family that needs it.
@@ -216,7 +217,7 @@ def fit(
     input_level : {"header", "volume"}
         Whether the voxels' characteristics may be used.
     seed : int
-        Of everything random in the fit.
+        Seed of the fit.
     targets : tuple of str
         Columns to predict, all above zero.
     """
@@ -226,13 +227,15 @@ def fit(
         apps = table["app"].to_numpy()
         groups = {str(app): np.flatnonzero(apps == app) for app in sorted(set(apps))}
     models_by_app = {}
-    for app, at in groups.items():
-        runs, rows = table.iloc[at], rows_of(table.iloc[at])
+    for app, indices in groups.items():
+        runs, rows = table.iloc[indices], rows_of(table.iloc[indices])
         encoder = _encoder(rows, input_level, regressor_family.only(params))
-        goal = np.log(runs[list(regressed(targets))].to_numpy(dtype=float))
+        target_logs = np.log(runs[list(regressed(targets))].to_numpy(dtype=float))
         regressor = regressor_family.build(params, seed, encoder.columns)
-        cubes = volumes[at] if regressor_family.needs_volume and volumes is not None else None
-        models_by_app[app] = AppModel(encoder, regressor.fit(encoder.transform(rows), goal, cubes))
+        cubes = volumes[indices] if regressor_family.needs_volume and volumes is not None else None
+        models_by_app[app] = AppModel(
+            encoder, regressor.fit(encoder.transform(rows), target_logs, cubes)
+        )
     law = None
     if CPU in targets and WALL in targets:
         columns = ("app", "cpus", "host_class", WALL, CPU)
@@ -241,7 +244,7 @@ def fit(
 
 
 def regressed(targets: Sequence[str]) -> tuple[str, ...]:
-    """Return the targets that are regressed; wall time follows from CPU time where both are."""
+    """Return the targets that are regressed; wall time is derived if CPU time is among them."""
     return tuple(t for t in targets if not (t == WALL and CPU in targets))
 
 
@@ -249,7 +252,7 @@ def _encoder(rows: Sequence[Row], input_level: InputLevel, only: tuple[str, ...]
     content = input_level == "volume"
     encoder = Encoder.fit(rows, content=content, only=only)
     if only and only != NO_COLUMN and not encoder.numbers:
-        # A table of foreign columns has none of the sizes that the family is restricted to.
+        # Tables of other tools have none of the size columns that the family is restricted to.
         return Encoder.fit(rows, content=content)
     return encoder
 

@@ -1,4 +1,4 @@
-"""One question to a model: the features of a run, and where it would run."""
+"""A query to a model: the features of a run and its allocation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Query:
     cpus : int
         CPUs of the run, for the slowdown law.
     host_class : str or None
-        Machine of the run, None where it is not known.
+        Machine of the run; None if it is unknown.
     volume : ndarray or None, shape (p, p, p)
         Small volume of the image, for the network.
     """
@@ -57,7 +57,7 @@ class Query:
 
 
 def queries_of(table: pd.DataFrame, volumes: np.ndarray | None = None) -> list[Query]:
-    """Return one query a row of a table.
+    """Return one query for each row of a table.
 
     Parameters
     ----------

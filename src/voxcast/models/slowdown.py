@@ -1,7 +1,7 @@
-"""Wall time from CPU time: a law per application, CPUs and host.
+"""Wall time from CPU time: a ratio by application, number of CPUs and host.
 
-CPU time depends on the image; how it becomes wall time depends on the threads and the machine.
-The ratio of the two is therefore learned separately, as a median of few numbers.
+CPU time depends on the image; the ratio of wall time to CPU time depends on the threads and the
+machine. The ratio is therefore estimated separately, as a median over runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MINIMUM_RUNS = 3
 
 @dataclass(frozen=True)
 class SlowdownLaw:
-    """Median of runtime over CPU time, by ever coarser groups of runs.
+    """Median ratio of runtime to CPU time, by increasingly coarse groups of runs.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class SlowdownLaw:
         runtime_s: Sequence[float],
         cpu_s: Sequence[float],
     ) -> SlowdownLaw:
-        """Learn the law from completed runs; all columns have one length."""
+        """Estimate the ratios from completed runs; all columns have one length."""
         groups: dict[str, list[float]] = {}
         for app, n, host, wall, cpu in zip(
             apps, cpus, host_classes, runtime_s, cpu_s, strict=True
@@ -55,7 +55,7 @@ class SlowdownLaw:
         )
 
     def ratio(self, app: str, cpus: int, host_class: str | None = None) -> float:
-        """Return runtime over CPU time; an unknown host or CPU count falls back to its group."""
+        """Return runtime over CPU time; an unknown host or CPU count uses the coarser group."""
         return next(self.ratios[key] for key in _keys(app, cpus, host_class) if key in self.ratios)
 
 

@@ -1,8 +1,8 @@
-"""All families on any table: judged on held-out groups, then fitted on all rows.
+"""All families on any table: evaluated on held-out groups, then fitted on all rows.
 
-The judgement is nested. In each outer fold families are tuned, blended, chosen and calibrated by
-folds within its training groups alone, and then predict the held-out groups. The metrics of the
-chosen model are those of the whole procedure, which may choose another family in each fold.
+The evaluation is nested. In each outer fold, families are tuned, blended, selected and calibrated
+by folds within its training groups alone, and then predict the held-out groups. The metrics of
+the selected model are those of the procedure, which may select another family in each fold.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 FAMILIES = ("median", "ridge", "additive", "tree", "forest", "extra_trees", "boosting",
             "quantile_boosting", "mlp", "gaussian_process")  # fmt: skip
 TARGET = "target"
-MOST_ROWS = 20_000  # a larger table is sampled
+MAX_ROWS = 20_000  # a larger table is sampled
 OUTER, INNER = 3, 3
-FINAL_SHARE = 0.35  # of the time, for the model that is kept
+FINAL_SHARE = 0.35  # of the time, for the model that is saved
 REFIT_SHARE = 0.15  # of the time, for fitting it on all rows
 FACTOR = 1.5  # see `voxcast.models.conformal`
 MODEL_FILE = "table_model.json"
@@ -50,7 +50,7 @@ CHOSEN = "chosen"
 
 @dataclass(frozen=True)
 class TableModel:
-    """A forecaster of one column of tables with certain columns."""
+    """A forecaster of one column, for tables with the columns of its training table."""
 
     columns: Columns
     quantile: float
@@ -59,12 +59,12 @@ class TableModel:
     def predict(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return ``prediction``, ``upper`` and ``out_of_range`` of each row, in order.
 
-        The last one names the features outside the range of the training rows.
+        ``out_of_range`` lists the features outside the range of the training rows.
 
         Raises
         ------
         TableError
-            If a column that the model was fitted with is not there.
+            If a column that the model needs is missing.
         """
         import pandas as pd
 
@@ -94,10 +94,10 @@ class TableModel:
         Raises
         ------
         ModelError
-            If there is no such model.
+            If ``folder`` contains no model of a table.
         """
         if not (folder / MODEL_FILE).is_file():
-            raise ModelError("holds no model of a table", folder, "fit one with `voxcast fit`")
+            raise ModelError("contains no model of a table", folder, "fit one with `voxcast fit`")
         content = read_json(folder / MODEL_FILE)
         columns: dict[str, Any] = {
             k: tuple(v) if isinstance(v, list) else v for k, v in content["columns"].items()
@@ -107,20 +107,22 @@ class TableModel:
 
 @dataclass(frozen=True)
 class FittedTable:
-    """A model of a table, and how it was judged.
+    """A model of a table, and its evaluation.
 
     Attributes
     ----------
     metrics : dict
-        Of the procedure, on held-out groups: ``mae mape median_ape upp ov_mape coverage``.
+        Metrics of the procedure on held-out groups: ``mae mape median_ape upp ov_mape coverage``.
     candidates : dict of str to dict
-        The same of every family and ensemble.
+        The same metrics for every family and ensemble.
     family : str
-        Chosen on all rows.
-    rows, groups, trials : int
-        Leaderboard from; and tried for the model that is saved.
+        Selected on all rows.
+    rows, groups : int
+        Size of the training table.
+    trials : int
+        Number of trials for the model that is saved.
     deterministic : bool
-        Whether no search was ended by the clock.
+        Whether no search stopped at the time budget.
     """
 
     model: TableModel
@@ -145,43 +147,43 @@ def fit_table(
     censored: Sequence[str] = (),
     on_step: Callable[[str], None] = lambda step: None,
 ) -> FittedTable:
-    """Judge all families on a table, and fit the best on all of it.
+    """Evaluate all families on a table, and fit the best on all rows.
 
     Parameters
     ----------
     table : DataFrame
         Rows with a label, see `voxcast.features.any_table.learnable`.
     quantile : float
-        Of the upper bound.
+        Probability of the upper bound.
     trials : int
-        Sets of parameters tried for each family, in each outer fold and at the end.
+        Number of trials per family, in each outer fold and for the final model.
     budget_s : float
-        For all of it. Each family gets one trial in each fold, whatever the clock says.
+        Total time budget. Each family gets at least one trial in each fold.
     censored : sequence of str
         Groups with a run that was stopped before it completed, see
         `voxcast.features.any_table.censored_groups`; they count where bounds are calibrated.
     on_step : callable
         Called with the name of the next step.
     """
-    begun = time.monotonic()
+    started = time.monotonic()
     validation = _validation(table, columns, seed, censored)
     outer = Validation(validation.table, None, OUTER, seed + 1, validation.targets).folds()
     predictions: dict[str, list[_HeldOut]] = {}
     cut_short = False
     for number, (train, held_out) in enumerate(outer):
-        until = begun + budget_s * (1 - FINAL_SHARE) * (number + 1) / len(outer)
+        fold_deadline = started + budget_s * (1 - FINAL_SHARE) * (number + 1) / len(outer)
         inner = validation.part(train)
         fold = f"fold {number + 1} of {len(outer)}"
         leaderboard = learn(
-            inner, families, trials=trials, budget_s=until - time.monotonic(),
+            inner, families, trials=trials, budget_s=fold_deadline - time.monotonic(),
             input_levels=("header",), on_family=partial(_report, on_step, fold),
         )  # fmt: skip
         cut_short |= leaderboard.cut_short
         queries = queries_of(validation.table.iloc[held_out])
         for name, medians, uppers in _candidates(inner, leaderboard, queries, quantile):
             predictions.setdefault(name, []).append((held_out, medians, uppers))
-    metrics = {name: _judge(validation, folds) for name, folds in predictions.items()}
-    left_s = begun + budget_s * (1 - REFIT_SHARE) - time.monotonic()
+    metrics = {name: _metrics(validation, folds) for name, folds in predictions.items()}
+    left_s = started + budget_s * (1 - REFIT_SHARE) - time.monotonic()
     final = learn(
         validation, families, trials=trials, budget_s=left_s,
         input_levels=("header",), on_family=partial(_report, on_step, "all rows"),
@@ -206,16 +208,16 @@ def _report(on_step: Callable[[str], None], stage: str, family: str) -> None:
 def _validation(
     table: pd.DataFrame, columns: Columns, seed: int, censored: Sequence[str]
 ) -> Validation:
-    """Return the rows to learn from; of a large table, as many whole groups as allowed."""
+    """Return the training rows; of a large table, as many complete groups as allowed."""
     runs = feature_table(table, columns)
     groups = np.arange(len(table)) if columns.group is None else table[columns.group]
     runs["subject"] = np.asarray(groups).astype(str)
     runs[TARGET] = table[columns.target].astype(float)
     runs = runs.reset_index(drop=True)
-    if len(runs) > MOST_ROWS:
+    if len(runs) > MAX_ROWS:
         names = np.random.default_rng(seed).permutation(runs["subject"].unique())
         sizes = runs["subject"].value_counts().loc[names].cumsum()
-        sampled = names[: max(2, int((sizes <= MOST_ROWS).sum()))]
+        sampled = names[: max(2, int((sizes <= MAX_ROWS).sum()))]
         runs = runs[runs["subject"].isin(set(sampled))].reset_index(drop=True)
     pairs = {("", name) for name in censored}
     return Validation(runs, None, INNER, seed, (TARGET,), censored=pairs)
@@ -224,7 +226,7 @@ def _validation(
 def _candidates(
     inner: Validation, leaderboard: Leaderboard, queries: Sequence[Query], quantile: float
 ) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Give the medians and upper bounds of every candidate, and of the one chosen."""
+    """Yield medians and upper bounds of every candidate, and of the selected one."""
     for name, forecaster in fit_forecasters(inner, leaderboard, list(leaderboard.params), FACTOR):
         predictions = forecaster.predict(
             queries, lower_quantile=1 - quantile, upper_quantile=quantile
@@ -237,10 +239,10 @@ def _candidates(
             yield CHOSEN, medians, uppers
 
 
-def _judge(validation: Validation, folds: Sequence[_HeldOut]) -> dict[str, Any]:
-    at, medians, uppers = (np.concatenate(arrays) for arrays in zip(*folds, strict=True))
-    actual = validation.table[TARGET].to_numpy()[at]
-    subjects = validation.table["subject"].iloc[at]
+def _metrics(validation: Validation, folds: Sequence[_HeldOut]) -> dict[str, Any]:
+    indices, medians, uppers = (np.concatenate(arrays) for arrays in zip(*folds, strict=True))
+    actual = validation.table[TARGET].to_numpy()[indices]
+    subjects = validation.table["subject"].iloc[indices]
     exceeded, groups, interval = under_requests(actual, uppers, subjects)
     return {
         "mae": float(np.abs(medians - actual).mean()),

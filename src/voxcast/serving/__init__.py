@@ -1,4 +1,4 @@
-"""The registered model from the inside, and its clients: in process and over HTTP."""
+"""The code of the registered model, and its clients: in process and over HTTP."""
 
 from __future__ import annotations
 

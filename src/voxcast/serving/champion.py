@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from voxcast.images.headers import read_header
+from voxcast.images.headers import read_layout
 from voxcast.images.volumes import POINTS, coarse_to_bytes, coarsen, load
 from voxcast.records import Configuration
 from voxcast.serving.signature import REQUEST_HEADER_COLUMNS, VOLUME
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Predict(Protocol):
-    """Sends request rows to a model; `voxcast.serving.client` has one for each way."""
+    """Sends request rows to a model; see `voxcast.serving.client`."""
 
     def __call__(
         self, rows: Sequence[dict[str, Any]], quantile: float, *, explain: bool = False
@@ -28,20 +28,20 @@ class Predict(Protocol):
 
 @dataclass(frozen=True)
 class Champion:
-    """The registered model, with what it is asked to predict.
+    """The registered model, with the application and allocations to predict.
 
     Attributes
     ----------
     predict : callable
         See `Predict`.
     app : str or None
-        Application to predict; None for the first one of the model.
+        Application to predict; None for the first application of the model.
     configurations : list of Configuration
         Allocations to predict.
     coarse_points : int
-        Largest number of voxels on an axis of the volume that is sent.
+        Maximum number of voxels along an axis of the volume that is sent.
     header_only : bool
-        Whether voxels are left unread.
+        Whether only the header is read.
     """
 
     predict: Predict
@@ -60,7 +60,7 @@ class Champion:
         image : Path
             A NIfTI file.
         configurations : sequence of Configuration, optional
-            Used instead of those of the champion.
+            Replaces `configurations` of the champion.
 
         Raises
         ------
@@ -69,12 +69,12 @@ class Champion:
         """
         row: dict[str, Any] = {} if self.app is None else {"app": self.app}
         if self.header_only:
-            header = read_header(image)
+            layout = read_layout(image)
         else:
             volume = load(image)
-            header = volume.layout.header
+            layout = volume.layout
             row[VOLUME] = coarse_to_bytes(coarsen(volume, self.coarse_points))
-        columns = header.columns()
+        columns = layout.header.columns()
         for name in REQUEST_HEADER_COLUMNS:
             value = columns[name]
             row[name] = float(value) if isinstance(value, int) else value

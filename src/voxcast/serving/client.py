@@ -1,7 +1,7 @@
-"""Two ways to send a request to the registered model: in this process and over HTTP.
+"""Requests to the registered model, in this process or over HTTP.
 
 Both encode the rows in the same way and let MLflow cast them to the model's signature, so the same
-rows get the same predictions or are refused with the same message.
+rows get the same predictions or the same error message.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def call(
     Raises
     ------
     ModelError
-        If the model refuses the request.
+        If the model rejects the request.
     """
     from mlflow.exceptions import MlflowException
     from mlflow.utils.proto_json_utils import dataframe_from_parsed_json
@@ -52,7 +52,7 @@ def call(
         table: Any = model.predict(requests, {"quantile": quantile, "explain": explain})
     except MlflowException as error:
         raise _refusal(error.message, None) from error
-    # Several times faster than to_dict("records"), which counts where a request has one row.
+    # Several times faster than to_dict("records"), which matters for requests of one row.
     columns = (table[name].tolist() for name in table)
     return [dict(zip(table, values, strict=True)) for values in zip(*columns, strict=True)]
 
@@ -65,7 +65,7 @@ def post(
     Raises
     ------
     ModelError
-        If the server cannot be reached or the model refuses the request.
+        If the server cannot be reached or the model rejects the request.
     """
     if not url.startswith(("http://", "https://")):
         raise ModelError("not an HTTP address", url)
@@ -100,7 +100,7 @@ def _encoded(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def _message(reply: str) -> str:
     try:
         return str(json.loads(reply)["message"])
-    except (ValueError, TypeError, KeyError):  # not written by MLflow, but by a proxy, say
+    except (ValueError, TypeError, KeyError):  # written by a proxy, for example, not by MLflow
         return reply
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ServedCatalogue:
-    """Facts of its project that the model needs to predict without it.
+    """Data of the project that the model needs, so that it can predict without the project.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class ServedCatalogue:
     configurations : list of Configuration
         The allocations that were measured.
     coarse_points, network_points : int
-        Grids of `voxcast.images.volumes`.
+        Grid sizes, see `voxcast.images.volumes`.
     """
 
     apps: dict[str, dict[str, Any]]
@@ -72,22 +72,22 @@ class PredictionService:
     def predict(
         self, requests: pd.DataFrame, quantile: float = 0.95, *, explain: bool = False
     ) -> pd.DataFrame:
-        """Predict each row; columns are those of `voxcast.serving.signature.signature`.
+        """Predict each row; the columns are those of `voxcast.serving.signature.signature`.
 
         Parameters
         ----------
         requests : DataFrame
-            Rows that `voxcast.serving.request_rows` can read.
+            Rows as `voxcast.serving.request_rows` reads them.
         quantile : float
-            Probability of the upper bounds; the lower ones are at ``1 - quantile``.
+            Probability of the upper bounds; the lower bounds are at ``1 - quantile``.
         explain : bool
-            Adds the column ``because``: the features that changed the runtime most, a JSON list of
-            ``name factor value usual``, see `voxcast.models.explanation`.
+            Add the column ``because``: a JSON list of ``name factor value usual``, the features
+            that changed the runtime most, see `voxcast.models.explanation`.
 
         Raises
         ------
         ModelError
-            Naming the row and what is wrong with it.
+            If a row is invalid; the message names the row and the problem.
         """
         import pandas as pd
 
@@ -102,7 +102,7 @@ class PredictionService:
                 if not pd.isna(value)
             }
             try:
-                query, configuration = self._read(request, contents_by_volume)
+                query, configuration = self._query(request, contents_by_volume)
             except VoxcastError as error:
                 raise ModelError(f"row {number}: {error}") from None
             queries.append(query)
@@ -112,7 +112,7 @@ class PredictionService:
         )
         table = pd.DataFrame(
             [
-                _columns(query.app, configuration, prediction)
+                _prediction_columns(query.app, configuration, prediction)
                 for query, configuration, prediction in zip(
                     queries, configurations, predictions, strict=True
                 )
@@ -127,7 +127,7 @@ class PredictionService:
             ]
         return table
 
-    def _read(
+    def _query(
         self,
         request: Mapping[str, Any],
         contents_by_volume: dict[tuple[bytes, ImageHeader], Contents],
@@ -135,19 +135,19 @@ class PredictionService:
         apps, configurations = self.catalogue.apps, self.catalogue.configurations
         app = str(request.get("app", next(iter(apps))))
         if app not in apps:
-            raise ModelError(f"unknown application; this model knows {', '.join(apps)}", app)
+            raise ModelError(f"unknown application; the model has {', '.join(apps)}", app)
         configuration = request_rows.configuration_of(request, configurations[0])
         devices = sorted({c.device for c in configurations})
         if configuration.device not in devices:
             raise ModelError(
-                f"unknown device; this model knows {', '.join(devices)}", configuration.device
+                f"unknown device; the model has {', '.join(devices)}", configuration.device
             )
         parameters = request_rows.parameters_of(request, apps[app])
         header = request_rows.header_of(request)
         content, volume = None, None
         if VOLUME in request:
             key = bytes(request[VOLUME]), header
-            if key not in contents_by_volume:  # the rows of a volume differ in configuration
+            if key not in contents_by_volume:  # rows of one volume differ only in configuration
                 contents_by_volume[key] = self._contents(*key)
             content, volume = contents_by_volume[key]
         row = features(header.columns(), content, app, parameters, configuration)
@@ -161,7 +161,9 @@ class PredictionService:
         return characteristics(coarse), small
 
 
-def _columns(app: str, configuration: Configuration, prediction: Prediction) -> dict[str, Any]:
+def _prediction_columns(
+    app: str, configuration: Configuration, prediction: Prediction
+) -> dict[str, Any]:
     quantiles = {
         f"{target}_{name}": value
         for target in TARGETS

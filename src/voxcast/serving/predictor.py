@@ -18,7 +18,7 @@ from voxcast.serving.prediction_service import PredictionService, ServedCatalogu
 
 
 class VoxcastModel(PythonModel):
-    """One row in, quantiles of every target out."""
+    """Predicts quantiles of every target, row by row."""
 
     def load_context(self, context: Any) -> None:
         """Read the forecaster and the catalogue from the model's files."""
@@ -30,7 +30,7 @@ class VoxcastModel(PythonModel):
     def predict(
         self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None
     ) -> pd.DataFrame:
-        """Return predictions; a bad request is an error of the caller (HTTP 400)."""
+        """Return predictions; an invalid request is a client error (HTTP 400)."""
         try:
             return self.service.predict(model_input, **(params or {}))
         except VoxcastError as error:

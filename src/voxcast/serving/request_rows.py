@@ -1,6 +1,6 @@
 """One row of a request, checked: image header, application parameters and allocation.
 
-Rows come from anywhere, so every value is checked, and an error names the column.
+Rows are untrusted: every value is checked, and an error names the column.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from voxcast.records import Configuration
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# NIfTI keeps a size in 16 bits, and no scanner's voxel is outside these.
+# NIfTI stores a size in 16 bits; no scanner has voxels outside these limits.
 MAX_POINTS = 2**15 - 1
 SPACING_MM = (1e-3, 1e3)
 MAX_CPUS = 65_536
@@ -54,7 +54,7 @@ def header_of(row: Mapping[str, Any]) -> ImageHeader:
 
 
 def configuration_of(row: Mapping[str, Any], default: Configuration) -> Configuration:
-    """Return the allocation of a row; columns that it leaves out are as in ``default``."""
+    """Return the allocation of a row; missing columns are taken from ``default``."""
     return Configuration(
         device=str(row.get("device", default.device)),
         cpus=_integer(row, "cpus", 1, MAX_CPUS, default.cpus),

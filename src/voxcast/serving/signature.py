@@ -1,4 +1,4 @@
-"""Columns that the served model takes and returns, and the MLflow signature made of them."""
+"""Input and output columns of the served model, and its MLflow signature."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from mlflow.models import ModelSignature
 
-# All that a request says of the header; the size of a voxel follows from its type.
+# Header columns of a request; the bytes per voxel follow from the data type.
 REQUEST_HEADER_COLUMNS = tuple(name for name in HEADER_TYPES if name != "bytes_per_voxel")
 OPTIONAL_HEADER_COLUMNS = frozenset({"axcodes", "obliqueness_deg"})
 # Numbers are doubles throughout: an integer column cannot hold a missing value.
@@ -43,7 +43,7 @@ def example() -> pd.DataFrame:
 
 
 def signature() -> ModelSignature:
-    """Return the signature of every champion, whatever its family."""
+    """Return the signature, which is the same for every family."""
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema, TensorSpec
 

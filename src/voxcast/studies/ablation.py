@@ -54,10 +54,9 @@ def study(
     Parameters
     ----------
     table : DataFrame
-        Of one batch, see `voxcast.studies.recorded_table.recorded_table`.
+        Runs of one batch, see `voxcast.studies.recorded_table.recorded_table`.
     volumes : ndarray or None, shape (n_runs, p, p, p)
-        Small volumes of the runs that have an image (others are ignored); None leaves the network
-        out.
+        Small volume of each run; ignored for runs without an image. None excludes the network.
     """
     results: dict[str, Any] = {}
     for app in sorted(table["app"].unique()):
@@ -80,7 +79,7 @@ def study(
 def _variants(
     runs: pd.DataFrame, has_image: bool, network: bool
 ) -> dict[str, tuple[pd.DataFrame, tuple[str, ...]]]:
-    """Return by variant the columns that it may use and its families."""
+    """Return the table and the families of each variant."""
 
     def without(*prefixes: str) -> pd.DataFrame:
         return runs[[name for name in runs if not str(name).startswith(prefixes)]]

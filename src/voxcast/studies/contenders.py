@@ -115,7 +115,7 @@ def harp_predictions(
     train : DataFrame
         Scaled-down and full-scale runs.
     policy : {"WTM", "MAE"}
-        How its candidate is chosen.
+        Rule by which its candidate is selected.
     scaled_down : bool
         False fits its regressors on the full-scale runs alone, see `voxcast.models.harp.harp.fit`.
     """

@@ -1,4 +1,4 @@
-"""Splits that mimic a use: the kind of run that is predicted is never in the training set.
+"""Splits that mimic a use case: the predicted kind of run is never in the training set.
 
 A split that a history does not support, such as another machine where there was only one, is
 reported with the reason; it is not imitated.
@@ -41,7 +41,7 @@ class HoldoutSplit:
 
     holdout: str
     folds: tuple[Fold, ...]
-    why_not: str | None = None
+    reason: str | None = None
 
 
 def split(table: pd.DataFrame, holdout: str, *, folds: int = 5, seed: int = 0) -> HoldoutSplit:
@@ -57,13 +57,13 @@ def split(table: pd.DataFrame, holdout: str, *, folds: int = 5, seed: int = 0) -
         Maximum number of folds.
     """
     full = (table["scale"] == FULL).to_numpy()
-    down = (table["scale"] == DOWN).to_numpy()
+    scaled_down = (table["scale"] == DOWN).to_numpy()
     if holdout == "subject":
         pairs = [(full & ~held, full & held) for held in _held_subjects(table, folds, seed)]
     elif holdout == "scale":
-        if not down.any():
+        if not scaled_down.any():
             return HoldoutSplit(holdout, (), "no scaled-down runs")
-        pairs = [(down & ~held, full & held) for held in _held_subjects(table, folds, seed)]
+        pairs = [(scaled_down & ~held, full & held) for held in _held_subjects(table, folds, seed)]
     elif holdout == "parameters":
         parameters = table["parameters_json"].to_numpy()
         if table.loc[full, "parameters_json"].nunique() < folds:
@@ -74,14 +74,14 @@ def split(table: pd.DataFrame, holdout: str, *, folds: int = 5, seed: int = 0) -
         ]
     else:
         column = {"configuration": "cpus", "host": "host_id"}[holdout]
-        kinds = sorted(table.loc[full, column].unique())
-        if len(kinds) < 2:
+        values = sorted(table.loc[full, column].unique())
+        if len(values) < 2:
             noun = {"configuration": "allocation", "host": "machine"}[holdout]
             return HoldoutSplit(holdout, (), f"measured on one {noun}")
         pairs = [
             (full & ~held & other, full & held & ~other)
-            for kind in kinds
-            for other in [(table[column] != kind).to_numpy()]
+            for value in values
+            for other in [(table[column] != value).to_numpy()]
             for held in _held_subjects(table, folds, seed)
         ]
     positions = (Fold(np.flatnonzero(train), np.flatnonzero(test)) for train, test in pairs)

@@ -39,7 +39,7 @@ COSTS: Mapping[str, tuple[float, float, float | str]] = {
     "turnaround": (0.95, 1.0, MEDIAN),
 }
 SITE_DEFAULT_S = 3600.0
-LEAST_SUBJECTS = 8  # so that inner folds have subjects on both sides
+MIN_SUBJECTS = 8  # so that inner folds have subjects on both sides
 LOWER, UPPER = 0.05, 0.95
 
 
@@ -52,7 +52,7 @@ class HeldOutRuns:
     train : DataFrame
         Training runs of the fold.
     residuals : PredictedLaw
-        Law of measured over predicted wall time, from subjects that were out of fold.
+        Law of measured over predicted wall time, from out-of-fold predictions.
     median_s, down, up, memory_bytes : ndarray, shape (n,)
         Predicted median and spread of wall time, and upper bound of memory.
     """
@@ -101,8 +101,8 @@ def study(
         on_step(app)
         at_full = table[(table["app"] == app) & (table["scale"] == FULL)]
         subjects = at_full["subject"].nunique()
-        if subjects < LEAST_SUBJECTS:
-            reason = f"{subjects} subjects at full scale, {LEAST_SUBJECTS} are needed"
+        if subjects < MIN_SUBJECTS:
+            reason = f"{subjects} subjects at full scale, {MIN_SUBJECTS} are needed"
             results[app] = {"not_measurable": reason}
             continue
         runs = of_app(table, app, FULL)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 BUDGET = 0.1
 FULL_SHARE = 0.5  # of the budget, for runs at full scale
-LEAST_RUNS = 4
+MIN_RUNS = 4
 # The cost of a run is taken to be proportional to its grid, plus a constant for its start.
 WORK, START = "header.log_working_voxels", 0.1
 
@@ -68,25 +68,25 @@ def _campaigns(full: pd.DataFrame, down: pd.DataFrame, seed: int) -> dict[str, p
     import pandas as pd
 
     budget_s = BUDGET * full["cpu_s"].sum()
-    few = _drawn(full, FULL_SHARE * budget_s, seed)
-    cheap = _drawn(down, budget_s - few["cpu_s"].sum(), seed)
+    full_scale = _random_runs(full, FULL_SHARE * budget_s, seed)
+    scaled_down = _random_runs(down, budget_s - full_scale["cpu_s"].sum(), seed)
     return {
         "all": full,
-        "mixed": pd.concat([cheap, few]),
-        "full_only": _drawn(full, budget_s, seed),
-        "chosen": _proposed(full, budget_s, seed),
+        "mixed": pd.concat([scaled_down, full_scale]),
+        "full_only": _random_runs(full, budget_s, seed),
+        "chosen": _proposed_runs(full, budget_s, seed),
     }
 
 
-def _drawn(runs: pd.DataFrame, budget_s: float, seed: int) -> pd.DataFrame:
+def _random_runs(runs: pd.DataFrame, budget_s: float, seed: int) -> pd.DataFrame:
     """Return runs in random order until the budget is spent, at least `LEAST_RUNS`."""
     order = np.random.default_rng(seed).permutation(len(runs))
     spent = runs["cpu_s"].to_numpy()[order].cumsum()
-    return runs.iloc[order[: max(LEAST_RUNS, int((spent <= budget_s).sum()))]]
+    return runs.iloc[order[: max(MIN_RUNS, int((spent <= budget_s).sum()))]]
 
 
-def _proposed(runs: pd.DataFrame, budget_s: float, seed: int) -> pd.DataFrame:
-    """Return the most informative runs for their expected cost, before any is made."""
+def _proposed_runs(runs: pd.DataFrame, budget_s: float, seed: int) -> pd.DataFrame:
+    """Return the most informative runs for their expected cost, given no runs on record."""
     rows = rows_of(runs)
     expected_cost = (
         np.exp(runs[WORK] - runs[WORK].max()) + START if WORK in runs else np.ones(len(runs))
@@ -94,9 +94,13 @@ def _proposed(runs: pd.DataFrame, budget_s: float, seed: int) -> pd.DataFrame:
     proposals = propose([], rows, list(expected_cost), len(runs), seed=seed)
     order = [proposal.position for proposal in proposals]
     spent = runs["cpu_s"].to_numpy()[order].cumsum()
-    return runs.iloc[order[: max(LEAST_RUNS, int((spent <= budget_s).sum()))]]
+    return runs.iloc[order[: max(MIN_RUNS, int((spent <= budget_s).sum()))]]
 
 
-def ratio(errors_of: dict[str, Any], campaign: str = "mixed", target: str = "cpu_s") -> float:
+def ratio(
+    errors_by_campaign: dict[str, Any], campaign: str = "mixed", target: str = "cpu_s"
+) -> float:
     """Return the error after a campaign over the error after all runs."""
-    return float(errors_of[campaign][target]["mape"] / errors_of["all"][target]["mape"])
+    return float(
+        errors_by_campaign[campaign][target]["mape"] / errors_by_campaign["all"][target]["mape"]
+    )

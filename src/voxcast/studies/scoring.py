@@ -101,8 +101,8 @@ def coverage(predictions: pd.DataFrame, target: str) -> dict[str, Any]:
     """
     runs = scored_runs(predictions, target)
     actual = runs[target].to_numpy(dtype=float)
-    held = actual <= runs[f"{target}_upper"].to_numpy()
-    by_subject = runs.assign(held=held).groupby("subject")["held"].all()
+    is_covered = actual <= runs[f"{target}_upper"].to_numpy()
+    by_subject = runs.assign(held=is_covered).groupby("subject")["held"].all()
     covered, subjects = int(by_subject.sum()), len(by_subject)
     rank = np.argsort(np.argsort(actual, kind="stable"), kind="stable")
     quartile = rank * QUARTILES // max(len(actual), 1)
@@ -112,7 +112,7 @@ def coverage(predictions: pd.DataFrame, target: str) -> dict[str, Any]:
         "rate": covered / subjects if subjects else float("nan"),
         "interval": list(binomial_interval(covered, subjects)),
         "by_quartile": [
-            {"runs": int((quartile == q).sum()), "covered": int(held[quartile == q].sum())}
+            {"runs": int((quartile == q).sum()), "covered": int(is_covered[quartile == q].sum())}
             for q in range(QUARTILES)
         ],
     }

@@ -64,11 +64,11 @@ def sharpness(train: pd.DataFrame, predictions: pd.DataFrame, target: str) -> di
     used = runs[target].to_numpy(dtype=float)
     requested = runs[f"{target}_upper"].to_numpy()
     exceeded = int((used > requested).sum())
-    enough = np.sort(used)[max(len(used) - 1 - exceeded, 0)]
+    single_request = np.sort(used)[max(len(used) - 1 - exceeded, 0)]
     training_quantile = np.quantile(train[target].to_numpy(dtype=float), contenders.UPPER)
     return {
         "asked_over_used": float(requested.sum() / used.sum()),
-        "one_request_asked_over_used": float(enough * len(used) / used.sum()),
+        "one_request_asked_over_used": float(single_request * len(used) / used.sum()),
         "quantile_of_training_asked_over_used": float(training_quantile * len(used) / used.sum()),
-        "saved": float(1 - requested.sum() / (enough * len(used))),
+        "saved": float(1 - requested.sum() / (single_request * len(used))),
     }

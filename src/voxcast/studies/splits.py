@@ -45,8 +45,8 @@ def study(
         results[app] = {}
         for holdout, meaning in HOLDOUTS.items():
             splits = split(runs, holdout, folds=folds, seed=seed)
-            if splits.why_not is not None:
-                results[app][holdout] = {"not_measurable": splits.why_not}
+            if splits.reason is not None:
+                results[app][holdout] = {"not_measurable": splits.reason}
                 continue
             on_step(f"{app}: {meaning}")
             by_contender: dict[str, list[pd.DataFrame]] = {}

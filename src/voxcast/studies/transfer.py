@@ -1,4 +1,4 @@
-"""Study: how much the history of one application helps with another, as HARP transfers networks.
+"""Study: transfer of a history from one network to another, as in HARP.
 
 There is a history of network A, and a few runs of network B. The error on other runs of B
 decreases with their number, and with their cost: ``cold`` uses B's runs alone, ``transferred``
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 APP, NETWORK = "dnn_train", "parameter.network"
 COUNTS = (2, 4, 8, 12, 16)
 REPEATS = 20
-LEAST_TEST_RUNS = 6  # of B
+MIN_TEST_RUNS = 6  # of B
 FAMILY = "gaussian_process"
 CPU = TARGETS.index("cpu_s")
 
@@ -71,7 +71,7 @@ def _curve(a: pd.DataFrame, b: pd.DataFrame, repeats: int, seed: int) -> list[di
     rng = np.random.default_rng(seed)
     orders = [rng.permutation(len(b)) for _ in range(repeats)]
     points = []
-    for n in (n for n in COUNTS if n + LEAST_TEST_RUNS <= len(b)):
+    for n in (n for n in COUNTS if n + MIN_TEST_RUNS <= len(b)):
         errors: dict[str, list[float]] = {"cold": [], "transferred": [], "pooled": []}
         costs = []
         for order in orders:
@@ -79,7 +79,7 @@ def _curve(a: pd.DataFrame, b: pd.DataFrame, repeats: int, seed: int) -> list[di
             costs.append(float(train["cpu_s"].sum()))
             logs = {
                 "cold": _predicted_logs(train, test),
-                "transferred": _predicted_logs(a, test) + _correction(a, train),
+                "transferred": _predicted_logs(a, test) + _log_correction(a, train),
                 "pooled": _predicted_logs(pd.concat([a, train]), test),
             }
             actual = test["cpu_s"].to_numpy()
@@ -100,6 +100,6 @@ def _predicted_logs(train: pd.DataFrame, test: pd.DataFrame) -> np.ndarray:
     return logs
 
 
-def _correction(a: pd.DataFrame, train: pd.DataFrame) -> float:
+def _log_correction(a: pd.DataFrame, train: pd.DataFrame) -> float:
     """Return the median log ratio of B's runs to the predictions of A's model."""
     return float(np.median(np.log(train["cpu_s"].to_numpy()) - _predicted_logs(a, train)))

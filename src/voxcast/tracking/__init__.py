@@ -1,1 +1,1 @@
-"""MLflow runs and the model registry; besides `voxcast.serving`, the only user of MLflow."""
+"""MLflow runs and the model registry; only this package and `voxcast.serving` use MLflow."""

@@ -1,7 +1,7 @@
-"""The final run of a family: one for each fitted model, identified by the hash of its files.
+"""The final MLflow run of each fitted model, identified by the hash of the model's files.
 
-Training, evaluation and registration find it or create it: since the training, the tracking server
-may have changed, or DVC may have restored the model from its cache.
+Training, evaluation and registration find it or create it: the tracking server may have changed
+since training, or DVC may have restored the model from its cache.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def final_run(
     table_sha256 : str
         Hash of the training table.
     params, metrics : mapping
-        Of the family on the leaderboard.
+        Parameters and metrics of the family on the leaderboard.
     """
     tags = {
         "family": family,

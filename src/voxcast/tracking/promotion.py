@@ -1,4 +1,4 @@
-"""From the best model to the champion: the rule applied to the registry, with a receipt."""
+"""Promotion of the best model to champion: applies the rule to the registry, with a receipt."""
 
 from __future__ import annotations
 
@@ -54,17 +54,17 @@ def promote(
     session : Session
         Connection to the tracking server.
     validation : Validation
-        Training runs; the rule sees their out-of-fold predictions only.
+        Training runs; the rule uses only their out-of-fold predictions.
     table_sha256 : str
         Hash of the table's file.
     leaderboard : Leaderboard
-        What tuning found; the best of it is the challenger.
+        Results of tuning; its best model is the challenger.
     models : Path
         Folder with one forecaster per family.
     catalogue : mapping
-        Carried by the model, see `voxcast.serving.prediction_service.ServedCatalogue`.
+        Stored with the model, see `voxcast.serving.prediction_service.ServedCatalogue`.
     rule : Rule
-        Limits of the rule.
+        Limits.
 
     Returns
     -------
@@ -74,7 +74,7 @@ def promote(
     table, name = validation.table, leaderboard.best
     params, metrics = leaderboard.params[name], leaderboard.metrics["volume"][name]
     risk = risks(validation, name, params, rule.upper_quantile, rule.uncalibrated_factor)
-    present = registry.champion()
+    current = registry.champion()
     tags = {
         "family": name,
         "params": json.dumps(params, sort_keys=True),
@@ -90,11 +90,11 @@ def promote(
     }
     decision = decide(
         subject_errors(table, leaderboard.out_of_fold["volume"][name]),
-        None if present is None else _rival(present, tags, validation, leaderboard),
+        None if current is None else _rival(current, tags, validation, leaderboard),
         risk,
         rule.max_under_request,
     )
-    version = present
+    version = current
     if decision.promote:
         tags["reason"] = decision.reason
         tags["promoted_at"] = datetime.now(UTC).isoformat(timespec="seconds")
@@ -125,30 +125,30 @@ def promote(
 
 
 def _rival(
-    present: registry.Version,
+    current: registry.Version,
     tags: Mapping[str, str],
     validation: Validation,
     leaderboard: Leaderboard,
 ) -> Rival:
     def same(*names: str) -> bool:
-        return all(present.tags.get(name) == tags[name] for name in names)
+        return all(current.tags.get(name) == tags[name] for name in names)
 
-    fewer = int(tags["subjects"]) < int(present.tags.get("subjects", "0"))
+    fewer = int(tags["subjects"]) < int(current.tags.get("subjects", "0"))
     return Rival(
         readable=same("forecaster_format"),
         same_recipe=same("family", "params"),
         same_model=same("forecaster_sha256", "catalogue_sha256"),
         more_subjects=same("image_set") and fewer,
-        errors=_recipe_errors(present, validation, leaderboard),
+        errors=_recipe_errors(current, validation, leaderboard),
     )
 
 
 def _recipe_errors(
     present: registry.Version, validation: Validation, leaderboard: Leaderboard
 ) -> pd.Series | None:
-    """Return the errors of the champion's recipe, fitted and predicted on these folds.
+    """Return the errors of the champion's recipe, refitted on these folds.
 
-    The champion itself cannot be compared: it may be trained on subjects that are held out here.
+    The champion itself cannot be compared: it may have been trained on held-out subjects.
     """
     name = present.tags.get("family", "")
     try:

@@ -70,7 +70,7 @@ def register(
     work : Path
         Folder for temporary files.
     tags : mapping
-        Tags of this version; the version that it replaces is added.
+        Tags of this version; the replaced version is added.
     """
     import mlflow
     from mlflow.environment_variables import MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR
@@ -79,7 +79,7 @@ def register(
     from voxcast.serving.signature import example, signature
 
     MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR.set(False)
-    before = champion()
+    previous = champion()
     write_json(work / "catalogue.json", catalogue)
     with mlflow.start_run(run_id=run_id):
         logged = mlflow.pyfunc.log_model(
@@ -90,7 +90,7 @@ def register(
                 "catalogue": str(work / "catalogue.json"),
             },
             signature=signature(),
-            # Stated, so that MLflow does not start pip to infer them.
+            # Given explicitly, so that MLflow does not run pip to infer them.
             pip_requirements=requirements(),
             input_example=example(),
             metadata={"catalogue_sha256": sha256_of(catalogue)},
@@ -98,7 +98,7 @@ def register(
     registered = mlflow.register_model(
         logged.model_uri,
         MODEL_NAME,
-        tags={**tags, "promoted_from_version": "none" if before is None else before.number},
+        tags={**tags, "promoted_from_version": "none" if previous is None else previous.number},
     )
     client = mlflow.MlflowClient()
     client.set_registered_model_alias(MODEL_NAME, CHAMPION, registered.version)
@@ -130,15 +130,15 @@ def listing(project: Path | None) -> list[dict[str, Any]]:
 
 
 def write_marker(project: Path, version: str | None) -> None:
-    """Record which registry was filled; the marker is an output of the stage that filled it."""
+    """Write the marker, which records the registry; it is an output of the stage `register`."""
     content = {"model": CHAMPION_URI, "version": version, "tracking_uri": tracking_uri(project)}
     write_json(project / MARKER, content)
 
 
 def forget_lost(project: Path) -> bool:
-    """Remove the marker if its registry is gone, or if another registry is configured now.
+    """Remove the marker if its registry no longer exists or another one is configured.
 
-    The next ``dvc repro`` then fills the registry again.
+    The next ``dvc repro`` then registers a model again.
 
     Returns
     -------
@@ -161,7 +161,7 @@ def load_champion(project: Path | None) -> Any:
     Parameters
     ----------
     project : Path or None
-        Project whose database is used if ``MLFLOW_TRACKING_URI`` is not set.
+        Project with the database that is used if ``MLFLOW_TRACKING_URI`` is not set.
 
     Raises
     ------
@@ -177,8 +177,8 @@ def load_champion(project: Path | None) -> Any:
             raise ModelError("the registry has no champion", uri, "train one with `make demo`")
         return mlflow.pyfunc.load_model(CHAMPION_URI)
     except (MlflowException, OSError, ImportError) as error:
-        then = "if the project was moved, remove mlflow.db and mlruns and run `make repro`"
-        raise ModelError(f"the champion cannot be loaded: {error}", uri, then) from error
+        fix = "if the project was moved, remove mlflow.db and mlruns and run `make repro`"
+        raise ModelError(f"the champion cannot be loaded: {error}", uri, fix) from error
 
 
 def local_champion(project: Path | None) -> Champion:
@@ -187,12 +187,12 @@ def local_champion(project: Path | None) -> Champion:
     Raises
     ------
     ModelError
-        As `load_champion`.
+        See `load_champion`.
     """
     from voxcast.serving.champion import Champion
     from voxcast.serving.client import call
 
-    for name in ("mlflow", "alembic"):  # they report every step of their start-up
+    for name in ("mlflow", "alembic"):  # they log every step of their start-up
         logging.getLogger(name).setLevel(logging.ERROR)
     with contextlib.redirect_stdout(sys.stderr):
         model = load_champion(project)
@@ -211,12 +211,12 @@ def use(project: Path | None) -> str:
     Raises
     ------
     ModelError
-        If it is a database file that does not exist.
+        If the address is a database file that does not exist.
     """
     import mlflow
 
     uri = tracking_uri(project or Path.cwd())
     if uri.startswith(SQLITE) and not Path(uri.removeprefix(SQLITE)).is_file():
-        raise ModelError("there is no registry here", uri, "train a model with `make demo`")
+        raise ModelError("no such registry", uri, "train a model with `make demo`")
     mlflow.set_tracking_uri(uri)
     return uri

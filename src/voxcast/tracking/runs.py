@@ -1,7 +1,7 @@
 """Nested MLflow runs: campaign, study, trial, final.
 
-Stages are separate processes, so a run is found by its tags, never by an id in a file: ids belong
-to one tracking server, results belong to git.
+Stages are separate processes, so a run is looked up by its tags, never by an id in a file: ids are
+valid on one tracking server only, while results are in git.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ class Session:
 
 
 def tracking_uri(project: Path) -> str:
-    """Return ``MLFLOW_TRACKING_URI``, or the project's own database."""
+    """Return ``MLFLOW_TRACKING_URI``, or the address of the project's database."""
     return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{project.resolve()}/mlflow.db"
 
 
 def connect(project: Path) -> Session:
     """Point MLflow at the project's server and experiment.
 
-    A run id inherited from ``mlflow run`` becomes the parent of all others. It is removed from the
-    environment, so that no later ``start_run`` writes into it by accident.
+    A run id inherited from ``mlflow run`` becomes the parent of all runs. It is removed from the
+    environment, so that no later ``start_run`` resumes that run by accident.
     """
     import mlflow
 
@@ -56,32 +56,32 @@ def connect(project: Path) -> Session:
         logging.getLogger(name).setLevel(logging.WARNING)
     uri = tracking_uri(project)
     try:
-        return _connected(project, uri)
+        return _open_session(project, uri)
     except (mlflow.MlflowException, OSError, ImportError) as error:
         raise ModelError(
-            f"cannot track runs there: {error}", uri, "see MLFLOW_TRACKING_URI"
-        ) from (error)
+            f"runs cannot be tracked: {error}", uri, "see MLFLOW_TRACKING_URI"
+        ) from error
 
 
-def _connected(project: Path, uri: str) -> Session:
+def _open_session(project: Path, uri: str) -> Session:
     import mlflow
 
     mlflow.set_tracking_uri(uri)
-    outer = os.environ.pop("MLFLOW_RUN_ID", None)
-    if outer is None and mlflow.get_experiment_by_name(EXPERIMENT) is None:
+    outer_run_id = os.environ.pop("MLFLOW_RUN_ID", None)
+    if outer_run_id is None and mlflow.get_experiment_by_name(EXPERIMENT) is None:
         local = "MLFLOW_TRACKING_URI" not in os.environ
         location = (project.resolve() / "mlruns").as_uri() if local else None
         mlflow.create_experiment(EXPERIMENT, artifact_location=location)
-    if outer is None:
+    if outer_run_id is None:
         mlflow.set_experiment(EXPERIMENT)
     else:
-        mlflow.set_experiment(experiment_id=mlflow.get_run(outer).info.experiment_id)
+        mlflow.set_experiment(experiment_id=mlflow.get_run(outer_run_id).info.experiment_id)
     _close_abandoned()
-    return Session(outer, provenance(project))
+    return Session(outer_run_id, provenance(project))
 
 
 def _close_abandoned() -> None:
-    """Mark runs of killed processes of this machine as killed."""
+    """Mark the open runs of dead processes on this machine as killed."""
     import mlflow
 
     client = mlflow.MlflowClient()
@@ -101,7 +101,7 @@ def provenance(project: Path) -> dict[str, str]:
     tags["pid"] = str(os.getpid())
     try:
         tags["user"] = getpass.getuser()
-    except (KeyError, OSError):  # a container's user need not have a name
+    except (KeyError, OSError):  # the user of a container may have no name
         tags["user"] = str(os.getuid())
     commit = subprocess.run(
         ["git", "rev-parse", "HEAD"],  # noqa: S607
@@ -146,23 +146,23 @@ def run(
     Parameters
     ----------
     session : Session
-        From `connect`.
+        Returned by `connect`.
     kind : {"campaign", "study", "trial", "final"}
-        Becomes the tag ``kind``.
+        Value of the tag ``kind``.
     name : str
-        Shown in the list of runs.
+        Display name.
     parent : str, optional
-        Id of the run it is nested under.
+        Id of the parent run.
     tags, params, metrics : mapping, optional
         Logged when the run is opened.
     """
     import mlflow
 
-    above = parent or session.outer_run_id
+    parent_run_id = parent or session.outer_run_id
     with mlflow.start_run(
         run_name=name,
-        nested=above is not None,
-        parent_run_id=above,
+        nested=parent_run_id is not None,
+        parent_run_id=parent_run_id,
         tags={**session.tags, "kind": kind, **(tags or {})},
     ) as active:
         if params:
@@ -173,12 +173,14 @@ def run(
 
 
 def find(kind: Kind, **tags: str) -> str | None:
-    """Return the id of the newest run of a kind with all these tags, or None."""
+    """Return the id of the newest run of a kind with these tags, or None."""
     import mlflow
 
-    wanted = {"kind": kind, **tags}
+    required_tags = {"kind": kind, **tags}
     matches = mlflow.search_runs(
-        filter_string=" and ".join(f"tags.{key} = '{value}'" for key, value in wanted.items()),
+        filter_string=" and ".join(
+            f"tags.{key} = '{value}'" for key, value in required_tags.items()
+        ),
         order_by=["attributes.start_time DESC"],
         max_results=1,
         search_all_experiments=True,
@@ -191,10 +193,10 @@ def log_dataset(run_id: str, table: pd.DataFrame, path: Path, sha256: str, conte
     """Log a table, by path and hash, as an input of a run."""
     import mlflow
 
-    # As doubles, like the signature: an integer column cannot hold a missing value.
+    # Doubles, as in the signature: an integer column cannot hold a missing value.
     integers = table.select_dtypes("integer").columns
     with warnings.catch_warnings():
-        # A local path matches two source types of MLflow; either is fine.
+        # A local path matches two source types of MLflow; either works.
         warnings.simplefilter("ignore", category=UserWarning)
         dataset = mlflow.data.from_pandas(  # type: ignore[attr-defined]
             table.astype(dict.fromkeys(integers, float)),
@@ -224,7 +226,7 @@ def add(
 
 
 def prefixed(prefix: str, metrics: Mapping[str, float]) -> dict[str, float]:
-    """Put ``prefix/`` before every name: ``cv`` (out of fold) or ``test`` (unseen subjects).
+    """Prefix every name: ``cv`` for out-of-fold, ``test`` for unseen subjects.
 
     Examples
     --------

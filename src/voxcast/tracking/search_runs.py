@@ -1,4 +1,4 @@
-"""MLflow runs of a tuning: a study for each family and ensemble, with its trials inside."""
+"""MLflow runs of tuning: a study for each family and ensemble, with nested trials."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class SearchRuns:
-    """Logs what `voxcast.models.selection.learning.learn` reports.
+    """Logs the progress that `voxcast.models.selection.learning.learn` reports.
 
     Parameters
     ----------
     session : Session
-        Of the tracking server.
+        Connection to the tracking server.
     campaign : str
-        Id of the run that the studies are nested under.
+        Id of the parent run of the studies.
     tags : mapping
         Tags of every run.
     """
@@ -40,7 +40,7 @@ class SearchRuns:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        # A study that is still open was interrupted, and is marked so.
+        # A study that is still open was interrupted; MLflow marks it as failed.
         self._open.__exit__(*exception)  # type: ignore[arg-type]
 
     def on_family(self, name: str) -> None:
@@ -71,7 +71,7 @@ class SearchRuns:
         self._open.close()
 
     def log_ensembles(self, leaderboard: Leaderboard) -> None:
-        """Log a study for each ensemble, and for the best family under the name of the grid."""
+        """Log a study for each ensemble, and one for the best family, named ``grid``."""
         by_name = leaderboard.metrics[leaderboard.input_level]
         ensembles = {name: m for name, m in by_name.items() if name not in leaderboard.tuned}
         self._log_ensemble(GRID, by_name[leaderboard.best_family])

@@ -1,1 +1,1 @@
-"""Model families: encoder, regressors, the network, and the list of them."""
+"""Model families: their list, the encoder, the regressors and the network."""

@@ -1,7 +1,7 @@
-"""The network: a small 3D CNN over the volume, joined with the columns of the row.
+"""The network: a small 3D CNN over the volume, combined with the columns of the row.
 
-The volume is resampled to a cube of few points, so the convolutions cannot see its spacing and
-extent; they are among the columns.
+The volume is resampled to a small cube, which loses its spacing and extent; these are among the
+columns.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ class VolumeNet(nn.Module):
     """Four blocks of convolution, pooled to one vector, joined with the columns.
 
     The first block halves the grid by its stride: at full resolution it would cost more than all
-    the others together.
+    other blocks together.
 
     The columns also go straight to the output through a linear path; `start_from` sets it to what
-    they explain linearly (twice the voxels, twice the time), and the rest learns what is left.
+    they explain linearly (twice the voxels, twice the time), and the joined path learns the rest.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class VolumeNet(nn.Module):
         self.outputs = outputs
 
     def start_from(self, weights: torch.Tensor) -> None:
-        """Begin as the linear map ``weights``, shape (outputs, columns), and nothing else."""
+        """Initialise the network to the linear map ``weights``, shape (outputs, columns)."""
         with torch.no_grad():
             self.column_path.weight.copy_(weights)
             self.column_path.bias.zero_()
@@ -81,5 +81,5 @@ class VolumeNet(nn.Module):
         joined = self.joined_path(torch.cat([pooled, columns], dim=1))
         medians: torch.Tensor = self.column_path(columns) + joined[:, : self.outputs]
         raw = joined[:, self.outputs :].reshape(-1, self.outputs, 2)
-        # A tenth of a standard deviation to begin with.
+        # The initial distance is a tenth of a standard deviation.
         return medians, nn.functional.softplus(raw - 2.25)

@@ -1,7 +1,7 @@
 """Rows to a matrix of numbers, and the range that the training rows cover.
 
-Missing numbers and categories are encoded by scikit-learn. The choice of columns and the range
-check are ours.
+Missing numbers and categories are encoded by scikit-learn; the selection of columns and the range
+check are implemented here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from voxcast.features.rows import Row
 
-# What determines the work: a run outside the training range of one of these is out of range.
+# Columns that determine the work and are checked against the training range.
 WATCHED = (
     "allocation.",
     "host.",
@@ -39,25 +39,25 @@ FILE = "encoder.skops"
 
 @dataclass(frozen=True)
 class Encoder:
-    """Which columns there are, the fitted transformers, and the training range.
+    """The columns, the fitted transformers and the training range.
 
-    A text not seen in training becomes zeros; a missing number becomes the median of training, and
-    where some were missing there a column indicates it. Columns that were constant in training, or
-    duplicates of another, are left out of the matrix; `ranges` still has them, so that
-    `out_of_range` can tell a run outside the training range.
+    An unseen text becomes zeros. A missing number becomes the training median, with an indicator
+    column if it was missing in training rows too. Columns that were constant in training, or
+    duplicates of another, are not in the matrix; they are in `ranges`, so that `out_of_range`
+    still checks them.
 
     Attributes
     ----------
     numbers, texts : tuple of str
         Columns of numbers and of categories.
     imputer : SimpleImputer or None
-        Of the numbers, if there are any.
+        Imputer of the numbers, if there are any.
     one_hot : OneHotEncoder or None
-        Of the categories, if there are any.
+        Encoder of the categories, if there are any.
     truncated : tuple of str
-        Texts with more values than get a column: a new value is nothing unusual.
+        Texts with more values than columns; a new value of these is not out of range.
     ranges : tuple of (column, low, high)
-        Of the training rows, for the columns in `WATCHED`.
+        Ranges over the training rows, for the columns in `WATCHED`.
     """
 
     numbers: tuple[str, ...]
@@ -111,14 +111,14 @@ class Encoder:
     def out_of_range(self, rows: Sequence[Row]) -> list[tuple[str, ...]]:
         """Return for each row the features outside the training range.
 
-        Sizes and a machine's speeds may be `REACH` times outside of it; other numbers may not, and
-        categories must have been seen.
+        Sizes and machine speeds may exceed it by the factor `REACH`; other numbers may not, and
+        categories must occur in training.
         """
         features: list[list[str]] = [[] for _ in rows]
         for name, low, high in self.ranges:
             values = _numbers(rows, name)
-            inside = _within(name, values, low, high)
-            for n in np.flatnonzero(np.isfinite(values) & ~inside):
+            within = _within(name, values, low, high)
+            for n in np.flatnonzero(np.isfinite(values) & ~within):
                 features[n].append(name)
         for name, categories in self._categories():
             if name in self.truncated:
@@ -184,8 +184,8 @@ def _informative(values: dict[str, np.ndarray]) -> tuple[str, ...]:
             continue
         filled = np.where(finite, column, np.median(column[finite]))
         centred = filled - filled.mean()
-        size = float(np.linalg.norm(centred))
-        direction = centred / size if size else centred
+        norm = float(np.linalg.norm(centred))
+        direction = centred / norm if norm else centred
         comparable = len(column) >= MINIMUM_ROWS and finite.all() and bool(directions)
         if comparable and np.abs(np.stack(directions) @ direction).max() > DUPLICATE:
             continue
@@ -195,7 +195,7 @@ def _informative(values: dict[str, np.ndarray]) -> tuple[str, ...]:
 
 
 def _categories(rows: Sequence[Row], name: str) -> tuple[list[str], bool]:
-    """Return the values of a text that get a column, and whether there are more."""
+    """Return the values of a text that get a column, and whether any were dropped."""
     counts = Counter(value for row in rows if isinstance(value := row.get(name), str))
     common = sorted(counts, key=lambda text: (-counts[text], text))[:MAXIMUM_CATEGORIES]
     return sorted(common), len(counts) > len(common)
@@ -210,7 +210,7 @@ def _ranges(values: dict[str, np.ndarray]) -> Iterable[tuple[str, float, float]]
 
 
 def _numbers(rows: Sequence[Row], name: str) -> np.ndarray:
-    """Return a column of numbers; what is missing or not finite is NaN."""
+    """Return a column of numbers; missing and non-finite values are NaN."""
     values = [row.get(name) for row in rows]
     try:
         column = np.array(values, dtype=float)  # None becomes NaN

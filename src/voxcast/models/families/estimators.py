@@ -1,4 +1,4 @@
-"""The scikit-learn estimators behind the families, from parameters, a seed and column names."""
+"""The scikit-learn estimators of the families, from parameters, a seed and column names."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# With more of these, time and memory never fall.
+# Time and memory never decrease with these columns.
 GROWING = ("header.megavoxels", "header.log_voxels", "foreground_megavoxels", "foreground_voxels")
 
 
 def median(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
-    """Return the median of the training runs, of each category if there are any."""
+    """Return the median of the training runs, by category if there are any."""
     from sklearn.dummy import DummyRegressor
     from sklearn.tree import DecisionTreeRegressor
 
@@ -23,14 +23,14 @@ def median(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
 
 
 def linear(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
-    """Return least squares."""
+    """Return a linear regression."""
     from sklearn.linear_model import LinearRegression
 
     return LinearRegression()
 
 
 def ridge(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
-    """Return a ridge on standardised columns and, if wanted, their products in pairs."""
+    """Return a ridge on standardised columns and, optionally, their pairwise products."""
     from sklearn.linear_model import Ridge
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import PolynomialFeatures, StandardScaler
@@ -84,7 +84,7 @@ def boosting(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
 
 
 def quantile_boosting(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
-    """Return `boosting` of one quantile, which is among the parameters."""
+    """Return `boosting` of one quantile, given by the parameter ``quantile``."""
     return boosting({**params, "loss": "quantile"}, seed, columns)
 
 
@@ -97,7 +97,7 @@ def mlp(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
     perceptron = MLPRegressor(
         hidden_layer_sizes=(params["units"],) * params["layers"],
         alpha=params["alpha"],
-        solver="lbfgs",  # full-batch: the histories are small and it needs no learning rate
+        solver="lbfgs",  # full batch, without a learning rate: the histories are small
         max_iter=300,
         random_state=seed,
     )
@@ -105,7 +105,7 @@ def mlp(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
 
 
 def gaussian_process(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
-    """Return a Gaussian process of fixed length and noise, with a linear trend if wanted."""
+    """Return a Gaussian process of fixed length and noise, with an optional linear trend."""
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
     from sklearn.pipeline import make_pipeline

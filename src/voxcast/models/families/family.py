@@ -36,7 +36,7 @@ _SIZES = {
         "parameter.",
     ),
 }
-# What the network cannot see in a cube of few points.
+# Columns that the network cannot derive from its small cube.
 _GRID = (
     "header.log_voxels", "header.log_extent", "header.spacing", "allocation.", "parameter.",
 )  # fmt: skip
@@ -61,7 +61,7 @@ class Family:
     defaults : dict
         The first trial; also the names of all parameters.
     suggest : callable
-        Draws parameters from an Optuna trial.
+        Function that draws parameters from an Optuna trial.
     estimator : callable or None
         ``(params, seed, columns)`` to an unfitted scikit-learn estimator; None for the network.
     only : callable
@@ -69,11 +69,11 @@ class Family:
     scale, weights
         See `TabularRegressor`; the scale may be one of the parameters.
     extrapolates : bool
-        Whether its trend continues outside the range of the data.
+        Whether its trend continues out of range.
     quantiles : bool
-        Whether it predicts outer quantiles, run by run.
+        Whether it predicts outer quantiles for each run.
     most_rows : int or None
-        It is not fitted on larger tables.
+        Maximum number of rows; the family is not fitted to larger tables.
     """
 
     name: str
@@ -87,7 +87,7 @@ class Family:
     needs_volume: bool = False
     extrapolates: bool = False
     quantiles: bool = False
-    most_rows: int | None = None
+    max_rows: int | None = None
 
     @property
     def has_spread(self) -> bool:
@@ -221,7 +221,7 @@ FAMILIES: dict[str, Family] = {
                 "linear": t.suggest_categorical("linear", [True, False]),
             },
             estimators.gaussian_process,
-            most_rows=1500,
+            max_rows=1500,
         ),
         Family(
             "cnn",
@@ -246,8 +246,8 @@ def family(name: str) -> Family:
     Raises
     ------
     ModelError
-        If there is no such family; the message lists all.
+        If there is no such family.
     """
     if name not in FAMILIES:
-        raise ModelError(f"unknown model family; there are {', '.join(FAMILIES)}", name)
+        raise ModelError(f"unknown model family; available: {', '.join(FAMILIES)}", name)
     return FAMILIES[name]

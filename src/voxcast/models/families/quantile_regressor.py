@@ -1,4 +1,4 @@
-"""Boosted trees for three quantiles: a median and its uncertainty, run by run."""
+"""Boosted trees for three quantiles: a median and its uncertainty for each run."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 QUANTILES = (0.05, 0.5, 0.95)
-MINIMUM_SPREAD = 0.01  # of a logarithm: no prediction is surer than one per cent
+MINIMUM_SPREAD = 0.01  # of a logarithm: at least one per cent of uncertainty
 
 
 class QuantileRegressor:
-    """Three estimators per output, on the logarithm.
+    """Three estimators of each output's logarithm.
 
     Parameters
     ----------
     build : callable or None
-        ``quantile`` to an unfitted estimator of that quantile; None for one that was loaded.
+        ``quantile`` to an unfitted estimator of that quantile; None for a loaded regressor.
     """
 
     def __init__(self, build: Callable[[float], Any] | None) -> None:
@@ -53,7 +53,7 @@ class QuantileRegressor:
         with threads_for(len(x)):
             for estimators in self.estimators_:
                 low, median, high = (estimator.predict(x) for estimator in estimators)
-                # Fitted separately, quantiles may cross; a distance is never negative.
+                # Fitted separately, quantiles may cross; so distances are clipped.
                 spreads.append(np.stack([median - low, high - median], axis=-1))
         distances: np.ndarray = np.maximum(np.stack(spreads, axis=1), MINIMUM_SPREAD)
         return distances

@@ -1,7 +1,7 @@
-"""The interface of a regressor, and the tabular ones: fitting, prediction, files.
+"""The interface of regressors, and the tabular regressor: fitting, prediction, files.
 
-A regressor predicts the logarithms of several outputs at once, so that a network on volumes and a
-median are interchangeable. Files are skops with a fixed list of trusted types, never pickle.
+A regressor predicts the logarithms of several outputs at once; a network and a median are
+interchangeable. Files are skops with a fixed list of trusted types, never pickle.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ TRUSTED_TYPES = (
 )
 
 # Predictions on the logarithmic scale are clipped to this factor outside the range of the training
-# values: the exponential of an outlying column could be anything.
+# values: the exponential of an outlier could be arbitrarily large.
 REACH_LOG = float(np.log(100))
 
 
-# On fewer rows threads cost more than they gain, on a busy machine many times as much.
+# With fewer rows, threads cost more than they gain; on a busy machine, many times more.
 MANY_ROWS = 5000
 
 
@@ -54,7 +54,7 @@ def threads_for(rows: int) -> AbstractContextManager[object]:
 
 @functools.cache
 def _controller() -> Any:
-    # It looks at the libraries that are loaded, which takes milliseconds: once, after these.
+    # Inspecting the loaded libraries takes milliseconds; done once, after importing scikit-learn.
     import sklearn.ensemble  # noqa: F401
     from threadpoolctl import ThreadpoolController
 
@@ -62,7 +62,7 @@ def _controller() -> Any:
 
 
 class Regressor(Protocol):
-    """What a family builds; ``volumes`` is None for families that do not look at voxels."""
+    """Interface of regressors; ``volumes`` is None for families that do not use voxels."""
 
     def fit(self, x: np.ndarray, y: np.ndarray, volumes: np.ndarray | None) -> Regressor:
         """Learn logarithms ``y``, shape (n, outputs), from ``x``, shape (n, columns)."""
@@ -73,7 +73,7 @@ class Regressor(Protocol):
     def spread(self, x: np.ndarray, volumes: np.ndarray | None) -> np.ndarray:
         """Return the uncertainty below and above each prediction, shape (n, outputs, 2).
 
-        It is relative: the calibration scales it. All ones if it is the same for all runs.
+        It is relative, as the calibration scales it; all ones if it is the same for all runs.
         """
 
     def save(self, folder: Path) -> None:
@@ -86,11 +86,11 @@ class TabularRegressor:
     Parameters
     ----------
     build : callable
-        Makes a fresh, unfitted estimator.
+        Returns a new, unfitted estimator.
     scale : {"log", "raw", "relative"}
-        Learn the logarithms, the outputs themselves, or the outputs with weights that make a
-        relative error count alike for small and large. Predictions not on the logarithmic scale
-        are kept above half the smallest value seen, so that a logarithm exists.
+        Fit the logarithms, the outputs themselves, or the outputs with weights by which relative
+        errors count equally for small and large outputs. Predictions not on the logarithmic scale
+        are at least half the smallest training value, so that a logarithm exists.
     weights : str, optional
         Name of the estimator's argument for sample weights, for ``relative``.
     """
@@ -112,19 +112,19 @@ class TabularRegressor:
         if self.build is None:
             raise ModelError("a loaded regressor cannot be fitted")
         self.floor_, self.ceiling_ = y.min(axis=0) - np.log(2), y.max(axis=0)
-        goal = y if self.scale == "log" else np.exp(y)
+        outputs = y if self.scale == "log" else np.exp(y)
         with warnings.catch_warnings(), threads_for(len(x)):
-            # A perceptron is meant to stop at its number of iterations.
+            # A perceptron stops at its maximum number of iterations by design.
             warnings.simplefilter("ignore", category=ConvergenceWarning)
             self.estimators_ = [
-                self.build().fit(x, column, **self._weights(column)) for column in goal.T
+                self.build().fit(x, column, **self._weights(column)) for column in outputs.T
             ]
         return self
 
-    def _weights(self, goal: np.ndarray) -> dict[str, np.ndarray]:
+    def _weights(self, output: np.ndarray) -> dict[str, np.ndarray]:
         if self.scale != "relative":
             return {}
-        weights = goal**-2.0
+        weights = output**-2.0
         return {self.weights: weights / weights.mean()}
 
     def predict(self, x: np.ndarray, volumes: np.ndarray | None) -> np.ndarray:
@@ -169,7 +169,7 @@ def trusted_load(path: Path) -> Any:
     Raises
     ------
     ModelError
-        If the file is missing or holds a type that is not on the list.
+        If the file is missing or contains a type that is not trusted.
     """
     import skops.io
 
@@ -177,5 +177,5 @@ def trusted_load(path: Path) -> Any:
         raise ModelError("no such file", path, "train the model again")
     foreign = set(skops.io.get_untrusted_types(file=path)) - set(TRUSTED_TYPES)
     if foreign:
-        raise ModelError(f"holds untrusted types {sorted(foreign)}", path, "do not load it")
+        raise ModelError(f"contains untrusted types {sorted(foreign)}", path, "do not load it")
     return skops.io.load(path, trusted=list(TRUSTED_TYPES))

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 class ResidualBoosting(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Ridge regression, and gradient boosting of its residuals.
 
-    Outside the range of the data trees are constant, so the sum continues the linear trend.
+    Out of range the trees are constant, so the sum continues the linear trend.
 
     Parameters
     ----------
     alpha : float
-        Of the ridge, on standardised columns.
+        Penalty of the ridge, on standardised columns.
     max_iter, learning_rate, max_leaf_nodes
-        Of the boosting.
+        Parameters of the boosting.
     """
 
     def __init__(

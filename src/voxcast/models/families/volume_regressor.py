@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from voxcast.models.families.cnn import VolumeNet
 
 _SCALES = ("x_mean", "x_scale", "y_mean", "y_scale", "y_low", "y_high")
-# Out of range a network extrapolates linearly, and for a column that hardly varied in training
-# anything is out of range: columns are clipped to this many standard deviations, and predictions
-# to a factor of four outside the training values.
+# The network extrapolates linearly, and columns that hardly varied in training are easily out of
+# range. Columns are therefore clipped to this many standard deviations, and predictions to a
+# factor of four outside the training values.
 COLUMN_LIMIT = 5.0
 REACH_LOG = float(np.log(4))
-# With fewer distinct volumes all are needed for training, which is then not stopped early.
+# With fewer distinct volumes, all are used for training, without early stopping.
 MINIMUM_VOLUMES = 40
 STOPPING_SHARE = 1 / 8
 PATIENCE = 10
@@ -32,7 +32,7 @@ LOW, HIGH = 0.05, 0.95
 
 
 class VolumeRegressor:
-    """`voxcast.models.families.cnn.VolumeNet` behind the interface of the other families.
+    """`voxcast.models.families.cnn.VolumeNet` with the interface `Regressor`.
 
     Parameters
     ----------
@@ -43,9 +43,9 @@ class VolumeRegressor:
     learning_rate : float
         Peak of a one-cycle schedule of AdamW.
     columns : {"all", "grid"}
-        Which columns it gets beside the voxels; its family selects them.
+        Columns used beside the voxels; the family selects them.
     seed : int
-        Of weights, order and dropout.
+        Seed of weights, order and dropout.
     """
 
     def __init__(
@@ -70,31 +70,33 @@ class VolumeRegressor:
         """Learn logarithms ``y``, shape (n, outputs), from columns and volumes (n, p, p, p)."""
         import torch
 
-        self.x_mean_, self.x_scale_ = _standard(x)
-        self.y_mean_, self.y_scale_ = _standard(y)
+        self.x_mean_, self.x_scale_ = _mean_and_scale(x)
+        self.y_mean_, self.y_scale_ = _mean_and_scale(y)
         self.y_low_, self.y_high_ = y.min(axis=0), y.max(axis=0)
         device = _device()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             net = self._network(x.shape[1], y.shape[1]).to(device)
             cubes, columns = self._tensors(x, volumes, device)
-            goal = torch.tensor((y - self.y_mean_) / self.y_scale_, dtype=torch.float32).to(device)
-            train, stopping = _sides(volumes, self.seed)
-            net.start_from(_ridge(columns[train], goal[train]))
-            self._descend(net, cubes, columns, goal, train, stopping)
+            targets = torch.tensor((y - self.y_mean_) / self.y_scale_, dtype=torch.float32).to(
+                device
+            )
+            train, stopping = _stopping_split(volumes, self.seed)
+            net.start_from(_ridge(columns[train], targets[train]))
+            self._train(net, cubes, columns, targets, train, stopping)
         self.net_ = net.eval().cpu()
         return self
 
-    def _descend(
+    def _train(
         self,
         net: VolumeNet,
         cubes: torch.Tensor,
         columns: torch.Tensor,
-        goal: torch.Tensor,
+        targets: torch.Tensor,
         train: torch.Tensor,
         stopping: torch.Tensor,
     ) -> None:
-        """Train; with runs for early stopping, return to the weights that were best on them."""
+        """Train; with runs for early stopping, restore the weights that were best on them."""
         import torch
 
         steps = self.epochs * -(-len(train) // self.batch_size)
@@ -104,14 +106,14 @@ class VolumeRegressor:
         )
         on_gpu = cubes.device.type == "cuda"
         scaler = torch.amp.GradScaler("cuda", enabled=on_gpu)
-        least, best, since = float("inf"), None, 0
+        best_loss, best_weights, epochs_since_best = float("inf"), None, 0
         for _ in range(self.epochs):
             net.train()
             for batch in train[torch.randperm(len(train))].split(self.batch_size):
                 optimiser.zero_grad()
                 with torch.autocast(cubes.device.type, enabled=on_gpu):
                     medians, spreads = net(_flipped(cubes[batch]), columns[batch])
-                loss = _loss(medians.float(), spreads.float(), goal[batch])
+                loss = _loss(medians.float(), spreads.float(), targets[batch])
                 scaler.scale(loss).backward()
                 scaler.step(optimiser)
                 scaler.update()
@@ -121,15 +123,15 @@ class VolumeRegressor:
             net.eval()
             with torch.inference_mode():
                 medians, spreads = net(cubes[stopping], columns[stopping])
-                now = float(_loss(medians, spreads, goal[stopping]))
-            since += 1
-            if now < least:
-                least, since = now, 0
-                best = {name: value.clone() for name, value in net.state_dict().items()}
-            if since >= max(PATIENCE, self.epochs // 3):
+                stopping_loss = float(_loss(medians, spreads, targets[stopping]))
+            epochs_since_best += 1
+            if stopping_loss < best_loss:
+                best_loss, epochs_since_best = stopping_loss, 0
+                best_weights = {name: value.clone() for name, value in net.state_dict().items()}
+            if epochs_since_best >= max(PATIENCE, self.epochs // 3):
                 break
-        if best is not None:
-            net.load_state_dict(best)
+        if best_weights is not None:
+            net.load_state_dict(best_weights)
 
     def predict(self, x: np.ndarray, volumes: np.ndarray | None) -> np.ndarray:
         """Return predicted logarithms, shape (n, outputs)."""
@@ -186,7 +188,7 @@ class VolumeRegressor:
 
     @classmethod
     def load(cls, folder: Path) -> VolumeRegressor:
-        """Read what `save` wrote; weights only, so that no code comes with the file."""
+        """Read what `save` wrote; only weights, so that the file cannot run code."""
         import torch
 
         numbers = read_json(folder / "network.json")
@@ -199,46 +201,46 @@ class VolumeRegressor:
         return regressor
 
 
-def _standard(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _mean_and_scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     scale = values.std(axis=0)
     return values.mean(axis=0), np.where(scale > 0, scale, 1.0)
 
 
-def _sides(volumes: np.ndarray | None, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _stopping_split(volumes: np.ndarray | None, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the rows for training and those for early stopping; no volume is on both sides."""
     import torch
 
-    assert volumes is not None  # noqa: S101  # `_tensors` has seen to it
+    assert volumes is not None  # noqa: S101  # checked by `_tensors`
     flat = np.ascontiguousarray(volumes).reshape(len(volumes), -1)
-    names, of_row = np.unique(
+    names, name_indices = np.unique(
         [hashlib.sha256(row.tobytes()).hexdigest() for row in flat], return_inverse=True
     )
     count = round(STOPPING_SHARE * len(names)) if len(names) >= MINIMUM_VOLUMES else 0
-    chosen = np.random.default_rng(seed).permutation(len(names))[:count]
-    stopping = np.isin(of_row, chosen)
+    stopping_names = np.random.default_rng(seed).permutation(len(names))[:count]
+    stopping = np.isin(name_indices, stopping_names)
     return torch.from_numpy(np.flatnonzero(~stopping)), torch.from_numpy(np.flatnonzero(stopping))
 
 
-def _loss(medians: torch.Tensor, spreads: torch.Tensor, goal: torch.Tensor) -> torch.Tensor:
+def _loss(medians: torch.Tensor, spreads: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Return the loss of the medians, and the pinball loss of the quantiles around them."""
     import torch
 
-    # A disturbed run must not weigh quadratically.
-    middle = torch.nn.functional.smooth_l1_loss(medians, goal, beta=0.5)
-    fixed = medians.detach()  # the quantiles must not move the median
-    below = goal - (fixed - spreads[..., 0])
-    above = goal - (fixed + spreads[..., 1])
+    # Disturbed runs must not count quadratically.
+    median_loss = torch.nn.functional.smooth_l1_loss(medians, targets, beta=0.5)
+    detached = medians.detach()  # the quantiles must not move the median
+    below = targets - (detached - spreads[..., 0])
+    above = targets - (detached + spreads[..., 1])
     low = torch.maximum(LOW * below, (LOW - 1) * below)
     high = torch.maximum(HIGH * above, (HIGH - 1) * above)
-    return middle + (low + high).mean()
+    return median_loss + (low + high).mean()
 
 
-def _ridge(columns: torch.Tensor, goal: torch.Tensor) -> torch.Tensor:
-    """Return the linear map from standardised columns to goal, shape (outputs, columns)."""
+def _ridge(columns: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return the linear map from standardised columns to targets, (outputs, columns)."""
     import torch
 
     penalty = torch.eye(columns.shape[1], device=columns.device)
-    weights: torch.Tensor = torch.linalg.solve(columns.T @ columns + penalty, columns.T @ goal)
+    weights: torch.Tensor = torch.linalg.solve(columns.T @ columns + penalty, columns.T @ targets)
     return weights.T
 
 
@@ -246,7 +248,9 @@ def _flipped(cubes: torch.Tensor) -> torch.Tensor:
     """Mirror each volume left to right with probability 0.5."""
     import torch
 
-    mirror = (torch.rand(len(cubes)) < 0.5).to(cubes.device)  # drawn on the CPU: one seed for all
+    mirror = (torch.rand(len(cubes)) < 0.5).to(
+        cubes.device
+    )  # drawn on the CPU, the same on all devices
     return torch.where(mirror[:, None, None, None, None], cubes.flip(2), cubes)
 
 

@@ -1,4 +1,4 @@
-"""HARP: twelve fits, twenty-four candidates, one chosen.
+"""HARP: twelve fits give twenty-four candidates, one of which is selected.
 
 There are three modes. ``code`` is the release (ICICLE-ai/harp, tag v2.0) with its documented
 defects: scaler and components are fitted with the test rows, nothing is reduced, rows with any
@@ -44,7 +44,7 @@ class _Fit:
 
 @dataclass(frozen=True)
 class Harp:
-    """All candidates with their scores, and the fits behind them; see `fit`."""
+    """All candidates with their scores and fits; see `fit`."""
 
     mode: Mode
     candidates: tuple[HarpCandidate, ...]
@@ -79,13 +79,13 @@ def fit(
     features : DataFrame, n rows
         Numbers and categories that are available before a run.
     times_s : sequence of float, shape (n,)
-        Wall times, or another amount above zero.
+        Wall times, or another positive amount.
     full_scale : sequence of bool, shape (n,)
-        Whether each run is at full scale, or else scaled down.
+        Whether each run is at full scale; otherwise it is scaled down.
     groups : sequence of str, optional
         For ``corrected``: groups that validation does not split, such as subjects.
     test : (features, times), optional
-        For ``code`` alone, which uses them.
+        Used by ``code`` only.
     scaled_down : bool
         Whether scaled-down runs are used. Without them HARP's regressors have a single training
         set, all full-scale runs that are not kept for validation.
@@ -99,7 +99,9 @@ def fit(
     if not (np.isfinite(times).all() and (times > 0).all()):
         raise TableError("a time is not above zero", "HARP")
     if mode == "code" and test is None:
-        raise TableError("the release is scored on test rows, and there are none", "HARP")
+        raise TableError(
+            "the release needs test rows to score candidates, and there are none", "HARP"
+        )
     full = np.asarray(full_scale, dtype=bool)
     if mode == "code":
         inlier = inliers(features.assign(walltime=times, row=np.arange(len(times))))
@@ -108,7 +110,7 @@ def fit(
     mixes = draw_mixes(full, groups if corrected else None, scaled_down=scaled_down, seed=seed)
     all_rows = None
     if mode == "code" and test is not None:
-        all_rows = _joined(features, test[0])
+        all_rows = _concatenated(features, test[0])
     validation_features = features.iloc[mixes.validation]
     validation_s = times[mixes.validation]
     candidates, fits = [], {}
@@ -128,8 +130,8 @@ def fit(
                     test_predicted_s = model.predict(preprocessor.transform(test[0]))
                     scores = score(test[1], test_predicted_s * factor)
                 elif adjusted and corrected:
-                    others = _leave_one_out_factors(validation_s, predicted_s)
-                    scores = score(validation_s, predicted_s * others)
+                    factors = _leave_one_out_factors(validation_s, predicted_s)
+                    scores = score(validation_s, predicted_s * factors)
                 else:
                     scores = score(validation_s, predicted_s * factor)
                 candidates.append(HarpCandidate(name, regressor, adjusted, factor, **scores))
@@ -138,13 +140,16 @@ def fit(
 
 def _leave_one_out_factors(actual_s: np.ndarray, predicted_s: np.ndarray) -> np.ndarray:
     """Return for each run the adjustment factor of all other runs."""
-    every = np.arange(len(actual_s))
+    positions = np.arange(len(actual_s))
     return np.array(
-        [adjustment_factor(actual_s[every != n], predicted_s[every != n]) for n in every]
+        [
+            adjustment_factor(actual_s[positions != n], predicted_s[positions != n])
+            for n in positions
+        ]
     )
 
 
-def _joined(features: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
+def _concatenated(features: pd.DataFrame, test_features: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
-    return pd.concat([features, others], ignore_index=True)
+    return pd.concat([features, test_features], ignore_index=True)

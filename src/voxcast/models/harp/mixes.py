@@ -45,12 +45,12 @@ def draw_mixes(
     Parameters
     ----------
     full_scale : sequence of bool, shape (n,)
-        Whether each run is at full scale, or else scaled down.
+        Whether each run is at full scale; otherwise it is scaled down.
     groups : sequence of str, optional
         Groups that validation does not split; HARP itself holds out single runs.
     upsample : bool
         Draw as many full-scale runs as there are scaled-down ones, with replacement, as HARP does.
-        Where there are more full-scale runs, this reduces their number.
+        If there are more full-scale runs, this reduces their number.
     scaled_down : bool
         False gives a single training set, `FULL_SCALE_ALONE`, of all full-scale runs that are not
         held out for validation.
@@ -62,24 +62,26 @@ def draw_mixes(
         they are used.
     """
     full = np.asarray(full_scale, dtype=bool)
-    down, large = np.flatnonzero(~full), np.flatnonzero(full)
-    names = large if groups is None else np.asarray(groups, dtype=str)[large]
+    down_rows, full_rows = np.flatnonzero(~full), np.flatnonzero(full)
+    names = full_rows if groups is None else np.asarray(groups, dtype=str)[full_rows]
     rng = np.random.default_rng(seed)
     distinct = rng.permutation(np.unique(names))
-    if len(distinct) < 4 or (scaled_down and not len(down)):
-        have = f"{len(down)} scaled-down and {len(distinct)} full-scale runs or groups"
+    if len(distinct) < 4 or (scaled_down and not len(down_rows)):
+        have = f"{len(down_rows)} scaled-down and {len(distinct)} full-scale runs or groups"
         raise TableError(f"HARP needs some scaled-down runs and 4 at full scale, not {have}")
     held_out = distinct[: max(1, round(VALIDATION_SHARE * len(distinct)))]
     validation = np.isin(names, held_out)
     # By group, in the order drawn, so that a larger share contains every smaller one.
     order = {name: n for n, name in enumerate(distinct)}
-    pool = sorted(large[~validation], key=lambda n: order[names[np.searchsorted(large, n)]])
+    pool = sorted(
+        full_rows[~validation], key=lambda n: order[names[np.searchsorted(full_rows, n)]]
+    )
     if not scaled_down:
-        return Mixes({FULL_SCALE_ALONE: np.array(pool, dtype=int)}, large[validation])
+        return Mixes({FULL_SCALE_ALONE: np.array(pool, dtype=int)}, full_rows[validation])
     training = {}
     for name, share in SHARES.items():
-        chosen = np.array(pool[: round(share * len(large))], dtype=int)
+        chosen = np.array(pool[: round(share * len(full_rows))], dtype=int)
         if upsample and len(chosen):
-            chosen = rng.choice(chosen, size=len(down), replace=True)
-        training[name] = np.concatenate([down, chosen])
-    return Mixes(training, large[validation])
+            chosen = rng.choice(chosen, size=len(down_rows), replace=True)
+        training[name] = np.concatenate([down_rows, chosen])
+    return Mixes(training, full_rows[validation])

@@ -1,4 +1,4 @@
-"""How HARP chooses among its candidates: by under-prediction first, or by mean error."""
+"""HARP's selection among its candidates: by under-prediction first, or by mean error."""
 
 from __future__ import annotations
 

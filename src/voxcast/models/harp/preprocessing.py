@@ -43,19 +43,19 @@ class Preprocessor:
             for name in table
             if name not in numbers
         }
-        plain = self._plain(table)
-        self.scaler_ = StandardScaler().fit(plain)
-        components = min(plain.shape) if self.variance is None else self.variance
+        matrix = self._matrix(table)
+        self.scaler_ = StandardScaler().fit(matrix)
+        components = min(matrix.shape) if self.variance is None else self.variance
         self.pca_ = PCA(n_components=components, svd_solver="full", random_state=0)
-        self.pca_.fit(self.scaler_.transform(plain))
+        self.pca_.fit(self.scaler_.transform(matrix))
         return self
 
     def transform(self, table: pd.DataFrame) -> np.ndarray:
         """Return the components of each row, shape (n, components)."""
-        components: np.ndarray = self.pca_.transform(self.scaler_.transform(self._plain(table)))
+        components: np.ndarray = self.pca_.transform(self.scaler_.transform(self._matrix(table)))
         return components
 
-    def _plain(self, table: pd.DataFrame) -> np.ndarray:
+    def _matrix(self, table: pd.DataFrame) -> np.ndarray:
         columns = [
             table[name].astype(float).fillna(median).to_numpy()
             for name, median in self.medians_.items()

@@ -1,4 +1,4 @@
-"""A run time as a sum of phases, each predicted by its own model (HARP's custom estimator).
+"""Runtime as a sum of phases, each predicted by a separate model (HARP's custom estimator).
 
 Training a network is a start and a number of epochs; a pipeline is the sum of its phases. A
 feature gives the number of repetitions of a repeated phase.

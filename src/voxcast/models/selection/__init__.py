@@ -1,1 +1,1 @@
-"""How a model is chosen: search, cross-validation, blends, leaderboard, promotion rule."""
+"""Model selection: search, cross-validation, blends, leaderboard, promotion rule."""

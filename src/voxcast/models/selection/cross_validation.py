@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Validation:
-    """Training runs with the folds that judge every family.
+    """Training runs with the folds on which every family is evaluated.
 
     Attributes
     ----------
@@ -36,16 +36,15 @@ class Validation:
     volumes : ndarray or None, shape (n_runs, p, p, p)
         Small volume of each run.
     n_folds : int
-        At most; there are never more folds than subjects.
+        Maximum number of folds; there are never more than subjects.
     seed : int
-        Of the folds, and of everything random in the fits.
+        Seed of the folds and of the fits.
     targets : tuple of str
         Columns to predict.
     cache : FoldCache
-        Predictions of earlier fits.
+        Cached predictions of earlier fits.
     censored : collection of (app, subject)
-        Runs that were stopped before they completed: they have no label but count where a bound is
-        calibrated.
+        Runs that were stopped before they completed; they count where a bound is calibrated.
     """
 
     table: pd.DataFrame
@@ -57,7 +56,7 @@ class Validation:
     censored: Collection[tuple[str, str]] = ()
 
     def part(self, rows: np.ndarray) -> Validation:
-        """Return the validation of some of the runs, by position, for nested folds."""
+        """Return the validation of a subset of the runs, by position, for nested folds."""
         volumes = None if self.volumes is None else self.volumes[rows]
         table = self.table.iloc[rows].reset_index(drop=True)
         removed = set(self.table["subject"]) - set(table["subject"])
@@ -81,11 +80,13 @@ class Validation:
 
     @functools.cached_property
     def data_sha256(self) -> str:
-        """Hash of the table and of the volumes: what fits depend on beside their settings."""
+        """Hash of the table and of the volumes: the data that fits depend on."""
         digest = hashlib.sha256()
         for name in sorted(self.table.columns):
             digest.update(name.encode() + b"\0")
-            digest.update(canonical_json([_plain(value) for value in self.table[name]]).encode())
+            digest.update(
+                canonical_json([_json_value(value) for value in self.table[name]]).encode()
+            )
         if self.volumes is not None:
             digest.update(np.ascontiguousarray(self.volumes).tobytes())
         return digest.hexdigest()
@@ -93,7 +94,7 @@ class Validation:
     def predictions(
         self, name: str, params: Params, input_level: InputLevel
     ) -> Iterator[tuple[np.ndarray, OutOfFold]]:
-        """Give, fold by fold, the held-out positions and their predictions."""
+        """Yield, fold by fold, the held-out positions and their predictions."""
         key: dict[str, object] = {"data": self.data_sha256, "family": name, "params": params}
         key |= {"input_level": input_level, "folds": self.n_folds, "seed": self.seed}
         key |= {"targets": list(self.targets)}
@@ -141,8 +142,8 @@ class Validation:
         return OutOfFold(np.full(shape, np.nan), np.ones((*shape, 2)))
 
 
-def _plain(value: object) -> object:
-    """Return a cell as JSON takes it; numbers to the last bit."""
+def _json_value(value: object) -> object:
+    """Return a cell as a JSON value; floats are exact."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):

@@ -1,6 +1,6 @@
 """Weights of ensembles: equal votes of the best, or stacking by least squares.
 
-Out-of-fold predictions of an ensemble follow from those of its members: nothing is fitted again.
+Out-of-fold predictions of an ensemble follow from those of its members; nothing is refitted.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from voxcast.models.blend import Weights
 
 VOTERS = 3
-MINIMUM_WEIGHT = 0.1  # a member with less only costs time
-_SUM_PENALTY = 1e3  # how firmly the weights of a target add up to 1
+MINIMUM_WEIGHT = 0.1  # a member with less is not worth its time
+_SUM_PENALTY = 1e3  # weight of the constraint that the weights of a target sum to 1
 
 
 def voting_weights(
     out_of_fold: Mapping[str, OutOfFold], actual: np.ndarray, targets: Sequence[str]
 ) -> Weights:
-    """Return equal weights of the families with the smallest objective, baselines apart."""
+    """Return equal weights of the best families, excluding baselines."""
     objectives = {
         name: objective(actual, member.log_predictions, targets)
         for name, member in out_of_fold.items()
@@ -43,12 +43,12 @@ def stacked_weights(
     targets: Sequence[str],
     rows: np.ndarray | None = None,
 ) -> Weights:
-    """Return the weights, not negative and 1 in sum, whose blend is closest by least squares.
+    """Return non-negative weights with sum 1 whose blend is the least-squares fit.
 
     Parameters
     ----------
     rows : ndarray of int, optional
-        Learn from these alone, so that others can judge.
+        Rows to fit; the others can then be used for evaluation.
 
     References
     ----------
@@ -56,21 +56,21 @@ def stacked_weights(
     """
     from scipy.optimize import nnls
 
-    at = np.arange(len(actual)) if rows is None else rows
+    indices = np.arange(len(actual)) if rows is None else rows
     names = sorted(name for name in out_of_fold if not _is_baseline(name))
     columns = []
     for k in range(len(targets)):
-        logs = np.column_stack([out_of_fold[name].log_predictions[at, k] for name in names])
-        goal = actual[at, k]
-        # Centred on the goal's mean, so that small differences between members keep their digits.
-        centre = goal.mean()
-        scale = _SUM_PENALTY * np.sqrt(len(at)) * max(float(goal.std()), 1e-9)
+        logs = np.column_stack([out_of_fold[name].log_predictions[indices, k] for name in names])
+        target_logs = actual[indices, k]
+        # Centred, so that small differences between members keep their precision.
+        centre = target_logs.mean()
+        scale = _SUM_PENALTY * np.sqrt(len(indices)) * max(float(target_logs.std()), 1e-9)
         design = np.vstack([logs - centre, np.full((1, len(names)), scale)])
-        solution, _ = nnls(design, np.append(goal - centre, scale))
+        solution, _ = nnls(design, np.append(target_logs - centre, scale))
         solution = np.where(solution < MINIMUM_WEIGHT, 0.0, solution)
         columns.append(solution / solution.sum() if solution.sum() > 0 else np.eye(len(names))[0])
     weights = np.column_stack(columns)
-    # What is derived from another target is blended like it.
+    # A derived target gets the weights of the target it is derived from.
     for k, target in enumerate(targets):
         if target not in regressed(targets):
             weights[:, k] = weights[:, list(targets).index("cpu_s")]
@@ -96,7 +96,7 @@ def stacked_out_of_fold(
     targets: Sequence[str],
     folds: Sequence[tuple[np.ndarray, np.ndarray]],
 ) -> OutOfFold:
-    """Return those of stacking, the weights of each fold learned from the other folds."""
+    """Return the predictions of stacking; each fold's weights are fitted on the other folds."""
     logs, spread = np.empty_like(actual), np.empty((*actual.shape, 2))
     for train, held_out in folds:
         weights = stacked_weights(out_of_fold, actual, targets, train)

@@ -1,6 +1,6 @@
-"""Cache of the predictions of each fold: an ensemble or a second run fits nothing again.
+"""Cache of the predictions of each fold: ensembles and repeated runs refit nothing.
 
-The code of all models is part of a key: predictions of an older release are not reused.
+The code of all models is part of a key: predictions of older code are not reused.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 class FoldCache:
-    """Predictions by what they depend on; `fits` counts those that were missing.
+    """Cached predictions by data and settings; `fits` counts the misses.
 
     Parameters
     ----------
     folder : Path or None
-        Where to store them; None for this process alone.
+        Folder of the cache; None keeps it in memory.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -39,7 +39,7 @@ class FoldCache:
         return sha256_of({**content, "code": _code_sha256()})
 
     def get(self, content: Mapping[str, object]) -> OutOfFold | None:
-        """Return the predictions of a fold, or None and count a fit."""
+        """Return the predictions of a fold; if missing, count a fit and return None."""
         key = self._key(content)
         if key not in self._predictions and self.folder is not None:
             path = self.folder / f"{key}.npz"

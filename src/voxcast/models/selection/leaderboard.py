@@ -17,7 +17,7 @@ GRID, VOTING, STACKED = "grid", "voting", "stacked"
 
 @dataclass(frozen=True)
 class TrialCounts:
-    """How many sets of parameters were tried, and whether the clock ended the search."""
+    """Number of trials, and whether the search stopped at the time budget."""
 
     trials: int = 0
     pruned: int = 0
@@ -26,20 +26,20 @@ class TrialCounts:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """Families and ensembles, judged by cross-validation.
+    """Families and ensembles, evaluated by cross-validation.
 
     Attributes
     ----------
     input_level : {"header", "volume"}
-        At which the families were tuned.
+        Input level at which the families were tuned.
     params : dict
-        By family and ensemble; an ensemble's are its recipe.
+        Parameters by family and ensemble; see `voxcast.models.selection.recipes`.
     metrics : dict
-        By input level, then by family and ensemble.
+        Metrics by input level, then by family and ensemble.
     out_of_fold : dict
-        The predictions that the metrics come from.
+        Out-of-fold predictions from which the metrics are computed.
     counts : dict of str to TrialCounts
-        By family.
+        Counts by family.
     """
 
     input_level: InputLevel
@@ -50,7 +50,7 @@ class Leaderboard:
 
     @property
     def tuned(self) -> dict[str, Params]:
-        """The best parameters of each family, ensembles apart."""
+        """The best parameters of each family, without ensembles."""
         return {name: params for name, params in self.params.items() if name in FAMILIES}
 
     @property
@@ -60,28 +60,28 @@ class Leaderboard:
 
     @property
     def best(self) -> str:
-        """The smallest objective; of equals a single family, and of these the first."""
+        """Name with the smallest objective; ties go to single families, then to the first."""
         return _smallest(self.objectives)
 
     @property
     def best_family(self) -> str:
-        """The smallest objective among single families; in comparisons it stands as ``grid``."""
+        """Single family with the smallest objective; comparisons call it ``grid``."""
         return _smallest({name: self.objectives[name] for name in self.tuned})
 
     def name_at(self, name: str, input_level: InputLevel) -> str:
-        """Return ``name`` at the level of tuning, and at another the best there."""
+        """Return ``name`` at the input level of tuning, and the best name at another level."""
         if input_level == self.input_level:
             return name
         return _smallest({n: m["objective"] for n, m in self.metrics[input_level].items()})
 
     @property
     def trials(self) -> int:
-        """How many sets of parameters were tried."""
+        """Number of trials over all families."""
         return sum(counts.trials for counts in self.counts.values())
 
     @property
     def cut_short(self) -> bool:
-        """Whether the clock ended a search."""
+        """Whether a search stopped at the time budget."""
         return any(counts.cut_short for counts in self.counts.values())
 
 

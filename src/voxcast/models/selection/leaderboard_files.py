@@ -1,4 +1,4 @@
-"""The leaderboard as files, and as the table that people read."""
+"""The leaderboard as files: for later stages, and as a table to read."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _SPREADS = [f"{side}_{target}" for target in TARGETS for side in ("down", "up")]
 def save_leaderboard(
     leaderboard: Leaderboard, cell_keys: Sequence[str], data: Path, results: Path
 ) -> None:
-    """Write ``best.json`` and ``out_of_fold.parquet``, and ``leaderboard.csv`` for people.
+    """Write ``best.json`` and ``out_of_fold.parquet``, and ``leaderboard.csv``.
 
     Parameters
     ----------
     cell_keys : sequence of str
-        Of the runs that were learned from, in their order.
+        Cell keys of the training runs, in their order.
     data, results : Path
-        Folders of the former two and of the latter.
+        Folder of the first two files, and of ``leaderboard.csv``.
     """
     content = {
         "input_level": leaderboard.input_level,
@@ -42,7 +42,7 @@ def save_leaderboard(
         "metrics": leaderboard.metrics,
         "counts": {name: asdict(counts) for name, counts in leaderboard.counts.items()},
         "names": {level: list(by_name) for level, by_name in leaderboard.out_of_fold.items()},
-        # In comparisons the best single family stands under this name.
+        # Comparisons list the best single family under this name.
         GRID: leaderboard.best_family,
     }
     write_json(data / "best.json", content)
@@ -64,12 +64,12 @@ def load_leaderboard(data: Path, cell_keys: Sequence[str] | None = None) -> Lead
     Parameters
     ----------
     cell_keys : sequence of str, optional
-        Runs in the order in which their out-of-fold predictions are wanted; as saved if not given.
+        Order of the runs in the out-of-fold predictions; by default as saved.
 
     Raises
     ------
     ModelError
-        If the files are of another release.
+        If the files were written by another release.
     """
     content = read_json(data / "best.json")
     if "names" not in content:
@@ -80,7 +80,9 @@ def load_leaderboard(data: Path, cell_keys: Sequence[str] | None = None) -> Lead
         level: {name: _out_of_fold(by_group[level, name], cell_keys) for name in names}
         for level, names in content["names"].items()
     }
-    counts = {name: TrialCounts(**counts_of) for name, counts_of in content["counts"].items()}
+    counts = {
+        name: TrialCounts(**family_counts) for name, family_counts in content["counts"].items()
+    }
     return Leaderboard(
         content["input_level"], content["params"], content["metrics"], out_of_fold, counts
     )

@@ -1,6 +1,6 @@
-"""From runs to a choice: every family tuned, ensembles over them, all judged on the same folds.
+"""Learning: every family is tuned, ensembles are built, and all are evaluated on the same folds.
 
-The choice follows from folds within the runs. Who judges it must hold runs back.
+The selection uses folds within the runs, so its evaluation needs other, held-out runs.
 """
 
 from __future__ import annotations
@@ -47,13 +47,14 @@ def learn(
     Parameters
     ----------
     families : sequence of str
-        At least one that is not a baseline.
+        Names of families, at least one of which is not a baseline.
     trials : int
-        At most this many a family.
+        Maximum number of trials per family.
     budget_s : float
-        What one family leaves of its share, the next ones may use; each gets at least one trial.
+        Total time budget. Time that a family does not use is shared by the next ones; each gets
+        at least one trial.
     input_levels : sequence of {"header", "volume"}
-        Families are tuned at the first; with the same parameters they are judged at the others.
+        Families are tuned at the first and evaluated with the same parameters at the others.
     fixed_params : mapping, optional
         Parameters of families that are not tuned.
     on_family, on_trial, on_search : callable
@@ -76,10 +77,10 @@ def learn(
     return _leaderboard(validation, searches, input_levels)
 
 
-def _shares(families: Sequence[str], rows: int, budget_s: float) -> Iterator[tuple[str, float]]:
-    """Give each family that a table of so many rows allows, with its share of the time left."""
+def _shares(families: Sequence[str], n_rows: int, budget_s: float) -> Iterator[tuple[str, float]]:
+    """Yield each family that allows ``n_rows`` rows, with its share of the remaining time."""
     deadline = time.monotonic() + budget_s
-    names = [name for name in families if rows <= (family(name).most_rows or rows)]
+    names = [name for name in families if n_rows <= (family(name).max_rows or n_rows)]
     for n, name in enumerate(names):
         yield name, (deadline - time.monotonic()) / (len(names) - n)
 
@@ -124,7 +125,7 @@ def _leaderboard(
 def _ensembles(
     validation: Validation, params: Mapping[str, Params], out_of_fold: Mapping[str, OutOfFold]
 ) -> tuple[dict[str, Params], dict[str, OutOfFold]]:
-    """Return recipes and out-of-fold predictions of the ensembles; nothing is fitted for them."""
+    """Return recipes and out-of-fold predictions of the ensembles; nothing is fitted."""
     if sum(not family(name).baseline for name in out_of_fold) < 2:
         return {}, {}
     actual, targets = validation.actual(), validation.targets

@@ -1,4 +1,4 @@
-"""Which model is the champion: the rule of first registration and of promotion."""
+"""The rule of first registration and of promotion to champion."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class Risk:
     """How often a target's upper bound was exceeded, by nested cross-validation.
 
-    ``rate`` counts subjects, and ``interval`` is its exact 95 % interval; of several applications
-    it is the one, ``app``, where the rate was highest.
+    ``rate`` is the share of subjects, ``interval`` its exact 95 % interval, and ``app`` the
+    application with the highest rate.
     """
 
     exceeded: int
@@ -50,12 +50,12 @@ class Decision:
 def risks(
     validation: Validation, name: str, params: Params, upper_quantile: float, factor: float
 ) -> dict[str, Risk]:
-    """Judge the upper bounds of a recipe by nested cross-validation.
+    """Evaluate the upper bounds of a recipe by nested cross-validation.
 
     In every fold the model is fitted and its bounds are calibrated on the training subjects alone,
-    by folds within them, and then compared with the held-out subjects. Where a fold leaves too few
-    subjects to calibrate anything, its held-out subjects count as above their bounds. Bounds are
-    calibrated for each application, so each is counted separately and the worst is returned.
+    by folds within them, and then compared with the held-out subjects. If a fold has too few
+    training subjects for calibration, its held-out subjects count as above their bounds. Bounds
+    are calibrated by application, so the risk is counted by application; the worst is returned.
     """
     table, targets = validation.table, validation.targets
     actual = validation.actual()
@@ -101,18 +101,18 @@ def subject_errors(table: pd.DataFrame, out_of_fold: OutOfFold) -> pd.Series:
 
 @dataclass(frozen=True)
 class Rival:
-    """The present champion as compared with a challenger.
+    """The current champion compared with a challenger.
 
     Attributes
     ----------
     readable : bool
         Its files have the format of this release; otherwise it cannot answer.
     same_recipe : bool
-        It is of the challenger's family and parameters.
+        It has the challenger's family and parameters.
     same_model : bool
-        It is the challenger, to the byte, and carries the same catalogue.
+        Its files and its catalogue are identical to the challenger's.
     more_subjects : bool
-        It has learned from more subjects of the same image set.
+        It was trained on more subjects of the same image set.
     errors : Series or None
         By subject, from `subject_errors` on the challenger's folds; None if this release cannot
         fit its recipe.
@@ -145,11 +145,11 @@ def decide(
     challenger : Series
         Errors by subject, from `subject_errors`.
     champion : Rival or None
-        The present champion.
+        The current champion.
     challenger_risks : mapping of str to Risk
-        Of every target.
+        Risks by target.
     max_under_request : float
-        Bound on the rate of subjects above the upper bound.
+        Limit of the share of subjects above their upper bound.
     """
     if champion is None:
         return Decision(True, "first", "the registry had no champion")
@@ -157,10 +157,10 @@ def decide(
         detail = "the champion was saved by another release, which this one cannot load"
         return Decision(True, "champion_unreadable", detail)
     if champion.same_model:
-        return Decision(False, "unchanged", "the champion is this very model")
+        return Decision(False, "unchanged", "the champion is the same model")
     if champion.more_subjects:
-        return Decision(False, "fewer_subjects", "the champion has learned from more subjects")
-    reason, detail = "refitted", "the champion's family and parameters, fitted anew"
+        return Decision(False, "fewer_subjects", "the champion was trained on more subjects")
+    reason, detail = "refitted", "the champion's family and parameters, refitted"
     if champion.errors is None:
         reason, detail = "champion_unjudgeable", "the champion's recipe is of another release"
     elif not champion.same_recipe:

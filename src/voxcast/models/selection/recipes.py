@@ -27,7 +27,7 @@ def is_blend(params: Params) -> bool:
 
 
 def can_be_fitted(name: str, params: Params) -> bool:
-    """Whether this release knows the family, or all members, with just these parameters.
+    """Whether this release has the family, or all members, with exactly these parameters.
 
     Examples
     --------
@@ -53,13 +53,13 @@ def fit(
     Parameters
     ----------
     fitted : mapping, optional
-        Families that were fitted on these runs already, by name.
+        Families already fitted on these runs, by name.
     """
-    known_models = fitted or {}
+    fitted_models = fitted or {}
 
     def single(family: str, family_params: Params) -> PointModel:
-        if family in known_models:
-            return known_models[family]
+        if family in fitted_models:
+            return fitted_models[family]
         return point_model.fit(
             validation.table, validation.volumes, family, family_params, input_level,
             validation.seed, validation.targets,

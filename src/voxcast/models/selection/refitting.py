@@ -1,4 +1,4 @@
-"""From a choice to a forecaster: recipes fitted on all runs, calibrated, with extrapolators."""
+"""Refitting of selected recipes on all runs: calibrated forecasters with extrapolators."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def fit_calibrated(
     factor : float
         See `voxcast.models.conformal.Calibrator`.
     input_level : {"header", "volume"}, optional
-        That of the tuning if not stated.
+        By default that of the tuning.
     fitted : dict, optional
-        Families fitted on these runs already, by name; a family fitted here is added.
+        Families already fitted on these runs, by name; a family fitted here is added.
     """
     level = input_level or leaderboard.input_level
     model = recipes.fit(validation, name, leaderboard.params[name], level, fitted)
@@ -58,9 +58,9 @@ def fit_forecaster(
 def fit_forecasters(
     validation: Validation, leaderboard: Leaderboard, names: Sequence[str], factor: float
 ) -> Iterator[tuple[str, Forecaster]]:
-    """Give each name with its forecaster: every input level that was judged, bounds included.
+    """Yield each name with its calibrated forecaster, for every input level of the leaderboard.
 
-    All share one extrapolator for each input level, and no family is fitted twice.
+    All share one extrapolator per input level, and no family is fitted twice.
     """
     levels = [level for level in INPUT_LEVELS if level in leaderboard.out_of_fold]
     extrapolators = {

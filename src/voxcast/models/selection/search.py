@@ -1,4 +1,4 @@
-"""Tuning: Optuna over a family's parameters, judged by cross-validation grouped by subject."""
+"""Tuning of a family's parameters with Optuna, by cross-validation grouped by subject."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Trial:
-    """One set of parameters tried; ``metrics`` is empty when it was pruned."""
+    """One trial of a set of parameters; ``metrics`` is empty if it was pruned."""
 
     number: int
     params: Params
@@ -31,14 +31,14 @@ class Trial:
 
 @dataclass(frozen=True)
 class Search:
-    """The outcome of tuning one family.
+    """The result of tuning one family.
 
     Attributes
     ----------
     out_of_fold : OutOfFold
-        Of the best trial.
+        Predictions of the best trial.
     cut_short : bool
-        Whether the clock ended it, so that another machine may find other parameters.
+        Whether it stopped at the time budget, so that its result depends on the machine.
     """
 
     family: str
@@ -63,33 +63,33 @@ def tune(
     Parameters
     ----------
     validation : Validation
-        Training runs; the same folds serve every family.
+        Training runs; all families use the same folds.
     name : str
         Family.
     trials : int
-        At most this many; a family without parameters gets one.
+        Maximum number of trials; a family without parameters gets one.
     budget_s : float
-        No trial is begun after this; the first always is.
+        No trial starts after this time, except the first.
     on_trial : callable
-        Called with each trial when it is over.
+        Called with each completed or pruned trial.
     """
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    searched = family(name)
+    model_family = family(name)
     study = optuna.create_study(
         sampler=optuna.samplers.TPESampler(seed=validation.seed, n_startup_trials=4),
         pruner=optuna.pruners.MedianPruner(n_startup_trials=3, n_warmup_steps=1),
     )
-    if searched.defaults:
-        study.enqueue_trial(searched.defaults)
-    maximum = trials if searched.defaults else 1
+    if model_family.defaults:
+        study.enqueue_trial(model_family.defaults)
+    maximum = trials if model_family.defaults else 1
     finished: list[Trial] = []
     best: Search | None = None
     started = time.monotonic()
     while len(finished) < maximum and (not finished or time.monotonic() - started < budget_s):
         trial = study.ask()
-        params = searched.suggest(trial)
+        params = model_family.suggest(trial)
         trial_started = time.monotonic()
         out_of_fold = _validate_or_prune(trial, validation, name, params, input_level)
         duration_s = time.monotonic() - trial_started
@@ -115,7 +115,7 @@ def _validate_or_prune(
     params: Params,
     input_level: InputLevel,
 ) -> OutOfFold | None:
-    """Return out-of-fold predictions, or None when the first folds are no better than others'."""
+    """Return out-of-fold predictions, or None if the trial was pruned."""
     actual = validation.actual()
     out_of_fold = validation.no_predictions()
     logs = out_of_fold.log_predictions

@@ -1,4 +1,4 @@
-"""Arguments that several verbs share: the project folder, the champion and what it predicts."""
+"""Options shared by several verbs: the project folder, the champion and what it predicts."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def add_project_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--project",
         type=Path,
-        help="project folder (default: VOXCAST_PROJECT, else the nearest one above)",
+        help="project folder (default: VOXCAST_PROJECT, else the nearest parent folder)",
     )
 
 
 def add_champion_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `champion_of`, with ``--project``."""
-    parser.add_argument("--app", help="application (default: the first one of the model)")
+    parser.add_argument("--app", help="application (default: the first of the model)")
     parser.add_argument(
         "--cpus",
         type=_cpu_counts,
@@ -45,7 +45,7 @@ def _cpu_counts(text: str) -> list[int]:
 
 
 def champion_of(args: argparse.Namespace) -> Champion:
-    """Return the champion that the arguments of `add_champion_arguments` name.
+    """Return the champion selected by the options of `add_champion_arguments`.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def champion_of(args: argparse.Namespace) -> Champion:
 
 
 def _served_champion(url: str, folder: Path | None) -> Champion:
-    """Return a champion behind an address; the project, if there is one, gives the defaults."""
+    """Return the champion served at an address; a project, if any, gives the defaults."""
     from functools import partial
 
     from voxcast.serving.champion import Champion
