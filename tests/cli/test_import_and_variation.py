@@ -148,7 +148,7 @@ def test_measured_runs_made_again_count_once_and_allocations_are_apart(tmp_path:
                 write_run(tmp_path / "runs", of, runtime_s=float(rng.uniform(5, 9)))
     collect(tmp_path / "runs", tmp_path / "batch")
     done = voxcast("variation", tmp_path / "batch", "--bootstrap", 0)
-    assert "32 repeats, which count once per run" in done.stderr
+    assert "32 repeats, counted once" in done.stderr
     groups = [line for line in done.stdout.splitlines() if ": n " in line]
     assert [text[: len("app app, cpus 1: n 8,")] for text in groups] == [
         "app app, cpus 1: n 8,",

@@ -259,7 +259,7 @@ def test_a_partition_with_too_few_jobs_leaves_the_others_fitted(recommend, tmp_p
     queued(jobs, "owens", 99)
     queued(jobs, "pitzer", 100)
     result = recommend("usual.nii.gz", "--waiting", str(jobs), "--cluster", "osc")
-    assert "owens stays as configured: " in result.err
+    assert "owens: the waiting time stays as configured: " in result.err
     assert "99 jobs are too few" in result.err
     assert "pitzer: a request of 1 h waits 0 s (100 jobs" in result.err
 

@@ -157,7 +157,7 @@ def test_a_constant_target_is_answered_as_such() -> None:
         (lambda t: t.assign(site="one"), "site: has one group"),
         (lambda t: t.assign(seconds="long"), "seconds: is text"),
         (lambda t: t.drop(columns="seconds"), "seconds: no such column"),
-        (lambda t: t[["seconds", "site", "job"]], "no column to learn from"),
+        (lambda t: t[["seconds", "site", "job"]], "there are no features"),
     ],
 )
 def test_tables_that_teach_nothing_are_said(change, said: str) -> None:

@@ -97,7 +97,7 @@ def test_both_ways_predict_the_same(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"app": "unheard"}, "row 0: unheard: unknown application; this model knows segment"),
+        ({"app": "unheard"}, "row 0: unheard: unknown application; the model has segment"),
         ({"cpus": 0.5}, "row 0: cpus: must be between 1 and 65536"),
         ({"dtype": "elephant"}, "row 0: dtype: unknown type 'elephant'"),
         ({"volume": b"not an array"}, "row 0: volume: not a .npy array"),

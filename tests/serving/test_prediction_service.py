@@ -76,8 +76,8 @@ def test_an_explanation_names_features(service: PredictionService, volume: bytes
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"app": "unheard"}, "row 1: unheard: unknown application; this model knows segment"),
-        ({"device": "tpu"}, "row 1: tpu: unknown device; this model knows cpu"),
+        ({"app": "unheard"}, "row 1: unheard: unknown application; the model has segment"),
+        ({"device": "tpu"}, "row 1: tpu: unknown device; the model has cpu"),
         ({"shape_i": -3.0}, "row 1: shape_i: must be between"),
         ({"volume": b"not an array"}, "row 1: volume: not a .npy array"),
         ({"parameters_json": "[1"}, "row 1: parameters_json: not JSON"),
