@@ -110,7 +110,7 @@ def test_predict_without_a_registry_says_how_to_get_one(head: Path) -> None:
 
 
 def test_models_lists_nothing_where_there_is_no_registry(tmp_path: Path) -> None:
-    assert "no registry" in refused(run("models", cwd=tmp_path, MLFLOW_TRACKING_URI=""))
+    assert "no such registry" in refused(run("models", cwd=tmp_path, MLFLOW_TRACKING_URI=""))
 
 
 def test_predict_refuses_a_quantile_that_is_none(head: Path) -> None:

@@ -133,10 +133,10 @@ def test_no_subject_is_on_both_sides() -> None:
 
 
 def test_too_little_to_learn_from_is_said() -> None:
-    with pytest.raises(TableError, match="no completed run"):
+    with pytest.raises(TableError, match="no usable completed run"):
         split(planted.table(2).iloc[:0], {}, 9, 0.25)
     one = planted.table(3)
-    with pytest.raises(TableError, match="two are needed"):
+    with pytest.raises(TableError, match="training needs two subjects"):
         split(one[one["subject"] == "0002"], {}, 9, 0.0)
 
 
