@@ -78,7 +78,7 @@ def choose_columns(
     for name in (target, *([group] if group else []), *ids):
         if name not in table:
             raise TableError(
-                "no such column", name, f"available: {', '.join(map(str, table))[:300]}"
+                "no such column", name, f"choose from {', '.join(map(str, table))[:300]}"
             )
     if not _is_number(table[target]):
         raise TableError("is text", target, "the target must be a column of numbers")

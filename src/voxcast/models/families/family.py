@@ -249,5 +249,5 @@ def family(name: str) -> Family:
         If there is no such family.
     """
     if name not in FAMILIES:
-        raise ModelError(f"unknown model family; available: {', '.join(FAMILIES)}", name)
+        raise ModelError(f"unknown model family; choose from {', '.join(FAMILIES)}", name)
     return FAMILIES[name]

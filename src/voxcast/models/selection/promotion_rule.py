@@ -134,7 +134,7 @@ def decide(
     """Apply the rule of promotion.
 
     On an empty registry the best model by cross-validation is registered, even a baseline, and so
-    it is where this release cannot load the champion. Otherwise a challenger must not have learned
+    it is if this release cannot load the champion. Otherwise a challenger must not have learned
     from fewer subjects of the same image set, and it is promoted when it is the champion's recipe
     fitted anew, or when its error over the same subjects is lower than the champion's (its recipe
     fitted on the same folds); in both cases only if no target's under-request rate reaches
