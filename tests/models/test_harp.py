@@ -122,7 +122,7 @@ def test_unseen_categories_and_unseen_runs_get_a_positive_answer_without_being_r
 
 def test_the_release_needs_the_test_rows_and_is_chosen_by_them() -> None:
     features, times_s, full = history()
-    with pytest.raises(TableError, match="scored on test rows"):
+    with pytest.raises(TableError, match="needs test rows"):
         harp.fit(features, times_s, full, mode="code")
     test = features[full], times_s[full]
     fitted = harp.fit(features, times_s, full, mode="code", test=test)
