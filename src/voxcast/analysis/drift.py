@@ -104,8 +104,8 @@ def largest_change_by_noise(cv_percent: float, changes: int, confidence: float =
 
     Examples
     --------
-    >>> round(largest_change_by_noise(1.0, 1), 4), round(largest_change_by_noise(1.0, 8), 4)
-    (0.0281, 0.0394)
+    >>> round(largest_change_by_noise(1.0, 1), 3), round(largest_change_by_noise(1.0, 8), 3)
+    (0.028, 0.039)
     """
     from scipy.stats import norm
 

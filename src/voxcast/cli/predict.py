@@ -70,7 +70,7 @@ def _predict_table(args: argparse.Namespace) -> int:
     """Predict the rows of one table with a model of `voxcast fit`."""
     from voxcast.features.any_table import read_csv
     from voxcast.files import atomic_path
-    from voxcast.models.table_model import TableModel
+    from voxcast.models.table_model import SEPARATOR, TableModel
 
     if len(args.images) != 1:
         raise ConfigError("needs exactly one table", "--model")
@@ -79,7 +79,8 @@ def _predict_table(args: argparse.Namespace) -> int:
         with atomic_path(args.csv) as partial:
             predictions.to_csv(partial, index=False)
     if args.json:
-        print(json.dumps(predictions.to_dict("records"), indent=2))
+        names = predictions["out_of_range"].map(lambda text: text.split(SEPARATOR) if text else [])
+        print(json.dumps(predictions.assign(out_of_range=names).to_dict("records"), indent=2))
     elif args.csv is None:
         predictions.to_csv(sys.stdout, index=False)
     return 0

@@ -38,6 +38,19 @@ class Columns:
     texts: tuple[str, ...]
     logs: tuple[str, ...]
 
+    def names(self, features: Sequence[str]) -> list[str]:
+        """Return the columns that features are made from, each once.
+
+        Examples
+        --------
+        >>> columns = Columns("seconds", None, (), ("a b", "log c"), (), ("a b",))
+        >>> columns.names(["column.a b", "column.log a b", "column.log c"])
+        ['a b', 'log c']
+        """
+        by_feature = {f"{PREFIX}{name}": name for name in (*self.numbers, *self.texts)}
+        by_feature |= {f"{LOG}{name}": name for name in self.logs}
+        return list(dict.fromkeys(by_feature.get(name, name) for name in features))
+
 
 def read_csv(path: Path) -> pd.DataFrame:
     """Read a CSV table with a header of unique names.

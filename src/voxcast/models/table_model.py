@@ -46,6 +46,7 @@ REFIT_SHARE = 0.15  # of the time, for fitting it on all rows
 FACTOR = 1.5  # see `voxcast.models.conformal`
 MODEL_FILE = "table_model.json"
 CHOSEN = "chosen"
+SEPARATOR = "; "  # a column's name may hold a space
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,8 @@ class TableModel:
     def predict(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return ``prediction``, ``upper`` and ``out_of_range`` of each row, in order.
 
-        ``out_of_range`` lists the features outside the range of the training rows.
+        ``out_of_range`` names the columns that are outside the range of the training rows, joined
+        by `SEPARATOR`; it is empty where there are none.
 
         Raises
         ------
@@ -76,7 +78,9 @@ class TableModel:
             {
                 "prediction": [p.quantiles[TARGET][1] for p in predictions],
                 "upper": [p.quantiles[TARGET][2] for p in predictions],
-                "out_of_range": [" ".join(p.out_of_range) for p in predictions],
+                "out_of_range": [
+                    SEPARATOR.join(self.columns.names(p.out_of_range)) for p in predictions
+                ],
             },
             index=table.index,
         )
