@@ -68,3 +68,13 @@ def test_ways_of_asking_are_replayed(capsys) -> None:
 def test_what_cannot_be_replayed_is_said(arguments, said: str, capsys) -> None:
     assert main(["replay", *arguments]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_an_import_has_no_images_to_replay_by(tmp_path: Path, capsys) -> None:
+    sample = Path(__file__).parents[1] / "samples/imports/sacct.txt"
+    assert main(["import", "sacct", str(sample), "--into", str(tmp_path / "jobs")]) in (0, 2)
+    capsys.readouterr()
+    assert main(["replay", str(tmp_path / "jobs")]) == 2
+    message = capsys.readouterr().err
+    assert "images.parquet" in message
+    assert "recorded by voxcast" in message

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from voxcast.errors import TableError
 from voxcast.features.table import build_table
 from voxcast.history.parts import load_history, load_phases
 from voxcast.images.characteristics import CHARACTERISTICS
@@ -34,13 +35,23 @@ def recorded_table(batches: Sequence[Path | str]) -> pd.DataFrame:
     DataFrame
         As of `voxcast.features.table.build_table`, with `CONTEXT_COLUMNS` and ``batch``, the name
         of the folder.
+
+    Raises
+    ------
+    TableError
+        If a batch does not include the characteristics of its volumes, as imports do not.
     """
     import pandas as pd
 
     tables = []
     for batch in map(Path, batches):
         runs = load_history([batch])
-        images = pd.read_parquet(batch / RECORDED_IMAGES).assign(problem=None)
+        path = batch / RECORDED_IMAGES
+        if not path.is_file():
+            raise TableError(
+                "no such file", path, "take a campaign recorded by voxcast: it has its images"
+            )
+        images = pd.read_parquet(path).assign(problem=None)
         characteristics = images[["volume_id", *CHARACTERISTICS]]
         table, _ = build_table(
             runs, images, characteristics, scales=(FULL, DOWN), without_image=True
