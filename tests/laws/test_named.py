@@ -25,6 +25,7 @@ LAWS: list[Law] = [
     TruncatedLaw(parse_law("beta(2,3)"), 0.1, 5),
     PredictedLaw.of([0.05, 0.25, 0.5, 0.9], [10, 20, 21, 50]),
 ]
+LAW_IDS = [*TEXTS, "lognormal cut at 5 and 40", "lognormal cut at 30", "beta cut", "predicted"]
 
 
 def mean_above(law: Law, t: float) -> float:
@@ -35,7 +36,7 @@ def mean_above(law: Law, t: float) -> float:
     return area / (1 - level)
 
 
-@pytest.mark.parametrize("law", LAWS, ids=str)
+@pytest.mark.parametrize("law", LAWS, ids=LAW_IDS)
 def test_the_mean_of_what_is_left(law: Law) -> None:
     assert law.mean_above(0.0) == law.mean
     for p in (1e-3, 0.3, 0.6, 0.95, 0.999):
@@ -47,7 +48,7 @@ def test_the_mean_of_what_is_left(law: Law) -> None:
     assert last[-1] <= law.support[1]
 
 
-@pytest.mark.parametrize("law", LAWS, ids=str)
+@pytest.mark.parametrize("law", LAWS, ids=LAW_IDS)
 def test_density_distribution_and_moments_are_of_one_law(law: Law) -> None:
     low, high = (float(law.quantile(p)) for p in (0.01, 0.97))
     knots = [float(law.quantile(p)) for p in (0.05, 0.25, 0.5, 0.9)]
@@ -122,7 +123,7 @@ def test_far_out_in_a_tail_the_quantiles_are_those_of_the_exponential() -> None:
     assert endless.isf(1e-200) == pytest.approx(40 + 200 * np.log(10))
 
 
-@pytest.mark.parametrize("law", LAWS, ids=str)
+@pytest.mark.parametrize("law", LAWS, ids=LAW_IDS)
 def test_the_inverse_of_survival(law: Law) -> None:
     q = np.array([1e-12, 1e-6, 0.1, 0.5, 0.9])
     np.testing.assert_allclose(law.sf(law.isf(q)), q, rtol=1e-3)
