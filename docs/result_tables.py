@@ -169,24 +169,24 @@ def demo() -> str:
 def methods() -> str:
     """Return errors of wall time on unseen subjects, by method."""
     noise, splits = noise_by_app(), results("studies/splits.json")
-    shown = {
+    labels = {
         "voxcast": "voxcast", "harp_MAE": "HARP corrected, MAE",
         "harp_WTM": "HARP corrected, WTM", HARP_FULL_SCALE: "its regressors on full scale alone",
         "harp_MAE_custom": "HARP by epochs, MAE", "harp_WTM_custom": "HARP by epochs, WTM",
         "voxels": "line in voxels", "constant": "constant",
     }  # fmt: skip
-    there = {key for app in APPS for key in splits[app]["subject"]}
-    names = [name for name in shown if name in there]
+    predictors = {key for app in APPS for key in splits[app]["subject"]}
+    names = [name for name in labels if name in predictors]
     rows = []
     for app in APPS:
-        found = splits[app]["subject"]
+        subject = splits[app]["subject"]
         cells = [
-            with_interval(found[name]["errors"]["runtime_s"]) if name == "voxcast"
-            else percent(found[name]["errors"]["runtime_s"]["mape"]) if name in found else NONE
+            with_interval(subject[name]["errors"]["runtime_s"]) if name == "voxcast"
+            else percent(subject[name]["errors"]["runtime_s"]["mape"]) if name in subject else NONE
             for name in names
         ]  # fmt: skip
         rows.append([f"`{app}`", percent(noise[app]["error_percent"]["runtime_s"]), *cells])
-    return markdown(["application", "noise floor", *(shown[name] for name in names)], rows)
+    return markdown(["application", "noise floor", *(labels[name] for name in names)], rows)
 
 
 def excess() -> str:
@@ -301,13 +301,13 @@ def scales() -> str:
     study = results("studies/scales.json")
     rows = []
     for app in APPS:
-        whole = study[app]["all"]["cpu_s"]["mape"]
+        all_mape = study[app]["all"]["cpu_s"]["mape"]
         ratios = [
-            f"{study[app][way]['cpu_s']['mape'] / whole:.1f}× for "
-            f"{percent(100 * study[app][way]['cost_share'])}"
-            for way in ("mixed", "full_only", "chosen")
+            f"{study[app][training]['cpu_s']['mape'] / all_mape:.1f}× for "
+            f"{percent(100 * study[app][training]['cost_share'])}"
+            for training in ("mixed", "full_only", "chosen")
         ]
-        rows.append([f"`{app}`", percent(whole), *ratios])
+        rows.append([f"`{app}`", percent(all_mape), *ratios])
     head = ["application", "error after all of it", "random runs, half of the cost scaled down",
             "random runs at full scale", "full scale, chosen by `--next`"]  # fmt: skip
     return markdown(head, rows)
@@ -337,8 +337,8 @@ def per_image() -> str:
             low, high = ways["per_image"]["normalised_cost_interval"]
             rows.append([
                 f"`{app}`, {prices}", f"{study[app]['sd_log']:.2f}",
-                *(f"{ways[way]['normalised_cost']:.2f}"
-                  for way in ("laboratory", "harp_doubling", "population")),
+                *(f"{ways[strategy]['normalised_cost']:.2f}"
+                  for strategy in ("laboratory", "harp_doubling", "population")),
                 f"{ways['per_image']['normalised_cost']:.2f} ({low:.2f} to {high:.2f})",
                 percent(100 * study[app][prices]["excess_left"]),
             ])  # fmt: skip
@@ -349,9 +349,9 @@ def per_image() -> str:
 
 def bench() -> str:
     """Return the bounds that the project sets itself."""
-    found = results("bench/bench.json")
-    sampler, cells = found["sampler"]["sampler"], found["campaign"]["cells"]
-    volume, bulk, requests = found["volume"], found["bulk"], found["requests"]
+    bench = results("bench/bench.json")
+    sampler, cells = bench["sampler"]["sampler"], bench["campaign"]["cells"]
+    volume, bulk, requests = bench["volume"], bench["bulk"], bench["requests"]
     measured = ("family_group", "family_tree", "growth_group", "growth_tree")
     cost = {name: percent(100 * sampler[name]["cost_of_a_core"]) for name in measured}
     off = {
@@ -362,7 +362,7 @@ def bench() -> str:
     three = "; ".join(f"{cells[name]['first_s']:.1f} s" for name in
                       ("list", "resume", "summarise"))  # fmt: skip
     rows = [
-        ["`voxcast --help`", f"{found['help']['help_s']:.2f} s", f"{found['help']['bound_s']} s"],
+        ["`voxcast --help`", f"{bench['help']['help_s']:.2f} s", f"{bench['help']['bound_s']} s"],
         ["reading a header", f"{volume['header_ms']:.1f} ms", NONE],
         ["characteristics of a 256³ head, over its load",
          f"{volume['characteristics_over_load']:.2f}",
@@ -374,24 +374,24 @@ def bench() -> str:
         ["largest deviation of the measured peak from the kernel's: control group; process tree",
          f"{percent(100 * off['group'])}; {percent(100 * off['tree'])}", "3 %"],
         ["a campaign of 10,000 cells: list; resume; summarise", three,
-         f"{found['campaign']['bound_s']:.0f} s each"],
+         f"{bench['campaign']['bound_s']:.0f} s each"],
         ["cost of a cell among 10,000, over that among 1,000",
-         f"{found['campaign']['cost_per_cell_over_that_of_a_tenth']['first_s']:.1f}",
-         str(found["campaign"]["bound_cost_per_cell"])],
-        ["`dvc repro` with nothing to do", f"{found['repro']['repro_noop_s']:.1f} s",
-         f"{found['repro']['bound_s']} s"],
+         f"{bench['campaign']['cost_per_cell_over_that_of_a_tenth']['first_s']:.1f}",
+         str(bench["campaign"]["bound_cost_per_cell"])],
+        ["`dvc repro` with nothing to do", f"{bench['repro']['repro_noop_s']:.1f} s",
+         f"{bench['repro']['bound_s']} s"],
         ["one row in process: header, one family; volume, the ensemble of the demo",
-         f"{found['predict']['header_row_ms']:.0f} ms; "
-         f"{found['predict']['volume_row_ms']:.0f} ms", "10 ms; 40 ms"],
+         f"{bench['predict']['header_row_ms']:.0f} ms; "
+         f"{bench['predict']['volume_row_ms']:.0f} ms", "10 ms; 40 ms"],
         ["rows a second in bulk, the slowest of four",
          f"{min(bulk['rows_a_second'].values()):,.0f}", f"{bulk['bound_rows_a_second']:,}"],
         ["the network on a resampled volume; over the load of a 1 mm head",
          f"{bulk['network_ms']:.1f} ms; {bulk['network_over_load']:.2f}",
          f"{bulk['bound_network_ms']} ms; {bulk['bound_network_over_load']}"],
         ["recommendations for 100,000 images: choice among 4 candidates; from features",
-         f"{found['recommend']['choice_s']:.1f} s; "
-         f"{found['recommend']['features_to_answer_s']:.1f} s",
-         f"{found['recommend']['bound_s']} s"],
+         f"{bench['recommend']['choice_s']:.1f} s; "
+         f"{bench['recommend']['features_to_answer_s']:.1f} s",
+         f"{bench['recommend']['bound_s']} s"],
         ["optimal request sequence of 1,000 points; with checkpoints, 300 points",
          f"{requests['without_checkpoints_ms']['1000']:.1f} ms; "
          f"{requests['mixed_checkpoints_ms']['300']:.1f} ms",

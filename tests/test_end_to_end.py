@@ -30,18 +30,18 @@ TINY = (
 
 
 def environment() -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("MLFLOW_")}
-    kept["PATH"] = f"{BIN}{os.pathsep}{kept['PATH']}"
-    return {**kept, "MLFLOW_DISABLE_TELEMETRY": "true", "DVC_NO_ANALYTICS": "true"}
+    variables = {k: v for k, v in os.environ.items() if not k.startswith("MLFLOW_")}
+    variables["PATH"] = f"{BIN}{os.pathsep}{variables['PATH']}"
+    return {**variables, "MLFLOW_DISABLE_TELEMETRY": "true", "DVC_NO_ANALYTICS": "true"}
 
 
 def run(project: Path, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
+    completed = subprocess.run(
         command, cwd=project, env=environment(), capture_output=True, text=True, check=False
     )
     if check:
-        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-    return done
+        assert completed.returncode == 0, f"{command}\n{completed.stdout}\n{completed.stderr}"
+    return completed
 
 
 def receipt_of(project: Path) -> dict:
@@ -80,10 +80,10 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         time.sleep(0.1)
     os.killpg(begun.pid, signal.SIGKILL)
     begun.wait()
-    kept = {path: path.stat().st_mtime_ns for path in records(folder)}
-    assert kept, "the graph ended before anything was measured"
+    mtimes_ns = {path: path.stat().st_mtime_ns for path in records(folder)}
+    assert mtimes_ns, "the graph ended before anything was measured"
     run(folder, "dvc", "repro")
-    for path, written in kept.items():
+    for path, written in mtimes_ns.items():
         assert path.stat().st_mtime_ns == written, "a finished run was measured again"
     return folder
 
@@ -140,8 +140,8 @@ def test_models_are_listed(project: Path) -> None:
 
 
 def test_metrics_and_plots_can_be_shown(project: Path) -> None:
-    shown = json.loads(run(project, "dvc", "metrics", "show", "--json").stdout)
-    assert receipt_of(project)["champion"] in json.dumps(shown)
+    metrics = json.loads(run(project, "dvc", "metrics", "show", "--json").stdout)
+    assert receipt_of(project)["champion"] in json.dumps(metrics)
     run(project, "dvc", "plots", "show", "-o", "plots")
     assert (project / "plots/index.html").is_file()
 
@@ -166,8 +166,8 @@ def test_same_seed_same_tables(project: Path, tmp_path: Path) -> None:
     for stage in ("images", "catalogue", "featurize"):
         run(again, sys.executable, f"pipelines/{stage}.py")
     for table in ("catalogue/catalogue", "catalogue/characteristics", "features/train"):
-        one, other = (pd.read_parquet(p / f"data/{table}.parquet") for p in (project, again))
-        pd.testing.assert_frame_equal(one, other)
+        first, second = (pd.read_parquet(p / f"data/{table}.parquet") for p in (project, again))
+        pd.testing.assert_frame_equal(first, second)
     images = Path("data/images/images.tsv")
     assert (project / images).read_bytes() == (again / images).read_bytes()
 

@@ -62,13 +62,13 @@ def test_a_stage_on_a_full_disk_leaves_nothing_half_written(tmp_path: Path) -> N
         params = yaml.safe_load((PROJECT / "params.yaml").read_text())
         params["images"] |= {"subjects": 2, "voxels": [300000, 400000, 500000]}
         (disk / "params.yaml").write_text(yaml.safe_dump(params))
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, str(PROJECT / "pipelines/images.py")],
             cwd=disk, capture_output=True, text=True, check=False,
         )  # fmt: skip
-        assert done.returncode == 2
-        assert "no space left" in done.stderr.splitlines()[-1]
-        assert "Traceback" not in done.stderr
+        assert completed.returncode == 2
+        assert "no space left" in completed.stderr.splitlines()[-1]
+        assert "Traceback" not in completed.stderr
         assert not list(disk.rglob(".partial-*"))
         assert not (disk / "data/images/images.tsv").exists()
     finally:

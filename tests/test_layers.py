@@ -33,15 +33,15 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 
 
 def imports(path: Path) -> set[str]:
-    found: set[str] = set()
+    modules: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            found.add(node.module or "")
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+            modules.add(node.module or "")
+            modules |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return modules
 
 
 def room(name: str) -> str:
@@ -51,22 +51,22 @@ def room(name: str) -> str:
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
 def test_imports_go_down(path: Path) -> None:
     relative = path.relative_to(SOURCE)
-    own = relative.parts[0].removesuffix(".py")
-    if own == "__init__":
+    package = relative.parts[0].removesuffix(".py")
+    if package == "__init__":
         assert not {n for n in imports(path) if n.startswith("voxcast.")}
         return
     for name in imports(path):
         if not name.startswith("voxcast.") or room(name) == "__version__":
             continue
         other = room(name)
-        if own != other and (own, other) not in SIDEWAYS:
-            assert FLOORS[other] < FLOORS[own], f"{relative} imports {name}"
+        if package != other and (package, other) not in SIDEWAYS:
+            assert FLOORS[other] < FLOORS[package], f"{relative} imports {name}"
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
 def test_mlflow_lives_in_tracking_and_serving(path: Path) -> None:
-    own = path.relative_to(SOURCE).parts[0]
-    if own not in MLFLOW_ROOMS:
+    package = path.relative_to(SOURCE).parts[0]
+    if package not in MLFLOW_ROOMS:
         assert not {n for n in imports(path) if n.split(".")[0] == "mlflow"}
 
 

@@ -52,5 +52,7 @@ def test_names_say_what_they_hold() -> None:
             where = path.relative_to(PROJECT)
             places += [f"{where}:{line}: {name}" for name, line in empty_names(text)]
     allowed = ALLOWED_PER_1000_LINES * lines / 1000
-    shown = "\n".join(places[:50])
-    assert len(places) <= allowed, f"{len(places)} names say nothing about what they hold\n{shown}"
+    listing = "\n".join(places[:50])
+    assert len(places) <= allowed, (
+        f"{len(places)} names say nothing about what they hold\n{listing}"
+    )

@@ -21,8 +21,8 @@ def _threads(monkeypatch):
 
 
 def _main(image, out, **parameters):
-    given = ["--image", image, "--out", out, "--parameters", json.dumps(parameters)]
-    return main([str(part) for part in given])
+    arguments = ["--image", image, "--out", out, "--parameters", json.dumps(parameters)]
+    return main([str(part) for part in arguments])
 
 
 def test_a_real_run_writes_a_corrected_volume_and_phases(tmp_path):
@@ -30,9 +30,9 @@ def test_a_real_run_writes_a_corrected_volume_and_phases(tmp_path):
     write_head(tmp_path / "T1w.nii.gz")
     module, out = "voxcast.apps.builtin.ants_n4", tmp_path / "out"
     command = [sys.executable, "-m", module, "--image", tmp_path / "T1w.nii.gz", "--out", out]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    names = [phase.name for phase in read_phases(done.stdout, 0.0)]
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
+    names = [phase.name for phase in read_phases(completed.stdout, 0.0)]
     assert names == ["start", "load", "mask", "n4", "write"]
     assert nibabel.load(out / "corrected.nii.gz").shape == (32, 32, 32)
     result = json.loads((out / "result.json").read_text())

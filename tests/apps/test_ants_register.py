@@ -26,8 +26,8 @@ def _described():
 
 
 def _main(image, out, **parameters):
-    given = ["--image", image, "--out", out, "--parameters", json.dumps(parameters)]
-    return main([str(part) for part in given])
+    arguments = ["--image", image, "--out", out, "--parameters", json.dumps(parameters)]
+    return main([str(part) for part in arguments])
 
 
 def _moved_brain(path):
@@ -73,7 +73,7 @@ def test_a_coarser_spacing_is_a_phase_and_a_smaller_grid(tmp_path, capsys):
     names = [phase.name for phase in read_phases(capsys.readouterr().out, 0.0)]
     assert names == ["start", "load", "resample", "pose", "affine", "syn", "apply", "write"]
     mask = nibabel.load(tmp_path / "out" / "brain_mask.nii.gz")
-    assert all(n < own for n, own in zip(mask.shape, brain.shape, strict=True))
+    assert all(n < full_size for n, full_size in zip(mask.shape, brain.shape, strict=True))
     assert mask.header.get_zooms() == pytest.approx((4.0, 4.0, 4.0))
 
 

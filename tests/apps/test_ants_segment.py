@@ -23,9 +23,9 @@ def _run(image, out):
 def test_a_real_run_writes_labels_volumes_and_phases(tmp_path):
     pytest.importorskip("ants")
     write_head(tmp_path / "T1w.nii.gz")
-    done = _run(tmp_path / "T1w.nii.gz", tmp_path / "out")
-    assert done.returncode == 0, done.stderr
-    names = [phase.name for phase in read_phases(done.stdout, 0.0)]
+    completed = _run(tmp_path / "T1w.nii.gz", tmp_path / "out")
+    assert completed.returncode == 0, completed.stderr
+    names = [phase.name for phase in read_phases(completed.stdout, 0.0)]
     assert names == ["start", "load", "mask", "n4", "atropos", "write"]
     labels = np.asarray(nibabel.load(tmp_path / "out" / "labels.nii.gz").dataobj)
     assert set(np.unique(labels)) == {0, 1, 2, 3}
@@ -38,10 +38,10 @@ def test_a_real_run_writes_labels_volumes_and_phases(tmp_path):
 def test_a_volume_without_foreground_is_refused_in_one_line(tmp_path):
     pytest.importorskip("ants")
     write_head(tmp_path / "empty.nii.gz", value=0)
-    done = _run(tmp_path / "empty.nii.gz", tmp_path / "out")
-    assert done.returncode == 2
-    assert "empty.nii.gz: has no foreground" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    completed = _run(tmp_path / "empty.nii.gz", tmp_path / "out")
+    assert completed.returncode == 2
+    assert "empty.nii.gz: has no foreground" in completed.stderr
+    assert len(completed.stderr.splitlines()) == 1
 
 
 def test_scaled_down_it_works_on_a_coarser_grid_and_says_so(tmp_path, capsys, monkeypatch):
@@ -50,8 +50,15 @@ def test_scaled_down_it_works_on_a_coarser_grid_and_says_so(tmp_path, capsys, mo
         monkeypatch.setenv(name, "1")
     write_head(tmp_path / "T1w.nii.gz")
     scaled = json.dumps({"spacing_mm": 6.4, "n4_iterations": 2, "atropos_iterations": 2})
-    given = ["--image", tmp_path / "T1w.nii.gz", "--out", tmp_path / "out", "--parameters", scaled]
-    assert main([str(part) for part in given]) == 0
+    arguments = [
+        "--image",
+        tmp_path / "T1w.nii.gz",
+        "--out",
+        tmp_path / "out",
+        "--parameters",
+        scaled,
+    ]
+    assert main([str(part) for part in arguments]) == 0
     names = [phase.name for phase in read_phases(capsys.readouterr().out, 0.0)]
     assert names == ["start", "load", "resample", "mask", "n4", "atropos", "write"]
     labels = nibabel.load(tmp_path / "out" / "labels.nii.gz")

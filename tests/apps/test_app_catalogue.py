@@ -41,12 +41,12 @@ CONF = Path(__file__).parents[2] / "conf" / "app"
 
 
 def test_a_module_keeps_the_command_line_of_the_built_in_ones():
-    made = command(APP, IMAGE, Path("out"), Configuration("gpu", 2, gpus=1), {"classes": 4})
-    assert made[:4] == [sys.executable, "-P", "-m", "json.tool"]
-    given = dict(zip(made[4::2], made[5::2], strict=True))
-    assert given["--image"] == str(IMAGE)
-    assert (given["--threads"], given["--device"]) == ("2", "gpu")
-    assert json.loads(given["--parameters"]) == {"classes": 4}
+    argv = command(APP, IMAGE, Path("out"), Configuration("gpu", 2, gpus=1), {"classes": 4})
+    assert argv[:4] == [sys.executable, "-P", "-m", "json.tool"]
+    options = dict(zip(argv[4::2], argv[5::2], strict=True))
+    assert options["--image"] == str(IMAGE)
+    assert (options["--threads"], options["--device"]) == ("2", "gpu")
+    assert json.loads(options["--parameters"]) == {"classes": 4}
     without = dataclasses.replace(APP, input="none")
     assert "--image" not in command(without, None, Path("out"), ONE_CPU, {})
     with pytest.raises(ConfigError, match="segment: needs an image"):
@@ -54,8 +54,8 @@ def test_a_module_keeps_the_command_line_of_the_built_in_ones():
 
 
 def test_an_argument_is_filled_in_whole_and_only_once():
-    made = command(TOOL, IMAGE, Path("out"), Configuration("cpu", 2), TOOL.parameters)
-    assert made == ["tool", "-i", str(IMAGE), "-o=out/a b", "-n", "2", "10", "{cpu}"]
+    argv = command(TOOL, IMAGE, Path("out"), Configuration("cpu", 2), TOOL.parameters)
+    assert argv == ["tool", "-i", str(IMAGE), "-o=out/a b", "-n", "2", "10", "{cpu}"]
     flags = dataclasses.replace(TOOL, argv=("tool", "{fast}", "{mode}"), input="none")
     assert command(flags, None, Path("out"), ONE_CPU, TOOL.parameters) == ["tool", "true", "x y"]
 
@@ -75,21 +75,21 @@ def test_a_placeholder_that_is_not_known_is_refused(argument, message):
 
 
 def test_inside_a_container_the_paths_are_those_inside():
-    made = command(
+    argv = command(
         CONTAINED,
         IMAGE,
         Path("/run/out"),
         Configuration("cpu", 2, container_engine="apptainer"),
         {},
     )
-    assert made[-4:] == ["/images/tool.sif", "/run.sh", f"/INPUTS/{IMAGE.name}", "/OUTPUTS"]
-    assert [part for part in made if part.startswith("--bind=")] == [
+    assert argv[-4:] == ["/images/tool.sif", "/run.sh", f"/INPUTS/{IMAGE.name}", "/OUTPUTS"]
+    assert [part for part in argv if part.startswith("--bind=")] == [
         "--bind=/run/inputs:/INPUTS:ro",
         "--bind=/run/out:/OUTPUTS:rw",
         "--bind=/run/scratch:/work:rw",
         "--bind=/etc/key:/key:ro",
     ]
-    assert "--env=OMP_NUM_THREADS=2" in made
+    assert "--env=OMP_NUM_THREADS=2" in argv
     with pytest.raises(
         ConfigError, match=r"and none is chosen; set device\.cpu\.container_engine"
     ):
@@ -100,9 +100,9 @@ def test_inside_a_container_the_paths_are_those_inside():
 
 
 def test_environment_holds_every_library_to_its_threads_and_devices():
-    made = environment(Configuration("cpu", 3))
-    own = {"CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": ""}
-    assert made == {**dict.fromkeys(THREAD_VARIABLES, "3"), **own}
+    variables = environment(Configuration("cpu", 3))
+    fixed = {"CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": ""}
+    assert variables == {**dict.fromkeys(THREAD_VARIABLES, "3"), **fixed}
     assert "CUDA_VISIBLE_DEVICES" not in environment(Configuration("gpu", 3, gpus=1))
 
 
@@ -151,7 +151,7 @@ def test_unknown_names_are_answered_with_the_known_ones():
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "message"),
     [
         ("steps", "five", "needs a whole number"), ("steps", 1.5, "needs a whole number"),
         ("steps", -5, "above zero"), ("steps", 0, "above zero"), ("steps", True, "whole number"),
@@ -159,10 +159,10 @@ def test_unknown_names_are_answered_with_the_known_ones():
         ("fast", 1, "needs bool"), ("mode", 3, "needs a text"), ("mode", "z", "one of x y, fine"),
     ],
 )  # fmt: skip
-def test_values_that_an_application_would_hang_or_fail_on_are_refused(name, value, said):
-    own = {**TOOL.parameters, "spacing": 0.0}
-    app = dataclasses.replace(TOOL, parameters=own, ranges={"mode": ("x y", "fine")})
-    with pytest.raises(ConfigError, match=said):
+def test_values_that_an_application_would_hang_or_fail_on_are_refused(name, value, message):
+    parameters = {**TOOL.parameters, "spacing": 0.0}
+    app = dataclasses.replace(TOOL, parameters=parameters, ranges={"mode": ("x y", "fine")})
+    with pytest.raises(ConfigError, match=message):
         scaled_parameters(app, "full_scale", {name: value})
     good = {"steps": 3.0, "spacing": 2, "fast": False, "mode": "fine"}
     assert scaled_parameters(app, "full_scale", good) == good

@@ -49,12 +49,12 @@ def test_every_engine_renders_as_recorded():
 
 @pytest.mark.parametrize("engine", [name for name in PROGRAMS if name != "none"])
 def test_the_program_comes_last_and_unchanged(engine):
-    made = rendered(engine)
+    argv = rendered(engine)
     if engine in ("podman", "docker"):  # which would hand it to the image's entry point
-        assert f"--entrypoint={PROGRAM[0]}" in made
-        assert made[-len(PROGRAM) :] == [IMAGES[engine], *PROGRAM[1:]]
+        assert f"--entrypoint={PROGRAM[0]}" in argv
+        assert argv[-len(PROGRAM) :] == [IMAGES[engine], *PROGRAM[1:]]
     else:
-        assert made[-len(PROGRAM) :] == PROGRAM
+        assert argv[-len(PROGRAM) :] == PROGRAM
 
 
 @pytest.mark.parametrize(
@@ -74,10 +74,10 @@ def test_a_path_that_an_engine_would_cut_is_refused(engine, path):
 
 def test_options_that_change_with_the_machine():
     podman = ["podman", "--runtime", "runc"]
-    made = wrap("podman", "/images/tool", ["tool"], program=podman, options=["--ulimit=core=0"])
-    assert made[:4] == [*podman, "run"]
-    assert made[-3:] == ["--ulimit=core=0", "--rootfs", "/images/tool"]
-    assert not any(part.startswith("--user") for part in made)
+    argv = wrap("podman", "/images/tool", ["tool"], program=podman, options=["--ulimit=core=0"])
+    assert argv[:4] == [*podman, "run"]
+    assert argv[-3:] == ["--ulimit=core=0", "--rootfs", "/images/tool"]
+    assert not any(part.startswith("--user") for part in argv)
     root = wrap("docker", "tool", ["tool"], user=(0, 0))
     assert not any(part.startswith("--user") for part in root)
     assert "--network=none" in root
@@ -96,15 +96,15 @@ def test_what_is_missing_is_named_with_what_to_do(tmp_path):
     assert not container_images.available("apptainer", program)
     with pytest.raises(RunError, match="apptainer is not installed; install apptainer"):
         container_images.check("apptainer", "image.sif", program=program)
-    there = ["sh"]
+    program = ["sh"]
     with pytest.raises(RunError, match=r"apptainer pull image\.sif docker://some/image:1"):
-        container_images.check("apptainer", "some/image:1", program=there)
+        container_images.check("apptainer", "some/image:1", program=program)
     with pytest.raises(
         RunError, match=r"INPUTS: the image lacks this bind target; create the folder"
     ):
-        container_images.check("charliecloud", str(tmp_path), ["/INPUTS"], there)
+        container_images.check("charliecloud", str(tmp_path), ["/INPUTS"], program)
     (tmp_path / "INPUTS").mkdir()
-    container_images.check("charliecloud", str(tmp_path), ["/INPUTS"], there)
+    container_images.check("charliecloud", str(tmp_path), ["/INPUTS"], program)
     with pytest.raises(RunError, match="no such image; podman pull some/image:1"):
         container_images.digest("podman", "some/image:1", ["false"])
 
@@ -115,11 +115,13 @@ def test_a_container_that_cannot_be_measured_or_found_is_refused_before_any_run(
         check_container(app, Configuration("cpu", 1, container_engine="docker"))
     with pytest.raises(ConfigError, match="no image for this device"):
         check_container(app, Configuration("gpu", 1, gpus=1, container_engine="charliecloud"))
-    there = App(name="tool", version="1", argv=("tool",), container={"cpu": str(tmp_path)})
-    check_container(there, Configuration("cpu", 1))  # without an engine it is not opened
+    app_with_image = App(
+        name="tool", version="1", argv=("tool",), container={"cpu": str(tmp_path)}
+    )
+    check_container(app_with_image, Configuration("cpu", 1))  # without an engine it is not opened
     if not container_images.available("apptainer"):
         with pytest.raises(RunError, match="apptainer is not installed"):
-            check_container(there, Configuration("cpu", 1, container_engine="apptainer"))
+            check_container(app_with_image, Configuration("cpu", 1, container_engine="apptainer"))
 
 
 def test_the_digest_of_a_name_is_what_the_engine_says(tmp_path):
@@ -171,8 +173,8 @@ def test_exactly_one_image_is_staged(tmp_path):
 @pytest.fixture(scope="session")
 def busybox_image(tmp_path_factory) -> Path:
     """A folder with one static program, out of a Debian package; VOXCAST_TEST_IMAGE wins."""
-    if given := os.environ.get("VOXCAST_TEST_IMAGE"):
-        return Path(given)
+    if image := os.environ.get("VOXCAST_TEST_IMAGE"):
+        return Path(image)
     folder = tmp_path_factory.mktemp("image")
     package = folder / "package"
     package.mkdir()
@@ -184,8 +186,10 @@ def busybox_image(tmp_path_factory) -> Path:
             capture_output=True,
             timeout=60,
         )
-        (found,) = package.glob("busybox-static_*.deb")
-        subprocess.run(["dpkg", "-x", found, folder / "root"], check=True, capture_output=True)
+        (package_file,) = package.glob("busybox-static_*.deb")
+        subprocess.run(
+            ["dpkg", "-x", package_file, folder / "root"], check=True, capture_output=True
+        )
     except (OSError, ValueError, subprocess.SubprocessError):
         pytest.skip(
             "no image: busybox-static cannot be downloaded by apt-get; set "
@@ -248,8 +252,8 @@ def test_a_containerised_application_is_run_and_measured(tmp_path, busybox_image
 
 def test_podman_gets_the_gpus_that_may_be_seen():
     def devices(gpus, visible):
-        made = wrap("podman", "tool", ["tool"], gpus=gpus, visible=visible)
-        return [part.partition("gpu=")[2] for part in made if part.startswith("--device")]
+        argv = wrap("podman", "tool", ["tool"], gpus=gpus, visible=visible)
+        return [part.partition("gpu=")[2] for part in argv if part.startswith("--device")]
 
     assert devices(2, None) == ["0", "1"]
     assert devices(1, "2,3") == ["2"]

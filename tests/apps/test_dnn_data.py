@@ -6,20 +6,20 @@ from voxcast.apps.builtin.dnn_data import load
 
 @pytest.mark.parametrize("dataset", ["digits", "synthetic"])
 def test_images_are_as_asked_for_and_follow_the_seed(dataset):
-    learned, held_out = load(dataset, 200, 12, seed=3)
-    assert learned.pixels.shape == (200, 1, 12, 12)
+    training, held_out = load(dataset, 200, 12, seed=3)
+    assert training.pixels.shape == (200, 1, 12, 12)
     assert held_out.pixels.shape == (40, 1, 12, 12)
-    assert learned.pixels.dtype == np.float32
-    assert set(learned.classes) == set(range(10))
+    assert training.pixels.dtype == np.float32
+    assert set(training.classes) == set(range(10))
     again, _ = load(dataset, 200, 12, seed=3)
     other, _ = load(dataset, 200, 12, seed=4)
-    np.testing.assert_array_equal(learned.pixels, again.pixels)
-    assert not np.array_equal(learned.pixels, other.pixels)
+    np.testing.assert_array_equal(training.pixels, again.pixels)
+    assert not np.array_equal(training.pixels, other.pixels)
 
 
 def test_digits_repeat_when_there_are_not_enough_but_never_those_held_out():
-    learned, held_out = load("digits", 3000, 8, seed=1)
-    seen = {image.tobytes() for image in learned.pixels}
+    training, held_out = load("digits", 3000, 8, seed=1)
+    seen = {image.tobytes() for image in training.pixels}
     assert len(seen) == 1797 - 359
     assert len(held_out.classes) == 359
     assert not seen & {image.tobytes() for image in held_out.pixels}
@@ -28,14 +28,14 @@ def test_digits_repeat_when_there_are_not_enough_but_never_those_held_out():
 def test_digits_at_their_own_size_are_scikit_learns():
     from sklearn.datasets import load_digits
 
-    learned, _ = load("digits", 1438, 8, seed=1)
-    own = {image.tobytes() for image in (load_digits().images / 8 - 1).astype(np.float32)}
-    assert {image.tobytes() for image in learned.pixels} <= own
+    training, _ = load("digits", 1438, 8, seed=1)
+    originals = {image.tobytes() for image in (load_digits().images / 8 - 1).astype(np.float32)}
+    assert {image.tobytes() for image in training.pixels} <= originals
 
 
 def test_resizing_keeps_the_mean_of_a_smooth_image():
-    learned, _ = load("synthetic", 5000, 24, seed=1)
+    training, _ = load("synthetic", 5000, 24, seed=1)
     small, _ = load("synthetic", 5000, 8, seed=1)
-    for one in range(10):
-        large_mean = learned.pixels[learned.classes == one].mean()
-        assert large_mean == pytest.approx(small.pixels[small.classes == one].mean(), abs=0.15)
+    for digit in range(10):
+        large_mean = training.pixels[training.classes == digit].mean()
+        assert large_mean == pytest.approx(small.pixels[small.classes == digit].mean(), abs=0.15)

@@ -6,10 +6,10 @@ from voxcast.apps.builtin.dnn_nets import build  # noqa: E402
 
 
 def _weights(network, **sizes):
-    whole = {"image_size": 224, "layers": 1, "neurons": 4096, "width": 64, "channels": 3}
+    defaults = {"image_size": 224, "layers": 1, "neurons": 4096, "width": 64, "channels": 3}
     with torch.device("meta"):  # shapes only: nothing is allocated
-        made = build(network, **{**whole, **sizes})
-    return made, sum(weight.numel() for weight in made.parameters())
+        model = build(network, **{**defaults, **sizes})
+    return model, sum(weight.numel() for weight in model.parameters())
 
 
 @pytest.mark.parametrize(
@@ -22,9 +22,9 @@ def test_at_width_64_the_networks_have_the_published_number_of_weights(network, 
 @pytest.mark.parametrize("network", ["fully_connected", "vgg16", "resnet50"])
 @pytest.mark.parametrize("image_size", [32, 48])
 def test_a_batch_becomes_one_number_for_each_class(network, image_size):
-    made, _ = _weights(network, image_size=image_size, width=4, neurons=8)
+    model, _ = _weights(network, image_size=image_size, width=4, neurons=8)
     images = torch.empty(3, 3, image_size, image_size, device="meta")
-    assert made(images).shape == (3, 10)
+    assert model(images).shape == (3, 10)
 
 
 def test_layers_are_hidden_ones():

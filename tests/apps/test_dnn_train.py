@@ -25,9 +25,9 @@ def _run(out, *arguments):
 def test_a_real_run_writes_its_times_and_phases(tmp_path):
     parameters = {"samples": 600, "epochs": 3, "image_size": 8, "neurons": 64}
     arguments = ["--threads", "1", "--device", "cpu", "--parameters", json.dumps(parameters)]
-    done = _run(tmp_path / "out", *arguments)
-    assert done.returncode == 0, done.stderr
-    phases = read_phases(done.stdout, 0.0)
+    completed = _run(tmp_path / "out", *arguments)
+    assert completed.returncode == 0, completed.stderr
+    phases = read_phases(completed.stdout, 0.0)
     expected = ["start", "import", "data", "build", *["epoch"] * 3, "evaluate", "write"]
     assert [phase.name for phase in phases] == expected
     result = json.loads((tmp_path / "out" / "result.json").read_text())
@@ -53,7 +53,7 @@ def test_every_network_learns_the_same_from_the_same_seed(tmp_path, network):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"network": "alexnet"}, "choose from fully_connected, vgg16, resnet50"),
         ({"dataset": "mnist"}, "choose from digits, synthetic"),
@@ -63,8 +63,8 @@ def test_every_network_learns_the_same_from_the_same_seed(tmp_path, network):
         ({"epochs": 0}, "epochs: must be at least 1"),
     ],
 )
-def test_a_parameter_that_makes_no_sense_is_said(tmp_path, wrong, said):
-    with pytest.raises(ConfigError, match=said):
+def test_a_parameter_that_makes_no_sense_is_said(tmp_path, wrong, message):
+    with pytest.raises(ConfigError, match=message):
         train(tmp_path, "cpu", {**TINY, **wrong})
 
 

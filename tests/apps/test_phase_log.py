@@ -21,9 +21,9 @@ except ValueError:
 
 def test_phases_of_a_real_process_are_in_order_and_on_the_runners_clock():
     started = time.monotonic()
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, check=True)
+    completed = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, check=True)
     runtime_s = time.monotonic() - started
-    phases = read_phases(done.stdout.decode(), started)
+    phases = read_phases(completed.stdout.decode(), started)
     assert [phase.name for phase in phases] == ["start", "spin", "broken"]
     edges = [edge for phase in phases for edge in (phase.start_s, phase.end_s)]
     assert edges == sorted(edges)

@@ -30,8 +30,8 @@ def test_the_log_of_slant_is_read_by_its_own_patterns():
 
 def test_order_is_that_of_the_log_and_a_phase_may_come_twice():
     phases = phases_from_log("fit: 2 s load: 1 s\r\nfit: 3 s", PATTERNS)
-    found = [(phase.name, phase.start_s, phase.end_s) for phase in phases]
-    assert found == [("fit", 0, 2), ("load", 2, 3), ("fit", 3, 6)]
+    spans = [(phase.name, phase.start_s, phase.end_s) for phase in phases]
+    assert spans == [("fit", 0, 2), ("load", 2, 3), ("fit", 3, 6)]
 
 
 @pytest.mark.parametrize(

@@ -23,10 +23,10 @@ def test_the_network_keeps_the_shape_of_a_tile():
 
 def test_weights_come_back_as_they_were_but_for_half_precision(tmp_path):
     torch.manual_seed(3)
-    made = network.TileNet()
-    weights.save(made, tmp_path / "weights.pt")
+    model = network.TileNet()
+    weights.save(model, tmp_path / "weights.pt")
     again = weights.load(tmp_path / "weights.pt").state_dict()
-    for name, value in made.state_dict().items():
+    for name, value in model.state_dict().items():
         torch.testing.assert_close(again[name], value, rtol=1e-3, atol=1e-6)
 
 
@@ -75,8 +75,8 @@ def test_training_learns_what_it_saw_and_is_repeatable():
     for a, b in zip(first.parameters(), again.parameters(), strict=True):
         torch.testing.assert_close(a, b)
     (place,) = [place for place in tiling.tiles(2) if place[0].start == place[1].start == 0][:1]
-    (found,) = network.label_tiles(volume, first, torch.device("cpu"), [place])
-    assert training.dice(found, labels[place])[2] > 0.8
+    (predicted,) = network.label_tiles(volume, first, torch.device("cpu"), [place])
+    assert training.dice(predicted, labels[place])[2] > 0.8
 
 
 def test_dice_is_one_for_equals_and_unknown_for_what_is_not_there():

@@ -48,10 +48,10 @@ def _array(path):
 
 
 def test_a_run_logs_the_phases_that_the_configuration_names(run):
-    _, done = run
-    assert done.returncode == 0, done.stderr
+    _, completed = run
+    assert completed.returncode == 0, completed.stderr
     named = yaml.safe_load((CONF / "tile_segment.yaml").read_text())["tile_segment"]["phases"]
-    assert [phase.name for phase in read_phases(done.stdout, 0.0)] == named
+    assert [phase.name for phase in read_phases(completed.stdout, 0.0)] == named
 
 
 def test_labels_lie_on_the_scans_own_grid_and_add_up(run, head):
@@ -84,17 +84,17 @@ def test_the_network_alone_gives_what_the_same_steps_give_in_one_process(head, t
     volume.set_data_dtype("int16")
     nibabel.save(volume, tmp_path / "normalised.nii.gz")
     few = {"tiles_per_axis": 2}
-    done = _run("tile_segment_network", tmp_path / "normalised.nii.gz", tmp_path / "out", few)
-    assert done.returncode == 0, done.stderr
+    completed = _run("tile_segment_network", tmp_path / "normalised.nii.gz", tmp_path / "out", few)
+    assert completed.returncode == 0, completed.stderr
     conf = yaml.safe_load((CONF / "tile_segment_network.yaml").read_text())
-    names = [phase.name for phase in read_phases(done.stdout, 0.0)]
+    names = [phase.name for phase in read_phases(completed.stdout, 0.0)]
     assert names == conf["tile_segment_network"]["phases"]
-    found = _array(tmp_path / "out" / "labels.nii.gz")
+    predicted = _array(tmp_path / "out" / "labels.nii.gz")
     places = tiling.tiles(2)
     labels = network.label_tiles(normalised, weights.load(), torch.device("cpu"), places)
     inside = tiling.fuse(labels, places, network.CLASSES)
-    assert (found != inside).mean() < 1e-3
-    assert training.dice(found, truth)[1] > 0.8
+    assert (predicted != inside).mean() < 1e-3
+    assert training.dice(predicted, truth)[1] > 0.8
 
 
 def test_the_defaults_are_those_of_the_configuration():
@@ -125,9 +125,9 @@ def test_bad_input_is_one_line_and_exit_code_2(
     image = tmp_path / "T1w.nii.gz"
     if voxels is not None:
         nibabel.save(nibabel.Nifti1Image(voxels.astype(np.float32), np.eye(4)), image)
-    given = ["--image", str(image), "--out", str(tmp_path / "out")]
-    assert app.main([*given, "--parameters", json.dumps(parameters)]) == 2
-    said = capsys.readouterr().err.strip()
-    assert message in said
-    assert len(said.splitlines()) == 1
+    arguments = ["--image", str(image), "--out", str(tmp_path / "out")]
+    assert app.main([*arguments, "--parameters", json.dumps(parameters)]) == 2
+    errors = capsys.readouterr().err.strip()
+    assert message in errors
+    assert len(errors.splitlines()) == 1
     assert not (tmp_path / "out").exists()

@@ -56,6 +56,6 @@ def test_the_vote_is_that_of_each_voxel_by_itself(seed, per_axis):
 
 
 def test_tiles_that_agree_give_back_what_they_were_cut_from():
-    whole = np.random.default_rng(1).integers(0, 4, tiling.SHAPE, dtype=np.uint8)
+    labels = np.random.default_rng(1).integers(0, 4, tiling.SHAPE, dtype=np.uint8)
     places = tiling.tiles(3)
-    assert (tiling.fuse([whole[place] for place in places], places, 4) == whole).all()
+    assert (tiling.fuse([labels[place] for place in places], places, 4) == labels).all()

@@ -29,7 +29,7 @@ from voxcast.profiling.probes import Probes
 from voxcast.records import ANCHOR_REPEAT, App, Cell, Configuration
 
 PROJECT = Path(__file__).parents[2]
-KNOWN = Probes(1.0, 2.0, 3.0)  # measured once and not for every test
+FIXED_PROBES = Probes(1.0, 2.0, 3.0)  # measured once and not for every test
 APPLICATION = """
 import json, os, subprocess, sys, time
 given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
@@ -65,13 +65,13 @@ def run(cells, paths, folder, **options):
     )
     driver = {name: options.pop(name) for name in ("recorded", "on_record") if name in options}
     settings = CampaignSettings(runs=folder, **{"repeat_noisy_s": 0.0, **options})
-    return run_campaign(settings, plan, probes=KNOWN, **driver)
+    return run_campaign(settings, plan, probes=FIXED_PROBES, **driver)
 
 
 def _cells(count, **parameters):
-    one = Configuration("cpu", 1)
+    configuration = Configuration("cpu", 1)
     return [
-        Cell("test", "1", parameters, "v", "1", one, "full_scale", repeat, "here")
+        Cell("test", "1", parameters, "v", "1", configuration, "full_scale", repeat, "here")
         for repeat in range(count)
     ]
 
@@ -95,7 +95,7 @@ def _forked(function):
 
 def _helpers(folder):
     logs = folder.glob("*/app.log"), folder.glob(".*/app.log")
-    texts = [log.read_text().split() for found in logs for log in found]
+    texts = [log.read_text().split() for matches in logs for log in matches]
     return {int(text[1]) for text in texts if text[:1] == ["helper"] and len(text) > 1}
 
 
@@ -116,15 +116,15 @@ def _states(folder):
 def test_runs_are_recorded_once_and_only_small_results_kept(tmp_path, apps, caplog):
     folder, cells = tmp_path / "cpu", _cells(3)
     paths = {"v": tmp_path / "T1w.nii.gz"}
-    made = run(cells[:2], paths, folder, apps=apps).runs
-    assert [run.name for run in made] == [cell.key for cell in cells[:2]]
-    kept = {str(path.relative_to(made[0])) for path in made[0].rglob("*")}
-    assert kept == {"app.log", "samples.parquet", "record.json", "out", "out/volumes.json"}
+    run_folders = run(cells[:2], paths, folder, apps=apps).runs
+    assert [run.name for run in run_folders] == [cell.key for cell in cells[:2]]
+    file_names = {str(path.relative_to(run_folders[0])) for path in run_folders[0].rglob("*")}
+    assert file_names == {"app.log", "samples.parquet", "record.json", "out", "out/volumes.json"}
     before = _states(folder)
     assert run([*cells, *cells], paths, folder, apps=apps).runs == [folder / cells[2].key]
     assert before.items() <= _states(folder).items()
     assert "2 of 3 runs are on record" in caplog.text
-    record, cell, profile = read_record(made[0])
+    record, cell, profile = read_record(run_folders[0])
     assert cell == cells[0]
     assert record["probes"] == {"probe_cpu": 1.0, "probe_membw": 2.0, "probe_disk": 3.0}
     assert record["sitting"].endswith("-1")
@@ -286,17 +286,19 @@ def _stage(folder, device, *overrides):
     rows = [{"volume_id": v, "subject": "1", "path": f"{v}.nii.gz", **shape} for v in ("v", "v1")]
     pd.DataFrame(rows).to_parquet(folder / "data" / "catalogue" / "catalogue.parquet")
     command = [sys.executable, str(PROJECT / "pipelines" / "profile_runs.py"), device]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return pd.read_parquet(folder / "data" / "runs" / device / "profiles.parquet"), done.stderr
+    completed = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
+    return pd.read_parquet(
+        folder / "data" / "runs" / device / "profiles.parquet"
+    ), completed.stderr
 
 
 def test_the_stage_on_a_device_nothing_can_use_writes_an_empty_table_that_says_so(tmp_path):
-    profiles, said = _stage(tmp_path, "gpu")
+    profiles, errors = _stage(tmp_path, "gpu")
     assert len(profiles) == 0
     notes = profiles.attrs["notes"]
     assert "gpu: no application of this campaign can use it" in notes
-    assert all(f"voxcast: {note}" in said for note in notes)
+    assert all(f"voxcast: {note}" in errors for note in notes)
 
 
 def test_the_stage_takes_a_recorded_history_and_measures_nothing(tmp_path):
@@ -333,11 +335,11 @@ def test_anchors_are_run_again_at_the_start_of_each_sitting_that_measures(tmp_pa
 
 def test_noisy_runs_are_measured_once_more_and_never_twice(tmp_path):
     quiet, noisy, repeated = _cells(3)
-    known = {quiet.key: {"noisy": False}, noisy.key: {"noisy": True}}
-    known |= {repeated.key: {"noisy": True}, repeat_of(repeated).key: {"noisy": True}}
+    records = {quiet.key: {"noisy": False}, noisy.key: {"noisy": True}}
+    records |= {repeated.key: {"noisy": True}, repeat_of(repeated).key: {"noisy": True}}
     keyed = {cell.key: cell for cell in (quiet, noisy, repeated)}
-    assert missing_cells(keyed, known) == {repeat_of(noisy).key: repeat_of(noisy)}
-    assert missing_cells(keyed, known, noisy=False) == {}
+    assert missing_cells(keyed, records) == {repeat_of(noisy).key: repeat_of(noisy)}
+    assert missing_cells(keyed, records, noisy=False) == {}
     assert (
         missing_cells(
             {repeat_of(noisy).key: repeat_of(noisy)}, {repeat_of(noisy).key: {"noisy": 1}}
@@ -381,8 +383,8 @@ def test_parallel_runs_have_cores_of_their_own_and_wide_ones_come_alone(tmp_path
     assert rows["cell_key"].iloc[-1] == wide.key
     spans = []
     for key, runtime_s in zip(rows["cell_key"], rows["runtime_s"], strict=True):
-        said = pd.read_json(folder / key / "out" / "volumes.json", typ="series")
-        spans.append((said["begun"], said["begun"] + runtime_s * 0.5, set(said["cores"])))
+        volumes = pd.read_json(folder / key / "out" / "volumes.json", typ="series")
+        spans.append((volumes["begun"], volumes["begun"] + runtime_s * 0.5, set(volumes["cores"])))
     beside = [
         (a, b) for n, a in enumerate(spans) for b in spans[:n] if a[0] < b[1] and b[0] < a[1]
     ]
@@ -423,7 +425,7 @@ def test_a_run_too_long_for_the_time_left_is_passed_over(tmp_path, apps):
     progress = run(
         cells, paths, tmp_path / "runs", apps=apps, expected_s=expected, stop_after_s=60
     )
-    assert [one.name for one in progress.runs] == [cells[1].key, cells[2].key]
+    assert [run_folder.name for run_folder in progress.runs] == [cells[1].key, cells[2].key]
     assert progress.left == 1
 
 

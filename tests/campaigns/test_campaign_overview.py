@@ -33,9 +33,9 @@ def test_noisy_runs_are_repeated_at_the_end_while_there_is_time(tmp_path):
         with CellQueue(
             _keyed(first, second), {}, repeat_until=time.monotonic() + minutes
         ) as queue:
-            while (one := queue.take()) is not None:
-                taken.append(one[1])
-                with queue.finished(*one, 1.0, one[1] != second, tmp_path):
+            while (entry := queue.take()) is not None:
+                taken.append(entry[1])
+                with queue.finished(*entry, 1.0, entry[1] != second, tmp_path):
                     pass
         assert taken == expected
     waiting = _keyed(second, repeat_of(first), cell(1001))
@@ -55,7 +55,7 @@ def test_what_can_run_beside_others_is_narrow_and_on_no_gpu():
 
 
 def _keyed(*cells):
-    return {one.key: one for one in cells}
+    return {cell.key: cell for cell in cells}
 
 
 def test_overview_counts_cells_outcomes_and_the_noise_of_quiet_repeats(tmp_path):
@@ -83,9 +83,9 @@ def test_runs_on_other_hardware_count_only_when_asked_for(tmp_path):
         write_run(tmp_path, dataclasses.replace(cell(n), host_class="there"), noisy=True)
     history = load_records(tmp_path)
     assert not set(rows_elsewhere(here, history)) & set(here)
-    known = rows_elsewhere(here, history, any_host=True)
-    assert set(here) <= set(known)
-    assert overview(here, {}, known)[0]["left"] == 0  # noise of other hardware is not ours
+    all_rows = rows_elsewhere(here, history, any_host=True)
+    assert set(here) <= set(all_rows)
+    assert overview(here, {}, all_rows)[0]["left"] == 0  # noise of other hardware is not ours
     same = rows_elsewhere(_keyed(*(dataclasses.replace(c, host_class="there")
                                     for c in here.values())), history)  # fmt: skip
     assert all(row["noisy"] for row in same.values())

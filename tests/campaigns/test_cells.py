@@ -172,8 +172,8 @@ def test_configurations_are_interleaved():
 
 def test_what_the_machine_does_not_have_is_left_out_with_the_reason():
     facts = HostFacts("CPU", 2, 10**9, (), "6.1", "node1")
-    asked = [*CPU, Configuration("cpu", 64), Configuration("gpu", 2, gpus=1)]
-    fit, notes = fitting(asked, facts)
+    configurations = [*CPU, Configuration("cpu", 64), Configuration("gpu", 2, gpus=1)]
+    fit, notes = fitting(configurations, facts)
     assert fit == CPU
     assert notes == [
         "cpu, 64 CPUs: left out, there are 2 CPUs here",

@@ -85,9 +85,9 @@ def _run_folder(runs, device, *, gpu_utilisation=None, peak_gpu_bytes=None, resu
 
 def test_it_measures_packs_goes_on_and_comes_home_with_torch_and_numpy_alone(tmp_path):
     _inputs(tmp_path / "inputs")
-    done = _script(tmp_path, "run", "--devices", "cpu", "--cpus", "1", "--budget-s", "120")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "1 runs measured, 1 of 1 on record\n"
+    completed = _script(tmp_path, "run", "--devices", "cpu", "--cpus", "1", "--budget-s", "120")
+    assert completed.returncode == 0, completed.stderr
+    assert completed.stdout == "1 runs measured, 1 of 1 on record\n"
     again = _script(tmp_path, "run", "--devices", "cpu", "--cpus", "1")
     assert again.stdout == "0 runs measured, 1 of 1 on record\n"
     assert collect(tmp_path / "runs.tar.gz", tmp_path / "home") == {"cpu": 1}
@@ -107,9 +107,9 @@ def test_a_gpu_that_is_not_there_is_said_in_one_line(tmp_path):
     if torch.cuda.is_available():
         pytest.skip("there is a GPU here")
     _inputs(tmp_path / "inputs")
-    done = _script(tmp_path, "run", "--devices", "gpu")
-    assert done.returncode == 2
-    assert done.stderr.splitlines() == [
+    completed = _script(tmp_path, "run", "--devices", "gpu")
+    assert completed.returncode == 2
+    assert completed.stderr.splitlines() == [
         "voxcast: --devices: none of gpu is available; gpu: left out, torch finds no CUDA device"
     ]
 
@@ -188,12 +188,12 @@ def test_inputs_come_back_as_prepared_and_a_damaged_volume_is_said(tmp_path):
     sources = [Source("v1", "0001", tmp_path / "native.nii.gz", {"seed": 1})]
     apps = {"dnn_train": TRAINING_APP}
     prepare(tmp_path, apps, sources, [TINY], 3)
-    there = read_inputs(tmp_path)
-    assert there.training == (TINY,)
-    assert there.volumes == (Source("v1", "0001", path, {"seed": 1}),)
-    made = there.apps["dnn_train"]
-    assert (made.name, made.parameters) == ("dnn_train", TRAINING_APP.parameters)
-    assert made.packages == TRAINING_APP.packages
+    inputs = read_inputs(tmp_path)
+    assert inputs.training == (TINY,)
+    assert inputs.volumes == (Source("v1", "0001", path, {"seed": 1}),)
+    app = inputs.apps["dnn_train"]
+    assert (app.name, app.parameters) == ("dnn_train", TRAINING_APP.parameters)
+    assert app.packages == TRAINING_APP.packages
     path.write_bytes(b"damaged")
     with pytest.raises(RunError, match="is not the volume that was prepared"):
         read_inputs(tmp_path)
@@ -219,6 +219,6 @@ def test_a_scan_is_prepared_on_the_networks_grid_once(tmp_path):
     assert image.get_data_dtype() == np.int16
     np.testing.assert_allclose(image.affine, grid_affine())
     assert -4.001 <= image.get_fdata().min() < image.get_fdata().max() <= 4.001
-    made = volume.path.stat().st_mtime_ns
+    mtime_ns = volume.path.stat().st_mtime_ns
     prepare(tmp_path / "inputs", apps, sources, [TINY], 3)
-    assert volume.path.stat().st_mtime_ns == made
+    assert volume.path.stat().st_mtime_ns == mtime_ns

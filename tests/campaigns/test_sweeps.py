@@ -90,15 +90,15 @@ def test_what_has_no_image_repeats_points_and_what_has_one_spreads_them_over_vol
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"parameters": {"clases": [1]}}, r"segment\.clases: unknown parameter"),
         ({"parameters": {"classes": {"low": 1, "high": 2}}}, "is a range"),
         ({"sample": 5}, "segment: has no ranges to draw from"),
     ],
 )
-def test_what_a_sweep_cannot_be_is_said(changes, said):
-    with pytest.raises(ConfigError, match=said):
+def test_what_a_sweep_cannot_be_is_said(changes, message):
+    with pytest.raises(ConfigError, match=message):
         _cells(_sweep(**changes), SEGMENT)
 
 

@@ -82,9 +82,9 @@ def _command(project, *arguments):
 
 
 def voxcast(project, *arguments, status=0):
-    done = subprocess.run(capture_output=True, check=False, **_command(project, *arguments))
-    assert done.returncode == status, done.stdout + done.stderr
-    return done
+    completed = subprocess.run(capture_output=True, check=False, **_command(project, *arguments))
+    assert completed.returncode == status, completed.stdout + completed.stderr
+    return completed
 
 
 MINE = ("-S", "images=bids", "-S", "images.path=mri")
@@ -106,30 +106,30 @@ def test_a_campaign_is_measured_in_sittings_killed_resumed_shown_and_collected(p
     assert "another campaign (process" in refused.stderr
     os.kill(driver.pid, signal.SIGKILL)
     driver.wait()
-    kept = {path: path.stat().st_mtime_ns for path in runs.glob("[!.]*/record.json")}
+    mtimes_ns = {path: path.stat().st_mtime_ns for path in runs.glob("[!.]*/record.json")}
 
     stopped = _campaign(project, "run", "--hours", "0")
     assert "two: 0 runs measured, " in stopped.stdout
     assert "continue with `voxcast campaign run two --hours 0`" in stopped.stderr
-    asked = ("profile", "--next", "2", "--campaign", "two", *MINE)
-    proposed = json.loads(voxcast(project, *asked, "--json").stdout)
+    proposal_arguments = ("profile", "--next", "2", "--campaign", "two", *MINE)
+    proposed = json.loads(voxcast(project, *proposal_arguments, "--json").stdout)
     assert len(proposed) == 2
-    assert {one["app"] for one in proposed} <= {"waits", "bare"}
+    assert {run["app"] for run in proposed} <= {"waits", "bare"}
     assert proposed[0]["gain"] >= proposed[1]["gain"] > 0
-    assert "waits" in voxcast(project, *asked).stdout + str(proposed)
-    done = json.loads(_campaign(project, "run", "--json").stdout)
-    assert done["left"] == 0
-    assert "all runs of two are on record" in voxcast(project, *asked).stderr
-    assert all(path.stat().st_mtime_ns == time_ns for path, time_ns in kept.items())
+    assert "waits" in voxcast(project, *proposal_arguments).stdout + str(proposed)
+    summary = json.loads(_campaign(project, "run", "--json").stdout)
+    assert summary["left"] == 0
+    assert "all runs of two are on record" in voxcast(project, *proposal_arguments).stderr
+    assert all(path.stat().st_mtime_ns == time_ns for path, time_ns in mtimes_ns.items())
     assert not (project / "params.yaml").read_text()  # a campaign does not touch the project's
 
     rows = {row["app"]: row for row in json.loads(_campaign(project, "status", "--json").stdout)}
     assert rows["waits"]["left"] == rows["bare"]["left"] == 0
     assert rows["waits"]["outcomes"]["completed"] >= 4
     assert rows["bare"]["outcomes"]["completed"] >= 3
-    shown = _campaign(project, "status").stdout
-    assert "0 left" in shown
-    assert "waits" in shown
+    status = _campaign(project, "status").stdout
+    assert "0 left" in status
+    assert "waits" in status
 
     batch = project / "data" / "history" / "two"
     history = pd.concat([pd.read_parquet(part) for part in batch.glob("*/runs.parquet")])
@@ -147,41 +147,41 @@ def test_a_campaign_is_measured_in_sittings_killed_resumed_shown_and_collected(p
 
 
 def test_an_unknown_and_a_recorded_campaign_are_said(project):
-    done = voxcast(project, "campaign", "run", "moon", status=2)
-    assert "moon: unknown campaign; choose from full, real, recorded" in done.stderr
+    completed = voxcast(project, "campaign", "run", "moon", status=2)
+    assert "moon: unknown campaign; choose from full, real, recorded" in completed.stderr
 
 
 def test_profile_measures_now_and_prints_json(project):
     image = next((project / "mri").rglob("*.nii.gz"))
     arguments = (str(image), "--app", "waits", "-p", "sleep_s=2e-1", "--json", "--out", "kept")
-    (one,) = json.loads(voxcast(project, "profile", *arguments).stdout)
-    assert one["outcome"] == "completed"
-    assert one["parameters"] == {"sleep_s": 0.2, "status": 0}
-    assert one["runtime_s"] > 0.2
-    kept = {path.name for path in (project / one["folder"]).iterdir()}
-    assert kept == {"app.log", "samples.parquet", "out"}
+    (profile,) = json.loads(voxcast(project, "profile", *arguments).stdout)
+    assert profile["outcome"] == "completed"
+    assert profile["parameters"] == {"sleep_s": 0.2, "status": 0}
+    assert profile["runtime_s"] > 0.2
+    file_names = {path.name for path in (project / profile["folder"]).iterdir()}
+    assert file_names == {"app.log", "samples.parquet", "out"}
     assert "already exists" in voxcast(project, "profile", *arguments, status=2).stderr
 
 
 def test_profile_shows_an_application_without_an_image_scaled_down(project):
-    shown = voxcast(project, "profile", "--app", "bare", "--scale", "scaled_down").stdout
-    assert shown.startswith("bare, cpu, 1 CPU, scaled down: completed")
-    assert "peak memory" in shown
+    output = voxcast(project, "profile", "--app", "bare", "--scale", "scaled_down").stdout
+    assert output.startswith("bare, cpu, 1 CPU, scaled down: completed")
+    assert "peak memory" in output
 
 
 def test_profile_runs_any_command_line_and_says_when_it_fails(project):
     image = next((project / "mri").rglob("*.nii.gz"))
     copies = ("--app", "command", "--argv", "cp {image} {out}/copy.nii.gz")
-    shown = voxcast(project, "profile", str(image), *copies).stdout
-    assert shown.startswith(f"{image.name}: command, cpu, 1 CPU: completed")
+    output = voxcast(project, "profile", str(image), *copies).stdout
+    assert output.startswith(f"{image.name}: command, cpu, 1 CPU: completed")
     failing = ("--app", "command", "--argv", "ls {image} {out}/gone")
-    done = voxcast(project, "profile", str(image), *failing, status=1)
-    assert "No such file" in done.stderr
-    assert ": failed" in done.stdout
+    completed = voxcast(project, "profile", str(image), *failing, status=1)
+    assert "No such file" in completed.stderr
+    assert ": failed" in completed.stdout
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--app", "moon"), "moon: unknown application; choose from"),
         (("--app", "waits"), "waits: needs an image"),
@@ -203,5 +203,5 @@ def test_profile_runs_any_command_line_and_says_when_it_fails(project):
         (("--app", "bare", "--out", "/dev/null/here"), "cannot be created (Not a directory)"),
     ],
 )
-def test_profile_says_what_is_wrong(project, arguments, said):
-    assert said in voxcast(project, "profile", *arguments, status=2).stderr
+def test_profile_says_what_is_wrong(project, arguments, message):
+    assert message in voxcast(project, "profile", *arguments, status=2).stderr

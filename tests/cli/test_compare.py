@@ -46,31 +46,31 @@ def compare(project, monkeypatch, capsys):
             code = main(["compare", *arguments])
         except SystemExit as left:  # by the parser
             code = left.code
-        said = capsys.readouterr()
-        assert code == status, said
-        return said.out, said.err
+        captured = capsys.readouterr()
+        assert code == status, captured
+        return captured.out, captured.err
 
     return run
 
 
 def test_speedup_cost_and_variability_come_out(project: Path) -> None:
-    done = subprocess.run(
+    completed = subprocess.run(
         [VOXCAST, "compare", "--by", "device", "--json", "--project", project],
         cwd="/", capture_output=True, text=True, check=True,
     )  # fmt: skip
-    found = json.loads(done.stdout)
-    assert found["runs"] == 24
-    assert found["missing"] is None
-    whole, phase = found["comparisons"]
-    assert (whole["phase"], phase["phase"]) == (None, "n4")
-    assert whole["speedup"] == pytest.approx(5)
-    assert whole["speedup_low"] == pytest.approx(5)
-    assert whole["pairs"] == 6
-    assert whole["memory_bytes"] == [10**9, 4 * 10**9]
-    assert whole["cv_percent"] == pytest.approx([0.7, 0.7], abs=0.01)
-    cpu_usd, gpu_usd = whole["usd"]
+    report = json.loads(completed.stdout)
+    assert report["runs"] == 24
+    assert report["missing"] is None
+    total, phase = report["comparisons"]
+    assert (total["phase"], phase["phase"]) == (None, "n4")
+    assert total["speedup"] == pytest.approx(5)
+    assert total["speedup_low"] == pytest.approx(5)
+    assert total["pairs"] == 6
+    assert total["memory_bytes"] == [10**9, 4 * 10**9]
+    assert total["cv_percent"] == pytest.approx([0.7, 0.7], abs=0.01)
+    cpu_usd, gpu_usd = total["usd"]
     assert gpu_usd / cpu_usd == pytest.approx((0.096 / 0.006) / 5)
-    assert whole["least"][0]["speedup"] == pytest.approx(5)
+    assert total["least"][0]["speedup"] == pytest.approx(5)
     assert phase["speedup"] == pytest.approx(1)
 
 
@@ -90,24 +90,24 @@ def test_named_folders_need_no_project(project: Path, compare) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kept", "said"),
+    ("remaining", "message"),
     [
         ("history", "no run on a GPU is on record"),
         ("runs", "no run on a CPU is on record"),
         ("nothing", "no completed measured run is on record"),
     ],
 )
-def test_a_side_without_runs_is_said(project: Path, compare, kept: str, said: str) -> None:
-    for name in {"history", "runs"} - {kept}:
+def test_a_side_without_runs_is_said(project: Path, compare, remaining: str, message: str) -> None:
+    for name in {"history", "runs"} - {remaining}:
         (project / "data" / name).rename(project / f"away-{name}")
-    assert said in compare()[0]
-    found = json.loads(compare("--json")[0])
-    assert said in found["missing"]
-    assert found["comparisons"] == []
+    assert message in compare()[0]
+    report = json.loads(compare("--json")[0])
+    assert message in report["missing"]
+    assert report["comparisons"] == []
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--history", "gone"), "gone: no such folder"),
         (("--history", "data"), "data: has no runs"),
@@ -116,7 +116,7 @@ def test_a_side_without_runs_is_said(project: Path, compare, kept: str, said: st
         (("--by", "moon"), "invalid choice"),
     ],
 )
-def test_what_is_wrong_is_said(compare, arguments: tuple[str, ...], said: str) -> None:
+def test_what_is_wrong_is_said(compare, arguments: tuple[str, ...], message: str) -> None:
     out, err = compare(*arguments, status=2)
-    assert said in err
+    assert message in err
     assert out == ""

@@ -19,12 +19,12 @@ SAMPLES = Path(__file__).parents[1] / "samples" / "imports"
 ARTIFACT = os.environ.get("VOXCAST_SLANT_ARTIFACT")
 
 
-class Done(NamedTuple):
+class Completed(NamedTuple):
     stdout: str
     stderr: str
 
 
-def voxcast(*arguments: object, code: int = 0) -> Done:
+def voxcast(*arguments: object, code: int = 0) -> Completed:
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
@@ -32,15 +32,15 @@ def voxcast(*arguments: object, code: int = 0) -> Done:
         except SystemExit as end:  # argparse
             got = end.code
     assert got == code, err.getvalue()
-    return Done(out.getvalue(), err.getvalue())
+    return Completed(out.getvalue(), err.getvalue())
 
 
 def test_import_lists_what_it_could_not_use(tmp_path: Path) -> None:
-    said = voxcast(
+    lines = voxcast(
         "import", "sacct", SAMPLES / "sacct.txt", "--into", tmp_path
     ).stdout.splitlines()
-    assert said[-1] == "20 read = 12 imported + 0 duplicates + 3 skipped + 5 bad"
-    assert said[0] == f"bad      {SAMPLES / 'sacct.txt'}:25: run time is 0 s"
+    assert lines[-1] == "20 read = 12 imported + 0 duplicates + 3 skipped + 5 bad"
+    assert lines[0] == f"bad      {SAMPLES / 'sacct.txt'}:25: run time is 0 s"
     again = voxcast("import", "sacct", SAMPLES / "sacct.txt", "--into", tmp_path, "--json")
     content = json.loads(again.stdout)
     assert (content["imported"], content["duplicates"], content["part"]) == (0, 12, None)
@@ -58,7 +58,7 @@ def test_import_takes_a_map_and_a_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["import", "sacct"], "no file given"),
         (["import", "sacct", "nowhere.txt"], "nowhere.txt"),
@@ -67,22 +67,22 @@ def test_import_takes_a_map_and_a_name(tmp_path: Path) -> None:
         (["import", "abacus", "x"], "invalid choice"),
     ],
 )
-def test_import_refuses_in_one_line(arguments: list[str], said: str, tmp_path: Path) -> None:
-    assert said in voxcast(*arguments, "--into", tmp_path, code=2).stderr.splitlines()[-1]
+def test_import_refuses_in_one_line(arguments: list[str], message: str, tmp_path: Path) -> None:
+    assert message in voxcast(*arguments, "--into", tmp_path, code=2).stderr.splitlines()[-1]
 
 
 def test_import_of_bad_records_alone_fails(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("JobID|JobName|State|ElapsedRaw\n1|a|COMPLETED|-1\n")
-    done = voxcast("import", "sacct", tmp_path / "x", "--into", tmp_path / "h", code=2)
-    assert "run time is -1 s" in done.stdout
+    completed = voxcast("import", "sacct", tmp_path / "x", "--into", tmp_path / "h", code=2)
+    assert "run time is -1 s" in completed.stdout
 
 
 def test_fit_on_made_up_runs(tmp_path: Path) -> None:
     voxcast("import", "slant", SAMPLES / "slant", "--into", tmp_path)
-    done = voxcast("variation", tmp_path, "--by", "app,label:dataset", "--bootstrap", 20)
-    assert "app slant, dataset MADEUP-1: n 12, " in done.stdout
-    assert "best by KS: " in done.stdout
-    assert "peak memory: constant, 50.1 GB to 50.2 GB" in done.stdout
+    completed = voxcast("variation", tmp_path, "--by", "app,label:dataset", "--bootstrap", 20)
+    assert "app slant, dataset MADEUP-1: n 12, " in completed.stdout
+    assert "best by KS: " in completed.stdout
+    assert "peak memory: constant, 50.1 GB to 50.2 GB" in completed.stdout
     content = json.loads(voxcast("variation", tmp_path, "--bootstrap", 0, "--json").stdout)
     together = content["groups"][0]
     assert together["bimodal"]
@@ -91,7 +91,7 @@ def test_fit_on_made_up_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--target", "speed"], "no such target"),
         (["--by", "label:nothing"], "no run has this label"),
@@ -99,9 +99,9 @@ def test_fit_on_made_up_runs(tmp_path: Path) -> None:
         (["--bootstrap", "-1"], "--bootstrap"),
     ],
 )
-def test_fit_refuses_in_one_line(arguments: list[str], said: str, tmp_path: Path) -> None:
+def test_fit_refuses_in_one_line(arguments: list[str], message: str, tmp_path: Path) -> None:
     voxcast("import", "slant", SAMPLES / "slant", "--into", tmp_path)
-    assert said in voxcast("variation", tmp_path, *arguments, code=2).stderr.splitlines()[-1]
+    assert message in voxcast("variation", tmp_path, *arguments, code=2).stderr.splitlines()[-1]
 
 
 def test_fit_of_nothing_is_refused(tmp_path: Path) -> None:
@@ -110,13 +110,13 @@ def test_fit_of_nothing_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not ARTIFACT, reason="VOXCAST_SLANT_ARTIFACT names no tables of the artifact")
 def test_what_the_slant_runs_say(tmp_path: Path) -> None:
-    said = voxcast("import", "slant", "--into", tmp_path).stdout.strip()
-    assert said == "312 read = 312 imported + 0 duplicates + 0 skipped + 0 bad"
+    summary = voxcast("import", "slant", "--into", tmp_path).stdout.strip()
+    assert summary == "312 read = 312 imported + 0 duplicates + 0 skipped + 0 bad"
     by = "app,label:dataset,label:modality"
-    asked = "--by", by, "--bootstrap", 0, "--json"
-    content = json.loads(voxcast("variation", tmp_path, *asked).stdout)
-    found = {tuple(group["group"].values())[1:]: group for group in content["groups"]}
-    oasis, drd = found["OASIS-3", "T1w"], found["DRD", "bold"]
+    options = "--by", by, "--bootstrap", 0, "--json"
+    content = json.loads(voxcast("variation", tmp_path, *options).stdout)
+    groups = {tuple(group["group"].values())[1:]: group for group in content["groups"]}
+    oasis, drd = groups["OASIS-3", "T1w"], groups["DRD", "bold"]
 
     assert (oasis["n"], drd["n"]) == (194, 88)
     assert (round(oasis["mean"] / 60, 1), round(oasis["sd"] / 60, 1)) == (67.4, 2.7)
@@ -147,9 +147,9 @@ def test_measured_runs_made_again_count_once_and_allocations_are_apart(tmp_path:
                 of = cell(repeat, volume_id=f"v{n}", configuration=Configuration("cpu", cpus))
                 write_run(tmp_path / "runs", of, runtime_s=float(rng.uniform(5, 9)))
     collect(tmp_path / "runs", tmp_path / "batch")
-    done = voxcast("variation", tmp_path / "batch", "--bootstrap", 0)
-    assert "32 repeats, counted once" in done.stderr
-    groups = [line for line in done.stdout.splitlines() if ": n " in line]
+    completed = voxcast("variation", tmp_path / "batch", "--bootstrap", 0)
+    assert "32 repeats, counted once" in completed.stderr
+    groups = [line for line in completed.stdout.splitlines() if ": n " in line]
     assert [text[: len("app app, cpus 1: n 8,")] for text in groups] == [
         "app app, cpus 1: n 8,",
         "app app, cpus 2: n 8,",

@@ -21,9 +21,9 @@ def queue(capsys):
 
     def run(*arguments: object, status: int = 0) -> tuple[str, str]:
         assert main(["queue", *map(str, arguments)]) == status
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        return said.out, said.err
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.err
+        return captured.out, captured.err
 
     return run
 
@@ -40,19 +40,19 @@ def requests(tmp_path: Path) -> Path:
 
 def test_as_given_and_as_recommended(queue, requests: Path) -> None:
     out, err = queue(SMALL, "--processors", 32, "--requests", requests, "--json")
-    found = json.loads(out)
-    assert set(found) == {"trace", "processors", "backfill", "skipped", "bad", "replays"}
-    assert (found["processors"], found["backfill"], found["skipped"], found["bad"]) == (
+    report = json.loads(out)
+    assert set(report) == {"trace", "processors", "backfill", "skipped", "bad", "replays"}
+    assert (report["processors"], report["backfill"], report["skipped"], report["bad"]) == (
         32, True, 1, []
     )  # fmt: skip
     assert "1 jobs never ran" in err
-    given, recommended = found["replays"]["given"], found["replays"]["recommended"]
-    assert set(given) == set(recommended) == REPORT
-    assert given["jobs"] == 200
-    assert given["killed"] == recommended["killed"] == 0
+    original, recommended = report["replays"]["given"], report["replays"]["recommended"]
+    assert set(original) == set(recommended) == REPORT
+    assert original["jobs"] == 200
+    assert original["killed"] == recommended["killed"] == 0
     # So it is on this trace and on most; the work done is the same.
-    assert recommended["mean_wait_s"] < given["mean_wait_s"]
-    work = [own["utilisation"] * own["makespan_s"] for own in (given, recommended)]
+    assert recommended["mean_wait_s"] < original["mean_wait_s"]
+    work = [replay["utilisation"] * replay["makespan_s"] for replay in (original, recommended)]
     assert work[0] == pytest.approx(work[1])
 
 
@@ -87,7 +87,7 @@ def test_invalid_lines_are_reported_with_their_number_and_the_rest_is_replayed(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("gone.swf",), "cannot be read"),
         ((SMALL, "--processors", "16"), "requests 32 processors where there are 16"),
@@ -95,9 +95,9 @@ def test_invalid_lines_are_reported_with_their_number_and_the_rest_is_replayed(
         ((SMALL, "--requests", "gone.csv"), "gone.csv: cannot be read"),
     ],
 )
-def test_what_is_wrong_is_said(queue, arguments: tuple[object, ...], said: str) -> None:
+def test_what_is_wrong_is_said(queue, arguments: tuple[object, ...], message: str) -> None:
     out, err = queue(*arguments, status=2)
-    assert said in err.splitlines()[-1]
+    assert message in err.splitlines()[-1]
     assert out == ""
 
 

@@ -17,21 +17,21 @@ def test_the_published_runs_hold_what_was_published(tmp_path: Path, capsys) -> N
     assert main(["import", "slant", str(ARTIFACT), "--into", str(tmp_path / "slant")]) == 0
     capsys.readouterr()
     assert main(["phases", str(tmp_path / "slant"), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["runs"] == 88
-    held = found["held_gb_h"]
+    report = json.loads(capsys.readouterr().out)
+    assert report["runs"] == 88
+    held = report["held_gb_h"]
     assert held["at_run_peak"] == pytest.approx(99.7, abs=0.1)
     assert held["at_phase_peaks"] == pytest.approx(52.7, abs=0.1)
     assert held["used"] == pytest.approx(32.0, abs=0.1)
-    assert len(found["jobs"]) == 7
-    assert 1.5 < found["gain"] < 2
+    assert len(report["jobs"]) == 7
+    assert 1.5 < report["gain"] < 2
 
 
 def test_phases_of_a_recorded_application(capsys) -> None:
     assert main(["phases", str(HISTORY), "--app", "ants_segment"]) == 0
-    said = capsys.readouterr().out
-    assert "atropos" in said
-    assert "expected of the chain" in said
+    output = capsys.readouterr().out
+    assert "atropos" in output
+    assert "expected of the chain" in output
     assert main(["phases", str(HISTORY)]) == 2
     assert "choose with --app" in capsys.readouterr().err
     assert main(["phases", str(HISTORY), "--app", "ants_segment", "--alpha", "0"]) == 2
@@ -40,18 +40,18 @@ def test_phases_of_a_recorded_application(capsys) -> None:
 def test_ways_of_asking_are_replayed(capsys) -> None:
     arguments = ["replay", str(HISTORY), "--app", "tile_segment", "--trials", "1", "--folds", "2"]
     assert main([*arguments, "--wait-alpha", "0.5", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["tile_segment"]
-    cost = {way: own["normalised_cost"] for way, own in found["ways"].items()}
+    report = json.loads(capsys.readouterr().out)["tile_segment"]
+    cost = {strategy: costs["normalised_cost"] for strategy, costs in report["ways"].items()}
     assert cost["clairvoyant"] == pytest.approx(1.0)
     assert cost["per_image"] < cost["harp_doubling"]
     assert cost["population"] < cost["site_default"]
-    low, high = found["ways"]["per_image"]["normalised_cost_interval"]
+    low, high = report["ways"]["per_image"]["normalised_cost_interval"]
     assert 1 < low < cost["per_image"] < high
-    assert found["over_implied"] == pytest.approx(cost["per_image"] / found["implied"])
+    assert report["over_implied"] == pytest.approx(cost["per_image"] / report["implied"])
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["nowhere"], "not a recorded history"),
         ([str(HISTORY), "--app", "none"], "has no runs of none"),
@@ -65,9 +65,9 @@ def test_ways_of_asking_are_replayed(capsys) -> None:
         ([str(HISTORY.with_name("real"))], "3 subjects at full scale, 8 are needed"),
     ],
 )
-def test_what_cannot_be_replayed_is_said(arguments, said: str, capsys) -> None:
+def test_what_cannot_be_replayed_is_said(arguments, message: str, capsys) -> None:
     assert main(["replay", *arguments]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_an_import_has_no_images_to_replay_by(tmp_path: Path, capsys) -> None:

@@ -90,8 +90,8 @@ def test_the_floors_are_those_that_are_tested(name: str) -> None:
         for room in re.findall(r"`(\w+)`", rooms)
     }
     source = PROJECT / "src" / "voxcast"
-    there = {path.stem for path in source.iterdir() if path.suffix == ".py" or path.is_dir()}
-    assert written == {room: floor for room, floor in FLOORS.items() if room in there}
+    packages = {path.stem for path in source.iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert written == {room: floor for room, floor in FLOORS.items() if room in packages}
 
 
 def test_modules_that_are_named_exist() -> None:
@@ -101,8 +101,8 @@ def test_modules_that_are_named_exist() -> None:
         for name in re.findall(rf"`(?:voxcast[./])?((?:{rooms})[./][\w./]+)`", text):
             path = PROJECT / "src" / "voxcast" / name.removesuffix(".py").replace(".", "/")
             member = path.parent.with_suffix(".py")  # a function of a module
-            there = path.is_dir() or path.with_suffix(".py").is_file() or member.is_file()
-            assert there, f"{page.name}: {name}"
+            exists = path.is_dir() or path.with_suffix(".py").is_file() or member.is_file()
+            assert exists, f"{page.name}: {name}"
 
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:

@@ -35,12 +35,12 @@ def test_features_by_hand() -> None:
 
 
 def test_a_grid_that_an_application_goes_to_is_what_counts() -> None:
-    own, fine, coarse = (
+    original, fine, coarse = (
         features(HEADER, None, "a", {"spacing_mm": mm}, Configuration("cpu", 1))
         for mm in (0.0, 0.5, 2.0)
     )
     name = "header.log_working_voxels"
-    assert fine[name] == own[name]  # coarser already: it stays as it is
+    assert fine[name] == original[name]  # coarser already: it stays as it is
     assert math.exp(coarse[name]) == pytest.approx(960_000 * 2 / 8)
 
 
@@ -82,8 +82,8 @@ def test_who_was_ended_is_remembered() -> None:
     profiles.loc[0, "outcome"] = "timeout"
     profiles.loc[2, "outcome"] = "failed"
     profiles.loc[4, ["outcome", "app_version", "started_at"]] = ["timeout", "0", "2025"]
-    found = censored_subjects(profiles, set(catalogue["volume_id"]))
-    assert found.to_dict("records") == [{"app": "segment", "subject": "0001"}]
+    censored = censored_subjects(profiles, set(catalogue["volume_id"]))
+    assert censored.to_dict("records") == [{"app": "segment", "subject": "0001"}]
 
 
 @pytest.mark.parametrize("bad", [None, 0, -1, "wide", float("nan")])
@@ -135,9 +135,9 @@ def test_no_subject_is_on_both_sides() -> None:
 def test_too_little_to_learn_from_is_said() -> None:
     with pytest.raises(TableError, match="no usable completed run"):
         split(planted.table(2).iloc[:0], {}, 9, 0.25)
-    one = planted.table(3)
+    table = planted.table(3)
     with pytest.raises(TableError, match="training needs two subjects"):
-        split(one[one["subject"] == "0002"], {}, 9, 0.0)
+        split(table[table["subject"] == "0002"], {}, 9, 0.0)
 
 
 def test_volumes_follow_the_rows(tmp_path) -> None:
@@ -146,9 +146,9 @@ def test_volumes_follow_the_rows(tmp_path) -> None:
     table = planted.table(3)
     cubes = np.arange(3)[:, None, None, None] * np.ones((1, 2, 2, 2))
     np.savez(tmp_path / "v.npz", volume_id=["v0003", "v0001", "v0002"], volumes=cubes)
-    found = volumes_of(table, tmp_path / "v.npz")
+    volumes = volumes_of(table, tmp_path / "v.npz")
     expected = table["volume_id"].map({"v0003": 0, "v0001": 1, "v0002": 2})
-    assert found[:, 0, 0, 0].tolist() == expected.tolist()
+    assert volumes[:, 0, 0, 0].tolist() == expected.tolist()
 
 
 def test_each_device_has_a_version_of_its_own() -> None:

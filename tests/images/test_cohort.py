@@ -82,9 +82,9 @@ def test_volumes_follow_their_recipes(cohort: tuple[Path, list[ImageFile]]) -> N
         assert (header.axcodes, header.dtype) == (recipe.orientation, recipe.dtype)
         assert sorted(header.spacing_mm) == pytest.approx(sorted(recipe.spacing_mm), abs=1e-3)
         sidecar = (folder / file.path).with_name(f"sub-{file.subject}_T1w.json")
-        told = json.loads(sidecar.read_text())
-        assert told["RecipeSHA256"] == recipe.sha256
-        assert 0.8 <= told["BrainMaskRatio"] <= 1.1
+        metadata = json.loads(sidecar.read_text())
+        assert metadata["RecipeSHA256"] == recipe.sha256
+        assert 0.8 <= metadata["BrainMaskRatio"] <= 1.1
 
 
 def test_made_subjects_are_kept_and_damaged_ones_made_again(
@@ -92,10 +92,10 @@ def test_made_subjects_are_kept_and_damaged_ones_made_again(
 ) -> None:
     folder, files = cohort
     first, second = (folder / file.path for file in files[:2])
-    kept = first.stat().st_mtime_ns
+    mtime_ns = first.stat().st_mtime_ns
     second.write_bytes(b"cut short")
     assert write_cohort(folder / "a", seed=1, subjects=3, sizes=SIZES, root=folder) == files
-    assert first.stat().st_mtime_ns == kept
+    assert first.stat().st_mtime_ns == mtime_ns
 
 
 def test_every_field_of_view_holds_the_brain() -> None:

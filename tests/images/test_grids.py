@@ -40,9 +40,9 @@ def test_recorded_sets_hold_all_sizes_and_no_size_tells_the_content(name: str, c
     assert (min(voxels), max(voxels)) == (57 * 67 * 56, 256**3)
     assert (np.min(shapes), np.max(shapes)) == (56, 256)
     assert shapes.count((96, 112, 96)) >= count / 5
-    for what, value in CONTENT.items():
+    for characteristic, value in CONTENT.items():
         r = np.corrcoef(np.log(voxels), [value(recipe) for recipe in recipes])[0, 1]
-        assert abs(r) < 0.15, what
+        assert abs(r) < 0.15, characteristic
 
 
 def test_recorded_sets_share_no_seed_and_no_subject() -> None:

@@ -112,9 +112,9 @@ def test_stages_take_a_users_own_dataset_by_reference(dataset: Path, tmp_path: P
     project = _project(tmp_path / "project", dataset)
     before = {path: path.stat().st_mtime_ns for path in dataset.rglob("*")}
     for name in ("images", "catalogue"):
-        done = _stage(name, project)
-        assert done.returncode == 0, done.stderr
-    assert "2 of 5 volumes cannot be used" in done.stderr
+        completed = _stage(name, project)
+        assert completed.returncode == 0, completed.stderr
+    assert "2 of 5 volumes cannot be used" in completed.stderr
     assert [path.name for path in (project / "data/images").iterdir()] == ["images.tsv"]
     listed = read_tsv(project / "data/images/images.tsv")
     assert listed[0].path == str(dataset / "sub-01/anat/sub-01_T1w.nii.gz")
@@ -123,7 +123,7 @@ def test_stages_take_a_users_own_dataset_by_reference(dataset: Path, tmp_path: P
 
 
 def test_stage_without_images_says_so_in_one_line(tmp_path: Path) -> None:
-    done = _stage("images", _project(tmp_path / "project", tmp_path / "nowhere"))
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
+    completed = _stage("images", _project(tmp_path / "project", tmp_path / "nowhere"))
+    assert completed.returncode == 2
+    (line,) = completed.stderr.splitlines()
     assert "nowhere: no such folder" in line

@@ -31,7 +31,7 @@ def _make(folder: Path, seed: int, subjects: int = 2) -> None:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFrame]:
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFrame]:
     folder = tmp_path_factory.mktemp("recorded")
     _make(folder, seed=1)
     return folder, recorded_images(folder / "catalogue", folder / "images")
@@ -43,9 +43,9 @@ def _record(table: pd.DataFrame, folder: Path) -> Path:
 
 
 def test_table_holds_recipe_header_and_characteristics(
-    made: tuple[Path, pd.DataFrame], tmp_path: Path
+    recorded: tuple[Path, pd.DataFrame], tmp_path: Path
 ) -> None:
-    folder, table = made
+    folder, table = recorded
     assert {*HEADER_COLUMNS, *CHARACTERISTICS, "noise", "gamma", "shell"} <= set(table)
     assert list(table.subject) == ["t0001", "t0002"]
     assert set(table.volume_id) == set(recipe_of(folder / "images"))
@@ -54,9 +54,9 @@ def test_table_holds_recipe_header_and_characteristics(
 
 
 def test_small_differences_of_processors_pass(
-    made: tuple[Path, pd.DataFrame], tmp_path: Path
+    recorded: tuple[Path, pd.DataFrame], tmp_path: Path
 ) -> None:
-    folder, table = made
+    folder, table = recorded
     other = table.assign(
         foreground_ml=table.foreground_ml * 1.0009,
         noise_ratio=table.noise_ratio + 5e-5,
@@ -66,9 +66,9 @@ def test_small_differences_of_processors_pass(
 
 
 def test_volume_and_characteristic_that_differ_are_named(
-    made: tuple[Path, pd.DataFrame], tmp_path: Path
+    recorded: tuple[Path, pd.DataFrame], tmp_path: Path
 ) -> None:
-    folder, table = made
+    folder, table = recorded
     other = table.copy()
     other.loc[1, "entropy_bits"] *= 1.002
     path = _record(other, tmp_path)
@@ -79,9 +79,9 @@ def test_volume_and_characteristic_that_differ_are_named(
 
 
 def test_another_recipe_and_a_missing_volume_are_named(
-    made: tuple[Path, pd.DataFrame], tmp_path: Path
+    recorded: tuple[Path, pd.DataFrame], tmp_path: Path
 ) -> None:
-    folder, table = made
+    folder, table = recorded
     other = table.assign(volume_id=["0" * 16, "1" * 16], subject=["t0001", "t0009"])
     message = "subject t0001 is of another recipe or generator now; .* subject t0009 is missing"
     with pytest.raises(ImageError, match=message):
@@ -91,19 +91,19 @@ def test_another_recipe_and_a_missing_volume_are_named(
 
 
 def test_images_of_somebodys_own_are_recorded_without_a_recipe(
-    made: tuple[Path, pd.DataFrame],
+    recorded: tuple[Path, pd.DataFrame],
 ) -> None:
-    folder, table = made
-    own = recorded_images(folder / "catalogue", None)
-    assert set(own) < set(table)
-    assert list(own["foreground_voxels"]) == list(table["foreground_voxels"])
-    assert "seed" not in own
+    folder, table = recorded
+    without_recipe = recorded_images(folder / "catalogue", None)
+    assert set(without_recipe) < set(table)
+    assert list(without_recipe["foreground_voxels"]) == list(table["foreground_voxels"])
+    assert "seed" not in without_recipe
 
 
 def test_images_that_were_not_generated_cannot_be_recorded(
-    made: tuple[Path, pd.DataFrame], tmp_path: Path
+    recorded: tuple[Path, pd.DataFrame], tmp_path: Path
 ) -> None:
-    folder, _ = made
+    folder, _ = recorded
     with pytest.raises(ImageError, match=r"participants\.tsv: no such file"):
         recorded_images(folder / "catalogue", tmp_path)
     _make(tmp_path / "other", seed=2, subjects=1)

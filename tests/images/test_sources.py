@@ -32,8 +32,8 @@ def test_bids_entities_come_from_names(tmp_path: Path) -> None:
         "derivatives/tool/sub-01/anat/sub-01_desc-brain_mask.nii.gz",
         "sub-01/anat/sub-01_T1w.json",
     )
-    found = [(e.subject, e.session, e.suffix) for e in find_images(tmp_path)]
-    assert found == [("01", "", "T1w"), ("02", "b", "T2w")]
+    entities = [(e.subject, e.session, e.suffix) for e in find_images(tmp_path)]
+    assert entities == [("01", "", "T1w"), ("02", "b", "T2w")]
 
 
 def test_plain_folder_is_read_at_any_depth_and_links_are_followed(tmp_path: Path) -> None:
@@ -86,15 +86,15 @@ def test_list_survives_writing(tmp_path: Path) -> None:
 
 def test_changed_file_is_noticed_and_touched_one_keeps_its_hash(tmp_path: Path) -> None:
     _put(tmp_path, "a.nii", "b.nii", "c.nii")
-    known = scan(tmp_path)
+    scanned = scan(tmp_path)
     (tmp_path / "a.nii").write_text("A.NII")  # same size
     os.utime(tmp_path / "a.nii", ns=(1, 1))
     os.utime(tmp_path / "b.nii", ns=(2, 2))
-    a, b, c = refresh(known, tmp_path)
-    assert a.sha256 != known[0].sha256
-    assert (b.sha256, b.mtime_ns) == (known[1].sha256, 2)
-    assert c == known[2]
-    assert [changed(file) for file in known] == [True, False, False]
+    a, b, c = refresh(scanned, tmp_path)
+    assert a.sha256 != scanned[0].sha256
+    assert (b.sha256, b.mtime_ns) == (scanned[1].sha256, 2)
+    assert c == scanned[2]
+    assert [changed(file) for file in scanned] == [True, False, False]
 
 
 def test_unchanged_file_is_not_hashed_again(tmp_path: Path) -> None:

@@ -41,11 +41,11 @@ def test_every_family_comes_back_from_its_files_with_the_same_answers(
     again = Forecaster.load(tmp_path / "model")
     queries = queries_of(table, volumes)
     before, after = forecaster.predict(queries), again.predict(queries)
-    for one, other in zip(before, after, strict=True):
-        assert one.input_level == other.input_level == "volume"
+    for forecast, other in zip(before, after, strict=True):
+        assert forecast.input_level == other.input_level == "volume"
         for target in TARGETS:
-            assert one.quantiles[target] == pytest.approx(other.quantiles[target], rel=1e-6)
-            low, middle, high = one.quantiles[target]
+            assert forecast.quantiles[target] == pytest.approx(other.quantiles[target], rel=1e-6)
+            low, middle, high = forecast.quantiles[target]
             assert 0 < low <= middle <= high
     assert not list((tmp_path / "model").rglob("*.pkl"))
 

@@ -10,10 +10,10 @@ from voxcast.models.selection.cross_validation import Validation
 
 def test_the_planted_feature_comes_first_and_time_grows_with_it() -> None:
     validation = Validation(planted.table(40), None, 3, 0)
-    found = explain_model(validation, "ridge", FAMILIES["ridge"].defaults)
-    first = found.shuffled.iloc[0]
+    explanation = explain_model(validation, "ridge", FAMILIES["ridge"].defaults)
+    first = explanation.shuffled.iloc[0]
     assert (first["app"], first["feature"]) == ("segment", "foreground_voxels")
-    assert first["rise"] > 5 * max(found.shuffled["rise"].iloc[1], 0.1)
-    own = found.dependence.query("feature == 'foreground_voxels'")
-    assert own["factor"].is_monotonic_increasing
-    assert own["factor"].iloc[3] == pytest.approx(1)
+    assert first["rise"] > 5 * max(explanation.shuffled["rise"].iloc[1], 0.1)
+    dependence = explanation.dependence.query("feature == 'foreground_voxels'")
+    assert dependence["factor"].is_monotonic_increasing
+    assert dependence["factor"].iloc[3] == pytest.approx(1)

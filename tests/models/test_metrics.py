@@ -6,10 +6,10 @@ from voxcast.models.metrics import binomial_interval, scores, under_requests
 
 
 def test_scores_by_hand() -> None:
-    found = scores([10, 10, 10, 10], [8, 10, 12, 15])
-    assert found["mape"] == pytest.approx(22.5)
-    assert found["upp"] == 25  # equality counts for neither side
-    assert found["ov_mape"] == pytest.approx(35)
+    metrics = scores([10, 10, 10, 10], [8, 10, 12, 15])
+    assert metrics["mape"] == pytest.approx(22.5)
+    assert metrics["upp"] == 25  # equality counts for neither side
+    assert metrics["ov_mape"] == pytest.approx(35)
     assert scores([1, 2], [0.5, 1])["ov_mape"] == 0
 
 

@@ -10,25 +10,25 @@ def row(x: float, y: float) -> dict[str, float]:
 
 
 def test_it_goes_where_nothing_was_measured() -> None:
-    known = [row(x, y) for x in (0.0, 0.1) for y in (0.0, 0.1)]
+    measured = [row(x, y) for x in (0.0, 0.1) for y in (0.0, 0.1)]
     candidates = [row(0.05, 0.05), row(1.0, 1.0), row(0.0, 0.05)]
-    assert propose(known, candidates, [1.0] * 3, 1)[0].position == 1
+    assert propose(measured, candidates, [1.0] * 3, 1)[0].position == 1
 
 
 def test_a_dear_run_must_teach_more() -> None:
     candidates = [row(0.0, 0.0), row(1.0, 1.0)]
     cheap_first = propose([], candidates, [1.0, 100.0], 2)
-    assert [one.position for one in cheap_first] == [0, 1]
-    assert [one.expected_s for one in cheap_first] == [1.0, 100.0]
+    assert [proposal.position for proposal in cheap_first] == [0, 1]
+    assert [proposal.expected_s for proposal in cheap_first] == [1.0, 100.0]
 
 
 def test_no_run_is_proposed_twice_and_twins_are_not_taken_together() -> None:
     candidates = [row(0.0, 0.0), row(0.0, 0.0), row(1.0, 0.0), row(0.0, 1.0)]
-    found = propose([], candidates, [1.0] * 4, 3)
-    positions = [one.position for one in found]
+    proposals = propose([], candidates, [1.0] * 4, 3)
+    positions = [proposal.position for proposal in proposals]
     assert len(set(positions)) == 3
     assert not {0, 1} <= set(positions)
-    assert found[0].gain >= found[-1].gain > 0
+    assert proposals[0].gain >= proposals[-1].gain > 0
     assert propose([], [], [], 3) == []
 
 
@@ -46,6 +46,6 @@ def test_few_chosen_runs_teach_more_than_as_many_drawn() -> None:
         fitted.fit(places[chosen], truth[chosen])
         return float(np.abs(fitted.predict(places) - truth).mean())
 
-    ours = error([one.position for one in propose([], rows, [1.0] * 80, 8)])
+    ours = error([proposal.position for proposal in propose([], rows, [1.0] * 80, 8)])
     others = [error(list(rng.permutation(80)[:8])) for _ in range(20)]
     assert ours < np.median(others)

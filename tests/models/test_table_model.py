@@ -32,9 +32,9 @@ def table(rows: int = 120, seed: int = 0) -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def fitted():
-    own = table()
-    columns = choose_columns(own, "seconds", "site", ["job"])
-    return fit_table(own, columns, trials=2, families=FEW)
+    runs = table()
+    columns = choose_columns(runs, "seconds", "site", ["job"])
+    return fit_table(runs, columns, trials=2, families=FEW)
 
 
 def test_it_is_judged_on_groups_not_seen_and_learns_the_law(fitted) -> None:
@@ -51,43 +51,45 @@ def test_a_model_comes_back_and_answers_in_order_with_what_it_has_not_seen(
 ) -> None:
     fitted.model.save(tmp_path / "model")
     again = TableModel.load(tmp_path / "model")
-    asked = table(40, seed=1).drop(columns=["seconds", "site", "job"])
-    found = fitted.model.predict(asked)
-    pd.testing.assert_frame_equal(again.predict(asked), found)
-    assert (found["upper"] >= found["prediction"]).all()
-    turned = fitted.model.predict(asked.iloc[::-1])
-    pd.testing.assert_frame_equal(turned.iloc[::-1], found)
-    strange = asked.assign(size=1e5)
+    unseen = table(40, seed=1).drop(columns=["seconds", "site", "job"])
+    predictions = fitted.model.predict(unseen)
+    pd.testing.assert_frame_equal(again.predict(unseen), predictions)
+    assert (predictions["upper"] >= predictions["prediction"]).all()
+    turned = fitted.model.predict(unseen.iloc[::-1])
+    pd.testing.assert_frame_equal(turned.iloc[::-1], predictions)
+    strange = unseen.assign(size=1e5)
     assert fitted.model.predict(strange)["out_of_range"].ne("").all()
-    new = asked.assign(tool="unheard of")
+    new = unseen.assign(tool="unheard of")
     assert fitted.model.predict(new)["out_of_range"].ne("").all()
-    assert fitted.model.predict(strange)["prediction"].min() > found["prediction"].max()
+    assert fitted.model.predict(strange)["prediction"].min() > predictions["prediction"].max()
     with pytest.raises(TableError, match="size: no such column"):
-        fitted.model.predict(asked.drop(columns="size"))
+        fitted.model.predict(unseen.drop(columns="size"))
 
 
 def test_trials_make_it_the_same_to_the_bit() -> None:
-    own = table(60)
-    columns = choose_columns(own, "seconds", "site", ["job"])
-    one, two = (fit_table(own, columns, trials=2, families=("median", "forest")) for _ in range(2))
-    assert one.metrics == two.metrics
-    asked = own.head(5)
-    pd.testing.assert_frame_equal(one.model.predict(asked), two.model.predict(asked))
+    runs = table(60)
+    columns = choose_columns(runs, "seconds", "site", ["job"])
+    first, second = (
+        fit_table(runs, columns, trials=2, families=("median", "forest")) for _ in range(2)
+    )
+    assert first.metrics == second.metrics
+    queries = runs.head(5)
+    pd.testing.assert_frame_equal(first.model.predict(queries), second.model.predict(queries))
 
 
 def test_the_target_is_no_feature_whatever_it_is_called() -> None:
-    own = table(30).rename(columns={"seconds": "time.s", "site": "group.x"})
-    columns = choose_columns(own, "time.s", "group.x", ["job"])
-    assert set(feature_table(own, columns)) == {"column.size", "column.log size", "column.tool"}
+    runs = table(30).rename(columns={"seconds": "time.s", "site": "group.x"})
+    columns = choose_columns(runs, "time.s", "group.x", ["job"])
+    assert set(feature_table(runs, columns)) == {"column.size", "column.log size", "column.tool"}
 
 
 def test_rows_without_a_label_are_counted_and_left_out() -> None:
-    own = table(30)
-    own.loc[[0, 1], "seconds"] = [0, -3]
-    own.loc[2, "seconds"] = np.inf
-    own.loc[3, "seconds"] = np.nan
-    own["outcome"] = ["timeout" if n == 4 else "completed" for n in range(30)]
-    usable, left_out = learnable(own, choose_columns(own, "seconds", "site", ["job"]))
+    runs = table(30)
+    runs.loc[[0, 1], "seconds"] = [0, -3]
+    runs.loc[2, "seconds"] = np.inf
+    runs.loc[3, "seconds"] = np.nan
+    runs["outcome"] = ["timeout" if n == 4 else "completed" for n in range(30)]
+    usable, left_out = learnable(runs, choose_columns(runs, "seconds", "site", ["job"]))
     assert usable.sum() == 25
     assert left_out == {
         "without a value": [4], "not finite": [3], "zero or below": [1, 2], "not completed": [5],
@@ -95,19 +97,21 @@ def test_rows_without_a_label_are_counted_and_left_out() -> None:
 
 
 def test_runs_that_were_ended_make_the_bound_wider() -> None:
-    own = table(60)
-    columns = choose_columns(own, "seconds", "site", ["job"])
-    told = own.assign(outcome=["timeout" if n % 12 == 3 else "completed" for n in range(60)])
-    censored = censored_groups(told, columns)
+    runs = table(60)
+    columns = choose_columns(runs, "seconds", "site", ["job"])
+    with_timeouts = runs.assign(
+        outcome=["timeout" if n % 12 == 3 else "completed" for n in range(60)]
+    )
+    censored = censored_groups(with_timeouts, columns)
     assert censored == ["s3"]
     plain, wider = (
         fit_table(
-            own, columns, trials=1, families=("median", "ridge"), quantile=0.8, censored=names
+            runs, columns, trials=1, families=("median", "ridge"), quantile=0.8, censored=names
         )
         for names in ([], censored)
     )
-    asked = own.head(5)
-    assert (wider.model.predict(asked)["upper"] >= plain.model.predict(asked)["upper"]).all()
+    queries = runs.head(5)
+    assert (wider.model.predict(queries)["upper"] >= plain.model.predict(queries)["upper"]).all()
     assert (
         wider.model.forecaster.models_by_input_level["header"]
         .calibrators["target"]
@@ -123,33 +127,33 @@ def test_of_a_million_rows_a_sample_of_whole_groups_is_learned_from() -> None:
     seconds = 3 * size * rng.lognormal(0, 0.05, len(size))
     large = pd.DataFrame({"size": size, "who": np.arange(len(size)) // 10, "seconds": seconds})
     columns = choose_columns(large, "seconds", "who")
-    found = fit_table(large, columns, trials=1, families=("median", "ridge"))
-    assert 0.9 * MAX_ROWS < found.rows <= MAX_ROWS
-    assert found.groups == found.rows // 10
-    assert found.metrics["mape"] < 8
-    asked = seconds[:100_000]
-    answered = found.model.predict(large.head(len(asked)))["prediction"]
-    assert answered.between(0.5 * asked, 2 * asked).mean() > 0.99
+    fit = fit_table(large, columns, trials=1, families=("median", "ridge"))
+    assert 0.9 * MAX_ROWS < fit.rows <= MAX_ROWS
+    assert fit.groups == fit.rows // 10
+    assert fit.metrics["mape"] < 8
+    expected_s = seconds[:100_000]
+    predicted_s = fit.model.predict(large.head(len(expected_s)))["prediction"]
+    assert predicted_s.between(0.5 * expected_s, 2 * expected_s).mean() > 0.99
 
 
 def test_a_table_of_numbers_alone_is_learned_saved_and_asked(tmp_path) -> None:
-    own = table()[["size", "seconds"]].dropna()
-    columns = choose_columns(own, "seconds")
-    found = fit_table(own, columns, trials=1, families=("median", "ridge", "boosting"))
-    assert {"median", "ridge", "boosting"} <= set(found.candidates)
-    found = fit_table(own, columns, trials=1, families=("median", "ridge"))
-    found.model.save(tmp_path)
-    pd.testing.assert_frame_equal(TableModel.load(tmp_path).predict(own), found.model.predict(own))
+    runs = table()[["size", "seconds"]].dropna()
+    columns = choose_columns(runs, "seconds")
+    fit = fit_table(runs, columns, trials=1, families=("median", "ridge", "boosting"))
+    assert {"median", "ridge", "boosting"} <= set(fit.candidates)
+    fit = fit_table(runs, columns, trials=1, families=("median", "ridge"))
+    fit.model.save(tmp_path)
+    pd.testing.assert_frame_equal(TableModel.load(tmp_path).predict(runs), fit.model.predict(runs))
 
 
 def test_a_constant_target_is_answered_as_such() -> None:
-    own = table(30).assign(seconds=7.0)
-    found = fit_table(own, choose_columns(own, "seconds", "site", ["job"]), trials=1, families=FEW)
-    assert found.model.predict(own)["prediction"].to_numpy() == pytest.approx(7.0, rel=1e-3)
+    runs = table(30).assign(seconds=7.0)
+    fit = fit_table(runs, choose_columns(runs, "seconds", "site", ["job"]), trials=1, families=FEW)
+    assert fit.model.predict(runs)["prediction"].to_numpy() == pytest.approx(7.0, rel=1e-3)
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda t: t.head(1), "1 rows have a label"),
         (lambda t: t.assign(seconds=-1.0), "30 zero or below"),
@@ -160,19 +164,19 @@ def test_a_constant_target_is_answered_as_such() -> None:
         (lambda t: t[["seconds", "site", "job"]], "there are no features"),
     ],
 )
-def test_tables_that_teach_nothing_are_said(change, said: str) -> None:
-    own = change(table(30))
-    with pytest.raises(TableError, match=said):
-        learnable(own, choose_columns(own, "seconds", "site", ["job"]))
+def test_tables_that_teach_nothing_are_said(change, message: str) -> None:
+    runs = change(table(30))
+    with pytest.raises(TableError, match=message):
+        learnable(runs, choose_columns(runs, "seconds", "site", ["job"]))
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [("", "is empty"), ("a,b\n", "has no rows"), ("a,b,a\n1,2,3\n", "names the column a twice")],
 )
-def test_files_that_are_no_table_are_said(tmp_path, text: str, said: str) -> None:
+def test_files_that_are_no_table_are_said(tmp_path, text: str, message: str) -> None:
     (tmp_path / "t.csv").write_text(text)
-    with pytest.raises(TableError, match=said):
+    with pytest.raises(TableError, match=message):
         read_csv(tmp_path / "t.csv")
     with pytest.raises(TableError, match="cannot be read"):
         read_csv(tmp_path / "gone.csv")

@@ -36,10 +36,10 @@ def test_only_the_watched_cores_count():
 def test_a_run_is_noisy_from_a_stated_share_on(busy_s, run_cpu_s, stolen_s, noisy):
     before = CoreTime(100.0, 1.0, 500.0)
     after = CoreTime(100.0 + busy_s, 1.0 + stolen_s, 520.0)
-    found = disturbance(before, after, run_cpu_s, wall_s=10.0)
-    assert found.noisy is noisy
-    assert found.steal == pytest.approx(stolen_s / 20)
-    assert found.others == pytest.approx(max(0.0, busy_s - run_cpu_s) / 10)
+    shares = disturbance(before, after, run_cpu_s, wall_s=10.0)
+    assert shares.noisy is noisy
+    assert shares.steal == pytest.approx(stolen_s / 20)
+    assert shares.others == pytest.approx(max(0.0, busy_s - run_cpu_s) / 10)
 
 
 def test_a_few_ticks_in_a_short_run_are_not_noise():
@@ -56,9 +56,9 @@ def test_a_neighbour_is_noticed_and_our_own_work_is_not():
     activity = Activity(os.sched_getaffinity(0))
     with subprocess.Popen([sys.executable, "-I", "-c", spin]) as neighbour:
         neighbour.wait()
-    found = activity.during(0.0)
-    assert found.noisy
-    assert found.others > 0.15
+    shares = activity.during(0.0)
+    assert shares.noisy
+    assert shares.others > 0.15
     activity = Activity(os.sched_getaffinity(0))
     end = time.process_time() + 0.3
     while time.process_time() < end:

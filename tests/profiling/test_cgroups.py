@@ -76,15 +76,15 @@ def test_limit_and_threads_have_their_files_in_both_versions(tmp_path, version, 
 
 
 def test_a_version_2_group_of_our_own_is_left_for_one_inside(tmp_path):
-    own = tmp_path / "session.scope"
-    own.mkdir()
-    (own / "cgroup.procs").write_text(f"{os.getpid()}\n")
-    (own / "cgroup.subtree_control").write_text("")
-    assert cgroups.delegated(own) == own
-    inside = own / cgroups.DRIVER
+    group = tmp_path / "session.scope"
+    group.mkdir()
+    (group / "cgroup.procs").write_text(f"{os.getpid()}\n")
+    (group / "cgroup.subtree_control").write_text("")
+    assert cgroups.delegated(group) == group
+    inside = group / cgroups.DRIVER
     assert (inside / "cgroup.procs").read_text() == str(os.getpid())
-    assert (own / "cgroup.subtree_control").read_text() == "+memory"
-    assert cgroups.delegated(inside) == own  # what the kernel says of us from then on
+    assert (group / "cgroup.subtree_control").read_text() == "+memory"
+    assert cgroups.delegated(inside) == group  # what the kernel says of us from then on
 
 
 @pytest.mark.parametrize(("procs", "control"), [("1\n{us}\n", ""), ("{us}\n", "cpu memory")])

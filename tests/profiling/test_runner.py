@@ -234,10 +234,10 @@ def test_the_end_is_noticed_without_process_handles_too(tmp_path, monkeypatch):
 
 
 def test_a_run_too_short_to_be_looked_at_has_the_kernels_peak(tmp_path):
-    found = measure(["true"], {}, tmp_path / "run", cpus=1)
-    if found.peak_cgroup_bytes is None:
+    profile = measure(["true"], {}, tmp_path / "run", cpus=1)
+    if profile.peak_cgroup_bytes is None:
         pytest.skip("no control group of its own here: nobody saw its memory")
-    assert 0 < found.peak_rss_bytes < 100_000_000
+    assert 0 < profile.peak_rss_bytes < 100_000_000
 
 
 def test_a_driver_that_is_killed_takes_the_run_along(tmp_path):

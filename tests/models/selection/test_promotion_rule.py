@@ -14,9 +14,9 @@ LAW = {"alpha": 1e-3, "columns": "sizes", "scale": "relative", "products": False
 
 def test_a_bound_that_fits_is_exceeded_as_rarely_as_promised() -> None:
     table = planted.table(60, noise=0.02)
-    found = risks(Validation(table, None, 4, 0), "ridge", LAW, 0.9, 1.5)
-    assert set(found) == set(TARGETS)
-    for risk in found.values():
+    risk_by_target = risks(Validation(table, None, 4, 0), "ridge", LAW, 0.9, 1.5)
+    assert set(risk_by_target) == set(TARGETS)
+    for risk in risk_by_target.values():
         assert risk.subjects == 60
         assert risk.rate < 0.25
         assert risk.interval[0] <= 0.1
@@ -33,8 +33,8 @@ def test_a_subject_unlike_the_others_is_found_above_its_bound() -> None:
 
 
 def test_what_cannot_be_judged_counts_as_exceeded() -> None:
-    found = risks(Validation(planted.table(2), None, 2, 0), "ridge", LAW, 0.9, 1.5)
-    assert all(risk.rate == 1.0 for risk in found.values())
+    risk_by_target = risks(Validation(planted.table(2), None, 2, 0), "ridge", LAW, 0.9, 1.5)
+    assert all(risk.rate == 1.0 for risk in risk_by_target.values())
 
 
 def test_it_is_the_worst_application_that_counts() -> None:
@@ -44,13 +44,13 @@ def test_it_is_the_worst_application_that_counts() -> None:
     far = other["subject"].map({n: k % 3 for k, n in enumerate(sorted(set(other["subject"])))})
     other["cpu_s"] *= far.map({0: 1.0, 1: 5.0, 2: 25.0})
     both = pd.concat([calm, other], ignore_index=True)
-    found = risks(Validation(both, None, 4, 0), "ridge", LAW, 0.7, 1.0)["cpu_s"]
+    combined = risks(Validation(both, None, 4, 0), "ridge", LAW, 0.7, 1.0)["cpu_s"]
     alone = {
-        app: risks(Validation(own, None, 4, 0), "ridge", LAW, 0.7, 1.0)["cpu_s"]
-        for app, own in (("segment", calm), ("other", other))
+        app: risks(Validation(table, None, 4, 0), "ridge", LAW, 0.7, 1.0)["cpu_s"]
+        for app, table in (("segment", calm), ("other", other))
     }
-    assert found.subjects == 24
-    assert found.rate == max(one.rate for one in alone.values())
+    assert combined.subjects == 24
+    assert combined.rate == max(risk.rate for risk in alone.values())
 
 
 def errors(value: float) -> pd.Series:

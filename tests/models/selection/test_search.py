@@ -68,9 +68,9 @@ def test_same_seed_same_trials_to_the_bit() -> None:
 
 
 def test_the_clock_ends_a_search_after_the_first_trial() -> None:
-    found = tune(Validation(planted.table(8), None, 2, 0), "ridge", trials=50, budget_s=0)
-    assert len(found.trials) == 1
-    assert found.cut_short
+    search = tune(Validation(planted.table(8), None, 2, 0), "ridge", trials=50, budget_s=0)
+    assert len(search.trials) == 1
+    assert search.cut_short
 
 
 def test_wall_time_follows_the_slowdown_of_each_cpu_count() -> None:
