@@ -2,6 +2,8 @@
 
 import ast
 import dataclasses
+import datetime
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -99,11 +101,13 @@ def leaf_keys(section: dict[str, Any]) -> set[str]:
 
 
 @pytest.mark.parametrize("path", sorted((PROJECT / "conf" / "app").glob("[!_]*.yaml")), ids=str)
-def test_every_application_can_be_read_alone(path: Path) -> None:
+def test_every_application_is_the_same_when_read_alone(tmp_path: Path, path: Path) -> None:
     values = {"version": "1", "argv": ["tool", "{image}"]} if path.stem == "command" else {}
     app = config.load_app(path.parent, path.stem, values)
     assert app.name == path.stem
     assert app.version
+    if path.stem != "command":
+        assert app == composed(tmp_path, f"app=[{path.stem}]").apps[path.stem]
 
 
 def test_one_alone_is_read_as_strictly(tmp_path: Path) -> None:
@@ -167,9 +171,20 @@ def changed(tmp_path: Path, key: str, value: object) -> Path:
         ("campaign.budget_s", None, "campaign.sweeps.all.choose: within_budget needs"),
         ("campaign.sweeps", {}, "campaign.sweeps: needs one, or a history"),
         ("campaign.sweeps", {"x": {}}, "campaign.sweeps.x.apps: key is missing"),
+        ("app.ants_segment.title", "x", "remove it, nothing reads it"),
+        ("device.cpu.runtime", "docker", "unknown key, choose from"),
+        ("device.cpu.runtime", "docker", "it is called container_engine"),
+        ("device.cpu.usd_per_core_hour", 1.0, "remove it, prices are in conf/cluster"),
+        ("campaign.sweeps", [{"x": 1}], "needs a mapping, not a list; sweeps are a mapping by"),
+        ("tune.trials", {"x": [1]}, "tune.trials: needs int, not a mapping"),
+        ("app.ants_segment.version", datetime.date(2024, 1, 1),
+         "app.ants_segment.version: cannot be a date; write it in quotes"),
+        ("app.ants_segment.parameters", {datetime.date(2024, 1, 1): 1}, "cannot be a date"),
+        ("app", {"fs-7.4": {}}, "app.fs-7.4: the name of an application cannot contain a dot"),
+        ("app", {"nb": {"version": "1"}}, "start conf/app/nb.yaml with `defaults: [_base@nb"),
         ("images.fixed_grids", [{"first": 1}], "images.fixed_grids[0].every: key is missing"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_is_named_with_file_and_key(
     tmp_path: Path, key: str, value: object, message: str
 ) -> None:
@@ -189,6 +204,66 @@ def test_a_missing_key_and_a_missing_file_are_named(tmp_path: Path) -> None:
         config.load(tmp_path / "p.yaml")
     with pytest.raises(ConfigError, match="no such file"):
         config.load(tmp_path / "none.yaml")
+
+
+def test_an_unlike_key_is_not_suggested(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.load(changed(tmp_path, "app.ants_segment.tile", "x"))
+    assert "did you mean" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 1\nb: [1\nc: 2\n", "params.yaml, line 3: not YAML: expected ',' or ']'"),
+        ("a: 1\na: 2\n", "params.yaml, line 1: not YAML: found duplicate key a"),
+        ("a: &a\n  b: *a\n", "params.yaml: refers to itself"),
+        ("a: 2024-13-45\n", "params.yaml: not YAML: month must be in 1..12"),
+        ("a: \x00\n", "params.yaml: not YAML: unacceptable character"),
+    ],
+)
+def test_a_file_that_is_not_yaml_is_one_line(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "params.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        config.load(path)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def app_file(folder: Path, name: str, content: str) -> Path:
+    shutil.copytree(PROJECT / "conf", folder / "conf")
+    path = folder / "conf" / "app" / f"{name}.yaml"
+    path.write_text(f"defaults: [_base@{name}, _self_]\n{name}:\n{content}")
+    return path
+
+
+def test_a_single_application_has_no_references_and_any_name(tmp_path: Path) -> None:
+    argv = "  version: '1'\n  argv: [sh, -c, 'x=1; echo ${{x}} {image}']\n"
+    path = app_file(tmp_path, "fs-7.4", argv + "  parameters: {tolerance: 1e-7}\n")
+    app = config.load_app(path.parent, "fs-7.4")
+    assert app.argv[2] == "x=1; echo ${{x}} {image}"
+    assert app.parameters == {"tolerance": 1e-7}
+    assert app.devices == ("cpu",)
+    path.write_text(path.read_text().replace("_base@fs-7.4", "_base"))
+    with pytest.raises(ConfigError, match=r"start the file with `defaults: \[_base@fs-7\.4"):
+        config.load_app(path.parent, "fs-7.4")
+
+
+def test_a_reference_that_cannot_be_composed_is_one_line(tmp_path: Path) -> None:
+    app_file(tmp_path, "awk", "  version: '1'\n  argv: [sh, -c, 'echo ${{x}} {image}']\n")
+    with pytest.raises(ConfigError, match="without a valid reference to a key; write"):
+        config.compose(tmp_path / "params.yaml", ["app=[awk]"], tmp_path / "conf")
+
+
+def test_a_broken_file_of_conf_is_named_with_its_line(tmp_path: Path) -> None:
+    path = app_file(tmp_path, "broken", "  version: [1\n  argv: 1\n")
+    for read in (
+        lambda: config.load_app(path.parent, "broken"),
+        lambda: config.compose(tmp_path / "p.yaml", ["app=[broken]"], tmp_path / "conf"),
+    ):
+        with pytest.raises(ConfigError, match=r"conf/app/broken\.yaml, line \d: not YAML: exp"):
+            read()
 
 
 @pytest.mark.parametrize("override", ["campaign=moon", "tune.trails=3", "nonsense"])

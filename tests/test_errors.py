@@ -42,6 +42,15 @@ def test_a_full_disk_is_said_whoever_says_it(
     assert "no space left on the device; free some" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("module", ["hydra", "omegaconf"])
+def test_a_missing_module_is_reported_with_the_extra_of_its_verbs(
+    module: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert raising(ModuleNotFoundError(name=module)) == 2
+    needs = f"voxcast: needs {module}: pip install 'voxcast[serve]'\n"
+    assert capsys.readouterr().err == needs
+
+
 def test_a_bug_keeps_its_traceback() -> None:
     with pytest.raises(ZeroDivisionError):
         raising(ZeroDivisionError())

@@ -95,6 +95,10 @@ def test_one_value_can_be_changed() -> None:
         ("cluster.billing.time_step=soon", "cluster.billing.time_step: not a duration"),
         ("cluster.billing.minimum=-1s", "cluster.billing.minimum: a duration cannot be negative"),
         ("cluster.request.memory_step=8", "cluster.request.memory_step: needs str"),
+        ("cluster.request.memory_step=null", "cluster.request.memory_step: needs str, not null"),
+        ("cluster.request.walltime_step=null", "walltime_step: needs str, not null; write a num"),
+        ("cluster.billing.time_step=null", "cluster.billing.time_step: needs str, not null"),
+        ("cluster.billing.minimum=null", "cluster.billing.minimum: needs str, not null"),
         ("cluster.request.memory_step=8QB", "cluster.request.memory_step: not a size"),
         ("cluster.request.memory_step=1e308TB", "memory_step: a size cannot be negative or inf"),
         ("cluster.request.walltime_step=1e306h", "walltime_step: a duration cannot be negative"),
@@ -151,3 +155,16 @@ def test_unknown_names_list_those_there_are(tmp_path: Path) -> None:
         loaded(policy="bold")
     with pytest.raises(ConfigError, match=r"submit\.yaml: no such file"):
         config.load_submit(tmp_path, here=nowhere)
+
+
+@pytest.mark.parametrize("overrides", [(), ("policy.confidence=0.8",)])
+def test_a_file_that_is_not_yaml_is_named_with_its_line(
+    tmp_path: Path, overrides: tuple[str, ...]
+) -> None:
+    conf = tmp_path / "conf"
+    shutil.copytree(PROJECT / "conf", conf)
+    (conf / "cluster" / "local.yaml").write_text("billing: {\nrequest: [\n")
+    with pytest.raises(ConfigError) as caught:
+        config.load_submit(conf, overrides=overrides, here=nowhere)
+    assert str(caught.value).startswith(f"{conf}/cluster/local.yaml, line 3: not YAML: ")
+    assert "\n" not in str(caught.value)

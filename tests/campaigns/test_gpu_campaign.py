@@ -28,7 +28,8 @@ NETWORK_APP = App(name="tile_segment_network", version="1", module="m", devices=
 TINY = {"dataset": "synthetic", "samples": 30, "image_size": 8, "neurons": 4, "epochs": 2}
 BOTH = (Configuration("cpu", 1), Configuration("gpu", 1, 1))
 # Not on a machine that has torch, numpy and nibabel and nothing else.
-ABSENT = ("psutil", "pyarrow", "pandas", "sklearn", "ants", "yaml", "tqdm", "scipy", "mlflow")
+ABSENT = ("psutil", "pyarrow", "pandas", "sklearn", "ants", "yaml", "tqdm", "scipy", "mlflow",
+          "pydantic", "hydra", "omegaconf", "diptest")  # fmt: skip
 BLOCKER = f"""
 from importlib.machinery import PathFinder
 usual = PathFinder.find_spec

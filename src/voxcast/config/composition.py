@@ -1,7 +1,6 @@
 """Composition of ``conf/`` into one file as DVC does it, and the check of ``params.yaml``.
 
-The second root, ``submit.yaml``, and single files of a group are composed at call time and never
-written to disk.
+The second root, ``submit.yaml``, is composed at call time and never written to disk.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from voxcast.config.yaml_files import yaml_error
 from voxcast.errors import ConfigError
 
 CONF_DIR = "conf"
@@ -22,8 +22,10 @@ def compose(out: str | Path, overrides: list[str], conf_dir: str | Path = CONF_D
     Raises
     ------
     ConfigError
-        If Hydra refuses a group, an option or a key.
+        If a file is not YAML, or Hydra refuses a group, an option or a key.
     """
+    import yaml
+
     # DVC's own function, so that `make params` and `dvc exp run` write the same bytes.
     from dvc.utils.hydra import compose_and_dump
     from hydra.errors import HydraException
@@ -33,8 +35,8 @@ def compose(out: str | Path, overrides: list[str], conf_dir: str | Path = CONF_D
         compose_and_dump(
             out, str(Path(conf_dir).resolve()), None, "config", str(Path.cwd()), overrides
         )
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(str(error).splitlines()[0], conf_dir) from None
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
+        raise _composition_error(error, Path(conf_dir), Path(conf_dir)) from None
 
 
 def drifts(path: str | Path = PARAMS_FILE, conf_dir: str | Path = CONF_DIR) -> bool:
@@ -79,6 +81,22 @@ def compose_file(
             content: Any = OmegaConf.to_container(composed)
     # Hydra raises a plain ValueError for a group that is set to null.
     except (HydraException, OmegaConfBaseException, ValueError, yaml.YAMLError) as error:
-        raise ConfigError(str(error).splitlines()[0], path if not overrides else folder) from None
+        raise _composition_error(error, folder, folder if overrides else path) from None
     groups = {key: value for key, value in content.items() if key != "hydra"}
     return groups, {key: name for key, name in options.items() if key in groups}
+
+
+def _composition_error(error: Exception, conf_dir: Path, where: Path) -> ConfigError:
+    """Return the error of Hydra, OmegaConf or YAML on one line."""
+    import yaml
+
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
+        path = Path(error.problem_mark.name)
+        if path.is_relative_to(conf_dir.resolve()):
+            path = conf_dir / path.relative_to(conf_dir.resolve())
+        return yaml_error(error, path)
+    if str(error).strip():
+        return ConfigError(str(error).strip().splitlines()[0], where)
+    # OmegaConf's parser of references gives no text.
+    then = "write $NAME for ${NAME}, or put the command line in a script"
+    return ConfigError("a value has `${` without a valid reference to a key", where, then)

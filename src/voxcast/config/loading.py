@@ -5,18 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
 from pydantic import TypeAdapter
 
 from voxcast.apps.app_checks import check_app
-from voxcast.config.composition import PARAMS_FILE, compose_file
+from voxcast.config.composition import CONF_DIR, PARAMS_FILE
 from voxcast.config.schema import AppByName, Config, DeviceConfig, check
 from voxcast.config.validation import validated
+from voxcast.config.yaml_files import read_with_bases, read_yaml
 from voxcast.errors import ConfigError
 from voxcast.records import App
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 
 def load(path: str | Path = PARAMS_FILE) -> Config:
@@ -29,13 +29,9 @@ def load(path: str | Path = PARAMS_FILE) -> Config:
         one that breaks a rule.
     """
     path = Path(path)
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError("no such file", path, "run `make params` in the project") from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"not YAML: {error}", path) from None
-    config = validated(TypeAdapter(Config), content, path, when_missing="run `make params`")
+    content = read_yaml(path, "run `make params` in the project")
+    _check_app_names(content, path)
+    config = validated(TypeAdapter(Config), content, path, when_missing=_when_missing)
     check(config, path)
     return config
 
@@ -53,19 +49,18 @@ def load_app(folder: str | Path, name: str, values: Mapping[str, Any] | None = N
     ConfigError
         If there is no such application, or its file is invalid.
     """
-    path, content = _compose_one(Path(folder), name, "application")
+    path, content = _read_one(Path(folder), name, "application")
     if values and isinstance(content[name], dict):
         content = {name: {**content[name], **values}}
-    base = f"start the file with `defaults: [_base@{name}, _self_]`"
     adapter: TypeAdapter[dict[str, App]] = TypeAdapter(AppByName)
-    app = validated(adapter, content, path, when_missing=base)[name]
+    app = validated(adapter, content, path, when_missing=lambda _: _base_of(name))[name]
     check_app(app)
     return app
 
 
 def load_device(folder: str | Path, name: str) -> DeviceConfig:
     """Read the device ``name`` of a folder such as ``conf/device``; errors as `load_app`."""
-    path, content = _compose_one(Path(folder), name, "device")
+    path, content = _read_one(Path(folder), name, "device")
     return validated(TypeAdapter(DeviceConfig), content[name], path, name)
 
 
@@ -74,12 +69,34 @@ def options(folder: Path) -> list[str]:
     return sorted(path.stem for path in folder.glob("[!_]*.yaml"))
 
 
-def _compose_one(folder: Path, name: str, noun: str) -> tuple[Path, dict[str, Any]]:
+def _check_app_names(content: Any, path: Path) -> None:
+    apps = content.get("app") if isinstance(content, dict) else None
+    for name in apps if isinstance(apps, dict) else ():
+        if "." in str(name):
+            then = f"rename the file, its key and _base@{name} to {str(name).replace('.', '_')}"
+            where = f"{path}: app.{name}"
+            raise ConfigError("the name of an application cannot contain a dot", where, then)
+
+
+def _when_missing(path: Sequence[int | str]) -> str:
+    if path[0] == "app" and len(path) > 2:
+        return f"run `make params`; if that does not help, {_base_of(str(path[1]))}"
+    if path[0] == "campaign":
+        base = f"_sweep@sweeps.{path[2]}" if len(path) > 2 else "_base"
+        return f"run `make params`; if that does not help, add {base} to defaults of the campaign"
+    return "run `make params`"
+
+
+def _base_of(app: str) -> str:
+    return f"start {CONF_DIR}/app/{app}.yaml with `defaults: [_base@{app}, _self_]`"
+
+
+def _read_one(folder: Path, name: str, noun: str) -> tuple[Path, dict[str, Any]]:
     names = options(folder)
     if name not in names:
         raise ConfigError(f"unknown {noun}", name, f"choose from {', '.join(names) or 'none'}")
     path = folder / f"{name}.yaml"
-    content, _ = compose_file(path)
+    content = read_with_bases(path, name)
     if list(content) != [name]:
         raise ConfigError(f"must have the single key {name}", path)
     return path, content

@@ -65,7 +65,9 @@ class DeviceConfig(Section):
     node_type: str
     cpus: tuple[int, ...]
     gpus: int
-    mem_limit_bytes: Annotated[int | None, quantity(parse_bytes), Field(alias="memory")]
+    mem_limit_bytes: Annotated[
+        int | None, quantity(parse_bytes, optional=True), Field(alias="memory")
+    ]
     container_engine: Literal[
         "none", "apptainer", "singularity", "podman", "docker", "charliecloud"
     ]

@@ -74,14 +74,22 @@ def between(low: float, high: float) -> AfterValidator:
     return rule(lambda value: low < value < high, f"must be between {low:g} and {high:g}")
 
 
-def quantity(parse: Callable[[str], float]) -> BeforeValidator:
-    """Return a validator that reads a text with a unit; None passes."""
+def in_words(value: Any) -> str:
+    """Return a value for an error message; only the type of a list or a mapping."""
+    if isinstance(value, list | tuple | dict):
+        return "a mapping" if isinstance(value, dict) else "a list"
+    return "null" if value is None else repr(value)
+
+
+def quantity(parse: Callable[[str], float], *, optional: bool = False) -> BeforeValidator:
+    """Return a validator that reads a text with a unit; None passes if ``optional``."""
 
     def read(value: Any) -> Any:
-        if value is None:
+        if value is None and optional:
             return None
         if not isinstance(value, str):
-            raise RuleError(f"needs str, not {value!r}")
+            then = "write a number and a unit as one text"
+            raise RuleError(f"needs str, not {in_words(value)}", then=then)
         try:
             return parse(value)
         except ConfigError as error:

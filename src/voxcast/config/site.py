@@ -53,6 +53,8 @@ def of_this_machine(field: str) -> BeforeValidator:
 
 SECONDS = quantity(parse_seconds)
 BYTES = quantity(parse_bytes)
+SECONDS_OR_NULL = quantity(parse_seconds, optional=True)
+BYTES_OR_NULL = quantity(parse_bytes, optional=True)
 LIMIT = rule(lambda value: value is None or value > 0, "must be above 0; null for none")
 Amount = Annotated[
     float,
@@ -73,7 +75,7 @@ NODE_TYPES = ByName(
             int,
             rule(lambda value: value >= 1, "must be above 0"),
             of_this_machine("memory_bytes"),
-            BYTES,
+            BYTES_OR_NULL,
             Field(alias="memory"),
         ],
         "gpus": Annotated[int, at_least(0), of_this_machine("gpus")],
@@ -88,9 +90,11 @@ WAITING = Keys(
 )
 PARTITIONS = ByName(
     {
-        "max_walltime_s": Annotated[float | None, LIMIT, SECONDS, Field(alias="max_walltime")],
+        "max_walltime_s": Annotated[
+            float | None, LIMIT, SECONDS_OR_NULL, Field(alias="max_walltime")
+        ],
         "max_cores": Annotated[int | None, LIMIT],
-        "max_memory_bytes": Annotated[int | None, LIMIT, BYTES, Field(alias="max_memory")],
+        "max_memory_bytes": Annotated[int | None, LIMIT, BYTES_OR_NULL, Field(alias="max_memory")],
         "waiting": Annotated[Waiting, WAITING],
     }
 )
