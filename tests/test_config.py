@@ -256,6 +256,17 @@ def test_a_reference_that_cannot_be_composed_is_one_line(tmp_path: Path) -> None
         config.compose(tmp_path / "params.yaml", ["app=[awk]"], tmp_path / "conf")
 
 
+def test_a_file_that_refers_to_itself_is_one_line(tmp_path: Path) -> None:
+    path = app_file(tmp_path, "nb", "")
+    path.write_text("nb: &a\n  version: *a\n")
+    for read in (
+        lambda: config.load_app(path.parent, "nb"),
+        lambda: config.compose(tmp_path / "p.yaml", ["app=[nb]"], tmp_path / "conf"),
+    ):
+        with pytest.raises(ConfigError, match="refers to itself, or is nested too deeply"):
+            read()
+
+
 def test_a_broken_file_of_conf_is_named_with_its_line(tmp_path: Path) -> None:
     path = app_file(tmp_path, "broken", "  version: [1\n  argv: 1\n")
     for read in (

@@ -35,7 +35,7 @@ def compose(out: str | Path, overrides: list[str], conf_dir: str | Path = CONF_D
         compose_and_dump(
             out, str(Path(conf_dir).resolve()), None, "config", str(Path.cwd()), overrides
         )
-    except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError, RecursionError) as error:
         raise _composition_error(error, Path(conf_dir), Path(conf_dir)) from None
 
 
@@ -80,7 +80,13 @@ def compose_file(
             options: Any = OmegaConf.to_container(composed.hydra.runtime.choices)
             content: Any = OmegaConf.to_container(composed)
     # Hydra raises a plain ValueError for a group that is set to null.
-    except (HydraException, OmegaConfBaseException, ValueError, yaml.YAMLError) as error:
+    except (
+        HydraException,
+        OmegaConfBaseException,
+        ValueError,
+        yaml.YAMLError,
+        RecursionError,
+    ) as error:
         raise _composition_error(error, folder, folder if overrides else path) from None
     groups = {key: value for key, value in content.items() if key != "hydra"}
     return groups, {key: name for key, name in options.items() if key in groups}
@@ -95,6 +101,8 @@ def _composition_error(error: Exception, conf_dir: Path, where: Path) -> ConfigE
         if path.is_relative_to(conf_dir.resolve()):
             path = conf_dir / path.relative_to(conf_dir.resolve())
         return yaml_error(error, path)
+    if "recursion" in str(error):
+        return ConfigError("a file refers to itself, or is nested too deeply", where)
     if str(error).strip():
         return ConfigError(str(error).strip().splitlines()[0], where)
     # OmegaConf's parser of references gives no text.
