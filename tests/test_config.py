@@ -29,7 +29,7 @@ def test_params_have_not_drifted_from_conf() -> None:
     assert not config.drifts(PROJECT / "params.yaml", PROJECT / "conf"), "run `make params`"
 
 
-def test_drift_is_noticed(tmp_path: Path) -> None:
+def test_drift_is_detected(tmp_path: Path) -> None:
     text = (
         (PROJECT / "params.yaml").read_text().replace("test_fraction: 0.25", "test_fraction: 0.3")
     )
@@ -50,7 +50,7 @@ def test_every_option_of_every_group_composes(tmp_path: Path, campaign: str, ima
 @pytest.mark.parametrize(
     ("campaign", "prefix"), [("reference", "r"), ("recorded", "r"), ("second", "s")]
 )
-def test_a_recorded_campaign_brings_its_images_and_applications_unless_others_are_asked_for(
+def test_a_recorded_campaign_selects_its_images_and_applications_unless_overridden(
     tmp_path: Path, campaign: str, prefix: str
 ) -> None:
     cfg = composed(tmp_path, f"campaign={campaign}")
@@ -110,7 +110,7 @@ def test_every_application_is_the_same_when_read_alone(tmp_path: Path, path: Pat
         assert app == composed(tmp_path, f"app=[{path.stem}]").apps[path.stem]
 
 
-def test_one_alone_is_read_as_strictly(tmp_path: Path) -> None:
+def test_a_single_file_is_validated_as_strictly(tmp_path: Path) -> None:
     assert config.load_device(PROJECT / "conf" / "device", "gpu").gpus == 1
     with pytest.raises(ConfigError, match=r"moon: unknown application; choose from .*dnn_train"):
         config.load_app(PROJECT / "conf" / "app", "moon")
@@ -185,7 +185,7 @@ def changed(tmp_path: Path, key: str, value: object) -> Path:
         ("images.fixed_grids", [{"first": 1}], "images.fixed_grids[0].every: key is missing"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_named_with_file_and_key(
+def test_an_error_names_the_file_and_key(
     tmp_path: Path, key: str, value: object, message: str
 ) -> None:
     path = changed(tmp_path, key, value)
@@ -195,7 +195,7 @@ def test_what_is_wrong_is_named_with_file_and_key(
     assert message in str(caught.value)
 
 
-def test_a_missing_key_and_a_missing_file_are_named(tmp_path: Path) -> None:
+def test_missing_keys_and_files_are_reported(tmp_path: Path) -> None:
     composed(tmp_path)
     content = yaml.safe_load((tmp_path / "params.yaml").read_text())
     del content["tune"]["seed"]
@@ -278,7 +278,7 @@ def test_a_broken_file_of_conf_is_named_with_its_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("override", ["campaign=moon", "tune.trails=3", "nonsense"])
-def test_hydra_s_refusals_are_one_line(
+def test_hydra_errors_are_one_line(
     tmp_path: Path,
     override: str,
 ) -> None:
@@ -286,7 +286,7 @@ def test_hydra_s_refusals_are_one_line(
         composed(tmp_path, override)
 
 
-def test_units_are_read_once_and_for_all() -> None:
+def test_units_are_converted_when_read() -> None:
     assert parse_bytes("8GB") == 8_000_000_000
     assert parse_seconds("02:30") == 9000
     assert slurm_bytes("1.5G") == 1_610_612_736

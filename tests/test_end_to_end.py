@@ -113,11 +113,11 @@ def test_the_graph_ends_with_a_champion_honestly_labelled(project: Path) -> None
     assert receipt["champion"] in page
 
 
-def test_nothing_to_do_the_second_time(project: Path) -> None:
+def test_a_second_run_has_nothing_to_do(project: Path) -> None:
     assert "up to date" in run(project, "dvc", "repro").stdout
 
 
-def test_one_evaluation_parameter_reruns_only_what_it_must(project: Path) -> None:
+def test_an_evaluation_parameter_reruns_only_dependent_stages(project: Path) -> None:
     params = project / "params.yaml"
     before = params.read_text()
     try:
@@ -219,7 +219,7 @@ def server(project: Path) -> Iterator[str]:
         log.close()
 
 
-def test_the_served_champion_answers_as_the_command_line_does(project: Path, server: str) -> None:
+def test_the_served_champion_predicts_as_the_command_line_does(project: Path, server: str) -> None:
     image = "data/images/sub-0002/anat/sub-0002_T1w.nii.gz"
     for options in ((), ("--header-only",)):
         local, served = (
@@ -233,7 +233,7 @@ def test_the_served_champion_answers_as_the_command_line_does(project: Path, ser
         assert served == pytest.approx(local)
 
 
-def test_a_bad_request_is_the_caller_s_error(server: str) -> None:
+def test_an_invalid_request_is_a_client_error(server: str) -> None:
     for body in (b"{", b'{"dataframe_records": [{"shape_i": 3}]}'):
         request = urllib.request.Request(
             f"{server}/invocations", body, {"Content-Type": "application/json"}

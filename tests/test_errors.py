@@ -35,7 +35,7 @@ def test_a_user_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
         OSError("[Errno 28] Error writing bytes. Detail: No space left on device"),
     ],
 )
-def test_a_full_disk_is_said_whoever_says_it(
+def test_a_full_disk_is_reported_for_every_error_type(
     error: Exception, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert raising(error) == 2
@@ -51,7 +51,7 @@ def test_a_missing_module_is_reported_with_the_extra_of_its_verbs(
     assert capsys.readouterr().err == needs
 
 
-def test_a_bug_keeps_its_traceback() -> None:
+def test_an_unexpected_error_keeps_its_traceback() -> None:
     with pytest.raises(ZeroDivisionError):
         raising(ZeroDivisionError())
     with pytest.raises(OSError, match="not that"):
@@ -59,7 +59,7 @@ def test_a_bug_keeps_its_traceback() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
-def test_a_stage_on_a_full_disk_leaves_nothing_half_written(tmp_path: Path) -> None:
+def test_a_stage_on_a_full_disk_leaves_no_partial_output(tmp_path: Path) -> None:
     disk = tmp_path / "project"
     disk.mkdir()
     mounted = subprocess.run(

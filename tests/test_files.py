@@ -9,7 +9,7 @@ import pytest
 from voxcast.files import atomic_folder, locked, remove_folder
 
 
-def test_a_folder_is_there_whole_or_not_at_all(tmp_path):
+def test_a_folder_is_written_atomically(tmp_path):
     with atomic_folder(tmp_path / "part") as partial:
         (partial / "a").write_text("1")
         assert not (tmp_path / "part").exists()
@@ -21,7 +21,7 @@ def test_a_folder_is_there_whole_or_not_at_all(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["part"]
 
 
-def test_who_comes_second_waits(tmp_path):
+def test_a_second_lock_waits_for_the_first(tmp_path):
     order = []
 
     def second():

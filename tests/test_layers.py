@@ -49,7 +49,7 @@ def room(name: str) -> str:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_imports_go_down(path: Path) -> None:
+def test_imports_only_point_to_lower_floors(path: Path) -> None:
     relative = path.relative_to(SOURCE)
     package = relative.parts[0].removesuffix(".py")
     if package == "__init__":

@@ -54,7 +54,7 @@ def test_keys_of_recorded_runs_follow_from_their_stored_fields(part):
         assert cell.key == row["cell_key"]
 
 
-def test_the_key_is_made_of_the_recorded_names():
+def test_the_key_uses_the_recorded_names():
     assert CELL.key == KEY
 
 

@@ -33,14 +33,14 @@ def test_every_cluster_and_policy_composes(cluster: str, policy: str) -> None:
     }
 
 
-def test_there_is_what_was_promised() -> None:
+def test_the_documented_clusters_and_policies_exist() -> None:
     assert {"cloud", "local", "osc"} <= set(CLUSTERS)
     assert POLICIES == ["balanced", "cautious", "thrifty"]
     confidences = [loaded(policy=name).policy.confidence for name in POLICIES]
     assert confidences == [0.95, 0.99, 0.9]
 
 
-def test_it_is_no_part_of_what_defines_a_model(tmp_path: Path) -> None:
+def test_clusters_and_policies_do_not_change_the_model_parameters(tmp_path: Path) -> None:
     assert not {"cluster", "policy"} & set(yaml.safe_load((PROJECT / "params.yaml").read_text()))
     conf = tmp_path / "conf"
     shutil.copytree(PROJECT / "conf", conf)
@@ -51,7 +51,7 @@ def test_it_is_no_part_of_what_defines_a_model(tmp_path: Path) -> None:
     assert (tmp_path / "with.yaml").read_bytes() == (tmp_path / "without.yaml").read_bytes()
 
 
-def test_this_machine_charges_nothing_and_is_looked_up() -> None:
+def test_the_local_cluster_is_free_and_detected() -> None:
     site = loaded()
     assert (site.cluster.name, site.policy.name) == ("local", "balanced")
     (node,) = site.cluster.node_types
@@ -119,7 +119,7 @@ def test_one_value_can_be_changed() -> None:
         ("cluster.partitions.owens.waiting.gamma_s=inf", "waiting.gamma_s: must be a number"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_named_with_file_and_key(override: str, message: str) -> None:
+def test_an_error_names_the_file_and_key(override: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         loaded(override, cluster="osc")
     assert str(PROJECT / "conf" / "cluster" / "osc.yaml") in str(caught.value)
@@ -141,14 +141,14 @@ def test_what_is_wrong_is_named_with_file_and_key(override: str, message: str) -
         ("nonsense", "conf"),
     ],
 )
-def test_what_is_wrong_elsewhere_is_named_too(override: str, message: str) -> None:
+def test_errors_in_other_files_are_reported(override: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         loaded(override)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_unknown_names_list_those_there_are(tmp_path: Path) -> None:
+def test_an_unknown_name_lists_the_valid_ones(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="moon: unknown cluster; choose from cloud, local, osc"):
         loaded(cluster="moon")
     with pytest.raises(ConfigError, match="bold: unknown policy; choose from balanced, cautious"):

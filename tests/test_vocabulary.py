@@ -35,7 +35,7 @@ def empty_names(source: str) -> list[tuple[str, int]]:
     return [(name, line) for name, line in names if name.strip("_").lower() in EMPTY]
 
 
-def test_empty_names_are_seen_wherever_a_name_is_bound() -> None:
+def test_empty_names_are_detected_wherever_a_name_is_bound() -> None:
     source = "def found(said, cost):\n    own = [one for one in cost]\n    return own\n"
     assert Counter(name for name, _ in empty_names(source)) == {
         "found": 1, "said": 1, "own": 1, "one": 1,

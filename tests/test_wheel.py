@@ -178,7 +178,7 @@ def test_a_server_s_predictions_need_no_extra(away: Away, image: Path, server: s
     )
 
 
-def test_a_missing_extra_is_named_on_one_line(away: Away, image: Path) -> None:
+def test_a_missing_extra_is_reported_in_one_line(away: Away, image: Path) -> None:
     (away.folder / "runs.csv").write_text("x,time_s\n" + "1,2\n" * 40)
     fit = ("fit", "runs.csv", "--target", "time_s", "--out", "model")
     assert "pip install 'voxcast[train]'" in away.voxcast(*fit, code=2)
@@ -190,7 +190,7 @@ def test_a_missing_extra_is_named_on_one_line(away: Away, image: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", ["images", "campaign status reference", "recommend x.nii"])
-def test_a_verb_of_a_project_says_that_there_is_none(away: Away, verb: str) -> None:
+def test_a_project_verb_outside_a_project_is_refused(away: Away, verb: str) -> None:
     assert "no project here or above" in away.voxcast(*verb.split(), code=2)
 
 

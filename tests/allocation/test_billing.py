@@ -43,7 +43,7 @@ def test_the_published_table(
     assert retried == pytest.approx(Prices().of(sum(tries), *allocation))
 
 
-def test_failed_tries_are_billed_in_full() -> None:
+def test_failed_attempts_are_billed_in_full() -> None:
     assert [sum(attempts_s(doubled(first, actual), actual)) for first, actual in
             ((180, 685), (95, 516), (103, 516))] == [1225, 1181, 1237]  # fmt: skip
     assert attempts_s([700], 685) == [685]
@@ -54,12 +54,12 @@ def test_seconds_are_not_hours() -> None:
     assert Prices().of(685.3, 48, 1) == pytest.approx(160.35 / 3600, rel=1e-3)
 
 
-def test_ten_hours_cost_what_the_formula_says_and_not_what_is_printed() -> None:
+def test_ten_hours_cost_follows_the_formula_not_the_printed_value() -> None:
     assert Prices().of(36_000, 28, 1) == pytest.approx(1.74)  # 1.6 in the text
     assert Prices().of(36_000, 5, 1) == pytest.approx(1.05)  # 0.95 in the text
 
 
-def test_requests_that_never_reach_the_end_are_refused() -> None:
+def test_requests_that_never_cover_the_runtime_are_refused() -> None:
     with pytest.raises(ConfigError, match="long enough"):
         attempts_s([180, 360], 685)
     for wrong in ((0, 10, 2.0), (10, 100, 1.0), (10, float("inf"), 2.0)):
@@ -67,7 +67,7 @@ def test_requests_that_never_reach_the_end_are_refused() -> None:
             doubled(*wrong)
 
 
-def test_memory_goes_with_cores() -> None:
+def test_memory_scales_with_cores() -> None:
     # OSC's own example on a node of 40 cores with 4556 MB each.
     node = NodeType("pitzer", 40, 40 * 4556 * 10**6)
     rule = Billing(memory_follows_cores=True)

@@ -93,7 +93,7 @@ price = st.floats(0, 4)
     st.lists(st.floats(0.5, 50), min_size=1, max_size=12),
     st.builds(CostModel, st.floats(0.1, 3), price, price, price, price),
 )
-def test_nothing_of_all_there_is_costs_less(values: list[float], cost: CostModel) -> None:
+def test_no_other_sequence_costs_less(values: list[float], cost: CostModel) -> None:
     law = EmpiricalLaw(np.round(values, 1)[:5])
     grid = equal_probability(law, 1000)
     n = len(grid.points)

@@ -16,7 +16,7 @@ COSTS = [CostModel(), CostModel(0.95, 1, 400), CostModel(2, 0, 1e-3)]
 
 
 @pytest.mark.parametrize("cost", COSTS, ids=str)
-def test_each_costs_what_its_own_programme_would(cost: CostModel) -> None:
+def test_each_image_costs_as_much_as_its_separate_programme(cost: CostModel) -> None:
     median, up = RNG.lognormal(6, 1, 200), np.exp(RNG.normal(-2, 0.5, 200))
     down = up * np.exp(RNG.normal(0, 0.2, 200))
     sequences = requests_per_image(RESIDUALS, cost, median, down, up)
@@ -48,14 +48,14 @@ def test_without_a_price_of_requests_one_programme_is_enough_for_all() -> None:
 @pytest.mark.parametrize(
     ("sigma", "floor"), [(0.02, 1.06), (0.05, 1.13), (0.1, 1.24), (0.2, 1.44)]
 )
-def test_what_a_perfectly_known_lognormal_law_still_costs(sigma: float, floor: float) -> None:
+def test_cost_floor_of_a_perfectly_known_lognormal_law(sigma: float, floor: float) -> None:
     residuals = PredictedLaw.of([0.1, 0.5, 0.9], np.exp(1.2815515655446004 * np.array([-1, 0, 1])))
     sequences = requests_per_image(residuals, CostModel(), 100.0, sigma, sigma)
     assert sequences.normalised_cost[0] == pytest.approx(floor, abs=5e-3)
 
 
 @pytest.mark.parametrize("wrong", [0.0, -1.0, np.nan, np.inf])
-def test_a_median_or_spread_that_is_none_is_refused(wrong: float) -> None:
+def test_an_invalid_median_or_spread_is_refused(wrong: float) -> None:
     for name, values in (
         ("median", (wrong, 1, 1)),
         ("down", (1, wrong, 1)),

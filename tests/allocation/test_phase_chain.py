@@ -24,7 +24,7 @@ def test_memory_held_is_peak_times_time() -> None:
     assert (held.at_run_peak, held.at_phase_peaks, held.used) == (6.0, 4.0, 2.0)
 
 
-def test_a_chain_holds_less_until_checkpoints_are_dear() -> None:
+def test_a_chain_reserves_less_unless_checkpoints_are_expensive() -> None:
     runs = planted()
     free = chain(runs, CostModel())
     assert [job.phase for job in free.jobs] == ["first", "large", "last"]
@@ -40,7 +40,7 @@ def test_a_chain_holds_less_until_checkpoints_are_dear() -> None:
     assert extra == pytest.approx([100, 110, 10], abs=15)
 
 
-def test_a_phase_that_some_skip_and_runs_that_are_too_few() -> None:
+def test_skipped_phases_and_too_few_runs() -> None:
     runs = planted()
     runs.duration_s[::3, 0] = 0.0
     assert np.isfinite(chain(runs, CostModel()).expected_gb_h)

@@ -57,7 +57,7 @@ def test_a_shorter_request_lets_a_job_in() -> None:
     assert recommended.mean_bounded_stretch == pytest.approx((1 + 2 + 1) / 3)
 
 
-def test_jobs_that_end_early_let_the_head_in_before_its_reservation() -> None:
+def test_early_ends_start_the_head_before_its_reservation() -> None:
     schedule = simulate(workload_of([(1, 0, 4, 10, 3), HEAD]), 4)
     assert schedule.start_s.tolist() == [0, 4]
     assert schedule.promised_s.tolist()[1] == 10
@@ -80,7 +80,7 @@ def test_equal_ends_are_all_free_for_the_reservation() -> None:
     assert starts(jobs) == [0, 0, 10, 0]
 
 
-def test_what_cannot_be_simulated_is_refused() -> None:
+def test_invalid_workloads_are_refused() -> None:
     with pytest.raises(TableError, match="job 2: requests 4 processors where there are 3"):
         simulate(workload_of([WIDE, HEAD]), 3)
     with pytest.raises(TableError, match="at least 1"):
@@ -91,7 +91,7 @@ def test_what_cannot_be_simulated_is_refused() -> None:
         workload_of([WIDE]).with_requests({7: 1.0})
 
 
-def test_jobs_of_no_time_use_nothing() -> None:
+def test_jobs_of_zero_duration_use_no_processors() -> None:
     jobs = workload_of([(1, 0, 0, 10, 4), (2, 0, 0, 10, 4)])
     summary = report(jobs, simulate(jobs, 4), 4)
     assert (summary.makespan_s, summary.utilisation, summary.mean_wait_s) == (0, 0, 0)
@@ -157,7 +157,7 @@ def numbered(jobs: list[tuple[int, int, int, int]]) -> Workload:
 
 @settings(max_examples=300, deadline=None)
 @given(JOBS, st.integers(5, 8), st.booleans())
-def test_it_agrees_with_the_slow_one(
+def test_it_agrees_with_the_reference_simulation(
     jobs: list[tuple[int, int, int, int]], processors: int, backfill: bool
 ) -> None:
     workload = numbered(jobs)
@@ -173,7 +173,7 @@ REAL = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(REAL, st.booleans())
-def test_what_must_hold_of_any_schedule(
+def test_invariants_of_any_schedule(
     jobs: list[tuple[float, float, float, int]], backfill: bool
 ) -> None:
     workload = numbered(jobs)

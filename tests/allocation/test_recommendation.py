@@ -111,7 +111,7 @@ def test_the_bound_and_not_the_median_meets_the_limit() -> None:
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_a_request_rounded_up_is_done_no_later(shared: bool) -> None:
+def test_rounding_up_a_request_does_not_delay_completion(shared: bool) -> None:
     site = cluster(walltime_step_s=60.0)
     candidates, predictions = site.candidates([ONE_CPU]), predicted([[5.0], [4.0]], 1.6)
     assessment = assess(predictions, candidates, site, BALANCED, shared=shared)
@@ -145,7 +145,7 @@ def test_both_limits_leave_the_trade_off() -> None:
     assert (choice.chosen[0], choice.qualified[0]) == (1, 1)
 
 
-def test_the_policy_says_what_an_hour_is_worth() -> None:
+def test_the_policy_sets_the_value_of_an_hour() -> None:
     site = cluster()
     candidates = site.candidates([ONE_CPU, TWO_CPUS])
     # A third faster with twice the cores: worth it for two core-hours an hour, just so.
@@ -158,7 +158,7 @@ def test_the_policy_says_what_an_hour_is_worth() -> None:
     assert reason == "the cheapest, of 2 that qualify"
 
 
-def test_when_nothing_qualifies_the_nearest_is_said() -> None:
+def test_the_nearest_candidate_is_reported_when_none_qualifies() -> None:
     site = cluster()
     candidates = site.candidates([ONE_CPU, TWO_CPUS])
     _, choice, reason = picked(predicted([3600, 2000]), site, candidates, HardLimits(1000))
@@ -180,7 +180,7 @@ def test_waiting_counts_against_the_limit() -> None:
     assert picked(predictions, site, candidates, HardLimits(2099))[1].chosen[0] == NONE
 
 
-def test_a_reserved_instance_is_paid_for_as_long_as_it_was_asked_for() -> None:
+def test_a_reserved_instance_is_billed_for_the_requested_time() -> None:
     nodes = [
         NodeType("on_demand", 8, 32 * 10**9, 0, Prices(0.04, 0, 0), "all"),
         NodeType("reserved", 8, 32 * 10**9, 0, Prices(0.01, 0, 0), "all", "requested"),
@@ -197,7 +197,7 @@ def test_a_reserved_instance_is_paid_for_as_long_as_it_was_asked_for() -> None:
         assert assessment.cost[0, 1] == assessment.cost_bound[0, 1]
 
 
-def test_memory_is_asked_for_and_paid_for_with_cores() -> None:
+def test_memory_is_requested_and_billed_with_cores() -> None:
     site = cluster(billing=Billing(memory_follows_cores=True))
     candidates = site.candidates([ONE_CPU, EIGHT_CPUS])
     assessment = assess(predicted([3600, 3600], memory=20e9), candidates, site, BALANCED)
@@ -219,7 +219,7 @@ def test_a_machine_that_charges_nothing_counts_core_hours() -> None:
     assert picked(predictions, site, candidates, HardLimits(None, 0.0))[1].chosen[0] == 2
 
 
-def test_what_does_not_fit_is_said() -> None:
+def test_requests_that_fit_no_node_are_reported() -> None:
     short = dataclasses.replace(EVERYWHERE, max_walltime_s=1000.0, max_memory_bytes=10**10)
     site = cluster(partitions=(short,))
     candidates = site.candidates([ONE_CPU, TWO_CPUS])
@@ -236,7 +236,7 @@ def test_what_does_not_fit_is_said() -> None:
     assert reason.startswith("no configuration fits: cpu, 1 CPU on n needs 10.9 GB where 10.0 GB")
 
 
-def test_candidates_are_those_that_the_nodes_have_cores_and_gpus_for() -> None:
+def test_candidates_fit_the_cores_and_gpus_of_the_nodes() -> None:
     small = NodeType("small", 2, 10**9, 0, Prices(), "few")
     site = cluster(NODE, small, partitions=(EVERYWHERE, Partition("few", max_cores=1)))
     labels = [candidate.label for candidate in site.candidates([ONE_CPU, TWO_CPUS, GPU])]
@@ -253,7 +253,7 @@ def test_candidates_are_those_that_the_nodes_have_cores_and_gpus_for() -> None:
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_what_asks_for_no_gpu_stays_off_gpu_nodes_where_it_fits_another(shared: bool) -> None:
+def test_cpu_requests_avoid_gpu_nodes_where_possible(shared: bool) -> None:
     small = NodeType("small", 2, 2 * 10**9, 0, Prices(), "few")
     short = Partition("few", max_cores=1, max_walltime_s=1000.0)
     site = cluster(NODE, small, partitions=(EVERYWHERE, short))
@@ -277,13 +277,13 @@ def test_what_asks_for_no_gpu_stays_off_gpu_nodes_where_it_fits_another(shared: 
 
 @pytest.mark.parametrize("wrong", [(0.0, None), (-5.0, None), (math.inf, None), (math.nan, None),
                                    (None, -0.01), (None, math.nan)])  # fmt: skip
-def test_limits_that_make_no_sense_are_refused(wrong: tuple[float | None, float | None]) -> None:
+def test_invalid_limits_are_refused(wrong: tuple[float | None, float | None]) -> None:
     with pytest.raises(ConfigError):
         HardLimits(*wrong)
 
 
 @pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan, math.inf])
-def test_predictions_that_make_no_sense_are_refused(wrong: float) -> None:
+def test_invalid_predictions_are_refused(wrong: float) -> None:
     site = cluster()
     with pytest.raises(TableError, match="positive"):
         assess(predicted([[wrong]]), site.candidates([ONE_CPU]), site, BALANCED)
@@ -330,7 +330,7 @@ FLOATS = arrays(np.float64, (3, 4), elements=st.floats(1, 1e5).map(lambda v: rou
 
 
 @given(FLOATS, FLOATS, arrays(np.bool_, (3, 4)))
-def test_the_front_is_what_nothing_allowed_beats(
+def test_the_front_holds_the_non_dominated_candidates(
     cost: np.ndarray, time: np.ndarray, allowed: np.ndarray
 ) -> None:
     front = pareto_front(cost, time, allowed)
@@ -351,7 +351,7 @@ def test_the_front_is_what_nothing_allowed_beats(
     FLOATS, st.floats(1.0, 3.0), st.one_of(st.none(), st.floats(1, 1e5)),
     st.one_of(st.none(), st.floats(0, 1)), st.sampled_from([BALANCED, THRIFTY]),
 )  # fmt: skip
-def test_the_choice_is_that_of_a_plain_loop(
+def test_the_choice_matches_a_plain_loop(
     median: np.ndarray, upper: float, deadline: float | None, budget: float | None, policy: Policy
 ) -> None:
     queue = dataclasses.replace(EVERYWHERE, max_walltime_s=2e5, waiting=Waiting(0.1, 30.0))

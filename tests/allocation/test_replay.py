@@ -21,7 +21,7 @@ from voxcast.laws.predicted import PredictedLaw
 ROWS = np.array([[10.0, 20.0], [30.0, np.nan]])
 
 
-def test_what_is_killed_is_paid_for_and_waited_for_again() -> None:
+def test_a_killed_attempt_is_billed_and_queued_again() -> None:
     outcome = replay(
         PlannedRequests(ROWS), [15.0, 100.0], CostModel(2.0, 1.0, 5.0), Waiting(0.5, 10.0)
     )
@@ -35,7 +35,7 @@ def test_what_is_killed_is_paid_for_and_waited_for_again() -> None:
         replay(PlannedRequests(np.array([[0.0]])), [1.0], CostModel())
 
 
-def test_accounts_sum_up_and_intervals_are_over_subjects() -> None:
+def test_summaries_add_up_and_intervals_are_over_subjects() -> None:
     runtime = np.array([15.0, 100.0])
     outcome = replay(PlannedRequests(ROWS), runtime, CostModel())
     summary = account(outcome, runtime, [1, 2], 4e9, 1e9, ["a", "b"])
@@ -58,7 +58,7 @@ def test_accounts_sum_up_and_intervals_are_over_subjects() -> None:
     st.lists(st.floats(0.5, 50), min_size=1, max_size=4),
     st.floats(0, 3), st.floats(0, 100),
 )  # fmt: skip
-def test_nobody_beats_who_knows_beforehand(runtime, steps, beta, gamma) -> None:
+def test_no_strategy_beats_the_clairvoyant(runtime, steps, beta, gamma) -> None:
     requests = np.tile(np.cumsum(steps), (len(runtime), 1))
     cost = CostModel(1.0, beta, gamma)
     outcome = replay(PlannedRequests(requests), runtime, cost)
@@ -69,7 +69,7 @@ def test_nobody_beats_who_knows_beforehand(runtime, steps, beta, gamma) -> None:
 
 
 @pytest.mark.parametrize("cost", [CostModel(), CostModel(0.95, 1.0, 150.0)])
-def test_what_is_replayed_is_what_the_laws_imply_if_they_are_true(cost: CostModel) -> None:
+def test_replayed_costs_match_the_costs_implied_by_true_laws(cost: CostModel) -> None:
     rng = np.random.default_rng(0)
     median = np.exp(rng.normal(5, 0.8, 20_000))
     runtime = median * np.exp(rng.normal(0, 0.1, len(median)))
@@ -89,7 +89,7 @@ def test_what_is_replayed_is_what_the_laws_imply_if_they_are_true(cost: CostMode
     assert per["population"] < per["site_default"]
 
 
-def test_the_laboratory_asks_for_the_mean_of_its_last_five_runs() -> None:
+def test_the_laboratory_requests_the_mean_of_its_last_five_runs() -> None:
     seen = [500.0, 1, 2, 3, 4, 5]
     law = PredictedLaw.of_residuals(np.linspace(-0.1, 0.1, 9))
     ways = planned_requests(seen, [3.0], law, [7.0], CostModel(), site_default_s=100.0)
@@ -98,7 +98,7 @@ def test_the_laboratory_asks_for_the_mean_of_its_last_five_runs() -> None:
     assert outcome.cost.tolist() == [3 + 4.5 + 6.75 + 10.125]
 
 
-def test_the_population_is_what_was_seen() -> None:
+def test_the_population_law_is_the_observed_sample() -> None:
     seen = np.random.default_rng(0).lognormal(4, 0.5, 4000)
     law = population_law(seen)
     for p in (0.1, 0.5, 0.9):

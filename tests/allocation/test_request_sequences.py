@@ -69,7 +69,7 @@ def test_without_checkpoints_as_computed_exactly(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PLAIN["laws"])
-def test_no_strategy_beats_the_best_known_and_equal_time_is_close_to_it(name: str) -> None:
+def test_no_strategy_beats_the_optimum_and_equal_time_is_close(name: str) -> None:
     published = PLAIN["laws"][name]
     law = parse_law(published["law"])
     best = min(published["normalised"][strategy] for strategy in ("brute_force", "equal_time"))
@@ -113,7 +113,7 @@ def test_closed_forms() -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(costs())
-def test_of_a_uniform_law_all_is_asked_for_at_once(cost: CostModel) -> None:
+def test_a_uniform_law_needs_one_request(cost: CostModel) -> None:
     law = parse_law("uniform(10,20)")
     best = cost.expected(law, [20.0])
     for strategy in ("brute_force", "equal_time", "equal_probability"):
@@ -188,7 +188,7 @@ def test_mixed_checkpoints_at_a_thousand_points(name: str) -> None:
     assert sequence.expected_cost == pytest.approx(published["mixed_ckpt"], rel=ROUNDED)
 
 
-def test_of_an_exponential_law_equal_periods_are_as_good_as_any() -> None:
+def test_equal_periods_are_optimal_for_an_exponential_law() -> None:
     law, cost = parse_law("exponential(1)"), CostModel(checkpoint=0.1, restart=0.1)
     every, periods = (
         request_sequence(name, law, cost).expected_cost for name in ("all_ckpt", "all_periodic")
@@ -198,7 +198,7 @@ def test_of_an_exponential_law_equal_periods_are_as_good_as_any() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(laws(), costs(), st.sampled_from(list(STRATEGIES)))
-def test_a_sequence_rises_covers_the_law_and_costs_at_least_what_is_needed(
+def test_a_sequence_increases_covers_the_law_and_costs_at_least_the_runtime(
     law: Law, cost: CostModel, strategy: str
 ) -> None:
     try:
@@ -220,7 +220,7 @@ def test_a_sequence_rises_covers_the_law_and_costs_at_least_what_is_needed(
 
 @settings(max_examples=30, deadline=None)
 @given(laws(), costs())
-def test_mixed_is_at_most_what_either_kind_alone_costs(law: Law, cost: CostModel) -> None:
+def test_mixed_checkpoints_cost_no_more_than_either_kind(law: Law, cost: CostModel) -> None:
     def expected(strategy: str, model: CostModel) -> float:
         return request_sequence(strategy, law, model, Settings(points=40)).expected_cost
 
@@ -234,7 +234,7 @@ def test_mixed_is_at_most_what_either_kind_alone_costs(law: Law, cost: CostModel
     assert expected("mixed_ckpt", dear) == pytest.approx(expected("no_ckpt", dear), rel=1e-9)
 
 
-def test_a_history_is_asked_for_by_its_own_runs() -> None:
+def test_requests_of_a_history_are_among_its_runtimes() -> None:
     law = EmpiricalLaw([100, 120, 90, 400, 110])
     sequence = request_sequence("equal_probability", law, RESERVED)
     assert sequence.milestones == (120, 400)
@@ -242,7 +242,7 @@ def test_a_history_is_asked_for_by_its_own_runs() -> None:
     assert request_sequence("mean_stdev", EmpiricalLaw([5, 5]), RESERVED).milestones == (5,)
 
 
-def test_a_heavy_tail_is_cut_and_said() -> None:
+def test_a_heavy_tail_is_truncated_with_a_warning() -> None:
     law = parse_law("pareto(1.5,2.5)")
     sequence = request_sequence("mean_stdev", law, RESERVED)
     assert f"doubled after {MAX_REQUESTS} requests" in sequence.notes
@@ -267,12 +267,12 @@ def test_a_heavy_tail_is_cut_and_said() -> None:
         ((1, 0, 0, 0, -1), "restart"),
     ],
 )
-def test_prices_that_are_none_are_refused(values: tuple[float, ...], message: str) -> None:
+def test_an_invalid_price_is_refused(values: tuple[float, ...], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         CostModel(*values)
 
 
-def test_what_no_strategy_can_do_is_refused() -> None:
+def test_unsupported_strategies_are_refused() -> None:
     law = parse_law("exponential(1)")
     with pytest.raises(ConfigError, match="guess: unknown strategy; choose from brute_force"):
         request_sequence("guess", law, RESERVED)
@@ -287,7 +287,7 @@ def test_what_no_strategy_can_do_is_refused() -> None:
         request_sequence("equal_time", law, CostModel(1e308, 0, 1e308))
 
 
-def test_points_are_capped_and_said() -> None:
+def test_points_are_capped_with_a_warning() -> None:
     sequence = request_sequence(
         "equal_time", parse_law("beta(2,2)"), RESERVED, Settings(points=10**9)
     )
@@ -295,7 +295,7 @@ def test_points_are_capped_and_said() -> None:
 
 
 @pytest.mark.parametrize("shape", [1.05, 1.5])
-def test_a_heavy_tail_costs_what_its_series_says(shape: float) -> None:
+def test_the_cost_of_a_heavy_tail_matches_its_series(shape: float) -> None:
     law = parse_law(f"pareto(1,{shape})")
     exact = 1 + 2 * law.mean**-shape / (1 - 2 ** (1 - shape))
     sequence = request_sequence("mean_doubling", law, RESERVED)
@@ -304,7 +304,7 @@ def test_a_heavy_tail_costs_what_its_series_says(shape: float) -> None:
 
 @pytest.mark.parametrize("text", ["pareto(1,1.001)", "lognormal(0,21)"])
 @pytest.mark.parametrize("strategy", ["mean_by_mean", "mean_doubling", "equal_time"])
-def test_a_tail_beyond_all_doubles_is_refused(text: str, strategy: str) -> None:
+def test_a_tail_that_overflows_is_refused(text: str, strategy: str) -> None:
     with pytest.raises(ConfigError, match="out of the range of a double"):
         request_sequence(strategy, parse_law(text), RESERVED)
 
@@ -314,7 +314,7 @@ def test_a_tail_beyond_all_doubles_is_refused(text: str, strategy: str) -> None:
              "uniform(1e-200,1e-199)", "lognormal(0,25)"],
 )  # fmt: skip
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_sizes_that_leave_a_double_are_refused(text: str, strategy: str) -> None:
+def test_sizes_that_overflow_are_refused(text: str, strategy: str) -> None:
     with pytest.raises(ConfigError, match="its mean or its end is out of range"):
         request_sequence(strategy, parse_law(text), RESERVED)
 

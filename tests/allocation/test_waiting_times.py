@@ -19,7 +19,7 @@ def planted(law: Waiting, jobs: int = 4000, seed: int = 0) -> tuple[np.ndarray, 
     return requested_s, law.of(requested_s) * rng.gamma(4.0, 0.25, jobs)
 
 
-def test_a_planted_law_is_found() -> None:
+def test_a_planted_law_is_recovered() -> None:
     fit = fit_waiting(*planted(INTREPID))
     assert fit.waiting.alpha == pytest.approx(0.95, rel=0.05)
     assert fit.waiting.gamma_s == pytest.approx(3771.84, rel=0.25)
@@ -40,7 +40,7 @@ def test_an_outage_does_not_bend_the_line() -> None:
     assert fit.waiting.alpha == pytest.approx(0.95, rel=0.15)
 
 
-def test_what_is_no_number_is_left_out() -> None:
+def test_invalid_numbers_are_ignored() -> None:
     requested_s, waited = planted(INTREPID)
     requested_s[:50], waited[50:100] = np.nan, -1.0
     assert fit_waiting(requested_s, waited).jobs == 3900
@@ -55,7 +55,7 @@ def test_longer_requests_never_wait_less() -> None:
     assert Waiting(1.16, -1290.38).of([100.0, 3600.0]).tolist() == pytest.approx([0.0, 2885.62])
 
 
-def test_too_little_is_refused() -> None:
+def test_too_few_jobs_are_refused() -> None:
     requested_s, waited = planted(INTREPID, 99)
     with pytest.raises(TableError, match="99 jobs are too few; 100 are needed"):
         fit_waiting(requested_s, waited)
@@ -105,7 +105,7 @@ def test_accounting_without_jobs_is_refused(tmp_path: Path) -> None:
         queued_jobs(tmp_path / "gone.txt")
 
 
-def test_a_trace_tells_of_waiting_too(tmp_path: Path) -> None:
+def test_waiting_can_be_fitted_to_a_trace(tmp_path: Path) -> None:
     requested_s, waited = planted(INTREPID, 400)
     lines = [
         f"{n + 1} {n} {w:.0f} 10 4 -1 -1 4 {a:.0f} -1 1 1 1 1 1 1 -1 -1"

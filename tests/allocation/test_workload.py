@@ -65,7 +65,9 @@ def test_jobs_are_sorted_by_submission(tmp_path: Path) -> None:
         ("\xff", "18"),
     ],
 )
-def test_a_bad_line_is_said_with_its_number(tmp_path: Path, line: str, reason: str) -> None:
+def test_an_invalid_line_is_reported_with_its_number(
+    tmp_path: Path, line: str, reason: str
+) -> None:
     workload = read_swf(trace(tmp_path, "; header", GOOD, line))
     assert len(workload) == 1
     assert [r.line for r in workload.bad] == [3]
@@ -86,7 +88,7 @@ def test_a_trace_without_a_usable_job_is_refused(
         read_swf(trace(tmp_path, GOOD, GOOD.replace("1 0", "2 0", 1)))
 
 
-def test_requests_are_read_and_named_when_wrong(tmp_path: Path) -> None:
+def test_requests_are_read_and_invalid_ones_reported(tmp_path: Path) -> None:
     path = tmp_path / "r.csv"
     path.write_text("job,requested_s,why\n1,60,\n3,90.5,x\n")
     assert read_requests(path) == {1: 60.0, 3: 90.5}

@@ -37,7 +37,7 @@ def test_configurations_are_compared(
     assert comparison.cpu_ratio.value == pytest.approx(1, abs=0.05)
 
 
-def test_a_sure_difference_within_the_noise_is_no_difference(build: Build) -> None:
+def test_a_significant_difference_within_the_noise_is_not_reported(build: Build) -> None:
     runs = completed(build, subjects=40, repeated=40, noise=0.05, speed=1.02)
     [comparison] = compare_cpus(runs)
     assert not comparison.differs

@@ -52,7 +52,7 @@ def history() -> tuple[pd.DataFrame, pd.DataFrame]:
     return frame_of(runs), frame_of(phases, PHASE_DTYPES)
 
 
-def test_planted_speedup_is_found_on_the_same_machine(
+def test_planted_speedup_is_recovered_on_the_same_machine(
     history: tuple[pd.DataFrame, pd.DataFrame],
 ) -> None:
     comparisons = {(c.app, c.phase): c for c in compare_devices(*history, Prices())}
@@ -72,7 +72,7 @@ def test_planted_speedup_is_found_on_the_same_machine(
     assert comparisons["network", "network"].speedup.value == pytest.approx(10)
 
 
-def test_a_composition_says_so_and_keeps_the_cpu_phases(
+def test_a_composition_is_flagged_and_keeps_the_cpu_phases(
     history: tuple[pd.DataFrame, pd.DataFrame],
 ) -> None:
     comparisons = compare_devices(*history, Prices(), compositions=NETWORK)
@@ -82,7 +82,7 @@ def test_a_composition_says_so_and_keeps_the_cpu_phases(
     assert np.isnan(composed.cv_percent[1])
 
 
-def test_a_device_without_runs_is_named(history: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+def test_a_device_without_runs_is_reported(history: tuple[pd.DataFrame, pd.DataFrame]) -> None:
     runs, _ = history
     assert devices_without_runs(runs) == []
     assert devices_without_runs(runs[runs["gpus"] == 0]) == ["gpu"]
@@ -158,7 +158,7 @@ def test_allocations_of_a_gpu_and_machines_are_not_pooled() -> None:
     assert np.isnan([c.cv_percent for c in comparisons]).all()  # two allocations are no repeats
 
 
-def test_a_composition_counts_the_start_of_the_device_and_goes_by_shared_parameters() -> None:
+def test_a_composition_includes_device_start_and_matches_shared_parameters() -> None:
     rows, phases = [], []
     for n in range(4):
         for tiles, gpu_s in ((2, 0.5), (3, 1.0)):

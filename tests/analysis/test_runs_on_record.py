@@ -29,7 +29,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_every_kind_of_folder_is_read_and_a_key_once(project: Path) -> None:
+def test_every_type_of_folder_is_read_and_a_key_counts_once(project: Path) -> None:
     counts = {
         "history/one": 2, "history": 2, "runs/cpu": 2, "runs/gpu": 1, "runs": 3,
     }  # fmt: skip
@@ -52,7 +52,7 @@ def test_recorded_runs_in_the_place_of_measured_ones_are_read(project: Path) -> 
     assert len(recorded) == 3
 
 
-def test_imported_runs_are_left_out(project: Path) -> None:
+def test_imported_runs_are_excluded(project: Path) -> None:
     part = next((project / "history" / "one").glob(f"*/{RUNS}"))
     frame = pd.read_parquet(part)
     frame.loc[0, "source"] = "sacct"
@@ -61,7 +61,7 @@ def test_imported_runs_are_left_out(project: Path) -> None:
     assert len(runs) == len(phases) == 1
 
 
-def test_what_nobody_named_may_be_missing(project: Path) -> None:
+def test_default_folders_may_be_missing(project: Path) -> None:
     (project / "empty").mkdir()
     assert len(runs_on_record([project / "gone", project / "empty"], named=False)[0]) == 0
     with pytest.raises(TableError, match="gone: no such folder"):
@@ -70,7 +70,7 @@ def test_what_nobody_named_may_be_missing(project: Path) -> None:
         runs_on_record([project / "empty"])
 
 
-def test_a_broken_table_is_named(project: Path) -> None:
+def test_a_broken_table_is_reported(project: Path) -> None:
     (project / "runs" / "cpu" / "profiles.parquet").write_bytes(b"not a table")
     with pytest.raises(TableError, match="runs/cpu: cannot be read"):
         runs_on_record([project / "runs"])

@@ -19,7 +19,7 @@ def campaign(values: np.ndarray, repeats: int = 1) -> Campaign:
     return synthetic
 
 
-def test_a_planted_law_is_found_and_repeats_count_once() -> None:
+def test_a_planted_law_is_recovered_and_repeats_count_once() -> None:
     values = np.random.default_rng(2).lognormal(3.0, 0.5, 100)
     [group] = wall_times(campaign(values, repeats=3).tables()[0])
     assert group.varied.n == 100
@@ -32,7 +32,7 @@ def test_a_planted_law_is_found_and_repeats_count_once() -> None:
     assert 0.7 < group.noise.value < 1.3  # planted at 1 %, where the spread is 50 %
 
 
-def test_anchors_and_what_was_disturbed_do_not_count() -> None:
+def test_anchors_and_disturbed_runs_are_excluded() -> None:
     synthetic = campaign(np.full(6, 10.0) + np.arange(6))
     synthetic.run("app", 90, 90, {}, repeat=1001, volume_id="v0", subject="0")
     synthetic.run("app", 90, 90, {}, repeat=1, noisy=True, volume_id="v1", subject="1")
@@ -44,7 +44,7 @@ def test_anchors_and_what_was_disturbed_do_not_count() -> None:
     assert max(group.values_s) > 80
 
 
-def test_scales_allocations_and_machines_are_apart_and_two_groups_are_two_modes() -> None:
+def test_scales_allocations_and_machines_are_separate_and_two_groups_are_two_modes() -> None:
     trained = Campaign()
     trained.training()
     trained.training(points=3, gpu=True)

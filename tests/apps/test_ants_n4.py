@@ -40,7 +40,7 @@ def test_a_real_run_writes_a_corrected_volume_and_phases(tmp_path):
     assert result["mask_ml"] == pytest.approx(4 / 3 * np.pi * 4.8**3, rel=0.1)  # the ball's, in mL
 
 
-def test_a_planted_bias_is_found_and_divided_out(tmp_path):
+def test_a_planted_bias_is_estimated_and_removed(tmp_path):
     pytest.importorskip("ants")
     image = tmp_path / "T1w.nii.gz"
     write_head(image)
@@ -57,7 +57,7 @@ def test_a_planted_bias_is_found_and_divided_out(tmp_path):
     assert corrected[air] == pytest.approx(nibabel.load(image).get_fdata()[air])
 
 
-def test_scaled_down_it_works_on_a_coarser_grid_and_says_so(tmp_path, capsys):
+def test_a_scaled_down_run_uses_and_reports_a_coarser_grid(tmp_path, capsys):
     pytest.importorskip("ants")
     write_head(tmp_path / "T1w.nii.gz")
     assert _main(tmp_path / "T1w.nii.gz", tmp_path / "out", spacing_mm=8, iterations=2) == 0

@@ -43,7 +43,7 @@ def _moved_brain(path):
     return voxels > 50
 
 
-def test_a_moved_brain_is_found_by_a_scaled_down_run(tmp_path, capsys):
+def test_a_scaled_down_run_registers_a_moved_brain(tmp_path, capsys):
     pytest.importorskip("ants")
     brain = _moved_brain(tmp_path / "T1w.nii.gz")
     out = tmp_path / "out"

@@ -44,7 +44,7 @@ def test_a_volume_without_foreground_is_refused_in_one_line(tmp_path):
     assert len(completed.stderr.splitlines()) == 1
 
 
-def test_scaled_down_it_works_on_a_coarser_grid_and_says_so(tmp_path, capsys, monkeypatch):
+def test_a_scaled_down_run_uses_and_reports_a_coarser_grid(tmp_path, capsys, monkeypatch):
     pytest.importorskip("ants")
     for name in THREAD_VARIABLES:  # the application sets what is not set, for its process
         monkeypatch.setenv(name, "1")

@@ -9,12 +9,12 @@ from voxcast.errors import ConfigError, ImageError
 
 
 @pytest.mark.parametrize(("spacing_mm", "finer"), [(0.0, False), (2.0, False), (2.5, True)])
-def test_zero_and_coarser_than_asked_is_left_alone(spacing_mm, finer):
+def test_zero_and_coarser_spacings_are_unchanged(spacing_mm, finer):
     assert is_finer(SimpleNamespace(spacing=(2.0, 2.0, 5.0)), spacing_mm) is finer
 
 
 @pytest.mark.parametrize("spacing_mm", [-1.0, float("nan"), float("inf")])
-def test_a_spacing_that_is_none_is_refused(spacing_mm):
+def test_an_invalid_spacing_is_refused(spacing_mm):
     with pytest.raises(ConfigError, match="spacing_mm: needs 0 or a spacing"):
         is_finer(SimpleNamespace(spacing=(2.0, 2.0, 5.0)), spacing_mm)
 
@@ -32,7 +32,7 @@ def test_only_the_fine_axes_are_resampled_and_the_volume_stays(tmp_path):
     assert volume_ml(coarse) == pytest.approx(volume_ml(volume), rel=0.05)
 
 
-def test_what_is_no_volume_is_refused(tmp_path):
+def test_a_file_that_is_not_a_volume_is_refused(tmp_path):
     pytest.importorskip("ants")
     text, series = tmp_path / "notes.nii.gz", tmp_path / "bold.nii.gz"
     text.write_text("no image")

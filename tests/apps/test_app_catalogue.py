@@ -53,7 +53,7 @@ def test_a_module_keeps_the_command_line_of_the_built_in_ones():
         command(APP, None, Path("out"), ONE_CPU, {})
 
 
-def test_an_argument_is_filled_in_whole_and_only_once():
+def test_a_placeholder_is_substituted_once():
     argv = command(TOOL, IMAGE, Path("out"), Configuration("cpu", 2), TOOL.parameters)
     assert argv == ["tool", "-i", str(IMAGE), "-o=out/a b", "-n", "2", "10", "{cpu}"]
     flags = dataclasses.replace(TOOL, argv=("tool", "{fast}", "{mode}"), input="none")
@@ -69,12 +69,12 @@ def test_an_argument_is_filled_in_whole_and_only_once():
         ("{}", "a single brace"),
     ],
 )
-def test_a_placeholder_that_is_not_known_is_refused(argument, message):
+def test_an_unknown_placeholder_is_refused(argument, message):
     with pytest.raises(ConfigError, match=message):
         check_app(dataclasses.replace(TOOL, argv=("tool", "{image}", argument)))
 
 
-def test_inside_a_container_the_paths_are_those_inside():
+def test_commands_in_a_container_use_container_paths():
     argv = command(
         CONTAINED,
         IMAGE,
@@ -99,19 +99,19 @@ def test_inside_a_container_the_paths_are_those_inside():
         command(CONTAINED, IMAGE, Path("/run/out"), gpu, {})
 
 
-def test_environment_holds_every_library_to_its_threads_and_devices():
+def test_environment_limits_every_library_to_its_threads_and_devices():
     variables = environment(Configuration("cpu", 3))
     fixed = {"CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": ""}
     assert variables == {**dict.fromkeys(THREAD_VARIABLES, "3"), **fixed}
     assert "CUDA_VISIBLE_DEVICES" not in environment(Configuration("gpu", 3, gpus=1))
 
 
-def test_charliecloud_is_told_a_user_where_there_is_none(monkeypatch):
+def test_charliecloud_gets_a_user_where_none_is_set(monkeypatch):
     monkeypatch.delenv("USER", raising=False)
     assert environment(Configuration("cpu", 1, container_engine="charliecloud"))["USER"]
 
 
-def test_version_names_all_that_the_application_rests_on(tmp_path):
+def test_version_covers_all_dependencies_of_the_application(tmp_path):
     installed = importlib.metadata.version("numpy")
     app = App(name="a", module="a", version="2", packages=("numpy",))
     assert app_version(app) == f"2+numpy{installed}"
@@ -141,7 +141,7 @@ def test_version_and_facts_hold_the_digest_of_the_image(tmp_path):
     assert container_facts(APP, chosen) is None
 
 
-def test_unknown_names_are_answered_with_the_known_ones():
+def test_unknown_names_list_the_valid_ones():
     assert choose({"segment": APP}, "segment") is APP
     with pytest.raises(ConfigError, match=r"sgment.*choose from segment"):
         choose({"segment": APP}, "sgment")
@@ -168,7 +168,7 @@ def test_values_that_an_application_would_hang_or_fail_on_are_refused(name, valu
     assert scaled_parameters(app, "full_scale", good) == good
 
 
-def test_what_scales_a_run_down_gives_way_to_what_was_asked_for():
+def test_requested_parameters_override_scaled_down_ones():
     app = dataclasses.replace(TOOL, scaled_down={"steps": 2, "fast": False})
     assert scaled_parameters(app, "full_scale", {})["steps"] == 10
     assert scaled_parameters(app, "scaled_down", {"fast": True}) == {
@@ -183,7 +183,7 @@ def test_what_scales_a_run_down_gives_way_to_what_was_asked_for():
 
 
 @pytest.mark.parametrize("app", [APP, TOOL, CONTAINED], ids=lambda app: app.name)
-def test_an_application_that_makes_sense_passes(app):
+def test_a_valid_application_passes(app):
     check_app(app)
 
 
@@ -217,7 +217,7 @@ def test_an_application_that_makes_sense_passes(app):
         (CONTAINED, {"binds": {"/a": "{outs}"}}, r"unknown \{outs\}; choose from"),
     ],
 )
-def test_what_makes_no_sense_is_named(app, change, message):
+def test_invalid_applications_are_reported(app, change, message):
     with pytest.raises(ConfigError, match=message):
         check_app(dataclasses.replace(app, **change))
 

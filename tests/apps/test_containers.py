@@ -85,12 +85,12 @@ def test_options_that_change_with_the_machine():
     assert "--net" not in wrap("apptainer", "tool.sif", ["tool"], network=True)
 
 
-def test_an_unknown_engine_is_answered_with_the_known_ones():
+def test_an_unknown_engine_lists_the_valid_ones():
     with pytest.raises(ConfigError, match=r"dockr.*choose from none, apptainer"):
         wrap("dockr", "image", ["tool"])
 
 
-def test_what_is_missing_is_named_with_what_to_do(tmp_path):
+def test_missing_programs_and_images_are_reported_with_a_remedy(tmp_path):
     assert container_images.available("none")
     program = [str(tmp_path / "apptainer")]
     assert not container_images.available("apptainer", program)
@@ -109,7 +109,7 @@ def test_what_is_missing_is_named_with_what_to_do(tmp_path):
         container_images.digest("podman", "some/image:1", ["false"])
 
 
-def test_a_container_that_cannot_be_measured_or_found_is_refused_before_any_run(tmp_path):
+def test_an_unusable_container_is_refused_before_any_run(tmp_path):
     app = App(name="tool", version="1", argv=("tool", "{image}"), container={"cpu": "tool:1"})
     with pytest.raises(ConfigError, match=r"docker .* cannot be measured; choose another"):
         check_container(app, Configuration("cpu", 1, container_engine="docker"))
@@ -124,7 +124,7 @@ def test_a_container_that_cannot_be_measured_or_found_is_refused_before_any_run(
             check_container(app_with_image, Configuration("cpu", 1, container_engine="apptainer"))
 
 
-def test_the_digest_of_a_name_is_what_the_engine_says(tmp_path):
+def test_the_digest_of_a_name_comes_from_the_engine(tmp_path):
     answer = tmp_path / "runtime"
     answer.write_text("#!/bin/sh\ncat <<'E'\n" + '[{"Id": "ab12", "RepoDigests": []}]\nE\n')
     answer.chmod(0o755)
@@ -250,7 +250,7 @@ def test_a_containerised_application_is_run_and_measured(tmp_path, busybox_image
     assert app_version(app, configuration) == f"1+image{facts['digest'][7:19]}"
 
 
-def test_podman_gets_the_gpus_that_may_be_seen():
+def test_podman_gets_the_visible_gpus():
     def devices(gpus, visible):
         argv = wrap("podman", "tool", ["tool"], gpus=gpus, visible=visible)
         return [part.partition("gpu=")[2] for part in argv if part.startswith("--device")]

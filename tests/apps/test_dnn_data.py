@@ -5,7 +5,7 @@ from voxcast.apps.builtin.dnn_data import load
 
 
 @pytest.mark.parametrize("dataset", ["digits", "synthetic"])
-def test_images_are_as_asked_for_and_follow_the_seed(dataset):
+def test_images_have_the_requested_shape_and_follow_the_seed(dataset):
     training, held_out = load(dataset, 200, 12, seed=3)
     assert training.pixels.shape == (200, 1, 12, 12)
     assert held_out.pixels.shape == (40, 1, 12, 12)
@@ -17,7 +17,7 @@ def test_images_are_as_asked_for_and_follow_the_seed(dataset):
     assert not np.array_equal(training.pixels, other.pixels)
 
 
-def test_digits_repeat_when_there_are_not_enough_but_never_those_held_out():
+def test_digits_repeat_when_needed_but_never_the_held_out_ones():
     training, held_out = load("digits", 3000, 8, seed=1)
     seen = {image.tobytes() for image in training.pixels}
     assert len(seen) == 1797 - 359
@@ -25,7 +25,7 @@ def test_digits_repeat_when_there_are_not_enough_but_never_those_held_out():
     assert not seen & {image.tobytes() for image in held_out.pixels}
 
 
-def test_digits_at_their_own_size_are_scikit_learns():
+def test_digits_at_native_size_are_those_of_scikit_learn():
     from sklearn.datasets import load_digits
 
     training, _ = load("digits", 1438, 8, seed=1)

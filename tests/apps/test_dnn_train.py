@@ -63,12 +63,12 @@ def test_every_network_learns_the_same_from_the_same_seed(tmp_path, network):
         ({"epochs": 0}, "epochs: must be at least 1"),
     ],
 )
-def test_a_parameter_that_makes_no_sense_is_said(tmp_path, wrong, message):
+def test_an_invalid_parameter_is_refused(tmp_path, wrong, message):
     with pytest.raises(ConfigError, match=message):
         train(tmp_path, "cpu", {**TINY, **wrong})
 
 
-def test_a_gpu_that_is_not_there_is_a_clean_error(tmp_path):
+def test_a_missing_gpu_is_a_clean_error(tmp_path):
     import torch
 
     if torch.cuda.is_available():
@@ -80,7 +80,7 @@ def test_a_gpu_that_is_not_there_is_a_clean_error(tmp_path):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("network", ["fully_connected", "vgg16", "resnet50"])
-def test_a_gpu_is_used_and_its_memory_told(tmp_path, network):
+def test_a_gpu_is_used_and_its_memory_reported(tmp_path, network):
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")

@@ -32,7 +32,7 @@ def test_phases_of_a_real_process_are_in_order_and_on_the_runners_clock():
     assert abs(sum(phase.cpu_s for phase in phases) - 0.3) < 0.1
 
 
-def test_cut_foreign_and_impossible_lines_are_passed_over():
+def test_truncated_foreign_and_impossible_lines_are_ignored():
     good = 'voxcast-phase {"name": "n4", "start": 11.0, "end": 12.5, "cpu_s": 1.25}'
     lines = [
         "N4 converged",

@@ -18,7 +18,7 @@ Elapsed time is 189.978879 seconds.
 PATTERNS = {"load": r"load: (?P<seconds>\S+) s", "fit": r"fit: (?P<seconds>\S*) s"}
 
 
-def test_the_log_of_slant_is_read_by_its_own_patterns():
+def test_the_slant_log_is_read_with_its_patterns():
     conf = Path(__file__).parents[2] / "conf" / "app" / "slant.yaml"
     slant = yaml.safe_load(conf.read_text())["slant"]
     phases = phases_from_log(SLANT_LOG, slant["phase_patterns"])
@@ -37,11 +37,11 @@ def test_order_is_that_of_the_log_and_a_phase_may_come_twice():
 @pytest.mark.parametrize(
     "line", ["", "load: -1 s", "load: nan s", "load: inf s", "load: 1e999 s", "fit:  s", "load: 1"]
 )
-def test_junk_is_passed_over(line):
+def test_unmatched_lines_are_ignored(line):
     log = f"\x00\ufffd{line}\nload: 1.5 s\n" + "x" * 100_000
     assert [phase.duration_s for phase in phases_from_log(log, PATTERNS)] == [1.5]
 
 
-def test_a_group_that_took_no_part_is_no_duration():
+def test_an_unmatched_group_gives_no_duration():
     assert phases_from_log("load", {"load": r"load(: (?P<seconds>\d+))?"}) == ()
     assert phases_from_log("anything", {}) == ()

@@ -21,7 +21,7 @@ def test_the_network_keeps_the_shape_of_a_tile():
     assert torch.isfinite(logits).all()
 
 
-def test_weights_come_back_as_they_were_but_for_half_precision(tmp_path):
+def test_weights_round_trip_in_half_precision(tmp_path):
     torch.manual_seed(3)
     model = network.TileNet()
     weights.save(model, tmp_path / "weights.pt")
@@ -37,7 +37,7 @@ class Trap:
         return (Path.touch, (Path("sprung"),))
 
 
-def test_what_is_no_state_dict_is_refused_and_runs_nothing(tmp_path, monkeypatch):
+def test_a_file_that_is_not_a_state_dict_is_refused_without_running_code(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.save({"head.bias": Trap()}, "trap.pt")
     Path("plain.pt").write_bytes(pickle.dumps(Trap(), protocol=2))
@@ -58,12 +58,12 @@ def test_the_weights_of_the_package_are_part_of_both_applications_versions():
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_a_gpu_that_is_not_there_is_not_replaced_by_the_cpu():
+def test_a_missing_gpu_is_not_replaced_by_the_cpu():
     with pytest.raises(RunError, match="no CUDA device"):
         torch_device("gpu")
 
 
-def test_training_learns_what_it_saw_and_is_repeatable():
+def test_training_fits_its_data_and_is_reproducible():
     place = np.indices(tiling.SHAPE)
     middle = np.reshape(tiling.SHAPE, (3, 1, 1, 1)) / 2
     labels = (((place - middle) ** 2).sum(axis=0) < 30**2).astype(np.uint8) * 3
@@ -79,7 +79,7 @@ def test_training_learns_what_it_saw_and_is_repeatable():
     assert training.dice(predicted, labels[place])[2] > 0.8
 
 
-def test_dice_is_one_for_equals_and_unknown_for_what_is_not_there():
+def test_dice_is_one_for_equal_labels_and_unknown_for_absent_ones():
     labels = np.array([0, 1, 1, 2])
     assert training.dice(labels, labels)[:2] == [1.0, 1.0]
     assert np.isnan(training.dice(labels, labels)[2])

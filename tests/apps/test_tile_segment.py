@@ -54,7 +54,7 @@ def test_a_run_logs_the_phases_that_the_configuration_names(run):
     assert [phase.name for phase in read_phases(completed.stdout, 0.0)] == named
 
 
-def test_labels_lie_on_the_scans_own_grid_and_add_up(run, head):
+def test_labels_lie_on_the_grid_of_the_scan_and_add_up(run, head):
     out, _ = run
     scan, labels = nibabel.load(head[0]), nibabel.load(out / "labels.nii.gz")
     assert labels.shape == scan.shape
@@ -66,7 +66,7 @@ def test_labels_lie_on_the_scans_own_grid_and_add_up(run, head):
         assert volumes[f"{name}_ml"] == pytest.approx(count * voxel_ml, rel=1e-4)
 
 
-def test_grey_and_white_matter_of_an_unseen_head_are_found(run, head):
+def test_grey_and_white_matter_of_an_unseen_head_are_segmented(run, head):
     from voxcast.apps.builtin.tiles.training import dice
 
     _, grey, white = dice(_array(run[0] / "labels.nii.gz"), _array(head[1]))
@@ -74,7 +74,7 @@ def test_grey_and_white_matter_of_an_unseen_head_are_found(run, head):
     assert white > 0.8
 
 
-def test_the_network_alone_gives_what_the_same_steps_give_in_one_process(head, tmp_path):
+def test_the_network_alone_agrees_with_the_full_pipeline(head, tmp_path):
     import torch
 
     from voxcast.apps.builtin.tiles import network, tiling, training, weights

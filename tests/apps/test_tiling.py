@@ -33,14 +33,14 @@ def test_every_voxel_lies_in_a_tile_of_the_networks_shape(per_axis):
 
 
 @pytest.mark.parametrize("per_axis", [1, 6])
-def test_a_number_of_tiles_that_makes_no_sense_is_refused(per_axis):
+def test_an_invalid_number_of_tiles_is_refused(per_axis):
     with pytest.raises(ConfigError, match=f"tiles_per_axis: needs 2 to 5, not {per_axis}"):
         tiling.tiles(per_axis)
 
 
 @settings(max_examples=5, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([2, 3]))
-def test_the_vote_is_that_of_each_voxel_by_itself(seed, per_axis):
+def test_votes_are_counted_per_voxel(seed, per_axis):
     rng = np.random.default_rng(seed)
     places = tiling.tiles(per_axis)
     labels = [rng.integers(0, 4, tiling.TILE, dtype=np.uint8) for _ in places]
@@ -55,7 +55,7 @@ def test_the_vote_is_that_of_each_voxel_by_itself(seed, per_axis):
         assert fused[tuple(voxel)] == np.bincount(votes).argmax()  # of equals the lowest
 
 
-def test_tiles_that_agree_give_back_what_they_were_cut_from():
+def test_agreeing_tiles_restore_the_original_labels():
     labels = np.random.default_rng(1).integers(0, 4, tiling.SHAPE, dtype=np.uint8)
     places = tiling.tiles(3)
     assert (tiling.fuse([labels[place] for place in places], places, 4) == labels).all()

@@ -133,7 +133,7 @@ def test_runs_are_recorded_once_and_only_small_results_kept(tmp_path, apps, capl
     assert not _alive(_helpers(folder))
 
 
-def test_a_failed_run_is_recorded_and_named(tmp_path, apps, caplog):
+def test_a_failed_run_is_recorded_and_reported(tmp_path, apps, caplog):
     run(_cells(1, exit=3), {"v": tmp_path / "T1w.nii.gz"}, tmp_path / "cpu", apps=apps)
     (row,) = load_records(tmp_path / "cpu").to_dict("records")
     assert (row["outcome"], row["exit_status"]) == ("failed", 3)
@@ -163,7 +163,7 @@ def test_a_missing_volume_is_an_error_before_anything_runs(tmp_path, apps):
 
 
 @pytest.mark.parametrize("kills", [10, pytest.param(200, marks=pytest.mark.slow)])
-def test_killed_at_any_moment_nothing_is_lost_double_or_half_written(tmp_path, apps, kills):
+def test_a_kill_at_any_moment_loses_duplicates_and_truncates_no_run(tmp_path, apps, kills):
     folder, cells = tmp_path / "cpu", _cells(kills + 2, sleep=0.1)
     paths = {"v": tmp_path / "T1w.nii.gz"}
     instants = random.Random(4)  # noqa: S311
@@ -192,7 +192,7 @@ def test_killed_at_any_moment_nothing_is_lost_double_or_half_written(tmp_path, a
     assert not _alive(helpers)
 
 
-def test_a_run_that_is_killed_is_recorded_as_failed_and_the_others_go_on(tmp_path, apps):
+def test_a_killed_run_is_recorded_as_failed_and_the_others_continue(tmp_path, apps):
     folder, cells = tmp_path / "cpu", [*_cells(1, sleep=30), *_cells(1)]
 
     def kill_the_first():
@@ -293,7 +293,7 @@ def _stage(folder, device, *overrides):
     ), completed.stderr
 
 
-def test_the_stage_on_a_device_nothing_can_use_writes_an_empty_table_that_says_so(tmp_path):
+def test_the_stage_on_an_unused_device_writes_an_empty_table_with_a_note(tmp_path):
     profiles, errors = _stage(tmp_path, "gpu")
     assert len(profiles) == 0
     notes = profiles.attrs["notes"]
@@ -312,7 +312,7 @@ def test_the_stage_takes_a_recorded_history_and_measures_nothing(tmp_path):
     assert (tmp_path / "data" / "runs" / "cpu" / "phases.parquet").is_file()
 
 
-def test_it_stops_before_a_run_that_would_not_end_in_time_and_goes_on_later(tmp_path, apps):
+def test_it_stops_before_a_run_that_exceeds_the_budget_and_resumes_later(tmp_path, apps):
     folder, cells = tmp_path / "cpu", _cells(3)
     paths, expected = {"v": tmp_path / "T1w.nii.gz"}, {cell.key: 50.0 for cell in cells}
     stopped = run(cells, paths, folder, apps=apps, expected_s=expected, stop_after_s=49.0)
@@ -333,7 +333,7 @@ def test_anchors_are_run_again_at_the_start_of_each_sitting_that_measures(tmp_pa
     assert rows["sitting"].str[-2:].tolist() == ["-1", "-1", "-2", "-2"]
 
 
-def test_noisy_runs_are_measured_once_more_and_never_twice(tmp_path):
+def test_noisy_runs_are_repeated_exactly_once(tmp_path):
     quiet, noisy, repeated = _cells(3)
     records = {quiet.key: {"noisy": False}, noisy.key: {"noisy": True}}
     records |= {repeated.key: {"noisy": True}, repeat_of(repeated).key: {"noisy": True}}
@@ -348,7 +348,7 @@ def test_noisy_runs_are_measured_once_more_and_never_twice(tmp_path):
     )
 
 
-def test_what_is_recorded_elsewhere_is_not_measured_again(tmp_path, apps):
+def test_runs_recorded_elsewhere_are_not_repeated(tmp_path, apps):
     folder, cells, called = tmp_path / "cpu", _cells(3), []
     elsewhere = {cells[0].key: {"noisy": False, "sitting": "2026-01-01-host-7"}}
     paths = {"v": tmp_path / "T1w.nii.gz"}
@@ -357,7 +357,7 @@ def test_what_is_recorded_elsewhere_is_not_measured_again(tmp_path, apps):
     assert load_records(folder)["sitting"].str[-2:].tolist() == ["-8", "-8"]
 
 
-def test_a_run_is_stopped_unrecorded_at_the_deadline_of_a_campaign_that_says_so(tmp_path, apps):
+def test_a_hard_deadline_stops_a_run_without_recording_it(tmp_path, apps):
     cells, paths = _cells(2, sleep=60), {"v": tmp_path / "T1w.nii.gz"}
     options = {"apps": apps, "stop_after_s": 2.5, "stop_running": True}
     progress = run(cells, paths, tmp_path / "cpu", **options)
@@ -373,7 +373,7 @@ two_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs t
 
 
 @two_cores
-def test_parallel_runs_have_cores_of_their_own_and_wide_ones_come_alone(tmp_path, apps):
+def test_parallel_runs_have_disjoint_cores_and_wide_ones_run_alone(tmp_path, apps):
     every = len(os.sched_getaffinity(0))
     wide = Cell("test", "1", {}, "v", "1", Configuration("cpu", every), "full_scale", 0, "here")
     folder, cells = tmp_path / "cpu", [wide, *_cells(4, sleep=0.4)]
@@ -393,7 +393,7 @@ def test_parallel_runs_have_cores_of_their_own_and_wide_ones_come_alone(tmp_path
 
 
 @two_cores
-def test_parallel_runs_end_at_once_on_an_interrupt_and_none_is_half_recorded(tmp_path, apps):
+def test_an_interrupt_ends_parallel_runs_without_partial_records(tmp_path, apps):
     folder, paths = tmp_path / "cpu", {"v": tmp_path / "T1w.nii.gz"}
     cells = [*_cells(1), *_cells(3, sleep=60)]
 
@@ -418,7 +418,7 @@ def test_there_are_not_more_sets_of_cores_than_cores():
         core_sets([0, 1], 3)
 
 
-def test_a_run_too_long_for_the_time_left_is_passed_over(tmp_path, apps):
+def test_a_run_too_long_for_the_time_left_is_skipped(tmp_path, apps):
     cells = _cells(3)
     paths = {"v": tmp_path / "T1w.nii.gz"}
     expected = {cells[0].key: 1000.0, cells[1].key: 0.1, cells[2].key: 0.1}
@@ -442,7 +442,7 @@ def test_anchors_take_as_long_as_they_are_expected_to(tmp_path, apps, caplog):
     assert run(cells, paths, tmp_path / "runs", expected_s=short, **options).left == 0
 
 
-def test_a_container_that_cannot_be_measured_is_said_before_anything_runs(tmp_path):
+def test_an_unmeasurable_container_is_refused_before_any_run(tmp_path):
     tool = App(name="tool", version="1", argv=("tool", "{image}"), container={"cpu": "tool:1"})
     docker = Configuration("cpu", 1, container_engine="docker")
     cells = [dataclasses.replace(_cells(1)[0], app="tool", configuration=docker)]

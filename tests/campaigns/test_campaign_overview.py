@@ -14,7 +14,7 @@ from voxcast.history.run_folders import load_records, record_rows
 from voxcast.records import Configuration
 
 
-def test_time_left_follows_what_was_measured_of_the_same_kind():
+def test_time_left_follows_measured_runs_of_the_same_kind():
     cells = {str(n): cell(n, app="slow" if n % 2 else "quick") for n in range(6)}
     times = TimeLeft(cells, dict.fromkeys(cells, 10.0))
     assert times.total_s() == pytest.approx(60)
@@ -45,7 +45,7 @@ def test_noisy_runs_are_repeated_at_the_end_while_there_is_time(tmp_path):
         assert queue.take() is None
 
 
-def test_what_can_run_beside_others_is_narrow_and_on_no_gpu():
+def test_only_narrow_cpu_cells_run_in_parallel():
     wide = cell(configuration=Configuration("cpu", 4))
     gpu = cell(configuration=Configuration("gpu", 1, gpus=1))
     with CellQueue(_keyed(wide, gpu, cell()), {}) as queue:
@@ -77,7 +77,7 @@ def test_overview_counts_cells_outcomes_and_the_noise_of_quiet_repeats(tmp_path)
     assert overview(cells, {}, record_rows(tmp_path))[0]["left"] == 0
 
 
-def test_runs_on_other_hardware_count_only_when_asked_for(tmp_path):
+def test_runs_on_other_hardware_count_only_on_request(tmp_path):
     here = _keyed(cell(0), cell(1))
     for n in (0, 1):
         write_run(tmp_path, dataclasses.replace(cell(n), host_class="there"), noisy=True)

@@ -102,7 +102,7 @@ def test_key_is_the_recorded_one():
     ],
     ids=str,
 )
-def test_key_changes_with_whatever_defines_the_run(change):
+def test_key_changes_with_every_defining_field(change):
     assert dataclasses.replace(CELL, **change).key != CELL.key
 
 
@@ -119,7 +119,7 @@ def test_draw_depends_on_the_seed_alone():
     assert sorted(keys) == sorted(cell.key for cell in _draw(rows, seed=2))
 
 
-def test_a_volume_more_leaves_the_order_of_the_others():
+def test_an_added_volume_keeps_the_order_of_the_others():
     before = [cell.key for cell in _draw(_catalogue([1.0] * 12))]
     after = [cell.key for cell in _draw(_catalogue([1.0] * 13))]
     assert [key for key in after if key in set(before)] == before
@@ -153,7 +153,7 @@ def test_a_budget_too_small_for_any_volume_measures_the_cheapest():
     assert {cell.volume_id for cell in _draw(rows, budget_s=0.1)} == {"v001"}
 
 
-def test_volumes_with_a_problem_and_the_same_voxels_twice_are_passed_over():
+def test_invalid_and_duplicate_volumes_are_skipped():
     rows = _catalogue([1.0] * 4)
     rows.loc[1, "problem"] = "not a volume"
     rows.loc[1, "shape_i"] = None
@@ -170,7 +170,7 @@ def test_configurations_are_interleaved():
     assert all(first.volume_id == second.volume_id for first, second in pairs)
 
 
-def test_what_the_machine_does_not_have_is_left_out_with_the_reason():
+def test_configurations_the_machine_lacks_are_dropped_with_the_reason():
     facts = HostFacts("CPU", 2, 10**9, (), "6.1", "node1")
     configurations = [*CPU, Configuration("cpu", 64), Configuration("gpu", 2, gpus=1)]
     fit, notes = fitting(configurations, facts)
@@ -182,7 +182,7 @@ def test_what_the_machine_does_not_have_is_left_out_with_the_reason():
     assert _draw(_catalogue([1.0]), [Configuration("gpu", 1)]) == []
 
 
-def test_an_application_without_an_image_runs_as_often_as_asked_out_of_the_same_budget():
+def test_an_application_without_an_image_runs_as_often_as_requested_within_the_budget():
     apps = {**APPS, "train": App(name="train", version="1", module="m", input="none")}
     cells = _draw(_catalogue([1.0] * 9), apps=apps, repeats=2, repeat_volumes=1, budget_s=40.0)
     bare = [cell for cell in cells if cell.app == "train"]

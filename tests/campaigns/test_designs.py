@@ -23,7 +23,7 @@ def test_each_stratum_of_each_range_holds_one_point(count, seed):
 
 
 @given(count=st.integers(1, 60), seed=st.integers(0, 10**6))
-def test_values_of_a_list_come_equally_often_and_whole_numbers_stay_whole(count, seed):
+def test_list_values_are_balanced_and_integers_stay_integers(count, seed):
     values = {"net": ["a", "b", "c"], "layers": {"low": 1, "high": 6}}
     points = latin_hypercube(values, count, seed)
     times = [sum(point["net"] == net for point in points) for net in "abc"]
@@ -45,13 +45,13 @@ def test_points_are_fixed_by_seed_name_and_count():
     assert [point["rate"] for point in alone] == [0.699493, 0.351137]
 
 
-def test_the_product_of_nothing_is_one_point():
+def test_the_empty_product_is_one_point():
     assert product({}) == [{}]
 
 
 @pytest.mark.parametrize(
     "choice", [[], {"low": 2, "high": 1}, {"low": 0, "high": 1, "log": True}, 3, {"low": 1}, "ab"]
 )
-def test_what_is_neither_list_nor_range_is_refused(choice):
+def test_values_that_are_neither_list_nor_range_are_refused(choice):
     with pytest.raises(ConfigError, match="rate"):
         latin_hypercube({"rate": choice}, 3, 1)

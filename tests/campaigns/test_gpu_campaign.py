@@ -84,7 +84,7 @@ def _run_folder(runs, device, *, gpu_utilisation=None, peak_gpu_bytes=None, resu
     return run
 
 
-def test_it_measures_packs_goes_on_and_comes_home_with_torch_and_numpy_alone(tmp_path):
+def test_it_runs_packs_resumes_and_is_collected_with_torch_and_numpy_only(tmp_path):
     _inputs(tmp_path / "inputs")
     completed = _script(tmp_path, "run", "--devices", "cpu", "--cpus", "1", "--budget-s", "120")
     assert completed.returncode == 0, completed.stderr
@@ -102,7 +102,7 @@ def test_it_measures_packs_goes_on_and_comes_home_with_torch_and_numpy_alone(tmp
     assert 0 < samples["rss_bytes"].max() <= row["peak_rss_bytes"]
 
 
-def test_a_gpu_that_is_not_there_is_said_in_one_line(tmp_path):
+def test_a_missing_gpu_is_reported_in_one_line(tmp_path):
     import torch
 
     if torch.cuda.is_available():
@@ -150,7 +150,7 @@ def test_a_gpus_time_counts_only_if_the_gpu_was_used(tmp_path, seen, outcome, ve
         assert record["gpu"]["verified_by"] == verified
 
 
-def test_a_run_on_the_cpu_is_left_as_it_is(tmp_path):
+def test_a_cpu_run_is_unchanged(tmp_path):
     run = _run_folder(tmp_path, "cpu")
     before = (run / "record.json").read_bytes()
     settle(run)
@@ -176,13 +176,13 @@ def test_collecting_adds_each_good_run_once(tmp_path, caplog):
     assert samples["gpu_bytes"].iloc[-1] == 7
 
 
-def test_what_is_no_archive_is_said(tmp_path):
+def test_an_invalid_archive_is_refused(tmp_path):
     (tmp_path / "runs.tar.gz").write_bytes(b"no archive")
     with pytest.raises(RunError, match="cannot be read"):
         collect(tmp_path / "runs.tar.gz", tmp_path / "home")
 
 
-def test_inputs_come_back_as_prepared_and_a_damaged_volume_is_said(tmp_path):
+def test_inputs_are_restored_and_a_damaged_volume_is_reported(tmp_path):
     path = tmp_path / "volumes/v1.nii.gz"
     path.parent.mkdir()
     path.write_bytes(b"prepared before")

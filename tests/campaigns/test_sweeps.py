@@ -43,7 +43,7 @@ def _ids(cells):
     return {cell.volume_id for cell in cells}
 
 
-def test_the_first_volumes_are_part_of_more_of_them_and_an_offset_passes_them_over():
+def test_volume_sets_are_nested_and_an_offset_skips_the_first():
     few, many = (_ids(_cells(_sweep(volumes=n), SEGMENT)) for n in (10, 20))
     assert len(few) == 10
     assert few < many
@@ -80,7 +80,7 @@ def test_a_scaled_down_sweep_draws_the_same_points_and_scales_them_down():
     assert full != points(_sweep(sample=12), TRAIN, 6)
 
 
-def test_what_has_no_image_repeats_points_and_what_has_one_spreads_them_over_volumes():
+def test_points_repeat_without_images_and_spread_over_volumes_with_them():
     cells = _cells(_sweep(sample=10, repeats=2, repeat_volumes=4, cpus=(1,)), TRAIN)
     assert len(cells) == 14
     assert _ids(cells) == {""}
@@ -97,11 +97,11 @@ def test_what_has_no_image_repeats_points_and_what_has_one_spreads_them_over_vol
         ({"sample": 5}, "segment: has no ranges to draw from"),
     ],
 )
-def test_what_a_sweep_cannot_be_is_said(changes, message):
+def test_invalid_sweeps_are_refused(changes, message):
     with pytest.raises(ConfigError, match=message):
         _cells(_sweep(**changes), SEGMENT)
 
 
-def test_what_cannot_be_scaled_down_is_said():
+def test_sweeps_that_cannot_be_scaled_down_are_refused():
     with pytest.raises(ConfigError, match="cannot be scaled down"):
         points(_sweep(scale="scaled_down"), App(name="x", version="1", module="m"), 1)

@@ -94,7 +94,7 @@ def _campaign(project, action, *arguments, **kwargs):
     return voxcast(project, "campaign", action, "two", *MINE, *arguments, **kwargs)
 
 
-def test_a_campaign_is_measured_in_sittings_killed_resumed_shown_and_collected(project):
+def test_a_campaign_is_run_killed_resumed_listed_and_collected(project):
     command = _command(project, "campaign", "run", "two", *MINE)
     driver = subprocess.Popen(stderr=subprocess.DEVNULL, **command)
     runs = project / "data" / "campaigns" / "two" / "runs"
@@ -146,7 +146,7 @@ def test_a_campaign_is_measured_in_sittings_killed_resumed_shown_and_collected(p
     assert "two: 0 runs measured, 0 left" in again.stdout
 
 
-def test_an_unknown_and_a_recorded_campaign_are_said(project):
+def test_unknown_and_recorded_campaigns_are_refused(project):
     completed = voxcast(project, "campaign", "run", "moon", status=2)
     assert "moon: unknown campaign; choose from full, real, recorded" in completed.stderr
 
@@ -169,7 +169,7 @@ def test_profile_shows_an_application_without_an_image_scaled_down(project):
     assert "peak memory" in output
 
 
-def test_profile_runs_any_command_line_and_says_when_it_fails(project):
+def test_profile_runs_any_command_line_and_reports_failures(project):
     image = next((project / "mri").rglob("*.nii.gz"))
     copies = ("--app", "command", "--argv", "cp {image} {out}/copy.nii.gz")
     output = voxcast(project, "profile", str(image), *copies).stdout
@@ -203,5 +203,5 @@ def test_profile_runs_any_command_line_and_says_when_it_fails(project):
         (("--app", "bare", "--out", "/dev/null/here"), "cannot be created (Not a directory)"),
     ],
 )
-def test_profile_says_what_is_wrong(project, arguments, message):
+def test_profile_refuses_invalid_arguments(project, arguments, message):
     assert message in voxcast(project, "profile", *arguments, status=2).stderr

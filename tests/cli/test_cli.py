@@ -57,7 +57,7 @@ def test_help_and_version(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", sorted(VERBS))
-def test_every_verb_explains_itself(verb: str, tmp_path: Path) -> None:
+def test_every_verb_has_help(verb: str, tmp_path: Path) -> None:
     result = run(verb, "--help", cwd=tmp_path)
     assert result.returncode == 0
     assert f"voxcast {verb}" in result.stdout
@@ -84,7 +84,7 @@ def test_an_unknown_verb_is_refused(tmp_path: Path) -> None:
     assert "divine" in result.stderr
 
 
-def test_inspect_prints_what_the_catalogue_knows(head: Path) -> None:
+def test_inspect_prints_the_catalogue_columns(head: Path) -> None:
     images = json.loads(run("inspect", str(head), "--json", cwd=head.parent).stdout)
     assert images[0]["shape_j"] == 40
     assert images[0]["spacing_k_mm"] == 2.5
@@ -97,7 +97,7 @@ def test_inspect_prints_what_the_catalogue_knows(head: Path) -> None:
     assert "shape_i" in run("inspect", str(head), cwd=head.parent).stdout
 
 
-def test_a_file_that_is_no_image_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_an_image_is_refused(tmp_path: Path) -> None:
     (tmp_path / "note.nii.gz").write_text("not an image")
     for verb in ("inspect",):
         assert "note.nii.gz" in refused(run(verb, "note.nii.gz", cwd=tmp_path))
@@ -113,16 +113,16 @@ def test_models_lists_nothing_where_there_is_no_registry(tmp_path: Path) -> None
     assert "no such registry" in refused(run("models", cwd=tmp_path, MLFLOW_TRACKING_URI=""))
 
 
-def test_predict_refuses_a_quantile_that_is_none(head: Path) -> None:
+def test_predict_refuses_an_invalid_quantile(head: Path) -> None:
     assert "--quantile" in refused(run("predict", str(head), "--quantile", "5", cwd=head.parent))
 
 
-def test_a_folder_that_is_no_project_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_project_is_refused(tmp_path: Path) -> None:
     assert "params.yaml" in refused(run("images", "--project", str(tmp_path), cwd=tmp_path))
     assert "no project" in refused(run("images", cwd=tmp_path))
 
 
-def test_refresh_notices_a_changed_file_of_the_user(head: Path, tmp_path: Path) -> None:
+def test_refresh_detects_a_changed_user_file(head: Path, tmp_path: Path) -> None:
     project = tmp_path / "project"
     (project / "data").mkdir(parents=True)
     params = yaml.safe_load((PROJECT / "params.yaml").read_text())

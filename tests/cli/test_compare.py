@@ -53,7 +53,7 @@ def compare(project, monkeypatch, capsys):
     return run
 
 
-def test_speedup_cost_and_variability_come_out(project: Path) -> None:
+def test_speedup_cost_and_variability_are_reported(project: Path) -> None:
     completed = subprocess.run(
         [VOXCAST, "compare", "--by", "device", "--json", "--project", project],
         cwd="/", capture_output=True, text=True, check=True,
@@ -74,7 +74,7 @@ def test_speedup_cost_and_variability_come_out(project: Path) -> None:
     assert phase["speedup"] == pytest.approx(1)
 
 
-def test_it_reads_to_people(compare) -> None:
+def test_text_output(compare) -> None:
     out, err = compare()
     assert "app, 2 CPUs: whole run: 5×" in out
     assert "smallest speed-up: v" in out
@@ -97,7 +97,9 @@ def test_named_folders_need_no_project(project: Path, compare) -> None:
         ("nothing", "no completed measured run is on record"),
     ],
 )
-def test_a_side_without_runs_is_said(project: Path, compare, remaining: str, message: str) -> None:
+def test_a_side_without_runs_is_reported(
+    project: Path, compare, remaining: str, message: str
+) -> None:
     for name in {"history", "runs"} - {remaining}:
         (project / "data" / name).rename(project / f"away-{name}")
     assert message in compare()[0]
@@ -116,7 +118,7 @@ def test_a_side_without_runs_is_said(project: Path, compare, remaining: str, mes
         (("--by", "moon"), "invalid choice"),
     ],
 )
-def test_what_is_wrong_is_said(compare, arguments: tuple[str, ...], message: str) -> None:
+def test_invalid_arguments_are_refused(compare, arguments: tuple[str, ...], message: str) -> None:
     out, err = compare(*arguments, status=2)
     assert message in err
     assert out == ""

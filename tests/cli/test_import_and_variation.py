@@ -77,7 +77,7 @@ def test_import_of_bad_records_alone_fails(tmp_path: Path) -> None:
     assert "run time is -1 s" in completed.stdout
 
 
-def test_fit_on_made_up_runs(tmp_path: Path) -> None:
+def test_fit_on_synthetic_runs(tmp_path: Path) -> None:
     voxcast("import", "slant", SAMPLES / "slant", "--into", tmp_path)
     completed = voxcast("variation", tmp_path, "--by", "app,label:dataset", "--bootstrap", 20)
     assert "app slant, dataset MADEUP-1: n 12, " in completed.stdout
@@ -104,12 +104,12 @@ def test_fit_refuses_in_one_line(arguments: list[str], message: str, tmp_path: P
     assert message in voxcast("variation", tmp_path, *arguments, code=2).stderr.splitlines()[-1]
 
 
-def test_fit_of_nothing_is_refused(tmp_path: Path) -> None:
+def test_fit_without_runs_is_refused(tmp_path: Path) -> None:
     assert "no recorded runs" in voxcast("variation", tmp_path, code=2).stderr
 
 
 @pytest.mark.skipif(not ARTIFACT, reason="VOXCAST_SLANT_ARTIFACT names no tables of the artifact")
-def test_what_the_slant_runs_say(tmp_path: Path) -> None:
+def test_variation_of_the_slant_runs(tmp_path: Path) -> None:
     summary = voxcast("import", "slant", "--into", tmp_path).stdout.strip()
     assert summary == "312 read = 312 imported + 0 duplicates + 0 skipped + 0 bad"
     by = "app,label:dataset,label:modality"
@@ -139,7 +139,7 @@ def test_what_the_slant_runs_say(tmp_path: Path) -> None:
     assert not drd["bimodal"]
 
 
-def test_measured_runs_made_again_count_once_and_allocations_are_apart(tmp_path: Path) -> None:
+def test_repeats_count_once_and_allocations_are_separate(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for n in range(8):
         for repeat in (0, 1, 1001):

@@ -38,7 +38,7 @@ def requests(tmp_path: Path) -> Path:
     return path
 
 
-def test_as_given_and_as_recommended(queue, requests: Path) -> None:
+def test_original_and_recommended_requests_are_replayed(queue, requests: Path) -> None:
     out, err = queue(SMALL, "--processors", 32, "--requests", requests, "--json")
     report = json.loads(out)
     assert set(report) == {"trace", "processors", "backfill", "skipped", "bad", "replays"}
@@ -61,7 +61,7 @@ def test_the_size_of_the_machine_is_taken_from_the_trace(queue) -> None:
     assert "requests as given: 200 jobs, mean wait" in queue(SMALL)[0]
 
 
-def test_nobody_overtakes(queue) -> None:
+def test_no_backfill_increases_the_wait(queue) -> None:
     waits = [
         json.loads(queue(SMALL, "--json", *more)[0])["replays"]["given"]["mean_wait_s"]
         for more in ((), ("--no-backfill",))
@@ -95,7 +95,7 @@ def test_invalid_lines_are_reported_with_their_number_and_the_rest_is_replayed(
         ((SMALL, "--requests", "gone.csv"), "gone.csv: cannot be read"),
     ],
 )
-def test_what_is_wrong_is_said(queue, arguments: tuple[object, ...], message: str) -> None:
+def test_invalid_arguments_are_refused(queue, arguments: tuple[object, ...], message: str) -> None:
     out, err = queue(*arguments, status=2)
     assert message in err.splitlines()[-1]
     assert out == ""

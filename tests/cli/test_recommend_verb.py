@@ -114,7 +114,7 @@ def test_the_whole_answer_as_json(recommend) -> None:
     assert any(row["pareto"] for row in image["configurations"])
 
 
-def test_the_planted_law_comes_back(recommend) -> None:
+def test_the_planted_law_is_recovered(recommend) -> None:
     content = json.loads(recommend("usual.nii.gz", "--json", *HERE).out)
     one_cpu, two_cpus = content["images"][0]["configurations"]
     assert two_cpus["runtime_s_median"] / one_cpu["runtime_s_median"] == pytest.approx(
@@ -123,7 +123,7 @@ def test_the_planted_law_comes_back(recommend) -> None:
     assert one_cpu["peak_rss_bytes_median"] == pytest.approx(2e8 + 80 * 10**6, rel=0.05)
 
 
-def test_voxels_are_looked_at_where_there_are_some(recommend) -> None:
+def test_voxels_are_read_where_available(recommend) -> None:
     content = json.loads(recommend("head.nii.gz", "--json", *HERE, voxels=True).out)["images"][0]
     assert content["input_level"] == "volume"
     assert "head.nii.gz: segment on local" in recommend("head.nii.gz", *HERE, voxels=True).out
@@ -171,7 +171,7 @@ def test_hard_limits(recommend) -> None:
     assert chosen("--deadline", soon)["chosen"]["cpus"] == 1
 
 
-def test_it_reads_to_people(recommend) -> None:
+def test_text_output(recommend) -> None:
     text = recommend("usual.nii.gz", "--deadline", "2h", "--cluster", "osc").out
     first, reason = text.splitlines()[:2]
     assert first.startswith("usual.nii.gz: segment on osc: request cpu, 1 CPU on owens, 00:0")
@@ -184,7 +184,7 @@ def test_it_reads_to_people(recommend) -> None:
     assert "nearest is" in none
 
 
-def test_many_images_and_one_array_job(recommend) -> None:
+def test_several_images_share_one_array_job(recommend) -> None:
     arguments = ("small.nii.gz", "usual.nii.gz")
     content = json.loads(recommend(*arguments, "--json", *HERE).out)
     array = content["array"]
@@ -211,7 +211,7 @@ def test_an_extrapolation_is_flagged(recommend) -> None:
     assert "extrapolated, risk unknown" in recommend("huge.nii.gz", *HERE).out
 
 
-def test_an_image_that_cannot_be_read_is_named_and_the_others_answered(recommend) -> None:
+def test_an_unreadable_image_is_reported_and_the_others_are_recommended(recommend) -> None:
     result = recommend("note.nii.gz", "usual.nii.gz", "--json", *HERE, code=2)
     assert [image["image"] for image in json.loads(result.out)["images"]] == ["usual.nii.gz"]
     assert "note.nii.gz" in result.err
@@ -227,7 +227,7 @@ def test_an_image_that_no_configuration_fits_is_logged(recommend) -> None:
     assert "where 10.0 MB is allowed" in image["configurations"][0]["excluded"]
 
 
-def test_accounting_of_other_partitions_is_no_use(recommend, tmp_path: Path) -> None:
+def test_accounting_of_other_partitions_is_refused(recommend, tmp_path: Path) -> None:
     jobs = tmp_path / "jobs.txt"
     line = "2024-05-01T00:00:00|2024-05-01T00:00:09|5|1|moon\n"
     jobs.write_text("Submit|Start|TimelimitRaw|NCPUS|Partition\n" + line)
@@ -246,7 +246,7 @@ def queued(path: Path, partition: str, jobs: int) -> None:
     path.write_text(content + "".join(lines))
 
 
-def test_nobody_waited_and_that_is_a_fit(recommend, tmp_path: Path) -> None:
+def test_accounting_without_waiting_is_fitted(recommend, tmp_path: Path) -> None:
     jobs = tmp_path / "jobs.txt"
     queued(jobs, "here", 200)
     result = recommend("usual.nii.gz", "--waiting", str(jobs), "--json", *HERE)

@@ -13,7 +13,7 @@ ARTIFACT = os.environ.get("VOXCAST_SLANT_ARTIFACT")
 
 
 @pytest.mark.skipif(not ARTIFACT, reason="VOXCAST_SLANT_ARTIFACT is not set")
-def test_the_published_runs_hold_what_was_published(tmp_path: Path, capsys) -> None:
+def test_the_published_runs_reproduce_the_published_gain(tmp_path: Path, capsys) -> None:
     assert main(["import", "slant", str(ARTIFACT), "--into", str(tmp_path / "slant")]) == 0
     capsys.readouterr()
     assert main(["phases", str(tmp_path / "slant"), "--json"]) == 0
@@ -37,7 +37,7 @@ def test_phases_of_a_recorded_application(capsys) -> None:
     assert main(["phases", str(HISTORY), "--app", "ants_segment", "--alpha", "0"]) == 2
 
 
-def test_ways_of_asking_are_replayed(capsys) -> None:
+def test_request_strategies_are_replayed(capsys) -> None:
     arguments = ["replay", str(HISTORY), "--app", "tile_segment", "--trials", "1", "--folds", "2"]
     assert main([*arguments, "--wait-alpha", "0.5", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)["tile_segment"]
@@ -65,7 +65,7 @@ def test_ways_of_asking_are_replayed(capsys) -> None:
         ([str(HISTORY.with_name("real"))], "3 subjects at full scale, 8 are needed"),
     ],
 )
-def test_what_cannot_be_replayed_is_said(arguments, message: str, capsys) -> None:
+def test_invalid_replays_are_refused(arguments, message: str, capsys) -> None:
     assert main(["replay", *arguments]) == 2
     assert message in capsys.readouterr().err
 

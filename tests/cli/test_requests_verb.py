@@ -104,7 +104,7 @@ def test_a_history_is_a_law_in_seconds(history: Path) -> None:
         (("--history", "gone.csv"), "gone.csv: cannot be read"),
     ],
 )
-def test_what_is_refused(arguments: tuple[object, ...], message: str) -> None:
+def test_invalid_requests_are_refused(arguments: tuple[object, ...], message: str) -> None:
     _, err = voxcast(*arguments, code=2)
     assert message in err.splitlines()[-1]
 
@@ -119,7 +119,7 @@ def test_what_is_refused(arguments: tuple[object, ...], message: str) -> None:
         (("--between", "1,2"), "give --family"),
     ],
 )
-def test_what_is_refused_of_a_history(
+def test_invalid_histories_are_refused(
     history: Path, arguments: tuple[object, ...], message: str
 ) -> None:
     _, err = voxcast("--history", history, *arguments, code=2)

@@ -128,7 +128,7 @@ def test_the_commands_of_a_page_work(page: Path, documented_project: Path) -> No
     run_page(page, documented_project)
 
 
-def test_an_application_of_one_s_own_is_measured_with_its_phases(documented_project: Path) -> None:
+def test_a_user_application_is_measured_with_its_phases(documented_project: Path) -> None:
     run_page(OWN_APPLICATION, documented_project)
     parts = sorted((documented_project / "data/history/recon_all").glob("*/runs.parquet"))
     runs = pd.concat(map(pd.read_parquet, parts))

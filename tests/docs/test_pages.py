@@ -41,7 +41,7 @@ def test_the_readme_is_short() -> None:
 
 
 @pytest.mark.parametrize("page", [*PAGES, PROJECT / "CONTRIBUTING.md"], ids=lambda page: page.name)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_resolve(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     sources = re.findall(r'<img src="([^"]+)"', text)
     for target, anchor in [*LINK.findall(text), *((source, "") for source in sources)]:
@@ -61,7 +61,7 @@ def test_tables_hold_the_numbers_of_the_results() -> None:
     assert marked == len(tables.TABLES)
 
 
-def test_a_changed_number_is_noticed() -> None:
+def test_a_changed_number_is_detected() -> None:
     tables = script("result_tables")
     text = (PROJECT / "README.md").read_text(encoding="utf-8")
     changed = text.replace("6.8 %", "5.8 %")
@@ -94,7 +94,7 @@ def test_the_floors_are_those_that_are_tested(name: str) -> None:
     assert written == {room: floor for room, floor in FLOORS.items() if room in packages}
 
 
-def test_modules_that_are_named_exist() -> None:
+def test_named_modules_exist() -> None:
     for page in (*PAGES, PROJECT / "CONTRIBUTING.md"):
         text = page.read_text(encoding="utf-8")
         rooms = "|".join(room for room in FLOORS if (PROJECT / "src" / "voxcast" / room).is_dir())

@@ -34,7 +34,7 @@ def test_features_by_hand() -> None:
     assert row["header.log_working_voxels"] == row["header.log_voxels"]
 
 
-def test_a_grid_that_an_application_goes_to_is_what_counts() -> None:
+def test_features_use_the_grid_that_the_application_resamples_to() -> None:
     original, fine, coarse = (
         features(HEADER, None, "a", {"spacing_mm": mm}, Configuration("cpu", 1))
         for mm in (0.0, 0.5, 2.0)
@@ -44,7 +44,7 @@ def test_a_grid_that_an_application_goes_to_is_what_counts() -> None:
     assert math.exp(coarse[name]) == pytest.approx(960_000 * 2 / 8)
 
 
-def test_a_machine_is_what_its_probes_say() -> None:
+def test_machine_features_come_from_its_probes() -> None:
     profiles, catalogue, characteristics = planted.history(6)
     profiles["host_id"] = ["x", "y"] * (len(profiles) // 2)
     for name in ("probe_cpu", "probe_membw", "probe_disk"):
@@ -66,7 +66,7 @@ def test_an_application_without_an_image_has_its_parameters_as_subject() -> None
     assert not [name for name in table if name.startswith(("header.", "content."))]
 
 
-def test_scales_are_kept_when_asked_for() -> None:
+def test_scales_are_included_on_request() -> None:
     profiles, catalogue, characteristics = planted.history(3)
     profiles.loc[::2, "scale"] = "scaled_down"
     table, left_out = build_table(profiles, catalogue, characteristics)
@@ -77,7 +77,7 @@ def test_scales_are_kept_when_asked_for() -> None:
     assert (len(table), len(both)) == (3, 6)
 
 
-def test_who_was_ended_is_remembered() -> None:
+def test_subjects_of_censored_runs_are_listed() -> None:
     profiles, catalogue, _ = planted.history(5)
     profiles.loc[0, "outcome"] = "timeout"
     profiles.loc[2, "outcome"] = "failed"
@@ -87,7 +87,7 @@ def test_who_was_ended_is_remembered() -> None:
 
 
 @pytest.mark.parametrize("bad", [None, 0, -1, "wide", float("nan")])
-def test_a_header_that_makes_no_sense_is_refused(bad: object) -> None:
+def test_an_invalid_header_is_refused(bad: object) -> None:
     with pytest.raises(TableError, match="shape_j"):
         features({**HEADER, "shape_j": bad}, None, "a", {}, Configuration("cpu", 1))
 
@@ -115,13 +115,13 @@ def test_censored_runs_are_counted_and_never_labels() -> None:
 
 
 @given(st.text(min_size=1), st.integers(0, 1000))
-def test_a_subject_keeps_its_side(subject: str, seed: int) -> None:
+def test_a_subject_stays_on_its_side_of_the_split(subject: str, seed: int) -> None:
     assert side(subject, seed, 0.25) == side(subject, seed, 0.25)
     if side(subject, seed, 0.25) == "test":
         assert side(subject, seed, 0.5) == "test"
 
 
-def test_sides_have_about_the_share_asked_for() -> None:
+def test_the_split_has_about_the_requested_share() -> None:
     sides = [side(str(n), 1, 0.25) for n in range(4000)]
     assert 0.22 < sides.count("test") / 4000 < 0.28
 
@@ -132,7 +132,7 @@ def test_no_subject_is_on_both_sides() -> None:
     assert not set(parts.train["subject"]) & set(parts.test["subject"])
 
 
-def test_too_little_to_learn_from_is_said() -> None:
+def test_too_few_runs_to_train_on_are_refused() -> None:
     with pytest.raises(TableError, match="no usable completed run"):
         split(planted.table(2).iloc[:0], {}, 9, 0.25)
     table = planted.table(3)
@@ -151,7 +151,7 @@ def test_volumes_follow_the_rows(tmp_path) -> None:
     assert volumes[:, 0, 0, 0].tolist() == expected.tolist()
 
 
-def test_each_device_has_a_version_of_its_own() -> None:
+def test_each_device_has_its_version() -> None:
     profiles, catalogue, characteristics = planted.history(4)
     on_gpu = profiles["cpus"] == 2
     other = profiles.assign(
@@ -163,7 +163,7 @@ def test_each_device_has_a_version_of_its_own() -> None:
     assert (len(table), left_out) == (len(profiles), {})
 
 
-def test_a_disturbed_run_stays_where_its_repeat_was_not_completed() -> None:
+def test_a_disturbed_run_is_used_if_its_repeat_was_not_completed() -> None:
     profiles, catalogue, characteristics = planted.history(4)
     again = profiles.iloc[[0]].assign(cell_key="again", repeat=100, outcome="failed")
     profiles.loc[0, "noisy"] = True

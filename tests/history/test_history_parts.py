@@ -26,7 +26,7 @@ def _names(batch):
     return sorted(path.name for path in batch.iterdir())
 
 
-def test_what_is_collected_is_what_was_measured_once(tmp_path):
+def test_each_measured_run_is_collected_once(tmp_path):
     runs, batch = tmp_path / "runs", tmp_path / "history" / "reference"
     for repeat in range(3):
         write_run(runs, cell(repeat), samples=50)
@@ -59,7 +59,7 @@ def test_what_is_collected_is_what_was_measured_once(tmp_path):
     assert "voxcast" in provenance[first.name]["versions"]
 
 
-def test_each_host_has_parts_of_its_own_and_a_key_counts_once(tmp_path):
+def test_each_host_has_separate_parts_and_a_key_counts_once(tmp_path):
     here, existing, both = tmp_path / "a", tmp_path / "b", tmp_path / "batch"
     write_run(here, cell(0))
     write_run(here, cell(1), host_id="ffff0000")
@@ -72,7 +72,7 @@ def test_each_host_has_parts_of_its_own_and_a_key_counts_once(tmp_path):
     assert 99.0 not in set(history["runtime_s"])
 
 
-def test_a_half_written_part_is_never_seen_and_a_lost_provenance_comes_back(tmp_path):
+def test_a_partial_part_is_ignored_and_lost_provenance_is_restored(tmp_path):
     runs, batch = tmp_path / "runs", tmp_path / "batch"
     write_run(runs, cell(), samples=3)
     (part,) = collect(runs, batch)
@@ -86,7 +86,7 @@ def test_a_half_written_part_is_never_seen_and_a_lost_provenance_comes_back(tmp_
     assert (batch / "provenance.yaml").read_text() == before
 
 
-def test_killed_while_collecting_nothing_is_lost_and_nothing_double(tmp_path):
+def test_a_killed_collection_loses_and_duplicates_no_run(tmp_path):
     runs, batch = tmp_path / "runs", tmp_path / "batch"
     collect(runs, batch)  # imports all it needs before it is forked
     for repeat in range(12):
@@ -114,7 +114,7 @@ def test_a_batch_without_parts_is_refused(tmp_path):
     assert collect(tmp_path / "none", tmp_path / "batch") == []
 
 
-def test_a_thin_series_keeps_its_ends_and_its_peak():
+def test_a_thinned_series_keeps_its_ends_and_peak():
     samples = pd.DataFrame({"t_s": range(1000), "rss_bytes": [5] * 1000})
     samples.loc[[3, 997], "rss_bytes"] = [9, 8]
     thin = thinned(samples, "rss_bytes", 40)
@@ -126,9 +126,7 @@ def test_a_thin_series_keeps_its_ends_and_its_peak():
         thinned(samples, "rss_bytes", 2)
 
 
-def test_a_recorded_history_replaces_runs_of_the_device_and_names_what_is_left_out(
-    tmp_path, caplog
-):
+def test_a_recorded_history_replaces_runs_of_the_device_and_lists_omissions(tmp_path, caplog):
     caplog.set_level("INFO")
     runs, batch, folder = tmp_path / "runs", tmp_path / "batch", tmp_path / "cpu"
     write_run(runs, cell(), samples=9)
@@ -151,7 +149,7 @@ def test_a_recorded_history_replaces_runs_of_the_device_and_names_what_is_left_o
     assert gpu.attrs["notes"] == ["gpu: the recorded history has no runs on it"]
 
 
-def test_a_failed_run_is_not_recorded_for_good_and_may_be_made_again(tmp_path):
+def test_a_failed_run_may_be_repeated(tmp_path):
     failed = write_run(tmp_path / "runs", cell(), outcome="failed")
     write_run(tmp_path / "runs", cell(1), outcome="timeout")
     [part] = collect(tmp_path / "runs", tmp_path / "batch")

@@ -32,7 +32,7 @@ def test_records_become_rows_in_the_order_they_were_started(tmp_path):
     assert read["peak_cgroup_bytes"].isna().all()
 
 
-def test_foreign_and_broken_folders_are_named_and_left_out(tmp_path, caplog):
+def test_foreign_and_broken_folders_are_reported_and_skipped(tmp_path, caplog):
     good = write_run(tmp_path, cell())
     write_run(tmp_path, cell(1), name="renamed")
     write_run(tmp_path, cell(2), runtime_s="long")

@@ -40,7 +40,7 @@ def test_foreground_of_a_ball(stride: int) -> None:
     assert values["foreground_ml"] == pytest.approx(values["foreground_voxels"] / 1000)
 
 
-def test_holes_are_filled_and_specks_left_out() -> None:
+def test_holes_are_filled_and_specks_removed() -> None:
     solid = _ball()
     hollow = solid - _ball(radius=6.0)
     hollow[2:5, 2:5, 2:5] = 100
@@ -49,7 +49,7 @@ def test_holes_are_filled_and_specks_left_out() -> None:
     assert characteristics(_coarse(hollow))["component_count"] == 2
 
 
-def test_thin_things_have_a_foreground_too() -> None:
+def test_thin_objects_have_a_foreground() -> None:
     data = np.zeros((30, 30, 30))
     data[10, 5:25, 5:25] = 1
     assert characteristics(_coarse(data))["foreground_voxels"] == pytest.approx(400)
@@ -63,7 +63,7 @@ def test_intensity_scale_does_not_matter() -> None:
         assert b[name] == pytest.approx(value, rel=2e-3, abs=1e-4), name
 
 
-def test_noise_bias_and_side_are_seen() -> None:
+def test_noise_bias_and_side_change_the_characteristics() -> None:
     clean, noisy = (characteristics(_coarse(_ball(noise=s))) for s in (1, 8))
     assert noisy["noise_ratio"] > 4 * clean["noise_ratio"]
     ramp = np.linspace(0.5, 1.5, 48)[:, None, None]

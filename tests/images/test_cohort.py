@@ -65,7 +65,7 @@ def test_cohort_is_a_bids_dataset(cohort: tuple[Path, list[ImageFile]]) -> None:
     assert all(len(name) == 16 for name in ids.values())
 
 
-def test_recipes_come_back_from_the_table(cohort: tuple[Path, list[ImageFile]]) -> None:
+def test_recipes_are_restored_from_the_table(cohort: tuple[Path, list[ImageFile]]) -> None:
     folder, _ = cohort
     recipes = recipe_of(folder / "a")
     assert list(recipes) == list(generated_ids(folder / "a", folder).values())
@@ -87,7 +87,7 @@ def test_volumes_follow_their_recipes(cohort: tuple[Path, list[ImageFile]]) -> N
         assert 0.8 <= metadata["BrainMaskRatio"] <= 1.1
 
 
-def test_made_subjects_are_kept_and_damaged_ones_made_again(
+def test_existing_subjects_are_reused_and_damaged_ones_regenerated(
     cohort: tuple[Path, list[ImageFile]],
 ) -> None:
     folder, files = cohort
@@ -98,7 +98,7 @@ def test_made_subjects_are_kept_and_damaged_ones_made_again(
     assert first.stat().st_mtime_ns == mtime_ns
 
 
-def test_every_field_of_view_holds_the_brain() -> None:
+def test_every_field_of_view_contains_the_brain() -> None:
     recipes = [_draw(index, seed=8) for index in range(1, 13)]
     assert len({recipe.shell for recipe in recipes}) == 2
     for recipe in recipes:
@@ -110,7 +110,7 @@ def test_every_field_of_view_holds_the_brain() -> None:
             assert (rendered.array > 0).mean() > 0.5
 
 
-def test_check_of_a_volume_names_what_is_wrong() -> None:
+def test_check_of_a_volume_reports_the_problem() -> None:
     good = {"array": np.zeros(1), "affine": np.eye(4), "mask_ratio": 1.0, "snr": 20.0}
     assert Rendered(**good, contrast=0.8).problem is None
     assert "contrast" in str(Rendered(**good, contrast=9.0).problem)
@@ -143,7 +143,7 @@ def test_cut_fields_of_view_keep_the_brain() -> None:
         assert render(_draw(index)).mask_ratio > 0.9
 
 
-def test_wrong_parameters_are_named(tmp_path: Path) -> None:
+def test_invalid_parameters_are_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"images\.voxels"):
         write_cohort(tmp_path, seed=1, subjects=1, sizes=Sizes((1, 2), (8, 16)))
     with pytest.raises(ConfigError, match=r"images\.subjects"):

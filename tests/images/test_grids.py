@@ -32,7 +32,9 @@ def _recipes(name: str) -> list[Recipe]:
 
 
 @pytest.mark.parametrize(("name", "count"), [("cohort_reference", 120), ("cohort_second", 60)])
-def test_recorded_sets_hold_all_sizes_and_no_size_tells_the_content(name: str, count: int) -> None:
+def test_recorded_sets_have_all_sizes_and_size_is_uncorrelated_with_content(
+    name: str, count: int
+) -> None:
     recipes = _recipes(name)
     shapes = [recipe.shape for recipe in recipes]
     voxels = np.array([np.prod(shape) for shape in shapes])
@@ -55,7 +57,7 @@ def test_recorded_sets_share_no_seed_and_no_subject() -> None:
 
 
 @pytest.mark.parametrize("first", [1, 50, 800])
-def test_sizes_of_any_stretch_of_subjects_lie_evenly(first: int) -> None:
+def test_sizes_of_consecutive_subjects_are_evenly_spread(first: int) -> None:
     shares = [even_share(5, index) for index in range(first, first + 16)]
     counts = np.histogram(shares, 4, (0, 1))[0]
     assert 3 <= counts.min() <= counts.max() <= 5
@@ -63,7 +65,7 @@ def test_sizes_of_any_stretch_of_subjects_lie_evenly(first: int) -> None:
 
 @pytest.mark.parametrize("aspect", [(1, 1, 1), (1, 2, 1)])
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.999])
-def test_free_grid_keeps_its_bounds(aspect: tuple[float, ...], share: float) -> None:
+def test_free_grid_stays_within_its_bounds(aspect: tuple[float, ...], share: float) -> None:
     sizes = Sizes((200_000, 800_000, 9_000_000), (56, 256))
     extent_mm = (190.0, 240.0, 210.0)
     shape, spacing_mm = free_grid(extent_mm, aspect, sizes, share)
@@ -73,7 +75,7 @@ def test_free_grid_keeps_its_bounds(aspect: tuple[float, ...], share: float) -> 
     assert max(spacing_mm) / min(spacing_mm) == pytest.approx(max(aspect), rel=1e-3)
 
 
-def test_field_of_view_that_no_grid_fits_is_named() -> None:
+def test_a_field_of_view_without_a_grid_is_reported() -> None:
     with pytest.raises(ConfigError, match=r"images\.axis_voxels: no grid"):
         free_grid((100, 100, 400), (1, 1, 1), Sizes((200_000, 300_000, 9_000_000), (56, 128)), 0.5)
 
@@ -87,6 +89,6 @@ def test_field_of_view_that_no_grid_fits_is_named() -> None:
         (Sizes((1000, 2000, 3000), (8, 16), (FixedGrid(1, 0, (8, 8, 8), 2.0),)), "fixed_grids"),
     ],
 )
-def test_sizes_that_make_no_sense_are_named(sizes: Sizes, key: str) -> None:
+def test_invalid_sizes_are_reported(sizes: Sizes, key: str) -> None:
     with pytest.raises(ConfigError, match=rf"images\.{key}"):
         sizes.checked()

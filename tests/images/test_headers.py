@@ -28,7 +28,7 @@ def _noise(*shape: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", ["a.nii", "a.nii.gz"])
-def test_header_says_grid_and_storage(tmp_path: Path, name: str) -> None:
+def test_header_describes_grid_and_storage(tmp_path: Path, name: str) -> None:
     path = _save(tmp_path / name, _noise(10, 12, 14))
     header = read_header(path)
     assert header.shape == (10, 12, 14)
@@ -151,7 +151,7 @@ def _singular(path: Path) -> None:
         (_singular, "singular"),
     ],
 )
-def test_bad_file_is_named_with_its_reason(tmp_path: Path, make, reason: str) -> None:
+def test_an_invalid_file_is_reported_with_its_reason(tmp_path: Path, make, reason: str) -> None:
     path = tmp_path / "bad.nii.gz"
     make(path)
     with pytest.raises(ImageError, match=reason) as caught:

@@ -43,7 +43,7 @@ def dataset(tmp_path: Path) -> Path:
     return folder
 
 
-def test_bad_volumes_are_listed_and_others_go_on(dataset: Path, tmp_path: Path) -> None:
+def test_invalid_volumes_are_listed_and_the_others_are_read(dataset: Path, tmp_path: Path) -> None:
     assert build_catalogue(scan(dataset), tmp_path / "out", 32, 16) == 2
     table = pd.read_parquet(tmp_path / "out/catalogue.parquet")
     names = ["volume_id", "subject", "session", "suffix", "path", "problem"]
@@ -108,7 +108,7 @@ def _project(folder: Path, images_path: Path) -> Path:
     return folder
 
 
-def test_stages_take_a_users_own_dataset_by_reference(dataset: Path, tmp_path: Path) -> None:
+def test_stages_take_a_users_dataset_by_reference(dataset: Path, tmp_path: Path) -> None:
     project = _project(tmp_path / "project", dataset)
     before = {path: path.stat().st_mtime_ns for path in dataset.rglob("*")}
     for name in ("images", "catalogue"):
@@ -122,7 +122,7 @@ def test_stages_take_a_users_own_dataset_by_reference(dataset: Path, tmp_path: P
     assert {path: path.stat().st_mtime_ns for path in dataset.rglob("*")} == before
 
 
-def test_stage_without_images_says_so_in_one_line(tmp_path: Path) -> None:
+def test_stage_without_images_fails_in_one_line(tmp_path: Path) -> None:
     completed = _stage("images", _project(tmp_path / "project", tmp_path / "nowhere"))
     assert completed.returncode == 2
     (line,) = completed.stderr.splitlines()

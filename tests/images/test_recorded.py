@@ -65,7 +65,7 @@ def test_small_differences_of_processors_pass(
     assert check_recorded(folder / "catalogue", _record(other, tmp_path)) == 2
 
 
-def test_volume_and_characteristic_that_differ_are_named(
+def test_differing_volumes_and_characteristics_are_reported(
     recorded: tuple[Path, pd.DataFrame], tmp_path: Path
 ) -> None:
     folder, table = recorded
@@ -78,7 +78,7 @@ def test_volume_and_characteristic_that_differ_are_named(
     assert check_recorded(folder / "catalogue", path, rtol=0.01) == 2
 
 
-def test_another_recipe_and_a_missing_volume_are_named(
+def test_another_recipe_and_a_missing_volume_are_reported(
     recorded: tuple[Path, pd.DataFrame], tmp_path: Path
 ) -> None:
     folder, table = recorded
@@ -90,7 +90,7 @@ def test_another_recipe_and_a_missing_volume_are_named(
     assert check_recorded(folder / "catalogue", _record(some, tmp_path), require_all=False) == 1
 
 
-def test_images_of_somebodys_own_are_recorded_without_a_recipe(
+def test_user_images_are_recorded_without_a_recipe(
     recorded: tuple[Path, pd.DataFrame],
 ) -> None:
     folder, table = recorded

@@ -62,7 +62,7 @@ def test_empty_missing_and_file_instead_of_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read every folder")
-def test_locked_folder_is_named(tmp_path: Path) -> None:
+def test_an_unreadable_folder_is_reported(tmp_path: Path) -> None:
     tmp_path.chmod(0)
     try:
         with pytest.raises(ImageError, match="may not be read"):
@@ -84,7 +84,7 @@ def test_list_survives_writing(tmp_path: Path) -> None:
     assert table.read_text() == "\t".join(COLUMNS) + "\n"
 
 
-def test_changed_file_is_noticed_and_touched_one_keeps_its_hash(tmp_path: Path) -> None:
+def test_a_changed_file_is_detected_and_a_touched_one_keeps_its_hash(tmp_path: Path) -> None:
     _put(tmp_path, "a.nii", "b.nii", "c.nii")
     scanned = scan(tmp_path)
     (tmp_path / "a.nii").write_text("A.NII")  # same size

@@ -85,7 +85,7 @@ def test_constant_is_refused_but_not_when_the_coarse_grid_missed_it(tmp_path: Pa
     assert load_coarse(_save(tmp_path / "b.nii.gz", array), 10).data.max() == 0
 
 
-def test_damaged_voxels_are_noticed(tmp_path: Path) -> None:
+def test_damaged_voxels_are_detected(tmp_path: Path) -> None:
     path = _save(tmp_path / "a.nii.gz", _head())
     packed = bytearray(path.read_bytes())
     packed[len(packed) // 2] ^= 0xFF
@@ -94,7 +94,7 @@ def test_damaged_voxels_are_noticed(tmp_path: Path) -> None:
         load(path)
 
 
-def test_voxel_hash_goes_by_content(tmp_path: Path) -> None:
+def test_voxel_hash_depends_on_content(tmp_path: Path) -> None:
     array = _head()
     packed = voxel_sha256(load(_save(tmp_path / "a.nii.gz", array)))
     assert voxel_sha256(load(_save(tmp_path / "b.nii", array))) == packed

@@ -36,7 +36,7 @@ def test_no_other_parameters_are_likelier(family: str, sample: str) -> None:
 
 
 @pytest.mark.parametrize("sample", SAMPLES)
-def test_truncated_normal_is_at_least_as_likely_as_its_neighbours(sample: str) -> None:
+def test_truncated_normal_fit_maximises_the_likelihood(sample: str) -> None:
     x = SAMPLES[sample]
     law = TruncatedNormal.fit(x)
     best = law.log_likelihood(x)
@@ -46,19 +46,19 @@ def test_truncated_normal_is_at_least_as_likely_as_its_neighbours(sample: str) -
             assert other.log_likelihood(x) <= best + 0.02
 
 
-def test_truncated_normal_finds_its_own_parameters() -> None:
+def test_truncated_normal_recovers_its_parameters() -> None:
     law = TruncatedNormal.fit(TruncatedNormal(5.0, 10.0).sample(200_000, seed=0))
     assert law.mu == pytest.approx(5.0, abs=0.3)
     assert law.sigma == pytest.approx(10.0, abs=0.1)
 
 
-def test_far_from_the_cut_it_is_the_normal() -> None:
+def test_truncated_normal_far_from_the_cut_equals_the_normal() -> None:
     x = RNG.normal(100, 5, 40)
     assert TruncatedNormal.fit(x).parameters["mu"] == Normal.fit(x).mu
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.family)
-def test_a_law_agrees_with_itself(law: FamilyLaw) -> None:
+def test_a_sample_is_consistent_with_its_law(law: FamilyLaw) -> None:
     p = np.array([0.01, 0.3, 0.5, 0.9, 0.999])
     x = law.quantile(p)
     np.testing.assert_allclose(law.cdf(x), p, rtol=1e-9)
@@ -91,6 +91,6 @@ def test_the_unit_does_not_matter(factor: float) -> None:
 
 
 @pytest.mark.parametrize("values", [[1.0, 0.0], [1.0, -2.0], [1.0, np.nan], [1.0, np.inf], [1.0]])
-def test_samples_that_are_none_are_refused(values: list[float]) -> None:
+def test_invalid_samples_are_refused(values: list[float]) -> None:
     with pytest.raises(TableError):
         Lognormal.fit(values)

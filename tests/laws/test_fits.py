@@ -25,7 +25,7 @@ def test_the_true_family_comes_first() -> None:
     assert (fits[0].ks, fits[0].ks_p) == pytest.approx((theirs.statistic, theirs.pvalue))
 
 
-def test_families_that_cannot_be_told_apart_are_tied() -> None:
+def test_indistinguishable_families_are_tied() -> None:
     fits = rank_fits(np.random.default_rng(0).normal(100, 3, 30))
     assert {"normal", "truncated_normal", "lognormal", "gamma"} <= set(tied_by_aic(fits))
     assert [fit.family for fit in fits].index("normal") < [fit.family for fit in fits].index(
@@ -33,14 +33,14 @@ def test_families_that_cannot_be_told_apart_are_tied() -> None:
     )
 
 
-def test_the_flattered_p_is_larger_than_the_honest_one() -> None:
+def test_the_naive_p_value_exceeds_the_bootstrap_p_value() -> None:
     x = Lognormal(0.3, 60.0).sample(40, seed=4)
     fits = {fit.family: fit for fit in rank_fits(x, bootstrap=40, seed=1)}
     assert fits["lognormal"].ks_p > (fits["lognormal"].ks_p_bootstrap or 1)
     assert list(fits.values()) == rank_fits(x, bootstrap=40, seed=1)
 
 
-def test_the_honest_p_is_uniform_where_the_family_is_true() -> None:
+def test_the_bootstrap_p_value_is_uniform_under_the_true_family() -> None:
     p = [
         rank_fits(Lognormal(0.5, 10.0).sample(20, seed=i), ["lognormal"], 40, i)[0].ks_p_bootstrap
         for i in range(40)
@@ -54,7 +54,7 @@ def test_samples_without_variation_are_refused(values: list[float]) -> None:
         rank_fits(values)
 
 
-def test_quantile_intervals_hold_what_they_promise() -> None:
+def test_quantile_intervals_have_their_nominal_coverage() -> None:
     rng = np.random.default_rng(0)
     true = math.log(10)  # the 90 % quantile of the exponential law
     held = 0

@@ -7,7 +7,7 @@ import numpy as np
 from voxcast.laws.intervals import Interval, clustered_mean, exponential
 
 
-def test_interval_covers_the_mean_as_often_as_it_says() -> None:
+def test_interval_has_its_nominal_coverage() -> None:
     rng = np.random.default_rng(0)
     subjects = [str(n // 3) for n in range(18)]
     hits = 0

@@ -37,7 +37,7 @@ def mean_above(law: Law, t: float) -> float:
 
 
 @pytest.mark.parametrize("law", LAWS, ids=LAW_IDS)
-def test_the_mean_of_what_is_left(law: Law) -> None:
+def test_mean_residual_life(law: Law) -> None:
     assert law.mean_above(0.0) == law.mean
     for p in (1e-3, 0.3, 0.6, 0.95, 0.999):
         t = float(law.quantile(p))
@@ -49,7 +49,7 @@ def test_the_mean_of_what_is_left(law: Law) -> None:
 
 
 @pytest.mark.parametrize("law", LAWS, ids=LAW_IDS)
-def test_density_distribution_and_moments_are_of_one_law(law: Law) -> None:
+def test_density_distribution_and_moments_are_consistent(law: Law) -> None:
     low, high = (float(law.quantile(p)) for p in (0.01, 0.97))
     knots = [float(law.quantile(p)) for p in (0.05, 0.25, 0.5, 0.9)]
     area = integrate.quad(law.pdf, low, high, limit=400, points=knots)[0]
@@ -65,7 +65,7 @@ def test_density_distribution_and_moments_are_of_one_law(law: Law) -> None:
     assert drawn.mean() == pytest.approx(law.mean, abs=6 * law.sd / 200)
 
 
-def test_the_order_of_the_papers() -> None:
+def test_parameters_follow_the_order_of_the_papers() -> None:
     assert parse_law("weibull(1, 0.5)").mean == pytest.approx(2)
     assert parse_law("gamma(2,4)").mean == pytest.approx(0.5)  # a rate
     assert parse_law("truncnormal(100,4,0,inf)").sd == pytest.approx(2)  # of a variance
@@ -104,7 +104,7 @@ def test_invalid_text_is_refused(text: str, message: str) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from([*NAMED, "nothing"]), st.lists(st.floats(), max_size=4))
-def test_any_numbers_give_a_law_or_a_reason(name: str, numbers: list[float]) -> None:
+def test_any_numbers_give_a_law_or_an_error(name: str, numbers: list[float]) -> None:
     try:
         law = parse_law(f"{name}({','.join(map(str, numbers))})")
     except ConfigError:
@@ -112,7 +112,7 @@ def test_any_numbers_give_a_law_or_a_reason(name: str, numbers: list[float]) -> 
     assert 0 < law.mean < np.inf
 
 
-def test_far_out_in_a_tail_the_quantiles_are_those_of_the_exponential() -> None:
+def test_far_tail_quantiles_follow_the_exponential() -> None:
     p = np.array([0.0, 0.01, 0.5, 0.99, 1.0])
     exact = 40 - np.log1p(p * np.expm1(-10))
     far = TruncatedLaw(parse_law("exponential(1)"), 40, 50)
@@ -124,7 +124,7 @@ def test_far_out_in_a_tail_the_quantiles_are_those_of_the_exponential() -> None:
 
 
 @pytest.mark.parametrize("law", LAWS, ids=LAW_IDS)
-def test_the_inverse_of_survival(law: Law) -> None:
+def test_inverse_survival_function(law: Law) -> None:
     q = np.array([1e-12, 1e-6, 0.1, 0.5, 0.9])
     np.testing.assert_allclose(law.sf(law.isf(q)), q, rtol=1e-3)
     np.testing.assert_allclose(law.isf(q[2:]), law.quantile(1 - q[2:]), rtol=1e-9)
@@ -138,7 +138,7 @@ def test_a_far_tail_of_predicted_quantiles_keeps_its_median() -> None:
 
 
 @pytest.mark.parametrize("limits", [(-1, 3), (3, 3), (4, 2), (0, 0.5), (float("nan"), 3)])
-def test_limits_that_leave_nothing_are_refused(limits: tuple[float, float]) -> None:
+def test_empty_truncation_limits_are_refused(limits: tuple[float, float]) -> None:
     with pytest.raises(ConfigError, match="limits"):
         TruncatedLaw(parse_law("uniform(1,2)"), *limits)
 

@@ -13,7 +13,7 @@ from voxcast.laws.predicted import PredictedLaw
 LEVELS = [0.05, 0.25, 0.5, 0.75, 0.95]
 
 
-def test_quantiles_of_a_lognormal_law_give_it_back() -> None:
+def test_lognormal_law_is_recovered_from_its_quantiles() -> None:
     true = Lognormal(0.5, 20.0)
     law = PredictedLaw.of(LEVELS, true.quantile(LEVELS))
     at = np.array([0.5, 5, 20, 44, 300])
@@ -83,14 +83,14 @@ def test_equal_quantiles_are_one_amount() -> None:
         ([0.1, 0.5], [1, np.nan]),
     ],
 )
-def test_what_are_no_quantiles_is_refused(levels: list[float], values: list[float]) -> None:
+def test_invalid_quantiles_are_refused(levels: list[float], values: list[float]) -> None:
     with pytest.raises(TableError, match="predicted quantiles"):
         PredictedLaw.of(levels, values)
     with pytest.raises(TableError, match="three finite residuals"):
         PredictedLaw.of_residuals([1, np.nan, 2])
 
 
-def test_quantiles_that_jump_have_moments_all_the_same() -> None:
+def test_discontinuous_quantiles_have_finite_moments() -> None:
     law = PredictedLaw.of([0.1, 0.3, 0.31, 0.5, 0.9], [1e-3, 1.2e-3, 500.0, 550.0, 700.0])
     drawn = law.sample(400_000, seed=0)
     assert law.mean == pytest.approx(drawn.mean(), rel=0.01)

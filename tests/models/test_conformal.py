@@ -37,7 +37,7 @@ def test_the_upper_bound_is_that_of_crepes(n: int) -> None:
     assert scores(np.abs(residuals)).upper(0.9, FACTOR) == pytest.approx(absolute)
 
 
-def test_new_subjects_are_covered_as_often_as_promised() -> None:
+def test_new_subjects_have_the_nominal_coverage() -> None:
     rng = np.random.default_rng(1)
     hits = total = 0
     for _ in range(400):
@@ -75,7 +75,7 @@ def test_quantiles_never_cross(values: list[float], upper: float) -> None:
     assert low <= 0 <= high
 
 
-def test_who_was_ended_before_the_end_counts_as_above_any_bound() -> None:
+def test_a_censored_subject_counts_as_above_any_bound() -> None:
     residuals = np.linspace(0, 1, 40)
     subjects = [str(n) for n in range(40)]
     free = Scores.of(residuals.tolist(), subjects)
@@ -93,12 +93,12 @@ def test_who_was_ended_before_the_end_counts_as_above_any_bound() -> None:
     assert Calibrator.from_json(calibrator.to_json()) == calibrator
 
 
-def test_an_application_not_seen_gets_the_most_cautious_bound() -> None:
+def test_an_unseen_application_gets_the_most_conservative_bound() -> None:
     calibrator = Calibrator.fit([0.1, 0.1, 0.9, 0.9], list("abab"), list("xxyy"), FACTOR)
     assert calibrator.offsets("new", 0.05, 0.95)[1] == calibrator.offsets("y", 0.05, 0.95)[1]
     assert not calibrator.is_calibrated("new", 0.5)
 
 
-def test_it_comes_back_from_json() -> None:
+def test_calibration_round_trips_through_json() -> None:
     calibrator = Calibrator.fit([0.1, 0.2], ["a", "b"], ["x", "y"], FACTOR)
     assert Calibrator.from_json(calibrator.to_json()) == calibrator

@@ -26,7 +26,7 @@ def at_medians(forecaster: Forecaster) -> Query:
     return Query({**query.features, **forecaster.medians(query)}, 1)
 
 
-def test_the_foreground_is_named_first_where_it_is_what_is_unusual(forecaster: Forecaster) -> None:
+def test_an_unusual_foreground_is_the_first_reason(forecaster: Forecaster) -> None:
     query = at_medians(forecaster)
     medians = forecaster.medians(query)
     query.features["content.foreground_megavoxels"] = 2 * medians["content.foreground_megavoxels"]
@@ -37,5 +37,5 @@ def test_the_foreground_is_named_first_where_it_is_what_is_unusual(forecaster: F
     assert not others  # nothing else is unusual
 
 
-def test_a_usual_run_needs_no_reason(forecaster: Forecaster) -> None:
+def test_a_typical_run_has_no_reasons(forecaster: Forecaster) -> None:
     assert explain(forecaster, at_medians(forecaster)) == []

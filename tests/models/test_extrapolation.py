@@ -10,7 +10,7 @@ PLAIN = {"alpha": 1e-3, "columns": "sizes", "scale": "relative", "products": Fal
 GREEDY = {"alpha": 1e-3, "columns": "all", "scale": "log", "products": True}
 
 
-def test_those_least_like_the_others_are_whole_subjects_of_each_application() -> None:
+def test_extrapolation_holds_out_complete_subjects_of_each_application() -> None:
     table = planted.table(30, apps=("segment", "register"))
     far = table["subject"].isin(sorted(set(table["subject"]))[:3])
     rng = np.random.default_rng(0)
@@ -24,7 +24,7 @@ def test_those_least_like_the_others_are_whole_subjects_of_each_application() ->
     assert not outermost(planted.table(MINIMUM_SUBJECTS - 1)).any()
 
 
-def test_a_model_of_sizes_is_chosen_over_one_of_everything() -> None:
+def test_a_model_of_sizes_is_preferred_to_one_of_all_features() -> None:
     table = planted.table(40)
     noise = np.random.default_rng(1)
     by_subject = {name: noise.normal(size=12) for name in sorted(set(table["subject"]))}

@@ -33,9 +33,7 @@ def trained(name: str, subjects: int = 10) -> tuple[Forecaster, object, np.ndarr
 
 
 @pytest.mark.parametrize("name", sorted(FAMILIES))
-def test_every_family_comes_back_from_its_files_with_the_same_answers(
-    name: str, tmp_path: Path
-) -> None:
+def test_every_family_predicts_the_same_after_reloading(name: str, tmp_path: Path) -> None:
     forecaster, table, volumes = trained(name)
     forecaster.save(tmp_path / "model")
     again = Forecaster.load(tmp_path / "model")
@@ -50,7 +48,7 @@ def test_every_family_comes_back_from_its_files_with_the_same_answers(
     assert not list((tmp_path / "model").rglob("*.pkl"))
 
 
-def test_a_header_alone_is_answered_by_the_header_level() -> None:
+def test_a_header_alone_uses_the_header_level() -> None:
     forecaster, table, volumes = trained("forest")
     first, second = queries_of(table.head(2), volumes[:2])
     mixed = forecaster.predict([first.header_only(), second])
@@ -63,7 +61,7 @@ def test_a_network_without_its_volume_falls_back_to_the_header_level() -> None:
     assert forecaster.predict(queries_of(table.head(1)))[0].input_level == "header"
 
 
-def test_too_few_subjects_are_said() -> None:
+def test_too_few_subjects_are_refused() -> None:
     few, table, volumes = trained("ridge", 10)
     many, *_ = trained("ridge", 19)
     queries = queries_of(table.head(1), volumes[:1])
@@ -72,7 +70,7 @@ def test_too_few_subjects_are_said() -> None:
     assert few.predict(queries, lower_quantile=0.2, upper_quantile=0.8)[0].calibrated
 
 
-def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="contains no model"):
         Forecaster.load(tmp_path)
 
@@ -106,7 +104,7 @@ def test_a_model_file_with_a_foreign_type_is_refused(tmp_path: Path) -> None:
         Forecaster.load(tmp_path)
 
 
-def test_each_application_has_a_law_of_its_own() -> None:
+def test_each_application_has_a_separate_law() -> None:
     rows = planted.table(16, apps=("segment", "register"))
     model = point_model.fit(rows, None, "ridge", {**FAMILIES["ridge"].defaults}, "volume", 0)
     errors = np.abs(point_model.predict_table(model, rows, None) - point_model.log_targets(rows))
@@ -114,7 +112,7 @@ def test_each_application_has_a_law_of_its_own() -> None:
     assert errors[:, 0].mean() < 0.02
 
 
-def test_an_unknown_application_is_answered_and_out_of_range() -> None:
+def test_an_unknown_application_is_predicted_as_out_of_range() -> None:
     rows = planted.table(12)
     model = point_model.fit(rows, None, "ridge", {**FAMILIES["ridge"].defaults}, "volume", 0)
     query = Query({**queries_of(rows)[0].features, "app": "other"})

@@ -42,7 +42,7 @@ def test_measures_are_those_of_the_paper() -> None:
     assert adjustment_factor([10], [12]) == 1.0
 
 
-def test_mixes_are_drawn_as_harp_draws_them() -> None:
+def test_mixes_are_drawn_as_in_harp() -> None:
     _, _, full = history()
     drawn = draw_mixes(full)
     assert len(drawn.validation) == 6
@@ -58,7 +58,7 @@ def test_mixes_are_drawn_as_harp_draws_them() -> None:
     assert set(plain.training["SD+25%FS"]) < set(plain.training["SD+50%FS"])
 
 
-def test_validation_takes_whole_groups_where_they_are_given() -> None:
+def test_validation_holds_out_complete_groups() -> None:
     _, _, full = history()
     groups = [f"g{n % 7}" for n in range(len(full))]
     drawn = draw_mixes(full, groups)
@@ -66,7 +66,7 @@ def test_validation_takes_whole_groups_where_they_are_given() -> None:
     assert not held & {groups[n] for rows in drawn.training.values() for n in rows if full[n]}
 
 
-def test_too_few_runs_are_said() -> None:
+def test_too_few_runs_are_refused() -> None:
     with pytest.raises(TableError, match="4 at full scale"):
         draw_mixes([False, False, True, True, True])
 
@@ -92,7 +92,7 @@ def test_the_release_drops_the_long_runs_and_we_do_not() -> None:
     assert len(fitted.candidates) == 24
 
 
-def test_components_reduce_and_nothing_is_learned_from_what_is_asked() -> None:
+def test_components_reduce_and_predicted_rows_do_not_change_the_fit() -> None:
     features, times_s, full = history()
     reduced = Preprocessor(one_hot=True).fit(features)
     assert reduced.transform(features).shape[1] < 5
@@ -106,7 +106,7 @@ def test_components_reduce_and_nothing_is_learned_from_what_is_asked() -> None:
     np.testing.assert_array_equal(beside.predict(features.head(3), best), first)
 
 
-def test_unseen_categories_and_unseen_runs_get_a_positive_answer_without_being_run() -> None:
+def test_unseen_categories_and_runs_get_a_positive_prediction() -> None:
     features, times_s, full = history()
     fitted = harp.fit(features, times_s, full)
     new_runs = pd.DataFrame(
@@ -149,7 +149,7 @@ def test_more_full_scale_runs_help_and_the_chosen_one_is_right() -> None:
     assert measures["mape"] < 30
 
 
-def test_a_sum_of_parts_goes_beyond_the_epochs_seen() -> None:
+def test_a_sum_of_parts_extrapolates_in_epochs() -> None:
     features, _, full = history(small=200)
     start_s = np.full(len(full), 2.0)
     spent = {

@@ -19,7 +19,7 @@ def test_under_requests_count_subjects_not_runs() -> None:
     assert interval == binomial_interval(1, 2)
 
 
-def test_binomial_interval_of_nothing_is_everything() -> None:
+def test_binomial_interval_without_trials_is_the_unit_interval() -> None:
     assert binomial_interval(0, 0) == (0.0, 1.0)
     low, high = binomial_interval(5, 100)
     assert low == pytest.approx(0.0164, abs=1e-3)

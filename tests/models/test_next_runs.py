@@ -9,20 +9,20 @@ def row(x: float, y: float) -> dict[str, float]:
     return {"header.log_voxels": x, "content.noise_ratio": y}
 
 
-def test_it_goes_where_nothing_was_measured() -> None:
+def test_the_proposal_is_far_from_measured_runs() -> None:
     measured = [row(x, y) for x in (0.0, 0.1) for y in (0.0, 0.1)]
     candidates = [row(0.05, 0.05), row(1.0, 1.0), row(0.0, 0.05)]
     assert propose(measured, candidates, [1.0] * 3, 1)[0].position == 1
 
 
-def test_a_dear_run_must_teach_more() -> None:
+def test_an_expensive_run_needs_a_larger_gain() -> None:
     candidates = [row(0.0, 0.0), row(1.0, 1.0)]
     cheap_first = propose([], candidates, [1.0, 100.0], 2)
     assert [proposal.position for proposal in cheap_first] == [0, 1]
     assert [proposal.expected_s for proposal in cheap_first] == [1.0, 100.0]
 
 
-def test_no_run_is_proposed_twice_and_twins_are_not_taken_together() -> None:
+def test_no_run_or_duplicate_is_proposed_twice() -> None:
     candidates = [row(0.0, 0.0), row(0.0, 0.0), row(1.0, 0.0), row(0.0, 1.0)]
     proposals = propose([], candidates, [1.0] * 4, 3)
     positions = [proposal.position for proposal in proposals]
@@ -32,7 +32,7 @@ def test_no_run_is_proposed_twice_and_twins_are_not_taken_together() -> None:
     assert propose([], [], [], 3) == []
 
 
-def test_few_chosen_runs_teach_more_than_as_many_drawn() -> None:
+def test_proposed_runs_reduce_the_error_more_than_random_ones() -> None:
     rng = np.random.default_rng(0)
     places = rng.uniform(0, 1, (80, 2)) ** 3  # crowded at one corner
     rows = [row(*place) for place in places]

@@ -37,7 +37,7 @@ def fitted():
     return fit_table(runs, columns, trials=2, families=FEW)
 
 
-def test_it_is_judged_on_groups_not_seen_and_learns_the_law(fitted) -> None:
+def test_it_is_evaluated_on_held_out_groups_and_learns_the_law(fitted) -> None:
     assert fitted.deterministic
     assert (fitted.rows, fitted.groups) == (120, 12)
     assert set(fitted.candidates) == {*FEW, "grid", "voting", "stacked"}
@@ -46,9 +46,7 @@ def test_it_is_judged_on_groups_not_seen_and_learns_the_law(fitted) -> None:
     assert {"mae", "mape", "median_ape", "upp", "ov_mape", "coverage"} <= set(fitted.metrics)
 
 
-def test_a_model_comes_back_and_answers_in_order_with_what_it_has_not_seen(
-    fitted, tmp_path
-) -> None:
+def test_a_reloaded_model_predicts_unseen_rows_in_order(fitted, tmp_path) -> None:
     fitted.model.save(tmp_path / "model")
     again = TableModel.load(tmp_path / "model")
     unseen = table(40, seed=1).drop(columns=["seconds", "site", "job"])
@@ -66,7 +64,7 @@ def test_a_model_comes_back_and_answers_in_order_with_what_it_has_not_seen(
         fitted.model.predict(unseen.drop(columns="size"))
 
 
-def test_trials_make_it_the_same_to_the_bit() -> None:
+def test_a_fit_with_fixed_trials_is_reproducible_bit_for_bit() -> None:
     runs = table(60)
     columns = choose_columns(runs, "seconds", "site", ["job"])
     first, second = (
@@ -77,13 +75,13 @@ def test_trials_make_it_the_same_to_the_bit() -> None:
     pd.testing.assert_frame_equal(first.model.predict(queries), second.model.predict(queries))
 
 
-def test_the_target_is_no_feature_whatever_it_is_called() -> None:
+def test_the_target_is_never_a_feature() -> None:
     runs = table(30).rename(columns={"seconds": "time.s", "site": "group.x"})
     columns = choose_columns(runs, "time.s", "group.x", ["job"])
     assert set(feature_table(runs, columns)) == {"column.size", "column.log size", "column.tool"}
 
 
-def test_rows_without_a_label_are_counted_and_left_out() -> None:
+def test_rows_without_a_label_are_counted_and_dropped() -> None:
     runs = table(30)
     runs.loc[[0, 1], "seconds"] = [0, -3]
     runs.loc[2, "seconds"] = np.inf
@@ -96,7 +94,7 @@ def test_rows_without_a_label_are_counted_and_left_out() -> None:
     }  # fmt: skip
 
 
-def test_runs_that_were_ended_make_the_bound_wider() -> None:
+def test_censored_runs_widen_the_bound() -> None:
     runs = table(60)
     columns = choose_columns(runs, "seconds", "site", ["job"])
     with_timeouts = runs.assign(
@@ -121,7 +119,7 @@ def test_runs_that_were_ended_make_the_bound_wider() -> None:
     )
 
 
-def test_of_a_million_rows_a_sample_of_whole_groups_is_learned_from() -> None:
+def test_a_large_table_is_sampled_by_group() -> None:
     rng = np.random.default_rng(0)
     size = rng.uniform(1, 100, 1_000_000)
     seconds = 3 * size * rng.lognormal(0, 0.05, len(size))
@@ -136,7 +134,7 @@ def test_of_a_million_rows_a_sample_of_whole_groups_is_learned_from() -> None:
     assert predicted_s.between(0.5 * expected_s, 2 * expected_s).mean() > 0.99
 
 
-def test_a_table_of_numbers_alone_is_learned_saved_and_asked(tmp_path) -> None:
+def test_a_numeric_table_is_fitted_saved_and_predicted(tmp_path) -> None:
     runs = table()[["size", "seconds"]].dropna()
     columns = choose_columns(runs, "seconds")
     fit = fit_table(runs, columns, trials=1, families=("median", "ridge", "boosting"))
@@ -146,7 +144,7 @@ def test_a_table_of_numbers_alone_is_learned_saved_and_asked(tmp_path) -> None:
     pd.testing.assert_frame_equal(TableModel.load(tmp_path).predict(runs), fit.model.predict(runs))
 
 
-def test_a_constant_target_is_answered_as_such() -> None:
+def test_a_constant_target_is_predicted_exactly() -> None:
     runs = table(30).assign(seconds=7.0)
     fit = fit_table(runs, choose_columns(runs, "seconds", "site", ["job"]), trials=1, families=FEW)
     assert fit.model.predict(runs)["prediction"].to_numpy() == pytest.approx(7.0, rel=1e-3)
@@ -164,7 +162,7 @@ def test_a_constant_target_is_answered_as_such() -> None:
         (lambda t: t[["seconds", "site", "job"]], "there are no features"),
     ],
 )
-def test_tables_that_teach_nothing_are_said(change, message: str) -> None:
+def test_tables_without_usable_rows_are_refused(change, message: str) -> None:
     runs = change(table(30))
     with pytest.raises(TableError, match=message):
         learnable(runs, choose_columns(runs, "seconds", "site", ["job"]))
@@ -174,7 +172,7 @@ def test_tables_that_teach_nothing_are_said(change, message: str) -> None:
     ("text", "message"),
     [("", "is empty"), ("a,b\n", "has no rows"), ("a,b,a\n1,2,3\n", "names the column a twice")],
 )
-def test_files_that_are_no_table_are_said(tmp_path, text: str, message: str) -> None:
+def test_invalid_table_files_are_refused(tmp_path, text: str, message: str) -> None:
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(TableError, match=message):
         read_csv(tmp_path / "t.csv")

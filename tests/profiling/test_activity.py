@@ -33,7 +33,7 @@ def test_only_the_watched_cores_count():
         (10.0, 10.0, 0.5, True),
     ],
 )
-def test_a_run_is_noisy_from_a_stated_share_on(busy_s, run_cpu_s, stolen_s, noisy):
+def test_a_run_is_noisy_above_a_stated_share(busy_s, run_cpu_s, stolen_s, noisy):
     before = CoreTime(100.0, 1.0, 500.0)
     after = CoreTime(100.0 + busy_s, 1.0 + stolen_s, 520.0)
     shares = disturbance(before, after, run_cpu_s, wall_s=10.0)
@@ -46,12 +46,12 @@ def test_a_few_ticks_in_a_short_run_are_not_noise():
     assert not disturbance(CoreTime(0, 0, 0), CoreTime(0.15, 0, 0.4), 0.1, 0.2).noisy
 
 
-def test_a_machine_that_tells_nothing_has_no_steal():
+def test_steal_is_unknown_without_counters():
     nothing = CoreTime(0, 0, 0)
     assert disturbance(nothing, nothing, 5.0, 10.0).steal is None
 
 
-def test_a_neighbour_is_noticed_and_our_own_work_is_not():
+def test_load_of_other_processes_is_detected_and_the_run_is_excluded():
     spin = "import time\nend = time.monotonic() + 1.2\nwhile time.monotonic() < end: pass"
     activity = Activity(os.sched_getaffinity(0))
     with subprocess.Popen([sys.executable, "-I", "-c", spin]) as neighbour:

@@ -52,7 +52,7 @@ def test_a_version_2_group_is_read_from_its_files(tmp_path):
     assert group.peak_bytes() == 4096
 
 
-def test_a_group_that_was_made_is_gone_when_removed():
+def test_a_created_group_can_be_removed():
     group = cgroups.make_group("test")
     if group is not None:
         assert all(folder.is_dir() for folder in group.folders)
@@ -75,7 +75,7 @@ def test_limit_and_threads_have_their_files_in_both_versions(tmp_path, version, 
     assert group.threads() == 3
 
 
-def test_a_version_2_group_of_our_own_is_left_for_one_inside(tmp_path):
+def test_the_driver_moves_into_a_child_of_its_version_2_group(tmp_path):
     group = tmp_path / "session.scope"
     group.mkdir()
     (group / "cgroup.procs").write_text(f"{os.getpid()}\n")
@@ -88,7 +88,7 @@ def test_a_version_2_group_of_our_own_is_left_for_one_inside(tmp_path):
 
 
 @pytest.mark.parametrize(("procs", "control"), [("1\n{us}\n", ""), ("{us}\n", "cpu memory")])
-def test_a_version_2_group_of_others_or_that_counts_already_is_kept(tmp_path, procs, control):
+def test_a_shared_or_already_delegating_version_2_group_is_unchanged(tmp_path, procs, control):
     (tmp_path / "cgroup.procs").write_text(procs.format(us=os.getpid()))
     (tmp_path / "cgroup.subtree_control").write_text(control)
     assert cgroups.delegated(tmp_path) == tmp_path

@@ -75,7 +75,7 @@ def test_memory_is_that_of_the_runs_processes_on_all_cards():
     assert nvml.open == 0
 
 
-def test_what_others_take_is_not_the_runs_where_the_list_can_be_trusted():
+def test_memory_of_other_processes_is_excluded_where_processes_are_listed():
     nvml = Recorded()
     meter = open_gpu_meter(nvml)
     nvml.used, nvml.listed = (8 * GIB, 2 * GIB), (((os.getpid(), 7 * GIB),), ())
@@ -87,7 +87,7 @@ def test_what_others_take_is_not_the_runs_where_the_list_can_be_trusted():
     [((), ()), (((NO_SUCH_PID, 3 * GIB),), ()), (((100, None),), ())],
     ids=["hidden", "numbers of the host", "memory not told"],
 )
-def test_where_processes_are_hidden_growth_of_the_device_counts(listed):
+def test_device_memory_growth_counts_where_processes_are_hidden(listed):
     nvml = Recorded()
     meter = open_gpu_meter(nvml)
     nvml.used, nvml.listed = (4 * GIB, GIB), listed
@@ -95,12 +95,12 @@ def test_where_processes_are_hidden_growth_of_the_device_counts(listed):
     assert meter.method == BY_DEVICE
 
 
-def test_a_card_that_does_not_tell_utilisation_is_unknown_not_idle():
+def test_missing_utilisation_is_unknown_not_idle():
     assert open_gpu_meter(Recorded(busy=None)).read(set()) == GpuSample(0, None)
 
 
 @pytest.mark.parametrize("chosen", ["1", " GPU-b"])
-def test_only_the_cards_that_may_be_seen_are_read(monkeypatch, chosen):
+def test_only_visible_cards_are_read(monkeypatch, chosen):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
     nvml = Recorded(busy=(90, 10))
     meter = open_gpu_meter(nvml)
@@ -128,7 +128,7 @@ def test_the_library_is_loaded_only_for_a_meter():
 
 
 @pytest.mark.gpu
-def test_a_process_that_holds_a_gigabyte_is_seen():
+def test_memory_of_a_process_with_a_gigabyte_is_measured():
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
@@ -171,7 +171,7 @@ class Still:
     ("busy", "used", "seen"),
     [(None, 0, False), (None, GIB, True), ((0, 0), GIB, False), ((0, 50), 0, True)],
 )
-def test_memory_tells_of_use_where_utilisation_is_not_told(busy, used, seen):
+def test_memory_indicates_use_where_utilisation_is_missing(busy, used, seen):
     nvml = Recorded(busy=busy)
     trace = Trace(Still(), open_gpu_meter(nvml), time.monotonic())
     nvml.used = (nvml.used[0] + used, *nvml.used[1:])

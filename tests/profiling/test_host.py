@@ -29,7 +29,7 @@ def test_models_are_read_from_recorded_texts(tmp_path):
     assert cpu_model("CPU implementer\t: 0x41\n") == os.uname().machine
 
 
-def test_the_id_of_a_host_changes_with_each_of_its_three_parts_and_tells_none(tmp_path):
+def test_the_host_id_depends_on_its_three_parts_and_reveals_none(tmp_path):
     machine = tmp_path / "machine-id"
     machine.write_text("0123456789abcdef0123456789abcdef\n")
     names = [

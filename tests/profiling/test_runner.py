@@ -172,7 +172,7 @@ def test_memory_limit_ends_the_run(tmp_path, groups):
 
 
 @BOTH_METERS
-def test_children_left_behind_are_killed(tmp_path, groups):
+def test_orphaned_children_are_killed(tmp_path, groups):
     profile = _measure(tmp_path, LEAVE, groups=groups)
     assert (profile.outcome, profile.exit_status) == ("completed", 0)
     pids = _numbers(tmp_path, "pid")
@@ -180,7 +180,7 @@ def test_children_left_behind_are_killed(tmp_path, groups):
     assert _dead(pids)
 
 
-def test_a_failed_run_keeps_its_status_and_both_output_streams(tmp_path):
+def test_a_failed_run_records_its_status_and_both_output_streams(tmp_path):
     script = "import sys; print('out'); sys.exit('no such tissue')"
     profile = _measure(tmp_path, script)
     assert (profile.outcome, profile.exit_status) == ("failed", 1)
@@ -201,7 +201,7 @@ def test_the_run_has_exactly_its_cpus_and_variables(tmp_path):
         measure([sys.executable, str(path)], {}, tmp_path / "run", cpus=100_000)
 
 
-def test_a_command_that_is_not_there_is_an_error_and_leaves_no_group(tmp_path):
+def test_a_missing_command_is_an_error_and_leaves_no_group(tmp_path):
     with pytest.raises(RunError, match="cannot be started"):
         measure([str(tmp_path / "nothing")], {}, tmp_path / "run", cpus=1)
 
@@ -223,7 +223,7 @@ def test_phases_get_their_peak_from_the_samples(tmp_path):
     assert small.end_s <= profile.runtime_s
 
 
-def test_the_end_is_noticed_without_process_handles_too(tmp_path, monkeypatch):
+def test_the_end_is_detected_without_process_handles(tmp_path, monkeypatch):
     def missing(pid):
         raise OSError(38, "Function not implemented")
 
@@ -233,14 +233,14 @@ def test_the_end_is_noticed_without_process_handles_too(tmp_path, monkeypatch):
     assert profile.runtime_s < 5  # the second sample would come at ten
 
 
-def test_a_run_too_short_to_be_looked_at_has_the_kernels_peak(tmp_path):
+def test_a_run_too_short_to_sample_has_the_kernels_peak(tmp_path):
     profile = measure(["true"], {}, tmp_path / "run", cpus=1)
     if profile.peak_cgroup_bytes is None:
         pytest.skip("no control group of its own here: nobody saw its memory")
     assert 0 < profile.peak_rss_bytes < 100_000_000
 
 
-def test_a_driver_that_is_killed_takes_the_run_along(tmp_path):
+def test_the_run_ends_when_its_driver_is_killed(tmp_path):
     driver = os.fork()
     if not driver:
         try:
@@ -275,7 +275,7 @@ def test_a_spike_between_two_samples_is_caught_by_the_kernel(tmp_path):
     assert 0.99 * limit < profile.peak_cgroup_bytes <= limit
 
 
-def test_a_run_that_waits_for_a_child_the_kernel_has_killed_is_stopped(tmp_path):
+def test_a_run_waiting_for_an_oom_killed_child_is_stopped(tmp_path):
     profile = _measure(tmp_path, POOL, mem_limit_bytes=80_000_000, time_limit_s=20)
     assert profile.outcome == "out_of_memory"
     assert profile.runtime_s < 20
@@ -293,14 +293,14 @@ def test_storage_traffic_and_threads_of_the_whole_tree_are_counted(tmp_path, gro
 
 
 @BOTH_METERS
-def test_a_run_that_does_nothing_is_stopped_and_is_not_a_timeout(tmp_path, groups):
+def test_a_stalled_run_is_stopped_and_is_not_a_timeout(tmp_path, groups):
     script = "import time; time.sleep(60)"
     profile = _measure(tmp_path, script, stall_s=0.6, time_limit_s=30, groups=groups)
     assert profile.outcome == "stalled"
     assert 0.6 <= profile.runtime_s < 30
 
 
-def test_a_run_that_only_writes_now_and_then_has_not_stalled(tmp_path):
+def test_a_run_with_occasional_writes_has_not_stalled(tmp_path):
     assert _measure(tmp_path, TICK, stall_s=0.8).outcome == "completed"
 
 
@@ -313,7 +313,7 @@ def test_a_run_takes_its_cpus_from_its_core_set(tmp_path):
         _measure(tmp_path, script, core_set=[last], cpus=2)
 
 
-def test_the_machine_is_looked_at_before_and_during_the_run(tmp_path):
+def test_the_machine_is_measured_before_and_during_the_run(tmp_path):
     profile = _measure(tmp_path, "pass")
     assert profile.load1 >= 0
     assert profile.steal is None or 0 <= profile.steal <= 1
@@ -330,14 +330,14 @@ def test_phases_are_read_by_patterns_only_where_none_were_logged(tmp_path):
     assert [phase.name for phase in profile.phases] == ["start"]
 
 
-def test_a_run_on_a_gpu_that_used_none_is_a_failure_and_says_so(tmp_path):
+def test_a_gpu_run_that_used_no_gpu_is_reported_as_a_failure(tmp_path):
     profile = _measure(tmp_path, "print('done')", gpus=1, verify_gpu=True)
     assert (profile.outcome, profile.exit_status) == ("failed", 0)
     assert "not recorded as a GPU's" in (tmp_path / "run" / "app.log").read_text().splitlines()[-1]
     assert _measure(tmp_path, "print('done')", gpus=1).outcome == "completed"
 
 
-def test_a_clock_that_is_set_changes_no_duration(tmp_path, monkeypatch):
+def test_setting_the_clock_changes_no_duration(tmp_path, monkeypatch):
     """The calendar's clock goes back a day at every look; nothing measured goes by it."""
     ticks = iter(range(10**9, 0, -86_400))
     monkeypatch.setattr(time, "time", lambda: float(next(ticks)))
@@ -354,7 +354,7 @@ def test_a_clock_that_is_set_changes_no_duration(tmp_path, monkeypatch):
     assert 0.2 <= profile.phases[0].duration_s <= profile.runtime_s
 
 
-def test_no_source_of_measuring_reads_the_calendar_but_for_the_date_of_a_run():
+def test_measurements_read_the_calendar_only_for_the_date_of_a_run():
     rooms = [Path(runner.__file__).parent, Path(phase_log.__file__).parent]
     named = {}
     for path in (path for room in rooms for path in room.glob("*.py")):
@@ -375,7 +375,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_a_full_disk_is_an_error_that_leaves_nothing_running(tmp_path, small_disk):
+def test_a_full_disk_is_an_error_and_stops_the_run(tmp_path, small_disk):
     fill = (
         "import os, sys\n"
         "os.write(1, f'pid {os.getpid()}\\n'.encode())\n"
@@ -407,11 +407,11 @@ def _processes_with(argument):
     [(0, 100, 0), (1, None, 100), (1, 99, 100), (1, 40, 0)],
     ids=["not killed", "peak not known", "at our limit", "at a limit above ours"],
 )
-def test_a_limit_counts_as_the_peak_only_where_it_was_reached(kills, peak, reached):
+def test_a_limit_is_the_peak_only_where_it_was_reached(kills, peak, reached):
     assert runner._reached_bytes(kills, peak, 100) == reached
 
 
-def test_the_mark_of_a_run_goes_into_containers_that_clean_the_environment(tmp_path):
+def test_the_run_marker_reaches_containers_that_clear_the_environment(tmp_path):
     marked = "{k: v for k, v in os.environ.items() if 'VOXCAST_RUN' in k}"
     script = f"import json, os; print(json.dumps({marked}))"
     runner.measure([sys.executable, "-c", script], {}, tmp_path, cpus=1)

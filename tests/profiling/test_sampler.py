@@ -25,7 +25,7 @@ def test_kernel_texts_of_a_process_are_read():
     assert processes.parse_traffic(IO) == (4096, 8192, 120)
 
 
-def test_a_process_that_is_gone_reads_as_none():
+def test_an_ended_process_reads_as_none():
     pid = os.fork()
     if not pid:
         os._exit(0)
@@ -36,7 +36,7 @@ def test_a_process_that_is_gone_reads_as_none():
     assert processes.alive({pid, os.getpid()}) == {os.getpid()}
 
 
-def test_what_a_parent_has_taken_over_counts_once():
+def test_counters_inherited_by_a_parent_count_once():
     counters = TreeCounters(1)
     assert counters.add_sample(
         {1: ProcessCounters(0, 99, (1.0,)), 2: ProcessCounters(5, 1, (2.0,))}
@@ -45,7 +45,7 @@ def test_what_a_parent_has_taken_over_counts_once():
     assert counters.lost == (0.0,)
 
 
-def test_an_orphan_keeps_its_last_counters_and_no_sum_falls():
+def test_counters_of_an_orphan_are_retained_and_sums_never_decrease():
     counters = TreeCounters(2)
     counters.add_sample(
         {1: ProcessCounters(0, 99, (1.0, 0.0)), 2: ProcessCounters(5, 1, (2.0, 8.0))}
@@ -58,14 +58,14 @@ def test_an_orphan_keeps_its_last_counters_and_no_sum_falls():
     assert counters.lost == (4.0, 8.0)
 
 
-def test_a_number_used_again_is_another_process():
+def test_a_reused_pid_is_another_process():
     counters = TreeCounters(1)
     counters.add_sample({2: ProcessCounters(5, 0, (3.0,))})
     assert counters.add_sample({2: ProcessCounters(6, 0, (0.5,))}) == (3.5,)
 
 
 @pytest.mark.parametrize(("share", "due"), [(1e9, True), (1e-9, False)])
-def test_a_costly_look_waits_until_its_share_allows_the_next(share, due):
+def test_an_expensive_sample_delays_the_next_one(share, due):
     throttle = Throttle(share)
     assert throttle.due()
     with throttle.reading():

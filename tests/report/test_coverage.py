@@ -6,7 +6,7 @@ from voxcast.records import TARGETS
 from voxcast.report.coverage import coverage_table
 
 
-def test_each_application_is_counted_by_itself() -> None:
+def test_each_application_is_counted_separately() -> None:
     runs = pd.DataFrame(
         {"app": ["a"] * 4 + ["b"] * 2, "device": "cpu", "subject": list("wxyzwx")}
         | {f"{target}_actual": [1.0, 2, 3, 4, 5, 6] for target in TARGETS}

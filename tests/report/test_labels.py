@@ -46,7 +46,7 @@ def test_work_is_named_by_volume_or_by_the_parameters_that_differ() -> None:
     assert smallest_gains(comparison(settings[:1]), 5) == ["default parameters: 2×"]
 
 
-def test_devices_without_runs_are_named() -> None:
+def test_devices_without_runs_are_reported() -> None:
     assert missing_devices([]) is None
     assert "on a GPU is on record" in str(missing_devices(["gpu"]))
     assert "no completed measured run" in str(missing_devices(["cpu", "gpu"]))
@@ -73,7 +73,7 @@ def test_runs_without_an_image_are_counted_by_setting() -> None:
         (0.05, None, "cannot be compared with noise"),
     ],
 )
-def test_drift_is_held_against_noise(
+def test_drift_is_compared_with_noise(
     change: float, noise_percent: float | None, expected: str
 ) -> None:
     changes = (0.0, 0.01, change, *(0.0 for _ in range(6)))

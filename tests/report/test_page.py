@@ -178,7 +178,7 @@ def test_an_empty_test_side_is_stated(build: Build) -> None:
     assert "the error on unseen subjects is unknown" in lines(text)["on unseen"]
 
 
-def test_a_missing_or_broken_image_is_named_in_its_caption(build: Build) -> None:
+def test_a_missing_or_broken_image_is_reported_in_its_caption(build: Build) -> None:
     project = build()
     shutil.rmtree(project / "data/images")
     (project / "data/images").mkdir()
@@ -206,14 +206,14 @@ def test_no_gain_and_a_champion_that_stays_are_stated(build: Build) -> None:
     assert any("ridge has the smaller cross-validated" in c for c in cautions(narrative))
 
 
-def test_a_model_worse_than_the_baseline_is_named(build: Build) -> None:
+def test_a_model_worse_than_the_baseline_is_reported(build: Build) -> None:
     narrative = Narrative.of(
         ReportInputs.read(build(subjects=40, test_subjects=20, winner="median"))
     )
     assert "beat median" in " ".join(cautions(narrative))
 
 
-def test_a_missing_input_is_named(build: Build) -> None:
+def test_a_missing_input_is_reported(build: Build) -> None:
     project = build()
     (project / "results/evaluate/families.json").unlink()
     with pytest.raises(TableError, match=r"families\.json: no such file; run `dvc repro`"):

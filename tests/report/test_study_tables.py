@@ -79,7 +79,7 @@ def test_every_study_has_its_table() -> None:
     assert batches.rows[0][2:4] == ["59 of 60 (91 to 100 %)", "15 · 15 · 15 · 14"]
 
 
-def test_the_page_shows_what_is_available_and_names_what_is_missing(tmp_path: Path) -> None:
+def test_the_page_shows_available_results_and_lists_missing_ones(tmp_path: Path) -> None:
     script = Path(__file__).parents[2] / "pipelines" / "studies_page.py"
     page = tmp_path / "results" / "report" / "studies.html"
     subprocess.run([sys.executable, script], cwd=tmp_path, check=True)
@@ -94,7 +94,7 @@ def test_the_page_shows_what_is_available_and_names_what_is_missing(tmp_path: Pa
     assert text == studies_page(read_studies(tmp_path / "results" / "studies"))
 
 
-def test_a_broken_result_is_named(tmp_path: Path) -> None:
+def test_a_broken_result_is_reported(tmp_path: Path) -> None:
     (tmp_path / "splits.json").write_text("{")
     with pytest.raises(TableError, match=r"splits\.json: cannot be read"):
         read_studies(tmp_path)

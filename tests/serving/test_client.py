@@ -85,7 +85,7 @@ def test_request_rows_describe_the_image(project: Path, local: Champion) -> None
 
 
 @pytest.mark.parametrize("header_only", [False, True])
-def test_both_ways_predict_the_same(
+def test_local_and_remote_models_predict_the_same(
     project: Path, local: Champion, served: Champion, header_only: bool
 ) -> None:
     rows = replace(local, header_only=header_only).request_rows(project / "head.nii.gz")
@@ -104,7 +104,7 @@ def test_both_ways_predict_the_same(
         ({"parameters_json": '{"iteration": 3}'}, "unknown parameter; choose from iterations"),
     ],
 )
-def test_both_ways_refuse_with_the_same_message(
+def test_local_and_remote_models_refuse_with_the_same_message(
     local: Champion, served: Champion, change: dict[str, Any], message: str
 ) -> None:
     row = {**HEADER_ROW, **change}
@@ -113,7 +113,7 @@ def test_both_ways_refuse_with_the_same_message(
     assert over_http.problem == in_process.problem
 
 
-def test_both_ways_enforce_the_signature(local: Champion, served: Champion) -> None:
+def test_local_and_remote_models_enforce_the_signature(local: Champion, served: Champion) -> None:
     incomplete = {name: value for name, value in HEADER_ROW.items() if name != "dtype"}
     in_process, over_http = refusal(local, incomplete), refusal(served, incomplete)
     assert "missing inputs ['dtype']" in in_process.problem
@@ -124,13 +124,15 @@ def test_both_ways_enforce_the_signature(local: Champion, served: Champion) -> N
     assert over_http.problem == in_process.problem
 
 
-def test_numbers_are_cast_to_doubles_both_ways(local: Champion, served: Champion) -> None:
+def test_local_and_remote_models_cast_numbers_to_doubles(
+    local: Champion, served: Champion
+) -> None:
     expected = local.predict([{**HEADER_ROW, "cpus": 2.0}], 0.95)
     row = {**HEADER_ROW, "shape_i": 60, "cpus": "2"}
     assert local.predict([row], 0.95) == served.predict([row], 0.95) == expected
 
 
-def test_a_server_that_is_not_there_is_a_model_error() -> None:
+def test_an_unreachable_server_is_a_model_error() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

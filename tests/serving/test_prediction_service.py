@@ -83,7 +83,7 @@ def test_an_explanation_names_features(service: PredictionService, volume: bytes
         ({"parameters_json": "[1"}, "row 1: parameters_json: not JSON"),
     ],
 )
-def test_a_bad_request_is_refused_with_its_row(
+def test_an_invalid_request_is_refused_with_its_row(
     service: PredictionService, change: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ModelError, match=message):

@@ -45,7 +45,7 @@ def test_optional_columns_of_a_header_have_defaults() -> None:
         ({"axcodes": "RL"}, "axcodes: must name three axes"),
     ],
 )
-def test_a_bad_header_is_refused(change: dict[str, Any], message: str) -> None:
+def test_an_invalid_header_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ModelError, match=message):
         header_of({**HEADER_ROW, **change})
 
@@ -67,7 +67,7 @@ def test_a_configuration_is_completed_by_the_default() -> None:
         ({"gpus": -1.0}, "gpus: must be between 0"),
     ],
 )
-def test_a_bad_configuration_is_refused(row: dict[str, Any], message: str) -> None:
+def test_an_invalid_configuration_is_refused(row: dict[str, Any], message: str) -> None:
     with pytest.raises(ModelError, match=message):
         configuration_of(row, Configuration("cpu", 1))
 
@@ -88,6 +88,6 @@ def test_parameters_replace_the_defaults() -> None:
         ('{"kernel": 3}', "parameters_json: kernel: must be str, not 3"),
     ],
 )
-def test_bad_parameters_are_refused(text: str, message: str) -> None:
+def test_invalid_parameters_are_refused(text: str, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         parameters_of({"parameters_json": text}, DEFAULTS)

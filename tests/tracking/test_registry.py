@@ -54,7 +54,7 @@ def promoted(project: Path, *families: str) -> dict:
     )
 
 
-def test_runs_are_nested_found_again_and_carry_their_tags(project: Path) -> None:
+def test_runs_are_nested_tagged_and_reused(project: Path) -> None:
     import mlflow
 
     session = runs.connect(project)
@@ -73,7 +73,7 @@ def test_runs_are_nested_found_again_and_carry_their_tags(project: Path) -> None
     assert (project / "mlflow.db").is_file()
 
 
-def test_a_run_id_handed_down_becomes_the_parent(
+def test_an_inherited_run_id_becomes_the_parent(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import mlflow
@@ -89,7 +89,7 @@ def test_a_run_id_handed_down_becomes_the_parent(
     assert mlflow.get_run(campaign).data.tags["mlflow.parentRunId"] == outer.info.run_id
 
 
-def test_no_registry_and_no_champion_are_said(project: Path) -> None:
+def test_a_missing_registry_and_champion_are_reported(project: Path) -> None:
     with pytest.raises(ModelError, match="no registry"):
         registry.load_champion(project)
     runs.connect(project)
@@ -120,7 +120,7 @@ def test_first_then_same_then_better_then_worse(project: Path) -> None:
     json.dumps(worse, allow_nan=False)
 
 
-def test_every_family_has_defaults_that_its_search_space_knows() -> None:
+def test_defaults_of_every_family_are_in_its_search_space() -> None:
     import optuna
 
     for family in FAMILIES.values():
@@ -128,7 +128,7 @@ def test_every_family_has_defaults_that_its_search_space_knows() -> None:
         assert set(family.suggest(trial)) == set(family.defaults)
 
 
-def test_a_champion_with_tags_that_say_nothing_is_replaced_and_said_so(project: Path) -> None:
+def test_a_champion_with_invalid_tags_is_replaced_with_a_warning(project: Path) -> None:
     import mlflow
 
     promoted(project, "median")
@@ -154,7 +154,7 @@ def test_a_champion_that_cannot_be_loaded_is_replaced_by_any_model(project: Path
     assert registry.champion().number != version
 
 
-def test_a_lost_registry_is_noticed(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_registry_is_detected(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs.connect(project)
     registry.write_marker(project, "1")
     assert not registry.forget_lost(project)
@@ -167,7 +167,7 @@ def test_a_lost_registry_is_noticed(project: Path, monkeypatch: pytest.MonkeyPat
     assert registry.forget_lost(project)
 
 
-def test_a_server_that_is_not_there_is_one_line(
+def test_an_unreachable_server_is_reported_in_one_line(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "foo://nowhere")

@@ -19,7 +19,9 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> runs.Session:
     return runs.connect(tmp_path)
 
 
-def test_trials_are_nested_in_studies_and_ensembles_have_their_own(session: runs.Session) -> None:
+def test_trials_are_nested_in_studies_and_ensembles_have_separate_runs(
+    session: runs.Session,
+) -> None:
     import mlflow
 
     with (

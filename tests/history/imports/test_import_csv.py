@@ -12,7 +12,7 @@ from voxcast.history.imports.column_map import Column, load_map
 SAMPLES = Path(__file__).parents[2] / "samples" / "imports"
 
 
-def test_a_table_by_its_map() -> None:
+def test_a_table_is_read_through_its_column_map() -> None:
     reading = columns.read(SAMPLES / "runs.csv", None, load_map(SAMPLES / "runs.yaml"))
     assert [(row["runtime_s"], row["peak_rss_bytes"], row["outcome"]) for row in reading.rows] == [
         (150, 1.5 * 2**30, "completed"),
@@ -29,14 +29,14 @@ def test_a_table_by_its_map() -> None:
     ]
 
 
-def test_without_an_identity_equal_lines_are_runs_of_their_own(tmp_path: Path) -> None:
+def test_equal_lines_without_an_identity_are_separate_runs(tmp_path: Path) -> None:
     (tmp_path / "m.yaml").write_text("columns: {runtime_s: t}\nconstants: {app: a}\n")
     (tmp_path / "t.csv").write_text("t\n5\n5\n")
     reading = columns.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
     assert len({row["cell_key"] for row in reading.rows}) == 2
 
 
-def test_an_open_quote_spoils_its_own_line_alone(tmp_path: Path) -> None:
+def test_an_unclosed_quote_invalidates_only_its_line(tmp_path: Path) -> None:
     (tmp_path / "m.yaml").write_text("columns: {runtime_s: t, app: a}\n")
     (tmp_path / "t.csv").write_text('t,a\n5,x\n6,"y\n7,z\n8,z\n')
     reading = columns.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
@@ -81,7 +81,7 @@ def test_units(target: str, unit: str, text: str, value: float) -> None:
         ("{", "cannot be read"),
     ],
 )
-def test_a_wrong_map_is_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_an_invalid_column_map_is_refused(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "m.yaml").write_text(text)
     with pytest.raises(ConfigError, match=r".") as error:
         load_map(tmp_path / "m.yaml")
@@ -96,7 +96,7 @@ def test_a_table_without_a_mapped_column_is_refused(tmp_path: Path) -> None:
         columns.read(tmp_path / "t.csv", None, load_map(SAMPLES / "runs.yaml"))
 
 
-def test_an_outcome_that_is_not_told_is_no_label(tmp_path: Path) -> None:
+def test_an_unknown_outcome_is_not_a_label(tmp_path: Path) -> None:
     (tmp_path / "m.yaml").write_text(
         "columns:\n  runtime_s: t\n  outcome: {column: state, values: {ok: completed}}\n"
         "constants: {app: a}\n"
@@ -108,7 +108,7 @@ def test_an_outcome_that_is_not_told_is_no_label(tmp_path: Path) -> None:
     assert "no outcome in state" in reading.bad[0].reason
 
 
-def test_runs_of_two_studies_may_have_the_same_names(tmp_path: Path) -> None:
+def test_runs_of_two_studies_may_share_names(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("job,t\n1,5\n")
     keys = set()
     for study in ("", "study: a\n", "study: b\n"):

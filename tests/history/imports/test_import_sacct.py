@@ -52,7 +52,7 @@ def test_every_state_has_an_outcome(text: FileRecords) -> None:
     }
 
 
-def test_attempts_of_a_job_are_runs_with_their_own_steps(text: FileRecords) -> None:
+def test_attempts_of_a_job_are_separate_runs(text: FileRecords) -> None:
     rows = by_job(text)
     assert rows["107 REQUEUED"]["peak_rss_bytes"] == 800 * 2**20
     assert rows["107 COMPLETED"]["peak_rss_bytes"] == 2 * 2**30
@@ -65,7 +65,7 @@ def test_memory_of_old_slurm_is_per_cpu(text: FileRecords) -> None:
     assert by_job(text)["103 OUT_OF_MEMORY"]["limit_s"] is None
 
 
-def test_what_is_no_run_is_listed(text: FileRecords) -> None:
+def test_lines_that_are_not_runs_are_listed(text: FileRecords) -> None:
     assert [(r.line, r.reason) for r in text.skipped] == [
         (19, "job 110 is CANCELLED and was never run"),
         (21, "job 112_[5-10%3] is PENDING"),
@@ -81,7 +81,7 @@ def test_what_is_no_run_is_listed(text: FileRecords) -> None:
     assert text.read == len(text.rows) + 8
 
 
-def test_json_of_both_shapes_says_the_same(text: FileRecords) -> None:
+def test_both_json_layouts_give_the_same_rows(text: FileRecords) -> None:
     old = by_job(sacct.read(SAMPLES / "sacct_22_05.json"))
     new = by_job(sacct.read(SAMPLES / "sacct_23_11.json"))
     same = ("runtime_s", "cpu_s", "peak_rss_bytes", "mem_limit_bytes", "limit_s", "gpus",
@@ -117,7 +117,9 @@ def test_bad_jobs_of_json_are_listed_by_number() -> None:
         ("1|a|COMPLETED|0:0|12|||yesterday", "start is not a time: 'yesterday'"),
     ],
 )
-def test_a_bad_line_gives_its_reason(tmp_path: Path, line: str, reason: str) -> None:
+def test_an_invalid_line_is_reported_with_its_reason(
+    tmp_path: Path, line: str, reason: str
+) -> None:
     (tmp_path / "x").write_text(HEADER + line + "\n")
     reading = sacct.read(tmp_path / "x")
     assert [(r.line, r.reason) for r in reading.bad] == [(2, reason)]
@@ -157,7 +159,7 @@ def test_other_files_are_refused(tmp_path: Path, content: str) -> None:
         ("TIMEOUT|0:0", "1.0|srun|OUT_OF_MEMORY|0:125", "timeout"),
     ],
 )
-def test_a_step_that_was_killed_for_memory_is_no_label(
+def test_a_step_killed_for_memory_is_not_a_label(
     tmp_path: Path, job: str, step: str, outcome: str
 ) -> None:
     (tmp_path / "x").write_text(f"{HEADER}1|a|{job}|12|||\n{step}|12|||\n")

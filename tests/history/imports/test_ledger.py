@@ -30,7 +30,7 @@ def run(kind: str, into: Path) -> ledger.Ledger:
 
 
 @pytest.mark.parametrize("kind", CASES)
-def test_accounts_add_up_and_a_second_import_adds_nothing(kind: str, tmp_path: Path) -> None:
+def test_counts_add_up_and_a_second_import_adds_nothing(kind: str, tmp_path: Path) -> None:
     first = run(kind, tmp_path)
     assert first.read == first.imported + first.duplicates + len(first.skipped) + len(first.bad)
     assert first.imported > 0
@@ -45,7 +45,7 @@ def test_accounts_add_up_and_a_second_import_adds_nothing(kind: str, tmp_path: P
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_kinds_share_a_history(tmp_path: Path) -> None:
+def test_several_formats_share_a_history(tmp_path: Path) -> None:
     imported = sum(run(kind, tmp_path).imported for kind in CASES)
     assert len(load_history([tmp_path])) == imported
     assert read_json(next(tmp_path.glob("*-csv-1")) / "import.json")["bad"][0]["line"] == 4
@@ -58,7 +58,7 @@ def test_new_records_become_a_new_part(tmp_path: Path) -> None:
     assert str(more.part).endswith("-nextflow-2")
 
 
-def test_one_unreadable_file_and_nothing_is_written(tmp_path: Path) -> None:
+def test_nothing_is_written_if_one_file_is_unreadable(tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("")
     into = tmp_path / "history"
     with pytest.raises(TableError, match="empty"):
@@ -79,7 +79,7 @@ def test_one_unreadable_file_and_nothing_is_written(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("kind", ["sacct", "nextflow", "snakemake"])
-def test_files_of_another_kind_are_refused(
+def test_files_of_another_format_are_refused(
     kind: str, content: bytes, message: str, tmp_path: Path
 ) -> None:
     (tmp_path / "x").write_bytes(content)
@@ -95,7 +95,7 @@ def test_missing_files_and_folders_are_refused(tmp_path: Path) -> None:
         ledger.import_files("csv", [SAMPLES / "runs.csv"], tmp_path / "into")
 
 
-def test_odd_lines_are_listed_and_the_rest_is_read(tmp_path: Path) -> None:
+def test_invalid_lines_are_listed_and_the_rest_is_read(tmp_path: Path) -> None:
     good = b"%d|a|COMPLETED|30\n"
     (tmp_path / "x").write_bytes(
         b"\xef\xbb\xbfJobID|JobName|State|ElapsedRaw\r\n"
@@ -133,7 +133,7 @@ def test_a_long_export_is_read_and_two_imports_at_once_add_it_once(tmp_path: Pat
     assert len(load_history([tmp_path / "into"])) == 3000
 
 
-def test_what_a_killed_import_left_is_no_part_and_goes(tmp_path: Path) -> None:
+def test_partial_output_of_a_killed_import_is_removed(tmp_path: Path) -> None:
     left = tmp_path / ".partial-killed"
     left.mkdir()
     (left / "runs.parquet").write_text("half")
@@ -142,7 +142,7 @@ def test_what_a_killed_import_left_is_no_part_and_goes(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [ledger_of_import.part]
 
 
-def test_a_part_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+def test_an_unreadable_part_is_reported(tmp_path: Path) -> None:
     part = tmp_path / "2024-01-01-sacct-1"
     part.mkdir()
     (part / "runs.parquet").write_text("not parquet")
@@ -150,7 +150,7 @@ def test_a_part_that_cannot_be_read_is_said(tmp_path: Path) -> None:
         ledger.import_files("nextflow", [SAMPLES / "trace.txt"], tmp_path)
 
 
-def test_slant_comes_with_phases_and_traces(tmp_path: Path) -> None:
+def test_slant_is_imported_with_phases_and_traces(tmp_path: Path) -> None:
     run("slant", tmp_path)
     phases, traces = load_phases([tmp_path]), load_traces([tmp_path])
     assert phases["phase"].tolist() == ["task_1", "task_2"] * 2
@@ -158,7 +158,7 @@ def test_slant_comes_with_phases_and_traces(tmp_path: Path) -> None:
     assert traces["cell_key"].nunique() == 1
 
 
-def test_slant_says_where_its_folder_comes_from(
+def test_slant_without_its_folder_says_where_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(slant.VARIABLE, raising=False)
@@ -168,7 +168,7 @@ def test_slant_says_where_its_folder_comes_from(
         slant.read(tmp_path)
 
 
-def test_two_runs_of_one_name_are_not_taken_for_one(tmp_path: Path) -> None:
+def test_runs_of_the_same_name_are_kept_apart(tmp_path: Path) -> None:
     (tmp_path / "m.yaml").write_text(
         "columns: {runtime_s: t, outcome: state}\nconstants: {app: x}\nidentity: [job]\n"
     )
@@ -184,7 +184,7 @@ def test_two_runs_of_one_name_are_not_taken_for_one(tmp_path: Path) -> None:
     assert "identity" in again.bad[0].reason
 
 
-def test_files_of_one_name_are_both_in_the_account(tmp_path: Path) -> None:
+def test_files_of_the_same_name_are_counted_separately(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     (tmp_path / "a" / "trace.txt").write_bytes((SAMPLES / "trace.txt").read_bytes())
@@ -195,7 +195,7 @@ def test_files_of_one_name_are_both_in_the_account(tmp_path: Path) -> None:
     assert len(set(parts.files.values())) == 2
 
 
-def test_a_table_with_numbers_that_are_none_lists_them(tmp_path: Path) -> None:
+def test_invalid_numbers_of_a_table_are_listed(tmp_path: Path) -> None:
     shutil.copytree(SAMPLES / "slant", tmp_path / "slant")
     path = tmp_path / "slant" / slant.RUNS
     header, first, *rest = path.read_text().splitlines()
@@ -207,7 +207,7 @@ def test_a_table_with_numbers_that_are_none_lists_them(tmp_path: Path) -> None:
     assert [(r.line, r.reason) for r in reading.bad] == [(2, "node_used_mem_max_kb is inf")]
 
 
-def test_a_job_of_slurm_that_contradicts_what_is_known_is_listed(tmp_path: Path) -> None:
+def test_a_slurm_job_that_contradicts_the_history_is_listed(tmp_path: Path) -> None:
     header = "JobID|JobName|State|ExitCode|ElapsedRaw|MaxRSS|ReqMem|Start\n"
     line = "7|recon|COMPLETED|0:0|{seconds}|||2026-01-05T10:00:00\n"
     (tmp_path / "one.txt").write_text(header + line.format(seconds=1000))

@@ -17,14 +17,14 @@ ROWS = [
 ]
 
 
-def test_encoder_leaves_out_constants_and_content_when_told() -> None:
+def test_encoder_drops_constants_and_optionally_content() -> None:
     full = Encoder.fit(ROWS, content=True)
     assert full.columns == ["content.y", "header.x", "app=a", "app=b", "device=cpu"]
     assert Encoder.fit(ROWS, content=False).numbers == ("header.x",)
     assert Encoder.fit(ROWS, content=True, only=("none.",)).numbers == ()
 
 
-def test_encoder_tells_what_is_unlike_all_it_has_seen() -> None:
+def test_encoder_flags_rows_out_of_range() -> None:
     rows = [
         {"app": "a", "header.megavoxels": 1.0, "parameter.n": 5.0, "allocation.log2_cpus": 0.0,
          "host.log_probe_cpu": 2.3},
@@ -46,7 +46,7 @@ def test_encoder_tells_what_is_unlike_all_it_has_seen() -> None:
     assert encoder.out_of_range([other]) == [("allocation.log2_cpus", "app")]
 
 
-def test_encoder_stands_in_for_what_is_missing_or_new() -> None:
+def test_encoder_imputes_missing_and_unseen_values() -> None:
     encoder = Encoder.fit(ROWS, content=True)
     matrix = encoder.transform([{"app": "new", "device": "cpu", "header.x": float("nan")}])
     assert matrix.tolist() == [[3.5, 2.0, 0.0, 0.0, 1.0]]

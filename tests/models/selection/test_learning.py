@@ -31,7 +31,7 @@ def noisy(actual: np.ndarray, noise: float, shift: float, seed: int) -> OutOfFol
     return OutOfFold(logs, np.ones((*actual.shape, 2)))
 
 
-def test_stacking_trusts_who_is_right_and_weighs_equals_equally() -> None:
+def test_stacking_prefers_accurate_families_and_weighs_equals_equally() -> None:
     actual = np.random.default_rng(0).normal(3, 1, (400, 3))
     members = {
         "ridge": noisy(actual, 0.1, 0, 1), "forest": noisy(actual, 0.1, 0, 2),
@@ -58,7 +58,7 @@ def test_weights_of_a_fold_come_from_the_others() -> None:
     np.testing.assert_allclose(blend.log_predictions[:20], expected)
 
 
-def test_an_ensemble_and_a_second_run_fit_nothing_again(tmp_path: Path) -> None:
+def test_an_ensemble_and_a_second_run_reuse_fits(tmp_path: Path) -> None:
     table = planted.table(12)
 
     def run(cache: FoldCache) -> tuple[dict[str, float], int]:
@@ -98,7 +98,7 @@ def test_a_forecaster_of_every_name_shares_extrapolator_and_header_model() -> No
     assert alone.predict(queries) == forecasters["voting"].predict(queries)
 
 
-def test_of_equals_a_single_family_is_best_and_of_these_the_first() -> None:
+def test_ties_prefer_single_families_then_the_first() -> None:
     objectives = {"median": 1.0, "voting": 0.5, "ridge": 0.5, "forest": 0.5, "stacked": 0.5}
     metrics = {name: {"objective": value} for name, value in objectives.items()}
     leaderboard = Leaderboard(
@@ -107,7 +107,7 @@ def test_of_equals_a_single_family_is_best_and_of_these_the_first() -> None:
     assert leaderboard.best == leaderboard.best_family == "ridge"
 
 
-def test_callbacks_tell_of_families_trials_and_searches() -> None:
+def test_callbacks_report_families_trials_and_searches() -> None:
     heard: list[str] = []
     learn(
         Validation(planted.table(12), None, 3, 0), ("median", "tree"), trials=2,
@@ -126,7 +126,7 @@ def test_fixed_parameters_are_not_tuned() -> None:
     assert leaderboard.counts["tree"].trials == 0
 
 
-def test_the_leaderboard_comes_back_with_the_grid_as_a_row_of_the_best_family(
+def test_the_reloaded_leaderboard_has_the_grid_as_a_row_of_the_best_family(
     tmp_path: Path,
 ) -> None:
     table = planted.table(16)

@@ -12,7 +12,7 @@ from voxcast.records import TARGETS
 LAW = {"alpha": 1e-3, "columns": "sizes", "scale": "relative", "products": False}
 
 
-def test_a_bound_that_fits_is_exceeded_as_rarely_as_promised() -> None:
+def test_a_valid_bound_has_the_nominal_exceedance() -> None:
     table = planted.table(60, noise=0.02)
     risk_by_target = risks(Validation(table, None, 4, 0), "ridge", LAW, 0.9, 1.5)
     assert set(risk_by_target) == set(TARGETS)
@@ -22,7 +22,7 @@ def test_a_bound_that_fits_is_exceeded_as_rarely_as_promised() -> None:
         assert risk.interval[0] <= 0.1
 
 
-def test_a_subject_unlike_the_others_is_found_above_its_bound() -> None:
+def test_an_atypical_subject_exceeds_its_bound() -> None:
     table = planted.table(24, noise=0.02)
     odd = table["subject"].isin(sorted(set(table["subject"]))[:8])
     table.loc[odd, "cpu_s"] *= 1 + 3 * (table.loc[odd, "cpus"] == 2)
@@ -32,12 +32,12 @@ def test_a_subject_unlike_the_others_is_found_above_its_bound() -> None:
     assert wild["cpu_s"] != calm["cpu_s"]
 
 
-def test_what_cannot_be_judged_counts_as_exceeded() -> None:
+def test_an_untestable_bound_counts_as_exceeded() -> None:
     risk_by_target = risks(Validation(planted.table(2), None, 2, 0), "ridge", LAW, 0.9, 1.5)
     assert all(risk.rate == 1.0 for risk in risk_by_target.values())
 
 
-def test_it_is_the_worst_application_that_counts() -> None:
+def test_the_worst_application_decides() -> None:
     calm = planted.table(24, noise=0.02)
     other = calm.assign(app="other")
     # Two in three of its subjects lie where nobody else does, on either side.

@@ -20,7 +20,7 @@ def test_a_subject_is_never_on_both_sides_of_a_fold() -> None:
         assert len(train) + len(held_out) == len(table)
 
 
-def test_more_folds_than_subjects_are_not_asked_for() -> None:
+def test_folds_are_limited_to_the_number_of_subjects() -> None:
     assert len(Validation(planted.table(3), None, 10, seed=0).folds()) == 3
 
 
