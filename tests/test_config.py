@@ -286,7 +286,7 @@ def test_hydra_errors_are_one_line(
         composed(tmp_path, override)
 
 
-def test_units_are_converted_when_read() -> None:
+def test_units_are_parsed_and_formatted() -> None:
     assert parse_bytes("8GB") == 8_000_000_000
     assert parse_seconds("02:30") == 9000
     assert slurm_bytes("1.5G") == 1_610_612_736

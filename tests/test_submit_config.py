@@ -141,7 +141,7 @@ def test_an_error_names_the_file_and_key(override: str, message: str) -> None:
         ("nonsense", "conf"),
     ],
 )
-def test_errors_in_other_files_are_reported(override: str, message: str) -> None:
+def test_invalid_overrides_are_reported_in_one_line(override: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         loaded(override)
     assert message in str(caught.value)

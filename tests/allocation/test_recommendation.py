@@ -219,7 +219,7 @@ def test_a_machine_that_charges_nothing_counts_core_hours() -> None:
     assert picked(predictions, site, candidates, HardLimits(None, 0.0))[1].chosen[0] == 2
 
 
-def test_requests_that_fit_no_node_are_reported() -> None:
+def test_candidates_that_fit_no_partition_are_reported() -> None:
     short = dataclasses.replace(EVERYWHERE, max_walltime_s=1000.0, max_memory_bytes=10**10)
     site = cluster(partitions=(short,))
     candidates = site.candidates([ONE_CPU, TWO_CPUS])

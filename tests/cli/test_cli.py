@@ -84,7 +84,7 @@ def test_an_unknown_verb_is_refused(tmp_path: Path) -> None:
     assert "divine" in result.stderr
 
 
-def test_inspect_prints_the_catalogue_columns(head: Path) -> None:
+def test_inspect_prints_header_and_characteristics(head: Path) -> None:
     images = json.loads(run("inspect", str(head), "--json", cwd=head.parent).stdout)
     assert images[0]["shape_j"] == 40
     assert images[0]["spacing_k_mm"] == 2.5

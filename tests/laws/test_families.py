@@ -58,7 +58,7 @@ def test_truncated_normal_far_from_the_cut_equals_the_normal() -> None:
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.family)
-def test_a_sample_is_consistent_with_its_law(law: FamilyLaw) -> None:
+def test_quantile_distribution_and_density_agree(law: FamilyLaw) -> None:
     p = np.array([0.01, 0.3, 0.5, 0.9, 0.999])
     x = law.quantile(p)
     np.testing.assert_allclose(law.cdf(x), p, rtol=1e-9)

@@ -138,7 +138,7 @@ def test_a_far_tail_of_predicted_quantiles_keeps_its_median() -> None:
 
 
 @pytest.mark.parametrize("limits", [(-1, 3), (3, 3), (4, 2), (0, 0.5), (float("nan"), 3)])
-def test_empty_truncation_limits_are_refused(limits: tuple[float, float]) -> None:
+def test_invalid_truncation_limits_are_refused(limits: tuple[float, float]) -> None:
     with pytest.raises(ConfigError, match="limits"):
         TruncatedLaw(parse_law("uniform(1,2)"), *limits)
 
