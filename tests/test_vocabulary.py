@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[1]
-FOLDERS = ("src", "pipelines")
-ALLOWED_PER_1000_LINES = 4.0
+FOLDERS = ("src", "pipelines", "benchmarks", "docs")
 EMPTY = frozenset(
     [
         *("own", "found", "asked", "said", "told", "one", "whole", "known", "judged", "given"),
@@ -44,15 +43,10 @@ def test_empty_names_are_detected_wherever_a_name_is_bound() -> None:
 
 
 def test_names_say_what_they_hold() -> None:
-    lines, places = 0, []
-    for folder in FOLDERS:
-        for path in sorted((PROJECT / folder).rglob("*.py")):
-            text = path.read_text(encoding="utf-8")
-            lines += text.count("\n")
-            where = path.relative_to(PROJECT)
-            places += [f"{where}:{line}: {name}" for name, line in empty_names(text)]
-    allowed = ALLOWED_PER_1000_LINES * lines / 1000
-    listing = "\n".join(places[:50])
-    assert len(places) <= allowed, (
-        f"{len(places)} names say nothing about what they hold\n{listing}"
-    )
+    places = [
+        f"{path.relative_to(PROJECT)}:{line}: {name}"
+        for folder in FOLDERS
+        for path in sorted((PROJECT / folder).rglob("*.py"))
+        for name, line in empty_names(path.read_text(encoding="utf-8"))
+    ]
+    assert not places
