@@ -437,7 +437,7 @@ def test_anchors_take_as_long_as_they_are_expected_to(tmp_path, apps, caplog):
     options = {"apps": apps, "anchors": [anchor], "stop_after_s": 60}
     progress = run(cells, paths, tmp_path / "runs", expected_s=long, **options)
     assert (progress.runs, progress.left) == ([], 1)
-    assert "too short: a sitting begins with anchor runs of 33 min" in caplog.text
+    assert "too short: a sitting starts with anchor runs of 33 min" in caplog.text
     short = {anchor.key: 0.1, cells[0].key: 0.1}
     assert run(cells, paths, tmp_path / "runs", expected_s=short, **options).left == 0
 

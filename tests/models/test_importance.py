@@ -17,3 +17,12 @@ def test_the_planted_feature_comes_first_and_time_grows_with_it() -> None:
     dependence = explanation.dependence.query("feature == 'foreground_voxels'")
     assert dependence["factor"].is_monotonic_increasing
     assert dependence["factor"].iloc[3] == pytest.approx(1)
+
+
+def test_one_run_per_fold_gives_empty_tables() -> None:
+    table = planted.table(2).drop_duplicates("subject")
+    validation = Validation(table.reset_index(drop=True), None, 2, 0)
+    importance = explain_model(validation, "median", FAMILIES["median"].defaults)
+    assert importance.shuffled.empty
+    assert importance.dependence.empty
+    assert list(importance.shuffled) == ["app", "feature", "rise"]

@@ -90,7 +90,7 @@ def test_an_inherited_run_id_becomes_the_parent(
 
 
 def test_a_missing_registry_and_champion_are_reported(project: Path) -> None:
-    with pytest.raises(ModelError, match="no registry"):
+    with pytest.raises(ModelError, match="no such registry"):
         registry.load_champion(project)
     runs.connect(project)
     with pytest.raises(ModelError, match="no champion"):

@@ -85,11 +85,13 @@ def _show(app: str, runs: int, held: MemoryHeld, jobs: Chain) -> None:
         f"  at the run's peak {held.at_run_peak:.3g}, at the peak of each phase "
         f"{held.at_phase_peaks:.3g}{used}"
     )
-    print(f"  {'':14}{'memory':>10}{'expected':>12}  requested walltimes")
+    print(f"  {'':14}{'memory':>10}{'expected':>15}  requested walltimes")
     for job in (*jobs.jobs, jobs.single_job):
         walltimes = ", ".join(format_seconds(s) for s in job.walltimes.lengths[:4])
         ellipsis = ", …" if len(job.walltimes.lengths) > 4 else ""
         memory = format_bytes(job.memory_bytes)
-        print(f"  {job.phase:14}{memory:>10}{job.expected_gb_h:>7.3g} GB h  {walltimes}{ellipsis}")
+        print(
+            f"  {job.phase:14}{memory:>10}{job.expected_gb_h:>10.3g} GB h  {walltimes}{ellipsis}"
+        )
     expected = f"{jobs.expected_gb_h:.3g} GB h"
     print(f"  expected of the chain: {expected}; a single job holds {jobs.gain:.2f} times as much")

@@ -133,7 +133,8 @@ def _app_and_configuration(args: argparse.Namespace) -> tuple[App, Configuration
     try:
         app = config.load_app(folder / config.CONF_DIR / "app", args.app, overrides)
     except ConfigError as error:
-        if overrides or error.problem != "needs a value":
+        is_argv = error.problem == "needs a value" and str(error.where).endswith(".argv")
+        if overrides or not is_argv:
             raise
         fix = "give --argv 'tool {image} {out}'"
         raise ConfigError("needs a command line", args.app, fix) from None

@@ -28,6 +28,8 @@ TARGET = "cpu_s"
 SHUFFLES = 3
 FEATURES_PER_APP = 3  # features whose dependence is returned
 QUANTILES = np.linspace(0.05, 0.95, 7)  # of a feature
+RISE_COLUMNS = ["app", "feature", "rise", "runs"]
+DEPENDENCE_COLUMNS = ["app", "feature", "quantile", "value", "factor"]
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,8 @@ def explain_model(validation: Validation, name: str, params: Params) -> Importan
     Importance
         ``shuffled``: ``app feature rise``, the rise of the mean absolute error in percentage
         points; ``dependence``: ``app feature quantile value factor`` for the top features of each
-        application, the mean prediction divided by that at the feature's median.
+        application, the mean prediction divided by that at the feature's median. Both are empty
+        where no feature varies among the held-out runs of any fold.
     """
     rng = np.random.default_rng(validation.seed)
     rises: list[dict[str, object]] = []
@@ -79,9 +82,12 @@ def explain_model(validation: Validation, name: str, params: Params) -> Importan
                 {"app": held_out.app, "feature": feature, "rise": rise, "runs": len(held_out.runs)}
             )
             dependence += _dependence(held_out, feature, columns)
-    shuffled = _weighted(pd.DataFrame(rises), ["app", "feature"], "rise")
+    shuffled = _weighted(pd.DataFrame(rises, columns=RISE_COLUMNS), ["app", "feature"], "rise")
     shuffled = shuffled.sort_values(["app", "rise"], ascending=[True, False], ignore_index=True)
-    return Importance(shuffled, _of_first_features(pd.DataFrame(dependence), shuffled))
+    return Importance(
+        shuffled,
+        _of_first_features(pd.DataFrame(dependence, columns=DEPENDENCE_COLUMNS), shuffled),
+    )
 
 
 def _held_out(validation: Validation, name: str, params: Params) -> Iterator[_HeldOut]:
