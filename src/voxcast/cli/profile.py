@@ -133,8 +133,7 @@ def _app_and_configuration(args: argparse.Namespace) -> tuple[App, Configuration
     try:
         app = config.load_app(folder / config.CONF_DIR / "app", args.app, overrides)
     except ConfigError as error:
-        is_argv = error.problem == "needs a value" and str(error.where).endswith(".argv")
-        if overrides or not is_argv:
+        if overrides or args.app != "command" or error.problem != "needs a value":
             raise
         fix = "give --argv 'tool {image} {out}'"
         raise ConfigError("needs a command line", args.app, fix) from None
