@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from model_server import free_port, running_server
 from voxcast import config
 from voxcast.records import TARGETS
 
@@ -194,29 +194,11 @@ def test_the_command_line_predicts_with_the_same_champion(project: Path) -> None
 
 @pytest.fixture(scope="module")
 def server(project: Path) -> Iterator[str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    log = (project / "server.log").open("w")
-    process = subprocess.Popen(
-        [str(BIN / "mlflow"), "models", "serve", "-m", "models:/voxcast@champion",
-         "--env-manager", "local", "--port", str(port)],
-        cwd=project, env=environment(), stdout=log, stderr=log, start_new_session=True,
-    )  # fmt: skip
-    url = f"http://127.0.0.1:{port}"
-    try:
-        for _ in range(600):
-            assert process.poll() is None, (project / "server.log").read_text()
-            try:
-                urllib.request.urlopen(f"{url}/ping", timeout=2)
-                break
-            except (urllib.error.URLError, TimeoutError, ConnectionError):
-                time.sleep(0.1)
+    port = free_port()
+    command = [str(BIN / "mlflow"), "models", "serve", "-m", "models:/voxcast@champion",
+               "--env-manager", "local", "--port", str(port)]  # fmt: skip
+    with running_server(command, port, project, environment()) as url:
         yield url
-    finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait()
-        log.close()
 
 
 def test_the_served_champion_predicts_as_the_command_line_does(project: Path, server: str) -> None:

@@ -4,11 +4,8 @@ import importlib.metadata
 import json
 import os
 import re
-import signal
-import socket
 import subprocess
 import sys
-import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +16,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from champions import register_champion
+from model_server import free_port, running_server
 from voxcast import __version__
 from voxcast.errors import EXTRAS
 
@@ -143,29 +141,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     project = tmp_path_factory.mktemp("served")
     (project / "params.yaml").write_text("")
     register_champion(project, 12)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "voxcast.cli", "serve", "--port", str(port)]
-    with (project / "server.log").open("w") as log:
-        process = subprocess.Popen(
-            command, cwd=project, stdout=log, stderr=log, start_new_session=True
-        )
-        try:
-            deadline = time.monotonic() + SERVER_START_S
-            while not listening(port):
-                assert process.poll() is None, (project / "server.log").read_text()
-                assert time.monotonic() < deadline
-                time.sleep(0.2)
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait()
-
-
-def listening(port: int) -> bool:
-    with socket.socket() as client:
-        return client.connect_ex(("127.0.0.1", port)) == 0
+    with running_server(command, port, project, start_s=SERVER_START_S) as url:
+        yield url
 
 
 def test_a_server_s_predictions_need_no_extra(away: Away, image: Path, server: str) -> None:

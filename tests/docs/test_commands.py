@@ -7,12 +7,7 @@ import io
 import os
 import re
 import shlex
-import signal
-import socket
 import subprocess
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +16,7 @@ import pytest
 import yaml
 from page_blocks import COMMANDS, PAGES, Block, blocks_of, shell_environment
 
+from model_server import free_port, running_server
 from voxcast.cli import main
 
 LIMIT_S = 120.0
@@ -79,23 +75,9 @@ def run_in_a_shell(block: Block, script: str, project: Path) -> None:
 @contextlib.contextmanager
 def served(block: Block, project: Path, port: str) -> Iterator[None]:
     script = f"exec {block.commands().replace(PORT, port).strip()}"
-    log = project / "server.log"
-    with log.open("w") as output:
-        server = subprocess.Popen(
-            ["bash", "-c", script], cwd=project, env=shell_environment(), stdout=output,
-            stderr=output, start_new_session=True,
-        )  # fmt: skip
-    try:
-        for _ in range(int(10 * LIMIT_S)):
-            assert server.poll() is None, log.read_text()
-            with contextlib.suppress(urllib.error.URLError, TimeoutError, ConnectionError):
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/ping", timeout=2)
-                break
-            time.sleep(0.1)
+    command = ["bash", "-c", script]
+    with running_server(command, int(port), project, shell_environment(), LIMIT_S):
         yield
-    finally:
-        os.killpg(server.pid, signal.SIGTERM)
-        server.wait()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -109,9 +91,7 @@ def test_a_block_of_commands_is_run_or_says_why_not(page: Path) -> None:
 
 
 def run_page(page: Path, project: Path) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+    port = str(free_port())
     with contextlib.ExitStack() as servers:
         for block in blocks_of(page):
             if block.mark.startswith("test: file "):

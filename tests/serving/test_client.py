@@ -1,13 +1,7 @@
 """The champion in this process and behind a real server: the same predictions and refusals."""
 
 import os
-import signal
-import socket
-import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -17,6 +11,7 @@ from typing import Any
 import pytest
 
 from champions import HEADER_ROW
+from model_server import free_port, running_server
 from voxcast.errors import ImageError, ModelError
 from voxcast.images.headers import read_header
 from voxcast.serving.champion import Champion
@@ -34,31 +29,12 @@ def local(project: Path) -> Champion:
 
 @pytest.fixture(scope="module")
 def url(project: Path) -> Iterator[str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("MLFLOW_")}
-    log = (project / "server.log").open("w")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "voxcast.cli", "serve", "--port", str(port),
-         "--project", str(project)],
-        env={**environment, "MLFLOW_DISABLE_TELEMETRY": "true"},
-        stdout=log, stderr=log, start_new_session=True,
-    )  # fmt: skip
-    address = f"http://127.0.0.1:{port}"
-    try:
-        for _ in range(900):
-            assert process.poll() is None, (project / "server.log").read_text()
-            try:
-                urllib.request.urlopen(f"{address}/ping", timeout=2)
-                break
-            except (urllib.error.URLError, TimeoutError, ConnectionError):
-                time.sleep(0.1)
-        yield address
-    finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait()
-        log.close()
+    port = free_port()
+    variables = {k: v for k, v in os.environ.items() if not k.startswith("MLFLOW_")}
+    command = [sys.executable, "-m", "voxcast.cli", "serve", "--port", str(port)]
+    variables["MLFLOW_DISABLE_TELEMETRY"] = "true"
+    with running_server([*command, "--project", str(project)], port, project, variables) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
@@ -133,9 +109,7 @@ def test_local_and_remote_models_cast_numbers_to_doubles(
 
 
 def test_an_unreachable_server_is_a_model_error() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     with pytest.raises(ModelError, match="is the server running"):
         post(f"http://127.0.0.1:{port}", [HEADER_ROW], 0.95)
     with pytest.raises(ModelError, match="not an HTTP address"):
