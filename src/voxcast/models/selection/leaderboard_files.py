@@ -42,8 +42,6 @@ def save_leaderboard(
         "metrics": leaderboard.metrics,
         "counts": {name: asdict(counts) for name, counts in leaderboard.counts.items()},
         "names": {level: list(by_name) for level, by_name in leaderboard.out_of_fold.items()},
-        # Comparisons list the best single family under this name.
-        GRID: leaderboard.best_family,
     }
     write_json(data / "best.json", content)
     frames = [
