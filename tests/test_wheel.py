@@ -173,6 +173,17 @@ def test_a_project_verb_outside_a_project_is_refused(away: Away, verb: str) -> N
     assert "no project here or above" in away.voxcast(*verb.split(), code=2)
 
 
+def test_a_project_is_written_from_the_wheel(away: Away) -> None:
+    written = json.loads(away.voxcast("init", "study", "--json"))
+    packed = {path for path in written["files"] if path.startswith(("conf/app/", "pipelines/"))}
+    assert {"conf/app/ants_segment.yaml", "pipelines/profile_runs.py"} <= packed
+    folder = away.folder / "study"
+    for script in (path for path in packed if path.startswith("pipelines/")):
+        assert (folder / script).read_bytes() == (PROJECT / script).read_bytes()
+    assert json.loads(away.voxcast("images", "--json", "--project", folder)) == []
+    assert "is not overwritten" in away.voxcast("init", "study", code=2)
+
+
 def test_an_extra_brings_the_modules_that_are_reported_with_it() -> None:
     distributions = importlib.metadata.packages_distributions()
     extras = {

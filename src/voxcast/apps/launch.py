@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast.apps.container_images import check, digest
@@ -17,7 +18,6 @@ from voxcast.files import sha256_file, sha256_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from voxcast.records import App, Configuration
 
@@ -29,6 +29,7 @@ THREAD_VARIABLES = (
     "MKL_NUM_THREADS",
 )
 PLACEHOLDERS = ("image", "out", "threads", "device")  # and the names of parameters
+PACKAGE_PREFIX = "voxcast:"  # of a file that comes with the package
 # A doubled brace, a placeholder, or a brace that is neither.
 _BRACES = re.compile(r"\{\{|\}\}|\{([A-Za-z_]\w*)\}|[{}]")
 
@@ -225,7 +226,8 @@ def app_version(
             raise RunError(f"needs the package {package}", app.name, then) from None
     if app.files:
         try:
-            parts.append("files" + sha256_of([sha256_file(path) for path in app.files])[:12])
+            paths = [package_path(name) for name in app.files]
+            parts.append("files" + sha256_of([sha256_file(path) for path in paths])[:12])
         except OSError as error:
             where = f"app.{app.name}.files"
             raise RunError(f"cannot read {error.filename} ({error.strerror})", where) from None
@@ -233,6 +235,18 @@ def app_version(
     if facts is not None:
         parts.append("image" + facts["digest"].removeprefix("sha256:")[:12])
     return "+".join(parts)
+
+
+def package_path(name: str) -> Path:
+    """Return the path of a file of an application; ``voxcast:`` begins one of this package.
+
+    Examples
+    --------
+    >>> package_path("voxcast:apps/launch.py").is_file()
+    True
+    """
+    _, prefix, inside = name.rpartition(PACKAGE_PREFIX)
+    return Path(__file__).parents[1] / inside if prefix else Path(name)
 
 
 def _module_command(

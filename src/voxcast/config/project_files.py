@@ -1,0 +1,178 @@
+"""The files of a project that is used with an installed package, away from the repository.
+
+They are packed into the wheel; an editable installation takes them from its repository. The
+stages of such a project have no ``src/`` to depend on. They depend on ``data/package.json``, which
+holds the version and the hash of the installed code, so that a new release makes them stale.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import voxcast
+from voxcast.errors import ConfigError
+from voxcast.files import PARTIAL, read_json, sha256_of, write_json
+from voxcast.images.sources import write_tsv
+from voxcast.project import PROJECT_FILE
+
+PACKAGE = Path(voxcast.__file__).parent
+PACKED = "project_files"  # folder of the package in a wheel
+PACKAGE_FILE = "data/package.json"
+SOURCES = "data/sources.tsv"
+CODE_SUFFIXES = (".py", ".j2", ".pt", ".yaml")
+SINGLE_FILES = (PROJECT_FILE, "MLproject", ".gitignore", ".dvcignore", ".dvc/.gitignore")
+GRAPH, DVC_CONFIG = "dvc.yaml", ".dvc/config"
+# Its runs are those recorded in the repository.
+LEFT_OUT = frozenset({"conf/campaign/recorded.yaml"})
+_SOURCE_DEPS = re.compile(r"(?m)^( +- )src/voxcast\S*\n(?: +- src/voxcast\S*\n)*")
+HISTORY_README = """# Recorded runs
+
+One folder a batch, one folder a part: `<batch>/<date>-<host>-<n>/{runs,phases,traces}.parquet`.
+`voxcast campaign collect` and `voxcast import` write here. Parts are only ever added.
+Times are seconds, sizes bytes.
+"""
+
+
+@dataclass(frozen=True)
+class Refresh:
+    """What a new release changed in a project: files written, and files that the user edited."""
+
+    written: tuple[str, ...] = ()
+    edited: tuple[str, ...] = ()
+
+
+def project_files() -> dict[str, bytes]:
+    """Return the content of the files of a new project by relative path.
+
+    Raises
+    ------
+    ConfigError
+        If the installation does not hold them.
+    """
+    source = _source_folder()
+    graph = (source / GRAPH).read_text(encoding="utf-8")
+    scripts = [stage["cmd"].split()[1] for stage in yaml.safe_load(graph)["stages"].values()]
+    conf = [path.relative_to(source).as_posix() for path in (source / "conf").rglob("*.yaml")]
+    names = [*SINGLE_FILES, DVC_CONFIG, *sorted({*conf} - LEFT_OUT), *dict.fromkeys(scripts)]
+    contents = {name: (source / name).read_bytes() for name in names}
+    contents[GRAPH] = _SOURCE_DEPS.sub(rf"\1{PACKAGE_FILE}\n", graph).encode()
+    contents["data/history/README.md"] = HISTORY_README.encode()
+    return contents
+
+
+def create_project(folder: Path) -> list[str]:
+    """Write a project into ``folder``, made if missing; all of it or nothing.
+
+    Returns
+    -------
+    list of str
+        The files, relative to the folder.
+
+    Raises
+    ------
+    ConfigError
+        If a file of the project exists already, or the folder cannot be written.
+    """
+    contents = project_files()
+    if not _in_git(folder):
+        settings = contents[DVC_CONFIG].decode()
+        contents[DVC_CONFIG] = settings.replace("[core]\n", "[core]\n    no_scm = True\n").encode()
+    # The project file comes last: it makes the folder a project.
+    names = sorted(
+        {*contents, SOURCES, PACKAGE_FILE}, key=lambda name: (name == PROJECT_FILE, name)
+    )
+    for name in names:
+        if (folder / name).exists():
+            raise ConfigError(
+                "exists, and is not overwritten", folder / name, "choose another folder"
+            )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=PARTIAL, dir=folder))
+    except OSError as error:
+        raise ConfigError(f"cannot be written ({error.strerror})", folder) from None
+    moved: list[Path] = []
+    try:
+        for name, content in contents.items():
+            (partial / name).parent.mkdir(parents=True, exist_ok=True)
+            (partial / name).write_bytes(content)
+        write_tsv(partial / SOURCES, [])
+        write_json(partial / PACKAGE_FILE, _package_state(contents))
+        for name in names:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            moved.append((partial / name).rename(folder / name))
+    except BaseException:
+        for path in moved:
+            path.unlink(missing_ok=True)
+        raise
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return names
+
+
+def refresh_project(folder: Path) -> Refresh:
+    """Bring a project up to date with the installed package; does nothing in a repository.
+
+    Files that the user has not edited are replaced by those of the package. The configuration as
+    composed stays as it is.
+    """
+    if not (folder / PACKAGE_FILE).is_file():
+        return Refresh()
+    state = read_json(folder / PACKAGE_FILE)
+    contents = project_files()
+    current = _package_state(contents)
+    if state == current:
+        return Refresh()
+    written, edited = [], []
+    for name, content in contents.items():
+        path = folder / name
+        if name in (PROJECT_FILE, DVC_CONFIG) or (path.is_file() and path.read_bytes() == content):
+            continue
+        if path.is_file() and _sha256(path.read_bytes()) != state["files"].get(name):
+            edited.append(name)
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        written.append(name)
+    write_json(folder / PACKAGE_FILE, current)
+    return Refresh(tuple(written), tuple(edited))
+
+
+def _source_folder() -> Path:
+    repository = PACKAGE.parents[1]
+    for folder in (PACKAGE / PACKED, repository):
+        if (folder / GRAPH).is_file() and (folder / "conf").is_dir():
+            return folder
+    raise ConfigError(
+        "the installation holds no project files", PACKAGE, "install the wheel again"
+    )
+
+
+def _package_state(contents: dict[str, bytes]) -> dict[str, Any]:
+    code = {
+        path.relative_to(PACKAGE).as_posix(): _sha256(path.read_bytes())
+        for path in sorted(PACKAGE.rglob("*"))
+        if path.suffix in CODE_SUFFIXES and PACKED not in path.relative_to(PACKAGE).parts
+    }
+    return {
+        "version": voxcast.__version__,
+        "code_sha256": sha256_of(code),
+        "files": {name: _sha256(content) for name, content in contents.items()},
+    }
+
+
+def _sha256(content: bytes) -> str:
+    return sha256(content).hexdigest()
+
+
+def _in_git(folder: Path) -> bool:
+    resolved = folder.resolve()
+    return any((parent / ".git").exists() for parent in (resolved, *resolved.parents))
