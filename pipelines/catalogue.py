@@ -1,4 +1,7 @@
-"""Stage catalogue: headers, characteristics and small volumes of the image set."""
+"""Stage catalogue: headers, characteristics and small volumes of the image set.
+
+Volumes of earlier image sets stay on record.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from pathlib import Path
 
 from voxcast import config
 from voxcast.errors import exits_cleanly
-from voxcast.images.image_set import catalogue_volumes
+from voxcast.images.image_set import catalogue_volumes, image_set_label
 
 IMAGES = Path("data/images")
 OUT = Path("data/catalogue")
@@ -16,8 +19,14 @@ OUT = Path("data/catalogue")
 @exits_cleanly
 def main() -> int:
     """Write ``data/catalogue``."""
-    features = config.load().features
-    catalogue_volumes(IMAGES, OUT, features.coarse_points, features.network_points)
+    cfg = config.load()
+    catalogue_volumes(
+        IMAGES,
+        OUT,
+        cfg.features.coarse_points,
+        cfg.features.network_points,
+        image_set_label(cfg.images),
+    )
     return 0
 
 

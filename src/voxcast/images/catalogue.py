@@ -14,9 +14,9 @@ import numpy as np
 from tqdm import tqdm
 
 from voxcast.errors import ImageError, one_line
-from voxcast.files import atomic_path
 from voxcast.images.characteristics import CHARACTERISTICS, characteristics
 from voxcast.images.headers import HEADER_COLUMNS, HEADER_TYPES, ImageHeader
+from voxcast.images.on_record import VolumesOnRecord, write_rows
 from voxcast.images.sources import changed
 from voxcast.images.volumes import coarsen, load, network_volume, voxel_sha256
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from voxcast.images.sources import ImageFile
 
 CATALOGUE, CHARACTERISTICS_TABLE = "catalogue.parquet", "characteristics.parquet"
-NETWORK_VOLUMES = "volumes.npz"
 _TEXT = ("volume_id", "subject", "session", "suffix", "path", "problem")
 
 
@@ -50,11 +49,13 @@ def build_catalogue(
     network_points: int,
     volume_ids: Mapping[str, str] | None = None,
     root: str | Path = ".",
+    image_set: str = "",
 ) -> int:
-    """Write ``catalogue.parquet``, ``characteristics.parquet`` and ``volumes.npz``.
+    """Write ``catalogue.parquet`` and ``characteristics.parquet``, and add to what is on record.
 
-    The catalogue has a row for every file. The others have one for every good `volume_id`, so that
-    the same voxels under two subjects can be joined to both.
+    The catalogue has a row for every file, the characteristics have one for every good
+    `volume_id`, so that the same voxels under two subjects can be joined to both. Good volumes are
+    added to ``on_record.parquet`` and ``volumes.npz``, which keep those of earlier image sets.
 
     Parameters
     ----------
@@ -62,6 +63,8 @@ def build_catalogue(
         Identifiers by path, for generated volumes; of others it is the voxels' hash.
     root : str or Path
         Base of relative paths in `files`.
+    image_set : str
+        Label of the image set.
 
     Returns
     -------
@@ -72,9 +75,12 @@ def build_catalogue(
     ------
     ImageError
         If no volume can be used; the message names the first reason.
+    TableError
+        If the volumes on record cannot be read.
     """
     if not files:
         raise ImageError("image set is empty", out_folder, "choose images with images=… and rerun")
+    on_record = VolumesOnRecord(out_folder)
     import torchio  # noqa: F401  # once, before threads: imports may race
 
     paths = [Path(root) / file.path for file in files]
@@ -92,20 +98,23 @@ def build_catalogue(
     if len(bad) == len(looks):
         raise ImageError(f"none of {len(files)} volumes can be used, the first: {bad[0].problem}")
     rows: list[dict[str, Any]] = []
-    good: dict[str, Look] = {}
+    new_on_record: dict[str, dict[str, Any]] = {}
+    cubes: dict[str, np.ndarray] = {}
     for file, seen in zip(files, looks, strict=True):
         volume_id = None
         if seen.problem is None and seen.voxel_sha256 is not None:
             volume_id = (volume_ids or {}).get(file.path, seen.voxel_sha256[:16])
-            good.setdefault(volume_id, seen)
         rows.append(_row(file, seen, volume_id))
+        if volume_id is not None and volume_id not in new_on_record and seen.network is not None:
+            grid = {"image_set": image_set, "coarse_points": coarse_points}
+            new_on_record[volume_id] = {**rows[-1], **grid, **(seen.characteristics or {})}
+            cubes[volume_id] = seen.network
     out_folder = Path(out_folder)
-    _write_parquet(out_folder / CATALOGUE, rows, _catalogue_schema())
-    numbers = [{"volume_id": key, **(seen.characteristics or {})} for key, seen in good.items()]
-    _write_parquet(out_folder / CHARACTERISTICS_TABLE, numbers, _characteristics_schema())
-    with atomic_path(out_folder / NETWORK_VOLUMES) as partial:
-        volumes = np.stack([seen.network for seen in good.values() if seen.network is not None])
-        np.savez(partial, volume_id=np.array(list(good)), volumes=volumes)
+    write_rows(out_folder / CATALOGUE, rows, _catalogue_schema())
+    write_rows(
+        out_folder / CHARACTERISTICS_TABLE, list(new_on_record.values()), _characteristics_schema()
+    )
+    on_record.add(new_on_record.values(), cubes)
     return len(bad)
 
 
@@ -156,11 +165,3 @@ def _characteristics_schema() -> pyarrow.Schema:
 
     numbers = [(name, pyarrow.float64()) for name in CHARACTERISTICS]
     return pyarrow.schema([("volume_id", pyarrow.string()), *numbers])
-
-
-def _write_parquet(path: Path, rows: list[dict[str, Any]], schema: pyarrow.Schema) -> None:
-    import pyarrow
-    import pyarrow.parquet
-
-    with atomic_path(path) as partial:
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), partial)

@@ -69,10 +69,23 @@ def list_volumes(choice: ImageChoice, folder: Path, hashes: Path) -> list[ImageF
     return files
 
 
+def image_set_label(choice: ImageChoice) -> str:
+    """Return a short name of an image set: the last folders of its path, or the cohort's seed."""
+    if choice.kind == "cohort" or choice.path is None:
+        return " ".join(filter(None, ("cohort", choice.label_prefix, str(choice.seed))))
+    # A dataset is often called bids or rawdata, so its parent is named, too.
+    return "/".join(Path(choice.path).expanduser().absolute().parts[1:][-2:])
+
+
 def catalogue_volumes(
-    folder: Path, catalogue: Path, coarse_points: int, network_points: int
+    folder: Path, catalogue: Path, coarse_points: int, network_points: int, image_set: str
 ) -> int:
     """Write the catalogue of the volumes that are listed in ``folder``; log the problems.
+
+    Parameters
+    ----------
+    image_set : str
+        Label of the image set, see `image_set_label`.
 
     Returns
     -------
@@ -87,7 +100,9 @@ def catalogue_volumes(
     # The list decides which images belong to the set: identifiers of an earlier cohort match no
     # path in it.
     volume_ids = generated_ids(folder) if (folder / PARTICIPANTS).is_file() else None
-    unusable = build_catalogue(files, catalogue, coarse_points, network_points, volume_ids)
+    unusable = build_catalogue(
+        files, catalogue, coarse_points, network_points, volume_ids, image_set=image_set
+    )
     if unusable:
         problems = pd.read_parquet(catalogue / CATALOGUE)["problem"].dropna()
         for problem in problems.iloc[:MAX_PROBLEMS_SHOWN]:
@@ -112,7 +127,8 @@ def prepare_image_set(
     files = list_volumes(choice, folder, folder / LIST_FILE)
     catalogued = catalogue / LIST_FILE
     if not (catalogued.is_file() and read_tsv(catalogued) == files):
-        catalogue_volumes(folder, catalogue, coarse_points, network_points)
+        label = image_set_label(choice)
+        catalogue_volumes(folder, catalogue, coarse_points, network_points, label)
         write_tsv(catalogued, files)  # last: it marks the catalogue as complete
     return files
 

@@ -1,0 +1,219 @@
+"""What stays on record of volumes whose image set is replaced, also under DVC."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pandas as pd
+import pytest
+
+from voxcast.errors import TableError
+from voxcast.images.catalogue import build_catalogue
+from voxcast.images.on_record import COLUMNS, ON_RECORD, read_on_record
+from voxcast.images.sources import scan
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+
+
+def save(path: Path, seed: int, *, spacing_mm: float = 1.0) -> Path:
+    rng = np.random.default_rng(seed)
+    array = rng.integers(0, 50, (30, 32, 34)).astype(np.int16)
+    array[8:22, 8:22, 8 : 16 + seed % 8] += 500
+    path.parent.mkdir(parents=True, exist_ok=True)
+    affine = np.diag([spacing_mm, spacing_mm, spacing_mm, 1.0])
+    nibabel.save(nibabel.Nifti1Image(array, affine), path)
+    return path
+
+
+def image_set(folder: Path, *seeds: int) -> Path:
+    for seed in seeds:
+        save(folder / f"head{seed}.nii.gz", seed)
+    return folder
+
+
+def catalogue(images: Path, out: Path, label: str, points: int = 16) -> pd.DataFrame:
+    build_catalogue(scan(images), out, 32, points, image_set=label)
+    return read_on_record(out / ON_RECORD)
+
+
+def small_volumes(out: Path) -> dict[str, np.ndarray]:
+    with np.load(out / "volumes.npz", allow_pickle=False) as stored:
+        return dict(zip(stored["volume_id"], stored["volumes"], strict=True))
+
+
+def test_a_second_image_set_adds_to_the_first(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    first = catalogue(image_set(tmp_path / "a", 1, 2), out, "a")
+    second = catalogue(image_set(tmp_path / "b", 3), out, "b")
+    assert list(second) == list(COLUMNS)
+    assert dict(zip(second.subject, second.image_set, strict=True)) == {
+        "head1": "a", "head2": "a", "head3": "b"
+    }  # fmt: skip
+    earlier = second[second.image_set == "a"].reset_index(drop=True)
+    pd.testing.assert_frame_equal(earlier, first)
+    assert list(pd.read_parquet(out / "catalogue.parquet").subject) == ["head3"]
+    volumes = small_volumes(out)
+    assert set(volumes) == set(second.volume_id)
+    alone = tmp_path / "alone"
+    catalogue(tmp_path / "a", alone, "a")
+    for volume_id, cube in small_volumes(alone).items():
+        assert np.array_equal(volumes[volume_id], cube)
+
+
+def test_a_volume_that_is_catalogued_again_replaces_its_row(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    before = catalogue(image_set(tmp_path / "a", 1, 2), out, "a")
+    compressed = tmp_path / "b" / "other.nii"
+    save(compressed, 1)  # the same voxels in another file
+    after = catalogue(tmp_path / "b", out, "b")
+    assert list(after.volume_id) == list(before.volume_id)
+    again = after.set_index("subject").loc["other"]
+    assert again.image_set == "b"
+    assert again.file_size_bytes == compressed.stat().st_size
+    assert sorted(after.subject) == ["head2", "other"]
+
+
+def test_small_volumes_of_another_size_are_dropped_and_their_rows_stay(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    out = tmp_path / "out"
+    catalogue(image_set(tmp_path / "a", 1, 2), out, "a", points=16)
+    rows = catalogue(image_set(tmp_path / "b", 3), out, "b", points=12)
+    assert len(rows) == 3
+    ((volume_id, cube),) = small_volumes(out).items()
+    assert volume_id == rows.set_index("subject").volume_id["head3"]
+    assert cube.shape == (12, 12, 12)
+    assert "2 small volumes of earlier images are dropped" in caplog.text
+
+
+@pytest.mark.parametrize("name", [ON_RECORD, "volumes.npz"])
+@pytest.mark.parametrize("kind", ["broken", "truncated", "foreign"])
+def test_a_record_that_cannot_be_read_is_one_line_and_changes_nothing(
+    name: str, kind: str, tmp_path: Path
+) -> None:
+    out, path = tmp_path / "out", tmp_path / "out" / name
+    catalogue(image_set(tmp_path / "a", 1), out, "a")
+    if kind == "broken":
+        path.write_bytes(b"no table at all")
+    elif kind == "truncated":
+        path.write_bytes(path.read_bytes()[:-40])
+    elif name == ON_RECORD:
+        pd.DataFrame({"volume_id": ["x"], "mass": [1.0]}).to_parquet(path)
+    else:
+        np.savez(path, mass=np.ones(3))
+    before = {file: file.read_bytes() for file in out.iterdir()}
+    with pytest.raises(TableError, match="dvc checkout") as error:
+        catalogue(image_set(tmp_path / "b", 2), out, "b")
+    assert str(path) in str(error.value)
+    assert "\n" not in str(error.value)
+    assert {file: file.read_bytes() for file in out.iterdir()} == before
+
+
+def test_a_record_with_a_wrong_type_or_a_volume_twice_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    rows = catalogue(image_set(tmp_path / "a", 1), out, "a")
+    rows.assign(shape_i="wide").to_parquet(out / ON_RECORD)
+    with pytest.raises(TableError, match="cannot be read"):
+        read_on_record(out / ON_RECORD)
+    pd.concat([rows, rows]).to_parquet(out / ON_RECORD)
+    with pytest.raises(TableError, match="or twice"):
+        read_on_record(out / ON_RECORD)
+    with pytest.raises(TableError, match="dvc repro catalogue"):
+        read_on_record(tmp_path / "nowhere.parquet")
+
+
+class Project:
+    """The first two stages of the graph under git and DVC, with images of a user."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in ("pipelines", "src"):
+            shutil.copytree(
+                ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "dvc.*")
+            )
+        for name in (".gitignore", "params.yaml", "data/sources.tsv"):
+            (folder / name).parent.mkdir(exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+        graph = (ROOT / "dvc.yaml").read_text()
+        (folder / "dvc.yaml").write_text(graph[: graph.index("\n  profile:")] + "\n")
+        # No pipelines/dvc.yaml here, and params.yaml is taken as it is.
+        self.run("git", "init", "-q")
+        self.run("dvc", "init", "-q")
+
+    def run(self, *command: str) -> str:
+        names = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+        paths = {
+            "PATH": f"{BIN}{os.pathsep}{names['PATH']}",
+            "PYTHONPATH": str(ROOT / "src"),
+            "DVC_NO_ANALYTICS": "true",
+            "GIT_CONFIG_COUNT": "2",
+            "GIT_CONFIG_KEY_0": "user.name", "GIT_CONFIG_VALUE_0": "t",
+            "GIT_CONFIG_KEY_1": "user.email", "GIT_CONFIG_VALUE_1": "t@t",
+        }  # fmt: skip
+        completed = subprocess.run(
+            command,
+            cwd=self.folder,
+            env={**names, **paths},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert completed.returncode == 0, f"{completed.stdout}\n{completed.stderr}"
+        return completed.stdout + completed.stderr
+
+    def choose(self, images: Path) -> None:
+        lines = (ROOT / "params.yaml").read_text()
+        lines = lines.replace("kind: cohort", "kind: bids").replace(
+            "path: null", f"path: {images}"
+        )
+        (self.folder / "params.yaml").write_text(lines)
+
+    def repro(self, images: Path) -> list[str]:
+        self.choose(images)
+        self.run("dvc", "repro")
+        return self.subjects()
+
+    def commit(self, message: str) -> None:
+        self.run("git", "add", "-A")
+        self.run("git", "commit", "-qm", message)
+
+    def subjects(self) -> list[str]:
+        return sorted(read_on_record(self.folder / "data/catalogue" / ON_RECORD).subject)
+
+
+def test_dvc_keeps_the_record_over_repro_experiments_and_checkout(tmp_path: Path) -> None:
+    first = image_set(tmp_path / "first", 1, 2)
+    second = image_set(tmp_path / "second", 3)
+    third = image_set(tmp_path / "third", 4)
+    (tmp_path / "project").mkdir()
+    project = Project(tmp_path / "project")
+    assert project.repro(first) == ["head1", "head2"]
+    project.commit("first")
+    assert project.repro(second) == ["head1", "head2", "head3"]
+    assert "up to date" in project.run("dvc", "repro")
+    # Back to a state that DVC has in its cache: what it computed then must not be restored.
+    assert project.repro(first) == ["head1", "head2", "head3"]
+    current = pd.read_parquet(project.folder / "data/catalogue/catalogue.parquet")
+    assert list(current.subject) == ["head1", "head2"]
+    project.commit("all")
+
+    # An experiment elsewhere adds to a copy and leaves this project as it is.
+    path = f"images.path={third}"
+    project.run("dvc", "exp", "run", "--temp", "--no-hydra", "-n", "third", "-S", path)
+    assert project.subjects() == ["head1", "head2", "head3"]
+    project.run("dvc", "exp", "apply", "third")
+    assert project.subjects() == ["head1", "head2", "head3", "head4"]
+
+    # An experiment here, and the state of an earlier commit.
+    project.run("dvc", "exp", "run", "--no-hydra", "-S", f"images.path={second}")
+    assert project.subjects() == ["head1", "head2", "head3", "head4"]
+    project.run("git", "checkout", "-q", "-f", "HEAD~1")
+    project.run("dvc", "checkout", "--force")
+    assert project.subjects() == ["head1", "head2"]
