@@ -15,12 +15,11 @@ from voxcast.images.headers import read_header
 from voxcast.images.volumes import (
     coarse_from_bytes,
     coarse_to_bytes,
-    coarsen,
-    load,
     load_coarse,
     network_volume,
-    voxel_sha256,
+    read_volume,
 )
+from voxcast.images.voxels import load
 
 AFFINE = np.diag([-2.0, 2.0, 2.0, 1.0])
 
@@ -96,13 +95,13 @@ def test_damaged_voxels_are_detected(tmp_path: Path) -> None:
 
 def test_voxel_hash_depends_on_content(tmp_path: Path) -> None:
     array = _head()
-    packed = voxel_sha256(load(_save(tmp_path / "a.nii.gz", array)))
-    assert voxel_sha256(load(_save(tmp_path / "b.nii", array))) == packed
+    packed = read_volume(_save(tmp_path / "a.nii.gz", array)).voxel_sha256
+    assert read_volume(_save(tmp_path / "b.nii", array)).voxel_sha256 == packed
     moved = AFFINE.copy()
     moved[0, 3] = 5
-    assert voxel_sha256(load(_save(tmp_path / "c.nii", array, moved))) != packed
+    assert read_volume(_save(tmp_path / "c.nii", array, moved)).voxel_sha256 != packed
     array[0, 0, 0] += 1
-    assert voxel_sha256(load(_save(tmp_path / "d.nii", array))) != packed
+    assert read_volume(_save(tmp_path / "d.nii", array)).voxel_sha256 != packed
 
 
 @pytest.mark.parametrize("factor", [1.0, 1e6])
@@ -152,8 +151,8 @@ def test_network_sees_canonical_axes(tmp_path: Path) -> None:
     nibabel.save(canonical, tmp_path / "a.nii")
     nibabel.save(turned, tmp_path / "b.nii")
     assert read_header(tmp_path / "b.nii").axcodes != "RAS"
-    a = network_volume(coarsen(load(tmp_path / "a.nii"), 90), 24).astype(np.float32)
-    b = network_volume(coarsen(load(tmp_path / "b.nii"), 90), 24).astype(np.float32)
+    a = network_volume(load_coarse(tmp_path / "a.nii", 90), 24).astype(np.float32)
+    b = network_volume(load_coarse(tmp_path / "b.nii", 90), 24).astype(np.float32)
     assert a.shape == (24, 24, 24)
     assert network_volume(load_coarse(tmp_path / "a.nii"), 16).dtype == np.float16
     assert abs(float(a.mean())) < 1e-2

@@ -18,7 +18,7 @@ from voxcast.images.characteristics import CHARACTERISTICS, characteristics
 from voxcast.images.headers import HEADER_COLUMNS, HEADER_TYPES, ImageHeader
 from voxcast.images.on_record import VolumesOnRecord, write_rows
 from voxcast.images.sources import changed
-from voxcast.images.volumes import coarsen, load, network_volume, voxel_sha256
+from voxcast.images.volumes import network_volume, read_volume
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -123,14 +123,13 @@ def look_at(path: Path, file: ImageFile | None, coarse_points: int, network_poin
     try:
         if file is not None and changed(file):
             raise ImageError("changed since it was listed", path, "list it again: make repro")
-        volume = load(path)
-        coarse = coarsen(volume, coarse_points)
+        volume = read_volume(path, coarse_points)
         return Look(
             problem=None,
             header=volume.layout.header,
-            voxel_sha256=voxel_sha256(volume),
-            characteristics=characteristics(coarse),
-            network=network_volume(coarse, network_points),
+            voxel_sha256=volume.voxel_sha256,
+            characteristics=characteristics(volume.coarse),
+            network=network_volume(volume.coarse, network_points),
         )
     except ImageError as error:
         return Look(problem=one_line(error))

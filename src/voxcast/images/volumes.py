@@ -1,27 +1,27 @@
-"""Voxels of one volume: read once, subsampled on a coarse grid, resized for the network.
+"""One volume, reduced: hashed and subsampled in one pass, resized for the network.
 
 What is computed from them is in `voxcast.images.characteristics`.
 """
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import io
 import math
 import tokenize
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voxcast.errors import ImageError, one_line
-from voxcast.images.headers import COPY_AGAIN, ImageHeader, Layout, read_layout
+from voxcast.errors import ImageError
+from voxcast.images.headers import ImageHeader, Layout, read_layout
+from voxcast.images.voxels import MAX_VOXELS, blocks
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Callable
 
 POINTS = 64
 MAX_COARSE_BYTES = 4 * 2**20
@@ -42,69 +42,110 @@ class CoarseVolume:
 
 
 @dataclass(frozen=True)
-class LoadedVolume:
-    """All voxels as stored; their value is ``array * layout.slope + layout.intercept``."""
+class VolumeReading:
+    """What one pass over the voxels of a file gives."""
 
-    array: np.ndarray
     layout: Layout
-    path: Path
+    coarse: CoarseVolume
+    voxel_sha256: str
 
 
-def load(path: str | os.PathLike[str]) -> LoadedVolume:
-    """Read a volume once; `coarsen` and `voxel_sha256` are computed from the result.
+def read_volume(
+    path: str | os.PathLike[str], points: int = POINTS, max_voxels: int = MAX_VOXELS
+) -> VolumeReading:
+    """Read a volume once, in bounded memory: its coarse grid and the hash of its content.
+
+    The hash is of voxels, type, shape, scaling and affine (to 1e-4).
 
     Raises
     ------
     ImageError
-        As `voxcast.images.headers.read_header`, and for damaged compressed voxels.
+        See `load_coarse`.
     """
     path = Path(path)
     layout = read_layout(path)
-    try:
-        if path.suffix == ".gz":
-            # Not through nibabel, which stops before gzip's checksum and lets damage pass.
-            with gzip.open(path) as stream:
-                raw = stream.read(layout.end_bytes)
-                while stream.read(1 << 20):
-                    pass
-        else:
-            raw = path.read_bytes()
-        flat: np.ndarray = np.frombuffer(
-            raw, layout.dtype, layout.header.voxels, layout.offset_bytes
-        )
-    except (EOFError, zlib.error, OSError, ValueError) as error:
-        raise ImageError(f"voxels are damaged ({one_line(error)})", path, COPY_AGAIN) from None
-    return LoadedVolume(flat.reshape(layout.header.shape, order="F"), layout, path)
+    affine = (layout.affine.round(4) + 0.0).tolist()  # + 0.0 makes -0.0 and 0.0 equal
+    facts = (layout.header.shape, layout.dtype.str, layout.slope, layout.intercept, affine)
+    digest = hashlib.sha256(repr(facts).encode())
+    coarse = _coarse(path, layout, points, max_voxels, lambda block: digest.update(block.data))
+    return VolumeReading(layout, coarse, digest.hexdigest())
 
 
-def load_coarse(path: str | os.PathLike[str], points: int = POINTS) -> CoarseVolume:
-    """Read a volume and keep every k-th voxel, so that no axis has more than `points`."""
-    return coarsen(load(path), points)
+def load_coarse(
+    path: str | os.PathLike[str], points: int = POINTS, max_voxels: int = MAX_VOXELS
+) -> CoarseVolume:
+    """Read a volume and keep every k-th voxel, so that no axis has more than `points`.
 
-
-def coarsen(volume: LoadedVolume, points: int = POINTS) -> CoarseVolume:
-    """Keep every k-th voxel of a loaded volume; non-finite ones become 0.
+    Non-finite voxels become 0. Memory does not depend on the size of the volume.
 
     Raises
     ------
     ImageError
-        If all voxels are NaN, or all are equal.
+        As `voxcast.images.headers.read_header` and `voxcast.images.voxels.blocks`; and if all
+        voxels are NaN, or all are equal.
     """
-    header = volume.layout.header
+    path = Path(path)
+    return _coarse(path, read_layout(path), points, max_voxels)
+
+
+def _coarse(
+    path: Path,
+    layout: Layout,
+    points: int,
+    max_voxels: int,
+    on_block: Callable[[np.ndarray], object] = lambda _block: None,
+) -> CoarseVolume:
+    header = layout.header
     stride = strides(header.shape, points)
-    data = _values(volume, tuple(slice(None, None, step) for step in stride))
+    i, j, k = (len(range(0, n, step)) for n, step in zip(header.shape, stride, strict=True))
+    # Rows of the first axis in the order of the file.
+    kept: np.ndarray = np.empty((k * j, i), layout.dtype)
+    first = 0
+    for block in blocks(path, layout, max_voxels):
+        on_block(block)
+        _keep(block, first, header.shape, stride, kept)
+        first += block.size
+    data = _values(kept.reshape(k, j, i).transpose(2, 1, 0), layout)
     if not np.isfinite(data).any() or np.ptp(data[np.isfinite(data)]) == 0:
         # Rare, so every voxel is checked before a volume is rejected.
-        values = _values(volume, (slice(None),) * 3)
-        finite = values[np.isfinite(values)]
-        if not finite.size:
-            raise ImageError("has no finite voxel (NaN only)", volume.path, "make it again")
-        if np.ptp(finite) == 0:
-            raise ImageError(
-                f"is constant, all voxels are {finite[0]:g}", volume.path, "make it again"
-            )
+        _check_varies(path, layout, max_voxels)
     data = np.nan_to_num(data, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
     return CoarseVolume(data, stride, header.shape, header.spacing_mm, header.axcodes)
+
+
+def _keep(
+    block: np.ndarray,
+    first: int,
+    shape: tuple[int, int, int],
+    stride: tuple[int, int, int],
+    kept: np.ndarray,
+) -> None:
+    """Copy the voxels of a block that lie on the coarse grid to their rows of ``kept``."""
+    row, start = divmod(first, shape[0])  # a block starts within a row only if it is a part of it
+    lines = block.reshape(-1, min(block.size, shape[0]))
+    k, j = np.divmod(np.arange(row, row + len(lines)), shape[1])
+    on_grid = np.flatnonzero((j % stride[1] == 0) & (k % stride[2] == 0))
+    if not on_grid.size:
+        return
+    voxels = lines[:, -start % stride[0] :: stride[0]]
+    column = -(-start // stride[0])
+    width = len(range(0, shape[1], stride[1]))
+    rows = k[on_grid] // stride[2] * width + j[on_grid] // stride[1]
+    kept[rows, column : column + voxels.shape[1]] = voxels[on_grid]
+
+
+def _check_varies(path: Path, layout: Layout, max_voxels: int) -> None:
+    low, high = np.float32(np.inf), np.float32(-np.inf)
+    for block in blocks(path, layout, max_voxels):
+        values = _values(block, layout)
+        finite = values[np.isfinite(values)]
+        if finite.size:
+            low, high = min(low, finite.min()), max(high, finite.max())
+            if low < high:
+                return
+    if low > high:
+        raise ImageError("has no finite voxel (NaN only)", path, "make it again")
+    raise ImageError(f"is constant, all voxels are {low:g}", path, "make it again")
 
 
 def strides(shape: tuple[int, int, int], points: int) -> tuple[int, int, int]:
@@ -117,16 +158,6 @@ def strides(shape: tuple[int, int, int], points: int) -> tuple[int, int, int]:
     """
     i, j, k = (math.ceil(n / points) for n in shape)
     return (i, j, k)
-
-
-def voxel_sha256(volume: LoadedVolume) -> str:
-    """Hash the content of a volume: voxels, type, shape and affine (to 1e-4)."""
-    layout = volume.layout
-    affine = (layout.affine.round(4) + 0.0).tolist()  # + 0.0 makes -0.0 and 0.0 equal
-    facts = (layout.header.shape, layout.dtype.str, layout.slope, layout.intercept, affine)
-    digest = hashlib.sha256(repr(facts).encode())
-    digest.update(volume.array.ravel(order="K").data)  # a view: voxels lie in file order
-    return digest.hexdigest()
 
 
 def network_volume(coarse: CoarseVolume, points: int = 32) -> np.ndarray:
@@ -207,10 +238,10 @@ def _npy_layout(data: bytes) -> tuple[np.dtype[Any] | None, tuple[int, ...], boo
     return dtype, shape, fortran, stream.tell()
 
 
-def _values(volume: LoadedVolume, index: tuple[slice, ...]) -> np.ndarray:
-    values = volume.array[index].astype(np.float64)
+def _values(stored: np.ndarray, layout: Layout) -> np.ndarray:
+    values = stored.astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
-        values = values * volume.layout.slope + volume.layout.intercept
+        values = values * layout.slope + layout.intercept
         return np.ascontiguousarray(values, dtype=np.float32)
 
 

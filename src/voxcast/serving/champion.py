@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from voxcast.images.headers import read_layout
-from voxcast.images.volumes import POINTS, coarse_to_bytes, coarsen, load
+from voxcast.images.headers import read_header
+from voxcast.images.volumes import POINTS, coarse_to_bytes, load_coarse
+from voxcast.images.voxels import MAX_VOXELS
 from voxcast.records import Configuration
 from voxcast.serving.signature import REQUEST_HEADER_COLUMNS, VOLUME
 
@@ -42,6 +43,8 @@ class Champion:
         Maximum number of voxels along an axis of the volume that is sent.
     header_only : bool
         Whether only the header is read.
+    max_voxels : int
+        A larger volume is refused, unless only the header is read.
     """
 
     predict: Predict
@@ -49,6 +52,7 @@ class Champion:
     configurations: list[Configuration] = field(default_factory=lambda: [Configuration("cpu", 1)])
     coarse_points: int = POINTS
     header_only: bool = False
+    max_voxels: int = MAX_VOXELS
 
     def request_rows(
         self, image: Path, configurations: Sequence[Configuration] | None = None
@@ -68,13 +72,10 @@ class Champion:
             If the image cannot be used.
         """
         row: dict[str, Any] = {} if self.app is None else {"app": self.app}
-        if self.header_only:
-            layout = read_layout(image)
-        else:
-            volume = load(image)
-            layout = volume.layout
-            row[VOLUME] = coarse_to_bytes(coarsen(volume, self.coarse_points))
-        columns = layout.header.columns()
+        columns = read_header(image).columns()
+        if not self.header_only:
+            coarse = load_coarse(image, self.coarse_points, self.max_voxels)
+            row[VOLUME] = coarse_to_bytes(coarse)
         for name in REQUEST_HEADER_COLUMNS:
             value = columns[name]
             row[name] = float(value) if isinstance(value, int) else value

@@ -1,0 +1,135 @@
+"""Voxels read in blocks give the coarse grid and hash of the whole array, in bounded memory."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pytest
+
+from voxcast.errors import ImageError
+from voxcast.images import voxels
+from voxcast.images.headers import read_layout
+from voxcast.images.volumes import load_coarse, read_volume, strides
+from voxcast.images.voxels import blocks, load
+
+AFFINE = np.diag([-0.7, 0.7, 1.5, 1.0])
+DTYPES = ("uint8", "int16", ">i2", "uint16", "int32", "float32", ">f4", "float64", "int64")
+SCALINGS = ((1.0, 0.0), (0.37, -11.5), (-2.5e-3, 1e6))
+
+
+def _whole_array(path: Path, points: int) -> tuple[np.ndarray, str]:
+    """Return coarse grid and hash as computed from the uncompressed file as a whole."""
+    layout = read_layout(path)
+    raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    flat = np.frombuffer(raw, layout.dtype, layout.header.voxels, layout.offset_bytes)
+    array = flat.reshape(layout.header.shape, order="F")
+    steps = strides(layout.header.shape, points)
+    values = array[tuple(slice(None, None, step) for step in steps)].astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = (values * layout.slope + layout.intercept).astype(np.float32)
+    coarse = np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
+    affine = (layout.affine.round(4) + 0.0).tolist()
+    facts = (layout.header.shape, layout.dtype.str, layout.slope, layout.intercept, affine)
+    digest = hashlib.sha256(repr(facts).encode())
+    digest.update(array.ravel(order="K").data)
+    return coarse, digest.hexdigest()
+
+
+def _volume(path: Path, shape: tuple[int, ...], dtype: str, scaling: tuple[float, float]) -> Path:
+    rng = np.random.default_rng(len(shape) + shape[0])
+    stored = np.abs(rng.normal(60, 30, shape)).astype(dtype)
+    if np.dtype(dtype).kind == "f":
+        stored.flat[::7] = np.nan
+        stored.flat[3::11] = np.inf
+    header = nibabel.Nifti1Header(endianness=">" if dtype.startswith(">") else "<")
+    header.set_data_dtype(dtype)
+    header.set_data_shape(shape)
+    header.set_sform(AFFINE, code=1)
+    header.set_slope_inter(*scaling)
+    header["vox_offset"] = 352
+    raw = header.binaryblock + bytes(4) + stored.tobytes(order="F")
+    path.write_bytes(gzip.compress(raw) if path.suffix == ".gz" else raw)
+    return path
+
+
+@pytest.mark.parametrize("block_bytes", [1, 100, 5000, voxels.BLOCK_BYTES])
+@pytest.mark.parametrize("suffix", [".nii", ".nii.gz"])
+def test_blocks_give_the_coarse_grid_and_the_hash_of_the_whole_array(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, block_bytes: int
+) -> None:
+    monkeypatch.setattr(voxels, "BLOCK_BYTES", block_bytes)
+    shapes = ((13, 11, 9), (1, 17, 5), (40, 3, 1), (5, 1, 23))
+    some = itertools.islice(itertools.product(shapes, DTYPES, SCALINGS), 0, None, 5)
+    for shape, dtype, scaling in some:
+        path = _volume(tmp_path / f"a{suffix}", shape, dtype, scaling)
+        for points in (4, 64):
+            expected, sha256 = _whole_array(path, points)
+            reading = read_volume(path, points)
+            assert reading.voxel_sha256 == sha256
+            assert reading.coarse.data.tobytes() == expected.tobytes()
+            assert reading.coarse.data.flags.c_contiguous
+        np.testing.assert_array_equal(load(path).array.ravel("F"), np.concatenate([
+            block.copy() for block in blocks(path, read_layout(path))]))  # fmt: skip
+
+
+def test_several_gzip_members_and_padding_are_read(tmp_path: Path) -> None:
+    plain = _volume(tmp_path / "a.nii", (20, 20, 20), "int16", (1.0, 0.0)).read_bytes()
+    path = tmp_path / "b.nii.gz"
+    path.write_bytes(gzip.compress(plain[:5000]) + gzip.compress(plain[5000:] + bytes(3000)))
+    assert read_volume(path).voxel_sha256 == read_volume(tmp_path / "a.nii").voxel_sha256
+
+
+@pytest.mark.parametrize("read", [load, load_coarse, read_volume])
+def test_damage_anywhere_is_reported(tmp_path: Path, read) -> None:
+    path = _volume(tmp_path / "a.nii.gz", (60, 50, 40), "int16", (1.0, 0.0))
+    whole = path.read_bytes()
+    for position in (2000, len(whole) // 2, len(whole) - 6):  # the last is in the checksum
+        damaged = bytearray(whole)
+        damaged[position] ^= 0xFF
+        path.write_bytes(damaged)
+        with pytest.raises(ImageError, match="damaged"):
+            read(path)
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ImageError, match="truncated"):
+        read(path)
+
+
+def test_more_voxels_than_allowed_are_refused_before_they_are_read(tmp_path: Path) -> None:
+    path = _volume(tmp_path / "a.nii", (20, 20, 20), "int16", (1.0, 0.0))
+    for read in (load, load_coarse, read_volume):
+        with pytest.raises(ImageError, match=r"8000 voxels \(20 x 20 x 20\), at most 7999.*--max"):
+            read(path, max_voxels=7999)
+        read(path, max_voxels=8000)
+
+
+def test_a_small_file_that_declares_a_large_volume_takes_little_memory(tmp_path: Path) -> None:
+    """A real process reads 400 MB of voxels from a file of 400 kB with 60 MB more than before."""
+    path = tmp_path / "bomb.nii.gz"
+    header = nibabel.Nifti1Header()
+    header.set_data_dtype(np.int16)
+    header.set_data_shape((500, 500, 800))
+    header.set_sform(AFFINE, code=1)
+    header["vox_offset"] = 352
+    with gzip.open(path, "wb", compresslevel=9) as stream:
+        stream.write(header.binaryblock + bytes(4))
+        for plane in range(800):
+            stream.write(bytes([plane % 100, 1]) * 250_000)
+    assert path.stat().st_size < 10**6
+    code = (
+        "import resource, sys; from voxcast.images.volumes import read_volume\n"
+        "import nibabel\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "read_volume(sys.argv[1])\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code, str(path)], check=True, capture_output=True, text=True
+    )
+    assert 1024 * int(answer.stdout) < 60e6
