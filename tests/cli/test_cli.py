@@ -97,6 +97,26 @@ def test_inspect_prints_header_and_characteristics(head: Path) -> None:
     assert "shape_i" in run("inspect", str(head), cwd=head.parent).stdout
 
 
+def test_inspect_shows_the_readable_images_and_names_the_others(head: Path) -> None:
+    damaged = head.with_name("damaged.nii.gz")
+    damaged.write_bytes(head.read_bytes()[:200])
+    result = run("inspect", str(damaged), str(head), "--json", cwd=head.parent)
+    assert result.returncode == 2
+    assert [row["path"] for row in json.loads(result.stdout)] == [str(head)]
+    assert result.stderr.startswith("voxcast: ")
+    assert "damaged.nii.gz" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_volume_above_the_limit_is_inspected_by_its_header_only(head: Path) -> None:
+    few = ("inspect", str(head), "--max-voxels", "4e4")
+    assert "43200 voxels (30 x 40 x 36), at most 40000" in refused(run(*few, cwd=head.parent))
+    assert run(*few, "--header-only", cwd=head.parent).returncode == 0
+    for bad in ("0", "-3", "1.5", "many", "inf", "nan"):
+        line = refused(run("inspect", str(head), f"--max-voxels={bad}", cwd=head.parent))
+        assert "whole number of at least 1" in line
+
+
 def test_a_file_that_is_not_an_image_is_refused(tmp_path: Path) -> None:
     (tmp_path / "note.nii.gz").write_text("not an image")
     for verb in ("inspect",):

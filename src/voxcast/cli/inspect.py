@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 from pathlib import Path
 
+from voxcast.cli.shared_options import add_max_voxels_argument
+from voxcast.errors import EXIT_BAD_INPUT, ImageError, one_line
 from voxcast.images.headers import read_header
+
+logger = logging.getLogger(__name__)
 
 
 def main(argv: list[str]) -> int:
@@ -15,21 +20,25 @@ def main(argv: list[str]) -> int:
     parser.add_argument("images", nargs="+", type=Path, metavar="IMAGE")
     parser.add_argument("--header-only", action="store_true", help="do not read voxels")
     parser.add_argument("--json", action="store_true", help="one JSON list on stdout")
-    args = parser.parse_args(argv)
+    add_max_voxels_argument(parser)
+    args = parser.parse_intermixed_args(argv)
     rows = []
     for path in args.images:
-        columns: dict[str, object] = {"path": str(path), **read_header(path).columns()}
-        if not args.header_only:
-            from voxcast.images.characteristics import characteristics
-            from voxcast.images.volumes import load_coarse
+        try:
+            columns: dict[str, object] = {"path": str(path), **read_header(path).columns()}
+            if not args.header_only:
+                from voxcast.images.characteristics import characteristics
+                from voxcast.images.volumes import load_coarse
 
-            columns |= characteristics(load_coarse(path))
+                columns |= characteristics(load_coarse(path, max_voxels=args.max_voxels))
+        except ImageError as error:  # the other images are still shown
+            logger.error("%s", one_line(error))
+            continue
         rows.append(columns)
-    if args.json:
+    if args.json and rows:
         print(json.dumps(rows, indent=2))
-        return 0
-    for columns in rows:
+    for columns in [] if args.json else rows:
         for name, value in columns.items():
             print(f"{name:28} {value:.4g}" if isinstance(value, float) else f"{name:28} {value}")
         print()
-    return 0
+    return 0 if len(rows) == len(args.images) else EXIT_BAD_INPUT

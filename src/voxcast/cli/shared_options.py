@@ -33,8 +33,39 @@ def add_champion_arguments(parser: argparse.ArgumentParser) -> None:
         help="numbers of CPUs (default: those the model was trained on)",
     )
     parser.add_argument("--header-only", action="store_true", help="do not read voxels")
+    add_max_voxels_argument(parser)
     parser.add_argument("--url", help="use the server started by `voxcast serve` at this address")
     add_project_argument(parser)
+
+
+def add_max_voxels_argument(parser: argparse.ArgumentParser) -> None:
+    """Add ``--max-voxels``, above which the voxels of a volume are not read."""
+    from voxcast.images.voxels import MAX_VOXELS
+
+    parser.add_argument(
+        "--max-voxels",
+        type=whole_number,
+        default=MAX_VOXELS,
+        metavar="N",
+        help=f"refuse volumes with more voxels than this (default {MAX_VOXELS:.0e})",
+    )
+
+
+def whole_number(text: str) -> int:
+    """Read a number of at least 1, such as ``4``, ``2000000`` or ``2e6``.
+
+    Raises
+    ------
+    argparse.ArgumentTypeError
+        If it is another number, or none.
+    """
+    try:
+        number = float(text)
+        if number >= 1 and number == int(number):
+            return int(number)
+    except (ValueError, OverflowError):
+        pass
+    raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text!r}")
 
 
 def _cpu_counts(text: str) -> list[int]:
@@ -65,6 +96,7 @@ def champion_of(args: argparse.Namespace) -> Champion:
         app=args.app or champion.app,
         configurations=[Configuration("cpu", n) for n in cpus] or champion.configurations,
         header_only=args.header_only,
+        max_voxels=args.max_voxels,
     )
 
 
