@@ -165,6 +165,19 @@ def format_seconds(duration_s: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
+def format_voxels(count: float) -> str:
+    """Format a number of voxels with three significant digits, in millions where it is large.
+
+    Examples
+    --------
+    >>> format_voxels(10_223_616), format_voxels(4096)
+    ('10.2 million voxels', '4096 voxels')
+    """
+    if count < 10_000:
+        return f"{count:.0f} voxels"
+    return f"{_three_digits(count / 1e6)} million voxels"
+
+
 def slurm_clock(duration_s: float) -> str:
     """Format a duration for Slurm, ``[D-]HH:MM:SS``, rounded up to seconds.
 

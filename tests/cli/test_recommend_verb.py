@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import re
 import shutil
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -208,7 +209,9 @@ def test_an_extrapolation_is_flagged(recommend) -> None:
     assert content["out_of_range"]
     assert not content["calibrated"]
     assert content["risk"] is None
-    assert "extrapolated, risk unknown" in recommend("huge.nii.gz", *HERE).out
+    text = recommend("huge.nii.gz", *HERE).out
+    assert re.search(r"out of range: this volume is \d+\.\d times larger than any that was", text)
+    assert "extrapolated, so the risk is unknown" in text
 
 
 def test_an_unreadable_image_is_reported_and_the_others_are_recommended(recommend) -> None:

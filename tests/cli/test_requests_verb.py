@@ -156,7 +156,7 @@ def test_an_image_is_predicted_by_the_champion(
     assert 1 < sequence["normalised_cost"] < 3
     nibabel.save(nibabel.Nifti1Image(np.zeros((300, 300, 300), np.int8), np.eye(4)), image)
     _, err = voxcast(*arguments, "--app", "segment", "--cpus", 2)
-    assert "out of range of the measured runs in" in err
+    assert "out of range: this volume is " in err
     assert ", 95 %" in err
     assert "unheard: unknown" in voxcast(*arguments, "--app", "unheard", code=2)[1]
     assert "--cpus" in voxcast(*arguments, "--cpus", 0, code=2)[1]

@@ -1,8 +1,12 @@
 """What moved a prediction, on a planted law."""
 
+import re
+from dataclasses import replace
+
 import pytest
 
 import planted
+from voxcast.features.descriptions import usual
 from voxcast.models import point_model
 from voxcast.models.calibrated_model import calibrate
 from voxcast.models.explanation import explain
@@ -23,19 +27,42 @@ def forecaster() -> Forecaster:
 
 def at_medians(forecaster: Forecaster) -> Query:
     query = queries_of(planted.table(40))[0]
-    return Query({**query.features, **forecaster.medians(query)}, 1)
+    medians = forecaster.medians(query)
+    usual_row = {column: usual(column, median) for column, median in medians.items()}
+    return Query({**query.features, **usual_row}, 2)
 
 
 def test_an_unusual_foreground_is_the_first_reason(forecaster: Forecaster) -> None:
     query = at_medians(forecaster)
     medians = forecaster.medians(query)
-    query.features["content.foreground_megavoxels"] = 2 * medians["content.foreground_megavoxels"]
+    megavoxels = medians["content.foreground_megavoxels"]
+    query.features["content.foreground_megavoxels"] = 2 * megavoxels
     (first, *others) = explain(forecaster, query)
     assert first.name == "foreground_voxels"
     assert first.factor > 1.2
-    assert first.value == pytest.approx(2 * first.usual)
+    assert first.value == pytest.approx(2e6 * megavoxels)
+    assert first.usual == pytest.approx(1e6 * megavoxels)
+    assert re.fullmatch(
+        r"\+\d+ % for [\d.]+ million voxels in the foreground \(usual: [\d.]+ million\)",
+        first.text,
+    )
     assert not others  # nothing else is unusual
 
 
 def test_a_typical_run_has_no_reasons(forecaster: Forecaster) -> None:
     assert explain(forecaster, at_medians(forecaster)) == []
+
+
+def test_wall_time_of_another_number_of_cpus_follows_the_slowdown_law(
+    forecaster: Forecaster,
+) -> None:
+    query = at_medians(forecaster)
+    fewer = {**query.features, "allocation.log2_cpus": 0.0}
+    on_one_cpu = replace(query, features=fewer, cpus=1)
+    (reason,) = explain(forecaster, on_one_cpu)
+    slow, usual_prediction = forecaster.predict([on_one_cpu, query])
+    expected = slow.quantiles["runtime_s"][1] / usual_prediction.quantiles["runtime_s"][1]
+    assert (reason.name, reason.value, reason.usual) == ("cpus", 1, 2)
+    assert reason.factor == pytest.approx(expected)
+    assert reason.factor > 1.2
+    assert reason.text == f"{100 * (expected - 1):+.0f} % for 1 CPU (usual: 2)"

@@ -1,6 +1,7 @@
 """Served predictions are those of the forecaster for the same features."""
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -70,7 +71,7 @@ def test_an_explanation_names_features(service: PredictionService, volume: bytes
     table = service.predict(pd.DataFrame([{**HEADER_ROW, "volume": volume}]), explain=True)
     reasons = json.loads(table["because"][0])
     assert reasons
-    assert set(reasons[0]) == {"name", "factor", "value", "usual"}
+    assert set(reasons[0]) == {"name", "factor", "value", "usual", "text"}
 
 
 @pytest.mark.parametrize(
@@ -102,3 +103,17 @@ def test_the_first_application_is_the_default(service: PredictionService) -> Non
     )
     table = replace(service, catalogue=catalogue).predict(pd.DataFrame([HEADER_ROW]))
     assert table["app"].tolist() == ["segment"]
+
+
+def test_an_answer_out_of_range_says_in_what(service: PredictionService) -> None:
+    huge = {**HEADER_ROW, "shape_i": 900.0, "shape_j": 900.0, "shape_k": 900.0, "cpus": 16.0}
+    usual = {**HEADER_ROW, "shape_i": 80.0, "shape_j": 80.0, "shape_k": 80.0}
+    answers = service.predict(pd.DataFrame([usual, huge]))
+    assert answers["out_of_range_reason"][0] == ""
+    cpus, volume = answers["out_of_range_reason"][1].split("; ")
+    assert cpus == "16 CPUs were not measured (1 to 2 were)"
+    assert re.fullmatch(
+        r"this volume is \d+\.\d times larger than any that was measured "
+        r"\(729 million voxels, at most [\d.]+ million\)",
+        volume,
+    )

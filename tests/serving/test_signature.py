@@ -25,7 +25,7 @@ def test_outputs_have_three_quantiles_per_target() -> None:
     names = signature().outputs.input_names()
     for target in TARGETS:
         assert {f"{target}_{name}" for name in ("lower", "median", "upper")} <= set(names)
-    assert {"input_level", "calibrated", "out_of_range"} <= set(names)
+    assert {"input_level", "calibrated", "out_of_range", "out_of_range_reason"} <= set(names)
 
 
 def test_parameters_have_defaults() -> None:

@@ -129,8 +129,9 @@ class Recommendation:
 def caveats(prediction: dict[str, Any], quantile: float) -> list[str]:
     """Return why the upper bound at ``quantile`` does not hold as stated; empty where it does."""
     if prediction["out_of_range"]:
-        features = ", ".join(prediction["out_of_range"].split())
-        return [f"out of range of the measured runs in {features}: extrapolated, risk unknown"]
+        names = ", ".join(prediction["out_of_range"].split())
+        reason = prediction.get("out_of_range_reason") or names  # a server of an earlier release
+        return [f"out of range: {reason}; extrapolated, so the risk is unknown"]
     if not prediction["calibrated"]:
         return [f"not calibrated: too few subjects were measured for a {100 * quantile:g} % bound"]
     return []

@@ -10,6 +10,7 @@ from pathlib import Path
 from voxcast.cli.shared_options import add_max_voxels_argument
 from voxcast.errors import EXIT_BAD_INPUT, ImageError, one_line
 from voxcast.images.headers import read_header
+from voxcast.quantities import format_voxels
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +40,12 @@ def main(argv: list[str]) -> int:
         print(json.dumps(rows, indent=2))
     for columns in [] if args.json else rows:
         for name, value in columns.items():
-            print(f"{name:28} {value:.4g}" if isinstance(value, float) else f"{name:28} {value}")
+            print(f"{name:28} {_text(name, value)}")
         print()
     return 0 if len(rows) == len(args.images) else EXIT_BAD_INPUT
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    return format_voxels(value) if name.endswith("_voxels") else f"{value:.4g}"

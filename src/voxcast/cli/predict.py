@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
     )  # fmt: skip
     parser.add_argument(
         "--explain", action="store_true",
-        help="show the three features that changed the runtime most",
+        help="show what changed the runtime most, against a usual run",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="one JSON list on stdout")
     add_champion_arguments(parser)
@@ -104,9 +104,7 @@ def _lines(image: str, predictions: list[dict[str, Any]], quantile: float) -> It
             f"{sizes[0]:>18}{sizes[1]:>12}{sizes[2]:>12}"
         )
     for reason in json.loads(first.get("because") or "[]"):
-        change = f"{100 * (reason['factor'] - 1):+.0f} %"
-        yield (f"  {change:>7} by {reason['name']}: {reason['value']:.4g}, usually "
-               f"{reason['usual']:.4g}")  # fmt: skip
+        yield f"  {reason['text']}"
     if first["input_level"] == "header":
         yield "  from the header alone: voxels were not read, so the bounds are wider"
     for caveat in dict.fromkeys(c for row in predictions for c in caveats(row, quantile)):

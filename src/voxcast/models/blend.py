@@ -56,6 +56,10 @@ class Blend:
         """Return the training medians of the members' features."""
         return {k: v for model in self.members.values() for k, v in model.medians(query).items()}
 
+    def ranges(self, query: Query) -> dict[str, tuple[float, float]]:
+        """Return the training ranges of the members' features."""
+        return {k: v for model in self.members.values() for k, v in model.ranges(query).items()}
+
     def predict(self, queries: Sequence[Query]) -> np.ndarray:
         """Return natural logarithms, shape (n, targets)."""
         return weighted_mean(

@@ -1,15 +1,16 @@
-"""Explanation of a prediction: its change when one feature is set to its median.
+"""Explanation of a prediction: its change when one feature is set to its usual value.
 
 Columns that carry the same information, such as voxels and their logarithm, change together.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from voxcast.features.descriptions import change, natural, plain_name, plainest, stem, usual
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from voxcast.models.query import Query
 
 COUNT = 3
+CPUS = "allocation.log2_cpus"
 NEGLIGIBLE = 0.005  # of the logarithm: rounds to 0 per cent
 
 
@@ -29,17 +31,21 @@ class Reason:
     Attributes
     ----------
     name : str
-        Name without prefix, unit and scale, such as ``foreground_voxels``.
+        Name of the quantity, such as ``foreground_voxels``.
     factor : float
         The prediction divided by that at the usual value.
     value, usual : float
-        Value of one of its columns in the query, and its median over the training runs.
+        Its value in the query and its median over the training runs, in the unit of the quantity:
+        voxels, CPUs.
+    text : str
+        The same as a phrase.
     """
 
     name: str
     factor: float
     value: float
     usual: float
+    text: str
 
 
 def explain(
@@ -53,40 +59,32 @@ def explain(
 
     The small volume is not changed.
     """
-    row, medians = query.features, forecaster.medians(query)
+    row = query.features
+    usual_row = {name: usual(name, value) for name, value in forecaster.medians(query).items()}
     groups: dict[str, list[str]] = {}
-    for name in medians:
-        if isinstance(row.get(name), int | float) and row[name] != medians[name]:
+    for name, value in usual_row.items():
+        if isinstance(row.get(name), int | float) and row[name] != value:
             groups.setdefault(stem(name), []).append(name)
-    changed = [
-        replace(query, features={**row, **{name: medians[name] for name in names}})
-        for names in groups.values()
-    ]
-    predictions = forecaster.predict([query, *changed])
+    predictions = forecaster.predict(
+        [query, *(_with_usual(query, usual_row, names) for names in groups.values())]
+    )
     predicted, *others = (prediction.quantiles[target][1] for prediction in predictions)
     reasons = [
-        Reason(name, predicted / other, *_values(row, medians, names))
-        for (name, names), other in zip(groups.items(), others, strict=True)
+        _reason(plainest(names), predicted / other, row, usual_row)
+        for names, other in zip(groups.values(), others, strict=True)
     ]
     moved = [reason for reason in reasons if abs(np.log(reason.factor)) > NEGLIGIBLE]
     return sorted(moved, key=lambda reason: -abs(np.log(reason.factor)))[:count]
 
 
-def stem(name: str) -> str:
-    """Return the quantity of a column, without unit and scale.
-
-    Examples
-    --------
-    >>> {stem(n) for n in ("header.log_voxels", "header.megavoxels", "header.log_working_voxels")}
-    {'voxels'}
-    >>> stem("content.log_foreground_ml"), stem("allocation.log2_cpus")
-    ('foreground_voxels', 'cpus')
-    """
-    plain = name.partition(".")[2] or name
-    plain = re.sub(r"^log2?[_ ]", "", plain).replace("working_", "").replace("mega", "")
-    return re.sub(r"_ml$", "_voxels", plain)
+def _with_usual(query: Query, usual_row: Mapping[str, float], names: Sequence[str]) -> Query:
+    features = {**query.features, **{name: usual_row[name] for name in names}}
+    if CPUS in names:  # wall time follows the slowdown law, which has the number of its own
+        return replace(query, features=features, cpus=round(natural(CPUS, usual_row[CPUS])))
+    return replace(query, features=features)
 
 
-def _values(row: Row, medians: Mapping[str, float], names: Sequence[str]) -> tuple[float, float]:
-    column = min(names, key=lambda name: ("log" in name, name))  # not a logarithm, if possible
-    return float(row[column]), float(medians[column])
+def _reason(column: str, factor: float, row: Row, usual_row: Mapping[str, float]) -> Reason:
+    name = plain_name(column)
+    values = natural(column, float(row[column])), natural(column, usual_row[column])
+    return Reason(name, factor, *values, change(name, factor, *values))

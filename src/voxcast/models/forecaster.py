@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError
+from voxcast.features.descriptions import outside
 from voxcast.files import read_json, write_json
 from voxcast.models.calibrated_model import CalibratedModel
 
@@ -118,6 +119,19 @@ class Forecaster:
     def medians(self, query: Query) -> dict[str, float]:
         """Return the training medians of the features, at the query's input level."""
         return self.model_at(self.input_level(query)).model.medians(query)
+
+    def outside(self, query: Query, names: Sequence[str]) -> list[str]:
+        """Write in what a query lies outside everything measured, one phrase per feature.
+
+        Parameters
+        ----------
+        names : sequence of str
+            ``out_of_range`` of its prediction.
+        """
+        ranges = self.model_at(self.input_level(query)).model.ranges(query)
+        return [
+            outside(name, query.features[name], *ranges.get(name, (None, None))) for name in names
+        ]
 
     def input_level(self, query: Query) -> InputLevel:
         """Return the best input level that a query allows."""

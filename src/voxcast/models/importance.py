@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from voxcast.features.descriptions import natural, plainest, stem
 from voxcast.features.table import feature_names
-from voxcast.models.explanation import stem
 from voxcast.models.query import queries_of
 from voxcast.models.selection import recipes
 
@@ -68,7 +68,8 @@ def explain_model(validation: Validation, name: str, params: Params) -> Importan
     Importance
         ``shuffled``: ``app feature rise``, the rise of the mean absolute error in percentage
         points; ``dependence``: ``app feature quantile value factor`` for the top features of each
-        application, the mean prediction divided by that at the feature's median. Both are empty
+        application, the value in the unit of its quantity, and the mean prediction divided by that
+        at the feature's median. Both are empty
         where no feature varies among the held-out runs of any fold.
     """
     rng = np.random.default_rng(validation.seed)
@@ -127,14 +128,14 @@ def _rise(
 
 def _dependence(held_out: _HeldOut, feature: str, columns: list[str]) -> list[dict[str, object]]:
     runs = held_out.runs
-    plain = min(columns, key=lambda name: ("log" in name, name))
+    plain = plainest(columns)
     logs = {}
     for quantile in (0.5, *QUANTILES):
         moved = runs.assign(**{c: float(runs[c].quantile(quantile)) for c in columns})
         logs[float(quantile)] = float(held_out.log_predictions(moved).mean())
     return [
         {"app": held_out.app, "feature": feature, "quantile": float(quantile),
-         "value": float(runs[plain].quantile(quantile)),
+         "value": natural(plain, float(runs[plain].quantile(quantile))),
          "factor": float(np.exp(logs[float(quantile)] - logs[0.5]))}
         for quantile in QUANTILES
     ]  # fmt: skip

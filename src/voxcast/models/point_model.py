@@ -65,6 +65,9 @@ class Predictor(Protocol):
     def medians(self, query: Query) -> dict[str, float]:
         """Return the training medians of the features."""
 
+    def ranges(self, query: Query) -> dict[str, tuple[float, float]]:
+        """Return the training ranges of the features that are checked."""
+
     def save(self, folder: Path) -> None:
         """Write the model into ``folder``."""
 
@@ -107,6 +110,11 @@ class PointModel:
     def medians(self, query: Query) -> dict[str, float]:
         """Return the training medians of the features, for the application of ``query``."""
         return dict(self.models_by_app[self._model_key(query.features)].encoder.medians_by_column)
+
+    def ranges(self, query: Query) -> dict[str, tuple[float, float]]:
+        """Return the training ranges, for the application of ``query``."""
+        encoder = self.models_by_app[self._model_key(query.features)].encoder
+        return {name: (low, high) for name, low, high in encoder.ranges}
 
     def predict(self, queries: Sequence[Query]) -> np.ndarray:
         """Return natural logarithms, shape (n, targets)."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from voxcast.analysis.model_comparison import BASELINES, mean_error
 from voxcast.analysis.run_groups import by_configuration
+from voxcast.features.descriptions import quantity_title, value_range
 from voxcast.records import TARGETS
 from voxcast.report.canvas import INK, SERIES, inline_svg, log_axes, panel
 from voxcast.report.formatting import TITLES, counted, heading, percent
@@ -117,13 +118,13 @@ def dependence_panels(dependence: pd.DataFrame) -> list[Drawing]:
         with panel(4.2, 3.2) as (figure, axes):
             ranges = []
             for k, (feature, curve) in enumerate(app_dependence.groupby("feature", sort=False)):
-                name = str(feature).replace("_", " ")
+                name = quantity_title(str(feature))
                 axes.plot(
                     100 * curve["quantile"], curve["factor"], "o-", color=SERIES[k % len(SERIES)],
                     markersize=4, linewidth=1.3, label=name,
                 )  # fmt: skip
                 low, high = curve["value"].iloc[[0, -1]]
-                ranges.append(f"{name} {low:.3g} to {high:.3g}")
+                ranges.append(f"{name} {value_range(str(feature), low, high)}")
             axes.legend(fontsize=8)
             axes.set(xlabel="quantile of the feature (%)", ylabel="CPU time relative to 50 %",
                      title=str(app))  # fmt: skip

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.analysis.model_comparison import BASELINES, HEADER_ONLY, mean_error
 from voxcast.analysis.run_groups import by_configuration
+from voxcast.features.descriptions import quantity_title
 from voxcast.records import TARGETS
 from voxcast.report.formatting import TITLES, counted, heading, percent, percent_interval
 from voxcast.report.labels import run_group_label
@@ -107,7 +108,7 @@ def importance(shuffled: pd.DataFrame) -> Table | None:
     rows = []
     for app, features in shuffled[shuffled["rise"] > 0].groupby("app", sort=True):
         first = features.nlargest(MAX_FEATURES, "rise")
-        texts = [f"{r['feature'].replace('_', ' ')} {r['rise']:+.1f}" for _, r in first.iterrows()]
+        texts = [f"{quantity_title(r['feature'])} {r['rise']:+.1f}" for _, r in first.iterrows()]
         rows.append([str(app), ", ".join(texts)])
     caption = "Features by the increase of the error when they are shuffled, in percentage points"
     return Table(caption, ["Application", "Features"], rows) if rows else None

@@ -81,8 +81,8 @@ class PredictionService:
         quantile : float
             Probability of the upper bounds; the lower bounds are at ``1 - quantile``.
         explain : bool
-            Add the column ``because``: a JSON list of ``name factor value usual``, the features
-            that changed the runtime most, see `voxcast.models.explanation`.
+            Add the column ``because``: a JSON list of the features that changed the runtime most,
+            each with ``name factor value usual text``, see `voxcast.models.explanation`.
 
         Raises
         ------
@@ -113,6 +113,11 @@ class PredictionService:
         table = pd.DataFrame(
             [
                 _prediction_columns(query.app, configuration, prediction)
+                | {
+                    "out_of_range_reason": "; ".join(
+                        self.forecaster.outside(query, prediction.out_of_range)
+                    )
+                }
                 for query, configuration, prediction in zip(
                     queries, configurations, predictions, strict=True
                 )

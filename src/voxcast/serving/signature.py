@@ -70,6 +70,7 @@ def signature() -> ModelSignature:
         ColSpec("string", "family"),
         ColSpec("boolean", "calibrated"),
         ColSpec("string", "out_of_range"),
+        ColSpec("string", "out_of_range_reason"),
         ColSpec("string", "because", required=False),
     ]
     params = ParamSchema(
