@@ -105,7 +105,9 @@ def test_fit_refuses_in_one_line(arguments: list[str], message: str, tmp_path: P
 
 
 def test_fit_without_runs_is_refused(tmp_path: Path) -> None:
-    assert "no recorded runs" in voxcast("variation", tmp_path, code=2).stderr
+    assert (
+        "is not a history of runs; give a folder" in voxcast("variation", tmp_path, code=2).stderr
+    )
 
 
 @pytest.mark.skipif(not ARTIFACT, reason="VOXCAST_SLANT_ARTIFACT names no tables of the artifact")

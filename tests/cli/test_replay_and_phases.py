@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -29,9 +30,15 @@ def test_the_published_runs_reproduce_the_published_gain(tmp_path: Path, capsys)
 
 def test_phases_of_a_recorded_application(capsys) -> None:
     assert main(["phases", str(HISTORY), "--app", "ants_segment"]) == 0
-    output = capsys.readouterr().out
-    assert "atropos" in output
-    assert "expected of the chain" in output
+    output = capsys.readouterr()
+    assert "41 of 236 runs left out: 41 with other phases" in output.err
+    assert "ants_segment: 195 runs" in output.out
+    assert "expected of the chain" in output.out
+    (atropos,) = (line for line in output.out.splitlines() if "atropos" in line)
+    assert re.fullmatch(r"  atropos +[\d.]+ GB +[\d.]+  .+", atropos)
+    arguments = ["--app", "ants_segment", "--where", "scale=scaled_down", "--json"]
+    assert main(["phases", str(HISTORY), *arguments]) == 0
+    assert json.loads(capsys.readouterr().out)["runs"] == 41
     assert main(["phases", str(HISTORY)]) == 2
     assert "choose with --app" in capsys.readouterr().err
     assert main(["phases", str(HISTORY), "--app", "ants_segment", "--alpha", "0"]) == 2

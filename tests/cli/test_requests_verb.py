@@ -14,6 +14,7 @@ from champions import register_champion
 from voxcast.allocation.requests.strategies import STRATEGIES
 from voxcast.cli import main
 
+REFERENCE = Path(__file__).parents[2] / "data/history/reference"
 LAW = ("--law", "lognormal(3,0.5)")
 
 
@@ -68,13 +69,23 @@ def test_strategies_that_need_checkpoints_are_left_out_and_listed() -> None:
 
 def test_a_history_is_a_law_in_seconds(history: Path) -> None:
     out, err = voxcast("--history", history)
-    assert "5 of 7 runs are used: completed" in err
+    assert "6 of 7 runs are used: completed" in err
+    assert "5 of 6 runs have a runtime_s" in err
     assert "brute_force: needs a law with a density" in err
     assert "2 min 0 s, 6 min 40 s" in out
     sequences = answers("--history", history, "--column", "runtime_s", "--family", "lognormal")
     assert sequences["brute_force"]["sequence"][0] > 100
     cut = answers("--history", history, "--family", "best", "--between", "80,500")
     assert cut["mean_by_mean"]["sequence"][-1] == 500
+
+
+def test_a_recorded_history_is_a_law_of_one_application() -> None:
+    options = ("--app", "ants_segment", "--where", "scale=full_scale", "--where", "cpus=1")
+    out, err = voxcast("--history", REFERENCE, *options, "--strategy", "equal_time")
+    assert "of 236 runs are used: completed, and each once" in err
+    assert out.splitlines()[1].startswith("equal_time")
+    assert "choose with --app" in voxcast("--history", REFERENCE, code=2)[1]
+    assert "has no runs of none" in voxcast("--history", REFERENCE, "--app", "none", code=2)[1]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +101,7 @@ def test_a_history_is_a_law_in_seconds(history: Path) -> None:
         ((*LAW, "--checkpoint-s", -1, "--restart-s", 1), "checkpoint: must be at least 0"),
         ((*LAW, "--strategy", "mixed_ckpt"), "needs --checkpoint-s and --restart-s"),
         ((*LAW, "--strategy", "guess"), "unknown strategy; choose from brute_force"),
-        ((*LAW, "--app", "x"), "--app: needs --image"),
+        ((*LAW, "--app", "x"), "--app: needs --history or --image"),
         ((*LAW, "--column", "x"), "--column: needs --history"),
         ((*LAW, "--between", "40,20"), "need 0 <= low < high"),
         ((*LAW, "--between", "40"), "must be two numbers"),

@@ -6,23 +6,26 @@ import argparse
 import json
 import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from voxcast.cli.history_options import add_history_argument, add_where_argument
+from voxcast.cli.text_table import text_table
 from voxcast.errors import TableError
 from voxcast.quantities import format_bytes, format_seconds, parse_seconds
 
 if TYPE_CHECKING:
     from voxcast.allocation.requests.phase_chain import Chain, MemoryHeld
+    from voxcast.phases.matrix import PhaseMatrix
+
+PRINTED_WALLTIMES = 4
 
 
 def main(argv: list[str]) -> int:
     """Print memory held by run and by phase, and the requests of a chain of jobs."""
     parser = argparse.ArgumentParser(prog="voxcast phases", description=__doc__)
-    parser.add_argument(
-        "history", type=Path, nargs="+", metavar="HISTORY", help="folders of the history"
-    )
+    add_history_argument(parser)
     parser.add_argument("--app", help="application (needed if there are several)")
+    add_where_argument(parser)
     parser.add_argument("--alpha", type=float, default=1.0, help="price of a requested second (1)")
     parser.add_argument("--beta", type=float, default=0.0, help="price of a used second (0)")
     parser.add_argument("--gamma", type=float, default=0.0, help="price of each request (0)")
@@ -37,39 +40,54 @@ def main(argv: list[str]) -> int:
 
     from voxcast.allocation.requests.cost_model import CostModel
     from voxcast.allocation.requests.phase_chain import PhasedRuns, chain, memory_held
-    from voxcast.history.parts import load_history, load_phases, load_traces
+    from voxcast.history.selection import only_app, runs_where
+    from voxcast.history.stored_history import open_history
     from voxcast.phases.matrix import phase_matrix, used_byte_s
 
     cost = CostModel(args.alpha, args.beta, args.gamma,
                      parse_seconds(args.checkpoint), parse_seconds(args.restart))  # fmt: skip
-    runs = load_history(args.history)
-    completed = set(runs.loc[runs["outcome"] == "completed", "cell_key"])
-    table = load_phases(args.history)
-    table = table[table["cell_key"].isin(completed)]
-    apps = sorted(table["app"].unique())
-    app: str = args.app or (apps[0] if len(apps) == 1 else "")
-    if app not in apps:
-        problem = "has no phases" if not apps else f"has phases of {', '.join(apps)}"
-        raise TableError(problem, args.history[0], "choose with --app" if apps else None)
-    matrix = phase_matrix(table[table["app"] == app])
+    history = open_history(args.history)
+    runs = runs_where(history.runs, args.where)
+    with_phases = set(history.phases["cell_key"]) & set(runs["cell_key"])
+    if not with_phases:
+        then = "measure an application that logs its phases, or import runs with phases"
+        raise TableError("has no phases", args.history[0], then)
+    apps = runs.loc[runs["cell_key"].isin(with_phases), "app"]
+    app = only_app(set(apps), args.app, args.history[0])
+    of_app = runs[runs["app"] == app]
+    keys = set(of_app["cell_key"])
+    phases, traces = (
+        table[table["cell_key"].isin(keys)] for table in (history.phases, history.traces)
+    )
+    matrix = phase_matrix(of_app, phases, traces)
+    used = used_byte_s(of_app, traces, matrix)
+    kept_s = of_app.loc[of_app["cell_key"].isin(set(matrix.cell_keys)), "runtime_s"].median()
     if matrix.left_out:
-        print(f"voxcast: {matrix.left_out} runs with other phases excluded", file=sys.stderr)
-    used = used_byte_s(runs, load_traces(args.history), matrix)
+        causes = ", ".join(f"{count} {cause}" for cause, count in matrix.left_out.items())
+        print(
+            f"voxcast: {sum(matrix.left_out.values())} of {len(of_app)} runs left out: {causes}; "
+            f"median runtime {format_seconds(kept_s)} of those used, "
+            f"{format_seconds(of_app['runtime_s'].median())} of all",
+            file=sys.stderr,
+        )
     phased_runs = PhasedRuns(matrix.phases, matrix.duration_s, matrix.peak_bytes, used)
     held, jobs = memory_held(phased_runs), chain(phased_runs, cost)
     if args.json:
-        print(
-            json.dumps(_as_json(app, len(matrix.cell_keys), held, jobs), indent=2, allow_nan=False)
-        )
+        content = _as_json(app, matrix, float(kept_s), held, jobs)
+        print(json.dumps(content, indent=2, allow_nan=False))
     else:
         _show(app, len(matrix.cell_keys), held, jobs)
     return 0
 
 
-def _as_json(app: str, runs: int, held: MemoryHeld, jobs: Chain) -> dict[str, Any]:
+def _as_json(
+    app: str, matrix: PhaseMatrix, median_runtime_s: float, held: MemoryHeld, jobs: Chain
+) -> dict[str, Any]:
     return {
         "app": app,
-        "runs": runs,
+        "runs": len(matrix.cell_keys),
+        "median_runtime_s": median_runtime_s,
+        "left_out": dict(matrix.left_out),
         "held_gb_h": asdict(held),
         "jobs": [asdict(job) for job in jobs.jobs],
         "one_job": asdict(jobs.single_job),
@@ -85,13 +103,13 @@ def _show(app: str, runs: int, held: MemoryHeld, jobs: Chain) -> None:
         f"  at the run's peak {held.at_run_peak:.3g}, at the peak of each phase "
         f"{held.at_phase_peaks:.3g}{used}"
     )
-    print(f"  {'':14}{'memory':>10}{'expected':>15}  requested walltimes")
+    rows = [("job", "memory", "expected GB h", "requested walltimes")]
     for job in (*jobs.jobs, jobs.single_job):
-        walltimes = ", ".join(format_seconds(s) for s in job.walltimes.lengths[:4])
-        ellipsis = ", …" if len(job.walltimes.lengths) > 4 else ""
+        lengths = job.walltimes.lengths
+        walltimes = [format_seconds(s) for s in lengths[:PRINTED_WALLTIMES]]
+        walltimes += ["…"] * (len(lengths) > PRINTED_WALLTIMES)
         memory = format_bytes(job.memory_bytes)
-        print(
-            f"  {job.phase:14}{memory:>10}{job.expected_gb_h:>10.3g} GB h  {walltimes}{ellipsis}"
-        )
+        rows.append((job.phase, memory, f"{job.expected_gb_h:.3g}", ", ".join(walltimes)))
+    print(text_table(rows, "<>><", indent="  "))
     expected = f"{jobs.expected_gb_h:.3g} GB h"
     print(f"  expected of the chain: {expected}; a single job holds {jobs.gain:.2f} times as much")

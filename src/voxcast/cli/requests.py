@@ -11,13 +11,15 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from voxcast.cli.history_options import HISTORY_HELP, add_where_argument
+from voxcast.cli.measured_law import law_of_column, measured_runs
 from voxcast.cli.shared_options import add_champion_arguments, champion_of
-from voxcast.errors import ConfigError, TableError, one_line
+from voxcast.cli.text_table import text_table
+from voxcast.errors import ConfigError, one_line
 from voxcast.quantities import format_seconds
 
 if TYPE_CHECKING:
@@ -41,7 +43,9 @@ def main(argv: list[str]) -> int:
     )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--law", metavar="LAW", help="for example 'lognormal(3,0.5)'")
-    source.add_argument("--history", type=Path, metavar="FILE.csv", help="a table of runs")
+    source.add_argument(
+        "--history", type=Path, metavar="HISTORY", help=f"{HISTORY_HELP}, or a CSV table of runs"
+    )
     source.add_argument("--image", type=Path, metavar="IMAGE", help="predict with the champion")
     parser.add_argument(
         "--column", default="runtime_s", help="column of --history (default runtime_s)"
@@ -78,6 +82,7 @@ def main(argv: list[str]) -> int:
         help="number of periods of a periodic strategy (default: the best)",
     )
     parser.add_argument("--json", action="store_true", help="one JSON list on stdout")
+    add_where_argument(parser)
     add_champion_arguments(parser)
     args = parser.parse_args(argv)
     if (args.checkpoint_s is None) != (args.restart_s is None):
@@ -103,17 +108,20 @@ def main(argv: list[str]) -> int:
 
 def _law(args: argparse.Namespace) -> tuple[Law, bool]:
     """Return the distribution of runtimes, and whether it is in seconds."""
-    for name, source in (("column", "history"), ("family", "history"), ("app", "image")):
-        default = "runtime_s" if name == "column" else None
-        if getattr(args, name) != default and getattr(args, source) is None:
-            raise ConfigError(f"needs --{source}", f"--{name}")
+    for name, default in (("column", "runtime_s"), ("family", None), ("where", [])):
+        if getattr(args, name) != default and args.history is None:
+            raise ConfigError("needs --history", f"--{name}")
+    if args.app is not None and args.law is not None:
+        raise ConfigError("needs --history or --image", "--app")
     law: Law
     if args.law is not None:
         from voxcast.laws.named import parse_law
 
         law, in_seconds = parse_law(args.law), False
     elif args.history is not None:
-        law, in_seconds = _measured_law(args), args.column.endswith("_s")
+        runs = measured_runs(args.history, args.app, args.where)
+        law = law_of_column(runs, args.column, args.family, args.history)
+        in_seconds = args.column.endswith("_s")
     else:
         law, in_seconds = _predicted_law(args), True
     if args.between is not None:
@@ -131,42 +139,6 @@ def _truncated(law: Law, between: str) -> Law:
     if not law.continuous:
         raise ConfigError("needs a distribution with a density", "--between", "give --family")
     return TruncatedLaw(law, low, high)
-
-
-def _measured_law(args: argparse.Namespace) -> Law:
-    from voxcast.features.any_table import COMPLETED, OUTCOME, read_csv
-    from voxcast.laws.distributions import FAMILIES
-    from voxcast.laws.empirical import EmpiricalLaw
-    from voxcast.laws.fits import rank_fits
-
-    table = read_csv(args.history)
-    if args.column not in table:
-        names = ", ".join(map(str, table.columns[:20]))
-        raise TableError(f"has no column {args.column}, but {names}", args.history)
-    runs = table[table[OUTCOME] == COMPLETED] if OUTCOME in table else table
-    column = runs[args.column].dropna()
-    if len(column) < len(table):
-        logger.info(
-            "%d of %d runs are used: completed, with a %s", len(column), len(table), args.column
-        )
-    try:
-        values = column.to_numpy(dtype=float)
-    except ValueError:
-        raise TableError(f"{args.column} is not a column of numbers", args.history) from None
-    if not len(values) or not (values > 0).all() or not math.isfinite(values.max()):
-        raise TableError(f"{args.column} must hold positive finite numbers", args.history)
-    if args.family is None:
-        return EmpiricalLaw(values)
-    if args.family not in (*FAMILIES, "best"):
-        raise ConfigError(
-            "unknown family", args.family, f"choose from {', '.join(FAMILIES)}, best"
-        )
-    # Not the normal distribution, which has negative runtimes.
-    families = [name for name, law in FAMILIES.items() if law.positive]
-    fit = rank_fits(values, families if args.family == "best" else [args.family])[0]
-    numbers = ", ".join(f"{name} {value:.5g}" for name, value in fit.parameters.items())
-    logger.info("%s (%s), KS %.3f, n %d", fit.family, numbers, fit.ks, fit.n)
-    return fit.law
 
 
 def _predicted_law(args: argparse.Namespace) -> Law:
@@ -250,7 +222,7 @@ def _json(sequence: RequestSequence) -> dict[str, Any]:
 
 
 def _show(sequences: list[RequestSequence], format_length: Callable[[float], str]) -> None:
-    print(f"{'strategy':18}{'normalised':>11}{'cost':>12}  requests (* ends with a checkpoint)")
+    rows = [("strategy", "normalised", "cost", "requests (* ends with a checkpoint)")]
     for sequence in sequences:
         lengths = sequence.lengths
         flags = sequence.checkpoints or (False,) * len(lengths)
@@ -260,7 +232,6 @@ def _show(sequences: list[RequestSequence], format_length: Callable[[float], str
         ]
         if len(lengths) > PRINTED_REQUESTS:
             requests.append(f"… ({len(lengths)} in all)")
-        print(
-            f"{sequence.strategy:18}{sequence.normalised_cost:11.4f}"
-            f"{sequence.expected_cost:12.5g}  {', '.join(requests)}"
-        )
+        normalised, cost = f"{sequence.normalised_cost:.4f}", f"{sequence.expected_cost:.5g}"
+        rows.append((sequence.strategy, normalised, cost, ", ".join(requests)))
+    print(text_table(rows, "<>><"))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from voxcast.cli.history_options import add_history_argument, add_where_argument
 from voxcast.errors import TableError
 from voxcast.quantities import format_bytes
 
@@ -30,9 +30,9 @@ CAVEAT = (
 def main(argv: list[str]) -> int:
     """Print the variation of the runs of each group."""
     parser = argparse.ArgumentParser(prog="voxcast variation", description=__doc__)
-    parser.add_argument(
-        "history", type=Path, nargs="+", metavar="HISTORY", help="folders of the history"
-    )
+    add_history_argument(parser)
+    parser.add_argument("--app", action="append", default=[], help="application (default: all)")
+    add_where_argument(parser)
     parser.add_argument(
         "--by", help=f"columns, label:NAME or parameter:NAME, comma-separated ({','.join(BY)})"
     )
@@ -53,10 +53,13 @@ def main(argv: list[str]) -> int:
 
     from voxcast.history.groups import groups
     from voxcast.history.repeats import once_each
+    from voxcast.history.selection import runs_of_apps, runs_where
+    from voxcast.history.stored_history import open_history
     from voxcast.laws.empirical import constancy
     from voxcast.laws.variation import variation
 
-    runs = _load(args.history)
+    history = open_history(args.history)
+    runs = runs_where(runs_of_apps(history.runs, args.app, args.history[0]), args.where)
     _check_target(runs, args.target)
     completed = runs[runs["outcome"] == "completed"]
     with_target = completed[completed[args.target].notna() & (completed[args.target] > 0)]
@@ -105,20 +108,6 @@ def main(argv: list[str]) -> int:
 def _varying_columns(groups: Sequence[dict[str, str]]) -> list[str]:
     """Return ``app`` and the columns in which the groups differ."""
     return [n for n in BY if n == "app" or len({names[n] for names in groups}) > 1]
-
-
-def _load(folders: Sequence[Path]) -> pd.DataFrame:
-    """Read recorded or imported parts, and the profiles of folders of runs."""
-    import pandas as pd
-
-    from voxcast.history.parts import load_history
-    from voxcast.history.run_folders import PROFILES_FILE
-
-    measured = [folder for folder in folders if (folder / PROFILES_FILE).is_file()]
-    frames = [pd.read_parquet(folder / PROFILES_FILE) for folder in measured]
-    if recorded := [folder for folder in folders if folder not in measured]:
-        frames.append(load_history(recorded))
-    return pd.concat(frames, ignore_index=True).drop_duplicates("cell_key")
 
 
 def _check_target(runs: pd.DataFrame, target: str) -> None:

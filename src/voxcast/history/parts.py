@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import voxcast
-from voxcast.errors import TableError
+from voxcast.errors import TableError, one_line
 from voxcast.files import PARTIAL, atomic_folder, locked, read_json, write_text
 from voxcast.history.run_folders import RECORD_FILE, SAMPLES_FILE, read_row
 from voxcast.history.run_table import DTYPES, PHASE_DTYPES, TRACE_DTYPES, frame_of
@@ -74,9 +74,7 @@ def collect(
 
 def recorded_cell_keys(batch: Path) -> set[str]:
     """Return the cell keys of all runs in the parts of ``batch``."""
-    import pandas as pd
-
-    tables = [pd.read_parquet(part / RUNS, columns=["cell_key"]) for part in recorded_parts(batch)]
+    tables = [read_table(part / RUNS, {"cell_key": "str"}) for part in recorded_parts(batch)]
     return {str(key) for table in tables for key in table["cell_key"]}
 
 
@@ -139,12 +137,28 @@ def _load(batches: Sequence[Path | str], name: str, dtypes: Mapping[str, str]) -
         parts = recorded_parts(batch)
         if not parts:
             raise TableError("has no recorded runs", batch, "see voxcast campaign run")
-        for part in parts:
-            frame = pd.read_parquet(part / name)
-            if missing := sorted(set(dtypes) - set(frame.columns)):
-                raise TableError(f"lacks the column {missing[0]}", part / name)
-            frames.append(frame[list(dtypes)].astype(dict(dtypes)))
+        frames += [read_table(part / name, dtypes) for part in parts]
     return pd.concat(frames, ignore_index=True) if frames else frame_of([], dtypes)
+
+
+def read_table(path: Path, dtypes: Mapping[str, str]) -> pd.DataFrame:
+    """Read one table of a part, with the columns and types of the history.
+
+    Raises
+    ------
+    TableError
+        If it is missing or damaged, or lacks a column.
+    """
+    import pandas as pd
+
+    try:
+        frame = pd.read_parquet(path)
+        if missing := sorted(set(dtypes) - set(frame.columns)):
+            raise TableError(f"lacks the column {missing[0]}", path)
+        return frame[list(dtypes)].astype(dict(dtypes))
+    except (OSError, ValueError, TypeError) as error:
+        problem = f"a part that cannot be read ({one_line(error)[:120]})"
+        raise TableError(problem, path, "move that part out of the history") from None
 
 
 def recorded_parts(batch: Path) -> list[Path]:

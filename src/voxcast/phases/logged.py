@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from voxcast.files import read_json
-from voxcast.history.parts import PHASES
+from voxcast.history.run_series import phases_in
 from voxcast.history.run_table import PHASE_DTYPES, frame_of
-from voxcast.records import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
     import pandas as pd
-
-logger = logging.getLogger(__name__)
 
 
 def phase_table(folders: Iterable[Path]) -> pd.DataFrame:
@@ -36,18 +31,7 @@ def phase_table(folders: Iterable[Path]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    rows: list[dict[str, Any]] = []
-    recorded = []
-    for folder in folders:
-        if (folder / PHASES).is_file():
-            recorded.append(pd.read_parquet(folder / PHASES))
-            continue
-        for path in sorted(folder.glob("[!.]*/record.json")):
-            try:
-                rows += _rows(path.parent.name, read_json(path))
-            except (OSError, ValueError, TypeError, KeyError) as error:
-                logger.warning("%s: broken record (%r); left out", path, error)
-    tables = [frame_of(rows, PHASE_DTYPES), *recorded]
+    tables = [frame_of([], PHASE_DTYPES), *map(phases_in, folders)]
     table = pd.concat([frame for frame in tables if len(frame)] or tables[:1])
     return table.sort_values(["cell_key", "start_s"], kind="stable", ignore_index=True)
 
@@ -78,25 +62,3 @@ def phase_summary(table: pd.DataFrame) -> pd.DataFrame:
     )
     total_s = summary.groupby(["app", "cpus"])["total_s"].transform("sum")
     return summary.assign(share=summary["total_s"] / total_s).drop(columns=["start_s", "total_s"])
-
-
-def _rows(cell_key: str, record: dict[str, Any]) -> list[dict[str, Any]]:
-    cell = record["cell"]
-    rows = []
-    for fields in record["profile"]["phases"]:
-        phase = Phase(**fields)
-        rows.append(
-            {
-                "cell_key": cell_key,
-                "app": str(cell["app"]),
-                "volume_id": str(cell["volume_id"]),
-                "cpus": int(cell["configuration"]["cpus"]),
-                "phase": phase.name,
-                "start_s": float(phase.start_s),
-                "end_s": float(phase.end_s),
-                "duration_s": float(phase.duration_s),
-                "cpu_s": phase.cpu_s,
-                "peak_rss_bytes": phase.peak_rss_bytes,
-            }
-        )
-    return rows

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcast.errors import TableError
+from voxcast.history.phase_peaks import with_peaks
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pandas as pd
 
 MEAN_LABEL = "mean_rss_bytes"
@@ -28,53 +31,74 @@ class PhaseMatrix:
         The runs.
     duration_s, peak_bytes : ndarray, shape (runs, phases)
         Total duration and highest peak of each phase.
-    left_out : int
-        Number of runs with other phases, or with a phase of unknown peak.
+    left_out : mapping of str to int
+        Number of runs that are not in the matrix, by cause.
     """
 
     phases: tuple[str, ...]
     cell_keys: tuple[str, ...]
     duration_s: np.ndarray
     peak_bytes: np.ndarray
-    left_out: int
+    left_out: Mapping[str, int]
 
 
-def phase_matrix(table: pd.DataFrame) -> PhaseMatrix:
-    """Arrange the phases of the runs of one application.
+def phase_matrix(runs: pd.DataFrame, phases: pd.DataFrame, traces: pd.DataFrame) -> PhaseMatrix:
+    """Arrange the phases of the completed runs of one application.
+
+    The phases are those of most runs. A phase without a peak gets that of the trace of its run,
+    see `voxcast.history.phase_peaks`.
 
     Parameters
     ----------
-    table : DataFrame
-        See `voxcast.phases.logged.phase_table`.
+    runs, phases, traces : DataFrame
+        Of the application; columns as in `voxcast.history.run_table`.
 
     Raises
     ------
     TableError
-        If there are no phases with peaks.
+        If no completed run has the peaks of all its phases.
     """
-    peaks = table.assign(peak_rss_bytes=table["peak_rss_bytes"].astype("float64"))
-    by_phase = peaks.groupby(["cell_key", "phase"], sort=False).agg(
-        start_s=("start_s", "min"),
-        duration_s=("duration_s", "sum"),
-        peak_bytes=("peak_rss_bytes", lambda peaks: peaks.max(skipna=False)),
+    completed = set(runs.loc[runs["outcome"] == "completed", "cell_key"])
+    table = with_peaks(phases[phases["cell_key"].isin(completed)], traces)
+    by_phase = (
+        table.assign(peak_rss_bytes=table["peak_rss_bytes"].astype("float64"))
+        .groupby(["cell_key", "phase"], sort=False)
+        .agg(
+            start_s=("start_s", "min"),
+            duration_s=("duration_s", "sum"),
+            peak_bytes=("peak_rss_bytes", lambda peaks: peaks.max(skipna=False)),
+        )
+        .reset_index()
+        .sort_values(["cell_key", "start_s"], kind="stable")
     )
-    by_phase = by_phase.reset_index().sort_values(["cell_key", "start_s"], kind="stable")
     orders = by_phase.groupby("cell_key")["phase"].agg(tuple)
-    complete = by_phase.groupby("cell_key")["peak_bytes"].agg(
-        lambda peaks: bool(peaks.notna().all())
-    )
-    usable = orders[complete]
+    unread = set(by_phase.loc[by_phase["peak_bytes"].isna(), "cell_key"])
+    usable = orders[[key not in unread for key in orders.index]]
     if usable.empty:
         raise TableError("has no run with peak memory of all its phases", "the history")
-    phases: tuple[str, ...] = usable.value_counts().index[0]
-    keys = usable[[order == phases for order in usable]].index
+    names: tuple[str, ...] = usable.value_counts().index[0]
+    keys = usable[[order == names for order in usable]].index
     in_order = by_phase[by_phase["cell_key"].isin(set(keys))].set_index(["cell_key", "phase"])
     duration_s, peak_bytes = (
-        in_order[column].unstack()[list(phases)].loc[keys].to_numpy(dtype=float)
+        in_order[column].unstack()[list(names)].loc[keys].to_numpy(dtype=float)
         for column in ("duration_s", "peak_bytes")
     )
-    cell_keys = tuple(str(key) for key in keys)
-    return PhaseMatrix(phases, cell_keys, duration_s, peak_bytes, len(orders) - len(keys))
+    outcomes = runs.loc[runs["outcome"] != "completed", "outcome"].value_counts()
+    has_trace = set(traces["cell_key"])
+    left_out = {
+        **{f"of outcome {outcome}": int(count) for outcome, count in outcomes.items()},
+        "without phases": len(completed - set(orders.index)),
+        "without a trace": len(unread - has_trace),
+        "without a memory reading near a phase": len(unread & has_trace),
+        "with other phases": len(usable) - len(keys),
+    }
+    return PhaseMatrix(
+        names,
+        tuple(str(key) for key in keys),
+        duration_s,
+        peak_bytes,
+        {cause: count for cause, count in left_out.items() if count},
+    )
 
 
 def used_byte_s(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from voxcast.files import write_json
+from voxcast.history.phase_peaks import phase_peak
 from voxcast.history.run_folders import SAMPLES_FILE, SAMPLES_JSON
 from voxcast.profiling.limits import IdleTime
 from voxcast.profiling.processes import Traffic
@@ -122,9 +123,12 @@ class Trace:
         return bool(self.peak_gpu_bytes)
 
     def with_peak(self, phase: Phase) -> Phase:
-        """Return ``phase`` with the largest memory of the samples inside it."""
-        inside = [s.rss_bytes for s in self.samples if phase.start_s <= s.t_s <= phase.end_s]
-        return dataclasses.replace(phase, peak_rss_bytes=max(inside, default=None))
+        """Return ``phase`` with its largest memory; see `voxcast.history.phase_peaks`."""
+        t_s, rss_bytes = (
+            [getattr(s, name) for s in self.samples] for name in ("t_s", "rss_bytes")
+        )
+        peak = phase_peak(t_s, rss_bytes, phase.start_s, phase.end_s)
+        return dataclasses.replace(phase, peak_rss_bytes=peak)
 
     def write(self, folder: Path) -> None:
         """Write the samples as Parquet, or, on a machine without pyarrow, as lists in JSON.

@@ -1,0 +1,103 @@
+"""The distribution of a column of measured runs, for ``voxcast requests --history``."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import TYPE_CHECKING
+
+from voxcast.errors import ConfigError, TableError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import pandas as pd
+
+    from voxcast.laws.law import Law
+
+logger = logging.getLogger(__name__)
+
+
+def measured_runs(history: Path, app: str | None, conditions: Sequence[str]) -> pd.DataFrame:
+    """Return the completed runs of one application in a history or a CSV table, each once.
+
+    Parameters
+    ----------
+    app : str or None
+        Needed if there are several; a CSV table without a column ``app`` has none.
+    conditions : sequence of str
+        See `voxcast.history.selection.runs_where`.
+
+    Raises
+    ------
+    TableError
+        If there is no such history, application, column or value.
+    """
+    from voxcast.history.selection import only_app, runs_where
+
+    if history.is_file() or history.suffix == ".csv":
+        from voxcast.features.any_table import COMPLETED, OUTCOME, read_csv
+
+        runs = read_csv(history)
+        if app is not None and "app" not in runs:
+            raise TableError("has no column app", history, "leave out --app")
+        usable = runs[runs[OUTCOME] == COMPLETED] if OUTCOME in runs else runs
+    else:
+        from voxcast.history.repeats import settled
+        from voxcast.history.stored_history import open_history
+
+        runs = open_history(history).runs
+        # Anchors, and disturbed runs that were repeated undisturbed, would count twice.
+        usable = settled(runs[runs["outcome"] == "completed"])
+    if "app" in runs:
+        name = only_app(set(runs["app"].dropna().astype(str)), app, history)
+        runs, usable = runs[runs["app"] == name], usable[usable["app"] == name]
+    if len(usable) < len(runs):
+        logger.info("%d of %d runs are used: completed, and each once", len(usable), len(runs))
+    return runs_where(usable, conditions)
+
+
+def law_of_column(runs: pd.DataFrame, column: str, family: str | None, history: Path) -> Law:
+    """Return the law of a column: the empirical one, or of a fitted family.
+
+    Parameters
+    ----------
+    family : str or None
+        A name, or ``best``; None for the empirical law.
+    history : Path
+        For messages.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such family.
+    TableError
+        If there is no such column, or it holds no positive finite numbers.
+    """
+    from voxcast.laws.distributions import FAMILIES
+    from voxcast.laws.empirical import EmpiricalLaw
+    from voxcast.laws.fits import rank_fits
+
+    if column not in runs:
+        names = ", ".join(map(str, runs.columns[:20]))
+        raise TableError(f"has no column {column}, but {names}", history)
+    known = runs[column].dropna()
+    if len(known) < len(runs):
+        logger.info("%d of %d runs have a %s", len(known), len(runs), column)
+    try:
+        values = known.to_numpy(dtype=float)
+    except (TypeError, ValueError):
+        raise TableError(f"{column} is not a column of numbers", history) from None
+    if not len(values) or not (values > 0).all() or not math.isfinite(values.max()):
+        raise TableError(f"{column} must hold positive finite numbers", history)
+    if family is None:
+        return EmpiricalLaw(values)
+    if family not in (*FAMILIES, "best"):
+        raise ConfigError("unknown family", family, f"choose from {', '.join(FAMILIES)}, best")
+    # Not the normal distribution, which has negative runtimes.
+    families = [name for name, law in FAMILIES.items() if law.positive]
+    fit = rank_fits(values, families if family == "best" else [family])[0]
+    numbers = ", ".join(f"{name} {value:.5g}" for name, value in fit.parameters.items())
+    logger.info("%s (%s), KS %.3f, n %d", fit.family, numbers, fit.ks, fit.n)
+    return fit.law

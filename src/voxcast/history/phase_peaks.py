@@ -1,0 +1,77 @@
+"""Peak memory of a phase, from the samples of its run.
+
+A phase shorter than the pause between two samples may have no sample of its own. The run's memory
+at the ends of the phase, interpolated between samples, is therefore a reading of the phase too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import ArrayLike
+
+
+def phase_peak(t_s: ArrayLike, rss_bytes: ArrayLike, start_s: float, end_s: float) -> int | None:
+    """Return the largest memory of a phase: its samples, and the readings at its ends.
+
+    Parameters
+    ----------
+    t_s, rss_bytes : array-like, shape (samples,)
+        Samples of the run in order of time.
+    start_s, end_s : float
+        The phase. An end outside the samples has the reading of the nearest sample, if that is no
+        further away than the longest pause between samples.
+
+    Returns
+    -------
+    int or None
+        In bytes; None if the samples say nothing of the phase.
+
+    Examples
+    --------
+    >>> phase_peak([0.0, 1.0, 2.0], [100, 300, 200], 1.4, 1.6)
+    260
+    """
+    seconds, memory = np.asarray(t_s, dtype=float), np.asarray(rss_bytes, dtype=float)
+    if not len(seconds):
+        return None
+    pause_s = float(np.diff(seconds).max()) if len(seconds) > 1 else 0.0
+    if start_s > seconds[-1] + pause_s or end_s < seconds[0] - pause_s:
+        return None
+    ends = [s for s in (start_s, end_s) if seconds[0] - pause_s <= s <= seconds[-1] + pause_s]
+    inside = memory[(seconds >= start_s) & (seconds <= end_s)]
+    readings = np.concatenate([inside, np.interp(ends, seconds, memory)])
+    return round(float(readings.max())) if len(readings) else None
+
+
+def with_peaks(phases: pd.DataFrame, traces: pd.DataFrame) -> pd.DataFrame:
+    """Return phases in which those without a peak have the peak of their run's trace.
+
+    Parts recorded before phases had readings at their ends lack the peaks of short phases. Peaks
+    of the source are kept as they are: a recorded trace is thinned, and imported ones are coarse.
+
+    Parameters
+    ----------
+    phases, traces : DataFrame
+        Columns as in `voxcast.history.run_table`.
+    """
+    import pandas as pd
+
+    unknown = phases["peak_rss_bytes"].isna()
+    concerned = traces[traces["cell_key"].isin(set(phases.loc[unknown, "cell_key"]))]
+    samples_by_key = {
+        key: (samples["t_s"].to_numpy(), samples["rss_bytes"].to_numpy())
+        for key, samples in concerned.sort_values("t_s").groupby("cell_key")
+    }
+    columns = (phases.loc[unknown, name] for name in ("cell_key", "start_s", "end_s"))
+    readings = []
+    for key, start_s, end_s in zip(*columns, strict=True):
+        t_s, rss_bytes = samples_by_key.get(key, ((), ()))
+        readings.append(phase_peak(t_s, rss_bytes, start_s, end_s))
+    peaks = phases["peak_rss_bytes"].astype("Int64").array.copy()
+    peaks[unknown.to_numpy()] = pd.array(readings, dtype="Int64")
+    return phases.assign(peak_rss_bytes=peaks)

@@ -1,0 +1,30 @@
+"""Peaks of phases from the samples of their run."""
+
+import pytest
+
+from voxcast.history.phase_peaks import phase_peak
+
+SECONDS, MEMORY = [1.0, 2.0, 3.0], [100, 300, 200]
+
+
+@pytest.mark.parametrize(
+    ("start_s", "end_s", "peak"),
+    [
+        (1.5, 2.5, 300),  # a sample inside
+        (2.2, 2.4, 280),  # between two samples: the higher end
+        (2.5, 3.5, 250),  # a sample inside, and a higher reading at the start
+        (3.2, 3.3, 200),  # after the last sample, within a pause
+        (0.5, 0.6, 100),  # before the first
+        (4.5, 5.0, None),  # the samples say nothing of it
+        (-3.0, -2.0, None),
+        (-9.0, 9.0, 300),
+    ],
+)
+def test_the_peak_is_at_least_the_readings_at_the_ends(start_s, end_s, peak) -> None:
+    assert phase_peak(SECONDS, MEMORY, start_s, end_s) == peak
+
+
+def test_without_samples_there_is_no_peak() -> None:
+    assert phase_peak([], [], 0.0, 1.0) is None
+    assert phase_peak([1.0], [7], 0.0, 2.0) == 7
+    assert phase_peak([1.0], [7], 1.5, 2.0) is None
