@@ -1,18 +1,21 @@
-"""Stage evaluate: every family on held-out subjects; the only stage that opens the test table."""
+"""Stage evaluate: all families on held-out subjects; the only stage that opens the test table."""
 
 import json
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from voxcast import config
+from voxcast.config import EvaluationConfig
 from voxcast.errors import exits_cleanly
 from voxcast.features.table import volumes_of
 from voxcast.files import atomic_path, sha256_file, write_json, write_text
 from voxcast.models.evaluation import headline, predict_runs, target_metrics
 from voxcast.models.forecaster import Forecaster
+from voxcast.models.selection.leaderboard import Leaderboard
 from voxcast.models.selection.leaderboard_files import load_leaderboard
 from voxcast.tracking import runs
 from voxcast.tracking.finals import final_run
@@ -30,38 +33,56 @@ def main() -> int:
     cfg = config.load().evaluation
     table = pd.read_parquet(TEST)
     _log_opening(sha256_file(TEST))
-    leaderboard = load_leaderboard(TUNED)
-    metrics: dict[str, object] = {
-        "runs": len(table),
-        "subjects": table["subject"].nunique() if len(table) else 0,
-    }
+    session = runs.connect(Path())
+    metrics_by_app: dict[str, dict[str, Any]] = {}
+    headlines: dict[str, dict[str, Any]] = {}
     frames = []
-    if len(table):
-        volumes = volumes_of(table, VOLUMES)
-        session = runs.connect(Path())
-        quantiles = cfg.lower_quantile, cfg.upper_quantile
-        trained_on = sha256_file(TEST.with_name("train.parquet"))
-        for name in sorted(leaderboard.params):
-            folder = MODELS / name
-            forecaster = Forecaster.load(folder)
-            predictions = predict_runs(forecaster, table, volumes, *quantiles)
-            metrics[name] = by_target = target_metrics(predictions)
-            frames.append(predictions.assign(family=name))
-            flat = {f"{t}/{m}": v for t, scores in by_target.items() for m, v in scores.items()}
-            params, cv_metrics = leaderboard.params[name], leaderboard.metrics["volume"][name]
-            final = final_run(session, name, folder, trained_on, params, cv_metrics)
-            runs.add(final, runs.prefixed("test", flat))
-            runs.log_dataset(final, table, TEST, sha256_file(TEST), "evaluation")
-        header = predict_runs(forecaster, table, volumes, *quantiles, input_level="header")
-        metrics["header_only"] = target_metrics(header)
-        frames.append(header.assign(family="header_only"))
-    write_json(OUT / "families.json", metrics)
-    # The headline numbers, for DVC to compare between commits.
-    write_json(OUT / "metrics.json", headline(metrics, leaderboard.best))
+    for tuned in sorted(folder for folder in TUNED.iterdir() if folder.is_dir()):
+        app, leaderboard = tuned.name, load_leaderboard(tuned)
+        rows = table[table["app"] == app].reset_index(drop=True)
+        evaluated = _evaluated(session, app, leaderboard, rows, cfg) if len(rows) else {}
+        frames += [frame.assign(family=name) for name, frame in evaluated.items()]
+        metrics_by_app[app] = {
+            "runs": len(rows),
+            "subjects": rows["subject"].nunique(),
+            **{name: target_metrics(frame) for name, frame in evaluated.items()},
+        }
+        # The headline numbers, for DVC to compare between commits.
+        headlines[app] = headline(metrics_by_app[app], leaderboard.best)
+    write_json(OUT / "families.json", metrics_by_app)
+    write_json(OUT / "metrics.json", headlines)
     with atomic_path(OUT / "predictions.csv") as partial:
         predictions = pd.concat(frames) if frames else pd.DataFrame({"family": []})
         predictions.to_csv(partial, index=False, float_format="%.6g")
     return 0
+
+
+def _evaluated(
+    session: runs.Session,
+    app: str,
+    leaderboard: Leaderboard,
+    rows: pd.DataFrame,
+    cfg: EvaluationConfig,
+) -> dict[str, pd.DataFrame]:
+    """Predict the test runs of an application by all its models; log the errors."""
+    volumes, trained_on = volumes_of(rows, VOLUMES), sha256_file(TEST.with_name("train.parquet"))
+    quantiles = cfg.lower_quantile, cfg.upper_quantile
+    frames = {}
+    for name in sorted(leaderboard.params):
+        folder = MODELS / app / name
+        forecaster = Forecaster.load(folder)
+        frames[name] = predict_runs(forecaster, rows, volumes, *quantiles)
+        errors = target_metrics(frames[name])
+        flat = {f"{t}/{m}": v for t, scores in errors.items() for m, v in scores.items()}
+        params, cv_metrics = leaderboard.params[name], leaderboard.metrics["volume"][name]
+        final = final_run(session, app, name, folder, trained_on, params, cv_metrics)
+        runs.add(final, runs.prefixed("test", flat))
+        runs.log_dataset(final, rows, TEST, sha256_file(TEST), "evaluation")
+    # All forecasters of an application have the same model of headers.
+    frames["header_only"] = predict_runs(
+        forecaster, rows, volumes, *quantiles, input_level="header"
+    )
+    return frames
 
 
 def _log_opening(sha256: str) -> None:

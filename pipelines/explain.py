@@ -1,4 +1,4 @@
-"""Stage explain: importance of features for the best model, on held-out training subjects."""
+"""Stage explain: importance of features for each best model, on held-out training subjects."""
 
 import sys
 from pathlib import Path
@@ -7,6 +7,7 @@ import pandas as pd
 
 from voxcast import config
 from voxcast.errors import exits_cleanly
+from voxcast.features.by_app import tables_by_app
 from voxcast.features.table import volumes_of
 from voxcast.files import atomic_path
 from voxcast.models.importance import explain_model
@@ -15,6 +16,7 @@ from voxcast.models.selection.leaderboard_files import load_leaderboard
 
 TRAIN = Path("data/features/train.parquet")
 VOLUMES = Path("data/catalogue/volumes.npz")
+TUNED = Path("data/tune")
 OUT = Path("results/explain")
 
 
@@ -22,11 +24,16 @@ OUT = Path("results/explain")
 def main() -> int:
     """Write results/explain."""
     cfg = config.load()
-    table = pd.read_parquet(TRAIN)
-    leaderboard = load_leaderboard(Path("data/tune"))
-    validation = Validation(table, volumes_of(table, VOLUMES), cfg.tune.folds, cfg.tune.seed)
-    importance = explain_model(validation, leaderboard.best, leaderboard.params[leaderboard.best])
-    tables = {"shuffled": importance.shuffled, "dependence": importance.dependence}
+    importances = []
+    for app, table in tables_by_app(pd.read_parquet(TRAIN)).items():
+        leaderboard = load_leaderboard(TUNED / app)
+        validation = Validation(table, volumes_of(table, VOLUMES), cfg.tune.folds, cfg.tune.seed)
+        best = leaderboard.best
+        importances.append(explain_model(validation, best, leaderboard.params[best]))
+    tables = {
+        "shuffled": pd.concat([importance.shuffled for importance in importances]),
+        "dependence": pd.concat([importance.dependence for importance in importances]),
+    }
     for name, frame in tables.items():
         with atomic_path(OUT / f"{name}.csv") as partial:
             frame.to_csv(partial, index=False, float_format="%.6g")

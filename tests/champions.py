@@ -3,31 +3,42 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import planted
+from voxcast.files import sha256_folder
 from voxcast.models import point_model
 from voxcast.models.calibrated_model import calibrate
 from voxcast.models.families.family import FAMILIES
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.selection.cross_validation import Validation
+from voxcast.records import Configuration
+from voxcast.serving.bundle import (
+    FOLDER,
+    Bundle,
+    BundlePart,
+    Promotion,
+    ServedApp,
+    write_bundle,
+)
 from voxcast.tracking import registry, runs
 
-CATALOGUE: dict[str, Any] = {
-    "apps": {"segment": planted.PARAMETERS},
-    "configurations": [{"device": "cpu", "cpus": n, "gpus": 0} for n in (1, 2)],
-    "coarse_points": 64,
-    "network_points": 16,
-}
+PROMOTION = Promotion(
+    family="ridge", params=FAMILIES["ridge"].defaults, subjects=20, runs=40, noisy_runs=0,
+    reason="first", detail="the registry had no champion",
+    promoted_at="2026-01-01T00:00:00+00:00", calibrated=True, upper_quantile=0.95,
+    cv_objective=0.01, table_sha256="0" * 64, app_version="1",
+)  # fmt: skip
 HEADER_ROW: dict[str, Any] = {
     "shape_i": 60.0, "shape_j": 64.0, "shape_k": 50.0, "spacing_i_mm": 2.0, "spacing_j_mm": 2.0,
     "spacing_k_mm": 2.0, "file_size_bytes": 3e5, "dtype": "int16",
 }  # fmt: skip
 
 
-def fit_forecaster(subjects: int) -> Forecaster:
+def fit_forecaster(subjects: int, app: str = "segment") -> Forecaster:
     """Fit and calibrate ridge regressions on planted runs."""
-    table, params = planted.table(subjects), FAMILIES["ridge"].defaults
+    table, params = planted.table(subjects, apps=(app,)), FAMILIES["ridge"].defaults
     calibrated = {}
     for input_level in ("header", "volume"):
         model = point_model.fit(table, None, "ridge", params, input_level, 0)
@@ -36,10 +47,27 @@ def fit_forecaster(subjects: int) -> Forecaster:
     return Forecaster(calibrated)
 
 
-def register_champion(folder: Path, subjects: int) -> None:
-    """Register a champion in the registry of a project folder."""
-    fit_forecaster(subjects).save(folder / "model")
+def bundle_of_apps(folder: Path, subjects: int, *apps: str) -> Bundle:
+    """Write a bundle into a folder ``bundle``; each application has a ridge of planted runs."""
+    configurations = [Configuration("cpu", n) for n in (1, 2)]
+    parts = []
+    for app in apps:
+        forecaster = folder / "models" / app
+        fit_forecaster(subjects, app).save(forecaster)
+        served = ServedApp(
+            app, planted.PARAMETERS, configurations, 64, 16, sha256_folder(forecaster), PROMOTION
+        )
+        keys = planted.table(subjects, apps=(app,))["cell_key"].tolist()
+        parts.append(BundlePart(served, forecaster, keys))
+    return write_bundle(folder / FOLDER, parts)
+
+
+def register_champion(folder: Path, subjects: int, *apps: str) -> None:
+    """Register a champion in the registry of a project folder, of ``segment`` if not told."""
+    names = apps or ("segment",)
     session = runs.connect(folder)
     with runs.run(session, "final", "ridge final") as run_id:
         pass
-    registry.register(run_id, folder / "model", CATALOGUE, folder, {"family": "ridge"})
+    with TemporaryDirectory() as work:
+        bundle = bundle_of_apps(Path(work), subjects, *names)
+        registry.register(run_id, bundle.folder, names[-1])

@@ -143,3 +143,12 @@ def sha256_file(path: str | os.PathLike[str]) -> str:
     """Return the SHA-256 of a file's bytes."""
     with Path(path).open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def sha256_folder(folder: str | os.PathLike[str]) -> str:
+    """Return the SHA-256 of the files in a folder and its subfolders: names and bytes."""
+    digest = hashlib.sha256()
+    root = Path(folder)
+    for path in sorted(p for p in root.rglob("*") if p.is_file()):
+        digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()

@@ -4,24 +4,26 @@ from pathlib import Path
 
 import pytest
 
-from champions import CATALOGUE, fit_forecaster, register_champion
+from champions import bundle_of_apps, register_champion
 from small_head import write_head
 from voxcast.models.forecaster import Forecaster
-from voxcast.records import Configuration
-from voxcast.serving.prediction_service import PredictionService, ServedCatalogue
+from voxcast.serving.bundle import Bundle
+from voxcast.serving.prediction_service import PredictionService
 
 
 @pytest.fixture(scope="session")
-def forecaster() -> Forecaster:
-    return fit_forecaster(20)
+def forecaster(bundle: Bundle) -> Forecaster:
+    return bundle.forecaster("segment")
 
 
 @pytest.fixture(scope="session")
-def service(forecaster: Forecaster) -> PredictionService:
-    configurations = [Configuration(**c) for c in CATALOGUE["configurations"]]
-    return PredictionService(
-        forecaster, ServedCatalogue(**{**CATALOGUE, "configurations": configurations})
-    )
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return bundle_of_apps(tmp_path_factory.mktemp("bundle"), 20, "segment")
+
+
+@pytest.fixture(scope="session")
+def service(bundle: Bundle) -> PredictionService:
+    return PredictionService(bundle)
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import planted
-from champions import HEADER_ROW
+from champions import HEADER_ROW, bundle_of_apps
 from voxcast.errors import ModelError
 from voxcast.features.rows import features
 from voxcast.images.characteristics import characteristics
@@ -97,14 +97,6 @@ def test_a_volume_of_another_size_is_refused(service: PredictionService, volume:
         service.predict(pd.DataFrame([row]))
 
 
-def test_the_first_application_is_the_default(service: PredictionService) -> None:
-    catalogue = replace(
-        service.catalogue, apps={"segment": planted.PARAMETERS, "register": planted.PARAMETERS}
-    )
-    table = replace(service, catalogue=catalogue).predict(pd.DataFrame([HEADER_ROW]))
-    assert table["app"].tolist() == ["segment"]
-
-
 def test_an_answer_out_of_range_says_in_what(service: PredictionService) -> None:
     huge = {**HEADER_ROW, "shape_i": 900.0, "shape_j": 900.0, "shape_k": 900.0, "cpus": 16.0}
     usual = {**HEADER_ROW, "shape_i": 80.0, "shape_j": 80.0, "shape_k": 80.0}
@@ -117,3 +109,18 @@ def test_an_answer_out_of_range_says_in_what(service: PredictionService) -> None
         r"\(729 million voxels, at most [\d.]+ million\)",
         volume,
     )
+
+
+def test_each_row_is_predicted_by_the_forecaster_of_its_application(
+    tmp_path: Path, service: PredictionService
+) -> None:
+    bundle = bundle_of_apps(tmp_path, 20, "segment", "tile")
+    both = PredictionService(bundle)
+    rows = [{**HEADER_ROW, "app": app} for app in ("tile", "segment", "tile")]
+    table = both.predict(pd.DataFrame(rows), 0.9)
+    assert table["app"].tolist() == ["tile", "segment", "tile"]
+    alone = service.predict(pd.DataFrame(rows[1:2]), 0.9)
+    pd.testing.assert_frame_equal(table.iloc[[1]].reset_index(drop=True), alone)
+    pd.testing.assert_series_equal(table.iloc[0], table.iloc[2], check_names=False)
+    with pytest.raises(ModelError, match=r"row 0: app: which .* one of segment, tile"):
+        both.predict(pd.DataFrame([HEADER_ROW]))

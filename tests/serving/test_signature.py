@@ -18,7 +18,8 @@ def test_inputs_are_the_header_columns_of_the_catalogue() -> None:
 
 
 def test_the_example_has_all_required_columns() -> None:
-    assert set(example().columns) == set(signature().inputs.required_input_names())
+    required = set(signature().inputs.required_input_names())
+    assert set(example("segment").columns) == required | {"app"}
 
 
 def test_outputs_have_three_quantiles_per_target() -> None:

@@ -1,23 +1,26 @@
 """Runs and registry on a real database in a folder of its own: nesting and promotion."""
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 import planted
-from champions import CATALOGUE
 from voxcast.errors import ModelError
+from voxcast.files import sha256_folder
 from voxcast.models.families.family import FAMILIES
 from voxcast.models.selection.cross_validation import Validation
-from voxcast.models.selection.leaderboard import Leaderboard
 from voxcast.models.selection.learning import learn
 from voxcast.models.selection.refitting import fit_forecasters
+from voxcast.records import Configuration
+from voxcast.serving.bundle import INDEX
 from voxcast.tracking import registry, runs
-from voxcast.tracking.promotion import Rule, promote
+from voxcast.tracking.promotion import AppFacts, Challenger, Rule, promote
 
-RULE = Rule(0.95, 0.10, 1.5, "planted")
+RULE = Rule(0.95, 0.10, 1.5)
+APP = AppFacts("segment", "1", planted.PARAMETERS, [Configuration("cpu", 1)], 64, 16)
 
 
 @pytest.fixture
@@ -28,30 +31,20 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def trained(project: Path, families: tuple[str, ...]) -> tuple[pd.DataFrame, Leaderboard]:
+def trained(project: Path, families: tuple[str, ...], app: str = "segment") -> Challenger:
     """Do what the stages tune and train do, without their files in between."""
-    table = planted.table(12)
-    validation = Validation(table, None, 3, 0)
+    validation = Validation(planted.table(12, apps=(app,)), None, 3, 0)
     leaderboard = learn(validation, families, trials=2, input_levels=("volume", "header"))
     for name, forecaster in fit_forecasters(
         validation, leaderboard, list(leaderboard.params), 1.5
     ):
-        forecaster.save(project / "models" / name)
-    return table, leaderboard
+        forecaster.save(project / "models" / app / name)
+    return Challenger(validation, "sha", leaderboard, project / "models" / app)
 
 
-def promoted(project: Path, *families: str) -> dict:
-    table, leaderboard = trained(project, families)
+def promoted(project: Path, *families: str, app: str = "segment") -> dict:
     session = runs.connect(project)
-    return promote(
-        session,
-        Validation(table, None, 3, 0),
-        "sha",
-        leaderboard,
-        project / "models",
-        CATALOGUE,
-        RULE,
-    )
+    return promote(session, replace(APP, name=app), trained(project, families, app), RULE)
 
 
 def test_runs_are_nested_tagged_and_reused(project: Path) -> None:
@@ -100,13 +93,11 @@ def test_a_missing_registry_and_champion_are_reported(project: Path) -> None:
 def test_first_then_same_then_better_then_worse(project: Path) -> None:
     first = promoted(project, "median")
     assert (first["registered"], first["reason"], first["version"]) == (True, "first", "1")
-    table, leaderboard = trained(project, ("median",))
     # What is trained anew differs in its files and is the same recipe; itself, it is unchanged.
-    session, validation = runs.connect(project), Validation(table, None, 3, 0)
-    models = project / "models"
-    refit = promote(session, validation, "sha", leaderboard, models, CATALOGUE, RULE)
+    session, challenger = runs.connect(project), trained(project, ("median",))
+    refit = promote(session, APP, challenger, RULE)
     assert refit["reason"] in ("refitted", "under_request", "unchanged")
-    again = promote(session, validation, "sha", leaderboard, models, CATALOGUE, RULE)
+    again = promote(session, APP, challenger, RULE)
     assert again["reason"] in ("unchanged", "under_request")
     assert again["version"] == refit["version"]
     better = promoted(project, "median", "ridge")
@@ -128,30 +119,65 @@ def test_defaults_of_every_family_are_in_its_search_space() -> None:
         assert set(family.suggest(trial)) == set(family.defaults)
 
 
-def test_a_champion_with_invalid_tags_is_replaced_with_a_warning(project: Path) -> None:
-    import mlflow
+def changed_champion(change: Callable[[dict], None]) -> None:
+    """Change the facts of the champion in its bundle."""
+    index = registry.bundle_of(registry.champion().number).folder / INDEX
+    content = json.loads(index.read_text())
+    change(content)
+    index.write_text(json.dumps(content))
 
+
+def test_a_champion_of_an_unknown_recipe_is_not_compared(project: Path) -> None:
     promoted(project, "median")
-    client = mlflow.MlflowClient()
-    for family, params in (("ridge", "{"), ("ridge", '{"alpha": 1}'), ("of old", "{}")):
-        version = registry.champion().number
-        client.set_model_version_tag(registry.MODEL_NAME, version, "family", family)
-        client.set_model_version_tag(registry.MODEL_NAME, version, "params", params)
-        client.set_model_version_tag(registry.MODEL_NAME, version, "forecaster_sha256", "")
-        receipt = promoted(project, "median")
-        assert receipt["reason"] in ("champion_unjudgeable", "under_request")
+
+    def change(content: dict) -> None:
+        content["apps"]["segment"]["promotion"]["family"] = "of old"
+        content["apps"]["segment"]["forecaster_sha256"] = sha256_folder(
+            project / "models/segment/median"
+        )
+
+    changed_champion(change)
+    receipt = promoted(project, "median", "ridge")
+    assert receipt["reason"] in ("champion_unjudgeable", "under_request")
 
 
-def test_a_champion_that_cannot_be_loaded_is_replaced_by_any_model(project: Path) -> None:
-    import mlflow
-
+@pytest.mark.parametrize("key", ["format", "forecaster_sha256"])
+def test_a_champion_that_cannot_be_loaded_is_replaced_by_any_model(
+    project: Path, key: str
+) -> None:
     promoted(project, "median", "ridge")
     version = registry.champion().number
-    client = mlflow.MlflowClient()
-    client.set_model_version_tag(registry.MODEL_NAME, version, "forecaster_format", "1")
+
+    def change(content: dict) -> None:
+        content["format"] = 0 if key == "format" else content["format"]
+        if key == "forecaster_sha256":
+            content["apps"]["segment"][key] = "0" * 64
+
+    changed_champion(change)
     receipt = promoted(project, "median")
     assert (receipt["registered"], receipt["reason"]) == (True, "champion_unreadable")
     assert registry.champion().number != version
+
+
+def test_a_promotion_carries_the_other_applications_over_unchanged(project: Path) -> None:
+    assert promoted(project, "median")["version"] == "1"
+    first = registry.bundle_of("1")
+    receipt = promoted(project, "ridge", app="tile")
+    assert (receipt["registered"], receipt["reason"], receipt["version"]) == (True, "first", "2")
+    second = registry.bundle_of("2")
+    assert list(second.apps) == ["segment", "tile"]
+    assert second.apps["segment"] == first.apps["segment"]
+    hashes = [sha256_folder(b.forecaster_folder("segment")) for b in (first, second)]
+    assert hashes[0] == hashes[1] == first.apps["segment"].forecaster_sha256
+    assert second.cell_keys("segment") == first.cell_keys("segment")
+    assert second.apps["tile"].promotion.from_version == "1"
+    newest, oldest = registry.listing(project)
+    assert (newest["champion"], oldest["champion"]) == (True, False)
+    assert newest["apps"]["tile"]["family"] == "ridge"
+    assert newest["apps"]["segment"] == oldest["apps"]["segment"]
+    assert registry.local_champion(project, "tile").app == "tile"
+    with pytest.raises(ModelError, match="one of segment, tile"):
+        registry.local_champion(project)
 
 
 def test_a_lost_registry_is_detected(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ def test_trials_are_nested_in_studies_and_ensembles_have_separate_runs(
 
     with (
         runs.run(session, "campaign", "c") as campaign,
-        SearchRuns(session, campaign, {"table_sha256": "x"}) as searches,
+        SearchRuns(session, campaign, "segment", {"table_sha256": "x"}) as searches,
     ):
         leaderboard = learn(
             Validation(planted.table(8), None, 2, 0), ("tree", "ridge"), trials=2,
@@ -46,6 +46,9 @@ def test_trials_are_nested_in_studies_and_ensembles_have_separate_runs(
         study = studies[trial.data.tags["family"]]
         assert trial.data.tags["mlflow.parentRunId"] == study.info.run_id
     assert studies["tree"].data.params["trials"] == "2"
+    assert {run.data.tags["app"] for run in logged if run.data.tags["kind"] != "campaign"} == {
+        "segment"
+    }
     best = leaderboard.metrics["volume"][leaderboard.best_family]["objective"]
     assert studies["grid"].data.metrics["cv/objective"] == pytest.approx(best)
 
@@ -54,9 +57,9 @@ def test_an_interrupted_study_is_marked(session: runs.Session) -> None:
     import mlflow
 
     with runs.run(session, "campaign", "c") as campaign:
-        searches = SearchRuns(session, campaign, {})
+        searches = SearchRuns(session, campaign, "segment", {})
         searches.on_family("tree")
         error = KeyboardInterrupt()
         searches.__exit__(type(error), error, None)
-    study = runs.find("study", family="tree")
+    study = runs.find("study", app="segment", family="tree")
     assert mlflow.get_run(study).info.status == "FAILED"

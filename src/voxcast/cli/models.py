@@ -9,8 +9,6 @@ import logging
 from voxcast import project
 from voxcast.cli.shared_options import add_project_argument
 
-TAGS = ("family", "reason", "calibrated", "subjects", "cv_objective", "promoted_at")
-
 logger = logging.getLogger(__name__)
 
 
@@ -36,7 +34,7 @@ def main(argv: list[str]) -> int:
         print(json.dumps(rows, indent=2))
         return 0
     for row in rows:
-        alias = "champion" if row["champion"] else ""
-        tags = ", ".join(f"{key} {row[key]}" for key in TAGS if key in row)
-        print(f"version {row['version']:>3} {alias:9} {tags}")
+        print(f"version {row['version']:>3} {'champion' if row['champion'] else ''}".rstrip())
+        for app, facts in row["apps"].items():
+            print(f"  {app}: {', '.join(f'{name} {value}' for name, value in facts.items())}")
     return 0

@@ -25,7 +25,7 @@ def add_project_argument(parser: argparse.ArgumentParser) -> None:
 
 def add_champion_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `champion_of`, with ``--project``."""
-    parser.add_argument("--app", help="application (default: the first of the model)")
+    parser.add_argument("--app", help="application (needed if the model has several)")
     parser.add_argument(
         "--cpus",
         type=_cpu_counts,
@@ -89,7 +89,7 @@ def champion_of(args: argparse.Namespace) -> Champion:
     else:
         from voxcast.tracking.registry import local_champion
 
-        champion = local_champion(folder)
+        champion = local_champion(folder, args.app)
     cpus = args.cpus or []
     return replace(
         champion,
@@ -114,7 +114,7 @@ def _served_champion(url: str, folder: Path | None) -> Champion:
     params = config.load(folder / config.PARAMS_FILE)
     return Champion(
         partial(post, url),
-        next(iter(params.apps)),
+        None,  # the server knows which applications it has
         params.configurations("cpu"),
         params.features.coarse_points,
     )

@@ -36,7 +36,7 @@ class Champion:
     predict : callable
         See `Predict`.
     app : str or None
-        Application to predict; None for the first application of the model.
+        Application to predict; None for the only application of the model.
     configurations : list of Configuration
         Allocations to predict.
     coarse_points : int

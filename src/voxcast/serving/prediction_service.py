@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError, VoxcastError
 from voxcast.features.rows import features
-from voxcast.files import canonical_json, read_json
+from voxcast.files import canonical_json
 from voxcast.images.characteristics import characteristics
 from voxcast.images.headers import ImageHeader
 from voxcast.images.volumes import coarse_from_bytes, network_volume
@@ -21,53 +21,25 @@ from voxcast.serving import request_rows
 from voxcast.serving.signature import QUANTILES, VOLUME
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from collections.abc import Mapping, Sequence
 
     import numpy as np
     import pandas as pd
 
-    from voxcast.models.forecaster import Forecaster, Prediction
+    from voxcast.models.forecaster import Prediction
+    from voxcast.serving.bundle import Bundle, ServedApp
 
     # Characteristics and small volume.
     Contents = tuple[dict[str, float], np.ndarray | None]
-
-
-@dataclass(frozen=True)
-class ServedCatalogue:
-    """Data of the project that the model needs, so that it can predict without the project.
-
-    Attributes
-    ----------
-    apps : dict
-        Default parameters of each application, by name; the first application is the default.
-    configurations : list of Configuration
-        The allocations that were measured.
-    coarse_points, network_points : int
-        Grid sizes, see `voxcast.images.volumes`.
-    """
-
-    apps: dict[str, dict[str, Any]]
-    configurations: list[Configuration]
-    coarse_points: int
-    network_points: int
-
-    @classmethod
-    def load(cls, path: Path) -> ServedCatalogue:
-        """Read the model's ``catalogue.json``."""
-        content = read_json(path)
-        configurations = [
-            Configuration(c["device"], c["cpus"], c["gpus"]) for c in content.pop("configurations")
-        ]
-        return cls(configurations=configurations, **content)
+    # By application, voxels and header.
+    ContentsByVolume = dict[tuple[str, bytes, ImageHeader], Contents]
 
 
 @dataclass(frozen=True)
 class PredictionService:
-    """The forecaster with its catalogue; predicts tables of requests."""
+    """Predicts tables of requests, each row by the forecaster of its application."""
 
-    forecaster: Forecaster
-    catalogue: ServedCatalogue
+    bundle: Bundle
 
     def predict(
         self, requests: pd.DataFrame, quantile: float = 0.95, *, explain: bool = False
@@ -91,7 +63,7 @@ class PredictionService:
         """
         import pandas as pd
 
-        contents_by_volume: dict[tuple[bytes, ImageHeader], Contents] = {}
+        contents_by_volume: ContentsByVolume = {}
         queries, configurations = [], []
         names = requests.columns.tolist()
         columns = (requests[name].tolist() for name in names)
@@ -107,9 +79,7 @@ class PredictionService:
                 raise ModelError(f"row {number}: {error}") from None
             queries.append(query)
             configurations.append(configuration)
-        predictions = self.forecaster.predict(
-            queries, lower_quantile=1 - quantile, upper_quantile=quantile
-        )
+        predictions = self._predictions(queries, quantile)
         table = pd.DataFrame(
             [
                 _prediction_columns(query.app, configuration, prediction)
@@ -126,43 +96,58 @@ class PredictionService:
         if explain:
             table["because"] = [
                 canonical_json(
-                    [asdict(reason) for reason in explanation.explain(self.forecaster, query)]
+                    [
+                        asdict(reason)
+                        for reason in explanation.explain(self.bundle.forecaster(query.app), query)
+                    ]
                 )
                 for query in queries
             ]
         return table
 
+    def _predictions(self, queries: Sequence[Query], quantile: float) -> list[Prediction]:
+        """Return one prediction for each query, application by application."""
+        by_position: dict[int, Prediction] = {}
+        for app in dict.fromkeys(query.app for query in queries):
+            positions = [n for n, query in enumerate(queries) if query.app == app]
+            predictions = self.bundle.forecaster(app).predict(
+                [queries[n] for n in positions],
+                lower_quantile=1 - quantile,
+                upper_quantile=quantile,
+            )
+            by_position.update(zip(positions, predictions, strict=True))
+        return [by_position[n] for n in range(len(queries))]
+
     def _query(
         self,
         request: Mapping[str, Any],
-        contents_by_volume: dict[tuple[bytes, ImageHeader], Contents],
+        contents_by_volume: ContentsByVolume,
     ) -> tuple[Query, Configuration]:
-        apps, configurations = self.catalogue.apps, self.catalogue.configurations
-        app = str(request.get("app", next(iter(apps))))
-        if app not in apps:
-            raise ModelError(f"unknown application; the model has {', '.join(apps)}", app)
-        configuration = request_rows.configuration_of(request, configurations[0])
-        devices = sorted({c.device for c in configurations})
+        name = request.get("app")
+        served = self.bundle.app_named(None if name is None else str(name))
+        configuration = request_rows.configuration_of(request, served.configurations[0])
+        devices = sorted({c.device for c in served.configurations})
         if configuration.device not in devices:
             raise ModelError(
                 f"unknown device; the model has {', '.join(devices)}", configuration.device
             )
-        parameters = request_rows.parameters_of(request, apps[app])
+        parameters = request_rows.parameters_of(request, served.parameters)
         header = request_rows.header_of(request)
         content, volume = None, None
         if VOLUME in request:
-            key = bytes(request[VOLUME]), header
+            voxels = bytes(request[VOLUME])
+            key = served.name, voxels, header
             if key not in contents_by_volume:  # rows of one volume differ only in configuration
-                contents_by_volume[key] = self._contents(*key)
+                contents_by_volume[key] = self._contents(served, voxels, header)
             content, volume = contents_by_volume[key]
-        row = features(header.columns(), content, app, parameters, configuration)
+        row = features(header.columns(), content, served.name, parameters, configuration)
         return Query(row, configuration.cpus, request.get("host_class"), volume), configuration
 
-    def _contents(self, volume: bytes, header: ImageHeader) -> Contents:
-        coarse = coarse_from_bytes(volume, header, self.catalogue.coarse_points)
+    def _contents(self, served: ServedApp, volume: bytes, header: ImageHeader) -> Contents:
+        coarse = coarse_from_bytes(volume, header, served.coarse_points)
         small = None
-        if self.forecaster.model_at("volume").model.needs_volume:
-            small = network_volume(coarse, self.catalogue.network_points)
+        if self.bundle.forecaster(served.name).model_at("volume").model.needs_volume:
+            small = network_volume(coarse, served.network_points)
         return characteristics(coarse), small
 
 

@@ -13,19 +13,16 @@ from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 from mlflow.pyfunc.model import PythonModel
 
 from voxcast.errors import VoxcastError
-from voxcast.models.forecaster import Forecaster
-from voxcast.serving.prediction_service import PredictionService, ServedCatalogue
+from voxcast.serving.bundle import Bundle
+from voxcast.serving.prediction_service import PredictionService
 
 
 class VoxcastModel(PythonModel):
     """Predicts quantiles of every target, row by row."""
 
     def load_context(self, context: Any) -> None:
-        """Read the forecaster and the catalogue from the model's files."""
-        self.service = PredictionService(
-            Forecaster.load(Path(context.artifacts["forecaster"])),
-            ServedCatalogue.load(Path(context.artifacts["catalogue"])),
-        )
+        """Open the bundle among the model's files; forecasters are read when they are needed."""
+        self.service = PredictionService(Bundle.load(Path(context.artifacts["bundle"])))
 
     def predict(
         self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None

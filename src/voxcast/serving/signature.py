@@ -27,8 +27,8 @@ VOLUME = "volume"
 QUANTILES = ("lower", "median", "upper")
 
 
-def example() -> pd.DataFrame:
-    """Return a request for a typical head scan: 1 mm, header only."""
+def example(app: str) -> pd.DataFrame:
+    """Return a request for an application on a typical head scan: 1 mm, header only."""
     import pandas as pd
 
     return pd.DataFrame(
@@ -36,7 +36,7 @@ def example() -> pd.DataFrame:
             {
                 "shape_i": 176.0, "shape_j": 256.0, "shape_k": 256.0,
                 "spacing_i_mm": 1.0, "spacing_j_mm": 1.0, "spacing_k_mm": 1.0,
-                "file_size_bytes": 9.0e6, "dtype": "int16",
+                "file_size_bytes": 9.0e6, "dtype": "int16", "app": app,
             }
         ]
     )  # fmt: skip

@@ -6,16 +6,17 @@ since training, or DVC may have restored the model from its cache.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from voxcast.files import sha256_folder
 from voxcast.tracking import runs
 
 
 def final_run(
     session: runs.Session,
+    app: str,
     family: str,
     forecaster: Path,
     table_sha256: str,
@@ -28,8 +29,8 @@ def final_run(
     ----------
     session : Session
         Connection to the tracking server.
-    family : str
-        Name of the family.
+    app, family : str
+        Names of the application and of the family.
     forecaster : Path
         Folder of the fitted model.
     table_sha256 : str
@@ -38,29 +39,22 @@ def final_run(
         Parameters and metrics of the family on the leaderboard.
     """
     tags = {
+        "app": app,
         "family": family,
         "table_sha256": table_sha256,
-        "forecaster_sha256": forecaster_sha256(forecaster),
+        "forecaster_sha256": sha256_folder(forecaster),
     }
     existing = runs.find("final", **tags)
     if existing:
         return existing
-    study = runs.find("study", family=family, table_sha256=table_sha256)
+    study = runs.find("study", app=app, family=family, table_sha256=table_sha256)
     with runs.run(
         session,
         "final",
-        f"{family} final",
+        f"{app} {family} final",
         parent=study,
         tags=tags,
-        params={**params, "family": family},
+        params={**params, "app": app, "family": family},
         metrics=runs.prefixed("cv", metrics),
     ) as run_id:
         return run_id
-
-
-def forecaster_sha256(folder: Path) -> str:
-    """Return the hash of a model's files, names and bytes."""
-    digest = hashlib.sha256()
-    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
-        digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()

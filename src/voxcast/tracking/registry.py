@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import sys
 from dataclasses import dataclass
@@ -11,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError
-from voxcast.files import read_json, sha256_of, write_json
+from voxcast.files import read_json, write_json
+from voxcast.serving.bundle import FOLDER, Bundle
 from voxcast.tracking.runs import tracking_uri
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from voxcast.serving.bundle import Promotion
     from voxcast.serving.champion import Champion
 
 MODEL_NAME = "voxcast"
@@ -24,6 +25,10 @@ CHAMPION = "champion"
 CHAMPION_URI = f"models:/{MODEL_NAME}@{CHAMPION}"
 MARKER = Path("mlruns/registered.json")
 SQLITE = "sqlite:///"
+# What the list of versions says of each application.
+SUMMARY = (
+    "family", "reason", "calibrated", "subjects", "runs", "cv_objective", "promoted_at",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -49,28 +54,39 @@ def champion() -> Version | None:
     return Version(str(version.version), dict(version.tags))
 
 
-def register(
-    run_id: str,
-    forecaster: Path,
-    catalogue: Mapping[str, Any],
-    work: Path,
-    tags: Mapping[str, str],
-) -> Version:
-    """Log a forecaster as an MLflow model under a run, register it, and make it champion.
+def bundle_of(version: str) -> Bundle:
+    """Open the bundle of a version, downloaded unless the artifacts are on this machine.
+
+    Raises
+    ------
+    ModelError
+        If there is no such version or its files cannot be read.
+    """
+    import mlflow
+    from mlflow.artifacts import download_artifacts
+    from mlflow.exceptions import MlflowException
+
+    try:
+        model = mlflow.MlflowClient().get_model_version_download_uri(MODEL_NAME, version)
+        folder = download_artifacts(artifact_uri=f"{model}/artifacts/{FOLDER}")
+    except (MlflowException, OSError) as error:
+        raise ModelError(
+            f"cannot be read: {error}", f"version {version}", "see `voxcast models`"
+        ) from error
+    return Bundle.load(Path(folder))
+
+
+def register(run_id: str, bundle: Path, promoted: str) -> Version:
+    """Log a bundle as an MLflow model under a run, register it, and make it champion.
 
     Parameters
     ----------
     run_id : str
-        Id of the final run of the family.
-    forecaster : Path
-        Folder written by `voxcast.models.forecaster.Forecaster.save`.
-    catalogue : mapping
-        Facts that the model needs to predict without its project, see
-        `voxcast.serving.prediction_service.ServedCatalogue`.
-    work : Path
-        Folder for temporary files.
-    tags : mapping
-        Tags of this version; the replaced version is added.
+        Id of the final run of the promoted model.
+    bundle : Path
+        Folder written by `voxcast.serving.bundle.write_bundle`, with this name.
+    promoted : str
+        The application for which this version is made.
     """
     import mlflow
     from mlflow.environment_variables import MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR
@@ -80,33 +96,41 @@ def register(
 
     MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR.set(False)
     previous = champion()
-    write_json(work / "catalogue.json", catalogue)
+    served_apps = Bundle.load(bundle).apps
     with mlflow.start_run(run_id=run_id):
         logged = mlflow.pyfunc.log_model(
             name=MODEL_NAME,
             python_model=str(predictor_file()),
-            artifacts={
-                "forecaster": str(forecaster),
-                "catalogue": str(work / "catalogue.json"),
-            },
+            artifacts={FOLDER: str(bundle)},
             signature=signature(),
             # Given explicitly, so that MLflow does not run pip to infer them.
             pip_requirements=requirements(),
-            input_example=example(),
-            metadata={"catalogue_sha256": sha256_of(catalogue)},
+            input_example=example(promoted),
         )
-    registered = mlflow.register_model(
-        logged.model_uri,
-        MODEL_NAME,
-        tags={**tags, "promoted_from_version": "none" if previous is None else previous.number},
-    )
+    tags = {
+        "promoted": promoted,
+        "promoted_from_version": "none" if previous is None else previous.number,
+        "apps": json.dumps(
+            {name: _summary(served.promotion) for name, served in served_apps.items()},
+            sort_keys=True,
+        ),
+    }
+    registered = mlflow.register_model(logged.model_uri, MODEL_NAME, tags=tags)
     client = mlflow.MlflowClient()
     client.set_registered_model_alias(MODEL_NAME, CHAMPION, registered.version)
-    return Version(str(registered.version), dict(tags))
+    return Version(str(registered.version), tags)
+
+
+def _summary(promotion: Promotion) -> dict[str, Any]:
+    """Return what `listing` shows of a promotion."""
+    return {name: getattr(promotion, name) for name in SUMMARY}
 
 
 def listing(project: Path | None) -> list[dict[str, Any]]:
-    """Return all versions of the registered model, newest first, with their tags.
+    """Return all versions of the registered model, newest first.
+
+    Each has ``version``, ``champion``, ``promoted`` (an application), and ``apps``: the facts
+    named in `SUMMARY` by application.
 
     Raises
     ------
@@ -124,7 +148,12 @@ def listing(project: Path | None) -> list[dict[str, Any]]:
         raise ModelError(f"cannot be read: {error}", uri) from error
     number = None if current is None else current.number
     return [
-        {"version": str(v.version), "champion": str(v.version) == number, **v.tags}
+        {
+            "version": str(v.version),
+            "champion": str(v.version) == number,
+            **v.tags,
+            "apps": json.loads(v.tags.get("apps", "{}")),
+        }
         for v in sorted(versions, key=lambda v: -int(v.version))
     ]
 
@@ -181,13 +210,13 @@ def load_champion(project: Path | None) -> Any:
         raise ModelError(f"the champion cannot be loaded: {error}", uri, fix) from error
 
 
-def local_champion(project: Path | None) -> Champion:
-    """Load the champion into this process, with the defaults of its catalogue.
+def local_champion(project: Path | None, app: str | None = None) -> Champion:
+    """Load the champion into this process, with the defaults of an application.
 
     Raises
     ------
     ModelError
-        See `load_champion`.
+        See `load_champion` and `voxcast.serving.bundle.Bundle.app_named`.
     """
     from voxcast.serving.champion import Champion
     from voxcast.serving.client import call
@@ -196,13 +225,8 @@ def local_champion(project: Path | None) -> Champion:
         logging.getLogger(name).setLevel(logging.ERROR)
     with contextlib.redirect_stdout(sys.stderr):
         model = load_champion(project)
-    catalogue = model.unwrap_python_model().service.catalogue
-    return Champion(
-        partial(call, model),
-        next(iter(catalogue.apps)),
-        catalogue.configurations,
-        catalogue.coarse_points,
-    )
+    served = model.unwrap_python_model().service.bundle.app_named(app)
+    return Champion(partial(call, model), served.name, served.configurations, served.coarse_points)
 
 
 def use(project: Path | None) -> str:

@@ -25,14 +25,19 @@ class SearchRuns:
         Connection to the tracking server.
     campaign : str
         Id of the parent run of the studies.
+    app : str
+        Name of the application, a tag and a parameter of every run.
     tags : mapping
-        Tags of every run.
+        Other tags of every run.
     """
 
-    def __init__(self, session: runs.Session, campaign: str, tags: Mapping[str, str]) -> None:
+    def __init__(
+        self, session: runs.Session, campaign: str, app: str, tags: Mapping[str, str]
+    ) -> None:
         self.session = session
         self.campaign = campaign
-        self.tags = dict(tags)
+        self.app = app
+        self.tags = {**tags, "app": app}
         self._open = ExitStack()
         self._family = self._study = ""
 
@@ -47,7 +52,11 @@ class SearchRuns:
         """Open the study of a family."""
         self._family = name
         study = runs.run(
-            self.session, "study", name, parent=self.campaign, tags={**self.tags, "family": name}
+            self.session,
+            "study",
+            f"{self.app} {name}",
+            parent=self.campaign,
+            tags={**self.tags, "family": name},
         )
         self._study = self._open.enter_context(study)
 
@@ -56,17 +65,18 @@ class SearchRuns:
         with runs.run(
             self.session,
             "trial",
-            f"{self._family} {trial.number}",
+            f"{self.app} {self._family} {trial.number}",
             parent=self._study,
             tags={**self.tags, "family": self._family, "state": trial.state},
-            params={**trial.params, "family": self._family},
+            params={**trial.params, "app": self.app, "family": self._family},
             metrics=runs.prefixed("cv", trial.metrics) | {"fit_s": trial.duration_s},
         ):
             pass
 
     def on_search(self, search: Search) -> None:
         """Log the best trial and close the study."""
-        best = {**search.params, "family": search.family, "trials": len(search.trials)}
+        names = {"app": self.app, "family": search.family}
+        best = {**search.params, **names, "trials": len(search.trials)}
         runs.add(self._study, runs.prefixed("cv", search.metrics), best)
         self._open.close()
 
@@ -80,5 +90,6 @@ class SearchRuns:
 
     def _log_ensemble(self, name: str, metrics: Metrics) -> None:
         tags = {**self.tags, "family": name}
-        with runs.run(self.session, "study", name, parent=self.campaign, tags=tags) as study:
-            runs.add(study, runs.prefixed("cv", metrics), {"family": name, "trials": 0})
+        title, params = f"{self.app} {name}", {"app": self.app, "family": name, "trials": 0}
+        with runs.run(self.session, "study", title, parent=self.campaign, tags=tags) as study:
+            runs.add(study, runs.prefixed("cv", metrics), params)

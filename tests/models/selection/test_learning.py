@@ -20,7 +20,11 @@ from voxcast.models.selection.ensembles import (
 )
 from voxcast.models.selection.fold_cache import FoldCache
 from voxcast.models.selection.leaderboard import Leaderboard
-from voxcast.models.selection.leaderboard_files import load_leaderboard, save_leaderboard
+from voxcast.models.selection.leaderboard_files import (
+    load_leaderboard,
+    save_leaderboard,
+    save_table,
+)
 from voxcast.models.selection.learning import learn
 from voxcast.models.selection.refitting import fit_forecaster, fit_forecasters
 from voxcast.records import TARGETS
@@ -135,7 +139,8 @@ def test_the_reloaded_leaderboard_has_the_grid_as_a_row_of_the_best_family(
         validation, ("median", "tree"), trials=1, input_levels=("volume", "header")
     )
     keys = table["cell_key"].tolist()
-    save_leaderboard(leaderboard, keys, tmp_path / "data", tmp_path / "results")
+    save_leaderboard(leaderboard, keys, tmp_path / "data")
+    save_table({"segment": leaderboard}, tmp_path / "leaderboard.csv")
     loaded = load_leaderboard(tmp_path / "data", keys[::-1])
     assert leaderboard.best == loaded.best == loaded.best_family == "tree"
     assert (loaded.params, loaded.counts) == (leaderboard.params, leaderboard.counts)
@@ -145,7 +150,8 @@ def test_the_reloaded_leaderboard_has_the_grid_as_a_row_of_the_best_family(
             again = loaded.out_of_fold[input_level][name]
             np.testing.assert_array_equal(again.log_predictions[::-1], out_of_fold.log_predictions)
             np.testing.assert_array_equal(again.spread[::-1], out_of_fold.spread)
-    board = pd.read_csv(tmp_path / "results/leaderboard.csv").set_index("family")
+    board = pd.read_csv(tmp_path / "leaderboard.csv").set_index("family")
+    assert set(board["app"]) == {"segment"}
     assert list(board.index) == ["tree", "grid", "median"]
     assert board.loc["grid", "cv_objective"] == board.loc["tree", "cv_objective"]
 

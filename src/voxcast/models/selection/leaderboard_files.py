@@ -15,7 +15,7 @@ from voxcast.models.selection.leaderboard import GRID, Leaderboard, TrialCounts
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from voxcast.models.point_model import InputLevel
@@ -24,17 +24,15 @@ _COLUMNS = [f"log_{target}" for target in TARGETS]
 _SPREADS = [f"{side}_{target}" for target in TARGETS for side in ("down", "up")]
 
 
-def save_leaderboard(
-    leaderboard: Leaderboard, cell_keys: Sequence[str], data: Path, results: Path
-) -> None:
-    """Write ``best.json`` and ``out_of_fold.parquet``, and ``leaderboard.csv``.
+def save_leaderboard(leaderboard: Leaderboard, cell_keys: Sequence[str], data: Path) -> None:
+    """Write ``best.json`` and ``out_of_fold.parquet``.
 
     Parameters
     ----------
     cell_keys : sequence of str
         Cell keys of the training runs, in their order.
-    data, results : Path
-        Folder of the first two files, and of ``leaderboard.csv``.
+    data : Path
+        Folder of the files.
     """
     content = {
         "input_level": leaderboard.input_level,
@@ -51,9 +49,17 @@ def save_leaderboard(
     ]
     with atomic_path(data / "out_of_fold.parquet") as partial:
         pd.concat(frames, ignore_index=True).to_parquet(partial, index=False)
-    with atomic_path(results / "leaderboard.csv") as partial:
-        board = pd.DataFrame(_rows(leaderboard)).sort_values("cv_objective", kind="stable")
-        board.to_csv(partial, index=False, float_format="%.6g")
+
+
+def save_table(leaderboards: Mapping[str, Leaderboard], path: Path) -> None:
+    """Write the errors of all families as CSV, by application, the best first."""
+    frames = []
+    for app, leaderboard in leaderboards.items():
+        frame = pd.DataFrame(_rows(leaderboard)).sort_values("cv_objective", kind="stable")
+        frame.insert(0, "app", app)
+        frames.append(frame)
+    with atomic_path(path) as partial:
+        pd.concat(frames).to_csv(partial, index=False, float_format="%.6g")
 
 
 def load_leaderboard(data: Path, cell_keys: Sequence[str] | None = None) -> Leaderboard:

@@ -1,0 +1,75 @@
+"""A bundle: one forecaster an application, read when needed and checked against its hash."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from champions import bundle_of_apps
+from voxcast.errors import ModelError
+from voxcast.files import sha256_folder
+from voxcast.serving.bundle import FOLDER, INDEX, Bundle, write_bundle
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return bundle_of_apps(tmp_path_factory.mktemp("pair"), 8, "segment", "tile")
+
+
+@pytest.fixture
+def copied(pair: Bundle, tmp_path: Path) -> Path:
+    return shutil.copytree(pair.folder, tmp_path / FOLDER)
+
+
+def test_opening_reads_no_forecaster(pair: Bundle, copied: Path) -> None:
+    shutil.rmtree(copied / "forecasters")
+    bundle = Bundle.load(copied)
+    assert bundle.apps == pair.apps
+    assert bundle.app_named("tile").name == "tile"
+    with pytest.raises(ModelError, match="unheard: unknown application; the model has segment, t"):
+        bundle.app_named("unheard")
+    with pytest.raises(ModelError, match="one of segment, tile"):
+        bundle.app_named(None)
+
+
+def test_a_part_is_carried_over_byte_for_byte(pair: Bundle, tmp_path: Path) -> None:
+    alone = write_bundle(tmp_path / FOLDER, [pair.part("tile")])
+    assert alone.apps == {"tile": pair.apps["tile"]}
+    assert alone.app_named(None).name == "tile"
+    assert alone.cell_keys("tile") == pair.cell_keys("tile")
+    carried, original = (b.forecaster_folder("tile") for b in (alone, pair))
+    assert sha256_folder(carried) == sha256_folder(original)
+
+
+def test_a_changed_forecaster_is_refused_and_the_other_still_predicts(copied: Path) -> None:
+    with (copied / "forecasters/tile/forecaster.json").open("a") as file:
+        file.write(" ")
+    bundle = Bundle.load(copied)
+    assert bundle.forecaster("segment").family == "ridge"
+    with pytest.raises(ModelError, match="is not the model that was registered; `voxcast models"):
+        bundle.forecaster("tile")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "is damaged"),
+        ("[]", "is damaged"),
+        ('{"format": 0, "apps": {}}', "another release"),
+        ('{"format": 1, "apps": {}}', "no application"),
+        ('{"format": 1, "apps": {"segment": {}}}', "is damaged"),
+    ],
+)
+def test_a_damaged_index_is_one_error(copied: Path, content: str, message: str) -> None:
+    (copied / INDEX).write_text(content)
+    with pytest.raises(ModelError, match=message):
+        Bundle.load(copied)
+
+
+def test_a_name_cannot_leave_the_folder(copied: Path) -> None:
+    index = json.loads((copied / INDEX).read_text())
+    index["apps"]["../tile"] = index["apps"].pop("tile")
+    (copied / INDEX).write_text(json.dumps(index))
+    with pytest.raises(ModelError, match="is no name"):
+        Bundle.load(copied)
