@@ -131,25 +131,32 @@ def reference() -> str:
     return markdown(head, rows)
 
 
-def families(leaderboard: str, evaluated: str, noise: dict[str, Any] | None) -> str:
-    """Return the families of a campaign: errors by cross-validation and on unseen subjects."""
-    tested = results(evaluated)
+def families(leaderboard: str, evaluated: str, noise: dict[str, Any]) -> str:
+    """Return the families of a campaign: errors by cross-validation and on unseen subjects.
+
+    ``noise`` has the repeats by application; rows name the application if there are several.
+    """
+    tested_by_app = results(evaluated)
     with (PROJECT / "results" / leaderboard).open(encoding="utf-8", newline="") as lines:
-        validated = [row for row in csv.DictReader(lines) if row["family"] in tested]
+        validated = list(csv.DictReader(lines))
     rows = []
-    for row in validated:
-        name = row["family"]
-        rows.append([
-            f"`{name}`" + (" (baseline)" if name in ("voxels", "median") else ""),
-            *(percent(float(row[f"cv_{target}_mape"])) for target in TARGETS),
-            *(percent(tested[name][target]["mape"]) for target in TARGETS),
-        ])  # fmt: skip
-    if "header_only" in tested:
-        of_header = [percent(tested["header_only"][target]["mape"]) for target in TARGETS]
-        rows.append(["best on headers alone", *[NONE] * 3, *of_header])
-    if noise is not None:
-        floor = [percent(noise["error_percent"][target]) for target in TARGETS]
-        rows.append(["*noise floor as an error*", *floor, *[NONE] * 3])
+    for app, tested in tested_by_app.items():
+        prefix = f"`{app}`: " if len(tested_by_app) > 1 else ""
+        for row in validated:
+            name = row["family"]
+            if row["app"] != app or name not in tested:
+                continue
+            rows.append([
+                f"{prefix}`{name}`" + (" (baseline)" if name in ("voxels", "median") else ""),
+                *(percent(float(row[f"cv_{target}_mape"])) for target in TARGETS),
+                *(percent(tested[name][target]["mape"]) for target in TARGETS),
+            ])  # fmt: skip
+        if "header_only" in tested:
+            of_header = [percent(tested["header_only"][target]["mape"]) for target in TARGETS]
+            rows.append([f"{prefix}best on headers alone", *[NONE] * 3, *of_header])
+        if app in noise:
+            floor = [percent(noise[app]["error_percent"][target]) for target in TARGETS]
+            rows.append([f"{prefix}*noise floor as an error*", *floor, *[NONE] * 3])
     head = ["model", "CV: CPU time", "wall time", "memory",
             "unseen: CPU time", "wall time", "memory"]  # fmt: skip
     return markdown(head, rows)
@@ -157,13 +164,15 @@ def families(leaderboard: str, evaluated: str, noise: dict[str, Any] | None) -> 
 
 def recorded() -> str:
     """Return the families learned from the reference campaign."""
-    noise = results("history/reference.json")["noise_of_applications_with_an_image"][0]
+    pooled = results("history/reference.json")["noise_of_applications_with_an_image"][0]
+    # Models of all applications together are listed under the names of all.
+    noise = {**noise_by_app(), ", ".join(sorted(IMAGE_APPS)): pooled}
     return families("recorded/leaderboard.csv", "recorded/families.json", noise)
 
 
 def demo() -> str:
     """Return the families of the committed run of `make demo`."""
-    return families("tune/leaderboard.csv", "evaluate/families.json", None)
+    return families("tune/leaderboard.csv", "evaluate/families.json", {})
 
 
 def methods() -> str:

@@ -102,15 +102,17 @@ def test_every_run_is_on_record_with_its_phases(project: Path) -> None:
 
 def test_the_graph_ends_with_a_champion_honestly_labelled(project: Path) -> None:
     receipt = receipt_of(project)
-    assert receipt["registered"]
-    assert receipt["reason"] == "first"
-    assert receipt["challenger"]["calibrated"] is False
-    assert receipt["test_openings"] == 1
+    assert (receipt["version"], receipt["test_openings"]) == ("1", 1)
+    assert list(receipt["apps"]) == ["ants_segment"]
+    of_app = receipt["apps"]["ants_segment"]
+    assert of_app["registered"]
+    assert of_app["reason"] == "first"
+    assert of_app["challenger"]["calibrated"] is False
     metrics = json.loads((project / "results/evaluate/families.json").read_text())
     families = yaml.safe_load((project / "params.yaml").read_text())["tune"]["families"]
-    assert set(families) <= set(metrics)
+    assert set(families) <= set(metrics["ants_segment"])
     page = (project / "results/report/index.html").read_text()
-    assert receipt["champion"] in page
+    assert of_app["champion"] in page
 
 
 def test_a_second_run_has_nothing_to_do(project: Path) -> None:
@@ -134,15 +136,17 @@ def test_an_evaluation_parameter_reruns_only_dependent_stages(project: Path) -> 
 
 def test_models_are_listed(project: Path) -> None:
     rows = json.loads(run(project, "voxcast", "models", "--json").stdout)
-    assert [(row["version"], row["champion"], row["reason"]) for row in rows] == [
-        ("1", True, "first")
+    assert [(row["version"], row["champion"], row["promoted"]) for row in rows] == [
+        ("1", True, "ants_segment")
     ]
+    assert rows[0]["apps"]["ants_segment"]["reason"] == "first"
 
 
 def test_metrics_and_plots_can_be_shown(project: Path) -> None:
     metrics = json.loads(run(project, "dvc", "metrics", "show", "--json").stdout)
-    assert receipt_of(project)["champion"] in json.dumps(metrics)
-    run(project, "dvc", "plots", "show", "-o", "plots")
+    assert receipt_of(project)["apps"]["ants_segment"]["champion"] in json.dumps(metrics)
+    plotted = run(project, "dvc", "plots", "show", "-o", "plots")
+    assert "Could not" not in plotted.stderr + plotted.stdout
     assert (project / "plots/index.html").is_file()
 
 

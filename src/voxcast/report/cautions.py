@@ -10,6 +10,7 @@ from voxcast.report.sentences import cpu_verdict
 
 if TYPE_CHECKING:
     from voxcast.laws.intervals import Interval
+    from voxcast.report.app_narrative import AppNarrative
     from voxcast.report.narrative import Narrative
 
 # With fewer unseen subjects the page warns that they are few.
@@ -18,10 +19,16 @@ FEW_SUBJECTS = 20
 
 def cautions(narrative: Narrative) -> list[str]:
     """Return the limits of the result, the most serious first."""
-    return [*_of_the_test(narrative), *_of_the_model(narrative), *_of_the_runs(narrative)]
+    several = len(narrative.apps) > 1
+    of_models = [
+        f"{app.app}: " * several + line
+        for app in narrative.apps
+        for line in [*_of_the_test(app), *_of_the_model(app, narrative)]
+    ]
+    return [*of_models, *_of_the_runs(narrative)]
 
 
-def _of_the_test(narrative: Narrative) -> list[str]:
+def _of_the_test(narrative: AppNarrative) -> list[str]:
     m, lines = narrative.models, []
     if not m.tested:
         lines.append("No subject is on the test side, so no error below is for unseen subjects.")
@@ -40,8 +47,8 @@ def _of_the_test(narrative: Narrative) -> list[str]:
     return lines
 
 
-def _of_the_model(narrative: Narrative) -> list[str]:
-    m, lines = narrative.models, []
+def _of_the_model(app: AppNarrative, narrative: Narrative) -> list[str]:
+    m, lines = app.models, []
     not_significant = [
         f"{TITLES[target]} ({_points(gain)})" for target, gain in m.gain.items() if gain.covers(0)
     ]
@@ -71,7 +78,8 @@ def _of_the_model(narrative: Narrative) -> list[str]:
             "Reading the voxels gave no significant gain over the header alone in CPU time on "
             f"unseen subjects ({_points(m.voxels_gain)})."
         )
-    cut_short = narrative.inputs.leaderboard.query("cut_short == True")["family"].tolist()
+    leaderboard = narrative.inputs.leaderboard_of(app.app)
+    cut_short = leaderboard.query("cut_short == True")["family"].tolist()
     if cut_short:
         names = ", ".join(cut_short)
         lines.append(f"The time limit of tuning was reached before all trials of {names}.")

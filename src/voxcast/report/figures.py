@@ -30,8 +30,13 @@ class Drawing:
     caption: str
 
 
-def error_panels(models: ModelComparison, noise_percent: dict[str, float]) -> list[Drawing]:
-    """Draw the error of every family, one panel per target, best by cross-validation first."""
+def error_panels(
+    models: ModelComparison, noise_percent: dict[str, float], app: str = ""
+) -> list[Drawing]:
+    """Draw the error of every family, one panel per target, best by cross-validation first.
+
+    ``app`` is the application, if it must be named.
+    """
     families = list(models.cross_validated)
     drawings = []
     for target in TARGETS:
@@ -64,8 +69,8 @@ def error_panels(models: ModelComparison, noise_percent: dict[str, float]) -> li
             alt = f"Error of {TITLES[target]} by model: " + ", ".join(
                 f"{name} {percent(models.cross_validated[name][target])}" for name in families
             )
-            svg = inline_svg(figure, f"error {target}", alt)
-        drawings.append(Drawing(svg, ""))
+            svg = inline_svg(figure, f"error {target} {app}".strip(), alt)
+        drawings.append(Drawing(svg, app))
     return drawings
 
 
@@ -137,7 +142,7 @@ def dependence_panels(dependence: pd.DataFrame) -> list[Drawing]:
 
 
 def coverage_panels(
-    metrics: dict[str, dict[str, dict[str, float]]], upper_quantile: float
+    metrics: dict[str, dict[str, dict[str, float]]], upper_quantile: float, app: str = ""
 ) -> list[Drawing]:
     """Draw the share of unseen subjects below the upper bound, one panel per target.
 
@@ -147,6 +152,8 @@ def coverage_panels(
         Metrics of evaluation by family and target.
     upper_quantile : float
         Nominal coverage of the bound, such as 0.95.
+    app : str
+        The application, if it must be named.
     """
     drawings = []
     for target in TARGETS:
@@ -166,5 +173,6 @@ def coverage_panels(
                 f"{name} {percent(100 * (1 - by_target[target]['under_request']))}"
                 for name, by_target in metrics.items()
             )
-            drawings.append(Drawing(inline_svg(figure, f"coverage {target}", alt), ""))
+            svg = inline_svg(figure, f"coverage {target} {app}".strip(), alt)
+            drawings.append(Drawing(svg, app))
     return drawings

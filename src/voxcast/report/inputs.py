@@ -41,7 +41,7 @@ class ReportInputs:
     shuffled, dependence : DataFrame
         As written by explain.
     metrics, receipt : dict
-        As written by evaluate and register.
+        As written by evaluate and register, by application.
     """
 
     catalogue: pd.DataFrame
@@ -68,9 +68,24 @@ class ReportInputs:
         runs = self.completed
         return runs[(runs["scale"] == FULL_SCALE) & (runs["volume_id"] != "")]
 
-    def predictions_of(self, family: str) -> pd.DataFrame:
-        """Return one family's predictions on the test side, sorted by cell key."""
-        rows = self.predictions[self.predictions["family"] == family]
+    @property
+    def apps(self) -> list[str]:
+        """The applications that were learned."""
+        return sorted(self.receipt["apps"])
+
+    def leaderboard_of(self, app: str) -> pd.DataFrame:
+        """Return the families of an application, the best first."""
+        return self.leaderboard[self.leaderboard["app"] == app].reset_index(drop=True)
+
+    def receipt_of(self, app: str) -> dict[str, Any]:
+        """Return the receipt of an application, with the openings of the test table."""
+        return {"test_openings": self.receipt["test_openings"], **self.receipt["apps"][app]}
+
+    def predictions_of(self, app: str, family: str) -> pd.DataFrame:
+        """Return a family's predictions on the test side, sorted by cell key."""
+        rows = self.predictions[
+            (self.predictions["app"] == app) & (self.predictions["family"] == family)
+        ]
         return rows.sort_values("cell_key", ignore_index=True)
 
     @classmethod

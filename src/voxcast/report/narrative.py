@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from voxcast.analysis.cpu_scaling import CpuComparison, compare_cpus
-from voxcast.analysis.model_comparison import BASELINES, ModelComparison, compare_models
+from voxcast.analysis.model_comparison import compare_models
 from voxcast.analysis.noise import RepeatNoise, repeat_noise
 from voxcast.quantities import format_seconds
-from voxcast.report.formatting import counted, percent, percent_interval
+from voxcast.report.app_narrative import AppNarrative
+from voxcast.report.formatting import counted, percent
 from voxcast.report.labels import cpu_label
 from voxcast.report.sentences import cpu_verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from voxcast.report.inputs import ReportInputs
 
 
@@ -24,8 +27,8 @@ class Narrative:
 
     Attributes
     ----------
-    models : ModelComparison
-        Comparison of the winner with the baselines.
+    apps : tuple of AppNarrative
+        What was learned, by application.
     noise : RepeatNoise or None
         Pooled over all repeats of modelled runs; None if no run was repeated undisturbed.
     cpu_comparisons : list of CpuComparison
@@ -33,7 +36,7 @@ class Narrative:
     """
 
     inputs: ReportInputs
-    models: ModelComparison
+    apps: tuple[AppNarrative, ...]
     noise: RepeatNoise | None
     cpu_comparisons: list[CpuComparison]
 
@@ -41,50 +44,55 @@ class Narrative:
     def of(cls, inputs: ReportInputs) -> Narrative:
         """Compute the results."""
         pooled = repeat_noise(inputs.modelled)
+        noise_by_app = {noise.app: noise for noise in repeat_noise(inputs.modelled, by=("app",))}
         return cls(
             inputs,
-            compare_models(inputs.leaderboard, inputs.predictions, inputs.metrics, inputs.receipt),
+            tuple(
+                AppNarrative(
+                    app,
+                    compare_models(
+                        inputs.leaderboard_of(app),
+                        inputs.predictions[inputs.predictions["app"] == app],
+                        inputs.metrics[app],
+                        inputs.receipt_of(app),
+                    ),
+                    _floor_percent(noise_by_app.get(app)),
+                )
+                for app in inputs.apps
+            ),
             pooled[0] if pooled else None,
             compare_cpus(inputs.completed),
         )
 
     @property
     def floor_percent(self) -> dict[str, float]:
-        """The noise floor by target, in percent; empty if nothing was repeated.
+        """The noise floor of all applications together, by target, in percent."""
+        return _floor_percent(self.noise)
 
-        It is a mean absolute error, comparable with the errors of models; see
-        `RepeatNoise.error_percent`.
-        """
-        if self.noise is None:
-            return {}
-        errors = {target: self.noise.error_percent(target) for target in self.noise.cv}
-        return {target: error for target, error in errors.items() if math.isfinite(error)}
+    def of_each(self, sentence: Callable[[AppNarrative], str]) -> str:
+        """Join a sentence of each application, with its name if there are several."""
+        several = len(self.apps) > 1
+        return "; ".join(f"{a.app}: " * several + sentence(a) for a in self.apps)
 
     def headline(self) -> str:
-        """Write the main result as one sentence."""
-        m = self.models
-        error = m.tested.get(m.winner, {}).get("cpu_s")
-        if error is None:
-            validated = percent(m.cross_validated[m.winner]["cpu_s"])
-            return (
-                f"The {m.winner} model has an error of {validated} in CPU time by "
-                "cross-validation; it was not tested on unseen subjects"
-            )
-        text = f"The {m.winner} model has an error of {percent(error.value)} in CPU time"
-        if m.winner in BASELINES:
-            return (
-                f"No model beat the {m.winner} baseline, which has an error of "
-                f"{percent(error.value)} in CPU time"
-            )
-        if m.baseline is None or "cpu_s" not in m.gain:
-            return f"{text} on {counted(m.test_subjects, 'unseen subject')}"
-        rival = f"the {m.baseline} baseline {percent(m.tested[m.baseline]['cpu_s'].value)}"
-        if m.gain["cpu_s"].covers(0):
-            subjects = counted(m.test_subjects, "unseen subject")
-            return f"{text}, {rival}: {subjects} are too few to decide which is better"
-        if m.gain["cpu_s"].value < 0:
-            return f"{text} on unseen subjects, {rival}: the baseline did better there"
-        return f"{text} on {counted(m.test_subjects, 'unseen subject')}, {rival}"
+        """Write the main result of each application as one sentence."""
+        return self.of_each(AppNarrative.headline)
+
+    def champion(self) -> str:
+        """Write the best family and the champion of each application."""
+        return self.of_each(AppNarrative.champion)
+
+    def cross_validated(self) -> str:
+        """Write the cross-validated errors of the winners and of the best baselines."""
+        return self.of_each(AppNarrative.cross_validated)
+
+    def tested(self) -> str:
+        """Write the errors on unseen subjects, with intervals."""
+        return self.of_each(AppNarrative.tested)
+
+    def calibration(self) -> str:
+        """Write whether the upper bounds are calibrated."""
+        return self.of_each(AppNarrative.calibration)
 
     def measured(self) -> str:
         """Write the number of runs, applications, volumes and allocations."""
@@ -103,59 +111,6 @@ class Narrative:
             f"{counted(with_image['subject'].nunique(), 'subject')}, "
             f"with {' and '.join(allocations)}; "
             f"{format_seconds(float(completed['cpu_s'].sum()))} of CPU time"
-        )
-
-    def champion(self) -> str:
-        """Write the best family and the champion of the registry."""
-        m = self.models
-        if m.registered:
-            reasons = {"first": "the registry was empty", "better": "better than the former one"}
-            reason = reasons.get(m.reason, m.reason)
-            return f"{m.winner} is champion, version {m.version} ({reason})"
-        registered = f"version {m.version} ({m.champion})"
-        if m.champion == m.winner:
-            return f"{m.winner} is best again; {registered} stays champion ({m.detail})"
-        return (
-            f"{m.winner} is best by cross-validation, but {registered} stays champion ({m.detail})"
-        )
-
-    def cross_validated(self) -> str:
-        """Write the cross-validated errors of the winner and of the best baseline."""
-        m = self.models
-        error = m.cross_validated[m.winner]["cpu_s"]
-        text = f"{m.winner} {percent(error)} in CPU time"
-        if m.baseline is not None:
-            rival = m.cross_validated[m.baseline]["cpu_s"]
-            text += f", the {m.baseline} baseline {percent(rival)}"
-            if error > 0:
-                text += f" ({rival / error:.1f} times the error)"
-        return f"{text}; {counted(m.training_subjects, 'subject')}{self._floor_beside()}"
-
-    def tested(self) -> str:
-        """Write the errors on unseen subjects, with intervals."""
-        m = self.models
-        errors = m.tested.get(m.winner)
-        if not errors:
-            return "no subject is on the test side, so the error on unseen subjects is unknown"
-        text = f"{percent_interval(errors['cpu_s'])} in CPU time"
-        if m.baseline is not None and m.baseline in m.tested:
-            text += f", {m.baseline} {percent_interval(m.tested[m.baseline]['cpu_s'])}"
-        runs = f"{counted(m.test_subjects, 'subject')}, {counted(m.test_runs, 'run')}"
-        return f"{text}; {runs}{self._floor_beside()}"
-
-    def _floor_beside(self) -> str:
-        floor = self.floor_percent.get("cpu_s")
-        return "" if floor is None else f"; noise floor {percent(floor)}"
-
-    def calibration(self) -> str:
-        """Write whether the upper bound is calibrated."""
-        m = self.models
-        bound = percent(100 * m.upper_quantile)
-        if m.calibrated:
-            return f"calibrated: the upper bound is expected to hold for {bound} of new subjects"
-        return (
-            f"not calibrated: a {bound} bound needs {m.subjects_needed} training subjects, there "
-            f"are {m.training_subjects}; it is the largest residual times a stated factor"
         )
 
     def floor(self) -> str:
@@ -192,6 +147,13 @@ class Narrative:
             f"{cpu_label(comparison)}: " * several + cpu_verdict(comparison)
             for comparison in self.cpu_comparisons
         )
+
+
+def _floor_percent(noise: RepeatNoise | None) -> dict[str, float]:
+    if noise is None:
+        return {}
+    errors = {target: noise.error_percent(target) for target in noise.cv}
+    return {target: error for target, error in errors.items() if math.isfinite(error)}
 
 
 def _cpus(numbers: list[int]) -> str:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import pandas as pd
 
 from voxcast.allocation.pricing import Prices
 from voxcast.analysis.composed_runs import COMPOSITIONS
@@ -25,8 +28,6 @@ from voxcast.report.summary import example
 from voxcast.report.templates import render
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from voxcast.report.narrative import Narrative
 
 TEMPLATE = "page.html.j2"
@@ -48,25 +49,22 @@ def page(narrative: Narrative, project: Path) -> str:
 
 
 def _content(narrative: Narrative, project: Path) -> dict[str, Any]:
-    inputs, models = narrative.inputs, narrative.models
+    inputs = narrative.inputs
     completed = inputs.completed
     phases = phase_summary(_phases(inputs.phases, completed))
-    predictions = inputs.predictions_of(models.winner)
+    predictions = pd.concat(
+        [inputs.predictions_of(a.app, a.models.winner) for a in narrative.apps], ignore_index=True
+    )
     noise = repeat_noise(completed, by=("app", "device", "cpus", "scale"))
-    metrics = {
-        name: inputs.metrics[name]
-        for name in [*models.cross_validated, HEADER_ONLY]
-        if name in inputs.metrics
-    }
     paths = inputs.catalogue.dropna(subset="volume_id")
     names = {
         str(v): Path(str(p)).name for v, p in zip(paths["volume_id"], paths["path"], strict=True)
     }
     return {
+        **_of_models(narrative),
         **_of_devices(narrative, names),
         **_of_variation(completed, names),
         "narrative": narrative,
-        "models": models,
         "headline": narrative.headline(),
         "cautions": cautions(narrative),
         "measured_table": run_tables.measured(inputs.runs),
@@ -77,29 +75,51 @@ def _content(narrative: Narrative, project: Path) -> dict[str, Any]:
         "cpu_table": run_tables.configurations(narrative.cpu_comparisons),
         "phase_panels": run_figures.phase_panels(phases),
         "phase_table": run_tables.phases(phases) if len(phases) else None,
-        "error_panels": figures.error_panels(models, narrative.floor_percent),
-        "model_tables": [
-            tables.cross_validated(models, inputs.leaderboard, narrative.floor_percent),
-            *([tables.tested(models, narrative.floor_percent)] if models.tested else []),
-        ],
         "studies_page": STUDIES_PAGE,
         "importance_table": tables.importance(inputs.shuffled),
         "dependence_panels": figures.dependence_panels(inputs.dependence),
         "scatters": figures.scatter_panels(predictions),
         "error_table": tables.errors(predictions, noise) if len(predictions) else None,
-        "coverage_panels": (
-            figures.coverage_panels(metrics, models.upper_quantile) if metrics else []
-        ),
-        "bounds_table": tables.bounds(
-            metrics.get(models.winner, {}),
-            inputs.receipt["challenger"]["risk_at_upper_quantile"],
-        ),
         "coverage_table": coverage.coverage_table(predictions) if len(predictions) else None,
         "pictures": pictures(predictions, inputs.catalogue, project),
         "has_user_images": any(Path(str(p)).is_absolute() for p in inputs.catalogue["path"]),
         "problems": _problems(inputs.catalogue),
         "facts": _facts(narrative),
         "example": example(narrative),
+    }
+
+
+def _of_models(narrative: Narrative) -> dict[str, Any]:
+    """Compare the models of each application; captions name it if there are several."""
+    inputs, several = narrative.inputs, len(narrative.apps) > 1
+    error_panels, model_tables, coverage_panels, bounds_tables = [], [], [], []
+    for app in narrative.apps:
+        models, prefix = app.models, f"{app.app}: " * several
+        metrics = {
+            name: inputs.metrics[app.app][name]
+            for name in [*models.cross_validated, HEADER_ONLY]
+            if name in inputs.metrics[app.app]
+        }
+        of_app = [
+            tables.cross_validated(models, inputs.leaderboard_of(app.app), app.floor_percent),
+            *([tables.tested(models, app.floor_percent)] if models.tested else []),
+        ]
+        risk = inputs.receipt_of(app.app)["challenger"]["risk_at_upper_quantile"]
+        bounds = tables.bounds(metrics.get(models.winner, {}), risk)
+        model_tables += [replace(t, caption=prefix + t.caption) for t in of_app]
+        bounds_tables.append(replace(bounds, caption=prefix + bounds.caption))
+        name = app.app * several
+        error_panels += figures.error_panels(models, app.floor_percent, name)
+        if metrics:
+            coverage_panels += figures.coverage_panels(metrics, models.upper_quantile, name)
+    return {
+        "error_panels": error_panels,
+        "model_tables": model_tables,
+        "coverage_panels": coverage_panels,
+        "bounds_tables": bounds_tables,
+        "tested": any(app.models.tested for app in narrative.apps),
+        "calibrated": all(app.models.calibrated for app in narrative.apps),
+        "winners": narrative.of_each(lambda app: app.models.winner),
     }
 
 
@@ -179,8 +199,8 @@ def _problems(catalogue: pd.DataFrame) -> list[str]:
 
 def _facts(narrative: Narrative) -> dict[str, str]:
     """Return the provenance of the numbers: versions, machines, methods, hashes."""
-    runs, receipt = narrative.inputs.runs, narrative.inputs.receipt
-    challenger = receipt["challenger"]
+    inputs, runs = narrative.inputs, narrative.inputs.runs
+    receipts = {a.app: inputs.receipt_of(a.app) for a in narrative.apps}
     versions = runs[["app", "app_version"]].drop_duplicates().sort_values("app")
     loads = runs["load1"].dropna()
     started = sorted(runs["started_at"].dropna())
@@ -191,11 +211,19 @@ def _facts(narrative: Narrative) -> dict[str, str]:
         "Load before a run": f"median {loads.median():.2f}" if len(loads) else "unknown",
         "Memory measured by": ", ".join(sorted(runs["memory_method"].unique())),
         "CPU time measured by": ", ".join(sorted(runs["cpu_method"].unique())),
-        "Parameters": _parameters(challenger["params"]),
-        "Training table": f"{counted(int(receipt['training']['runs']), 'run')}, SHA-256 "
-        f"{receipt['training']['table_sha256']}",
-        "Decision": f"{receipt['reason']}: {receipt['detail']}",
-        "Test table opened": counted(narrative.models.test_openings, "time"),
+        "Parameters": narrative.of_each(
+            lambda a: _parameters(receipts[a.app]["challenger"]["params"])
+        ),
+        "Training table": narrative.of_each(
+            lambda a: (
+                f"{counted(int(receipts[a.app]['training']['runs']), 'run')}, SHA-256 "
+                f"{receipts[a.app]['training']['table_sha256']}"
+            )
+        ),
+        "Decision": narrative.of_each(
+            lambda a: f"{receipts[a.app]['reason']}: {receipts[a.app]['detail']}"
+        ),
+        "Test table opened": counted(int(inputs.receipt["test_openings"]), "time"),
     }
     return {name: text or "none" for name, text in facts.items()}
 

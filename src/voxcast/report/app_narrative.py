@@ -1,0 +1,111 @@
+"""What was learned of an application, as sentences, shared by the page and the summary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from voxcast.analysis.model_comparison import BASELINES
+from voxcast.report.formatting import counted, percent, percent_interval
+
+if TYPE_CHECKING:
+    from voxcast.analysis.model_comparison import ModelComparison
+
+
+@dataclass(frozen=True)
+class AppNarrative:
+    """The models of an application with their sentences.
+
+    Attributes
+    ----------
+    app : str
+        Name of the application.
+    models : ModelComparison
+        Comparison of the winner with the baselines.
+    floor_percent : dict of str to float
+        The noise floor by target, in percent; empty if nothing was repeated. It is a mean absolute
+        error, comparable with the errors of models; see `RepeatNoise.error_percent`.
+    """
+
+    app: str
+    models: ModelComparison
+    floor_percent: dict[str, float]
+
+    def headline(self) -> str:
+        """Write the main result as one sentence."""
+        m = self.models
+        error = m.tested.get(m.winner, {}).get("cpu_s")
+        if error is None:
+            validated = percent(m.cross_validated[m.winner]["cpu_s"])
+            return (
+                f"The {m.winner} model has an error of {validated} in CPU time by "
+                "cross-validation; it was not tested on unseen subjects"
+            )
+        text = f"The {m.winner} model has an error of {percent(error.value)} in CPU time"
+        if m.winner in BASELINES:
+            return (
+                f"No model beat the {m.winner} baseline, which has an error of "
+                f"{percent(error.value)} in CPU time"
+            )
+        if m.baseline is None or "cpu_s" not in m.gain:
+            return f"{text} on {counted(m.test_subjects, 'unseen subject')}"
+        rival = f"the {m.baseline} baseline {percent(m.tested[m.baseline]['cpu_s'].value)}"
+        if m.gain["cpu_s"].covers(0):
+            subjects = counted(m.test_subjects, "unseen subject")
+            return f"{text}, {rival}: {subjects} are too few to decide which is better"
+        if m.gain["cpu_s"].value < 0:
+            return f"{text} on unseen subjects, {rival}: the baseline did better there"
+        return f"{text} on {counted(m.test_subjects, 'unseen subject')}, {rival}"
+
+    def champion(self) -> str:
+        """Write the best family and the champion of the registry."""
+        m = self.models
+        if m.registered:
+            reasons = {"first": "the registry was empty", "better": "better than the former one"}
+            reason = reasons.get(m.reason, m.reason)
+            return f"{m.winner} is champion, version {m.version} ({reason})"
+        registered = f"version {m.version} ({m.champion})"
+        if m.champion == m.winner:
+            return f"{m.winner} is best again; {registered} stays champion ({m.detail})"
+        return (
+            f"{m.winner} is best by cross-validation, but {registered} stays champion ({m.detail})"
+        )
+
+    def cross_validated(self) -> str:
+        """Write the cross-validated errors of the winner and of the best baseline."""
+        m = self.models
+        error = m.cross_validated[m.winner]["cpu_s"]
+        text = f"{m.winner} {percent(error)} in CPU time"
+        if m.baseline is not None:
+            rival = m.cross_validated[m.baseline]["cpu_s"]
+            text += f", the {m.baseline} baseline {percent(rival)}"
+            if error > 0:
+                text += f" ({rival / error:.1f} times the error)"
+        return f"{text}; {counted(m.training_subjects, 'subject')}{self._floor_beside()}"
+
+    def tested(self) -> str:
+        """Write the errors on unseen subjects, with intervals."""
+        m = self.models
+        errors = m.tested.get(m.winner)
+        if not errors:
+            return "no subject is on the test side, so the error on unseen subjects is unknown"
+        text = f"{percent_interval(errors['cpu_s'])} in CPU time"
+        if m.baseline is not None and m.baseline in m.tested:
+            text += f", {m.baseline} {percent_interval(m.tested[m.baseline]['cpu_s'])}"
+        runs = f"{counted(m.test_subjects, 'subject')}, {counted(m.test_runs, 'run')}"
+        return f"{text}; {runs}{self._floor_beside()}"
+
+    def _floor_beside(self) -> str:
+        floor = self.floor_percent.get("cpu_s")
+        return "" if floor is None else f"; noise floor {percent(floor)}"
+
+    def calibration(self) -> str:
+        """Write whether the upper bound is calibrated."""
+        m = self.models
+        bound = percent(100 * m.upper_quantile)
+        if m.calibrated:
+            return f"calibrated: the upper bound is expected to hold for {bound} of new subjects"
+        return (
+            f"not calibrated: a {bound} bound needs {m.subjects_needed} training subjects, there "
+            f"are {m.training_subjects}; it is the largest residual times a stated factor"
+        )
