@@ -85,7 +85,7 @@ class PredictionService:
                 _prediction_columns(query.app, configuration, prediction)
                 | {
                     "out_of_range_reason": "; ".join(
-                        self.forecaster.outside(query, prediction.out_of_range)
+                        self.bundle.forecaster(query.app).outside(query, prediction.out_of_range)
                     )
                 }
                 for query, configuration, prediction in zip(
