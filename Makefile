@@ -21,8 +21,7 @@ help: ## Show this list
 
 .PHONY: demo
 demo: setup ## Install if needed, run the whole graph on this machine, print the results
-	@$(MAKE) --no-print-directory repro
-	@cat results/report/summary.txt
+	@voxcast learn --yes
 
 .PHONY: setup
 setup: $(STAMP) ## Create .venv and install under constraints.txt (TORCH=cpu or cuda)

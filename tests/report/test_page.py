@@ -95,7 +95,14 @@ def test_the_stage_writes_a_self_contained_page(build: Build) -> None:
     assert all(a.get("aria-label") for a in pictures)
 
 
-def test_the_page_states_the_champion_and_its_limits(build: Build) -> None:
+@pytest.mark.parametrize("binaries", ["", ".venv/bin/"])
+def test_the_page_states_the_champion_and_its_limits(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, binaries: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if binaries:
+        (tmp_path / binaries).mkdir(parents=True)
+        (tmp_path / binaries / "voxcast").touch()
     content, _, text = rendered(build())
     assert "ridge is champion, version 1" in content.text
     assert "not calibrated: a 95 % bound needs 19 training subjects, there are 8" in content.text
@@ -113,8 +120,11 @@ def test_the_page_states_the_champion_and_its_limits(build: Build) -> None:
     assert "the voxels baseline 20 % (3.3 times the error)" in summary_lines["error by CV"]
     assert "4 subjects, 7 runs; noise floor" in summary_lines["on unseen"]
     assert summary_lines["report"] == "results/report/index.html"
-    assert summary_lines["next"] == ".venv/bin/voxcast predict data/images/0001.nii.gz"
-    assert ".venv/bin/mlflow ui" in summary_lines["or"]
+    # The first head of the four on the test side.
+    predict = f"{binaries}voxcast predict data/images/0009.nii.gz --app segment"
+    assert summary_lines["next"] == predict
+    assert predict in content.text
+    assert f"{binaries}mlflow ui" in summary_lines["or"]
 
 
 def test_four_applications_and_a_gpu_at_once(build: Build) -> None:

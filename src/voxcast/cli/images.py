@@ -29,7 +29,7 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     folder = project.require(args.project)
     if args.refresh:
-        return _refresh(folder, config.load(folder / config.PARAMS_FILE).images)
+        return refresh_sources(folder, config.load(folder / config.PARAMS_FILE).images)
     image_list = folder / IMAGE_LIST
     files = sources.read_tsv(image_list) if image_list.is_file() else []
     if args.json:
@@ -41,10 +41,13 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _refresh(folder: Path, images: config.ImagesConfig) -> int:
+def refresh_sources(folder: Path, images: config.ImagesConfig) -> int:
+    """Update the tracked list of the user's images in the project ``folder``."""
     path = folder / SOURCES
     earlier = sources.read_tsv(path) if path.is_file() else []
-    files = [] if images.path is None else sources.refresh(earlier, folder / images.path)
+    files = []
+    if images.path is not None:
+        files = sources.refresh(earlier, folder / images.path, images.participants)
     if files != earlier:
         sources.write_tsv(path, files)
         before, now = ({(f.path, f.sha256) for f in listed} for listed in (earlier, files))

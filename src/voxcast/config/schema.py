@@ -46,6 +46,7 @@ class ImagesConfig(Section):
 
     kind: Literal["cohort", "bids"]
     path: str | None
+    participants: tuple[str, ...]
     seed: int
     subjects: int
     label_prefix: str

@@ -11,6 +11,8 @@ from voxcast.images.participants import PARTICIPANTS, generated_ids, recipe_of
 from voxcast.images.sources import read_tsv, refresh, write_tsv
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from voxcast.images.grids import Sizes
     from voxcast.images.sources import ImageFile
 
@@ -27,6 +29,8 @@ class ImageChoice(Protocol):
     def kind(self) -> str: ...
     @property
     def path(self) -> str | None: ...
+    @property
+    def participants(self) -> Sequence[str]: ...
     @property
     def seed(self) -> int: ...
     @property
@@ -63,7 +67,8 @@ def list_volumes(choice: ImageChoice, folder: Path, hashes: Path) -> list[ImageF
     elif choice.path is None:
         raise ConfigError("needs a value", "images.path", "set it, e.g. -S images.path=/my/bids")
     else:
-        files = refresh(read_tsv(hashes) if hashes.is_file() else [], choice.path)
+        earlier = read_tsv(hashes) if hashes.is_file() else []
+        files = refresh(earlier, choice.path, choice.participants)
     folder.mkdir(parents=True, exist_ok=True)
     write_tsv(folder / LIST_FILE, files)
     return files

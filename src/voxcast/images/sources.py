@@ -9,12 +9,17 @@ import csv
 import io
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
 from voxcast.errors import ImageError, TableError
 from voxcast.files import sha256_file, write_text
 from voxcast.images.bids import ImageEntry, find_images
+from voxcast.images.selection import of_participants
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @dataclass(frozen=True)
@@ -48,10 +53,19 @@ def scan(path: str | Path) -> list[ImageFile]:
     return refresh([], path)
 
 
-def refresh(earlier: list[ImageFile], path: str | Path) -> list[ImageFile]:
-    """List all volumes below a folder; hash only those whose size or mtime has changed."""
+def refresh(
+    earlier: list[ImageFile], path: str | Path, participants: Sequence[str] = ()
+) -> list[ImageFile]:
+    """List the volumes below a folder; hash only those whose size or mtime has changed.
+
+    Parameters
+    ----------
+    participants : sequence of str
+        Subjects to list, with or without ``sub-``; empty for all.
+    """
     by_path = {file.path: file for file in earlier}
-    entries = find_images(Path(path).expanduser().absolute())
+    folder = Path(path).expanduser().absolute()
+    entries = of_participants(find_images(folder), participants, folder)
     return [
         _listed(entry, by_path.get(str(entry.path)))
         for entry in tqdm(entries, desc="listing images", unit="file", disable=None, delay=2)

@@ -24,7 +24,7 @@ from voxcast.report.formatting import counted
 from voxcast.report.labels import cpu_label, device_label, device_machines, smallest_gains
 from voxcast.report.sentences import cpu_verdict, drift_sentence, missing_devices
 from voxcast.report.slices import pictures
-from voxcast.report.summary import example
+from voxcast.report.summary import binaries, example
 from voxcast.report.templates import render
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ def _content(narrative: Narrative, project: Path) -> dict[str, Any]:
         "problems": _problems(inputs.catalogue),
         "facts": _facts(narrative),
         "example": example(narrative),
+        "binaries": binaries(),
     }
 
 

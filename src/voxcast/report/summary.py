@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from voxcast.report.narrative import Narrative
 
-_BIN = ".venv/bin/"
+_BIN = ".venv/bin/"  # of `make setup`
 
 
 def summary(narrative: Narrative, report: str) -> str:
@@ -30,13 +31,26 @@ def summary(narrative: Narrative, report: str) -> str:
         ("on unseen", narrative.tested()),
         ("bounds", narrative.calibration()),
         ("report", report),
-        ("next", f"{_BIN}voxcast predict {example(narrative)}"),
-        ("or", f"{_BIN}mlflow ui to compare runs; make serve to predict over HTTP; make help"),
+        ("next", f"{binaries()}voxcast predict {example(narrative)}"),
+        ("or", f"{binaries()}mlflow ui to compare runs; {binaries()}voxcast serve for HTTP"),
     ]
     return "".join(f"{name:<12} {' '.join(text.split())}\n" for name, text in lines)
 
 
 def example(narrative: Narrative) -> str:
-    """Return the path of a usable volume, quoted for a shell."""
-    usable = narrative.inputs.catalogue.query("problem.isna()")
-    return shlex.quote(str(usable["path"].iloc[0])) if len(usable) else "IMAGE.nii.gz"
+    """Return a usable volume and an application for `voxcast predict`, quoted for a shell.
+
+    It is a volume of an unseen subject, if there is one.
+    """
+    inputs = narrative.inputs
+    usable = inputs.catalogue.query("problem.isna()")
+    trained_on = {*inputs.modelled["subject"]} - {*inputs.predictions["subject"]}
+    unseen = usable[~usable["subject"].isin(trained_on)]
+    paths = [*unseen["path"], *usable["path"], "IMAGE.nii.gz"]
+    app = [word for name in inputs.modelled["app"][:1] for word in ("--app", name)]
+    return shlex.join([str(paths[0]), *app])
+
+
+def binaries() -> str:
+    """Return the prefix of commands in the project of the current folder."""
+    return _BIN if Path(_BIN, "voxcast").is_file() else ""

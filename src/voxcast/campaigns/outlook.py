@@ -1,0 +1,107 @@
+"""The outlook of a campaign on one device: what it would measure now, and for how long."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from voxcast.campaigns.driver import missing_cells, run_campaign
+from voxcast.campaigns.time_left import TimeLeft
+from voxcast.history.run_folders import record_rows
+from voxcast.records import App
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from voxcast.campaigns.plan import CampaignPlan
+    from voxcast.campaigns.settings import CampaignSettings
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What a campaign would measure now.
+
+    Attributes
+    ----------
+    total, left : int
+        Runs of the plan, and those that are not on record.
+    left_s : float
+        Expected seconds of the runs left.
+    shortest_s : float
+        Expected seconds of the shortest of them; 0 if none is left.
+    trusted : bool
+        Whether the times rest on a run on record, or on what the application states.
+    """
+
+    total: int
+    left: int
+    left_s: float
+    shortest_s: float
+    trusted: bool
+
+
+def outlook(settings: CampaignSettings, plan: CampaignPlan) -> Outlook:
+    """Return the outlook of ``plan`` beside the records in the folder of its runs."""
+    rows = record_rows(settings.runs)
+    missing = missing_cells(plan.cells, rows, noisy=False)
+    times = TimeLeft(plan.cells, plan.expected_s)
+    for key, cell in plan.cells.items():
+        if key in rows:
+            times.finish(key, cell, rows[key]["runtime_s"])
+    expected_s = [times.cell_s(key, cell) for key, cell in missing.items()]
+    return Outlook(
+        total=len(plan.cells),
+        left=len(missing),
+        left_s=sum(expected_s),
+        shortest_s=min(expected_s, default=0.0),
+        trusted=len(missing) < len(plan.cells) or all(map(states_times, settings.apps.values())),
+    )
+
+
+def states_times(app: App) -> bool:
+    """Tell whether an application states its times, so that they are not mere defaults."""
+    defaults = App.expected_startup_s, App.expected_s_per_mvoxel
+    return (app.expected_startup_s, app.expected_s_per_mvoxel) != defaults
+
+
+def measure_smallest(settings: CampaignSettings, plan: CampaignPlan) -> Mapping[str, Any] | None:
+    """Measure and record the run of ``plan`` with the smallest image, if it is not on record.
+
+    It tells the order of magnitude of an application that was never measured.
+
+    Returns
+    -------
+    mapping or None
+        The row of the run; None if the plan is empty.
+    """
+    if not plan.cells:
+        return None
+    key = min(plan.cells, key=lambda name: plan.expected_s.get(name, 1.0))
+    smallest = dataclasses.replace(plan, cells={key: plan.cells[key]}, anchors=[])
+    run_campaign(dataclasses.replace(settings, stop_after_s=None, repeat_noisy_s=0.0), smallest)
+    return record_rows(settings.runs).get(key)
+
+
+def remove_retried(settings: CampaignSettings, plan: CampaignPlan) -> int:
+    """Remove the records of ``plan`` that are worth another try; return their number.
+
+    These are failed runs, and runs stopped at a shorter time than the limit is now. The user has
+    asked again and may have mended what they failed of.
+    """
+    limit_s = settings.conditions.time_limit_s
+    rows = record_rows(settings.runs)
+    retried = [
+        key
+        for key in plan.cells.keys() & rows.keys()
+        if rows[key]["outcome"] == "failed"
+        or (
+            rows[key]["outcome"] == "timeout"
+            and rows[key]["limit_s"] is not None
+            and (limit_s is None or rows[key]["limit_s"] < limit_s)
+        )
+    ]
+    for key in retried:
+        shutil.rmtree(settings.runs / key)
+    return len(retried)

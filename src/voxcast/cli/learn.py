@@ -1,0 +1,225 @@
+"""``voxcast learn IMAGES --app NAME``: measure, learn, register, and name the next command.
+
+Without IMAGES and --app the project's present configuration is run. The images are not copied.
+Whatever was measured is kept: the same command continues after an interruption.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import shlex
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from voxcast import project
+from voxcast.cli.shared_options import add_project_argument
+from voxcast.errors import ConfigError, VoxcastError
+from voxcast.quantities import format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+
+    from voxcast.campaigns.outlook import Outlook
+    from voxcast.cli.learning_session import LearningSession
+    from voxcast.config import Config
+    from voxcast.config.learning import LearningRequest
+    from voxcast.config.learning_outlook import DeviceOutlook
+
+CATALOGUE = Path("data/catalogue/catalogue.parquet")
+RUNS, HISTORY = Path("data/runs"), Path("data/history")
+SUMMARY = Path("results/report/summary.txt")
+MAX_PROBLEMS_SHOWN = 10
+BOUND_SUBJECTS = 19
+
+logger = logging.getLogger(__name__)
+
+
+def main(argv: list[str]) -> int:
+    """Learn an application on a user's images, or run the present configuration."""
+    args = _parser().parse_intermixed_args(argv)
+    # Batch systems stop a job with SIGTERM, terminals with SIGHUP; they interrupt as Ctrl-C does.
+    for signal_number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signal_number, signal.default_int_handler)
+    folder = project.find(args.project)
+    if folder is None:
+        then = "run `voxcast init` here, or give --project DIR"
+        raise ConfigError("no project here or above", Path.cwd(), then)
+    named = args.images or args.cpus or args.participants or args.changes or args.hours is not None
+    if args.app is None and named:
+        raise ConfigError(
+            "is needed", "--app", "name an application of conf/app, see `voxcast app list`"
+        )
+    paths = [path.expanduser().absolute() for path in args.images]
+    again = shlex.join(["voxcast", "learn", *argv])
+    os.chdir(folder)  # all other paths are relative to the project
+    from voxcast.config.project_files import refresh_project
+
+    if not args.dry_run:
+        for name in refresh_project(Path()).edited:
+            logger.warning("%s: edited here, so it is not replaced by that of this release", name)
+    from voxcast.cli.learning_session import LearningSession
+
+    session = LearningSession(None if args.app is None else _request(args, paths), again)
+    try:
+        return _learn(session, args)
+    except KeyboardInterrupt:
+        print(
+            f"voxcast: interrupted; finished runs are kept, `{again}` continues", file=sys.stderr
+        )
+        return 130
+
+
+def _learn(session: LearningSession, args: argparse.Namespace) -> int:
+    from voxcast.config.learning_outlook import check_measurable, device_outlooks
+
+    configured, catalogue = session.look() if args.dry_run else session.prepare()
+    devices = device_outlooks(configured, catalogue, RUNS)
+    budget_s = configured.campaign.stop_after_s
+    _show_images(configured, catalogue)
+    try:
+        if devices:
+            _show_runs(devices, budget_s)
+            check_measurable(devices, budget_s)
+    except VoxcastError:
+        session.restore()
+        raise
+    if args.dry_run:
+        return 0
+    if not _agreed(args.yes):
+        session.restore()
+        return 0
+    if any(not entry.outlook.trusted for entry in devices):
+        session.measure_first(devices)
+        devices = device_outlooks(configured, catalogue, RUNS)
+        _show_runs(devices, budget_s)
+    session.run(devices)
+    left = [entry.outlook for entry in device_outlooks(configured, catalogue, RUNS)]
+    _show_end(left, session.again, as_json=args.json)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="voxcast learn", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument(
+        "images", nargs="*", type=Path, metavar="IMAGES",
+        help="a BIDS dataset, a folder of NIfTI files, or files of one",
+    )  # fmt: skip
+    parser.add_argument("--app", help="an application of conf/app; see `voxcast app`")
+    parser.add_argument(
+        "--cpus", type=_cpu_counts, default=(), metavar="N,N",
+        help="numbers of CPUs to try (default: those of conf/device)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--hours", type=float, help="time for measuring (default: 1); learning takes minutes more"
+    )
+    parser.add_argument(
+        "--participant-label", dest="participants", nargs="+", default=[], metavar="LABEL",
+        help="participants to use, with or without sub- (default: all)",
+    )  # fmt: skip
+    parser.add_argument(
+        "-S", dest="changes", action="append", default=[], metavar="KEY=VALUE",
+        help="change the configuration, as with dvc exp run -S",
+    )  # fmt: skip
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be measured")
+    parser.add_argument("--yes", action="store_true", help="do not ask before measuring")
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    add_project_argument(parser)
+    return parser
+
+
+def _cpu_counts(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(","))
+
+
+def _request(args: argparse.Namespace, paths: list[Path]) -> LearningRequest:
+    from voxcast.config.learning import LearningRequest
+    from voxcast.history.batches import batches_to_learn_from
+    from voxcast.images.selection import select
+    from voxcast.profiling.host import host_class, host_facts
+
+    if args.participants and not paths:
+        raise ConfigError("needs the dataset of the participants", "--participant-label")
+    batches = batches_to_learn_from(HISTORY, args.app, host_class(host_facts()))
+    for name, count in batches.items():
+        print(f"also learns from {count} runs on record in {HISTORY / name}", file=sys.stderr)
+    return LearningRequest(
+        app=args.app,
+        images=select(paths, args.participants) if paths else None,
+        hours=1.0 if args.hours is None else args.hours,
+        cpus=args.cpus,
+        history=tuple(batches),
+        changes=tuple(args.changes),
+    )
+
+
+def _show_images(configured: Config, catalogue: pd.DataFrame) -> None:
+    usable = catalogue[catalogue["problem"].isna()]
+    subjects = usable["subject"].nunique()
+    where = "" if configured.images.path is None else f" in {configured.images.path}"
+    _say("images", f"{len(usable)} of {len(catalogue)} usable, {subjects} subjects{where}")
+    problems = catalogue["problem"].dropna()
+    for problem in problems.iloc[:MAX_PROBLEMS_SHOWN]:
+        _say("", problem)
+    if len(problems) > MAX_PROBLEMS_SHOWN:
+        _say("", f"and {len(problems) - MAX_PROBLEMS_SHOWN} more, in {CATALOGUE}")
+    if subjects < BOUND_SUBJECTS:
+        _say("", f"a bound for 95 % of subjects takes {BOUND_SUBJECTS}; the answers will say so")
+
+
+def _show_runs(devices: Sequence[DeviceOutlook], budget_s: float | None) -> None:
+    for entry in devices:
+        ahead, labels = entry.outlook, [c.label for c in entry.settings.configurations]
+        for note in entry.plan.notes:
+            _say("", note)
+        if not ahead.total:
+            continue
+        names = ", ".join(entry.settings.apps)
+        recorded = f", {ahead.total - ahead.left} on record" if ahead.left < ahead.total else ""
+        _say("runs", f"{ahead.left} to measure{recorded}: {names} on {' and '.join(labels)}")
+        if not ahead.left:
+            continue
+        if not ahead.trusted:
+            _say("time", "not known: the smallest image is measured first")
+        elif budget_s is not None and ahead.left_s > budget_s:
+            share = max(1, int(ahead.left * budget_s / ahead.left_s))
+            _say("time", f"about {format_seconds(ahead.left_s)} for all; stops after "
+                 f"{format_seconds(budget_s)} (--hours) with about {share}")  # fmt: skip
+        else:
+            _say("time", f"about {format_seconds(ahead.left_s)}, then minutes for learning")
+
+
+def _agreed(yes: bool) -> bool:
+    """Ask before measuring, where somebody can answer."""
+    if yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return True
+    print("start? [Y/n] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("", "y", "yes")
+
+
+def _show_end(outlooks: Sequence[Outlook], again: str, *, as_json: bool) -> None:
+    left, left_s = sum(o.left for o in outlooks), sum(o.left_s for o in outlooks)
+    summary = SUMMARY.read_text(encoding="utf-8")
+    if as_json:
+        lines = (line.partition(" ") for line in summary.splitlines())
+        content = {name: text.strip() for name, _, text in lines}
+        print(json.dumps({"summary": content, "left": left, "left_s": left_s}, indent=2))
+    else:
+        print(summary, end="")
+    if left:
+        logger.info(
+            "%d runs are left, about %s; `%s` continues", left, format_seconds(left_s), again
+        )
+
+
+def _say(name: str, text: str) -> None:
+    """Print a line of the announcement; the result alone goes to standard output."""
+    print(f"{name:12} {text}", file=sys.stderr)

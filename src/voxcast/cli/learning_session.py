@@ -1,0 +1,143 @@
+"""One call of ``voxcast learn`` in a project: its configuration, what it measures, its end."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from voxcast import config
+from voxcast.cli.graph import reproduce
+from voxcast.errors import ConfigError, RunError, VoxcastError
+from voxcast.files import write_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from voxcast.config import Config
+    from voxcast.config.learning import LearningRequest
+    from voxcast.config.learning_outlook import DeviceOutlook
+
+PARAMS, SOURCES = Path(config.PARAMS_FILE), Path("data/sources.tsv")
+IMAGES, CATALOGUE, RUNS = Path("data/images"), Path("data/catalogue"), Path("data/runs")
+CATALOGUE_TABLE = "catalogue.parquet"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class LearningSession:
+    """Learning in the project of the current folder.
+
+    Attributes
+    ----------
+    request : LearningRequest or None
+        What is learned; None for the present configuration.
+    again : str
+        The command that continues.
+    """
+
+    request: LearningRequest | None
+    again: str
+    _before: dict[Path, str] = field(default_factory=dict)
+
+    def prepare(self) -> tuple[Config, pd.DataFrame]:
+        """Compose the configuration, and read the images into the catalogue.
+
+        The former configuration is restored if that fails.
+        """
+        import pandas as pd
+
+        from voxcast.cli.images import refresh_sources
+        from voxcast.config.learning import compose_request
+
+        self._before = {
+            path: path.read_text(encoding="utf-8") for path in (PARAMS, SOURCES) if path.is_file()
+        }
+        try:
+            if self.request is None:
+                composed = config.load(PARAMS)
+            else:
+                composed = compose_request(self.request, PARAMS, PARAMS)
+            refresh_sources(Path(), composed.images)
+            reproduce("catalogue", then=f"mend it and run `{self.again}` again")
+        except VoxcastError:
+            self.restore()
+            raise
+        return composed, pd.read_parquet(CATALOGUE / CATALOGUE_TABLE)
+
+    def look(self) -> tuple[Config, pd.DataFrame]:
+        """Return what `prepare` would, and change nothing in the project."""
+        import pandas as pd
+
+        from voxcast.config.learning import compose_request
+        from voxcast.images.image_set import (
+            catalogue_volumes,
+            image_set_label,
+            list_volumes,
+        )
+
+        present = config.load(PARAMS)
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="voxcast-")))
+            composed = present
+            if self.request is not None:
+                composed = compose_request(self.request, PARAMS, folder / PARAMS)
+            table = CATALOGUE / CATALOGUE_TABLE
+            if composed.images != present.images or not table.is_file():
+                if composed.images.kind == "cohort":
+                    then = "run it without --dry-run, or run `dvc repro catalogue`"
+                    raise ConfigError("the images are not generated yet", IMAGES, then)
+                list_volumes(composed.images, folder / "images", hashes=SOURCES)
+                features = composed.features
+                catalogue_volumes(
+                    folder / "images",
+                    folder / "catalogue",
+                    features.coarse_points,
+                    features.network_points,
+                    image_set_label(composed.images),
+                )
+                table = folder / "catalogue" / CATALOGUE_TABLE
+            return composed, pd.read_parquet(table)
+
+    def restore(self) -> None:
+        """Put the former configuration back."""
+        for path, text in self._before.items():
+            write_text(path, text)
+
+    def measure_first(self, devices: list[DeviceOutlook]) -> None:
+        """Measure one small image with applications of which no time is known.
+
+        Raises
+        ------
+        RunError
+            If such a run fails.
+        """
+        from voxcast.campaigns.outlook import measure_smallest, remove_retried
+        from voxcast.profiling.leader import LOG_FILE
+
+        for entry in devices:
+            if count := remove_retried(entry.settings, entry.plan):
+                logger.info("%d runs that failed or were stopped are measured again", count)
+            if entry.outlook.trusted:
+                continue
+            row = measure_smallest(entry.settings, entry.plan)
+            if row is not None and row["outcome"] != "completed":
+                log = entry.settings.runs / row["cell_key"] / LOG_FILE
+                then = f"mend the application and run `{self.again}` again"
+                raise RunError(f"the run on the smallest image: {row['outcome']}", log, then)
+
+    def run(self, devices: list[DeviceOutlook]) -> None:
+        """Measure what is missing and run all stages that are out of date."""
+        from voxcast.tracking.registry import forget_lost
+
+        then = f"mend it and run `{self.again}` again; finished runs are kept"
+        for entry in devices:
+            if entry.outlook.left:
+                # A sitting that its budget ended has left runs, though its stage is up to date.
+                reproduce("--force", "--single-item", f"profile@{entry.device}", then=then)
+        forget_lost(Path())
+        reproduce(then=then)

@@ -1,0 +1,140 @@
+"""The configuration by which an application is learned on a user's images.
+
+It is the composition that the project uses, with the changes that `dvc exp run -S` would take.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from voxcast.config.composition import CONF_DIR, compose
+from voxcast.config.loading import load, load_app
+from voxcast.errors import ConfigError
+from voxcast.files import atomic_path
+
+if TYPE_CHECKING:
+    from voxcast.config.schema import Config
+    from voxcast.images.selection import ImageSelection
+
+CAMPAIGN = "learn"
+# A run is stopped after this time at least, however short the time for all of them: a run that was
+# stopped is a lower bound and no label.
+MIN_TIME_LIMIT_S = 3600.0
+
+
+@dataclass(frozen=True)
+class LearningRequest:
+    """What a user wants to learn.
+
+    Attributes
+    ----------
+    app : str
+        Name of the application.
+    images : ImageSelection, optional
+        The images; those of the present configuration by default.
+    hours : float
+        Time for measuring.
+    cpus : tuple of int
+        Numbers of CPUs to try; those of ``conf/device`` if empty.
+    history : tuple of str
+        Batches of recorded runs to learn from too.
+    changes : tuple of str
+        Other changes, ``KEY=VALUE``, which take precedence.
+    """
+
+    app: str
+    images: ImageSelection | None = None
+    hours: float = 1.0
+    cpus: tuple[int, ...] = ()
+    history: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
+
+    def overrides(self, present: Config) -> list[str]:
+        """Return the changes to ``conf/`` as composed.
+
+        Parameters
+        ----------
+        present : Config
+            The present configuration, whose images are used if none are named.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such application, or a value cannot be used.
+        """
+        app = load_app(Path(CONF_DIR, "app"), self.app)
+        if app.input == "none":
+            raise ConfigError("takes no image, so there is nothing to learn of images", app.name)
+        if not self.hours > 0:
+            raise ConfigError(f"must be above zero, not {self.hours:g}", "--hours")
+        if self.cpus and min(self.cpus) < 1:
+            raise ConfigError(f"must be at least 1, not {min(self.cpus)}", "--cpus")
+        budget_s = self.hours * 3600
+        return [
+            *self._image_overrides(present),
+            f"app=[{self.app}]",
+            f"campaign={CAMPAIGN}",
+            f"campaign.budget_s={budget_s:.0f}",
+            f"campaign.time_limit_s={max(budget_s, MIN_TIME_LIMIT_S):.0f}",
+            f"device=[{','.join(app.devices)}]",
+            *(f"device.{name}.cpus={literal(self.cpus)}" for name in app.devices if self.cpus),
+            *([f"features.history={literal(self.history)}"] if self.history else []),
+            *self.changes,
+        ]
+
+    def _image_overrides(self, present: Config) -> list[str]:
+        if self.images is not None:
+            values: dict[str, Any] = {
+                "path": str(self.images.folder),
+                "participants": self.images.participants,
+            }
+            return ["images=bids", *_keys("images", values)]
+        values = present.images.model_dump(mode="json")
+        return [f"images={values.pop('kind')}", *_keys("images", values)]
+
+
+def compose_request(request: LearningRequest, present: Path, out: Path) -> Config:
+    """Compose ``conf/`` for a request, check it, and write it atomically.
+
+    Parameters
+    ----------
+    present, out : Path
+        The present ``params.yaml``, and the one to write, which may be the same.
+    """
+    overrides = request.overrides(load(present))
+    with atomic_path(out) as partial:
+        compose(partial, overrides)
+        return load(partial)
+
+
+def literal(value: Any) -> str:
+    """Return a plain value in the grammar of Hydra's overrides.
+
+    Raises
+    ------
+    ConfigError
+        For a text that would be read as a reference to a key.
+
+    Examples
+    --------
+    >>> literal(["a/b c", 1, None, True, {"shape": (1, 2)}])
+    "['a/b c',1,null,true,{shape:[1,2]}]"
+    """
+    if isinstance(value, str):
+        if "${" in value:
+            raise ConfigError("holds ${, which stands for another key", value, "rename it")
+        from hydra.core.override_parser.types import Quote, QuotedString
+
+        return QuotedString(value, Quote.single).with_quotes()
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(literal, value)) + "]"
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{name}:{literal(entry)}" for name, entry in value.items()) + "}"
+    return json.dumps(value)
+
+
+def _keys(group: str, values: dict[str, Any]) -> list[str]:
+    return [f"{group}.{name}={literal(value)}" for name, value in values.items()]

@@ -1,0 +1,42 @@
+"""Batches of the recorded history, found by what they hold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from voxcast.history.parts import RUNS, recorded_parts
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+IMAGES = "images.parquet"
+RESERVED = "reserved.txt"  # names of batches to judge by, one a line
+
+
+def batches_to_learn_from(history: Path, app: str, host_class: str) -> dict[str, int]:
+    """Return the number of completed runs of ``app`` on machines of ``host_class`` by batch.
+
+    Batches without characteristics of their images cannot be learned from, and those that are
+    reserved for judging must not be; they are left out.
+
+    Parameters
+    ----------
+    history : Path
+        Folder of the batches, such as ``data/history``.
+    """
+    import pandas as pd
+
+    reserved = set()
+    if (history / RESERVED).is_file():
+        reserved = {*(history / RESERVED).read_text(encoding="utf-8").split()}
+    counts = {}
+    for batch in sorted(path for path in history.glob("[!.]*") if (path / IMAGES).is_file()):
+        if batch.name in reserved:
+            continue
+        columns = ["app", "host_class", "outcome"]
+        runs = [pd.read_parquet(part / RUNS, columns=columns) for part in recorded_parts(batch)]
+        wanted = pd.Series([app, host_class, "completed"], columns)
+        count = sum(int(frame.eq(wanted).all(axis=1).sum()) for frame in runs)
+        if count:
+            counts[batch.name] = count
+    return counts

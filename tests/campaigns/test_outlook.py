@@ -1,0 +1,101 @@
+"""What a campaign would measure, beside real runs of a small command."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+
+import pandas as pd
+import pytest
+
+from voxcast.campaigns.driver import run_campaign
+from voxcast.campaigns.outlook import measure_smallest, outlook, remove_retried
+from voxcast.campaigns.plan import make_plan
+from voxcast.campaigns.settings import CampaignSettings, Conditions
+from voxcast.campaigns.sweeps import Sweep
+from voxcast.history.run_folders import record_rows
+from voxcast.profiling.probes import Probes
+from voxcast.records import App, Configuration
+
+SCRIPT = "import sys, time; time.sleep(0.05); sys.exit('b.nii' in sys.argv[1] and {code})"
+SWEEP = Sweep("images", (), {}, None, "full_scale", None, 0, (), 1, None, "all")
+
+
+@pytest.fixture
+def catalogue(tmp_path):
+    names = ["a.nii", "b.nii", "c.nii"]
+    for name in names:
+        (tmp_path / name).write_bytes(b"x")
+    sizes = [30, 20, 10]
+    return pd.DataFrame(
+        {
+            "volume_id": names, "subject": names, "problem": None,
+            "path": [str(tmp_path / name) for name in names],
+            "shape_i": sizes, "shape_j": sizes, "shape_k": sizes,
+        }
+    )  # fmt: skip
+
+
+def settings_of(tmp_path, code=0, **values):
+    app = App("tool", "1", argv=(sys.executable, "-c", SCRIPT.format(code=code), "{image}"))
+    return CampaignSettings(
+        apps={"tool": dataclasses.replace(app, **values)},
+        runs=tmp_path / "runs",
+        sweeps=(SWEEP,),
+        configurations=(Configuration("cpu", 1),),
+        conditions=Conditions(time_limit_s=60),
+        repeat_noisy_s=0.0,
+    )
+
+
+def measure(settings, plan):
+    return run_campaign(settings, plan, probes=Probes(1.0, 1.0, 1.0))
+
+
+def test_times_of_an_application_that_states_none_are_not_trusted_before_a_run(
+    tmp_path, catalogue
+):
+    settings = settings_of(tmp_path)
+    plan = make_plan(settings, catalogue)
+    before = outlook(settings, plan)
+    assert (before.total, before.left, before.trusted) == (3, 3, False)
+    stated = settings_of(tmp_path, expected_startup_s=20.0)
+    assert outlook(stated, make_plan(stated, catalogue)).trusted
+
+    row = measure_smallest(settings, plan)
+    assert row["volume_id"] == "c.nii"
+    assert row["outcome"] == "completed"
+    after = outlook(settings, plan)
+    assert (after.total, after.left, after.trusted) == (3, 2, True)
+    assert 0 < after.shortest_s <= after.left_s < before.left_s
+
+
+def test_nothing_is_left_after_the_campaign(tmp_path, catalogue):
+    settings = settings_of(tmp_path)
+    plan = make_plan(settings, catalogue)
+    measure(settings, plan)
+    ahead = outlook(settings, plan)
+    assert (ahead.left, ahead.left_s, ahead.shortest_s) == (0, 0.0, 0.0)
+    assert measure_smallest(settings, plan)["outcome"] == "completed"
+
+
+def test_failed_runs_are_measured_again_and_others_are_not(tmp_path, catalogue):
+    settings = settings_of(tmp_path, code=3)
+    plan = make_plan(settings, catalogue)
+    measure(settings, plan)
+    rows = record_rows(settings.runs)
+    assert sorted(row["outcome"] for row in rows.values()) == ["completed", "completed", "failed"]
+    assert remove_retried(settings, plan) == 1
+    assert record_rows(settings.runs).keys() < rows.keys()
+    assert outlook(settings, plan).left == 1
+    assert remove_retried(settings, plan) == 0
+
+
+def test_a_run_stopped_at_a_shorter_limit_is_measured_again(tmp_path, catalogue):
+    settings = settings_of(tmp_path, argv=("sleep", "5"), input="none")
+    short = dataclasses.replace(settings, conditions=Conditions(time_limit_s=0.2))
+    plan = make_plan(short, catalogue)
+    measure(short, plan)
+    assert [row["outcome"] for row in record_rows(short.runs).values()] == ["timeout"]
+    assert remove_retried(short, plan) == 0
+    assert remove_retried(settings, plan) == 1
