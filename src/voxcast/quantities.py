@@ -193,6 +193,17 @@ def slurm_clock(duration_s: float) -> str:
     return f"{days}-{clock}" if days else clock
 
 
+def slurm_memory(size_bytes: float) -> str:
+    """Format a size for ``--mem`` of Slurm, rounded up to its M, which is 2**20 bytes.
+
+    Examples
+    --------
+    >>> slurm_memory(1e9), slurm_memory(2**20), slurm_memory(2**20 + 1)
+    ('954M', '1M', '2M')
+    """
+    return f"{math.ceil(size_bytes / _SLURM_BYTES['m'])}M"
+
+
 def _three_digits(value: float) -> str:
     if value == 0:
         return "0"

@@ -164,7 +164,7 @@ def test_the_nearest_candidate_is_reported_when_none_qualifies() -> None:
     _, choice, reason = picked(predicted([3600, 2000]), site, candidates, HardLimits(1000))
     assert (choice.chosen[0], choice.nearest[0], choice.qualified[0]) == (NONE, 1, 0)
     assert "no configuration is done in 16 min 40 s" in reason
-    assert "nearest is cpu, 2 CPUs on n with 33 min 20 s" in reason
+    assert "nearest is cpu, 2 CPUs on n: 33 min 20 s, " in reason
     _, choice, _ = picked(predicted([3600, 2000]), site, candidates, HardLimits(None, 0.0))
     assert (choice.chosen[0], choice.nearest[0]) == (NONE, 0)
 
@@ -233,7 +233,7 @@ def test_candidates_that_fit_no_partition_are_reported() -> None:
     assert assessment.pareto[0].tolist() == [False, True]
     assessment, choice, reason = picked(predicted([20, 9], memory=9.9e9), site, candidates)
     assert (choice.chosen[0], choice.nearest[0]) == (NONE, NONE)
-    assert reason.startswith("no configuration fits: cpu, 1 CPU on n needs 10.9 GB where 10.0 GB")
+    assert reason.startswith("no configuration fits: cpu, 1 CPU on n needs --mem=10386M where")
 
 
 def test_candidates_fit_the_cores_and_gpus_of_the_nodes() -> None:

@@ -73,13 +73,13 @@ ROW = {
     "runtime_s_median", "runtime_s_upper", "peak_rss_bytes_median", "peak_rss_bytes_upper",
     "turnaround_s", "turnaround_bound_s", "turnaround_expected_s",
     "usd", "usd_bound", "usd_expected", "core_h", "risk", "calibrated", "out_of_range", "pareto",
-    "excluded",
+    "excluded", "measured", "host_class",
 }  # fmt: skip
 
 
 def test_the_whole_answer_as_json(recommend) -> None:
     content = json.loads(recommend("usual.nii.gz", "--cluster", "osc", "--json").out)
-    assert set(content) == {"cluster", "policy", "limits", "images"}
+    assert set(content) == {"cluster", "policy", "limits", "host_classes", "machine", "images"}
     assert content["cluster"] == "osc"
     assert content["policy"] == {
         "name": "balanced", "confidence": 0.95, "memory_margin": 0.1, "hour_in_core_hours": 2.0,
@@ -93,17 +93,17 @@ def test_the_whole_answer_as_json(recommend) -> None:
     assert (image["image"], image["app"], image["family"], image["input_level"]) == (
         "usual.nii.gz", "segment", "ridge", "header"
     )  # fmt: skip
-    assert len(image["configurations"]) == 2 * 4  # CPUs by node types
+    assert len(image["configurations"]) == 2 * 2  # CPUs by node types
     for row in image["configurations"]:
         assert set(row) == ROW
         assert 0 < row["runtime_s_median"] <= row["runtime_s_upper"] <= row["walltime_s"]
         assert row["walltime_s"] % 60 == 0
         assert row["memory_bytes"] >= 1.1 * row["peak_rss_bytes_upper"]
-        assert row["memory_bytes"] % 10**6 == 0
+        assert row["memory_bytes"] % 2**20 == 0
         assert row["usd"] == pytest.approx(row["runtime_s_median"] / 3600 * 0.003 * row["cpus"],
                                            abs=0.003 / 3600 * row["cpus"])  # fmt: skip
         assert row["usd"] <= row["usd_expected"]
-        with_gpus = row["node_type"] in ("owens_gpu", "pitzer_gpu")
+        with_gpus = row["node_type"] == "pitzer_gpu"
         assert row["excluded"] == ("a node without GPUs is enough" if with_gpus else None)
         assert row["calibrated"]
         assert (row["out_of_range"], row["risk"]) == ([], pytest.approx(0.1))
@@ -149,22 +149,22 @@ def test_policies_differ(recommend) -> None:
 
 
 def test_hard_limits(recommend) -> None:
-    def chosen(*limits: str) -> dict:
+    def chosen(*limits: str, code: int = 0) -> dict:
         arguments = (
             "usual.nii.gz",
             "--json",
             "--cluster",
             "osc",
             "--partition",
-            "pitzer",
+            "serial",
             *limits,
         )
-        content = json.loads(recommend(*arguments).out)
+        content = json.loads(recommend(*arguments, code=code).out)
         return content["images"][0]
 
     assert chosen("--deadline", "2h")["chosen"]["cpus"] == 1
     assert chosen("--budget", "0.50")["chosen"]["cpus"] == 2
-    none = chosen("--deadline", "1s")
+    none = chosen("--deadline", "1s", code=2)
     assert none["chosen"] is None
     assert none["nearest"]["cpus"] in (1, 2)
     assert none["why"].startswith("no configuration is done in 1.00 s")
@@ -175,14 +175,58 @@ def test_hard_limits(recommend) -> None:
 def test_text_output(recommend) -> None:
     text = recommend("usual.nii.gz", "--deadline", "2h", "--cluster", "osc").out
     first, reason = text.splitlines()[:2]
-    assert first.startswith("usual.nii.gz: segment on osc: request cpu, 1 CPU on owens, 00:0")
+    assert first.startswith(
+        "usual.nii.gz: segment on osc: request cpu, 1 CPU on pitzer, --time=00:0"
+    )
     assert reason.startswith("  reason: the cheapest that is done in 2 h 0 min, waiting")
-    assert "* cpu, 1 CPU on owens" in text
+    assert "* cpu, 1 CPU on pitzer" in text
     assert "at most 10 % of such requests are too small" in text
     assert "waiting times of this cluster are unknown" in text
-    none = recommend("usual.nii.gz", "--budget", "0", "--cluster", "osc").out
-    assert "no request" in none
-    assert "nearest is" in none
+    assert "--mem is in Slurm's M, of 2^20 bytes" in text
+    none = recommend("usual.nii.gz", "--budget", "0", "--cluster", "osc", code=2)
+    assert "no request" in none.out
+    assert "USD too much" in none.out
+    assert none.err == ""
+    assert max(map(len, (text + none.out).splitlines())) <= 100
+
+
+def test_an_impossible_deadline_says_by_how_much(recommend) -> None:
+    limits = ("--deadline", "1s", "--cluster", "osc")
+    result = recommend("usual.nii.gz", "--json", *limits, code=2)
+    assert "s too long" in json.loads(result.out)["images"][0]["why"]
+    assert "s too long" in result.err.splitlines()[-1]
+    assert recommend("usual.nii.gz", "--slurm", *limits, code=2).out == ""
+    assert "s too long" in recommend("usual.nii.gz", *limits, code=2).out
+
+
+def test_sbatch_lines_of_one_image(recommend) -> None:
+    row = json.loads(recommend("usual.nii.gz", "--cluster", "osc", "--json").out)["images"][0]
+    lines = recommend("usual.nii.gz", "--cluster", "osc", "--slurm").out.splitlines()
+    options = [line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH ")]
+    assert options == [
+        "--job-name=segment", "--partition=serial", "--nodes=1", "--ntasks=1",
+        "--cpus-per-task=1", "--time=00:01:00",
+        f"--mem={row['chosen']['memory_bytes'] // 2**20}M",
+    ]  # fmt: skip
+    assert all(line.startswith("#") for line in lines)
+    assert "# at most 10 % of such requests are too small" in lines
+    refused = recommend("usual.nii.gz", "--slurm", *HERE, code=2)
+    assert refused.err.splitlines()[-1].startswith("voxcast: local: is this machine")
+
+
+def test_scripts_of_arrays_cover_every_image(recommend, tmp_path: Path) -> None:
+    images = ("small.nii.gz", "usual.nii.gz")
+    script = recommend(*images, "--cluster", "osc", "--slurm").out
+    assert script.startswith("#!/bin/bash\n")
+    assert "#SBATCH --array=1-2\n" in script
+    assert f"\n{Path('usual.nii.gz').absolute()}\n" in script
+    folder = tmp_path / "jobs"
+    printed = recommend(*images, "--cluster", "osc", "--slurm-into", str(folder)).out
+    written = sorted(path.name for path in folder.iterdir())
+    assert {Path(name).suffix for name in written} == {".sbatch", ".txt"}
+    assert printed.splitlines()[0] == f"sbatch {folder / 'segment-1.sbatch'} COMMAND..."
+    listed = [line for path in folder.glob("*.txt") for line in path.read_text().splitlines()]
+    assert sorted(listed) == sorted(str(Path(name).absolute()) for name in images)
 
 
 def test_several_images_share_one_array_job(recommend) -> None:
@@ -227,7 +271,7 @@ def test_an_image_that_no_configuration_fits_is_logged(recommend) -> None:
     assert "usual.nii.gz: no configuration fits" in result.err
     image = json.loads(result.out)["images"][0]
     assert (image["chosen"], image["nearest"]) == (None, None)
-    assert "where 10.0 MB is allowed" in image["configurations"][0]["excluded"]
+    assert "where 9M is allowed" in image["configurations"][0]["excluded"]
 
 
 def test_accounting_of_other_partitions_is_refused(recommend, tmp_path: Path) -> None:
@@ -259,12 +303,12 @@ def test_accounting_without_waiting_is_fitted(recommend, tmp_path: Path) -> None
 
 def test_a_partition_with_too_few_jobs_leaves_the_others_fitted(recommend, tmp_path: Path) -> None:
     jobs = tmp_path / "jobs.txt"
-    queued(jobs, "owens", 99)
-    queued(jobs, "pitzer", 100)
+    queued(jobs, "gpuserial", 99)
+    queued(jobs, "serial", 100)
     result = recommend("usual.nii.gz", "--waiting", str(jobs), "--cluster", "osc")
-    assert "owens: the waiting time stays as configured: " in result.err
+    assert "gpuserial: the waiting time stays as configured: " in result.err
     assert "99 jobs are too few" in result.err
-    assert "pitzer: a request of 1 h waits 0 s (100 jobs" in result.err
+    assert "serial: a request of 1 h waits 0 s (100 jobs" in result.err
 
 
 def test_waiting_can_be_fitted_to_accounting(recommend, tmp_path: Path) -> None:
@@ -291,6 +335,10 @@ def test_waiting_can_be_fitted_to_accounting(recommend, tmp_path: Path) -> None:
         (("-S", "cluster=null"), "conf"),
         (("--deadline", "0s"), "deadline: must be in the future and finite"),
         (("--deadline=-2h",), "cannot be negative"),
+        (("--deadline", "-2h"), "cannot be negative"),
+        (("--deadline",), "recommend: argument --deadline: expected one argument; see"),
+        (("--json", "--slurm"), "recommend: argument --slurm: not allowed with argument --json"),
+        (("--fast",), "recommend: unrecognized arguments: --fast; see `voxcast recommend --help`"),
         (("--deadline", "soon"), "not a duration"),
         (("--budget=-1",), "cannot be negative"),
         (("--budget", "much"), "not an amount"),

@@ -76,7 +76,7 @@ def choose(
     """
     cost, time = assessment.cost_expected, assessment.turnaround_expected_s
     primary, secondary = _objectives(cost, time, policy, limits, usd_per_core_hour)
-    qualifies = assessment.fits & _within(assessment, limits)
+    qualifies = assessment.fits & within_limits(assessment, limits)
     chosen = _best(primary, secondary, qualifies)
     nearest = _best(_excess(assessment, limits), primary, assessment.fits)
     return Choice(chosen, np.where(chosen >= 0, NONE, nearest), qualifies.sum(axis=1))
@@ -97,7 +97,7 @@ def choose_shared(
         cost.sum(axis=0)[None], time_s.sum(axis=0)[None], policy, limits, usd_per_core_hour
     )
     fits = np.asarray(assessment.fits.all(axis=0))[None]
-    qualifies = fits & np.asarray(_within(assessment, limits).all(axis=0))[None]
+    qualifies = fits & np.asarray(within_limits(assessment, limits).all(axis=0))[None]
     chosen = _best(primary, secondary, qualifies)
     nearest = _best(_excess(assessment, limits).max(axis=0)[None], primary, fits)
     return Choice(chosen, np.where(chosen >= 0, NONE, nearest), qualifies.sum(axis=1))
@@ -115,7 +115,8 @@ def _objectives(
     return cost + usd_per_hour * time_s / 3600, time_s
 
 
-def _within(assessment: Assessment, limits: HardLimits) -> Flags:
+def within_limits(assessment: Assessment, limits: HardLimits) -> Flags:
+    """Return whether the bound of each candidate is within the limits."""
     within = np.ones(assessment.cost.shape, dtype=bool)
     if limits.deadline_s is not None:
         within &= assessment.turnaround_bound_s <= limits.deadline_s

@@ -78,7 +78,7 @@ class Cluster:
     partitions: tuple[Partition, ...]
     billing: Billing = field(default_factory=Billing)
     walltime_step_s: float = 60.0
-    memory_step_bytes: int = 10**6
+    memory_step_bytes: int = 2**20
 
     @property
     def free(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from voxcast.quantities import format_bytes, format_seconds
+from voxcast.quantities import format_seconds, slurm_memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,9 +18,9 @@ def excluded(assessment: Assessment, candidate: Candidate, image: int, column: i
     """Return why a candidate cannot be requested, or None if it can."""
     reasons = []
     if assessment.too_large[image, column]:
-        needed = format_bytes(assessment.memory_bytes[image, column])
-        limit = format_bytes(candidate.max_memory_bytes)
-        reasons.append(f"needs {needed} where {limit} is allowed")
+        needed = slurm_memory(assessment.memory_bytes[image, column])
+        limit = f"{int(candidate.max_memory_bytes // 2**20)}M"
+        reasons.append(f"needs --mem={needed} where {limit} is allowed")
     if assessment.too_long[image, column]:
         needed = format_seconds(assessment.walltime_s[image, column])
         limit = format_seconds(candidate.max_walltime_s)
@@ -52,12 +52,26 @@ def why(
             for n, candidate in enumerate(candidates)
         ]
         return f"no configuration fits: {'; '.join(reasons)}"
-    bound_s = assessment.turnaround_bound_s[image, column]
-    usd = assessment.usd_bound[image, column]
     return (
-        f"no configuration is {_limits(policy, limits)}; nearest is {candidates[column].label} "
-        f"with {format_seconds(bound_s)} and {usd:.2g} USD"
+        f"no configuration is {_limits(policy, limits)}; nearest is {candidates[column].label}: "
+        f"{_overruns(assessment, limits, image, column)}"
     )
+
+
+def _overruns(assessment: Assessment, limits: HardLimits, image: int, column: int) -> str:
+    """Return what a candidate takes at the bound, and by how much it exceeds which limit."""
+    bound_s = float(assessment.turnaround_bound_s[image, column])
+    usd = float(assessment.usd_bound[image, column])
+    texts = []
+    if limits.deadline_s is not None:
+        texts.append(format_seconds(bound_s))
+        if bound_s > limits.deadline_s:
+            texts[-1] += f", {format_seconds(bound_s - limits.deadline_s)} too long"
+    if limits.budget_usd is not None:
+        texts.append(f"{usd:.3g} USD")
+        if usd > limits.budget_usd:
+            texts[-1] += f", {usd - limits.budget_usd:.3g} USD too much"
+    return "; ".join(texts)
 
 
 def _aim(cluster: Cluster, policy: Policy, limits: HardLimits) -> str:

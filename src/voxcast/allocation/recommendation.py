@@ -24,6 +24,27 @@ PREDICTED_COLUMNS = (
 
 
 @dataclass(frozen=True)
+class Measured:
+    """What the model was learned from.
+
+    Attributes
+    ----------
+    host_classes : tuple of str
+        Machines on which runs were measured, see `voxcast.profiling.host.host_class`.
+    allocations : frozenset of (device, CPUs, GPUs)
+        Allocations that were measured.
+    """
+
+    host_classes: tuple[str, ...]
+    allocations: frozenset[tuple[str, int, int]]
+
+    def includes(self, candidate: Candidate) -> bool:
+        """Whether the allocation of a candidate was measured, on any machine."""
+        configuration = candidate.configuration
+        return (configuration.device, configuration.cpus, configuration.gpus) in self.allocations
+
+
+@dataclass(frozen=True)
 class ImagePredictions:
     """An image with the row of predictions for each candidate."""
 
@@ -51,6 +72,7 @@ class Recommendation:
     predictions: Predictions
     per_image: RequestPlan
     shared: RequestPlan
+    measured: Measured | None = None
 
     @classmethod
     def of(
@@ -60,8 +82,15 @@ class Recommendation:
         limits: HardLimits,
         candidates: list[Candidate],
         images: list[ImagePredictions],
+        measured: Measured | None = None,
     ) -> Recommendation:
-        """Choose for each image and for all together."""
+        """Choose for each image and for all together.
+
+        Parameters
+        ----------
+        measured : Measured, optional
+            What the model was learned from; None where that is not known.
+        """
         predictions = Predictions(
             *(
                 np.array([[row[name] for row in image.by_candidate] for image in images], float)
@@ -75,14 +104,26 @@ class Recommendation:
             cluster, policy, limits, candidates, images, predictions,
             RequestPlan(per_image, choose(per_image, policy, limits, rate)),
             RequestPlan(shared, choose_shared(shared, policy, limits, rate)),
+            measured,
         )  # fmt: skip
 
-    def unfit(self) -> Iterator[tuple[str, str]]:
-        """Yield the images that fit no candidate, with the reason."""
-        choice = self.per_image.choice
+    def without_request(self) -> Iterator[tuple[str, str]]:
+        """Yield the images that no candidate fits within the limits, with the reason."""
         for n, image in enumerate(self.images):
-            if choice.chosen[n] < 0 and choice.nearest[n] < 0:
+            if self.per_image.choice.chosen[n] < 0:
                 yield image.image, self.why(n)
+
+    def unmeasured(self, column: int) -> bool:
+        """Whether the allocation of a candidate is known never to have been measured."""
+        return self.measured is not None and not self.measured.includes(self.candidates[column])
+
+    def machine(self) -> str:
+        """Return the machines whose times these are, and the node types that may differ."""
+        names = self.measured.host_classes if self.measured is not None else ()
+        machines = " and of ".join(names) or "the machine that was measured"
+        unknown = {c.node.name for c in self.candidates if c.node.host_class is None}
+        differ = f"; {', '.join(sorted(unknown))} may be faster or slower" if unknown else ""
+        return f"times are those of {machines}{differ}"
 
     def why(self, image: int) -> str:
         """Explain the choice for an image."""

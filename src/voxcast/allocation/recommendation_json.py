@@ -17,11 +17,13 @@ _TURNAROUNDS = ("turnaround_s", "turnaround_bound_s", "turnaround_expected_s")
 
 def as_json(recommendation: Recommendation) -> dict[str, Any]:
     """Return the recommendation as an object that `json` can write."""
-    images = recommendation.images
+    images, measured = recommendation.images, recommendation.measured
     content: dict[str, Any] = {
         "cluster": recommendation.cluster.name,
         "policy": asdict(recommendation.policy) | {"risk": recommendation.policy.risk},
         "limits": asdict(recommendation.limits),
+        "host_classes": None if measured is None else list(measured.host_classes),
+        "machine": recommendation.machine(),
         "images": [_image(recommendation, n) for n in range(len(images))],
     }
     if len(images) > 1:
@@ -60,7 +62,7 @@ def _row(recommendation: Recommendation, image: int, column: int) -> dict[str, A
     assessment = recommendation.per_image.assessment
     prediction = recommendation.images[image].by_candidate[column]
     candidate, free = recommendation.candidates[column], recommendation.cluster.free
-    index = image, column
+    index, measured = (image, column), recommendation.measured
     return {
         **(_request(recommendation, assessment, image, column) or {}),
         **{name: float(prediction[name]) for name in PREDICTED_COLUMNS},
@@ -73,6 +75,7 @@ def _row(recommendation: Recommendation, image: int, column: int) -> dict[str, A
         "risk": recommendation.policy.risk if prediction["calibrated"] else None,
         "calibrated": bool(prediction["calibrated"]),
         "out_of_range": str(prediction["out_of_range"]).split(),
+        "measured": None if measured is None else measured.includes(candidate),
         "pareto": bool(assessment.pareto[index]),
         "excluded": excluded(assessment, candidate, image, column),
     }
@@ -92,5 +95,6 @@ def _request(
         "gpus": candidate.gpus,
         "walltime_s": float(assessment.walltime_s[image, column]),
         "memory_bytes": int(assessment.memory_bytes[image, column]),
+        "host_class": candidate.node.host_class,
         "wait_s": float(assessment.wait_s[image, column]),
     }

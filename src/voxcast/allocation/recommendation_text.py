@@ -1,19 +1,22 @@
-"""A recommendation as lines of text."""
+"""A recommendation as lines of text, at most `WIDTH` characters long."""
 
 from __future__ import annotations
 
 import os
+import textwrap
 from typing import TYPE_CHECKING
 
 from voxcast.allocation.reasons import excluded
 from voxcast.allocation.recommendation import caveats
-from voxcast.quantities import format_bytes, format_seconds, slurm_clock
+from voxcast.quantities import format_seconds, slurm_clock, slurm_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from voxcast.allocation.assessment import Assessment
     from voxcast.allocation.recommendation import Recommendation
+
+WIDTH = 100
 
 
 def text_lines(recommendation: Recommendation) -> Iterator[str]:
@@ -28,38 +31,57 @@ def text_lines(recommendation: Recommendation) -> Iterator[str]:
             else f"request {_request(recommendation, plan.assessment, n, column)}"
         )  # fmt: skip
         app = image.by_candidate[0]["app"]
-        yield f"{name}: {app} on {recommendation.cluster.name}: {request}"
+        yield from _wrapped(f"{name}: {app} on {recommendation.cluster.name}: {request}", "")
         if column < 0:
-            yield f"  {recommendation.why(n)}"
+            yield from _wrapped(recommendation.why(n))
         elif not many:
-            yield f"  reason: {recommendation.why(n)}"
+            yield from _wrapped(f"reason: {recommendation.why(n)}")
         if not many:
             yield from _configurations(recommendation, n)
         for caveat in caveats(image.by_candidate[max(column, 0)], confidence):
-            yield f"  {caveat}"
+            yield from _wrapped(caveat)
+        if column >= 0 and recommendation.unmeasured(column):
+            label = recommendation.candidates[column].configuration.label
+            yield from _wrapped(f"{label}: never measured, so that its time and risk are a guess")
     if many:
         yield from _array_job(recommendation)
+    yield from _wrapped("--mem is in Slurm's M, of 2^20 bytes")
+    yield from _wrapped(recommendation.machine())
+
+
+def _wrapped(text: str, indent: str = "  ") -> list[str]:
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=indent, subsequent_indent=f"{indent}  ",
+        break_on_hyphens=False, break_long_words=False,
+    )  # fmt: skip
 
 
 def _configurations(recommendation: Recommendation, image: int) -> Iterator[str]:
     plan, policy = recommendation.per_image, recommendation.policy
     assessment, predictions = plan.assessment, recommendation.images[image].by_candidate
     bound, unit = f"{100 * policy.confidence:g} %", "core-h" if assessment.free else "USD"
-    yield (f"  {'':32}{'runtime 50 %':>13}{bound:>13}{'memory':>10}{'turnaround':>13}"
-           f"{unit:>10}{'at most':>10}")  # fmt: skip
+    labels = [
+        f"{candidate.label}{' ?' if recommendation.unmeasured(n) else ''}"
+        for n, candidate in enumerate(recommendation.candidates)
+    ]
+    width = max(map(len, labels))
+    yield (f"  {'':{width}}{'runtime 50 %':>13}{bound:>12}{'--mem':>9}{'turnaround':>12}"
+           f"{unit:>9}{'at most':>9}")  # fmt: skip
     for n, candidate in enumerate(recommendation.candidates):
         index, prediction = (image, n), predictions[n]
         mark = "*" if n == plan.choice.chosen[image] else "+" if assessment.pareto[index] else " "
         yield (
-            f"{mark} {candidate.label:32}{format_seconds(prediction['runtime_s_median']):>13}"
-            f"{format_seconds(prediction['runtime_s_upper']):>13}"
-            f"{format_bytes(assessment.memory_bytes[index]):>10}"
-            f"{format_seconds(assessment.turnaround_s[index]):>13}"
-            f"{assessment.cost[index]:>10.2g}{assessment.cost_bound[index]:>10.2g}"
+            f"{mark} {labels[n]:{width}}{format_seconds(prediction['runtime_s_median']):>13}"
+            f"{format_seconds(prediction['runtime_s_upper']):>12}"
+            f"{slurm_memory(assessment.memory_bytes[index]):>9}"
+            f"{format_seconds(assessment.turnaround_s[index]):>12}"
+            f"{assessment.cost[index]:>9.2g}{assessment.cost_bound[index]:>9.2g}"
         )
         if reason := excluded(assessment, candidate, image, n):
-            yield f"    excluded: {reason}"
+            yield from _wrapped(f"excluded: {reason}", "    ")
     yield "  * recommended, + no other is both cheaper and faster"
+    if any(recommendation.unmeasured(n) for n in range(len(labels))):
+        yield "  ? never measured: time and risk of this row are a guess"
     if all(prediction["calibrated"] for prediction in predictions):
         yield f"  at most {100 * policy.risk:.3g} % of such requests are too small"
     if not recommendation.cluster.queues and not assessment.free:
@@ -68,16 +90,18 @@ def _configurations(recommendation: Recommendation, image: int) -> Iterator[str]
 
 def _array_job(recommendation: Recommendation) -> Iterator[str]:
     free = recommendation.cluster.free
-    yield f"separate jobs: {_totals(recommendation.totals_per_image(), free=free)}"
+    yield from _wrapped(
+        f"separate jobs: {_totals(recommendation.totals_per_image(), free=free)}", ""
+    )
     totals = recommendation.totals_shared()
     if totals is None:
-        yield f"one array job: no request; {recommendation.why_shared()}"
+        yield from _wrapped(f"one array job: no request; {recommendation.why_shared()}", "")
         return
     plan = recommendation.shared
     request = _request(recommendation, plan.assessment, 0, int(plan.choice.chosen[0]))
-    yield f"one array job: request {request} for each task"
-    yield f"  {_totals(totals, free=free)}"
-    yield f"  reason: {recommendation.why_shared()}"
+    yield from _wrapped(f"one array job: request {request} for each task", "")
+    yield from _wrapped(_totals(totals, free=free))
+    yield from _wrapped(f"reason: {recommendation.why_shared()}")
 
 
 def _totals(totals: dict[str, float], *, free: bool) -> str:
@@ -93,6 +117,6 @@ def _request(
 ) -> str:
     return (
         f"{recommendation.candidates[column].label}, "
-        f"{slurm_clock(assessment.walltime_s[image, column])}, "
-        f"{format_bytes(assessment.memory_bytes[image, column])}"
+        f"--time={slurm_clock(assessment.walltime_s[image, column])} "
+        f"--mem={slurm_memory(assessment.memory_bytes[image, column])}"
     )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
+import shlex
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast import project
 from voxcast.cli.shared_options import add_champion_arguments, champion_of
+from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError, ImageError, TableError, one_line
 from voxcast.quantities import format_seconds, parse_seconds, parse_usd
 
@@ -27,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 def main(argv: list[str]) -> int:
     """Print every configuration with its cost and time, and the recommended one."""
-    parser = argparse.ArgumentParser(prog="voxcast recommend", description=__doc__)
+    parser = VerbParser(prog="voxcast recommend", description=__doc__)
     parser.add_argument("images", nargs="+", type=Path, metavar="IMAGE")
     parser.add_argument(
         "--deadline", metavar="2h|WHEN",
@@ -47,7 +48,16 @@ def main(argv: list[str]) -> int:
         "-S", dest="overrides", action="append", default=[], metavar="KEY=VALUE",
         help="change a price or a limit, e.g. cluster.billing.whole_node=true",
     )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    output.add_argument(
+        "--slurm", action="store_true",
+        help="print #SBATCH lines, or the script of one array job for several images",
+    )  # fmt: skip
+    output.add_argument(
+        "--slurm-into", type=Path, metavar="DIR",
+        help="write a script and a list of images for each group of similar requests",
+    )  # fmt: skip
     add_champion_arguments(parser)
     args = parser.parse_intermixed_args(argv)
 
@@ -55,6 +65,7 @@ def main(argv: list[str]) -> int:
     from voxcast.allocation.choice import HardLimits
     from voxcast.allocation.recommendation import Recommendation
     from voxcast.allocation.recommendation_json import as_json
+    from voxcast.allocation.recommendation_slurm import slurm_text, write_array_jobs
     from voxcast.allocation.recommendation_text import text_lines
 
     budget = None if args.budget is None else parse_usd(args.budget)
@@ -75,15 +86,21 @@ def main(argv: list[str]) -> int:
     if not images:
         return EXIT_BAD_INPUT
     recommendation = Recommendation.of(cluster, site.policy, limits, candidates, images)
-    for image, reason in recommendation.unfit():
-        logger.error("%s: %s", image, reason)
-        code = EXIT_BAD_INPUT
+    refused = list(recommendation.without_request())
     if args.json:
         print(json.dumps(as_json(recommendation), indent=2, allow_nan=False))
+    elif args.slurm:
+        print(slurm_text(recommendation), end="")
+    elif args.slurm_into is not None:
+        for script in write_array_jobs(recommendation, args.slurm_into):
+            print(f"sbatch {shlex.quote(str(script))} COMMAND...")
     else:
         for line in text_lines(recommendation):
             print(line)
-    return code
+        return EXIT_BAD_INPUT if refused else code
+    for image, reason in refused:  # which the text says itself
+        logger.error("%s: %s", image, reason)
+    return EXIT_BAD_INPUT if refused else code
 
 
 def _seconds_until(deadline: str) -> float:

@@ -1,0 +1,117 @@
+"""A recommendation as lines and scripts for Slurm."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from voxcast.allocation.array_groups import array_groups
+from voxcast.allocation.recommendation import caveats
+from voxcast.allocation.slurm_script import SlurmRequest, image_list
+from voxcast.errors import ConfigError
+from voxcast.files import write_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from voxcast.allocation.assessment import Assessment
+    from voxcast.allocation.recommendation import Recommendation
+
+LOCAL = "local"  # the cluster that is this machine
+
+
+def slurm_text(recommendation: Recommendation) -> str:
+    """Return the ``#SBATCH`` lines of one image, or the script of one array job for several.
+
+    The text is empty where there is no request.
+
+    Raises
+    ------
+    ConfigError
+        If the cluster is this machine, or there are too many images for one array.
+    """
+    _require_partitions(recommendation)
+    if len(recommendation.images) == 1:
+        column = int(recommendation.per_image.choice.chosen[0])
+        if column < 0:
+            return ""
+        assessment = recommendation.per_image.assessment
+        request = _request(recommendation, assessment, 0, column, [0])
+        return "\n".join(request.lines()) + "\n"
+    column = int(recommendation.shared.choice.chosen[0])
+    if column < 0:
+        return ""
+    images = range(len(recommendation.images))
+    assessment = recommendation.shared.assessment
+    request = _request(recommendation, assessment, 0, column, images)
+    return request.array_script(_paths(recommendation, images))
+
+
+def write_array_jobs(recommendation: Recommendation, folder: Path) -> list[Path]:
+    """Write a script and a list of images for each group of similar requests.
+
+    Returns
+    -------
+    list of Path
+        The scripts, ``APP-1.sbatch`` and so on, beside ``APP-1.txt``.
+
+    Raises
+    ------
+    ConfigError
+        If the cluster is this machine, or ``folder`` is a file.
+    """
+    _require_partitions(recommendation)
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError("is not a folder", folder)
+    scripts = []
+    for number, group in enumerate(array_groups(recommendation), 1):
+        request = _request(recommendation, group.assessment, 0, group.column, group.images)
+        script = folder / f"{request.job}-{number}.sbatch"
+        listed = script.with_suffix(".txt").absolute()
+        paths = _paths(recommendation, group.images)
+        write_text(listed, image_list(paths))
+        write_text(script, request.array_script(paths, listed))
+        scripts.append(script)
+    return scripts
+
+
+def _require_partitions(recommendation: Recommendation) -> None:
+    if recommendation.cluster.name == LOCAL:
+        raise ConfigError(
+            "is this machine and has no partitions of Slurm", LOCAL,
+            "choose a file of conf/cluster with --cluster",
+        )  # fmt: skip
+
+
+def _request(
+    recommendation: Recommendation,
+    assessment: Assessment,
+    row: int,
+    column: int,
+    images: Sequence[int],
+) -> SlurmRequest:
+    predictions = [recommendation.images[n].by_candidate[column] for n in images]
+    policy, app = recommendation.policy, str(predictions[0]["app"])
+    reasons = {
+        reason: None
+        for prediction in predictions
+        for reason in caveats(prediction, policy.confidence)
+    }
+    if recommendation.unmeasured(column):
+        reasons["an allocation that was never measured: time and risk are a guess"] = None
+    risk = f"at most {100 * policy.risk:.3g} % of such requests are too small"
+    first, *others = [os.path.basename(recommendation.images[n].image) for n in images]  # noqa: PTH119
+    more = f" and {len(others)} more" if others else ""
+    remarks = [
+        f"{app} on {first}{more}: {recommendation.candidates[column].label}",
+        *(reasons or [risk]),
+        recommendation.machine(),
+        "M of --mem is 2^20 bytes",
+    ]
+    candidate = recommendation.candidates[column]
+    return SlurmRequest.of(app, candidate, assessment, row, column, remarks)
+
+
+def _paths(recommendation: Recommendation, images: Sequence[int]) -> list[str]:
+    return [os.path.abspath(recommendation.images[n].image) for n in images]  # noqa: PTH100
