@@ -29,8 +29,9 @@ def running_server(
     folder: Path,
     environment: Mapping[str, str] | None = None,
     start_s: float = START_S,
+    path: str = "/ping",
 ) -> Iterator[str]:
-    """Run ``command`` in ``folder`` until the block ends; give the address once it answers.
+    """Run ``command`` in ``folder`` until the block ends; give the address once ``path`` answers.
 
     What the server prints is in ``server.log`` of the folder.
     """
@@ -42,7 +43,7 @@ def running_server(
         )  # fmt: skip
     try:
         deadline = time.monotonic() + start_s
-        while not _answers(url):
+        while not _answers(url + path):
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.1)
@@ -55,7 +56,7 @@ def running_server(
 
 def _answers(url: str) -> bool:
     try:
-        urllib.request.urlopen(f"{url}/ping", timeout=2)
+        urllib.request.urlopen(url, timeout=2)
     except (urllib.error.URLError, TimeoutError, ConnectionError):
         return False
     return True

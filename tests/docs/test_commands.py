@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import re
 import shlex
@@ -106,6 +107,27 @@ def run_page(page: Path, project: Path) -> None:
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
 def test_the_commands_of_a_page_work(page: Path, documented_project: Path) -> None:
     run_page(page, documented_project)
+
+
+def test_the_plots_of_the_graph_have_their_fields(documented_project: Path) -> None:
+    ended = subprocess.run(
+        ["dvc", "plots", "show", "--json"],
+        cwd=documented_project, env=shell_environment(), capture_output=True, text=True,
+        check=True, timeout=LIMIT_S,
+    )  # fmt: skip
+    drawn = json.loads(ended.stdout)
+    assert not drawn.get("errors"), drawn["errors"]
+    declared = yaml.safe_load((documented_project / "dvc.yaml").read_text())["plots"]
+    plots = {name for plot in declared for name in plot}
+    assert set(drawn["data"]) == {*plots, "results/evaluate/predictions.csv"}
+    for (plot,) in drawn["data"].values():
+        x, y, column = (
+            plot["content"]["encoding"][axis]["field"] for axis in ("x", "y", "column")
+        )
+        for point in plot["content"]["data"]["values"]:
+            assert float(point[x]) > 0
+            assert point[y]
+            assert point[column]
 
 
 def test_a_user_application_is_measured_with_its_phases(documented_project: Path) -> None:

@@ -28,7 +28,10 @@ PACKED = "project_files"  # folder of the package in a wheel
 PACKAGE_FILE = "data/package.json"
 SOURCES = "data/sources.tsv"
 CODE_SUFFIXES = (".py", ".j2", ".pt", ".yaml")
-SINGLE_FILES = (PROJECT_FILE, "MLproject", ".gitignore", ".dvcignore", ".dvc/.gitignore")
+SINGLE_FILES = (
+    PROJECT_FILE, "MLproject", ".gitignore", ".dvcignore", ".dvc/.gitignore",
+    ".dvc/plots/families.json", ".dvc/plots/predictions.json",
+)  # fmt: skip
 GRAPH, DVC_CONFIG = "dvc.yaml", ".dvc/config"
 # Its runs are those recorded in the repository.
 LEFT_OUT = frozenset({"conf/campaign/recorded.yaml"})

@@ -21,6 +21,7 @@ import yaml
 
 import voxcast
 from voxcast.errors import ModelError
+from voxcast.tracking.views import NOTE, NOTES, describe_experiment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -73,9 +74,11 @@ def _open_session(project: Path, uri: str) -> Session:
         location = (project.resolve() / "mlruns").as_uri() if local else None
         mlflow.create_experiment(EXPERIMENT, artifact_location=location)
     if outer_run_id is None:
-        mlflow.set_experiment(EXPERIMENT)
+        experiment = mlflow.set_experiment(EXPERIMENT)
     else:
-        mlflow.set_experiment(experiment_id=mlflow.get_run(outer_run_id).info.experiment_id)
+        outer = mlflow.get_run(outer_run_id)
+        experiment = mlflow.set_experiment(experiment_id=outer.info.experiment_id)
+    describe_experiment(mlflow.MlflowClient(), experiment.experiment_id)
     _close_abandoned()
     return Session(outer_run_id, provenance(project))
 
@@ -163,7 +166,7 @@ def run(
         run_name=name,
         nested=parent_run_id is not None,
         parent_run_id=parent_run_id,
-        tags={**session.tags, "kind": kind, **(tags or {})},
+        tags={**session.tags, "kind": kind, NOTE: NOTES[kind], **(tags or {})},
     ) as active:
         if params:
             mlflow.log_params(dict(params))
