@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,39 +13,62 @@ from voxcast import project
 from voxcast.cli.shared_options import add_project_argument
 from voxcast.errors import ConfigError
 
-
-def _check_port_is_free(host: str, port: int) -> None:
-    try:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((host, port))
-    except (OSError, OverflowError) as error:
-        raise ConfigError(f"cannot listen: {error}", f"{host}:{port}", "try --port") from None
+MAX_COMMAND = 60  # characters shown of another program's command line
 
 
 def main(argv: list[str]) -> int:
-    """Run ``mlflow models serve`` on the champion until it exits."""
+    """Become the server of the champion, until SIGTERM, SIGINT or SIGHUP."""
     parser = argparse.ArgumentParser(prog="voxcast serve", description=__doc__)
     parser.add_argument("--host", default="127.0.0.1", help="default 127.0.0.1: this machine only")
-    parser.add_argument("--port", type=int, default=5001)
-    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--port", type=int, default=5001, help="default 5001")
+    parser.add_argument("--workers", type=int, default=1, help="number of processes (default 1)")
     add_project_argument(parser)
     args = parser.parse_args(argv)
-    from voxcast.tracking.registry import CHAMPION_URI, load_champion
+    if not 1 <= args.port <= 65535:
+        raise ConfigError(f"must be 1 to 65535, not {args.port}", "--port")
+    if args.workers < 1:
+        raise ConfigError(f"must be at least 1, not {args.workers}", "--workers")
+    _check_port_is_free(args.host, args.port)
+    from voxcast.serving.http_server import command
+    from voxcast.tracking.registry import MODEL_NAME, required_champion
     from voxcast.tracking.runs import tracking_uri
 
-    _check_port_is_free(args.host, args.port)
     folder = project.find(args.project) or Path.cwd()
-    load_champion(folder)  # a missing model is reported more clearly here than by the server
-    command = [
-        sys.executable, "-m", "mlflow", "models", "serve", "-m", CHAMPION_URI,
-        "--env-manager", "local", "--host", args.host, "--port", str(args.port),
-        "--workers", str(args.workers),
-    ]  # fmt: skip
-    # MLflow looks its server up on the path; this environment must come first.
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    environment = {**os.environ, "PATH": path, "MLFLOW_TRACKING_URI": tracking_uri(folder)}
+    version = required_champion(folder).number
+    model = f"models:/{MODEL_NAME}/{version}"
+    words = command(model, version, args.host, args.port, args.workers)
+    sys.stdout.flush()
+    os.execve(words[0], words, {**os.environ, "MLFLOW_TRACKING_URI": tracking_uri(folder)})
+
+
+def _check_port_is_free(host: str, port: int) -> None:
     try:
-        return subprocess.run(command, env=environment, check=False).returncode
-    except KeyboardInterrupt:
-        return 130
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+    except OSError as error:
+        reason = _holder(port) or f"cannot listen: {error.strerror or error}"
+        raise ConfigError(reason, f"{host}:{port}", "or choose another --port") from None
+
+
+def _holder(port: int) -> str | None:
+    """Return who listens on a port, and how it is ended; None if that cannot be seen."""
+    from voxcast.profiling.listeners import listeners
+    from voxcast.serving.http_server import served_version
+
+    holders = listeners(port)
+    if not holders:
+        return None
+    versions = {holder.pid: served_version(holder.command) for holder in holders}
+    holder = next((h for h in holders if versions[h.pid]), holders[0])
+    since = f"since {holder.started_at:%Y-%m-%d %H:%M}"
+    if version := versions[holder.pid]:
+        use = f"--url http://127.0.0.1:{port}"
+        return (
+            f"cannot listen: process {holder.pid} serves version {version} here {since}; "
+            f"use it with {use}, stop it with `kill {holder.pid}`"
+        )
+    name = shlex.join(holder.command)
+    name = name if len(name) <= MAX_COMMAND else f"{name[:MAX_COMMAND]}…"
+    return f"cannot listen: process {holder.pid} ({name}) listens here {since}; stop it"

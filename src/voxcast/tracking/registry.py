@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.errors import ModelError
+from voxcast.errors import ModelError, one_line
 from voxcast.files import read_json, write_json
 from voxcast.serving.bundle import FOLDER, Bundle
 from voxcast.tracking.runs import tracking_uri
@@ -182,6 +182,26 @@ def forget_lost(project: Path) -> bool:
         return False
     marker.unlink()
     return True
+
+
+def required_champion(project: Path | None) -> Version:
+    """Return the current champion.
+
+    Raises
+    ------
+    ModelError
+        If there is none, or the registry cannot be read.
+    """
+    from mlflow.exceptions import MlflowException
+
+    uri = use(project)
+    try:
+        current = champion()
+    except (MlflowException, OSError, ImportError) as error:
+        raise ModelError(f"cannot be read: {one_line(error)}", uri) from error
+    if current is None:
+        raise ModelError("the registry has no champion", uri, "train one with `make demo`")
+    return current
 
 
 def load_champion(project: Path | None) -> Any:

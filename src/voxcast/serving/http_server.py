@@ -1,0 +1,138 @@
+"""The HTTP server of one model, in MLflow's protocol; all of its processes end together.
+
+``voxcast serve`` becomes this process, so a signal to the command is a signal to the server. With
+several workers this process starts them, passes the end on to them, and they end when it is
+killed. Its command line names the model and its version, see `served_version`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import logging
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+from voxcast.errors import ModelError, exits_cleanly, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from uvicorn import Config
+
+MODULE = "voxcast.serving.http_server"
+MODEL_VARIABLE, PARENT_VARIABLE = "VOXCAST_SERVED_MODEL", "VOXCAST_SERVER_PID"
+GRACE_S = 5  # of running requests at the end
+_PR_SET_PDEATHSIG = 1
+
+logger = logging.getLogger(__name__)
+
+
+def command(model: str, version: str, host: str, port: int, workers: int) -> list[str]:
+    """Return the command line of a server.
+
+    Parameters
+    ----------
+    model : str
+        Address of the model as MLflow reads it: a folder, or ``models:/NAME/VERSION``.
+    version : str
+        Its version, which others can read in the command line.
+    """
+    # -P: no module is taken from the current folder.
+    return [
+        sys.executable, "-P", "-m", MODULE, "--model", model, "--version", version,
+        "--host", host, "--port", str(port), "--workers", str(workers),
+    ]  # fmt: skip
+
+
+def served_version(command: Sequence[str]) -> str | None:
+    """Return the version that a server with this command line serves; None if it is no server."""
+    words = list(command)
+    if MODULE not in words or "--version" not in words[:-1]:
+        return None
+    return words[words.index("--version") + 1]
+
+
+@exits_cleanly
+def main(argv: list[str] | None = None) -> int:
+    """Serve until SIGTERM, SIGINT or SIGHUP."""
+    parser = argparse.ArgumentParser(prog=MODULE, description=__doc__)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--version", required=True)
+    parser.add_argument("--host", required=True)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--workers", type=int, default=1)
+    args = parser.parse_args(argv)
+    import uvicorn
+
+    os.environ[MODEL_VARIABLE] = args.model
+    os.environ[PARENT_VARIABLE] = str(os.getpid())
+    config = uvicorn.Config(
+        f"{MODULE}:application",
+        factory=True,
+        host=args.host,
+        port=args.port,
+        workers=args.workers,
+        timeout_graceful_shutdown=GRACE_S,
+    )
+    logger.info("serving version %s on http://%s:%d", args.version, args.host, args.port)
+    if args.workers == 1:
+        config.load()  # here a model that cannot be read ends in one line
+        uvicorn.Server(config).run()
+    else:
+        _run_workers(config)
+    return 0
+
+
+def _run_workers(config: Config) -> None:
+    from uvicorn.supervisors import Multiprocess
+
+    class Workers(Multiprocess):
+        """Workers that end at a hang-up too, where uvicorn would replace them."""
+
+        def handle_hup(self) -> None:
+            self.should_exit.set()
+
+    under_nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    workers = Workers(config, sockets=[config.bind_socket()])
+    if under_nohup:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    workers.run()
+
+
+def application() -> Any:
+    """Return the application of one process, which ends with the process that started it."""
+    from uvicorn.config import STARTUP_FAILURE
+
+    in_worker = int(os.environ[PARENT_VARIABLE]) != os.getpid()
+    if in_worker:
+        _end_with(int(os.environ[PARENT_VARIABLE]))
+    try:
+        return _application(os.environ[MODEL_VARIABLE])
+    except ModelError as error:
+        if not in_worker:
+            raise
+        print(f"voxcast: {one_line(error)}", file=sys.stderr)
+        sys.exit(STARTUP_FAILURE)  # others would fail too: the first process then ends
+
+
+def _end_with(parent: int) -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit(1)  # it was killed before prctl
+
+
+def _application(model: str) -> Any:
+    import mlflow
+    from mlflow.pyfunc import scoring_server
+
+    try:
+        return scoring_server.init(mlflow.pyfunc.load_model(model))
+    except (mlflow.MlflowException, OSError, ImportError) as error:
+        raise ModelError(f"cannot be served: {one_line(error)}", model) from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())
