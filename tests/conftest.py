@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,3 +19,20 @@ def build(tmp_path: Path) -> Callable[..., Path]:
     from report_project import project_builder
 
     return project_builder(tmp_path)
+
+
+@pytest.fixture
+def unprivileged_folder() -> Iterator[Path]:
+    """Return an empty folder, of a test that runs without the rights of root."""
+    nobody = 65534
+    is_root = os.geteuid() == 0
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if is_root:
+            os.chown(folder, nobody, nobody)
+            os.seteuid(nobody)
+        try:
+            yield folder
+        finally:
+            if is_root:
+                os.seteuid(0)

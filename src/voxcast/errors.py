@@ -112,7 +112,7 @@ def exits_cleanly(main: Callable[..., int]) -> Callable[..., int]:
             needed = f"needs {error.name}: pip install 'voxcast[{EXTRAS[error.name]}]'"
             print(f"voxcast: {needed}", file=sys.stderr)
         except Exception as error:
-            if not _disk_is_full(error):
+            if not is_disk_full(error):
                 raise
             print(
                 f"voxcast: {getattr(error, 'filename', None) or 'output'}: no space left on the "
@@ -124,7 +124,8 @@ def exits_cleanly(main: Callable[..., int]) -> Callable[..., int]:
     return wrapped
 
 
-def _disk_is_full(error: Exception) -> bool:
+def is_disk_full(error: Exception) -> bool:
+    """Tell whether an error of the system or of a library is of a full disk or quota."""
     # Libraries wrap the system error; Arrow, SQLite and MLflow only quote its text.
     quoted = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT), "disk is full")
     number = getattr(error, "errno", None)

@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 import voxcast
-from voxcast.cli import VERBS
+import voxcast.cli.images  # before a test gives up its rights
+from voxcast.cli import VERBS, main
 
 VOXCAST = Path(sys.executable).with_name("voxcast")
 PROJECT = Path(__file__).parents[2]
@@ -75,7 +76,6 @@ def test_serve_refuses_a_port_that_is_taken(tmp_path: Path) -> None:
         taken.listen()
         port = str(taken.getsockname()[1])
         assert "cannot listen" in refused(run("serve", "--port", port, cwd=tmp_path))
-    assert "cannot listen" in refused(run("serve", "--port", "99999999", cwd=tmp_path))
 
 
 def test_an_unknown_verb_is_refused(tmp_path: Path) -> None:
@@ -161,3 +161,32 @@ def test_refresh_detects_a_changed_user_file(head: Path, tmp_path: Path) -> None
     result = run("images", "--refresh", "--project", str(project), cwd=tmp_path)
     assert "1 images; 1 new or changed, 1 replaced" in result.stderr
     assert sources.read_text() != first
+
+
+def test_refresh_without_rights_is_refused_in_one_line(
+    head: Path, unprivileged_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (unprivileged_folder / "set").mkdir()
+    (unprivileged_folder / "set/a.nii").write_text("listed by its hash alone")
+    (unprivileged_folder / "data").mkdir(mode=0o500)
+    params = yaml.safe_load((PROJECT / "params.yaml").read_text())
+    params["images"] |= {"kind": "bids", "path": "set"}
+    (unprivileged_folder / "params.yaml").write_text(yaml.safe_dump(params))
+    assert main(["images", "--refresh", "--project", str(unprivileged_folder)]) == 2
+    message = capsys.readouterr().err
+    assert "data/sources.tsv: cannot be written (permission denied); " in message
+    assert len(message.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--workers", "0"), "--workers: must be at least 1, not 0"),
+        (("--port", "-5"), "--port: must be 1 to 65535, not -5"),
+        (("--port", "70000"), "--port: must be 1 to 65535, not 70000"),
+    ],
+)
+def test_numbers_that_no_server_can_have_are_refused(
+    options: tuple[str, str], message: str, tmp_path: Path
+) -> None:
+    assert message in refused(run("serve", *options, cwd=tmp_path))

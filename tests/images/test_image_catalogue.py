@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import nibabel
@@ -64,6 +65,19 @@ def test_invalid_volumes_are_listed_and_the_others_are_read(dataset: Path, tmp_p
         assert list(stored["volume_id"]) == sorted(numbers.volume_id)
         assert stored["volumes"].shape == (2, 16, 16, 16)
         assert stored["volumes"].dtype == np.float16
+
+
+def test_what_cannot_be_listed_by_its_name_keeps_its_reason(dataset: Path, tmp_path: Path) -> None:
+    _save(dataset / "sub-06" / "anat" / "sub-06_acq-a\nb_T1w.nii.gz", 4)
+    locked = replace(scan(dataset)[0], path="/x/sub-07", sha256="", problem="locked; unlock it")
+    assert build_catalogue([*scan(dataset), locked], tmp_path / "out", 32, 16) == 4
+    table = pd.read_parquet(tmp_path / "out/catalogue.parquet")
+    assert table.problem[5].endswith(
+        "a\\nb_T1w.nii.gz: a tab, line break or other character in its name that no table can "
+        "hold; rename it"
+    )
+    assert table.problem[6] == "/x/sub-07: locked; unlock it"
+    assert len(table.volume_id.dropna()) == 3
 
 
 def test_catalogue_is_the_same_every_time(dataset: Path, tmp_path: Path) -> None:

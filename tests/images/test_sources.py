@@ -20,7 +20,7 @@ def _put(folder: Path, *names: str) -> None:
     for name in names:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(name)
+        path.write_bytes(os.fsencode(name))
 
 
 def test_bids_entities_come_from_names(tmp_path: Path) -> None:
@@ -61,14 +61,69 @@ def test_empty_missing_and_file_instead_of_folder(tmp_path: Path) -> None:
         scan(tmp_path)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every folder")
-def test_an_unreadable_folder_is_reported(tmp_path: Path) -> None:
-    tmp_path.chmod(0)
+def test_an_unreadable_image_set_is_reported(unprivileged_folder: Path) -> None:
+    unprivileged_folder.chmod(0)
     try:
         with pytest.raises(ImageError, match="may not be read"):
-            scan(tmp_path)
+            scan(unprivileged_folder)
     finally:
-        tmp_path.chmod(0o700)
+        unprivileged_folder.chmod(0o700)
+
+
+def test_an_unreadable_subject_is_listed_and_noticed_when_it_is_mended(
+    unprivileged_folder: Path,
+) -> None:
+    folder = unprivileged_folder
+    _put(folder, "sub-01/anat/sub-01_T1w.nii", "sub-02/anat/sub-02_T1w.nii", "code/secret/a.txt")
+    locked = [folder / "sub-02", folder / "code/secret"]
+    for path in locked:
+        path.chmod(0)
+    try:
+        first, second = scan(folder)
+        assert (first.subject, first.problem) == ("01", "")
+        assert (second.subject, second.path, second.sha256) == ("02", str(folder / "sub-02"), "")
+        assert second.problem == "folder may not be read; change its permissions"
+    finally:
+        for path in locked:
+            path.chmod(0o700)
+    mended = refresh([first, second], folder)
+    assert mended[0] == first
+    assert mended[1].path == str(folder / "sub-02/anat/sub-02_T1w.nii")
+    assert mended[1].sha256
+
+
+def test_an_unreadable_file_is_noticed_when_it_is_mended(unprivileged_folder: Path) -> None:
+    _put(unprivileged_folder, "a.nii", "b.nii")
+    (unprivileged_folder / "b.nii").chmod(0)
+    locked = scan(unprivileged_folder)
+    assert [file.sha256 == "" for file in locked] == [False, True]
+    (unprivileged_folder / "b.nii").chmod(0o600)
+    mended = refresh(locked, unprivileged_folder)
+    assert mended[0] == locked[0]
+    assert mended[1].sha256
+
+
+def test_names_that_no_table_can_hold_are_listed_and_the_others_go_on(tmp_path: Path) -> None:
+    names = ("a\tb.nii", "c\nd.nii", "e\rf.nii", os.fsdecode(b"g\xff.nii"))
+    _put(tmp_path / "set", "fine\u00a0é.nii", *names)
+    table = tmp_path / "images.tsv"
+    files = scan(tmp_path / "set")
+    write_tsv(table, files)
+    assert read_tsv(table) == files
+    assert len(table.read_text(encoding="utf-8").splitlines()) == 6
+    problems = {file.path.removeprefix(f"{tmp_path}/set/"): file.problem for file in files}
+    assert problems.pop("fine\u00a0é.nii") == ""
+    assert sorted(problems) == ["a\\tb.nii", "c\\nd.nii", "e\\rf.nii", "g\\udcff.nii"]
+    assert all("rename it" in problem for problem in problems.values())
+    for name in names:
+        (tmp_path / "set" / name).rename(tmp_path / "set" / f"{ord(name[1])}.nii")
+    assert all(file.sha256 and not file.problem for file in refresh(files, tmp_path / "set"))
+
+
+def test_a_list_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    table = tmp_path / "images.tsv"
+    table.write_text("\t".join(COLUMNS[:-1]) + "\n01\t\tT1w\ta.nii\t7\t0\tff\n")
+    assert [(file.size_bytes, file.problem) for file in read_tsv(table)] == [(7, "")]
 
 
 def test_list_survives_writing(tmp_path: Path) -> None:
@@ -122,9 +177,6 @@ def test_bad_tables_are_refused(tmp_path: Path) -> None:
     table.write_text("\t".join(COLUMNS) + "\n01\t\tT1w\ta.nii\n")
     with pytest.raises(TableError, match="incomplete"):
         read_tsv(table)
-    _put(tmp_path, "set/a\tb.nii")
-    with pytest.raises(ImageError, match="tab"):
-        write_tsv(table, scan(tmp_path / "set"))
 
 
 def test_dataset_files(tmp_path: Path) -> None:

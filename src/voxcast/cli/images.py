@@ -10,6 +10,7 @@ from pathlib import Path
 
 from voxcast import config, project
 from voxcast.cli.shared_options import add_project_argument
+from voxcast.errors import ConfigError, is_disk_full
 from voxcast.images import sources
 
 SOURCES = Path("data/sources.tsv")
@@ -36,7 +37,8 @@ def main(argv: list[str]) -> int:
         print(json.dumps([asdict(file) for file in files], indent=2))
     else:
         for file in files:
-            print(f"{file.subject:12} {file.session:8} {file.suffix:8} {file.path}")
+            line = f"{file.subject:12} {file.session:8} {file.suffix:8} {file.path}"
+            print(f"{line}  ({file.problem})" if file.problem else line)
     print(f"{len(files)} images", file=sys.stderr)
     return 0
 
@@ -49,7 +51,14 @@ def refresh_sources(folder: Path, images: config.ImagesConfig) -> int:
     if images.path is not None:
         files = sources.refresh(earlier, folder / images.path, images.participants)
     if files != earlier:
-        sources.write_tsv(path, files)
+        try:
+            sources.write_tsv(path, files)
+        except OSError as error:
+            if is_disk_full(error):
+                raise
+            then = "ask its owner to refresh it; images that are listed can be used as they are"
+            reason = (error.strerror or "").lower()
+            raise ConfigError(f"cannot be written ({reason})", path, then) from None
         before, now = ({(f.path, f.sha256) for f in listed} for listed in (earlier, files))
         print(
             f"{SOURCES}: {len(files)} images; {len(now - before)} new or changed, "

@@ -20,17 +20,23 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 BIDS_VERSION = "1.10.0"
+# Control characters, line separators, and bytes that are not UTF-8.
+_UNLISTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _ENTITY = re.compile(r"([a-zA-Z]+)-([a-zA-Z0-9]+)")
 
 
 @dataclass(frozen=True)
 class ImageEntry:
-    """A volume by its name; `session` is empty where there is none."""
+    """A volume by its name; `session` is empty where there is none.
+
+    With a `problem` it cannot be used, or is a folder that may not be read.
+    """
 
     subject: str
     session: str
     suffix: str
     path: Path
+    problem: str = ""
 
 
 def subject_label(subject: str) -> str:
@@ -59,7 +65,8 @@ def find_images(folder: str | Path) -> list[ImageEntry]:
     """List the volumes of a BIDS dataset, or of any folder of NIfTI files, sorted by path.
 
     In a BIDS dataset these are ``sub-*/[ses-*/]anat/*.nii[.gz]``. In another folder every NIfTI
-    file counts, at any depth, and its name is its subject. Links are followed.
+    file counts, at any depth, and its name is its subject. Links are followed. A folder that may
+    not be read and a file with a name that no table can hold are listed with a problem.
 
     Raises
     ------
@@ -76,25 +83,45 @@ def find_images(folder: str | Path) -> list[ImageEntry]:
         raise ImageError("not a folder", folder, then) from None
     except PermissionError:
         raise ImageError("folder may not be read", folder, "change its permissions") from None
-    paths = _nifti_files(folder)
+    paths, locked = _nifti_files(folder)
     anatomical = [path for path in paths if _is_anatomical(path.relative_to(folder))]
     is_bids = "dataset_description.json" in names or bool(anatomical)
-    if not (anatomical if is_bids else paths):
+    if is_bids:
+        paths = anatomical
+        locked = {
+            path: problem
+            for path, problem in locked.items()
+            if _may_hold_anatomical(path.relative_to(folder))
+        }
+    if not paths and not locked:
         missing = "no sub-*/[ses-*/]anat/*.nii[.gz]" if is_bids else "no .nii or .nii.gz file"
         raise ImageError(f"image set is empty: {missing}", folder, then)
+    bad = [_locked_entry(path, problem, folder) for path, problem in locked.items()]
     if is_bids:
-        return [_bids_entry(path, folder) for path in anatomical]
-    entries = [ImageEntry(stem(path), "", "", path) for path in paths]
+        return sorted([_bids_entry(path, folder) for path in paths] + bad, key=_path)
+    entries = [ImageEntry(stem(path), "", "", path, _problem(path)) for path in paths]
     subjects = {entry.subject for entry in entries}
     if len(subjects) < len(entries):  # the same name in two folders is two subjects
-        return [ImageEntry(_long_name(p, folder), "", "", p) for p in paths]
-    return entries
+        entries = [ImageEntry(_long_name(p, folder), "", "", p, _problem(p)) for p in paths]
+    return sorted(entries + bad, key=_path)
 
 
-def _nifti_files(folder: Path) -> list[Path]:
-    paths = []
+def _path(entry: ImageEntry) -> Path:
+    return entry.path
+
+
+def _nifti_files(folder: Path) -> tuple[list[Path], dict[Path, str]]:
+    """Return the files, and the folders that cannot be read with the reason."""
+    paths: list[Path] = []
+    locked: dict[Path, str] = {}
+
+    def lock(error: OSError) -> None:
+        name = os.strerror(error.errno or 0).lower()
+        problem = "may not be read" if isinstance(error, PermissionError) else f"({name})"
+        locked[Path(error.filename)] = f"folder {problem}; change its permissions"
+
     seen = set()
-    for parent, folders, files in os.walk(folder, followlinks=True):
+    for parent, folders, files in os.walk(folder, onerror=lock, followlinks=True):
         real = os.path.realpath(parent)
         if real in seen:  # a link to a parent folder would never end
             folders.clear()
@@ -106,7 +133,36 @@ def _nifti_files(folder: Path) -> list[Path]:
             for name in files
             if name.endswith((".nii", ".nii.gz")) and not name.startswith(".")
         ]
-    return sorted(paths)
+    return sorted(paths), locked
+
+
+def _problem(path: Path) -> str:
+    """Return why a name cannot stand in tables and messages; empty if it can."""
+    if not _UNLISTABLE.search(str(path)):
+        return ""
+    return "a tab, line break or other character in its name that no table can hold; rename it"
+
+
+def escaped(text: str) -> str:
+    """Return a name with the characters escaped that no table can hold.
+
+    Examples
+    --------
+    >>> print(escaped(f"head{chr(10)}1.nii"), escaped("tête.nii"))
+    head\\n1.nii tête.nii
+    """
+    return _UNLISTABLE.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+def _may_hold_anatomical(relative: Path) -> bool:
+    """Tell whether anatomical volumes of a BIDS dataset may be in or below a folder."""
+    parts = relative.parts
+    below = parts[2:] if len(parts) > 1 and parts[1].startswith("ses-") else parts[1:]
+    return parts[0].startswith("sub-") and below in ((), ("anat",))
+
+
+def _locked_entry(path: Path, problem: str, folder: Path) -> ImageEntry:
+    return ImageEntry(subject_label(path.relative_to(folder).parts[0]), "", "", path, problem)
 
 
 def _is_anatomical(relative: Path) -> bool:
@@ -123,7 +179,7 @@ def _bids_entry(path: Path, folder: Path) -> ImageEntry:
     # Labels come from the folders, which decide what belongs together, not from the file name.
     last = stem(path).rsplit("_", 1)[-1]
     suffix = "" if _ENTITY.fullmatch(last) else last
-    return ImageEntry(subject_label(relative.parts[0]), session, suffix, path)
+    return ImageEntry(subject_label(relative.parts[0]), session, suffix, path, _problem(path))
 
 
 def _long_name(path: Path, folder: Path) -> str:

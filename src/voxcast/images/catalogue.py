@@ -121,6 +121,9 @@ def build_catalogue(
 def look_at(path: Path, file: ImageFile | None, coarse_points: int, network_points: int) -> Look:
     """Read a volume once and return its data for the catalogue, or its problem."""
     try:
+        if file is not None and file.problem:
+            problem, _, then = file.problem.partition("; ")
+            raise ImageError(problem, path, then or None)
         if file is not None and changed(file):
             raise ImageError("changed since it was listed", path, "list it again: make repro")
         volume = read_volume(path, coarse_points)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from voxcast.errors import ImageError, TableError
+from voxcast.errors import TableError
 from voxcast.files import sha256_file, write_text
-from voxcast.images.bids import ImageEntry, find_images
+from voxcast.images.bids import ImageEntry, escaped, find_images
 from voxcast.images.selection import of_participants
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ class ImageFile:
     """One row of ``images.tsv`` or ``sources.tsv``.
 
     `mtime_ns` is 0 for generated volumes, whose bytes depend on their recipe alone. A file that
-    cannot be read has an empty `sha256`, and the catalogue reports why.
+    cannot be read has an empty `sha256`, and the catalogue reports why: `problem`, if it is of the
+    name or of a folder. Characters that a table cannot hold are then escaped in the other columns.
     """
 
     subject: str
@@ -37,6 +38,7 @@ class ImageFile:
     size_bytes: int
     mtime_ns: int
     sha256: str
+    problem: str = ""
 
 
 COLUMNS = tuple(field.name for field in fields(ImageFile))
@@ -74,6 +76,10 @@ def refresh(
 
 def _listed(entry: ImageEntry, earlier: ImageFile | None) -> ImageFile:
     size_bytes, mtime_ns, sha256 = 0, 0, ""
+    if entry.problem:  # a hash would hide that it was mended
+        subject, session, suffix = map(escaped, (entry.subject, entry.session, entry.suffix))
+        path = escaped(str(entry.path))
+        return ImageFile(subject, session, suffix, path, 0, 0, "", entry.problem)
     try:
         status = entry.path.stat()
         size_bytes, mtime_ns = status.st_size, status.st_mtime_ns
@@ -103,16 +109,7 @@ def changed(file: ImageFile) -> bool:
 
 
 def write_tsv(path: str | Path, files: list[ImageFile]) -> None:
-    """Write the list atomically; an unchanged list does not touch the file.
-
-    Raises
-    ------
-    ImageError
-        If a path or label holds a tab or line break, which the table cannot hold.
-    """
-    for file in files:
-        if any(mark in file.path + file.subject for mark in "\t\r\n"):
-            raise ImageError("a tab or line break in its name", repr(file.path), "rename the file")
+    """Write the list atomically; an unchanged list does not touch the file."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, delimiter="\t", lineterminator="\n")
     writer.writeheader()
@@ -134,11 +131,13 @@ def read_tsv(path: str | Path) -> list[ImageFile]:
     try:
         with Path(path).open(encoding="utf-8", newline="") as stream:
             reader = csv.DictReader(stream, delimiter="\t")
-            if tuple(reader.fieldnames or ()) != COLUMNS:
+            if tuple(reader.fieldnames or ()) not in (COLUMNS, COLUMNS[:-1]):  # was added last
                 raise TableError(f"needs the columns {' '.join(COLUMNS)}", path, then)
             return [_file(row) for row in reader]
     except FileNotFoundError:
         raise TableError("no such file", path, then) from None
+    except PermissionError:
+        raise TableError("may not be read", path, "change its permissions") from None
     except (ValueError, TypeError) as error:
         raise TableError(f"a row is incomplete ({error})", path, then) from None
 

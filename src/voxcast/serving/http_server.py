@@ -15,7 +15,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
-from voxcast.errors import ModelError, exits_cleanly, one_line
+from voxcast.errors import EXIT_BAD_INPUT, ModelError, exits_cleanly, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,6 +66,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=1)
     args = parser.parse_args(argv)
     import uvicorn
+    from uvicorn.config import STARTUP_FAILURE
 
     os.environ[MODEL_VARIABLE] = args.model
     os.environ[PARENT_VARIABLE] = str(os.getpid())
@@ -81,12 +82,12 @@ def main(argv: list[str] | None = None) -> int:
     if args.workers == 1:
         config.load()  # here a model that cannot be read ends in one line
         uvicorn.Server(config).run()
-    else:
-        _run_workers(config)
-    return 0
+        return 0
+    return EXIT_BAD_INPUT if STARTUP_FAILURE in _run_workers(config) else 0
 
 
-def _run_workers(config: Config) -> None:
+def _run_workers(config: Config) -> set[int | None]:
+    """Serve with several processes; return their exit codes."""
     from uvicorn.supervisors import Multiprocess
 
     class Workers(Multiprocess):
@@ -100,6 +101,7 @@ def _run_workers(config: Config) -> None:
     if under_nohup:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     workers.run()
+    return {process.exitcode for process in workers.processes}
 
 
 def application() -> Any:
