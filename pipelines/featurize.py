@@ -1,54 +1,102 @@
-"""Stage featurize: one row per run, with a file for each side of the split."""
+"""Stage featurize: one row per run on record, with a file for each side of the split."""
+
+from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from voxcast import config
-from voxcast.errors import exits_cleanly
-from voxcast.features.split import side
-from voxcast.features.table import build_table, censored_subjects, split
+from voxcast.errors import TableError, exits_cleanly
+from voxcast.features.split import Sides, side, split
+from voxcast.features.table import build_table, censored_subjects
+from voxcast.features.training_runs import training_runs
 from voxcast.files import atomic_path, write_json
 
 CATALOGUE = Path("data/catalogue")
 RUNS = Path("data/runs")
+HISTORY = Path("data/history")
 OUT = Path("data/features")
 
 
 @exits_cleanly
 def main() -> int:
-    """Write data/features."""
+    """Write data/features.
+
+    Raises
+    ------
+    TableError
+        If no run can be used, with the causes.
+    """
     cfg = config.load()
-    profiles = pd.concat(
-        [pd.read_parquet(RUNS / device / "profiles.parquet") for device in ("cpu", "gpu")]
+    training = training_runs(
+        [RUNS / device / "profiles.parquet" for device in ("cpu", "gpu")],
+        CATALOGUE,
+        HISTORY,
+        cfg.features.history,
+        cfg.apps,
+        cfg.features.coarse_points,
     )
-    profiles = profiles[profiles["app"].isin(cfg.apps)]
-    catalogue = pd.read_parquet(CATALOGUE / "catalogue.parquet")
-    table, left_out = build_table(
-        profiles,
-        catalogue,
-        pd.read_parquet(CATALOGUE / "characteristics.parquet"),
-    )
-    sides = split(table, left_out, cfg.evaluation.split_seed, cfg.evaluation.test_fraction)
+    tables, left_out = [], {}
+    # One by one: runs of one application are compared with each other only.
+    for app in cfg.apps:
+        of_app = training.profiles[training.profiles["app"] == app]
+        table, left_out[app] = build_table(of_app, training.volumes, training.characteristics)
+        tables.append(table)
+    table = pd.concat(tables, ignore_index=True)
+    if table.empty:
+        causes = [f"{n} {why} ({app})" for app in left_out for why, n in left_out[app].items()]
+        problem = f"no usable completed run: {', '.join(causes) or 'none is on record'}"
+        raise TableError(problem, RUNS, "see outcome in profiles.parquet, or measure more volumes")
+    split_seed, test_fraction = cfg.evaluation.split_seed, cfg.evaluation.test_fraction
+    sides = split(table, split_seed, test_fraction)
     for name, runs in (("train", sides.train), ("test", sides.test)):
         with atomic_path(OUT / f"{name}.parquet") as partial:
             runs.to_parquet(partial, index=False)
-    censored = censored_subjects(profiles, set(catalogue["volume_id"].dropna()))
-    in_training = censored["subject"].map(
-        lambda s: side(str(s), cfg.evaluation.split_seed, cfg.evaluation.test_fraction) == "train"
+    usable = training.volumes[training.volumes["problem"].isna()]
+    censored = censored_subjects(training.profiles, set(usable["volume_id"]))
+    in_training = censored["app"].isin(list(sides.not_judged)) | censored["subject"].map(
+        lambda s: side(str(s), split_seed, test_fraction) == "train"
     )
     with atomic_path(OUT / "censored.parquet") as partial:
         censored[in_training.astype(bool)].to_parquet(partial, index=False)
-    write_json(
-        OUT / "summary.json",
-        {
-            "left_out": left_out,
-            "train": {"runs": len(sides.train), "subjects": sides.train["subject"].nunique()},
-            "test": {"runs": len(sides.test), "subjects": sides.test["subject"].nunique()},
-        },
-    )
+    present = pd.read_parquet(CATALOGUE / "catalogue.parquet", columns=["volume_id"])
+    write_json(OUT / "summary.json", _summary(table, left_out, sides, set(present["volume_id"])))
     return 0
+
+
+def _summary(
+    table: pd.DataFrame,
+    left_out: dict[str, dict[str, int]],
+    sides: Sides,
+    present_volumes: set[str],
+) -> dict[str, Any]:
+    here = table["batch"] == ""
+    present = here & table["volume_id"].isin(present_volumes)
+    counts = {
+        "runs": len(table),
+        "noisy": int(table["noisy"].sum()),
+        "of_present_image_set": int(present.sum()),
+        "of_earlier_image_sets": table[here & ~present]["image_set"].value_counts().to_dict(),
+        "of_recorded_parts": table[~here]["batch"].value_counts().to_dict(),
+        "train": _counted(sides.train),
+        "test": _counted(sides.test),
+    }
+    by_app: dict[str, Any] = {}
+    for app, reasons in left_out.items():
+        train, test = (rows[rows["app"] == app] for rows in (sides.train, sides.test))
+        by_app[app] = {"train": _counted(train), "test": _counted(test), "left_out": reasons}
+        if app in sides.not_judged:
+            by_app[app]["note"] = (
+                "too few subjects to keep any apart: all train, and none is left to judge on"
+            )
+    return counts | {"apps": by_app}
+
+
+def _counted(runs: pd.DataFrame) -> dict[str, int]:
+    return {"runs": len(runs), "subjects": runs["subject"].nunique()}
 
 
 if __name__ == "__main__":

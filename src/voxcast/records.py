@@ -20,6 +20,8 @@ Scale = Literal["scaled_down", "full_scale"]
 # What is predicted. Wall time is what a scheduler limits; CPU time is what the image decides.
 TARGETS = ("cpu_s", "runtime_s", "peak_rss_bytes")
 
+MEASURED = "measured"  # source of runs that were not imported
+
 # Repeats outside a sweep are numbered from here, so that each has its own key: runs repeated
 # because the machine was busy, and the anchor runs at the start of a sitting.
 NOISY_REPEAT = 100

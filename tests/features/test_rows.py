@@ -4,14 +4,11 @@ import math
 
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import planted
 from voxcast.errors import TableError
 from voxcast.features.rows import features
-from voxcast.features.split import side
-from voxcast.features.table import build_table, censored_subjects, feature_names, split, volumes_of
+from voxcast.features.table import build_table, censored_subjects, feature_names, volumes_of
 from voxcast.records import Configuration
 
 HEADER = {
@@ -110,34 +107,8 @@ def test_censored_runs_are_counted_and_never_labels() -> None:
     table, left_out = build_table(profiles, catalogue, characteristics)
     assert len(table) == len(profiles) - 3
     assert left_out == {
-        "censored: timeout": 1, "censored: failed": 1, "volume not in this catalogue": 1
+        "censored: timeout": 1, "censored: failed": 1, "volume not on record": 1
     }  # fmt: skip
-
-
-@given(st.text(min_size=1), st.integers(0, 1000))
-def test_a_subject_stays_on_its_side_of_the_split(subject: str, seed: int) -> None:
-    assert side(subject, seed, 0.25) == side(subject, seed, 0.25)
-    if side(subject, seed, 0.25) == "test":
-        assert side(subject, seed, 0.5) == "test"
-
-
-def test_the_split_has_about_the_requested_share() -> None:
-    sides = [side(str(n), 1, 0.25) for n in range(4000)]
-    assert 0.22 < sides.count("test") / 4000 < 0.28
-
-
-def test_no_subject_is_on_both_sides() -> None:
-    parts = split(planted.table(30), {}, split_seed=9, test_fraction=0.25)
-    assert min(len(parts.train), len(parts.test)) > 0
-    assert not set(parts.train["subject"]) & set(parts.test["subject"])
-
-
-def test_too_few_runs_to_train_on_are_refused() -> None:
-    with pytest.raises(TableError, match="no usable completed run"):
-        split(planted.table(2).iloc[:0], {}, 9, 0.25)
-    table = planted.table(3)
-    with pytest.raises(TableError, match="training needs two subjects"):
-        split(table[table["subject"] == "0002"], {}, 9, 0.0)
 
 
 def test_volumes_follow_the_rows(tmp_path) -> None:
@@ -149,6 +120,11 @@ def test_volumes_follow_the_rows(tmp_path) -> None:
     volumes = volumes_of(table, tmp_path / "v.npz")
     expected = table["volume_id"].map({"v0003": 0, "v0001": 1, "v0002": 2})
     assert volumes[:, 0, 0, 0].tolist() == expected.tolist()
+    np.savez(tmp_path / "v.npz", volume_id=["v0003", "v0001"], volumes=cubes[:2] + 1)
+    fewer = volumes_of(table, tmp_path / "v.npz")
+    assert fewer.shape == volumes.shape
+    expected = table["volume_id"].map({"v0003": 1, "v0001": 2, "v0002": 0})
+    assert fewer[:, 0, 0, 0].tolist() == expected.tolist()
 
 
 def test_each_device_has_its_version() -> None:
@@ -173,3 +149,72 @@ def test_a_disturbed_run_is_used_if_its_repeat_was_not_completed() -> None:
         pd.concat([profiles, again.assign(outcome="completed")]), catalogue, characteristics
     )
     assert left_out == {"anchor, or disturbed and made again": 1}
+
+
+def test_one_application_does_not_discard_runs_of_another() -> None:
+    profiles, catalogue, characteristics = planted.history(4, apps=("segment", "register"))
+    of_other = profiles["app"] == "register"
+    odd = profiles.assign(
+        app_version=of_other.map({True: "7", False: "1"}),
+        memory_method=of_other.map({True: "tree", False: "cgroup1"}),
+        started_at=of_other.map({True: "2027", False: "2026"}),
+    )
+    more = [odd, odd[of_other].assign(cell_key=lambda runs: "more-" + runs["cell_key"], repeat=1)]
+    table, left_out = build_table(pd.concat(more), catalogue, characteristics)
+    assert left_out == {}
+    assert table["app"].value_counts().to_dict() == {"register": 16, "segment": 8}
+
+
+def test_runs_measured_here_decide_what_is_comparable() -> None:
+    profiles, catalogue, characteristics = planted.history(4)
+    recorded = [
+        profiles.assign(
+            batch="other", cell_key=f"{n}-" + profiles["cell_key"], repeat=n,
+            app_version="2", memory_method="slurm_maxrss", started_at="2027",
+        )
+        for n in (1, 2)
+    ]  # fmt: skip
+    both = pd.concat([profiles.assign(batch=""), *recorded])
+    table, left_out = build_table(both, catalogue, characteristics)
+    assert set(table["batch"]) == {""}
+    assert left_out == {"another version of the application": 16}
+    both["app_version"] = both["app_version"].replace("2", "")  # an import that states none
+    _, left_out = build_table(both, catalogue, characteristics)
+    assert left_out == {"memory by another method: slurm_maxrss": 16}
+    table, left_out = build_table(pd.concat(recorded), catalogue, characteristics)
+    assert (len(table), left_out) == (16, {})
+
+
+def test_runs_are_excluded_by_their_true_cause() -> None:
+    profiles, catalogue, characteristics = planted.history(7)
+    profiles = profiles.assign(source="measured")
+    profiles.loc[0, "cpus"] = 0
+    profiles.loc[1, "device"] = ""
+    profiles["peak_rss_bytes"] = profiles["peak_rss_bytes"].astype("Int64")
+    profiles.loc[2, "peak_rss_bytes"] = pd.NA
+    profiles.loc[3, "cpu_s"] = 0.0
+    profiles.loc[4, ["volume_id", "source"]] = ["", "sacct"]
+    profiles.loc[5, "volume_id"] = ""
+    catalogue.loc[catalogue["volume_id"] == "v0004", "problem"] = "volume on another grid"
+    profiles.loc[8, "parameters_json"] = ""  # an import states none
+    table, left_out = build_table(profiles, catalogue, characteristics)
+    assert left_out == {
+        "number of CPUs is not stated": 1,
+        "device is not stated": 1,
+        "peak_rss_bytes is unknown or not positive": 1,
+        "cpu_s is unknown or not positive": 1,
+        "imported without an image": 1,
+        "an application without an image": 1,
+        "volume on another grid": 2,
+    }
+    assert len(table) == 6
+
+
+def test_identity_of_a_row_is_no_feature() -> None:
+    profiles, catalogue, characteristics = planted.history(3)
+    profiles.loc[0, "noisy"] = True
+    catalogue["image_set"] = ["a", "b", "b"]
+    table, _ = build_table(profiles, catalogue, characteristics)
+    assert table["noisy"].sum() == 1
+    assert table.groupby("image_set")["subject"].nunique().to_dict() == {"a": 1, "b": 2}
+    assert not {"noisy", "image_set", "batch"} & set(feature_names(table))

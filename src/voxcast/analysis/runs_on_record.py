@@ -9,6 +9,7 @@ from voxcast.history.parts import RUNS, load_history, load_phases
 from voxcast.history.run_folders import PROFILES_FILE, RECORD_FILE, load_records
 from voxcast.history.run_table import DTYPES, PHASE_DTYPES, frame_of
 from voxcast.phases.logged import phase_table
+from voxcast.records import MEASURED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     Source = tuple[pd.DataFrame, pd.DataFrame]
-
-MEASURED = "measured"
 
 
 def runs_on_record(

@@ -3,9 +3,32 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Side = Literal["train", "test"]
+# With fewer on the training side nothing can be held out there.
+MIN_TRAINING_SUBJECTS = 2
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The two sides of the table.
+
+    Attributes
+    ----------
+    train, test : DataFrame
+        Rows of the table.
+    not_judged : frozenset of str
+        Applications with so few subjects that all are on the training side.
+    """
+
+    train: pd.DataFrame
+    test: pd.DataFrame
+    not_judged: frozenset[str]
 
 
 def side(subject: str, split_seed: int, test_fraction: float) -> Side:
@@ -19,3 +42,25 @@ def side(subject: str, split_seed: int, test_fraction: float) -> Side:
     digest = hashlib.sha256(f"{split_seed}:{subject}".encode()).digest()
     position = int.from_bytes(digest[:8], "big") / 2**64
     return "test" if position < test_fraction else "train"
+
+
+def split(table: pd.DataFrame, split_seed: int, test_fraction: float) -> Sides:
+    """Split the table by subject, for each application by itself.
+
+    Subjects of different image sets that share a label are one group: they may be the same person,
+    and a person on both sides would make the test too easy. An application with fewer than
+    `MIN_TRAINING_SUBJECTS` on the training side has all its subjects there, so that there is
+    something to learn from; no subject is left to judge it on. When more subjects are on record,
+    each is on its own side again.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Runs with ``app`` and ``subject``.
+    """
+    sides = table["subject"].map(lambda s: side(str(s), split_seed, test_fraction))
+    training_subjects = table["subject"].where(sides == "train").groupby(table["app"]).nunique()
+    few = training_subjects[training_subjects < MIN_TRAINING_SUBJECTS].index
+    sides = sides.mask(table["app"].isin(few), "train")
+    train, test = (table[sides == name].reset_index(drop=True) for name in ("train", "test"))
+    return Sides(train, test, frozenset(map(str, few)))

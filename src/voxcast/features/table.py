@@ -7,15 +7,13 @@ features with the prefixes of `voxcast.features.rows`.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from voxcast.errors import TableError
+from voxcast.features.comparability import Comparability
 from voxcast.features.rows import CATEGORIES, features
-from voxcast.features.split import side
 from voxcast.files import sha256_of
 from voxcast.history.repeats import settled
-from voxcast.records import TARGETS, Configuration
+from voxcast.records import MEASURED, TARGETS, Configuration
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -28,21 +26,12 @@ if TYPE_CHECKING:
 
 IDENTITY = (
     "cell_key", "volume_id", "subject", "app", "device", "cpus", "gpus", "scale", "repeat",
-    "host_class",
+    "host_class", "noisy",
 )  # fmt: skip
 
 
 CENSORED_OUTCOMES = ("timeout", "out_of_memory", "preempted", "stalled")
 PROBES = ("probe_cpu", "probe_membw", "probe_disk")
-
-
-@dataclass(frozen=True)
-class Sides:
-    """The two sides of the table, and the number of unusable runs by reason."""
-
-    train: pd.DataFrame
-    test: pd.DataFrame
-    left_out: dict[str, int]
 
 
 def build_table(
@@ -56,15 +45,19 @@ def build_table(
     """Join profiles with headers and characteristics of their volumes.
 
     Censored runs (every outcome but ``completed``) are lower bounds and never become labels. Runs
-    of another scale, of an older version of their application, or whose memory was measured by
-    another method than most, are not comparable and are excluded. Anchors, which every sitting
-    repeats, and disturbed runs that were repeated undisturbed do not count twice. Excluded runs
-    are counted by reason.
+    of another scale, and those that `voxcast.features.comparability` objects to, are excluded.
+    Anchors, which every sitting repeats, and disturbed runs that were repeated undisturbed do not
+    count twice. Excluded runs are counted by reason.
 
     Parameters
     ----------
-    profiles, catalogue, characteristics : DataFrame
-        Runs; headers and characteristics of the volumes.
+    profiles : DataFrame
+        Runs; column ``batch``, if there is one, names the recorded part.
+    catalogue : DataFrame
+        Headers of the volumes, with the ``problem`` of those that cannot be used, and
+        ``image_set``, if it is known.
+    characteristics : DataFrame
+        Characteristics of the volumes.
     scales : collection of str
         Runs at other scales are excluded.
     without_image : bool
@@ -74,23 +67,27 @@ def build_table(
     Returns
     -------
     table : DataFrame
-        One row per usable run, sorted by cell key.
+        One row per usable run, sorted by cell key. Beside the features, whose names have a dot or
+        are in `CATEGORIES`, it has identity and targets of the run, whether it was ``noisy``,
+        and ``image_set`` and ``batch`` that it comes from, empty if unknown.
     left_out : dict of str to int
         Number of excluded runs, by reason.
     """
     import pandas as pd
 
-    headers = catalogue[catalogue["problem"].isna()].drop_duplicates("volume_id")
-    by_volume = _by_volume(headers)
+    usable = catalogue["problem"].isna()
+    by_volume = _by_volume(catalogue[usable].drop_duplicates("volume_id"))
+    problems = _by_volume(catalogue[~usable].dropna(subset="volume_id"))
     contents = _by_volume(characteristics.drop_duplicates("volume_id"))
     records = []
     left_out: dict[str, int] = {}
-    versions, method = _versions(profiles), _method(profiles)
+    comparability = Comparability.of(profiles)
     completed = profiles[profiles["outcome"] == "completed"]
     settled_keys = set(settled(completed)["cell_key"])
     probes = _probes(profiles)
     for run in _records(profiles.sort_values("cell_key")):
-        reason = _unusable(run, by_volume, without_image) or _not_comparable(run, versions, method)
+        reason = _unusable(run, by_volume, problems, without_image)
+        reason = reason or comparability.objection(run)
         if not reason and run["scale"] not in scales:
             reason = f"scale: {run['scale']}"
         if not reason and run["cell_key"] not in settled_keys:
@@ -103,13 +100,15 @@ def build_table(
             by_volume[volume_id] if volume_id else None,
             contents[volume_id] if volume_id else None,
             run["app"],
-            json.loads(run["parameters_json"]),
+            json.loads(run["parameters_json"] or "{}"),  # imports state none
             Configuration(run["device"], int(run["cpus"]), int(run["gpus"])),
             probes.get(str(run.get("host_id"))),
         )
         identity = {n: run[n] for n in IDENTITY} | {t: run[t] for t in TARGETS}
         if not volume_id:
             identity["subject"] = sha256_of(run["parameters_json"])[:12]
+        identity["image_set"] = by_volume.get(volume_id, {}).get("image_set", "")
+        identity["batch"] = run.get("batch", "")
         records.append(identity | row)
     return pd.DataFrame(records), left_out
 
@@ -125,16 +124,16 @@ def censored_subjects(
     Parameters
     ----------
     volumes : collection of str
-        Ids of the volumes in the catalogue.
+        Ids of the volumes on record.
     """
     censored = profiles[
         profiles["outcome"].isin(CENSORED_OUTCOMES)
         & profiles["scale"].isin(list(scales))
         & profiles["volume_id"].isin(list(volumes))
     ]
-    versions = _versions(profiles)
+    comparability = Comparability.of(profiles)
     current = [
-        versions[app, device] == version
+        comparability.has_version(app, device, version)
         for app, device, version in zip(
             censored["app"], censored["device"], censored["app_version"], strict=True
         )
@@ -160,67 +159,27 @@ def _probes(profiles: pd.DataFrame) -> dict[str, dict[str, float]]:
 
 
 def _unusable(
-    run: Mapping[str, Any], volumes: Mapping[str, Any], without_image: bool
+    run: Mapping[str, Any],
+    volumes: Mapping[str, Any],
+    problems: Mapping[str, Mapping[str, Any]],
+    without_image: bool,
 ) -> str | None:
     import pandas as pd
 
     if run["outcome"] != "completed":
         return f"censored: {run['outcome']}"
-    if not run["volume_id"] and not without_image:
-        return "an application without an image"
-    if run["volume_id"] and run["volume_id"] not in volumes:
-        return "volume not in this catalogue"
-    if not all(not pd.isna(run[t]) and float(run[t]) > 0 for t in TARGETS):
-        return "a target is unknown or not positive"
+    volume_id = run["volume_id"]
+    if not volume_id and not without_image:
+        imported = run.get("source", MEASURED) != MEASURED
+        return "imported without an image" if imported else "an application without an image"
+    if volume_id and volume_id not in volumes:
+        return str(problems.get(volume_id, {}).get("problem", "volume not on record"))
+    if not run["device"] or run["cpus"] < 1:
+        return f"{'number of CPUs' if run['device'] else 'device'} is not stated"
+    for target in TARGETS:
+        if pd.isna(run[target]) or not float(run[target]) > 0:
+            return f"{target} is unknown or not positive"
     return None
-
-
-def _not_comparable(
-    run: Mapping[str, Any], versions: Mapping[tuple[str, str], str], method: str
-) -> str | None:
-    if run["app_version"] != versions[run["app"], run["device"]]:
-        return "an older version of the application"
-    if run["memory_method"] != method:
-        return f"memory by another method: {run['memory_method']}"
-    return None
-
-
-def _versions(profiles: pd.DataFrame) -> dict[tuple[str, str], str]:
-    """Return the most recently run version of each application on each device."""
-    ordered = profiles.sort_values("started_at", kind="stable")
-    return {
-        (str(app), str(device)): str(versions.iloc[-1])
-        for (app, device), versions in ordered.groupby(["app", "device"])["app_version"]
-    }
-
-
-def _method(profiles: pd.DataFrame) -> str:
-    """Return the most frequent method of measuring memory; of equals the first."""
-    methods = profiles["memory_method"].mode()
-    return str(methods.iloc[0]) if len(methods) else ""
-
-
-def split(
-    table: pd.DataFrame, left_out: dict[str, int], split_seed: int, test_fraction: float
-) -> Sides:
-    """Split the table by subject.
-
-    Raises
-    ------
-    TableError
-        If there are fewer than two subjects on the training side.
-    """
-    if table.empty:
-        raise TableError("no usable completed run", "data/runs", "see outcome in profiles.parquet")
-    sides = table["subject"].map(lambda s: side(str(s), split_seed, test_fraction))
-    train, test = (table[sides == name].reset_index(drop=True) for name in ("train", "test"))
-    if train["subject"].nunique() < 2:
-        raise TableError(
-            f"training needs two subjects, not {train['subject'].nunique()}",
-            "data/runs",
-            "measure more volumes",
-        )
-    return Sides(train, test, left_out)
 
 
 def feature_names(table: pd.DataFrame) -> list[str]:
@@ -244,6 +203,9 @@ def censored_of(path: Path) -> set[tuple[str, str]]:
 def volumes_of(table: pd.DataFrame, path: Path) -> np.ndarray:
     """Return the small volume of each run of a table, shape (n_runs, p, p, p), float16.
 
+    A volume whose small volume is not on record, as those of recorded parts, is all zeros, which
+    are the mean of every other: the network sees that it is unknown.
+
     Parameters
     ----------
     table : DataFrame
@@ -255,5 +217,8 @@ def volumes_of(table: pd.DataFrame, path: Path) -> np.ndarray:
 
     with np.load(path, allow_pickle=False) as content:
         position = {str(name): n for n, name in enumerate(content["volume_id"])}
-        small: np.ndarray = content["volumes"][[position[v] for v in table["volume_id"]]]
+        stored = content["volumes"]
+    small = np.zeros((len(table), *stored.shape[1:]), stored.dtype)
+    positions = np.array([position.get(v, -1) for v in table["volume_id"]], dtype=int)
+    small[positions >= 0] = stored[positions[positions >= 0]]
     return small

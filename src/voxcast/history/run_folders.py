@@ -10,7 +10,7 @@ from voxcast.errors import TableError
 from voxcast.files import atomic_path, canonical_json, read_json, sha256_of
 from voxcast.history.index import MIN_RECORDS, Stamp, read_index, stamps, write_index
 from voxcast.history.run_table import checked_row, frame_of
-from voxcast.records import Cell, Profile
+from voxcast.records import MEASURED, Cell, Profile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -130,6 +130,6 @@ def _row(key: str, record: Mapping[str, Any], cell: Cell, profile: Profile) -> d
         "recipe_json": canonical_json(record["recipe"]) if record["recipe"] else "",
         "limit_s": profile.time_limit_s,
         "sitting": record["sitting"],
-        "source": "measured",
+        "source": MEASURED,
     }
     return checked_row(values)

@@ -53,7 +53,7 @@ DTYPES = {
     "io_write_bytes": "Int64",
     "peak_threads": "Int64",
     "started_at": "str",
-    "source": "str",  # measured, or the source it was imported from
+    "source": "str",  # `voxcast.records.MEASURED`, or the source it was imported from
     "labels_json": "str",  # other information of the source
 }
 KINDS: dict[str, tuple[type, ...]] = {

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 FULL, DOWN = "full_scale", "scaled_down"
 # Columns of a run beside the features.
-CONTEXT_COLUMNS = ("noisy", "host_id", "parameters_json", "started_at")
+CONTEXT_COLUMNS = ("host_id", "parameters_json", "started_at")
 
 
 def recorded_table(batches: Sequence[Path | str]) -> pd.DataFrame:

@@ -1,0 +1,227 @@
+"""The stage featurize on real volumes and records: image sets, recorded parts, few subjects."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+import synthetic_runs
+from voxcast.features.table import feature_names, volumes_of
+from voxcast.history.parts import collect
+from voxcast.history.run_folders import write_profiles
+from voxcast.images.catalogue import build_catalogue
+from voxcast.images.on_record import ON_RECORD, read_on_record
+from voxcast.images.recorded import recorded_images
+from voxcast.images.sources import scan
+from voxcast.models.families.family import family
+from voxcast.models.point_model import fit, log_targets
+from voxcast.models.query import queries_of
+from voxcast.records import Configuration
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Project:
+    """A folder in which the stage runs, with a new image set for each call of `measure`."""
+
+    folder: Path
+
+    def catalogue(self, label: str, seeds: range, points: int = 32) -> None:
+        images = self.folder / "images" / label
+        images.mkdir(parents=True)
+        for seed in seeds:
+            voxels = np.random.default_rng(seed).integers(0, 50, (30, 32, 34)).astype(np.int16)
+            voxels[8:22, 8:22, 8 : 12 + seed % 16] += 500
+            nibabel.save(nibabel.Nifti1Image(voxels, np.eye(4)), images / f"head{seed}.nii.gz")
+        build_catalogue(scan(images), self.folder / "data/catalogue", points, 8, image_set=label)
+
+    def measure(self, label: str, seeds: range, *, runs: str = "data/runs/cpu", **changes) -> None:
+        """Write runs of the volumes that are catalogued now, on one CPU and on two."""
+        self.catalogue(label, seeds)
+        catalogue = pd.read_parquet(self.folder / "data/catalogue/catalogue.parquet")
+        for volume in catalogue.to_dict("records"):
+            for cpus in (1, 2):
+                cell = synthetic_runs.cell(
+                    volume_id=volume["volume_id"], subject=volume["subject"],
+                    configuration=Configuration("cpu", cpus), parameters={"n": 3},
+                )  # fmt: skip
+                size = 1.0 + cpus / 10 + len(volume["subject"]) / 100
+                targets = {"runtime_s": size / cpus, "cpu_s": size, "peak_rss_bytes": 10**8}
+                synthetic_runs.write_run(self.folder / runs, cell, **{**targets, **changes})
+        self.write_tables()
+
+    def write_tables(self) -> None:
+        for device in ("cpu", "gpu"):
+            write_profiles(self.folder / "data/runs" / device)
+
+    def record(self, name: str) -> Path:
+        """Move the runs of this project into a recorded part, with its images, as a campaign."""
+        batch = self.folder / "data/history" / name
+        collect(self.folder / "data/runs/cpu", batch)
+        recorded_images(self.folder / "data/catalogue", None).to_parquet(batch / "images.parquet")
+        shutil.rmtree(self.folder / "data/runs")
+        shutil.rmtree(self.folder / "data/catalogue")
+        return batch
+
+    def featurize(self, code: int = 0, *, test_fraction: float = 0.25, **features: object) -> str:
+        params = yaml.safe_load((ROOT / "params.yaml").read_text())
+        params["app"] = {"app": params["app"]["ants_segment"]}
+        params["features"] |= {"coarse_points": 32, "network_points": 8, **features}
+        params["evaluation"]["test_fraction"] = test_fraction
+        (self.folder / "params.yaml").write_text(yaml.safe_dump(params))
+        completed = subprocess.run(
+            [sys.executable, str(ROOT / "pipelines/featurize.py")],
+            cwd=self.folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert completed.returncode == code, completed.stderr
+        return completed.stderr.strip()
+
+    def summary(self) -> dict:
+        return json.loads((self.folder / "data/features/summary.json").read_text())
+
+    def rows(self) -> pd.DataFrame:
+        sides = [self.folder / f"data/features/{side}.parquet" for side in ("train", "test")]
+        return pd.concat([pd.read_parquet(path) for path in sides], ignore_index=True)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def test_a_second_image_set_adds_to_the_first(project: Project) -> None:
+    project.measure("first", range(8))
+    project.featurize()
+    alone = project.rows()
+    shutil.rmtree(project.folder / "images")  # the images are gone, their rows stay
+    project.measure("second", range(10, 14), noisy=True)
+    project.featurize()
+    rows, summary = project.rows(), project.summary()
+    assert rows.groupby("image_set").size().to_dict() == {"first": 16, "second": 8}
+    assert set(rows[rows["noisy"]]["image_set"]) == {"second"}
+    names = feature_names(alone)
+    assert names == feature_names(rows)
+    of_first = rows[rows["image_set"] == "first"].set_index("cell_key").sort_index()
+    pd.testing.assert_frame_equal(of_first[names], alone.set_index("cell_key").sort_index()[names])
+    assert {key: summary[key] for key in ("runs", "noisy", "of_present_image_set")} == {
+        "runs": 24, "noisy": 8, "of_present_image_set": 8
+    }  # fmt: skip
+    assert summary["of_earlier_image_sets"] == {"first": 16}
+    assert summary["of_recorded_parts"] == {}
+    volumes = volumes_of(rows, project.folder / "data/catalogue/volumes.npz")
+    assert volumes.any(axis=(1, 2, 3)).all()
+
+
+def test_recorded_parts_train_where_they_are_named(project: Project) -> None:
+    project.measure("elsewhere", range(8))
+    batch = project.record("elsewhere")
+    project.measure("here", range(20, 24))
+    project.featurize()
+    assert len(project.rows()) == 8
+    project.featurize(history=["elsewhere"])
+    rows, summary = project.rows(), project.summary()
+    assert rows["batch"].value_counts().to_dict() == {"elsewhere": 16, "": 8}
+    assert summary["of_recorded_parts"] == {"elsewhere": 16}
+    assert summary["of_present_image_set"] == 8
+    assert not rows[feature_names(rows)].isna().any(axis=None)
+
+    # Small volumes of recorded parts are not on record: the network is fitted without them.
+    volumes = volumes_of(rows, project.folder / "data/catalogue/volumes.npz")
+    on_record = volumes.any(axis=(1, 2, 3))
+    assert (on_record == (rows["batch"] == "")).all()
+    network = fit(rows, volumes, "cnn", family("cnn").defaults, "volume", seed=1)
+    predictions = network.predict(queries_of(rows, volumes))
+    errors = np.abs(predictions - log_targets(rows))
+    assert errors[~on_record].max() < 0.5
+    assert errors[on_record].max() < 0.5
+
+    # A run that is in both is there once, as measured here.
+    collect(project.folder / "data/runs/cpu", batch)
+    project.featurize(history=["elsewhere"])
+    assert project.rows()["batch"].value_counts().to_dict() == {"elsewhere": 16, "": 8}
+
+
+def test_recorded_parts_that_cannot_be_used_are_one_line(project: Project) -> None:
+    project.measure("elsewhere", range(2))
+    batch = project.record("elsewhere")
+    project.measure("here", range(20, 24))
+    unknown = project.featurize(2, history=["nowhere"])
+    assert unknown == (
+        "voxcast: features.history: nowhere: no such recorded part; choose from elsewhere"
+    )
+    images = pd.read_parquet(batch / "images.parquet")
+    images.drop(columns="entropy_bits").to_parquet(batch / "images.parquet")
+    assert "lacks the column entropy_bits" in project.featurize(2, history=["elsewhere"])
+    (batch / "images.parquet").write_bytes(b"no table")
+    message = project.featurize(2, history=["elsewhere"])
+    assert "images.parquet: cannot be read" in message
+    assert "\n" not in message
+    (batch / "images.parquet").unlink()
+    assert "import it again with --images DIR" in project.featurize(2, history=["elsewhere"])
+    for name in (ON_RECORD, "../runs/cpu/profiles.parquet"):
+        (project.folder / "data/catalogue" / name).unlink()
+        message = project.featurize(2)
+        assert "no such file" in message
+        assert "dvc repro" in message
+        assert "\n" not in message
+        project.write_tables()
+        project.catalogue(f"again{len(name)}", range(30, 31))
+
+
+def test_volumes_of_another_grid_are_excluded_by_this_cause(project: Project) -> None:
+    project.measure("first", range(4))
+    project.catalogue("second", range(10, 12), points=16)
+    project.featurize(coarse_points=16, code=2)
+    project.measure("third", range(20, 24))
+    rows = read_on_record(project.folder / "data/catalogue" / ON_RECORD)
+    assert rows["coarse_points"].value_counts().to_dict() == {32: 8, 16: 2}
+    project.featurize(coarse_points=16, code=2)
+    message = project.featurize(coarse_points=16, code=2)
+    assert "16 volume catalogued with another features.coarse_points (app)" in message
+    project.featurize()
+    assert project.summary()["runs"] == 16
+
+
+@pytest.mark.parametrize("subjects", [1, 2, 3, 4])
+def test_few_subjects_all_train(project: Project, subjects: int) -> None:
+    project.measure("own", range(subjects))
+    project.featurize(test_fraction=0.99)
+    summary = project.summary()
+    assert summary["train"] == {"runs": 2 * subjects, "subjects": subjects}
+    assert summary["test"] == {"runs": 0, "subjects": 0}
+    assert "none is left to judge on" in summary["apps"]["app"]["note"]
+    test = pd.read_parquet(project.folder / "data/features/test.parquet")
+    train = pd.read_parquet(project.folder / "data/features/train.parquet")
+    assert list(test) == list(train)
+
+
+def test_censored_runs_count_on_the_side_of_their_application(project: Project) -> None:
+    project.measure("own", range(3))
+    project.measure("slow", range(10, 13), outcome="timeout")
+    project.featurize(test_fraction=0.99)
+    censored = pd.read_parquet(project.folder / "data/features/censored.parquet")
+    assert set(censored["subject"]) == {"head10", "head11", "head12"}
+    assert project.summary()["apps"]["app"]["left_out"] == {"censored: timeout": 6}
+
+
+def test_no_usable_run_is_one_line_with_the_causes(project: Project) -> None:
+    project.measure("own", range(2), outcome="failed")
+    message = project.featurize(2)
+    assert "no usable completed run: 4 censored: failed (app)" in message
+    assert "\n" not in message
