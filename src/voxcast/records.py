@@ -14,7 +14,10 @@ from voxcast.files import sha256_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Outcome = Literal["completed", "timeout", "out_of_memory", "failed", "preempted", "stalled"]
+Outcome = Literal[
+    "completed", "timeout", "out_of_memory", "failed", "preempted", "stalled",
+    "cancelled", "node_failure",
+]  # fmt: skip
 Scale = Literal["scaled_down", "full_scale"]
 
 # What is predicted. Wall time is what a scheduler limits; CPU time is what the image decides.

@@ -12,7 +12,7 @@ import pytest
 
 from synthetic_runs import cell, write_run
 from voxcast.cli import main
-from voxcast.history.parts import collect
+from voxcast.history.parts import collect, load_history
 from voxcast.records import Configuration
 
 SAMPLES = Path(__file__).parents[1] / "samples" / "imports"
@@ -39,12 +39,65 @@ def test_import_lists_what_it_could_not_use(tmp_path: Path) -> None:
     lines = voxcast(
         "import", "sacct", SAMPLES / "sacct.txt", "--into", tmp_path
     ).stdout.splitlines()
-    assert lines[-1] == "20 read = 12 imported + 0 duplicates + 3 skipped + 5 bad"
+    assert lines[-1] == "20 read = 13 imported + 0 duplicates + 3 skipped + 4 bad"
     assert lines[0] == f"bad      {SAMPLES / 'sacct.txt'}:25: run time is 0 s"
     again = voxcast("import", "sacct", SAMPLES / "sacct.txt", "--into", tmp_path, "--json")
     content = json.loads(again.stdout)
-    assert (content["imported"], content["duplicates"], content["part"]) == (0, 12, None)
-    assert len(content["bad"]) == 5
+    assert (content["imported"], content["duplicates"], content["part"]) == (0, 13, None)
+    assert len(content["bad"]) == 4
+
+
+def test_import_says_which_fields_and_values_are_unknown(tmp_path: Path) -> None:
+    lines = voxcast(
+        "import", "sacct", SAMPLES / "sacct.txt", "--into", tmp_path / "a"
+    ).stdout.splitlines()
+    assert (
+        f"unknown  {SAMPLES / 'sacct.txt'}:28: peak_rss_bytes: 9.66e+15 is out of range" in lines
+    )
+    assert "fields that could not be read and are unknown: 1 × peak_rss_bytes" in lines
+    (stated,) = (line for line in lines if "does not state" in line)
+    assert stated.startswith("of 13 imported runs the source does not state: peak_rss_bytes of 6")
+    # As exported with -X: without the lines of steps, which have the memory.
+    (tmp_path / "x").write_text(
+        "JobID|JobName|State|Elapsed|MaxRSS\n"
+        + "".join(f"{n}|recon|COMPLETED|00:01:{n}|\n" for n in range(10, 40))
+    )
+    output = voxcast("import", "sacct", tmp_path / "x", "--into", tmp_path / "b").stdout
+    assert "export them without -X" in output
+
+
+def test_long_lists_of_remarks_are_cut(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text(
+        "JobID|JobName|State|Elapsed\n1|recon|COMPLETED|00:01:00\n"
+        + "".join(f"{n}|recon|PENDING|00:00:00\n" for n in range(10, 40))
+    )
+    imported = voxcast("import", "sacct", tmp_path / "x", "--into", tmp_path / "b")
+    assert imported.stdout.count("is PENDING") == 20
+    assert "skipped  and 10 more; --json lists all" in imported.stdout
+
+
+def test_import_takes_application_and_subject_out_of_names(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text(
+        "JobID|JobName|State|Elapsed\n"
+        "1|recon_sub-01|COMPLETED|00:01:00\n2|recon_sub-02_ses-1|COMPLETED|00:01:00\n"
+        "3|seg_all|COMPLETED|00:01:00\n4|bash|COMPLETED|00:01:00\n"
+    )
+    patterns = ("--app-pattern", "^([a-z]+)_", "--subject-pattern", "(?P<subject>sub-[0-9]+)")
+    into = ("--into", tmp_path / "h")
+    lines = voxcast("import", "sacct", tmp_path / "x", *into, *patterns).stdout
+    assert "x:5: the name 'bash' does not match --app-pattern" in lines
+    assert "x:4: subject: the name 'seg_all' does not match --subject-pattern" in lines
+    runs = load_history([tmp_path / "h"]).sort_values(["app", "subject"])
+    assert runs[["app", "subject"]].to_numpy().tolist() == [
+        ["recon", "sub-01"], ["recon", "sub-02"], ["seg", ""],
+    ]  # fmt: skip
+    for arguments, message in (
+        (("--app-pattern", "recon"), "--app-pattern: has no group"),
+        (("--app-pattern", "(recon"), "--app-pattern: is no regular expression"),
+        (("--app-pattern", "(a)", "--app", "b"), "cannot be given together"),
+    ):
+        completed = voxcast("import", "sacct", tmp_path / "x", *into, *arguments, code=2)
+        assert message in completed.stderr
 
 
 def test_import_takes_a_map_and_a_name(tmp_path: Path) -> None:
@@ -112,7 +165,8 @@ def test_fit_without_runs_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not ARTIFACT, reason="VOXCAST_SLANT_ARTIFACT names no tables of the artifact")
 def test_variation_of_the_slant_runs(tmp_path: Path) -> None:
-    summary = voxcast("import", "slant", "--into", tmp_path).stdout.strip()
+    unknown, summary = voxcast("import", "slant", "--into", tmp_path).stdout.splitlines()
+    assert unknown == "of 312 imported runs the source does not state: cpu_s of 312, subject of 7"
     assert summary == "312 read = 312 imported + 0 duplicates + 0 skipped + 0 bad"
     by = "app,label:dataset,label:modality"
     options = "--by", by, "--bootstrap", 0, "--json"

@@ -15,6 +15,7 @@ from voxcast.history.imports.lines import columns_of
 from voxcast.quantities import slurm_seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -78,11 +79,11 @@ def queued_jobs(path: Path) -> QueuedJobs:
     reading = FileRecords("sacct", path)
     jobs = []
     left_out = 0
-    for _, line in columns_of(reading, "|", _NEEDED, _ADVICE):
-        if "." in line.get("jobid", ""):
+    for _, line in columns_of(reading, "|", _NEEDED, _ADVICE, frozenset({""})):
+        if "." in line.raw("jobid"):
             continue  # a job step
         try:
-            jobs.append(_job(line))
+            jobs.append(_job(line.texts))
         except (VoxcastError, ValueError, OverflowError):
             left_out += 1
     if not jobs:
@@ -97,7 +98,7 @@ def queued_jobs(path: Path) -> QueuedJobs:
     )
 
 
-def _job(line: dict[str, str]) -> tuple[float, float, int, str]:
+def _job(line: Mapping[str, str]) -> tuple[float, float, int, str]:
     start = _timestamp_s(line["start"])
     # A held job, or one that depends on another, is queued from the time it is eligible.
     queued_s = max(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ KINDS = {
     "slant": "the published SLANT runs; folder as FILE or in VOXCAST_SLANT_ARTIFACT",
     "csv": "any table, with --map",
 }
+LISTED_REMARKS = 20  # of a kind
 DEFAULT_INTO = Path("data/history/imported")
 
 
@@ -42,18 +44,38 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--map", type=Path, help="column map of a CSV table, in YAML")
     parser.add_argument("--app", help="name of the application; overrides the one in the file")
+    parser.add_argument(
+        "--app-pattern", metavar="REGEX",
+        help="take the application out of the job's name: the group `app`, or the first group; "
+        "other jobs are skipped",
+    )  # fmt: skip
+    parser.add_argument(
+        "--subject-pattern", metavar="REGEX",
+        help="take the subject out of the job's name: the group `subject`, or the first group",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     add_project_argument(parser)
     args = parser.parse_args(argv)
 
+    if args.app is not None and args.app_pattern is not None:
+        raise ConfigError("cannot be given together", "--app and --app-pattern")
+
     from voxcast.history.imports import column_map, ledger, slant
+    from voxcast.history.imports.name_patterns import name_pattern
 
     files = args.files or ([slant.folder()] if args.kind == "slant" else [])
     if not files:
         raise ConfigError("no file given", args.kind)
     columns = column_map.load_map(args.map) if args.map else None
+    app_pattern, subject_pattern = (
+        None if text is None else name_pattern(text, group, f"--{group}-pattern")
+        for text, group in ((args.app_pattern, "app"), (args.subject_pattern, "subject"))
+    )
     into = args.into or project.require(args.project) / DEFAULT_INTO
-    result = ledger.import_files(args.kind, files, into, args.app, columns)
+    result = ledger.import_files(
+        args.kind, files, into, args.app, columns,
+        app_pattern=app_pattern, subject_pattern=subject_pattern,
+    )  # fmt: skip
     if args.json:
         print(json.dumps(asdict(result) | {"into": str(into)}, indent=2))
     else:
@@ -65,9 +87,21 @@ def main(argv: list[str]) -> int:
 
 
 def _print(ledger: Ledger, into: Path) -> None:
-    for title, remarks in (("bad", ledger.bad), ("skipped", ledger.skipped)):
-        for remark in remarks:
+    titles = (("bad", ledger.bad), ("skipped", ledger.skipped), ("unknown", ledger.unread))
+    for title, remarks in titles:
+        for remark in remarks[:LISTED_REMARKS]:
             print(f"{title:8} {remark.file}:{remark.line}: {remark.reason}")
+        if (unlisted := len(remarks) - LISTED_REMARKS) > 0:
+            print(f"{title:8} and {unlisted} more; --json lists all")
+    if ledger.unread:
+        fields = Counter(remark.reason.partition(":")[0] for remark in ledger.unread)
+        listed = ", ".join(f"{count} × {name}" for name, count in fields.most_common())
+        print(f"fields that could not be read and are unknown: {listed}")
+    if ledger.unknown:
+        listed = ", ".join(f"{column} of {count}" for column, count in ledger.unknown.items())
+        print(f"of {ledger.imported} imported runs the source does not state: {listed}")
+    if ledger.source == "sacct" and ledger.unknown.get("peak_rss_bytes", 0) == ledger.imported > 0:
+        print("no job has a MaxRSS, which is on the lines of job steps: export them without -X")
     print(
         f"{ledger.read} read = {ledger.imported} imported + {ledger.duplicates} duplicates "
         f"+ {len(ledger.skipped)} skipped + {len(ledger.bad)} bad"

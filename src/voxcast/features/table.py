@@ -30,7 +30,9 @@ IDENTITY = (
 )  # fmt: skip
 
 
-CENSORED_OUTCOMES = ("timeout", "out_of_memory", "preempted", "stalled")
+CENSORED_OUTCOMES = (
+    "timeout", "out_of_memory", "preempted", "stalled", "cancelled", "node_failure",
+)  # fmt: skip
 PROBES = ("probe_cpu", "probe_membw", "probe_disk")
 
 

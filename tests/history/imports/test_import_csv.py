@@ -23,8 +23,8 @@ def test_a_table_is_read_through_its_column_map() -> None:
     assert json.loads(reading.rows[0]["labels_json"]) == {"dataset": "A, first"}
     assert [(r.line, r.reason) for r in reading.bad] == [
         (4, "no run time"),
-        (5, "wall: not a duration: 'soon'"),
-        (6, "outcome 'lost' is unknown; map it by `values`"),
+        (5, "no run time; column wall: not a duration: 'soon'"),
+        (6, "column status: outcome 'lost' is unknown; map it by `values`"),
         (8, "3 columns where the header has 7"),
     ]
 
@@ -105,7 +105,7 @@ def test_an_unknown_outcome_is_not_a_label(tmp_path: Path) -> None:
     reading = columns.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
     assert [row["runtime_s"] for row in reading.rows] == [5]
     assert [r.line for r in reading.bad] == [3, 4]
-    assert "no outcome in state" in reading.bad[0].reason
+    assert "column state: no outcome" in reading.bad[0].reason
 
 
 def test_runs_of_two_studies_may_share_names(tmp_path: Path) -> None:

@@ -46,9 +46,10 @@ def test_every_state_has_an_outcome(text: FileRecords) -> None:
         "107 REQUEUED": "preempted",
         "107 COMPLETED": "completed",
         "108 PREEMPTED": "preempted",
-        "109 CANCELLED": "preempted",
-        "111 NODE_FAIL": "preempted",
+        "109 CANCELLED": "cancelled",
+        "111 NODE_FAIL": "node_failure",
         "114+1 COMPLETED": "completed",
+        "118 COMPLETED": "completed",
     }
 
 
@@ -75,10 +76,13 @@ def test_lines_that_are_not_runs_are_listed(text: FileRecords) -> None:
         25: "run time is 0 s",
         26: "ends before it starts",
         27: "19 columns where the header has 18",
-        28: "peak_rss_bytes is 9.66e+15, out of range",
         30: "a step of job 119, without a job line before it",
     }
-    assert text.read == len(text.rows) + 8
+    assert {r.line: r.reason for r in text.unread} == {
+        28: "peak_rss_bytes: 9.66e+15 is out of range"
+    }
+    assert by_job(text)["118 COMPLETED"]["peak_rss_bytes"] is None
+    assert text.read == len(text.rows) + 7
 
 
 def test_both_json_layouts_give_the_same_rows(text: FileRecords) -> None:
@@ -106,23 +110,42 @@ def test_bad_jobs_of_json_are_listed_by_number() -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("1|a|COMPLETED|0:0|12|lots||", "memory: not a Slurm size: 'lots'"),
-        ("1|a|COMPLETED|0:0|twelve|||", "ElapsedRaw is not a number of seconds: 'twelve'"),
-        ("1|a|SLEEPING|0:0|12|||", "not a state of a Slurm job: 'SLEEPING'"),
+        ("1|a|COMPLETED|0:0|twelve|||", "no run time; column ElapsedRaw: not a number or time: "
+         "'twelve'"),
+        ("1|a|SLEEPING|0:0|12|||", "column State: not a state of a Slurm job: 'SLEEPING'"),
         ("1|a|COMPLETED|0:0|-12|||", "run time is -12 s"),
-        ("1|a|COMPLETED|0:0|999999999999|||", "runtime_s is 1e+12, more than ten years"),
+        ("1|a|COMPLETED|0:0|999999999999|||", "runtime_s: 1e+12 is more than ten years"),
         ("1||COMPLETED|0:0|12|||", "no application name"),
         ("1|a|COMPLETED|0:0||||", "no run time"),
-        ("1|a|COMPLETED|0:0|12||4Q|", "ReqMem is not a size: '4Q'"),
-        ("1|a|COMPLETED|0:0|12|||yesterday", "start is not a time: 'yesterday'"),
     ],
-)
+)  # fmt: skip
 def test_an_invalid_line_is_reported_with_its_reason(
     tmp_path: Path, line: str, reason: str
 ) -> None:
     (tmp_path / "x").write_text(HEADER + line + "\n")
     reading = sacct.read(tmp_path / "x")
     assert [(r.line, r.reason) for r in reading.bad] == [(2, reason)]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason", "column"),
+    [
+        ("COMPLETED|0:0|12|lots||", "column MaxRSS: not a Slurm size: 'lots'", "peak_rss_bytes"),
+        ("COMPLETED|0:0|12||4Q|", "column ReqMem: not a size: '4Q'", "mem_limit_bytes"),
+        ("COMPLETED|zero|12|||", "column ExitCode: not an exit code: 'zero'", "exit_status"),
+        ("COMPLETED|0:0|12|||yesterday", "column Start: not a number or time: 'yesterday'",
+         "started_at"),
+    ],
+)  # fmt: skip
+def test_a_job_is_kept_without_the_field_that_cannot_be_read(
+    tmp_path: Path, line: str, reason: str, column: str
+) -> None:
+    (tmp_path / "x").write_text(f"{HEADER}1|a|{line}\n")
+    reading = sacct.read(tmp_path / "x")
+    assert [(r.line, r.reason) for r in reading.unread] == [(2, reason)]
+    (row,) = reading.rows
+    assert (row["runtime_s"], row["outcome"]) == (12, "completed")
+    assert not row[column]
 
 
 def test_sigkill_with_memory_to_spare_is_a_failure(tmp_path: Path) -> None:
@@ -164,3 +187,129 @@ def test_a_step_killed_for_memory_is_not_a_label(
 ) -> None:
     (tmp_path / "x").write_text(f"{HEADER}1|a|{job}|12|||\n{step}|12|||\n")
     assert sacct.read(tmp_path / "x").rows[0]["outcome"] == outcome
+
+
+def test_clock_times_and_units_of_a_plain_export(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text(
+        "JobID|JobName|User|Account|Partition|State|Submit|Start|End|Elapsed|TotalCPU|MaxRSS|"
+        "ReqMem|Timelimit|ReqTRES\n"
+        "7|recon|ann|imaging|long|COMPLETED|2024-05-01T09:00:00|2024-05-01T10:00:00|"
+        "2024-05-02T12:30:05|1-02:30:05|2-05:00:10||12Gc|2-00:00:00|billing=4,cpu=4,mem=48G,node=1\n"
+        "7.batch|batch||imaging||COMPLETED|2024-05-01T10:00:00|2024-05-01T10:00:00|"
+        "2024-05-02T12:30:05|1-02:30:05|2-05:00:10|3.50G|||\n"
+        "7.extern|extern||imaging||COMPLETED|2024-05-01T10:00:00|2024-05-01T10:00:00|"
+        "2024-05-02T12:30:05|1-02:30:05|00:00.002|0|||\n"
+        "7.0|mpi||imaging||COMPLETED|2024-05-01T10:00:00|2024-05-01T10:00:00|"
+        "2024-05-02T12:30:05|1-02:30:05|00:10:00|812.25M|||\n"
+        "8|recon|ann|imaging|long|COMPLETED|2024-05-01T09:00:00|2024-05-01T10:00:00|"
+        "2024-05-01T10:02:30|02:30|00:58.500|340K|2Gn|30:00|cpu=1,mem=2G,node=1\n"
+    )
+    long, short = sacct.read(tmp_path / "x").rows
+    assert (long["runtime_s"], long["cpu_s"], long["limit_s"]) == (95405, 190810, 172800)
+    assert (long["peak_rss_bytes"], long["mem_limit_bytes"]) == (3.5 * 2**30, 48 * 2**30)
+    assert long["cpus"] == 4
+    assert (short["runtime_s"], short["cpu_s"], short["limit_s"]) == (150, 58.5, 1800)
+    assert short["peak_rss_bytes"] == 340 * 2**10
+    labels = json.loads(long["labels_json"])
+    assert (labels["user"], labels["account"], labels["partition"], labels["submitted_at"]) == (
+        "ann", "imaging", "long", "2024-05-01T09:00:00",
+    )  # fmt: skip
+
+
+def test_arrays_het_jobs_and_joined_exports(tmp_path: Path) -> None:
+    header = "JobID|JobName|State|Elapsed|MaxRSS|Start\n"
+    task = "|recon|COMPLETED|00:10:00||2024-05-01T10:00:0"
+    step = "|batch|COMPLETED|00:10:00|"
+    (tmp_path / "x").write_text(
+        f"{header}20_1{task}1\n20_1.batch{step}100M|\n20_2{task}2\n20_2.batch{step}200M|\n"
+        f"20_[3-9]|recon|PENDING|00:00:00||Unknown\n"
+        f"{header}30+0{task}3\n30+0.0{step}1G|\n30+1{task}4\n30+1.0{step}2G|\n"
+        # Without -D a requeued job has its last attempt only; its number may recur in an export.
+        f"40|recon|NODE_FAIL|00:05:00||2024-05-01T09:00:01\n40{task}5\n40.batch{step}3G|\n"
+    )
+    reading = sacct.read(tmp_path / "x")
+    labels = [json.loads(row["labels_json"]) for row in reading.rows]
+    assert [(label["job_id"], row["outcome"], row["peak_rss_bytes"])
+            for label, row in zip(labels, reading.rows, strict=True)] == [
+        ("20_1", "completed", 100 * 2**20), ("20_2", "completed", 200 * 2**20),
+        ("30+0", "completed", 2**30), ("30+1", "completed", 2**31),
+        ("40", "node_failure", None), ("40", "completed", 3 * 2**30),
+    ]  # fmt: skip
+    assert [label.get("array_job") for label in labels] == ["20", "20", None, None, None, None]
+    assert [label.get("het_job") for label in labels] == [None, None, "30", "30", None, None]
+    assert len({row["cell_key"] for row in reading.rows}) == 6
+    assert [r.reason for r in reading.skipped] == ["job 20_[3-9] is PENDING"]
+    assert not reading.bad
+
+
+@pytest.mark.parametrize(
+    ("state", "note", "outcome"),
+    [
+        ("CANCELLED by 1000", "", "cancelled"),
+        ("CANCELLED+", "", "cancelled"),
+        ("CANCELLED by 0", "Exceeded job memory limit", "out_of_memory"),
+        ("NODE_FAIL", "", "node_failure"),
+        ("BOOT_FAIL", "", "node_failure"),
+        ("LAUNCH_FAILED", "", "node_failure"),
+        ("DEADLINE", "", "timeout"),
+        ("REVOKED", "", "preempted"),
+    ],
+)
+def test_states_of_other_ends(tmp_path: Path, state: str, note: str, outcome: str) -> None:
+    (tmp_path / "x").write_text(
+        f"JobID|JobName|State|ElapsedRaw|Comment\n1|a|{state}|60|{note}\n2|a|{state}|0|{note}\n"
+    )
+    reading = sacct.read(tmp_path / "x")
+    assert [row["outcome"] for row in reading.rows] == [outcome]
+    assert [r.reason.partition(" and ")[2] for r in reading.skipped] == ["was never run"]
+
+
+def test_the_time_from_start_to_end_stands_in_for_a_missing_elapsed(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text(
+        "JobIDRaw|JobName|State|Start|End\n"
+        "1|a|COMPLETED|2024-05-01T10:00:00|2024-05-01T10:02:30\n1.batch|batch|COMPLETED|||\n"
+    )
+    (row,) = sacct.read(tmp_path / "x").rows
+    assert row["runtime_s"] == 150
+
+
+def test_json_of_slurm_24_keeps_user_account_and_submit_time(tmp_path: Path) -> None:
+    def number(value: int | None) -> dict[str, object]:
+        return {"set": value is not None, "infinite": False, "number": value or 0}
+
+    job = {
+        "job_id": 12, "name": "recon_sub-01", "cluster": "lab", "partition": "long",
+        "user": "ann", "account": "imaging", "nodes": "n1",
+        "association": {"account": "imaging", "cluster": "lab", "user": "ann", "id": 4},
+        "array": {"job_id": 0, "task_id": number(None), "task": ""},
+        "het": {"job_id": 0, "job_offset": number(None)},
+        "state": {"current": ["CANCELLED"], "reason": "None"},
+        "comment": {"administrator": "", "job": "", "system": ""},
+        "exit_code": {"status": ["SIGNALED"], "return_code": number(None),
+                      "signal": {"id": number(15), "name": "SIGTERM"}},
+        "time": {"elapsed": 61, "start": 1714557600, "end": 1714557661,
+                 "submission": 1714557000, "limit": number(120),
+                 "total": {"seconds": 50, "microseconds": 0}},
+        "tres": {"allocated": [{"type": "cpu", "name": "", "id": 1, "count": 2}],
+                 "requested": [{"type": "mem", "name": "", "id": 2, "count": 4096}]},
+        "steps": [{"state": ["CANCELLED"], "step": {"id": "12.batch", "name": "batch"},
+                   "tasks": {"count": 1},
+                   "tres": {"requested": {"max": [{"type": "mem", "count": 2**30}]}}}],
+    }  # fmt: skip
+    odd = {**job, "job_id": 13, "time": {**job["time"], "limit": "soon", "total": [1]},
+           "steps": "none"}  # fmt: skip
+    (tmp_path / "x").write_text(json.dumps({"jobs": [job, odd]}))
+    reading = sacct.read(tmp_path / "x")
+    row, kept = reading.rows
+    labels = json.loads(row["labels_json"])
+    assert (row["outcome"], row["peak_rss_bytes"], row["exit_status"]) == (
+        "cancelled", 2**30, -15,
+    )  # fmt: skip
+    assert row["mem_limit_bytes"] == 4 * 2**30
+    assert (labels["user"], labels["account"]) == ("ann", "imaging")
+    assert labels["submitted_at"] == "2024-05-01T09:50:00+00:00"
+    assert reading.names == ["recon_sub-01"] * 2
+    assert (kept["runtime_s"], kept["limit_s"], kept["cpu_s"]) == (61, None, None)
+    assert [(r.line, r.reason.split(":")[0]) for r in reading.unread] == [
+        (2, "field time.limit"), (2, "field steps"), (2, "field time.total"),
+    ]  # fmt: skip

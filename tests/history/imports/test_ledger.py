@@ -5,13 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from voxcast.errors import ConfigError, TableError
 from voxcast.files import read_json
 from voxcast.history.imports import ledger, slant
 from voxcast.history.imports.column_map import load_map
-from voxcast.history.parts import load_history, load_phases, load_traces
+from voxcast.history.parts import RUNS, load_history, load_phases, load_traces
 from voxcast.history.run_table import DTYPES
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "imports"
@@ -125,7 +126,7 @@ def test_a_long_export_is_read_and_two_imports_at_once_add_it_once(tmp_path: Pat
     command = [sys.executable, "-m", "voxcast.cli", "import", "sacct", str(tmp_path / "x"),
                "--into", str(tmp_path / "into")]  # fmt: skip
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    message = sorted(process.communicate()[0].strip() for process in both)
+    message = sorted(process.communicate()[0].splitlines()[-1] for process in both)
     assert message == [
         "3000 read = 0 imported + 3000 duplicates + 0 skipped + 0 bad",
         "3000 read = 3000 imported + 0 duplicates + 0 skipped + 0 bad",
@@ -216,3 +217,26 @@ def test_a_slurm_job_that_contradicts_the_history_is_listed(tmp_path: Path) -> N
     first = ledger.import_files("sacct", [tmp_path / "one.txt"], into, None, None)
     again = ledger.import_files("sacct", [tmp_path / "two.txt"], into, None, None)
     assert (first.imported, again.imported, len(again.bad)) == (1, 0, 1)
+
+
+def test_outcomes_of_an_earlier_release_are_the_same_runs(tmp_path: Path) -> None:
+    ledger.import_files("sacct", [SAMPLES / "sacct.txt"], tmp_path / "into")
+    (part,) = (tmp_path / "into").glob("*/")
+    runs = pd.read_parquet(part / RUNS)
+    renamed = runs["outcome"].replace({"cancelled": "preempted", "node_failure": "preempted"})
+    assert (renamed != runs["outcome"]).sum() == 2
+    runs.assign(outcome=renamed).to_parquet(part / RUNS, index=False)
+    again = ledger.import_files("sacct", [SAMPLES / "sacct.txt"], tmp_path / "into")
+    assert (again.imported, again.duplicates) == (0, 13)
+
+
+def test_the_account_names_fields_and_values_that_are_unknown(tmp_path: Path) -> None:
+    outcome = ledger.import_files("sacct", [SAMPLES / "sacct.txt"], tmp_path)
+    assert [(r.line, r.reason.partition(":")[0]) for r in outcome.unread] == [
+        (28, "peak_rss_bytes")
+    ]
+    assert outcome.unknown == {"peak_rss_bytes": 6, "cpu_s": 1, "subject": 13}
+    account = read_json(tmp_path / str(outcome.part) / ledger.ACCOUNT_FILE)
+    assert account["unread"][0]["file"] == "sacct.txt"
+    again = ledger.import_files("sacct", [SAMPLES / "sacct.txt"], tmp_path)
+    assert (again.unread, again.unknown) == ([], {})

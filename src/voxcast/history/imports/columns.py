@@ -8,7 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
 from voxcast.errors import TableError
-from voxcast.history.imports.file_records import FileRecords, ImportedRun, parsed
+from voxcast.history.imports.cells import parsed
+from voxcast.history.imports.file_records import FileRecords, ImportedRun
 from voxcast.history.imports.lines import text_lines
 from voxcast.history.run_table import DTYPES
 from voxcast.records import Outcome
@@ -76,19 +77,32 @@ def _fields(text: str, delimiter: str) -> list[str]:
 def _imported_run(
     line: dict[str, str], identity: list[object], columns: ColumnMap, app: str | None
 ) -> ImportedRun:
-    values = dict(columns.constants)
+    values, unread = dict(columns.constants), []
     for target, source in columns.columns.items():
-        values[target] = _value(target, source, line[source.column])
-    values["app"] = app or values.get("app")
-    if values.setdefault("outcome", "completed") is None:
-        column = columns.columns["outcome"].column
-        raise TableError(f"no outcome in {column}; map its texts by `values`")
-    if values["outcome"] not in get_args(Outcome):
-        raise TableError(f"outcome {values['outcome'][:40]!r} is unknown; map it by `values`")
-    values = {name: value for name, value in values.items() if value is not None}
+        try:
+            values[target] = _value(target, source, line[source.column])
+        except TableError as error:
+            values[target] = None
+            unread.append(error.problem)
+    name = values.get("app")
+    values["app"] = app or name
+    if "outcome" in columns.columns:
+        _check_outcome(columns.columns["outcome"].column, values["outcome"])
     return ImportedRun(
-        identity, values, {name: line[column] for name, column in columns.labels.items()}
+        identity,
+        {"outcome": "completed"} | values,
+        {label: line[column] for label, column in columns.labels.items()},
+        name=name or "",
+        unread=unread,
     )
+
+
+def _check_outcome(column: str, outcome: str | None) -> None:
+    if outcome is None:
+        raise TableError(f"column {column}: no outcome; map its texts by `values`")
+    if outcome not in get_args(Outcome):
+        problem = f"outcome {outcome[:40]!r} is unknown; map it by `values`"
+        raise TableError(f"column {column}: {problem}")
 
 
 def _value(target: str, source: Column, text: str) -> Any:
@@ -101,9 +115,9 @@ def _value(target: str, source: Column, text: str) -> Any:
         return text
     if dtype == "bool":
         if text.lower() not in _TRUE | _FALSE:
-            raise TableError(f"{source.column} is neither true nor false: {text[:40]!r}")
+            raise TableError(f"column {source.column}: neither true nor false: {text[:40]!r}")
         return text.lower() in _TRUE
     number = parsed(source.column, text, lambda text: source.number(target, text))
     if not math.isfinite(number):
-        raise TableError(f"{source.column} is {text[:40]}")
+        raise TableError(f"column {source.column}: not a finite number: {text[:40]!r}")
     return number if dtype == "float64" else round(number)

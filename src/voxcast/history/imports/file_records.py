@@ -11,7 +11,7 @@ from voxcast.files import canonical_json, sha256_of
 from voxcast.history.run_table import DTYPES, checked_row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
 # Plausible limits of a node and of a scheduler; larger numbers have a wrong unit.
@@ -45,24 +45,33 @@ class ImportedRun:
         Columns of the history.
     labels : mapping
         Other information; entries that are empty or None are left out.
+    name : str
+        Name of the job, which may hold application and subject.
+    unread : sequence of str
+        What is wrong with the fields that could not be read, and are unknown.
     """
 
     identity: object
     values: Mapping[str, Any]
     labels: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+    unread: Sequence[str] = ()
 
 
 @dataclass
 class FileRecords:
     """The records of one file; ``read`` is rows + skipped + bad.
 
-    ``lines`` has the line of each row, ``companions`` the other files read with this one.
+    ``lines`` and ``names`` have the line and the job's name of each row, ``unread`` the fields of
+    rows that could not be read, ``companions`` the other files read with this one.
     """
 
     source: str
     path: Path
     rows: list[dict[str, Any]] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    unread: list[Remark] = field(default_factory=list)
     skipped: list[Remark] = field(default_factory=list)
     bad: list[Remark] = field(default_factory=list)
     phases: list[dict[str, Any]] = field(default_factory=list)
@@ -77,14 +86,23 @@ class FileRecords:
     def record(self, line: int, make: Callable[[], ImportedRun]) -> dict[str, Any] | None:
         """Add the run that ``make`` returns, or the reason why it cannot be used."""
         try:
-            self.rows.append(row_of(self.source, make()))
+            run = make()
+            row, implausible = row_of(self.source, run)
+            self.rows.append(row)
             self.lines.append(line)
-            return self.rows[-1]
+            self.names.append(run.name)
+            for reason in (*run.unread, *implausible):
+                self.miss(line, reason)
+            return row
         except NotARunError as note:
             self.skip(line, str(note))
         except VoxcastError as error:
             self.refuse(line, error.problem)
         return None
+
+    def miss(self, line: int, reason: str) -> None:
+        """List a field that could not be read; its record is kept."""
+        self.unread.append(Remark(str(self.path), line, _short(reason)))
 
     def skip(self, line: int, reason: str) -> None:
         """List a valid record without a finished run."""
@@ -92,38 +110,33 @@ class FileRecords:
 
     def refuse(self, line: int, reason: str) -> None:
         """List a record as bad."""
-        self.bad.append(Remark(str(self.path), line, " ".join(reason.split())[:300]))
+        self.bad.append(Remark(str(self.path), line, _short(reason)))
 
 
-def row_of(source: str, run: ImportedRun) -> dict[str, Any]:
-    """Return the checked row of one imported run.
+def row_of(source: str, run: ImportedRun) -> tuple[dict[str, Any], list[str]]:
+    """Return the checked row of one imported run, and its implausible fields, which are unknown.
 
     Raises
     ------
     TableError
-        If a number is implausible.
+        If there is no plausible run time, or no application.
     """
-    values = dict(run.values)
+    values = {name: value for name, value in run.values.items() if value is not None}
     runtime = values.get("runtime_s")
     if runtime is None:
-        raise TableError("no run time")
+        raise TableError("; ".join(["no run time", *run.unread]))
     if not math.isfinite(runtime) or runtime <= 0:
         raise TableError(f"run time is {runtime:g} s")
     if not values.get("app"):
         raise TableError("no application name")
-    for name, value in values.items():
-        # Invalid numbers make the row invalid; unknown ones (None) do not.
-        if value is None or isinstance(value, (str, bool)):
-            continue
-        if not math.isfinite(value) or value < 0:
-            if name != "exit_status":
-                raise TableError(f"{name} is {value}")
-        elif name.endswith("_bytes") and value > MAX_BYTES:
-            raise TableError(f"{name} is {value:.3g}, out of range")
-        elif name.endswith("_s") and value > MAX_SECONDS:
-            raise TableError(f"{name} is {value:.3g}, more than ten years")
-        elif DTYPES[name] in ("int64", "Int64") and value >= 2**63:
-            raise TableError(f"{name} is {value:.3g}")
+    implausible = {
+        name: reason
+        for name, value in values.items()
+        if (reason := _implausible(name, value)) is not None
+    }
+    if "runtime_s" in implausible:
+        raise TableError(implausible["runtime_s"])
+    values = {name: value for name, value in values.items() if name not in implausible}
     labels = {k: v for k, v in run.labels.items() if v is not None and v != ""}
     values |= {
         "cell_key": sha256_of([source, run.identity]),
@@ -131,31 +144,22 @@ def row_of(source: str, run: ImportedRun) -> dict[str, Any]:
         "labels_json": canonical_json(labels),
         "scale": values.get("scale") or "full_scale",
     }
-    return checked_row(values)
+    return checked_row(values), list(implausible.values())
 
 
-def positive(value: float | None) -> float | None:
-    """Return a measured amount, or None where zero means that it was not sampled.
+def _implausible(name: str, value: Any) -> str | None:
+    if isinstance(value, (str, bool)):
+        return None
+    if not math.isfinite(value) or (value < 0 and name != "exit_status"):
+        return f"{name}: is {value}"
+    if name.endswith("_bytes") and value > MAX_BYTES:
+        return f"{name}: {value:.3g} is out of range"
+    if name.endswith("_s") and value > MAX_SECONDS:
+        return f"{name}: {value:.3g} is more than ten years"
+    if DTYPES[name] in ("int64", "Int64") and abs(value) >= 2**63:
+        return f"{name}: {value:.3g} is out of range"
+    return None
 
-    Examples
-    --------
-    >>> positive(2.0), positive(0.0), positive(None)
-    (2.0, None, None)
-    """
-    return value if value else None
 
-
-def parsed(name: str, text: str, parse: Callable[[str], float]) -> float:
-    """Return ``parse(text)``, with the column's name in the error.
-
-    Raises
-    ------
-    TableError
-        If the text cannot be parsed.
-    """
-    try:
-        return parse(text)
-    except VoxcastError as error:
-        raise TableError(f"{name}: {error.problem[:80]}") from error
-    except ValueError as error:
-        raise TableError(f"{name} is not a number: {text[:40]!r}") from error
+def _short(reason: str) -> str:
+    return " ".join(reason.split())[:300]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from voxcast.errors import ConfigError, TableError, one_line
 from voxcast.files import atomic_folder, locked, sha256_file, write_json
 from voxcast.history.imports import columns, nextflow, sacct, slant, snakemake
+from voxcast.history.imports.name_patterns import name_runs
 from voxcast.history.parts import (
     free_part,
     load_history,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from voxcast.history.imports.column_map import ColumnMap
     from voxcast.history.imports.file_records import FileRecords, Remark
+    from voxcast.history.imports.name_patterns import NamePattern
 
 READERS = {
     "sacct": sacct.read,
@@ -40,6 +42,10 @@ READERS = {
 }
 KINDS = (*READERS, "csv")
 ACCOUNT_FILE = "import.json"
+# What a model of the runs needs; a source may not state it.
+WANTED = ("peak_rss_bytes", "cpu_s", "cpus", "subject")
+# Outcomes that had this name in earlier imports.
+EARLIER_OUTCOMES = {"cancelled": "preempted", "node_failure": "preempted"}
 CLASH = (
     "has the identity of a run with another time or outcome; "
     "make identities unique (for a CSV table by `identity` and `study` of its map)"
@@ -56,6 +62,10 @@ class Ledger:
         SHA-256 by file name, without folders, since the account is published with the history.
     duplicates : int
         Number of records that are in the history already, or occur twice.
+    unread : list of Remark
+        Fields of imported runs that could not be read, and are unknown.
+    unknown : dict of str to int
+        Number of imported runs without a known value, by column; see `WANTED`.
     part : str or None
         The folder that was written; None if there were no new runs.
     """
@@ -67,6 +77,8 @@ class Ledger:
     duplicates: int
     skipped: list[Remark] = field(default_factory=list)
     bad: list[Remark] = field(default_factory=list)
+    unread: list[Remark] = field(default_factory=list)
+    unknown: dict[str, int] = field(default_factory=dict)
     part: str | None = None
 
 
@@ -76,6 +88,9 @@ def import_files(
     into: Path,
     app: str | None = None,
     column_map: ColumnMap | None = None,
+    *,
+    app_pattern: NamePattern | None = None,
+    subject_pattern: NamePattern | None = None,
 ) -> Ledger:
     """Read ``files`` and add new runs to the folder ``into``.
 
@@ -84,7 +99,8 @@ def import_files(
     Raises
     ------
     ConfigError
-        If a column map is missing, or given for a kind that takes none.
+        If a column map is missing, or given for a kind that takes none; or if a pattern takes too
+        long.
     TableError
         If a file is not of this kind, or the history cannot be read.
     """
@@ -98,20 +114,24 @@ def import_files(
         columns.read(path, app, column_map) if column_map else READERS[kind](path, app)
         for path in files
     ]
+    name_runs(sources, app_pattern, subject_pattern)
     with _locked(into):
         sweep_partial(into)
         run_by_key = _earlier_runs(into)
-        rows, duplicates = [], 0
+        rows, unread, duplicates = [], [], 0
         read = sum(records.read for records in sources)
         for records in sources:
+            new_lines = set()
             for row, line in zip(records.rows, records.lines, strict=True):
                 earlier = run_by_key.setdefault(row["cell_key"], row)
                 if earlier is row:
                     rows.append(row)
+                    new_lines.add(line)
                 elif _same_run(earlier, row):
                     duplicates += 1
                 else:
                     records.refuse(line, CLASH)
+            unread += [r for r in sorted(records.unread, key=_line) if r.line in new_lines]
         ledger = Ledger(
             kind,
             _hashes(sources),
@@ -120,6 +140,12 @@ def import_files(
             duplicates,
             [r for records in sources for r in sorted(records.skipped, key=_line)],
             [r for records in sources for r in sorted(records.bad, key=_line)],
+            unread,
+            {
+                column: count
+                for column in WANTED
+                if (count := sum(row[column] in (None, "", 0) for row in rows))
+            },
         )
         return _write(into, ledger, rows, sources) if rows else ledger
 
@@ -146,7 +172,7 @@ def _write(
     part = free_part(into, ledger.source)
     ledger = Ledger(**{**vars(ledger), "part": part.name})
     account = asdict(ledger) | {"imported_at": datetime.now(UTC).isoformat(timespec="seconds")}
-    for remark in (*account["skipped"], *account["bad"]):
+    for remark in (*account["skipped"], *account["bad"], *account["unread"]):
         remark["file"] = Path(remark["file"]).name
     with atomic_folder(part) as partial:
         tables = frame_of(phases, PHASE_DTYPES), frame_of(traces, TRACE_DTYPES)
@@ -160,7 +186,8 @@ def _same_run(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> bool:
     similar_runtime = math.isclose(
         earlier["runtime_s"], later["runtime_s"], rel_tol=0.02, abs_tol=1.0
     )
-    return similar_runtime and earlier["outcome"] == later["outcome"]
+    outcome = later["outcome"]
+    return similar_runtime and earlier["outcome"] in (outcome, EARLIER_OUTCOMES.get(outcome))
 
 
 def _hashes(sources: Sequence[FileRecords]) -> dict[str, str]:

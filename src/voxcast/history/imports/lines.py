@@ -6,6 +6,7 @@ import codecs
 from typing import TYPE_CHECKING
 
 from voxcast.errors import TableError
+from voxcast.history.imports.cells import Cells
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,9 +75,15 @@ def text_lines(records: FileRecords) -> Iterator[tuple[int, str]]:
 
 
 def columns_of(
-    records: FileRecords, delimiter: str, needed: tuple[tuple[str, ...], ...], advice: str
-) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield the lines of a delimited table without quotes as mappings from column to text.
+    records: FileRecords,
+    delimiter: str,
+    needed: tuple[tuple[str, ...], ...],
+    advice: str,
+    absent: frozenset[str],
+) -> Iterator[tuple[int, Cells]]:
+    """Yield the lines of a delimited table without quotes, with their numbers.
+
+    A repetition of the first line, as in files that were joined, is passed over.
 
     Parameters
     ----------
@@ -84,6 +91,8 @@ def columns_of(
         At least one column of each group must be in the first line; case is ignored.
     advice : str
         Next step for the user if the first line is not such a header.
+    absent : frozenset of str
+        See `voxcast.history.imports.cells.Cells`.
 
     Raises
     ------
@@ -95,13 +104,13 @@ def columns_of(
     trailing_delimiter = header_line.endswith(
         delimiter
     )  # `sacct -p` ends every line with the delimiter
-    header = [
-        name.strip().lower() for name in header_line.removesuffix(delimiter).split(delimiter)
-    ]
+    titles = [name.strip() for name in header_line.removesuffix(delimiter).split(delimiter)]
+    header = [title.lower() for title in titles]
     for group in needed:
         if not {name.lower() for name in group} & set(header):
             missing = " or ".join(group)
             raise TableError(f"no column {missing} in line {number}", records.path, advice)
+    title_by_name = dict(zip(header, titles, strict=True))
     if len(set(header)) < len(header):
         duplicates = sorted({name for name in header if header.count(name) > 1})
         raise TableError(f"duplicate column: {', '.join(duplicates)}", records.path, advice)
@@ -112,4 +121,6 @@ def columns_of(
         if len(fields) != len(header):
             records.refuse(number, f"{len(fields)} columns where the header has {len(header)}")
             continue
-        yield number, dict(zip(header, (text.strip() for text in fields), strict=True))
+        fields = [text.strip() for text in fields]
+        if fields != titles:
+            yield number, Cells(dict(zip(header, fields, strict=True)), title_by_name, absent)

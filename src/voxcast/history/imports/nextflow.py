@@ -8,13 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from voxcast.errors import TableError
-from voxcast.history.imports.file_records import (
-    FileRecords,
-    ImportedRun,
-    NotARunError,
-    parsed,
-    positive,
-)
+from voxcast.history.imports.cells import Cells, finite, positive, whole
+from voxcast.history.imports.file_records import FileRecords, ImportedRun, NotARunError
 from voxcast.history.imports.lines import columns_of
 from voxcast.quantities import nextflow_bytes, nextflow_seconds
 
@@ -23,12 +18,12 @@ if TYPE_CHECKING:
 
 SOURCE = "nextflow"
 _UNFINISHED = ("NEW", "SUBMITTED", "RUNNING")
+_ABSENT = frozenset({"", "-"})
 _ADVICE = "write it with `nextflow run -with-trace`; separated by tabs, header included"
 _KILLED = 128 + 9
 _NEAR_LIMIT = 0.9
 _NO_EXIT = 2**31 - 1  # written by Nextflow for an unknown status
 _NUMBER = re.compile(r"\d{1,18}(?:\.\d{1,9})?")
-_CPU = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)%?")
 
 
 def read(path: Path, app: str | None = None) -> FileRecords:
@@ -40,43 +35,47 @@ def read(path: Path, app: str | None = None) -> FileRecords:
         If the file is not a trace.
     """
     records = FileRecords(SOURCE, path)
-    for number, line in columns_of(records, "\t", (("process", "name"), ("realtime",)), _ADVICE):
-        fields = {name: "" if text == "-" else text for name, text in line.items()}
-        records.record(number, partial(_imported_run, fields, app))
+    needed = (("process", "name"), ("realtime",))
+    for number, line in columns_of(records, "\t", needed, _ADVICE, _ABSENT):
+        records.record(number, partial(_imported_run, line, app))
     return records
 
 
-def _imported_run(line: dict[str, str], app: str | None) -> ImportedRun:
-    name = line.get("name", "")
+def _imported_run(line: Cells, app: str | None) -> ImportedRun:
+    name = line.text("name")
     process, _, tag = name.partition(" (")
-    process = line.get("process") or process
-    status = line.get("status", "").upper()
+    process = line.text("process") or process
+    status = line.text("status").upper()
     if status in _UNFINISHED:
         raise NotARunError(f"task {name or process} is {status}")
-    runtime = _seconds(line, "realtime")
+    if status == "CACHED":
+        # The values are those of an earlier run, which is in the trace of that run.
+        raise NotARunError(f"task {name or process} is CACHED: it was not run again")
+    runtime = line.read("realtime", _seconds)
     if status == "ABORTED" and not runtime:
         raise NotARunError(f"task {name or process} is ABORTED and was never run")
-    start, completion = _moment(line, "start"), _moment(line, "complete")
+    start, completion = line.read("start", _moment), line.read("complete", _moment)
     # Local clocks are set back in autumn, so a task may end up to an hour before it starts.
     if start and completion and _instant(completion) < _instant(start) - timedelta(hours=1):
         raise TableError("completes before it starts")
-    exit_status = _integer(line, "exit")
-    limits = _seconds(line, "time"), _bytes(line, "memory")
-    peak = positive(_bytes(line, "peak_rss"))
-    share = _CPU.fullmatch(line.get("%cpu", ""))
-    cpu = float(share[1]) / 100 * runtime if share and runtime else None
+    exit_status = line.read("exit", _exit_status)
+    limits = line.read("time", _seconds), line.read("memory", _bytes)
+    # Traces before 2017 have the last reading only.
+    memory_column = "peak_rss" if "peak_rss" in line.texts else "rss"
+    peak = positive(line.read(memory_column, _bytes))
+    share = line.read("%cpu", lambda text: finite(text.removesuffix("%")))
+    cpu = share / 100 * runtime if share is not None and runtime else None
     return ImportedRun(
-        # A resumed task is listed again as CACHED with the values of its first run.
-        identity=[line.get("hash", ""), name or process, line.get("native_id", "")]
-        if line.get("hash")
-        else sorted(line.items()),
+        identity=[line.text("hash"), name or process, line.text("native_id")]
+        if line.text("hash")
+        else sorted(line.known().items()),
         values={
             "app": app or process,
-            "app_version": line.get("container", ""),
-            "node_type": line.get("queue", ""),
-            "host_id": line.get("hostname", ""),
+            "app_version": line.text("container"),
+            "node_type": line.text("queue"),
+            "host_id": line.text("hostname"),
             "device": "cpu",
-            "cpus": _integer(line, "cpus") or 0,
+            "cpus": line.read("cpus", whole) or 0,
             "mem_limit_bytes": limits[1],
             "limit_s": limits[0],
             "outcome": _outcome(status, exit_status, runtime, peak, limits),
@@ -85,19 +84,22 @@ def _imported_run(line: dict[str, str], app: str | None) -> ImportedRun:
             "cpu_s": positive(cpu),
             "cpu_method": "nextflow_pcpu" if cpu else "",
             "peak_rss_bytes": peak,
-            "memory_method": "nextflow_peak_rss" if peak else "",
-            "io_read_bytes": _bytes(line, "read_bytes"),
-            "io_write_bytes": _bytes(line, "write_bytes"),
-            "started_at": start,
+            "memory_method": f"nextflow_{memory_column}" if peak else "",
+            "io_read_bytes": line.read("read_bytes", _bytes),
+            "io_write_bytes": line.read("write_bytes", _bytes),
+            "started_at": start or "",
         },
         labels={
             "task": name,
-            "tag": line.get("tag") or tag.removesuffix(")"),
-            "hash": line.get("hash"),
-            "native_id": line.get("native_id"),
-            "attempt": line.get("attempt"),
+            "tag": line.text("tag") or tag.removesuffix(")"),
+            "hash": line.text("hash"),
+            "native_id": line.text("native_id"),
+            "attempt": line.text("attempt"),
             "status": status,
+            "submitted_at": line.read("submit", _moment),
         },
+        name=name or process,
+        unread=line.unread,
     )
 
 
@@ -108,12 +110,12 @@ def _outcome(
     peak: float | None,
     limits: tuple[float | None, int | None],
 ) -> str:
-    if status in ("COMPLETED", "CACHED") or (not status and exit_status == 0):
+    if status == "COMPLETED" or (not status and exit_status == 0):
         return "completed"
     if status == "ABORTED":
-        return "preempted"
+        return "cancelled"
     if status not in ("FAILED", ""):
-        raise TableError(f"not a status of a Nextflow task: {status[:40]!r}")
+        raise TableError(f"column status: not a status of a Nextflow task: {status[:40]!r}")
     limit_s, limit_bytes = limits
     if limit_s and runtime and runtime >= limit_s:
         return "timeout"
@@ -122,44 +124,27 @@ def _outcome(
     return "out_of_memory" if exit_status == _KILLED and not below_limit else "failed"
 
 
-def _seconds(line: dict[str, str], name: str) -> float | None:
-    text = line.get(name, "")
-    if not text:
-        return None
-    if _NUMBER.fullmatch(text):
-        return float(text) / 1000  # raw traces are in milliseconds
-    return parsed(name, text, nextflow_seconds)
+def _seconds(text: str) -> float:
+    # Raw traces are in milliseconds.
+    return float(text) / 1000 if _NUMBER.fullmatch(text) else nextflow_seconds(text)
 
 
-def _bytes(line: dict[str, str], name: str) -> int | None:
-    text = line.get(name, "")
-    if not text:
-        return None
-    return int(float(text)) if _NUMBER.fullmatch(text) else int(parsed(name, text, nextflow_bytes))
+def _bytes(text: str) -> int:
+    return int(float(text)) if _NUMBER.fullmatch(text) else nextflow_bytes(text)
 
 
 def _instant(moment: str) -> datetime:
     return datetime.fromisoformat(moment)
 
 
-def _moment(line: dict[str, str], name: str) -> str:
-    text = line.get(name, "")
-    if not text:
-        return ""
-    try:
-        if text.isdecimal():
-            moment = datetime.fromtimestamp(int(text) / 1000, UTC)
-        else:
-            moment = datetime.fromisoformat(text)
-    except (ValueError, OverflowError, OSError) as error:
-        raise TableError(f"{name} is not a time: {text[:40]!r}") from error
+def _moment(text: str) -> str:
+    if text.isdecimal():
+        moment = datetime.fromtimestamp(int(text) / 1000, UTC)
+    else:
+        moment = datetime.fromisoformat(text)
     return moment.isoformat(timespec="milliseconds")
 
 
-def _integer(line: dict[str, str], name: str) -> int | None:
-    text = line.get(name, "")
-    if not text:
-        return None
-    if not re.fullmatch(r"-?\d{1,15}", text):
-        raise TableError(f"{name} is not an integer: {text[:40]!r}")
-    return None if int(text) == _NO_EXIT else int(text)
+def _exit_status(text: str) -> int | None:
+    status = whole(text)
+    return None if status == _NO_EXIT else status

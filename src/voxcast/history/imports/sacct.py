@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from voxcast.errors import TableError
 from voxcast.history.imports import sacct_json
-from voxcast.history.imports.file_records import FileRecords, ImportedRun, parsed
+from voxcast.history.imports.cells import Cells, finite, whole
+from voxcast.history.imports.file_records import FileRecords, ImportedRun
 from voxcast.history.imports.lines import columns_of, opening
 from voxcast.history.imports.slurm_job import SlurmJob
 from voxcast.quantities import parse_bytes, slurm_bytes, slurm_seconds
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SOURCE = "sacct"
-_UNKNOWN = {"", "unknown", "none", "none assigned", "invalid", "n/a"}
+_ABSENT = frozenset({"", "unknown", "none", "none assigned", "invalid", "n/a", "(null)"})
 _NO_LIMIT = {"unlimited", "partition_limit"}
 _NOTES = ("comment", "admincomment", "systemcomment", "reason")
 _ADVICE = "write it with `sacct -P --format=JobID,JobName,State,ElapsedRaw,...`, header included"
@@ -40,11 +41,11 @@ def read(path: Path, app: str | None = None) -> FileRecords:
     if opening(path).lstrip().startswith(b"{"):
         return sacct_json.read(path, app)
     records = FileRecords(SOURCE, path)
-    jobs: list[tuple[int, dict[str, str], list[dict[str, str]]]] = []
+    jobs: list[tuple[int, Cells, list[Cells]]] = []
     job_index: dict[str, int] = {}
-    needed = (("JobID",), ("State",), ("ElapsedRaw", "Elapsed"))
-    for number, line in columns_of(records, "|", needed, _ADVICE):
-        job_id, _, step = line["jobid"].partition(".")
+    needed = (("JobID", "JobIDRaw"), ("State",), ("ElapsedRaw", "Elapsed", "End"))
+    for number, line in columns_of(records, "|", needed, _ADVICE, _ABSENT):
+        job_id, _, step = _id(line).partition(".")
         if not step:
             job_index[job_id] = len(jobs)
             jobs.append((number, line, []))
@@ -57,83 +58,86 @@ def read(path: Path, app: str | None = None) -> FileRecords:
     return records
 
 
-def _imported_run(
-    line: dict[str, str], steps: list[dict[str, str]], app: str | None
-) -> ImportedRun:
-    tres = _tres(line.get("alloctres", "")) or _tres(line.get("reqtres", ""))
-    cpus = _integer(line, "alloccpus") or _integer(line, "ncpus") or int(tres.get("cpu", 0))
-    cpus = cpus or _integer(line, "reqcpus") or 0
-    nodes = _integer(line, "allocnodes") or _integer(line, "nnodes") or int(tres.get("node", 1))
-    start, start_s = _moment(line, "start")
-    status, signal = _exit(line.get("exitcode", ""))
+def _id(line: Cells) -> str:
+    return line.raw("jobid") or line.raw("jobidraw")
+
+
+def _imported_run(line: Cells, steps: list[Cells], app: str | None) -> ImportedRun:
+    tres = line.read("alloctres", _tres) or line.read("reqtres", _tres) or {}
+    cpus = line.read("alloccpus", whole) or line.read("ncpus", whole) or int(tres.get("cpu", 0))
+    cpus = cpus or line.read("reqcpus", whole) or 0
+    nodes = line.read("allocnodes", whole) or line.read("nnodes", whole) or tres.get("node", 1)
+    start, start_s = line.read("start", _moment) or ("", None)
+    _, end_s = line.read("end", _moment) or ("", None)
+    status, signal = line.read("exitcode", _exit) or (None, 0)
     job = SlurmJob(
-        job_id=line["jobid"],
-        state=line["state"],
-        runtime_s=_runtime(line),
-        name=line.get("jobname", ""),
+        job_id=_id(line),
+        state=line.raw("state"),
+        runtime_s=_runtime(line, start_s, end_s),
+        name=line.raw("jobname"),
         exit_status=status,
         signal=signal,
-        cpu_s=_duration(line, "totalcpu"),
+        cpu_s=line.read("totalcpu", slurm_seconds),
         time_limit_s=_limit(line),
         mem_limit_bytes=int(tres.get("mem", 0))
-        or _requested_memory(line.get("reqmem", ""), cpus, nodes),
+        or line.read("reqmem", lambda text: _requested_memory(text, cpus, int(nodes))),
         cpus=cpus,
         gpus=int(tres.get("gres/gpu", 0)),
-        nodes=line.get("nodelist", "") if not _unknown(line.get("nodelist", "")) else "",
-        partition=line.get("partition", ""),
-        cluster=line.get("cluster", ""),
+        nodes=line.text("nodelist"),
+        partition=line.text("partition"),
+        cluster=line.text("cluster"),
+        user=line.text("user"),
+        account=line.text("account"),
+        submitted_at=(line.read("submit", _moment) or ("",))[0],
         start=start,
         start_s=start_s,
-        end_s=_moment(line, "end")[1],
-        notes=[line[name] for name in _NOTES if not _unknown(line.get(name, ""))],
+        end_s=end_s,
+        notes=[line.text(name) for name in _NOTES if line.text(name)],
     )
     for entry in (line, *steps):
-        job.add_peak(_memory(entry.get("maxrss", "")))
-        job.tasks = max(job.tasks or 0, _integer(entry, "ntasks") or 0) or None
+        job.add_peak(entry.read("maxrss", _memory))
+        job.tasks = max(job.tasks or 0, entry.read("ntasks", whole) or 0) or None
     # The extern step belongs to Slurm, not to the job.
-    job.step_states = [s["state"] for s in steps if not s["jobid"].endswith(".extern")]
+    job.step_states = [s.raw("state") for s in steps if not _id(s).endswith(".extern")]
+    job.unread = [
+        *line.unread,
+        *(f"{reason} (step {_id(step)})" for step in steps for reason in step.unread),
+    ]
     return job.imported_run(app)
 
 
-def _runtime(line: dict[str, str]) -> float | None:
-    raw = line.get("elapsedraw", "")
-    if _unknown(raw):
-        return _duration(line, "elapsed")
-    if not re.fullmatch(r"-?\d{1,15}", raw):
-        raise TableError(f"ElapsedRaw is not a number of seconds: {raw[:40]!r}")
-    return float(raw)
+def _runtime(line: Cells, start_s: int | None, end_s: int | None) -> float | None:
+    """Return the elapsed time; without it the time from start to end."""
+    raw = line.read("elapsedraw", finite)
+    elapsed_s = line.read("elapsed", slurm_seconds) if raw is None else raw
+    if elapsed_s is None and start_s is not None and end_s is not None:
+        return float(end_s - start_s)
+    return elapsed_s
 
 
-def _duration(line: dict[str, str], name: str) -> float | None:
-    text = line.get(name, "")
-    return None if _unknown(text) else parsed(name, text, slurm_seconds)
+def _limit(line: Cells) -> float | None:
+    minutes = line.text("timelimitraw")
+    if minutes and minutes.lower() not in _NO_LIMIT:
+        raw = line.read("timelimitraw", whole)
+        return None if raw is None else 60.0 * raw
+    text = line.text("timelimit")
+    return None if text.lower() in _NO_LIMIT else line.read("timelimit", slurm_seconds)
 
 
-def _limit(line: dict[str, str]) -> float | None:
-    if (minutes := _integer(line, "timelimitraw")) is not None:
-        return 60.0 * minutes
-    text = line.get("timelimit", "")
-    return None if text.lower() in _NO_LIMIT else _duration(line, "timelimit")
-
-
-def _memory(text: str) -> int | None:
-    if _unknown(text):
-        return None
+def _memory(text: str) -> int:
     # With `--noconvert` the number has no unit and is in bytes.
-    if text[-1].isdigit():
-        return int(parsed("memory", f"{text}B", parse_bytes))
-    return int(parsed("memory", text, slurm_bytes))
+    return parse_bytes(f"{text}B") if text[-1].isdigit() else slurm_bytes(text)
 
 
 def _requested_memory(text: str, cpus: int, nodes: int) -> int | None:
     """Parse ReqMem: up to Slurm 20.11 it is per node, ``4Gn``, or per CPU, ``4Gc``."""
-    if _unknown(text):
-        return None
     match = _MEMORY.fullmatch(text)
     if match is None:
-        raise TableError(f"ReqMem is not a size: {text[:40]!r}")
-    size = _memory(match[1]) or 0
-    return size * {"c": max(cpus, 1), "n": max(nodes, 1), "": 1}[match[2].lower()] or None
+        raise TableError(f"not a size: {text[:40]!r}")
+    return (
+        _memory(match[1]) * {"c": max(cpus, 1), "n": max(nodes, 1), "": 1}[match[2].lower()]
+        or None
+    )
 
 
 def _tres(text: str) -> dict[str, float]:
@@ -141,7 +145,7 @@ def _tres(text: str) -> dict[str, float]:
     for part in text.split(","):
         name, _, value = part.partition("=")
         if name == "mem":
-            amounts[name] = _memory(value) or 0
+            amounts[name] = _memory(value) if value else 0
         elif value.isdecimal() and len(value) < 16:
             # GPUs are listed by type, with or without their sum.
             if name.startswith("gres/gpu:") and "gres/gpu=" not in text:
@@ -150,26 +154,13 @@ def _tres(text: str) -> dict[str, float]:
     return amounts
 
 
-def _exit(text: str) -> tuple[int | None, int]:
+def _exit(text: str) -> tuple[int, int]:
     match = _EXIT.fullmatch(text)
-    return (int(match[1]), int(match[2])) if match else (None, 0)
+    if match is None:
+        raise TableError(f"not an exit code: {text[:40]!r}")
+    return int(match[1]), int(match[2])
 
 
-def _moment(line: dict[str, str], name: str) -> tuple[str, int | None]:
-    text = line.get(name, "")
-    if _unknown(text):
-        return "", None
-    try:
-        # The time zone is not written; only differences and minutes are used.
-        return text, int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp())
-    except (ValueError, OverflowError) as error:
-        raise TableError(f"{name} is not a time: {text[:40]!r}") from error
-
-
-def _integer(line: dict[str, str], name: str) -> int | None:
-    text = line.get(name, "")
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else None
-
-
-def _unknown(text: str) -> bool:
-    return text.lower() in _UNKNOWN
+def _moment(text: str) -> tuple[str, int]:
+    # The time zone is not written; only differences and minutes are used.
+    return text, int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp())

@@ -6,17 +6,20 @@ import json
 import math
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from voxcast.errors import TableError
 from voxcast.history.imports.file_records import FileRecords, ImportedRun, NotARunError
 from voxcast.history.imports.slurm_job import SlurmJob
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 SOURCE = "sacct"
 _MIB = 2**20
+_FORMAT_ERRORS = (TypeError, ValueError, AttributeError, KeyError, OverflowError)
+Value = TypeVar("Value")
 
 
 def read(path: Path, app: str | None = None) -> FileRecords:
@@ -43,30 +46,36 @@ def read(path: Path, app: str | None = None) -> FileRecords:
 def _checked(job: Any, app: str | None) -> ImportedRun:
     try:
         return _imported_run(job, app)
-    except (TypeError, ValueError, AttributeError, KeyError, OverflowError) as error:
+    except _FORMAT_ERRORS as error:
         raise TableError(f"not a job in the format of sacct: {str(error)[:80]}") from error
 
 
 def _imported_run(job: dict[str, Any], app: str | None) -> ImportedRun:
-    time = job["time"]
+    time, unread = job["time"], _Unread()
     state = _first(job["state"]["current"])
-    start, end = (_number(time.get(name)) for name in ("start", "end"))
-    allocated = _tres(job["tres"].get("allocated"))
-    requested = _tres(job["tres"].get("requested"))
-    exit_code = job.get("exit_code") or {}
-    signal = exit_code.get("signal") or {}
-    limit = _number(time.get("limit"))
-    steps = job.get("steps") or []
+    start, end, limit, submitted, elapsed = (
+        unread.tried(f"time.{name}", partial(_number, time.get(name)))
+        for name in ("start", "end", "limit", "submission", "elapsed")
+    )
+    job_tres = job.get("tres") or {}
+    allocated, requested = (
+        unread.tried(f"tres.{name}", partial(_tres, job_tres.get(name))) or {}
+        for name in ("allocated", "requested")
+    )
+    exit_status, signal = unread.tried("exit_code", partial(_exit, job)) or (None, 0)
+    steps = unread.tried("steps", partial(_steps, job)) or []
     if not start and state in ("PENDING", "CANCELLED"):
         raise NotARunError(f"job {_job_id(job)} is {state} and was never run")
+    if elapsed is None and start is not None and end is not None:
+        elapsed = end - start
     slurm_job = SlurmJob(
         job_id=_job_id(job),
         state=state,
-        runtime_s=_number(time.get("elapsed")),
+        runtime_s=elapsed,
         name=str(job.get("name") or ""),
-        exit_status=_int(exit_code.get("return_code")),
-        signal=_int(signal.get("id", signal.get("signal_id"))) or 0,
-        cpu_s=_seconds(time.get("total")),
+        exit_status=exit_status,
+        signal=signal,
+        cpu_s=unread.tried("time.total", partial(_seconds, time.get("total"))),
         time_limit_s=None if limit is None else 60.0 * limit,
         mem_limit_bytes=(allocated.get("mem") or requested.get("mem") or 0) * _MIB or None,
         cpus=allocated.get("cpu") or requested.get("cpu") or 0,
@@ -74,20 +83,65 @@ def _imported_run(job: dict[str, Any], app: str | None) -> ImportedRun:
         nodes="" if job.get("nodes") in (None, "None assigned") else str(job["nodes"]),
         partition=str(job.get("partition") or ""),
         cluster=str(job.get("cluster") or ""),
-        start=datetime.fromtimestamp(start, UTC).isoformat() if start else "",
+        user=str(job.get("user") or (job.get("association") or {}).get("user") or ""),
+        account=str(job.get("account") or ""),
+        submitted_at=_utc(submitted),
+        start=_utc(start),
         start_s=int(start) if start else None,
         end_s=int(end) if end else None,
-        notes=_notes(job),
+        notes=unread.tried("comment", partial(_notes, job)) or [],
         step_states=[_first(s.get("state")) for s in steps if not _is_extern(s)],
     )
     for step in steps:
-        # Slurm lists memory used by the tasks under "requested", written data under "consumed".
-        for entry in (step.get("tres") or {}).get("requested", {}).get("max") or []:
-            if entry.get("type") == "mem":
-                slurm_job.add_peak(_int(entry.get("count")))
-        tasks = _int((step.get("tasks") or {}).get("count")) or 0
+        slurm_job.add_peak(unread.tried("steps.tres", partial(_peak, step)))
+        tasks = unread.tried("steps.tasks", partial(_tasks, step)) or 0
         slurm_job.tasks = max(slurm_job.tasks or 0, tasks) or None
+    slurm_job.unread = unread.reasons
     return slurm_job.imported_run(app)
+
+
+class _Unread:
+    """The fields of a job that could not be read."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def tried(self, name: str, read: Callable[[], Value]) -> Value | None:
+        """Return what ``read`` returns; None if the field has another format, which is listed."""
+        try:
+            return read()
+        except _FORMAT_ERRORS as error:
+            self.reasons.append(f"field {name}: {type(error).__name__}: {str(error)[:80]}")
+            return None
+
+
+def _steps(job: dict[str, Any]) -> list[dict[str, Any]]:
+    steps = job.get("steps") or []
+    if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
+        raise TypeError("not a list of steps")
+    return steps
+
+
+def _peak(step: dict[str, Any]) -> int | None:
+    # Slurm lists memory used by the tasks under "requested", written data under "consumed".
+    entries = (step.get("tres") or {}).get("requested", {}).get("max") or []
+    peaks = [_int(entry.get("count")) for entry in entries if entry.get("type") == "mem"]
+    return max((peak for peak in peaks if peak), default=None)
+
+
+def _tasks(step: dict[str, Any]) -> int | None:
+    return _int((step.get("tasks") or {}).get("count"))
+
+
+def _exit(job: dict[str, Any]) -> tuple[int | None, int]:
+    exit_code = job.get("exit_code") or {}
+    signal = exit_code.get("signal") or {}
+    number = _int(signal.get("id", signal.get("signal_id"))) or 0
+    return _int(exit_code.get("return_code")), number
+
+
+def _utc(seconds: float | None) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat() if seconds else ""
 
 
 def _is_extern(step: dict[str, Any]) -> bool:

@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass, field
 
 from voxcast.errors import TableError
-from voxcast.history.imports.file_records import ImportedRun, NotARunError, positive
+from voxcast.history.imports.cells import positive
+from voxcast.history.imports.file_records import ImportedRun, NotARunError
 
-# Runs stopped by another job, a user or a node failure are preempted: the application did not
-# fail. The state is recorded as a label.
+# Runs that something else ended did not fail; the state is also recorded as a label.
 OUTCOMES = {
     "COMPLETED": "completed",
     "TIMEOUT": "timeout",
@@ -18,13 +18,20 @@ OUTCOMES = {
     "FAILED": "failed",
     "PREEMPTED": "preempted",
     "REQUEUED": "preempted",
-    "CANCELLED": "preempted",
+    "CANCELLED": "cancelled",
     "REVOKED": "preempted",
-    "NODE_FAIL": "preempted",
-    "BOOT_FAIL": "preempted",
+    "NODE_FAIL": "node_failure",
+    "BOOT_FAIL": "node_failure",
+    "LAUNCH_FAILED": "node_failure",
+    "RECONFIG_FAIL": "node_failure",
 }
-UNFINISHED = ("PENDING", "RUNNING", "SUSPENDED", "RESIZING", "CONFIGURING", "COMPLETING",
-              "REQUEUE_HOLD", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED", "SIGNALING")  # fmt: skip
+UNFINISHED = (
+    "PENDING", "RUNNING", "SUSPENDED", "RESIZING", "CONFIGURING", "COMPLETING", "REQUEUE_HOLD",
+    "SPECIAL_EXIT", "STAGE_OUT", "STOPPED", "SIGNALING", "EXPEDITING", "POWER_UP_NODE",
+    "REQUEUE_FED", "RESV_DEL_HOLD", "UPDATE_DB",
+)  # fmt: skip
+# A job in one of these may have ended before it was started.
+_MAYBE_NEVER_RUN = ("preempted", "cancelled", "node_failure", "timeout")
 _MEMORY_NOTE = re.compile(r"memory limit|out.of.memory|oom[- ]?kill", re.IGNORECASE)
 _SIGKILL = 9
 _NEAR_LIMIT = 0.9  # of the memory limit: Slurm samples every 30 s and misses the last increase
@@ -52,11 +59,15 @@ class SlurmJob:
     nodes: str = ""
     partition: str = ""
     cluster: str = ""
+    user: str = ""
+    account: str = ""
+    submitted_at: str = ""
     start: str = ""
     start_s: int | None = None
     end_s: int | None = None
     notes: list[str] = field(default_factory=list)
     step_states: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
 
     def add_peak(self, peak_bytes: int | None) -> None:
         """Add the peak memory of a step; that of the job is the largest of its steps."""
@@ -76,7 +87,7 @@ class SlurmJob:
         state = _state(self.state)
         if state in UNFINISHED:
             raise NotARunError(f"job {self.job_id} is {state}")
-        if not self.runtime_s and OUTCOMES[state] == "preempted":
+        if not self.runtime_s and OUTCOMES[state] in _MAYBE_NEVER_RUN:
             raise NotARunError(f"job {self.job_id} is {state} and was never run")
         if (
             self.start_s is not None
@@ -111,10 +122,18 @@ class SlurmJob:
                 "state": state,
                 "nodes": "" if single_node else self.nodes,
                 "cluster": self.cluster,
+                "user": self.user,
+                "account": self.account,
+                "partition": self.partition,
+                "submitted_at": self.submitted_at,
+                "array_job": _array_job(self.job_id),
+                "het_job": _het_job(self.job_id),
                 # MaxRSS is that of one task, so it is not that of a job with several tasks.
                 "tasks": self.tasks if (self.tasks or 1) > 1 else None,
                 "note": "; ".join(self.notes),
             },
+            name=self.name,
+            unread=self.unread,
         )
 
     def _identity(self) -> list[object]:
@@ -129,10 +148,12 @@ class SlurmJob:
         if oom_step and state in ("COMPLETED", "FAILED"):
             # A script may continue and complete after a step was killed.
             return "out_of_memory"
-        if state != "FAILED":
+        if state not in ("FAILED", "CANCELLED"):
             return OUTCOMES[state]
         if any(_MEMORY_NOTE.search(note) for note in self.notes):
             return "out_of_memory"
+        if state == "CANCELLED":
+            return OUTCOMES[state]
         if self.signal != _SIGKILL:
             return "failed"
         # Without cgroups Slurm kills a job above its memory limit: FAILED 0:9, with the step
@@ -143,9 +164,19 @@ class SlurmJob:
         return "out_of_memory"
 
 
+def _array_job(job_id: str) -> str:
+    array_job, sign, _ = job_id.partition("_")
+    return array_job if sign else ""
+
+
+def _het_job(job_id: str) -> str:
+    het_job, sign, _ = job_id.partition("+")
+    return het_job if sign else ""
+
+
 def _state(text: str) -> str:
     state_prefix = (text.split() or [""])[0].rstrip("+").upper()
     for name in (*OUTCOMES, *UNFINISHED):
         if state_prefix and name.startswith(state_prefix):
             return name
-    raise TableError(f"not a state of a Slurm job: {text[:60]!r}")
+    raise TableError(f"column State: not a state of a Slurm job: {text[:60]!r}")

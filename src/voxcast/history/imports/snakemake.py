@@ -6,13 +6,12 @@ MiB according to its code.
 
 from __future__ import annotations
 
-import math
 import re
 from functools import partial
 from typing import TYPE_CHECKING
 
-from voxcast.errors import TableError
-from voxcast.history.imports.file_records import FileRecords, ImportedRun, parsed, positive
+from voxcast.history.imports.cells import Cells, finite, positive
+from voxcast.history.imports.file_records import FileRecords, ImportedRun
 from voxcast.history.imports.lines import columns_of
 from voxcast.quantities import slurm_seconds
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 SOURCE = "snakemake"
 _ADVICE = "give the file named by a rule's `benchmark:`, header included"
-_ABSENT = {"", "-", "na", "nan", "none"}
+_ABSENT = frozenset({"", "-", "na", "nan", "none"})
 _MIB = 2**20
 
 
@@ -35,26 +34,23 @@ def read(path: Path, app: str | None = None) -> FileRecords:
     """
     records = FileRecords(SOURCE, path)
     seen: dict[tuple[tuple[str, str], ...], int] = {}
-    for number, line in columns_of(records, "\t", (("s",), ("h:m:s",)), _ADVICE):
-        fields = {name: "" if text.lower() in _ABSENT else text for name, text in line.items()}
-        key = tuple(sorted(fields.items()))
+    for number, line in columns_of(records, "\t", (("s",), ("h:m:s",)), _ADVICE, _ABSENT):
+        key = tuple(sorted(line.known().items()))
         seen[key] = seen.get(key, 0) + 1
         # Lines have no identity, so equal lines of one file are numbered.
         identity = [path.name, [list(pair) for pair in key], seen[key]]
-        records.record(number, partial(_imported_run, path, fields, identity, app))
+        records.record(number, partial(_imported_run, path, line, identity, app))
     return records
 
 
-def _imported_run(
-    path: Path, line: dict[str, str], identity: list[object], app: str | None
-) -> ImportedRun:
-    peak = _number(line, "max_rss")
-    cpu = positive(_number(line, "cpu_time"))
-    threads = _number(line, "threads")
+def _imported_run(path: Path, line: Cells, identity: list[object], app: str | None) -> ImportedRun:
+    peak = line.read("max_rss", finite)
+    cpu = positive(line.read("cpu_time", finite))
+    threads = line.read("threads", finite)
     return ImportedRun(
         identity=identity,
         values={
-            "app": app or line.get("rule_name") or re.sub(r"\.(bench\w*|tsv|txt)", "", path.name),
+            "app": app or line.text("rule_name") or re.sub(r"\.(bench\w*|tsv|txt)", "", path.name),
             "device": "cpu",
             "cpus": int(threads or 0),
             "outcome": "completed",
@@ -63,36 +59,28 @@ def _imported_run(
             "cpu_method": "snakemake_cpu_time" if cpu else "",
             "peak_rss_bytes": round(peak * _MIB) if peak else None,
             "memory_method": "snakemake_max_rss" if peak else "",
-            "io_read_bytes": _mib(line, "io_in"),
-            "io_write_bytes": _mib(line, "io_out"),
+            "io_read_bytes": line.read("io_in", _mib),
+            "io_write_bytes": line.read("io_out", _mib),
         },
         labels={
             "file": path.name,
             "folder": path.parent.name,
-            "rule": line.get("rule_name"),
-            "wildcards": line.get("wildcards"),
+            "rule": line.text("rule_name"),
+            "wildcards": line.text("wildcards"),
         },
+        name=path.name,
+        unread=line.unread,
     )
 
 
-def _runtime(line: dict[str, str]) -> float | None:
-    seconds = _number(line, "s")
-    text = line["h:m:s"]
-    if seconds is not None or not text:
-        return seconds
-    return parsed("h:m:s", re.sub(r"^(\d+) days?, ", r"\1-", text), slurm_seconds)
+def _runtime(line: Cells) -> float | None:
+    seconds = line.read("s", finite)
+    return line.read("h:m:s", _clock) if seconds is None else seconds
 
 
-def _mib(line: dict[str, str], name: str) -> int | None:
-    value = _number(line, name)
-    return None if value is None else round(value * _MIB)
+def _clock(text: str) -> float:
+    return slurm_seconds(re.sub(r"^(\d+) days?, ", r"\1-", text))
 
 
-def _number(line: dict[str, str], name: str) -> float | None:
-    text = line.get(name, "")
-    if not text:
-        return None
-    value = parsed(name, text, float)
-    if not math.isfinite(value):
-        raise TableError(f"{name} is {text[:40]}")
-    return value
+def _mib(text: str) -> int:
+    return round(finite(text) * _MIB)
