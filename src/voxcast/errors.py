@@ -29,7 +29,6 @@ EXTRAS = {
     "matplotlib": "train",
     "omegaconf": "serve",
     "optuna": "train",
-    "skops": "train",
     "sklearn": "train",
     "threadpoolctl": "train",
     "torch": "train",

@@ -7,11 +7,12 @@ import pytest
 
 import planted
 from voxcast.errors import ModelError
-from voxcast.files import read_json, write_json
+from voxcast.files import read_json, sha256_file, write_json
 from voxcast.models import point_model
 from voxcast.models.calibrated_model import calibrate
 from voxcast.models.families.family import FAMILIES
 from voxcast.models.forecaster import Forecaster
+from voxcast.models.model_files import read_sealed, write_sealed
 from voxcast.models.query import Query, queries_of
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.records import TARGETS
@@ -93,14 +94,28 @@ def test_a_model_of_another_format_is_refused(tmp_path: Path) -> None:
             Forecaster.load(tmp_path)
 
 
-def test_a_model_file_with_a_foreign_type_is_refused(tmp_path: Path) -> None:
-    import skops.io
-
+@pytest.mark.parametrize("formulas", [[{"kind": "os.system"}], [{"kind": "linear"}]])
+def test_a_formula_of_an_unknown_kind_is_refused(formulas: object, tmp_path: Path) -> None:
     forecaster, *_ = trained("ridge")
     forecaster.save(tmp_path)
-    skops.io.dump({"estimators": [Path("x")], "floor": 0, "scale": "log"},
-                  tmp_path / "volume" / "segment" / "tabular.skops")  # fmt: skip
-    with pytest.raises(ModelError, match="untrusted"):
+    path = tmp_path / "volume" / "segment" / "regressor.json"
+    content = read_sealed(path)
+    write_sealed(path, {**content, "formulas": formulas})
+    with pytest.raises(ModelError, match="not a regressor"):
+        Forecaster.load(tmp_path)
+
+
+def test_arrays_of_objects_are_refused_and_not_unpickled(tmp_path: Path) -> None:
+    forecaster, *_ = trained("ridge")
+    forecaster.save(tmp_path)
+    folder = tmp_path / "volume" / "segment"
+    names = list(np.load(folder / "regressor.npz"))
+    objects = {name: np.array([{"any": "object"}], dtype=object) for name in names}
+    np.savez(folder / "regressor.npz", **objects)
+    content = read_sealed(folder / "regressor.json")
+    content["arrays_sha256"] = sha256_file(folder / "regressor.npz")
+    write_sealed(folder / "regressor.json", content)
+    with pytest.raises(ModelError, match="contains no arrays: Object arrays"):
         Forecaster.load(tmp_path)
 
 

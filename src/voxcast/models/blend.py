@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voxcast.files import read_json, write_json
+from voxcast.models.model_files import read_sealed, write_sealed
 from voxcast.models.point_model import PointModel
 
 if TYPE_CHECKING:
@@ -75,12 +75,12 @@ class Blend:
         for name, model in self.members.items():
             (folder / name).mkdir(parents=True, exist_ok=True)
             model.save(folder / name)
-        write_json(folder / "blend.json", {"family": self.family, **self.params})
+        write_sealed(folder / "blend.json", {"family": self.family, **self.params})
 
     @classmethod
     def load(cls, folder: Path) -> Blend:
         """Read what `save` wrote."""
-        content = read_json(folder / "blend.json")
+        content = read_sealed(folder / "blend.json")
         weights = weights_of(content)
         members = {name: PointModel.load(folder / name) for name in weights}
         return cls(content["family"], members, weights)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError
 from voxcast.features.descriptions import outside
-from voxcast.files import read_json, write_json
 from voxcast.models.calibrated_model import CalibratedModel
+from voxcast.models.model_files import RETRAIN, read_object, read_sealed, write_sealed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from voxcast.models.point_model import InputLevel
     from voxcast.models.query import Query
 
-FORMAT = 2  # of the files; models of other formats are not read
-RETRAIN = "train it again: `make repro`, or `voxcast fit` for a table"
+FILE = "forecaster.json"
+FORMAT = 3  # of the files; models of other formats are not read
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class Forecaster:
             input_level: model.save(folder / input_level)
             for input_level, model in self.models_by_input_level.items()
         }
-        write_json(folder / "forecaster.json", {"format": FORMAT, "models": models})
+        write_sealed(folder / FILE, {"format": FORMAT, "models": models})
 
     @classmethod
     def load(cls, folder: Path) -> Forecaster:
@@ -159,16 +159,17 @@ class Forecaster:
         Raises
         ------
         ModelError
-            If there is no model in ``folder``, or it is in the format of another release.
+            If there is no model in ``folder``, it is in the format of another release, or one of
+            its files is missing or damaged.
         """
-        if not (folder / "forecaster.json").is_file():
+        if not (folder / FILE).is_file():
             raise ModelError("contains no model", folder, "train one with `make repro`")
-        content: dict[str, Any] = read_json(folder / "forecaster.json")
-        if content.get("format") != FORMAT:
+        if read_object(folder / FILE).get("format") != FORMAT:
             raise ModelError("the model was written by another release", folder, RETRAIN)
+        models: dict[InputLevel, dict[str, Any]] = read_sealed(folder / FILE)["models"]
         return cls(
             {
-                input_level: CalibratedModel.load(model, folder / input_level)
-                for input_level, model in content["models"].items()
+                input_level: CalibratedModel.load(content, folder / input_level)
+                for input_level, content in models.items()
             }
         )

@@ -9,15 +9,15 @@ from it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
 from voxcast.features.table import rows_of
-from voxcast.files import read_json, write_json
 from voxcast.models.families.encoder import Encoder
 from voxcast.models.families.family import NO_COLUMN, Params, family
 from voxcast.models.families.regressors import Regressor
+from voxcast.models.model_files import read_sealed, write_sealed
 from voxcast.models.query import queries_of, stacked_volumes
 from voxcast.models.slowdown import SlowdownLaw
 from voxcast.records import TARGETS
@@ -178,12 +178,12 @@ class PointModel:
             "law": None if self.law is None else dict(self.law.ratios),
             "targets": list(self.targets),
         }
-        write_json(folder / "point_model.json", content)
+        write_sealed(folder / "point_model.json", content)
 
     @classmethod
     def load(cls, folder: Path) -> PointModel:
         """Read what `save` wrote."""
-        content: dict[str, Any] = read_json(folder / "point_model.json")
+        content = read_sealed(folder / "point_model.json")
         regressor_family = family(content["family"])
         models_by_app = {
             name: AppModel(Encoder.load(app_folder), regressor_family.load(app_folder))

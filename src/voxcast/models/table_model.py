@@ -16,9 +16,9 @@ import numpy as np
 
 from voxcast.errors import ModelError
 from voxcast.features.any_table import Columns, feature_table
-from voxcast.files import read_json, write_json
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.metrics import scores, under_requests
+from voxcast.models.model_files import read_sealed, write_sealed
 from voxcast.models.query import queries_of
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.leaderboard import GRID
@@ -89,7 +89,7 @@ class TableModel:
         """Write the model into ``folder``."""
         self.forecaster.save(folder)
         content = {"columns": vars(self.columns), "quantile": self.quantile}
-        write_json(folder / MODEL_FILE, content)
+        write_sealed(folder / MODEL_FILE, content)
 
     @classmethod
     def load(cls, folder: Path) -> TableModel:
@@ -102,7 +102,7 @@ class TableModel:
         """
         if not (folder / MODEL_FILE).is_file():
             raise ModelError("contains no model of a table", folder, "fit one with `voxcast fit`")
-        content = read_json(folder / MODEL_FILE)
+        content = read_sealed(folder / MODEL_FILE)
         columns: dict[str, Any] = {
             k: tuple(v) if isinstance(v, list) else v for k, v in content["columns"].items()
         }

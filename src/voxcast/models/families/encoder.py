@@ -1,19 +1,19 @@
 """Rows to a matrix of numbers, and the range that the training rows cover.
 
-Missing numbers and categories are encoded by scikit-learn; the selection of columns and the range
-check are implemented here.
+It needs numpy only, and its file is JSON.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from voxcast.errors import ModelError
 from voxcast.features.rows import CONTENT
-from voxcast.models.families.regressors import trusted_load
+from voxcast.models.model_files import read_sealed, write_sealed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -34,7 +34,7 @@ REACH = 1.25
 MAXIMUM_CATEGORIES = 30  # columns of one text; other values are zeros in all of them
 DUPLICATE = 1 - 1e-6  # correlation of columns that carry the same information
 MINIMUM_ROWS = 10  # fewer may correlate by chance
-FILE = "encoder.skops"
+FILE = "encoder.json"
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,12 @@ class Encoder:
     ----------
     numbers, texts : tuple of str
         Columns of numbers and of categories.
-    imputer : SimpleImputer or None
-        Imputer of the numbers, if there are any.
-    one_hot : OneHotEncoder or None
-        Encoder of the categories, if there are any.
+    medians : tuple of float
+        Training median of each number.
+    incomplete : tuple of int
+        Positions of the numbers that were missing in a training row.
+    categories : tuple of tuple of str
+        Values of each text that have a column.
     truncated : tuple of str
         Texts with more values than columns; a new value of these is not out of range.
     ranges : tuple of (column, low, high)
@@ -62,8 +64,9 @@ class Encoder:
 
     numbers: tuple[str, ...]
     texts: tuple[str, ...]
-    imputer: Any
-    one_hot: Any
+    medians: tuple[float, ...]
+    incomplete: tuple[int, ...]
+    categories: tuple[tuple[str, ...], ...]
     truncated: tuple[str, ...]
     ranges: tuple[tuple[str, float, float], ...]
 
@@ -80,9 +83,6 @@ class Encoder:
         only : iterable of str, optional
             Restrict the numbers to these names or prefixes.
         """
-        from sklearn.impute import SimpleImputer
-        from sklearn.preprocessing import OneHotEncoder
-
         prefixes = tuple(only)
         texts = {name for row in rows for name, value in row.items() if isinstance(value, str)}
         names = sorted({name for row in rows for name in row} - texts)
@@ -96,17 +96,16 @@ class Encoder:
             }
         )
         categories = {name: _categories(rows, name) for name in sorted(texts)}
-        one_hot = imputer = None
-        if numbers:
-            matrix = np.column_stack([values[name] for name in numbers])
-            imputer = SimpleImputer(strategy="median", add_indicator=True).fit(matrix)
-        if categories:
-            values_by_text = [np.array(common, dtype=object) for common, _ in categories.values()]
-            one_hot = OneHotEncoder(
-                categories=values_by_text, handle_unknown="ignore", sparse_output=False
-            ).fit(np.array([[common[0] for common in values_by_text]], dtype=object))
         truncated = tuple(name for name, (_, is_truncated) in categories.items() if is_truncated)
-        return cls(numbers, tuple(categories), imputer, one_hot, truncated, tuple(_ranges(values)))
+        return cls(
+            numbers,
+            tuple(categories),
+            tuple(float(np.nanmedian(values[name])) for name in numbers),
+            tuple(n for n, name in enumerate(numbers) if np.isnan(values[name]).any()),
+            tuple(tuple(common) for common, _ in categories.values()),
+            truncated,
+            tuple(_ranges(values)),
+        )
 
     def out_of_range(self, rows: Sequence[Row]) -> list[tuple[str, ...]]:
         """Return for each row the features outside the training range.
@@ -120,7 +119,7 @@ class Encoder:
             within = _within(name, values, low, high)
             for n in np.flatnonzero(np.isfinite(values) & ~within):
                 features[n].append(name)
-        for name, categories in self._categories():
+        for name, categories in zip(self.texts, self.categories, strict=True):
             if name in self.truncated:
                 continue
             for n, row in enumerate(rows):
@@ -130,48 +129,54 @@ class Encoder:
 
     def transform(self, rows: Sequence[Row]) -> np.ndarray:
         """Return the matrix of ``rows``, shape (n_rows, columns), float64."""
-        blocks = [np.empty((len(rows), 0))]
-        if self.imputer is not None:
-            raw = np.column_stack([_numbers(rows, name) for name in self.numbers])
-            blocks.append(self.imputer.transform(raw))
-        if self.one_hot is not None:
-            texts = [
-                [value if isinstance(value := row.get(name), str) else None for name in self.texts]
-                for row in rows
-            ]
-            blocks.append(self.one_hot.transform(np.array(texts, dtype=object)))
-        return np.column_stack(blocks)
+        columns = [_numbers(rows, name) for name in self.numbers]
+        missing = [np.isnan(column) for column in columns]
+        columns = [
+            np.where(is_missing, median, column)
+            for column, is_missing, median in zip(columns, missing, self.medians, strict=True)
+        ]
+        columns += [missing[n] for n in self.incomplete]
+        for name, categories in zip(self.texts, self.categories, strict=True):
+            values = np.array([row.get(name) for row in rows], dtype=object)
+            columns += [values == category for category in categories]
+        matrix = np.empty((len(rows), len(columns)))
+        for n, column in enumerate(columns):
+            matrix[:, n] = column
+        return matrix
 
     @property
     def medians_by_column(self) -> dict[str, float]:
         """Medians of the numbers in training."""
-        medians = [] if self.imputer is None else self.imputer.statistics_.tolist()
-        return dict(zip(self.numbers, medians, strict=True))
+        return dict(zip(self.numbers, self.medians, strict=True))
 
     @property
     def columns(self) -> list[str]:
         """Names of the matrix's columns."""
-        missing = [] if self.imputer is None else self.imputer.indicator_.features_
+        texts = zip(self.texts, self.categories, strict=True)
         return [
             *self.numbers,
-            *(f"{self.numbers[n]} missing" for n in missing),
-            *(f"{name}={text}" for name, texts in self._categories() for text in texts),
+            *(f"{self.numbers[n]} missing" for n in self.incomplete),
+            *(f"{name}={text}" for name, categories in texts for text in categories),
         ]
 
-    def _categories(self) -> list[tuple[str, list[str]]]:
-        categories = [] if self.one_hot is None else self.one_hot.categories_
-        return [(name, c.tolist()) for name, c in zip(self.texts, categories, strict=True)]
-
     def save(self, folder: Path) -> None:
-        """Write ``encoder.skops``."""
-        import skops.io
-
-        skops.io.dump(vars(self), folder / FILE)
+        """Write ``encoder.json``."""
+        write_sealed(folder / FILE, asdict(self))
 
     @classmethod
     def load(cls, folder: Path) -> Encoder:
-        """Read what `save` wrote; errors as `voxcast.models.families.regressors.trusted_load`."""
-        return cls(**trusted_load(folder / FILE))
+        """Read what `save` wrote.
+
+        Raises
+        ------
+        ModelError
+            If the file is missing, damaged or of something else.
+        """
+        content = read_sealed(folder / FILE)
+        try:
+            return cls(**{name: _tuples(value) for name, value in content.items()})
+        except TypeError as error:
+            raise ModelError(f"not an encoder: {error}", folder / FILE) from None
 
 
 def _informative(values: dict[str, np.ndarray]) -> tuple[str, ...]:
@@ -229,3 +234,7 @@ def _within(name: str, values: np.ndarray, low: float, high: float) -> np.ndarra
     elif name.startswith("host.log_"):
         low, high = low - np.log(REACH), high + np.log(REACH)
     return (low <= values) & (values <= high)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(part) for part in value) if isinstance(value, list) else value

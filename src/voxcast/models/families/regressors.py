@@ -1,7 +1,7 @@
 """The interface of regressors, and the tabular regressor: fitting, prediction, files.
 
 A regressor predicts the logarithms of several outputs at once; a network and a median are
-interchangeable. Files are skops with a fixed list of trusted types, never pickle.
+interchangeable. scikit-learn fits a tabular regressor; its predictions are made by formulas.
 """
 
 from __future__ import annotations
@@ -14,6 +14,16 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 
 from voxcast.errors import ModelError
+from voxcast.models.families import formulas
+from voxcast.models.families.formulas import predicted_columns
+from voxcast.models.model_files import (
+    joined,
+    read_arrays,
+    read_sealed,
+    split_arrays,
+    write_arrays,
+    write_sealed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,19 +31,17 @@ if TYPE_CHECKING:
 
 Scale = Literal["log", "raw", "relative"]
 
-# Types of scikit-learn's estimators that are not on skops' own list. The list is fixed here, so
-# that a model file cannot add types.
-TRUSTED_TYPES = (
-    "numpy.dtype",
-    "voxcast.models.families.residual_boosting.ResidualBoosting",
-    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
-    *(
-        f"sklearn.gaussian_process.kernels.{kernel}"
-        for kernel in ("ConstantKernel", "DotProduct", "Product", "RBF", "Sum", "WhiteKernel")
-    ),
-    "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
-    "sklearn.tree._tree.Tree",
-)
+KINDS = {
+    "constant": formulas.Constant,
+    "linear": formulas.Linear,
+    "standardised": formulas.Standardised,
+    "products": formulas.Products,
+    "sum": formulas.Sum,
+    "perceptron": formulas.Perceptron,
+    "gaussian_process": formulas.GaussianProcess,
+    "trees": formulas.Trees,
+}
+ARRAYS_FILE, REGRESSOR_FILE = "regressor.npz", "regressor.json"
 
 # Predictions on the logarithmic scale are clipped to this factor outside the range of the training
 # values: the exponential of an outlier could be arbitrarily large.
@@ -109,6 +117,8 @@ class TabularRegressor:
         """Fit one estimator per column of ``y``."""
         from sklearn.exceptions import ConvergenceWarning
 
+        from voxcast.models.families.conversion import formula_of
+
         if self.build is None:
             raise ModelError("a loaded regressor cannot be fitted")
         self.floor_, self.ceiling_ = y.min(axis=0) - np.log(2), y.max(axis=0)
@@ -116,9 +126,10 @@ class TabularRegressor:
         with warnings.catch_warnings(), threads_for(len(x)):
             # A perceptron stops at its maximum number of iterations by design.
             warnings.simplefilter("ignore", category=ConvergenceWarning)
-            self.estimators_ = [
-                self.build().fit(x, column, **self._weights(column)) for column in outputs.T
-            ]
+            self.formulas_ = tuple(
+                formula_of(self.build().fit(x, column, **self._weights(column)))
+                for column in outputs.T
+            )
         return self
 
     def _weights(self, output: np.ndarray) -> dict[str, np.ndarray]:
@@ -129,8 +140,7 @@ class TabularRegressor:
 
     def predict(self, x: np.ndarray, volumes: np.ndarray | None) -> np.ndarray:
         """Return predicted logarithms."""
-        with threads_for(len(x)):
-            columns = np.column_stack([estimator.predict(x) for estimator in self.estimators_])
+        columns = predicted_columns(self.formulas_, x)
         if self.scale != "log":
             logs: np.ndarray = np.log(np.maximum(columns, np.exp(self.floor_)))
             return logs
@@ -139,43 +149,42 @@ class TabularRegressor:
 
     def spread(self, x: np.ndarray, volumes: np.ndarray | None) -> np.ndarray:
         """Return ones: the uncertainty is the same for all runs."""
-        return np.ones((len(x), len(self.estimators_), 2))
+        return np.ones((len(x), len(self.formulas_), 2))
 
     def save(self, folder: Path) -> None:
-        """Write ``tabular.skops``."""
-        import skops.io
-
-        content = {
-            "estimators": self.estimators_,
-            "floor": self.floor_,
-            "ceiling": self.ceiling_,
-            "scale": self.scale,
-        }
-        skops.io.dump(content, folder / "tabular.skops")
+        """Write ``regressor.json`` and ``regressor.npz``."""
+        numbers = {"floor": self.floor_, "ceiling": self.ceiling_, "scale": self.scale}
+        write_regressor(folder, {**numbers, "formulas": self.formulas_})
 
     @classmethod
     def load(cls, folder: Path) -> TabularRegressor:
-        """Read ``tabular.skops``; errors as `trusted_load`."""
-        content = trusted_load(folder / "tabular.skops")
+        """Read what `save` wrote; errors as `read_regressor`."""
+        content = read_regressor(folder)
         regressor = cls(None, content["scale"])
-        regressor.estimators_ = content["estimators"]
+        regressor.formulas_ = content["formulas"]
         regressor.floor_, regressor.ceiling_ = content["floor"], content["ceiling"]
         return regressor
 
 
-def trusted_load(path: Path) -> Any:
-    """Read a skops file.
+def write_regressor(folder: Path, content: dict[str, Any]) -> None:
+    """Write numbers, arrays and formulas, by name."""
+    arrays: dict[str, np.ndarray] = {}
+    spec = {name: split_arrays(value, arrays, KINDS) for name, value in content.items()}
+    sha256 = write_arrays(folder / ARRAYS_FILE, arrays)
+    write_sealed(folder / REGRESSOR_FILE, {**spec, "arrays_sha256": sha256})
+
+
+def read_regressor(folder: Path) -> dict[str, Any]:
+    """Read what `write_regressor` wrote.
 
     Raises
     ------
     ModelError
-        If the file is missing or contains a type that is not trusted.
+        If a file is missing, damaged or of something else.
     """
-    import skops.io
-
-    if not path.is_file():
-        raise ModelError("no such file", path, "train the model again")
-    foreign = set(skops.io.get_untrusted_types(file=path)) - set(TRUSTED_TYPES)
-    if foreign:
-        raise ModelError(f"contains untrusted types {sorted(foreign)}", path, "do not load it")
-    return skops.io.load(path, trusted=list(TRUSTED_TYPES))
+    spec = read_sealed(folder / REGRESSOR_FILE)
+    try:
+        arrays = read_arrays(folder / ARRAYS_FILE, spec.pop("arrays_sha256"))
+        return {name: joined(value, arrays, KINDS) for name, value in spec.items()}
+    except (KeyError, TypeError) as error:
+        raise ModelError(f"not a regressor: {error!r}", folder / REGRESSOR_FILE) from None

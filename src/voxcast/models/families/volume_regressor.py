@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import io
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from voxcast.errors import ModelError
-from voxcast.files import read_json, write_json
+from voxcast.files import sha256_file
 from voxcast.models.families.quantile_regressor import MINIMUM_SPREAD
+from voxcast.models.model_files import read_checked, read_sealed, write_sealed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,6 +28,7 @@ COLUMN_LIMIT = 5.0
 REACH_LOG = float(np.log(4))
 # With fewer distinct volumes, all are used for training, without early stopping.
 MINIMUM_VOLUMES = 40
+NUMBERS_FILE, WEIGHTS_FILE = "network.json", "network.pt"
 STOPPING_SHARE = 1 / 8
 PATIENCE = 10
 LOW, HIGH = 0.05, 0.95
@@ -65,6 +68,8 @@ class VolumeRegressor:
         self.columns = columns
         self.seed = seed
         self.batch_size = batch_size
+        self.net_: VolumeNet | None = None
+        self.weights = b""  # of a network that was read
 
     def fit(self, x: np.ndarray, y: np.ndarray, volumes: np.ndarray | None) -> VolumeRegressor:
         """Learn logarithms ``y``, shape (n, outputs), from columns and volumes (n, p, p, p)."""
@@ -76,7 +81,7 @@ class VolumeRegressor:
         device = _device()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
-            net = self._network(x.shape[1], y.shape[1]).to(device)
+            net = self._untrained(x.shape[1], y.shape[1]).to(device)
             cubes, columns = self._tensors(x, volumes, device)
             targets = torch.tensor((y - self.y_mean_) / self.y_scale_, dtype=torch.float32).to(
                 device
@@ -147,17 +152,16 @@ class VolumeRegressor:
     def _outputs(self, x: np.ndarray, volumes: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         import torch
 
+        net = self._network()
         cubes, columns = self._tensors(x, volumes, torch.device("cpu"))
         with torch.inference_mode():
-            parts = [
-                self.net_(cubes[batch], columns[batch]) for batch in torch.arange(len(x)).split(64)
-            ]
+            parts = [net(cubes[batch], columns[batch]) for batch in torch.arange(len(x)).split(64)]
         medians, spreads = (
             torch.cat(part).numpy().astype(float) for part in zip(*parts, strict=True)
         )
         return medians, spreads
 
-    def _network(self, columns: int, outputs: int) -> VolumeNet:
+    def _untrained(self, columns: int, outputs: int) -> VolumeNet:
         from voxcast.models.families.cnn import VolumeNet
 
         return VolumeNet(columns, outputs, self.width, self.dropout)
@@ -178,27 +182,45 @@ class VolumeRegressor:
         """Write ``network.json`` (numbers) and ``network.pt`` (a state dict, weights only)."""
         import torch
 
+        torch.save(self._network().state_dict(), folder / WEIGHTS_FILE)
         numbers = {
             "width": self.width,
             "dropout": self.dropout,
+            "weights_sha256": sha256_file(folder / WEIGHTS_FILE),
             **{name: getattr(self, f"{name}_").tolist() for name in _SCALES},
         }
-        write_json(folder / "network.json", numbers)
-        torch.save(self.net_.state_dict(), folder / "network.pt")
+        write_sealed(folder / NUMBERS_FILE, numbers)
 
     @classmethod
     def load(cls, folder: Path) -> VolumeRegressor:
-        """Read what `save` wrote; only weights, so that the file cannot run code."""
+        """Read what `save` wrote; only weights, so that the file cannot run code.
+
+        The network is built when it is first used: a query without voxels does not need it.
+
+        Raises
+        ------
+        ModelError
+            If a file is missing, damaged or of something else.
+        """
+        numbers = read_sealed(folder / NUMBERS_FILE)
+        try:
+            regressor = cls(width=numbers["width"], dropout=numbers["dropout"])
+            for name in _SCALES:
+                setattr(regressor, f"{name}_", np.array(numbers[name], dtype=float))
+            regressor.weights = read_checked(folder / WEIGHTS_FILE, numbers["weights_sha256"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ModelError(f"not a network: {error!r}", folder / NUMBERS_FILE) from None
+        return regressor
+
+    def _network(self) -> VolumeNet:
+        """Return the network: the fitted one, or that of the weights that were read."""
         import torch
 
-        numbers = read_json(folder / "network.json")
-        regressor = cls(width=numbers["width"], dropout=numbers["dropout"])
-        for name in _SCALES:
-            setattr(regressor, f"{name}_", np.array(numbers[name]))
-        regressor.net_ = regressor._network(len(numbers["x_mean"]), len(numbers["y_mean"]))
-        regressor.net_.load_state_dict(torch.load(folder / "network.pt", weights_only=True))
-        regressor.net_.eval()
-        return regressor
+        if self.net_ is None:
+            net = self._untrained(len(self.x_mean_), len(self.y_mean_))
+            net.load_state_dict(torch.load(io.BytesIO(self.weights), weights_only=True))
+            self.net_ = net.eval()
+        return self.net_
 
 
 def _mean_and_scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,203 @@
+"""Fitted regressions as formulas: arrays of numbers, and how a prediction follows from them.
+
+Each formula maps a matrix of finite numbers, shape (n, columns), to one value a row. It needs
+numpy only, so a model that is read from files predicts without the library that fitted it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+# Rows that are predicted at once: a block of intermediate values stays in the processor's cache.
+BLOCK_ROWS = 512
+
+
+class Formula(Protocol):
+    """A fitted regression of one output."""
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        """Return one value for each row of ``x``, shape (n, columns)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """The same value for all rows."""
+
+    value: float
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        """Return the value for each row."""
+        return np.full(len(x), self.value)
+
+
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """A weighted sum of the columns; ``weights`` has shape (columns,)."""
+
+    weights: np.ndarray
+    intercept: float
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        """Return the weighted sums."""
+        sums: np.ndarray = x @ self.weights + self.intercept
+        return sums
+
+
+@dataclass(frozen=True, eq=False)
+class Standardised:
+    """A formula of columns that are centred and scaled first."""
+
+    mean: np.ndarray
+    scale: np.ndarray
+    formula: Formula
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        """Return the formula of the standardised columns."""
+        return self.formula.predict((x - self.mean) / self.scale)
+
+
+@dataclass(frozen=True, eq=False)
+class Products:
+    """A formula of the columns and of the products of each two."""
+
+    formula: Formula
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        """Return the formula of columns and products, ordered by the first and second factor."""
+        first, second = np.triu_indices(x.shape[1], k=1)
+        return self.formula.predict(np.hstack([x, x[:, first] * x[:, second]]))
+
+
+@dataclass(frozen=True, eq=False)
+class Sum:
+    """The sum of several formulas."""
+
+    terms: tuple[Formula, ...]
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        """Return the sums."""
+        first, *others = (term.predict(x) for term in self.terms)
+        return sum(others, start=first)
+
+
+@dataclass(frozen=True, eq=False)
+class Perceptron:
+    """A perceptron with rectified units and one output.
+
+    Attributes
+    ----------
+    weights, intercepts : tuple of ndarray
+        By layer, shapes (inputs, units) and (units,).
+    """
+
+    weights: tuple[np.ndarray, ...]
+    intercepts: tuple[np.ndarray, ...]
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        """Return the value of the output unit."""
+        units = x
+        for layer, (weights, intercepts) in enumerate(
+            zip(self.weights, self.intercepts, strict=True)
+        ):
+            units = (units if layer == 0 else np.maximum(units, 0)) @ weights + intercepts
+        return units[:, 0]
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianProcess:
+    """The mean of a Gaussian process with a squared-exponential and a linear kernel.
+
+    Attributes
+    ----------
+    rows : ndarray, shape (training rows, columns)
+        Training rows.
+    weights : ndarray, shape (training rows,)
+        Weight of each training row.
+    variance, length : float
+        Height and length of the squared exponential.
+    linear_offset : float or None
+        Constant of the linear kernel; None without a linear kernel.
+    mean, scale : float
+        Of the training values.
+    """
+
+    rows: np.ndarray
+    weights: np.ndarray
+    variance: float
+    length: float
+    linear_offset: float | None
+    mean: float
+    scale: float
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        """Return the means."""
+        # Column by column: |x|² + |t|² - 2xt would cancel where a row is close to a training row.
+        distances = np.zeros((len(x), len(self.rows)))
+        for column, training in zip(x.T / self.length, self.rows.T / self.length, strict=True):
+            distances += (column[:, None] - training) ** 2
+        kernel = self.variance * np.exp(-0.5 * distances)
+        if self.linear_offset is not None:
+            kernel += x @ self.rows.T + self.linear_offset
+        means: np.ndarray = kernel @ self.weights * self.scale + self.mean
+        return means
+
+
+@dataclass(frozen=True, eq=False)
+class Trees:
+    """A weighted sum of binary trees.
+
+    Attributes
+    ----------
+    roots : ndarray of int, shape (trees,)
+        First node of each tree.
+    columns : ndarray of int, shape (nodes,)
+        Column that a node compares.
+    thresholds : ndarray, shape (nodes,)
+        A row continues at the second child if its value is above the threshold.
+    children : ndarray of int, shape (nodes, 2)
+        Both children of a node; a leaf is its own child.
+    values : ndarray, shape (nodes,)
+        Value of a leaf.
+    depth : int
+        Largest number of comparisons from a root to a leaf.
+    offset, weight : float
+        The prediction is the offset plus the weight times the sum of the leaves' values.
+    single_precision : bool
+        Whether columns are rounded to 32 bits before they are compared.
+    """
+
+    roots: np.ndarray
+    columns: np.ndarray
+    thresholds: np.ndarray
+    children: np.ndarray
+    values: np.ndarray
+    depth: int
+    offset: float
+    weight: float
+    single_precision: bool
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        """Return the weighted sums; all trees descend at once, level by level."""
+        if self.single_precision:
+            x = x.astype(np.float32).astype(float)
+        flat, children = np.ascontiguousarray(x).ravel(), self.children.ravel()
+        first_value = np.arange(len(x))[:, None] * x.shape[1]
+        nodes = np.broadcast_to(self.roots, (len(x), len(self.roots)))
+        for _ in range(self.depth):
+            compared = flat.take(first_value + self.columns.take(nodes))
+            nodes = children.take(2 * nodes + (compared > self.thresholds.take(nodes)))
+        sums: np.ndarray = self.offset + self.weight * self.values.take(nodes).sum(axis=1)
+        return sums
+
+
+def predicted_columns(formulas: tuple[Formula, ...], x: np.ndarray) -> np.ndarray:
+    """Return the values of all formulas, shape (n, formulas), block by block of rows."""
+    predictions = np.empty((len(x), len(formulas)))
+    for start in range(0, len(x), BLOCK_ROWS):
+        block = slice(start, start + BLOCK_ROWS)
+        for output, formula in enumerate(formulas):
+            predictions[block, output] = formula.predict(x[block])
+    return predictions
