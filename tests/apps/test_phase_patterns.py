@@ -45,3 +45,34 @@ def test_unmatched_lines_are_ignored(line):
 def test_an_unmatched_group_gives_no_duration():
     assert phases_from_log("load", {"load": r"load(: (?P<seconds>\d+))?"}) == ()
     assert phases_from_log("anything", {}) == ()
+
+
+MARKS = {
+    "fit": r"(?:(?P<start>START)|(?P<end>END)) fit",
+    "write": r"(?:(?P<start>START)|(?P<end>END)) write",
+}
+
+
+def test_marks_without_a_time_have_the_time_at_which_they_were_written():
+    log = "hello\nSTART fit\nEND fit\nSTART write\n"
+    phases = phases_from_log(log, MARKS, [0.1, 0.2, 3.2, 4.0], 5.5)
+    assert [(p.name, p.start_s, p.end_s) for p in phases] == [
+        ("fit", 0.2, 3.2), ("write", 4.0, 5.5),
+    ]  # fmt: skip
+    assert phases_from_log(log, MARKS) == ()  # no time is known
+
+
+def test_times_in_front_are_related_to_the_run_by_the_least_delay():
+    patterns = {
+        "a": r"(?P<time>\S+) (?P<start>a)",
+        "b": r"(?P<time>\S+) (?P<start>b)",
+    }
+    # Written late: the first two lines came with the third.
+    phases = phases_from_log("23:59:58 a\n00:00:01 b\n00:00:05 a", patterns, [9.5, 9.5, 9.5], 11)
+    assert [(p.name, p.start_s, p.end_s) for p in phases] == [
+        ("a", 2.5, 5.5), ("b", 5.5, 9.5), ("a", 9.5, 11.0),
+    ]  # fmt: skip
+
+
+def test_an_end_without_its_start_is_ignored():
+    assert phases_from_log("END fit", MARKS, [1.0]) == ()

@@ -330,6 +330,18 @@ def test_phases_are_read_by_patterns_only_where_none_were_logged(tmp_path):
     assert [phase.name for phase in profile.phases] == ["start"]
 
 
+def test_a_phase_between_marks_has_the_times_at_which_they_were_written(tmp_path):
+    patterns = {"fit": "(?:(?P<start>START)|(?P<end>END)) fit"}
+    script = (
+        "import time; time.sleep(0.3); print('START fit', flush=True); time.sleep(0.5); "
+        "print('END fit', flush=True); time.sleep(0.3)"
+    )
+    profile = _measure(tmp_path, script, phase_patterns=patterns)
+    (phase,) = profile.phases
+    assert 0.2 < phase.start_s < phase.end_s < profile.runtime_s - 0.1
+    assert phase.duration_s > 0.3
+
+
 def test_a_gpu_run_that_used_no_gpu_is_reported_as_a_failure(tmp_path):
     profile = _measure(tmp_path, "print('done')", gpus=1, verify_gpu=True)
     assert (profile.outcome, profile.exit_status) == ("failed", 0)

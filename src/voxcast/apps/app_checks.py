@@ -83,8 +83,8 @@ def _check_phases(app: App) -> None:
             groups = re.compile(pattern).groupindex
         except re.error as error:
             raise ConfigError(f"not a regular expression ({error})", where) from None
-        if "seconds" not in groups:
-            raise ConfigError("needs a group (?P<seconds>…)", where)
+        if ("seconds" in groups) == ("start" in groups):
+            raise ConfigError("needs a group (?P<seconds>…) or (?P<start>…), and not both", where)
         if name not in app.phases:
             raise ConfigError("is not among the phases", where, "add it to phases, in its order")
 

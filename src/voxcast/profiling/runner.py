@@ -24,6 +24,7 @@ from voxcast.profiling import cgroups
 from voxcast.profiling.activity import Activity
 from voxcast.profiling.leader import LOG_FILE, exit_waiter, started_leader
 from voxcast.profiling.limits import RunLimits
+from voxcast.profiling.log_clock import LogClock
 from voxcast.profiling.processes import marked, stop_all
 from voxcast.profiling.sampler import open_meter
 from voxcast.profiling.trace import Trace
@@ -123,12 +124,13 @@ def measure(
         variables = _variables(env, run_id)
         load1, started_at = os.getloadavg()[0], datetime.datetime.now(datetime.UTC)
         activity, started = Activity(cores), time.monotonic()
-        trace = Trace(meter, gpu, started, stall_s)
+        trace, clock = Trace(meter, gpu, started, stall_s), LogClock(folder / LOG_FILE)
         with started_leader(command, variables, folder, cores[:cpus], meter) as leader:
-            stopped = _watch(leader, trace, started, limits, sample_hz)
+            stopped = _watch(leader, trace, clock, started, limits, sample_hz)
             runtime_s = time.monotonic() - started
             trace.read_sums()
             status, waited_s = _end(leader, meter, GRACE_S if stopped else 0.0)
+            clock.read(runtime_s)
         cpu_s, peak, kills = meter.total_cpu_s(waited_s), meter.peak_bytes(), meter.oom_kills()
         disturbed = activity.during(cpu_s)
     trace.write(folder)
@@ -158,7 +160,7 @@ def measure(
         peak_threads=trace.peak_threads,
         peak_gpu_bytes=trace.peak_gpu_bytes,
         gpu_utilisation=trace.gpu_utilisation,
-        phases=tuple(map(trace.with_peak, _phases(folder / LOG_FILE, started, phase_patterns))),
+        phases=tuple(map(trace.with_peak, _phases(clock, started, phase_patterns, runtime_s))),
     )
 
 
@@ -203,6 +205,7 @@ def _gpu_meter(gpus: int, stack: contextlib.ExitStack) -> GpuMeter | None:
 def _watch(
     leader: subprocess.Popen[bytes],
     trace: Trace,
+    clock: LogClock,
     started: float,
     limits: RunLimits,
     sample_hz: float,
@@ -215,6 +218,7 @@ def _watch(
             sample = trace.take_sample()
             cost_s = time.thread_time() - spent_s
             t_s = time.monotonic() - started
+            clock.read(t_s)
             reached = limits.reached(t_s, sample.rss_bytes, trace.idle_s, trace.oom_kills)
             pause_s = max(1.0 / sample_hz, cost_s / SAMPLER_SHARE)
             wait_s = 0.0 if reached else min(now + pause_s, deadline) - time.monotonic()
@@ -240,11 +244,13 @@ def _reject_gpu_run(log: Path, gpu: GpuMeter | None) -> Outcome:
     return "failed"
 
 
-def _phases(log: Path, started: float, patterns: Mapping[str, str] | None) -> tuple[Phase, ...]:
-    text = log.read_text(encoding="utf-8", errors="replace")
-    phases = read_phases(text, started)
+def _phases(
+    clock: LogClock, started: float, patterns: Mapping[str, str] | None, runtime_s: float
+) -> tuple[Phase, ...]:
+    lines, written_s = clock.lines()
+    phases = read_phases(lines, started)
     if phases or not patterns:
         return phases
     from voxcast.apps.phase_patterns import phases_from_log
 
-    return tuple(phases_from_log(text, patterns))
+    return phases_from_log(lines, patterns, written_s, runtime_s)
