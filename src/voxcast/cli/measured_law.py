@@ -82,11 +82,11 @@ def law_of_column(runs: pd.DataFrame, column: str, family: str | None, history: 
     if column not in runs:
         names = ", ".join(map(str, runs.columns[:20]))
         raise TableError(f"has no column {column}, but {names}", history)
-    known = runs[column].dropna()
-    if len(known) < len(runs):
-        logger.info("%d of %d runs have a %s", len(known), len(runs), column)
+    numbers = runs[column].dropna()
+    if len(numbers) < len(runs):
+        logger.info("%d of %d runs have a %s", len(numbers), len(runs), column)
     try:
-        values = known.to_numpy(dtype=float)
+        values = numbers.to_numpy(dtype=float)
     except (TypeError, ValueError):
         raise TableError(f"{column} is not a column of numbers", history) from None
     if not len(values) or not (values > 0).all() or not math.isfinite(values.max()):
@@ -98,6 +98,6 @@ def law_of_column(runs: pd.DataFrame, column: str, family: str | None, history: 
     # Not the normal distribution, which has negative runtimes.
     families = [name for name, law in FAMILIES.items() if law.positive]
     fit = rank_fits(values, families if family == "best" else [family])[0]
-    numbers = ", ".join(f"{name} {value:.5g}" for name, value in fit.parameters.items())
-    logger.info("%s (%s), KS %.3f, n %d", fit.family, numbers, fit.ks, fit.n)
+    parameters = ", ".join(f"{name} {value:.5g}" for name, value in fit.parameters.items())
+    logger.info("%s (%s), KS %.3f, n %d", fit.family, parameters, fit.ks, fit.n)
     return fit.law

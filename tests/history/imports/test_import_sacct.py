@@ -313,3 +313,31 @@ def test_json_of_slurm_24_keeps_user_account_and_submit_time(tmp_path: Path) -> 
     assert [(r.line, r.reason.split(":")[0]) for r in reading.unread] == [
         (2, "field time.limit"), (2, "field steps"), (2, "field time.total"),
     ]  # fmt: skip
+
+
+def test_the_exports_of_a_real_cluster_are_the_same_runs() -> None:
+    """Slurm 22.05.8: an array, a het job, a failure, a cancelled and a requeued job."""
+    text, content = (sacct.read(SAMPLES / f"slurm_22_05_8.{end}") for end in ("txt", "json"))
+    assert by_job(text).keys() == by_job(content).keys()
+    assert {job: row["outcome"] for job, row in by_job(text).items()} == {
+        "1 COMPLETED": "completed",
+        "2_1 COMPLETED": "completed", "2_2 COMPLETED": "completed", "2_3 COMPLETED": "completed",
+        "3+0 COMPLETED": "completed", "3+1 COMPLETED": "completed",
+        "5 FAILED": "failed",
+        "6 CANCELLED": "cancelled",
+        "7 REQUEUED": "preempted", "7 COMPLETED": "completed",
+    }  # fmt: skip
+    for job, row in by_job(text).items():
+        other = by_job(content)[job]
+        same = ("cell_key", "app", "cpus", "runtime_s", "limit_s", "mem_limit_bytes",
+                "peak_rss_bytes", "host_id")  # fmt: skip
+        assert {name: row[name] for name in same} == {name: other[name] for name in same}
+        assert (row["cpu_s"] or 0) == pytest.approx(other["cpu_s"] or 0, abs=2e-3)
+        labels, other_labels = (json.loads(r["labels_json"]) for r in (row, other))
+        names = ("user", "account", "partition", "array_job", "het_job")
+        assert [labels.get(n) for n in names] == [other_labels.get(n) for n in names]
+    assert by_job(text)["5 FAILED"]["exit_status"] == 3
+    # This release writes success as the exit code of a job, and of its steps, in JSON.
+    assert by_job(content)["5 FAILED"]["exit_status"] is None
+    for reading in (text, content):
+        assert [*reading.bad, *reading.skipped, *reading.unread] == []

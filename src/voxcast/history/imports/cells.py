@@ -45,7 +45,7 @@ class Cells:
         text = self.raw(name)
         return "" if text.lower() in self.absent else text
 
-    def known(self) -> dict[str, str]:
+    def by_column(self) -> dict[str, str]:
         """Return all cells; those whose value is not known are empty."""
         return {name: self.text(name) for name in self.texts}
 
@@ -74,8 +74,8 @@ def parsed(title: str, text: str, parse: Callable[[str], Value]) -> Value:
     except VoxcastError as error:
         raise TableError(f"column {title}: {error.problem[:80]}") from error
     except (ValueError, OverflowError, OSError) as error:
-        shown = repr(text[:SHOWN_CHARACTERS])
-        raise TableError(f"column {title}: not a number or time: {shown}") from error
+        excerpt = repr(text[:SHOWN_CHARACTERS])
+        raise TableError(f"column {title}: not a number or time: {excerpt}") from error
 
 
 def finite(text: str) -> float:
@@ -92,7 +92,7 @@ def finite(text: str) -> float:
     return value
 
 
-def whole(text: str) -> int:
+def integer(text: str) -> int:
     """Return an integer of at most 15 digits.
 
     Raises

@@ -100,14 +100,14 @@ def name_runs(
         app_by_name = values_by_name(app, names)
         for records in sources:
             numbered = list(zip(records.rows, records.lines, records.names, strict=True))
-            kept = [record for record in numbered if app_by_name.get(record[2])]
+            matching = [record for record in numbered if app_by_name.get(record[2])]
             for row, line, name in numbered:
                 row["app"] = app_by_name.get(name) or row["app"]
                 if not app_by_name.get(name):
                     records.skip(line, f"the name {name[:80]!r} does not match {app.option}")
-            records.rows = [row for row, _, _ in kept]
-            records.lines = [line for _, line, _ in kept]
-            records.names = [name for _, _, name in kept]
+            records.rows = [row for row, _, _ in matching]
+            records.lines = [line for _, line, _ in matching]
+            records.names = [name for _, _, name in matching]
     if subject is not None:
         subject_by_name = values_by_name(subject, names)
         for records in sources:
@@ -122,8 +122,8 @@ def _main() -> None:
     """Answer the question of `values_by_name` on stdin."""
     question = json.load(sys.stdin)
     pattern, group = re.compile(question["text"]), question["group"]
-    found = (pattern.search(name) for name in question["names"])
-    json.dump([match[group] or "" if match else "" for match in found], sys.stdout)
+    matches = (pattern.search(name) for name in question["names"])
+    json.dump([match[group] or "" if match else "" for match in matches], sys.stdout)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from voxcast.errors import TableError
-from voxcast.history.imports.cells import Cells, finite, positive, whole
+from voxcast.history.imports.cells import Cells, finite, integer, positive
 from voxcast.history.imports.file_records import FileRecords, ImportedRun, NotARunError
 from voxcast.history.imports.lines import columns_of
 from voxcast.quantities import nextflow_bytes, nextflow_seconds
@@ -68,14 +68,14 @@ def _imported_run(line: Cells, app: str | None) -> ImportedRun:
     return ImportedRun(
         identity=[line.text("hash"), name or process, line.text("native_id")]
         if line.text("hash")
-        else sorted(line.known().items()),
+        else sorted(line.by_column().items()),
         values={
             "app": app or process,
             "app_version": line.text("container"),
             "node_type": line.text("queue"),
             "host_id": line.text("hostname"),
             "device": "cpu",
-            "cpus": line.read("cpus", whole) or 0,
+            "cpus": line.read("cpus", integer) or 0,
             "mem_limit_bytes": limits[1],
             "limit_s": limits[0],
             "outcome": _outcome(status, exit_status, runtime, peak, limits),
@@ -146,5 +146,5 @@ def _moment(text: str) -> str:
 
 
 def _exit_status(text: str) -> int | None:
-    status = whole(text)
+    status = integer(text)
     return None if status == _NO_EXIT else status

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from voxcast.errors import TableError
 from voxcast.history.imports import sacct_json
-from voxcast.history.imports.cells import Cells, finite, whole
+from voxcast.history.imports.cells import Cells, finite, integer
 from voxcast.history.imports.file_records import FileRecords, ImportedRun
 from voxcast.history.imports.lines import columns_of, opening
 from voxcast.history.imports.slurm_job import SlurmJob
@@ -64,9 +64,12 @@ def _id(line: Cells) -> str:
 
 def _imported_run(line: Cells, steps: list[Cells], app: str | None) -> ImportedRun:
     tres = line.read("alloctres", _tres) or line.read("reqtres", _tres) or {}
-    cpus = line.read("alloccpus", whole) or line.read("ncpus", whole) or int(tres.get("cpu", 0))
-    cpus = cpus or line.read("reqcpus", whole) or 0
-    nodes = line.read("allocnodes", whole) or line.read("nnodes", whole) or tres.get("node", 1)
+    cpus = (
+        line.read("alloccpus", integer) or line.read("ncpus", integer) or int(tres.get("cpu", 0))
+    )
+    cpus = cpus or line.read("reqcpus", integer) or 0
+    nodes = line.read("allocnodes", integer) or line.read("nnodes", integer)
+    nodes = nodes or int(tres.get("node", 1))
     start, start_s = line.read("start", _moment) or ("", None)
     _, end_s = line.read("end", _moment) or ("", None)
     status, signal = line.read("exitcode", _exit) or (None, 0)
@@ -80,7 +83,7 @@ def _imported_run(line: Cells, steps: list[Cells], app: str | None) -> ImportedR
         cpu_s=line.read("totalcpu", slurm_seconds),
         time_limit_s=_limit(line),
         mem_limit_bytes=int(tres.get("mem", 0))
-        or line.read("reqmem", lambda text: _requested_memory(text, cpus, int(nodes))),
+        or line.read("reqmem", lambda text: _requested_memory(text, cpus, nodes)),
         cpus=cpus,
         gpus=int(tres.get("gres/gpu", 0)),
         nodes=line.text("nodelist"),
@@ -96,7 +99,7 @@ def _imported_run(line: Cells, steps: list[Cells], app: str | None) -> ImportedR
     )
     for entry in (line, *steps):
         job.add_peak(entry.read("maxrss", _memory))
-        job.tasks = max(job.tasks or 0, entry.read("ntasks", whole) or 0) or None
+        job.tasks = max(job.tasks or 0, entry.read("ntasks", integer) or 0) or None
     # The extern step belongs to Slurm, not to the job.
     job.step_states = [s.raw("state") for s in steps if not _id(s).endswith(".extern")]
     job.unread = [
@@ -118,7 +121,7 @@ def _runtime(line: Cells, start_s: int | None, end_s: int | None) -> float | Non
 def _limit(line: Cells) -> float | None:
     minutes = line.text("timelimitraw")
     if minutes and minutes.lower() not in _NO_LIMIT:
-        raw = line.read("timelimitraw", whole)
+        raw = line.read("timelimitraw", integer)
         return None if raw is None else 60.0 * raw
     text = line.text("timelimit")
     return None if text.lower() in _NO_LIMIT else line.read("timelimit", slurm_seconds)

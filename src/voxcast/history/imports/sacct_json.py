@@ -20,6 +20,7 @@ SOURCE = "sacct"
 _MIB = 2**20
 _FORMAT_ERRORS = (TypeError, ValueError, AttributeError, KeyError, OverflowError)
 Value = TypeVar("Value")
+_Exit = tuple[int | None, int]  # exit status and signal
 
 
 def read(path: Path, app: str | None = None) -> FileRecords:
@@ -62,8 +63,9 @@ def _imported_run(job: dict[str, Any], app: str | None) -> ImportedRun:
         unread.tried(f"tres.{name}", partial(_tres, job_tres.get(name))) or {}
         for name in ("allocated", "requested")
     )
-    exit_status, signal = unread.tried("exit_code", partial(_exit, job)) or (None, 0)
     steps = unread.tried("steps", partial(_steps, job)) or []
+    code = unread.tried("exit_code", partial(_exit, job, state, steps))
+    exit_status, signal = code or (None, 0)
     if not start and state in ("PENDING", "CANCELLED"):
         raise NotARunError(f"job {_job_id(job)} is {state} and was never run")
     if elapsed is None and start is not None and end is not None:
@@ -75,7 +77,7 @@ def _imported_run(job: dict[str, Any], app: str | None) -> ImportedRun:
         name=str(job.get("name") or ""),
         exit_status=exit_status,
         signal=signal,
-        cpu_s=unread.tried("time.total", partial(_seconds, time.get("total"))),
+        cpu_s=unread.tried("time.total", partial(_cpu_seconds, time, steps)),
         time_limit_s=None if limit is None else 60.0 * limit,
         mem_limit_bytes=(allocated.get("mem") or requested.get("mem") or 0) * _MIB or None,
         cpus=allocated.get("cpu") or requested.get("cpu") or 0,
@@ -122,6 +124,12 @@ def _steps(job: dict[str, Any]) -> list[dict[str, Any]]:
     return steps
 
 
+def _cpu_seconds(time: dict[str, Any], steps: list[dict[str, Any]]) -> float | None:
+    """Return the CPU time of a job; where its own is 0, as in Slurm 22.05, that of its steps."""
+    of_steps = [_seconds((step.get("time") or {}).get("total")) or 0 for step in steps]
+    return _seconds(time.get("total")) or sum(of_steps)
+
+
 def _peak(step: dict[str, Any]) -> int | None:
     # Slurm lists memory used by the tasks under "requested", written data under "consumed".
     entries = (step.get("tres") or {}).get("requested", {}).get("max") or []
@@ -133,8 +141,19 @@ def _tasks(step: dict[str, Any]) -> int | None:
     return _int((step.get("tasks") or {}).get("count"))
 
 
-def _exit(job: dict[str, Any]) -> tuple[int | None, int]:
-    exit_code = job.get("exit_code") or {}
+def _exit(job: dict[str, Any], state: str, steps: list[dict[str, Any]]) -> _Exit:
+    """Return exit status and signal; of a failed job without any, those of its steps.
+
+    Slurm 22.05 writes success as the exit code of every job.
+    """
+    exits = [_exit_of(entry) for entry in (job, *(s for s in steps if not _is_extern(s)))]
+    if state != "FAILED":
+        return exits[0]
+    return next(((status, signal) for status, signal in exits if status or signal), (None, 0))
+
+
+def _exit_of(entry: dict[str, Any]) -> _Exit:
+    exit_code = entry.get("exit_code") or {}
     signal = exit_code.get("signal") or {}
     number = _int(signal.get("id", signal.get("signal_id"))) or 0
     return _int(exit_code.get("return_code")), number

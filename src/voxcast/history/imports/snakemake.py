@@ -35,7 +35,7 @@ def read(path: Path, app: str | None = None) -> FileRecords:
     records = FileRecords(SOURCE, path)
     seen: dict[tuple[tuple[str, str], ...], int] = {}
     for number, line in columns_of(records, "\t", (("s",), ("h:m:s",)), _ADVICE, _ABSENT):
-        key = tuple(sorted(line.known().items()))
+        key = tuple(sorted(line.by_column().items()))
         seen[key] = seen.get(key, 0) + 1
         # Lines have no identity, so equal lines of one file are numbered.
         identity = [path.name, [list(pair) for pair in key], seen[key]]
