@@ -25,6 +25,7 @@ from voxcast.campaigns.sittings import open_sitting
 from voxcast.errors import RunError
 from voxcast.files import PARTIAL
 from voxcast.history.run_folders import record_rows
+from voxcast.profiling.leftovers import sweep_abandoned
 from voxcast.profiling.runner import sweep
 from voxcast.quantities import format_seconds
 from voxcast.records import ANCHOR_REPEAT, NOISY_REPEAT
@@ -84,6 +85,7 @@ def run_campaign(
     start = time.monotonic()
     folder = settings.runs
     folder.mkdir(parents=True, exist_ok=True)
+    sweep_abandoned()
     with driver_lock(folder):
         for partial in folder.glob(PARTIAL + "*"):
             sweep(partial) if partial.is_dir() else partial.unlink()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,10 +78,11 @@ class LearningSession:
             image_set_label,
             list_volumes,
         )
+        from voxcast.profiling.run_marks import temporary_folder
 
         present = config.load(PARAMS)
         with ExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="voxcast-")))
+            folder = Path(stack.enter_context(temporary_folder()))
             composed = present
             if self.request is not None:
                 composed = compose_request(self.request, PARAMS, folder / PARAMS)

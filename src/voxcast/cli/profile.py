@@ -11,7 +11,6 @@ import os
 import shlex
 import signal
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +68,7 @@ def main(argv: list[str]) -> int:
     ):  # otherwise the run would outlive this process
         signal.signal(signal_number, signal.default_int_handler)
     from voxcast.apps.launch import check_container
+    from voxcast.profiling.leftovers import sweep_abandoned
 
     app, configuration = _app_and_configuration(args)
     parameters = _app_parameters(app, args)
@@ -88,6 +88,7 @@ def main(argv: list[str]) -> int:
         if image is not None and not image.is_file():
             raise ConfigError("no such file", image)
     check_container(app, configuration)
+    sweep_abandoned()
     runs = []
     for number, image in enumerate(images, 1):
         runs.append(_measure(app, image, number, configuration, parameters, args))
@@ -186,15 +187,19 @@ def _measure(
 ) -> dict[str, Any]:
     from voxcast.campaigns.recorder import log_tail, measure_app
     from voxcast.campaigns.settings import Conditions
+    from voxcast.profiling.run_marks import temporary_folder
+    from voxcast.profiling.runner import sweep, was_abandoned
     from voxcast.records import Cell
 
     with contextlib.ExitStack() as stack:
         if args.out is None:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="voxcast-")))
+            folder = Path(stack.enter_context(temporary_folder()))
         else:
             # Numbered, because images of several subjects often have the same name.
             name = app.name if image is None else image.name.split(".")[0]
             folder = args.out / f"{number:02d}-{name}"
+            if was_abandoned(folder):
+                sweep(folder)
             if folder.exists():
                 raise ConfigError("already exists", folder, "choose another --out")
         try:

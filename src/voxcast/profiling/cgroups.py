@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from voxcast.profiling.run_marks import PREFIX
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -161,7 +163,7 @@ def planned_group(run_id: str) -> ControlGroup | None:
         groups = current_groups((SELF / "mountinfo").read_text(), (SELF / "cgroup").read_text())
     except OSError:
         return None
-    name = f"voxcast-{run_id}"
+    name = f"{PREFIX}{run_id}"
     if "memory" in groups and "cpuacct" in groups:
         return ControlGroup(groups["memory"] / name, groups["cpuacct"] / name, 1)
     if UNIFIED in groups:
@@ -194,6 +196,22 @@ def make_group(run_id: str) -> ControlGroup | None:
     """Create the group ``voxcast-<run_id>``, or return None where that is not possible."""
     group = planned_group(run_id)
     return None if group is None else _create(group)
+
+
+def groups_of_runs() -> list[Path]:
+    """Return the groups of all runs on this machine that can be seen, also of other drivers."""
+    try:
+        lines = (SELF / "mountinfo").read_text().splitlines()
+    except OSError:
+        return []
+    mounts = {line.split()[4] for line in lines if line.partition(" - ")[2].startswith("cgroup")}
+    return [
+        Path(parent, name)
+        for mount in sorted(mounts)
+        for parent, names, _ in os.walk(mount)
+        for name in names
+        if name.startswith(PREFIX) and name != DRIVER
+    ]
 
 
 def _create(group: ControlGroup) -> ControlGroup | None:

@@ -12,7 +12,6 @@ import contextlib
 import datetime
 import os
 import time
-import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +25,7 @@ from voxcast.profiling.leader import LOG_FILE, exit_waiter, started_leader
 from voxcast.profiling.limits import RunLimits
 from voxcast.profiling.log_clock import LogClock
 from voxcast.profiling.processes import marked, stop_all
+from voxcast.profiling.run_marks import PREFIX, is_abandoned, new_run_id
 from voxcast.profiling.sampler import open_meter
 from voxcast.profiling.trace import Trace
 from voxcast.records import Outcome, Phase, Profile
@@ -109,7 +109,7 @@ def measure(
     if not 1 <= cpus <= len(cores):
         raise RunError(f"runs on 1 to {len(cores)} CPUs here, not {cpus}", command[0])
     folder.mkdir(parents=True, exist_ok=True)
-    run_id = uuid.uuid4().hex
+    run_id = new_run_id()
     # Written first: if we are killed from here on, `sweep` finds what is left.
     planned = cgroups.planned_group(run_id) if groups else None
     group_folders = [] if planned is None else list(map(str, planned.folders))
@@ -168,9 +168,19 @@ def sweep(folder: Path) -> None:
     """Remove the folder of a run whose driver is dead, and kill its remaining processes."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         content = read_json(folder / RUN_FILE)
-        cgroups.remove(map(Path, content["groups"]))
+        groups = map(Path, content["groups"])
+        # The file may have been written by others: no other group is emptied.
+        cgroups.remove(group for group in groups if group.name == f"{PREFIX}{content['run_id']}")
         stop_all(lambda: marked(content["run_id"]), grace_s=0.0)
     remove_folder(folder)
+
+
+def was_abandoned(folder: Path) -> bool:
+    """Tell whether a folder is of a run whose driver is dead."""
+    try:
+        return is_abandoned(read_json(folder / RUN_FILE)["run_id"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def _variables(env: Mapping[str, str], run_id: str) -> dict[str, str]:
