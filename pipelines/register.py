@@ -5,21 +5,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from voxcast import config
+from voxcast.config.served_facts import app_facts
 from voxcast.errors import exits_cleanly
-from voxcast.features.by_app import tables_by_app
-from voxcast.features.table import censored_of, volumes_of
-from voxcast.files import read_json, sha256_file, write_json
-from voxcast.models.selection.cross_validation import Validation
-from voxcast.models.selection.leaderboard_files import load_leaderboard
+from voxcast.files import read_json, write_json
 from voxcast.tracking import registry, runs
-from voxcast.tracking.promotion import AppFacts, Challenger, Rule, promote
+from voxcast.tracking.challengers import challengers
+from voxcast.tracking.promotion import Rule, promote
 
-TRAIN = Path("data/features/train.parquet")
-CENSORED = Path("data/features/censored.parquet")
-VOLUMES = Path("data/catalogue/volumes.npz")
 EVALUATED = Path("results/evaluate")
 RECEIPT = Path("results/register/receipt.json")
 
@@ -29,7 +22,6 @@ def main() -> int:
     """Write the receipt; register the champions, or leave the registry as it was."""
     cfg = config.load()
     session = runs.connect(Path())
-    table_sha256, censored = sha256_file(TRAIN), censored_of(CENSORED)
     evaluated = read_json(EVALUATED / "families.json")
     rule = Rule(
         cfg.evaluation.upper_quantile,
@@ -37,27 +29,11 @@ def main() -> int:
         cfg.evaluation.uncalibrated_factor,
     )
     receipts: dict[str, Any] = {}
-    for name, table in tables_by_app(pd.read_parquet(TRAIN)).items():
-        validation = Validation(
-            table,
-            volumes_of(table, VOLUMES),
-            cfg.tune.folds,
-            cfg.tune.seed,
-            censored=censored,
-        )
-        leaderboard = load_leaderboard(Path("data/tune") / name, table["cell_key"].tolist())
-        challenger = Challenger(validation, table_sha256, leaderboard, Path("data/models") / name)
-        app = AppFacts(
-            name,
-            cfg.apps[name].version,
-            cfg.apps[name].parameters,
-            # Only devices on which it was measured.
-            [c for c in cfg.configurations() if c.device in set(table["device"])],
-            cfg.features.coarse_points,
-            cfg.features.network_points,
-        )
-        receipts[name] = promote(session, app, challenger, rule)
-        receipts[name]["test"] = evaluated.get(name, {}).get(leaderboard.best)
+    by_app = challengers(Path(), cfg.tune.folds, cfg.tune.seed)
+    for name, challenger in by_app.items():
+        app = app_facts(cfg, name, set(challenger.table["device"]))
+        receipts[name] = promote(session, Path(), app, challenger, rule)
+        receipts[name]["test"] = evaluated.get(name, {}).get(challenger.family)
     champion = registry.champion()
     version = None if champion is None else champion.number
     # Openings of the current test table, whose hash is on the last line.

@@ -17,7 +17,8 @@ from voxcast.models.selection.refitting import fit_forecasters
 from voxcast.records import Configuration
 from voxcast.serving.bundle import INDEX
 from voxcast.tracking import registry, runs
-from voxcast.tracking.promotion import AppFacts, Challenger, Rule, promote
+from voxcast.tracking.challengers import AppFacts, Challenger
+from voxcast.tracking.promotion import Rule, promote
 
 RULE = Rule(0.95, 0.10, 1.5)
 APP = AppFacts("segment", "1", planted.PARAMETERS, [Configuration("cpu", 1)], 64, 16)
@@ -44,7 +45,7 @@ def trained(project: Path, families: tuple[str, ...], app: str = "segment") -> C
 
 def promoted(project: Path, *families: str, app: str = "segment") -> dict:
     session = runs.connect(project)
-    return promote(session, replace(APP, name=app), trained(project, families, app), RULE)
+    return promote(session, project, replace(APP, name=app), trained(project, families, app), RULE)
 
 
 def test_runs_are_nested_tagged_and_reused(project: Path) -> None:
@@ -95,16 +96,13 @@ def test_first_then_same_then_better_then_worse(project: Path) -> None:
     assert (first["registered"], first["reason"], first["version"]) == (True, "first", "1")
     # What is trained anew differs in its files and is the same recipe; itself, it is unchanged.
     session, challenger = runs.connect(project), trained(project, ("median",))
-    refit = promote(session, APP, challenger, RULE)
-    assert refit["reason"] in ("refitted", "under_request", "unchanged")
-    again = promote(session, APP, challenger, RULE)
-    assert again["reason"] in ("unchanged", "under_request")
-    assert again["version"] == refit["version"]
+    refit = promote(session, project, APP, challenger, RULE)
+    assert refit["reason"] in ("not_better", "unchanged")
+    assert refit["version"] == "1"
     better = promoted(project, "median", "ridge")
     assert better["challenger"]["family"] == "ridge"
-    risk = better["challenger"]["risk_at_upper_quantile"]
-    allowed = max(r["rate"] for r in risk.values()) < RULE.max_under_request
-    assert better["registered"] == allowed
+    assert (better["registered"], better["reason"], better["version"]) == (True, "better", "2")
+    assert better["comparison"]["gain"]["low"] > 0
     worse = promoted(project, "voxels")
     assert not worse["registered"]
     assert worse["version"] == better["version"]
@@ -138,7 +136,7 @@ def test_a_champion_of_an_unknown_recipe_is_not_compared(project: Path) -> None:
 
     changed_champion(change)
     receipt = promoted(project, "median", "ridge")
-    assert receipt["reason"] in ("champion_unjudgeable", "under_request")
+    assert (receipt["registered"], receipt["reason"]) == (False, "champion_unjudgeable")
 
 
 @pytest.mark.parametrize("key", ["format", "forecaster_sha256"])

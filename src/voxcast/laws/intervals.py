@@ -33,8 +33,10 @@ class Interval:
         return not self.bounded or self.low <= value <= self.high
 
 
-def clustered_mean(values: ArrayLike, subjects: Sequence[str]) -> Interval:
-    """Return the mean over runs with a 95 % interval over subjects.
+def clustered_mean(
+    values: ArrayLike, subjects: Sequence[str], weights: ArrayLike | None = None
+) -> Interval:
+    """Return the mean over runs, weighted if told, with a 95 % interval over subjects.
 
     The mean of all runs is a ratio of sums over subjects. Its variance is linearised with
     subjects as clusters (Cochran, Sampling Techniques, 1977, section 6.4); the quantile is that
@@ -46,6 +48,8 @@ def clustered_mean(values: ArrayLike, subjects: Sequence[str]) -> Interval:
     2.0
     >>> clustered_mean([1.0, 3.0], ["a", "a"]).bounded
     False
+    >>> clustered_mean([1.0, 3.0], ["a", "b"], weights=[3.0, 1.0]).value
+    1.5
     """
     from scipy.stats import t
 
@@ -54,11 +58,12 @@ def clustered_mean(values: ArrayLike, subjects: Sequence[str]) -> Interval:
     n = len(names)
     if not len(x):
         return Interval(math.nan, math.nan, math.nan, 0)
-    mean = float(x.mean())
+    w = np.ones(len(x)) if weights is None else np.asarray(weights, dtype=float)
+    mean = float(np.average(x, weights=w))
     if n < 2:
         return Interval(mean, math.nan, math.nan, n)
-    excess = np.bincount(cluster, weights=x - mean)
-    error = math.sqrt(n / (n - 1) * float(np.sum(excess**2))) / len(x)
+    excess = np.bincount(cluster, weights=w * (x - mean))
+    error = math.sqrt(n / (n - 1) * float(np.sum(excess**2))) / float(w.sum())
     half = float(t.ppf(0.975, n - 1)) * error
     return Interval(mean, mean - half, mean + half, n)
 

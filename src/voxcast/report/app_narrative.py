@@ -61,7 +61,12 @@ class AppNarrative:
         """Write the best family and the champion of the registry."""
         m = self.models
         if m.registered:
-            reasons = {"first": "the registry was empty", "better": "better than the former one"}
+            reasons = {
+                "first": "the registry was empty",
+                "better": "better than the former one",
+                "more_subjects": "it learned from more subjects than the former one",
+                "new_version": "the former one predicts another version of the application",
+            }
             reason = reasons.get(m.reason, m.reason)
             return f"{m.winner} is champion, version {m.version} ({reason})"
         registered = f"version {m.version} ({m.champion})"

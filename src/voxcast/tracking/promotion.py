@@ -8,36 +8,22 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from voxcast.errors import ModelError
-from voxcast.files import sha256_folder
+import numpy as np
+
 from voxcast.models.forecaster import Forecaster
-from voxcast.models.selection import recipes
-from voxcast.models.selection.promotion_rule import Rival, decide, risks, subject_errors
+from voxcast.models.selection.comparison import Contender, compare, disturbed
+from voxcast.models.selection.promotion_rule import Decision, decide, decide_beforehand
+from voxcast.models.selection.risk import risks
 from voxcast.serving.bundle import FOLDER, BundlePart, Promotion, ServedApp, write_bundle
 from voxcast.tracking import registry
 from voxcast.tracking.finals import final_run
+from voxcast.tracking.receipts import add_receipt, comparison_json, rolled_back, under_load
+from voxcast.tracking.rivals import contender_of, readable_bundle, rival_of
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from voxcast.models.selection.cross_validation import Validation
-    from voxcast.models.selection.leaderboard import Leaderboard
-    from voxcast.models.selection.promotion_rule import Decision
-    from voxcast.records import Configuration
     from voxcast.serving.bundle import Bundle
     from voxcast.tracking import runs
-
-
-@dataclass(frozen=True)
-class AppFacts:
-    """An application as it was measured; see `voxcast.serving.bundle.ServedApp`."""
-
-    name: str
-    version: str
-    parameters: dict[str, Any]
-    configurations: list[Configuration]
-    coarse_points: int
-    network_points: int
+    from voxcast.tracking.challengers import AppFacts, Challenger
 
 
 @dataclass(frozen=True)
@@ -49,88 +35,82 @@ class Rule:
     uncalibrated_factor: float
 
 
-@dataclass(frozen=True)
-class Challenger:
-    """The best model of an application, fitted to all its runs on record.
-
-    Attributes
-    ----------
-    validation : Validation
-        Training runs; the rule uses only their out-of-fold predictions.
-    table_sha256 : str
-        Hash of the table's file.
-    leaderboard : Leaderboard
-        Results of tuning; its best model is the challenger.
-    models : Path
-        Folder with one forecaster per family.
-    """
-
-    validation: Validation
-    table_sha256: str
-    leaderboard: Leaderboard
-    models: Path
-
-    @property
-    def family(self) -> str:
-        """Name of the family or ensemble."""
-        return self.leaderboard.best
-
-    @property
-    def params(self) -> dict[str, Any]:
-        """Parameters of the recipe."""
-        return self.leaderboard.params[self.family]
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        """Errors by cross-validation."""
-        return self.leaderboard.metrics[self.leaderboard.input_level][self.family]
-
-    @property
-    def forecaster(self) -> Path:
-        """Folder of the fitted model."""
-        return self.models / self.family
-
-
 def promote(
-    session: runs.Session, app: AppFacts, challenger: Challenger, rule: Rule
+    session: runs.Session,
+    project: Path,
+    app: AppFacts,
+    challenger: Challenger,
+    rule: Rule,
+    *,
+    by_hand: bool = False,
 ) -> dict[str, Any]:
     """Register the challenger of an application if the rule allows it.
+
+    Parameters
+    ----------
+    session : Session
+        Connection to the tracking server.
+    project : Path
+        Project folder; a promotion is added to its receipts.
+    app : AppFacts
+        The application.
+    challenger : Challenger
+        Its best model.
+    rule : Rule
+        Limits.
+    by_hand : bool
+        Register it in any case, by a person's decision.
 
     Returns
     -------
     dict
         The receipt of the application.
     """
-    table = challenger.validation.table
+    validation, table = challenger.validation, challenger.table
     risk = risks(
-        challenger.validation,
+        validation,
         challenger.family,
         challenger.params,
         rule.upper_quantile,
         rule.uncalibrated_factor,
     )
     current = registry.champion()
-    bundle = None if current is None else _readable(current)
+    bundle = None if current is None else readable_bundle(current)
+    rival = rival_of(app, challenger, current, bundle)
+    comparison = None
+    decision = decide_beforehand(rival)
+    if challenger.forecaster_sha256 in rolled_back(project, app.name):
+        detail = "a person rolled this model back; `voxcast models promote` registers it again"
+        decision = Decision(False, "rolled_back", detail)
+    if decision is None and rival is not None and bundle is not None:
+        comparison = compare(
+            validation,
+            Contender(challenger.family, challenger.params, np.ones(len(table), dtype=bool)),
+            contender_of(bundle, app.name, table),
+        )
+        decision = decide(rival, comparison, risk, rule.max_under_request)
+    assert decision is not None  # noqa: S101  # a rival implies a bundle
+    if by_hand and not decision.promote:
+        detail = f"by a person's decision; the rule: {decision.reason}: {decision.detail}"
+        decision = Decision(True, "by_hand", detail)
     calibrated = _is_calibrated(challenger.forecaster, rule.upper_quantile)
-    decision = decide(
-        subject_errors(table, challenger.leaderboard.out_of_fold["volume"][challenger.family]),
-        _rival(app, challenger, current, bundle),
-        risk,
-        rule.max_under_request,
-    )
     version = current
     if decision.promote:
-        version = _registered(
-            session, app, challenger, decision, current, bundle, rule, calibrated
-        )
-    served = None if bundle is None else bundle.apps.get(app.name)
-    champion = challenger.family if decision.promote else served and served.promotion.family
-    return {
+        promotion = _promotion(app, challenger, decision, rule, calibrated, current)
+        version = _registered(session, app, challenger, promotion, bundle)
+    champion = None if bundle is None else bundle.apps.get(app.name)
+    receipt = {
         "registered": decision.promote,
         "reason": decision.reason,
         "detail": decision.detail,
         "version": None if version is None else version.number,
-        "champion": champion,
+        "champion": (
+            challenger.family
+            if decision.promote
+            else None
+            if champion is None
+            else champion.promotion.family
+        ),
         "challenger": {
             "family": challenger.family,
             "params": challenger.params,
@@ -138,6 +118,8 @@ def promote(
             "cross_validation": challenger.metrics,
             "risk_at_upper_quantile": {target: asdict(r) for target, r in risk.items()},
         },
+        "comparison": None if comparison is None else comparison_json(comparison),
+        "under_load": under_load(table),
         "upper_quantile": rule.upper_quantile,
         "training": {
             "runs": len(table),
@@ -145,34 +127,28 @@ def promote(
             "table_sha256": challenger.table_sha256,
         },
     }
+    if decision.promote:
+        facts = ("reason", "detail", "version", "comparison", "under_load", "training")
+        sha256 = {"app": app.name, "forecaster_sha256": challenger.forecaster_sha256}
+        add_receipt(project, "promotion", sha256 | {name: receipt[name] for name in facts})
+    return receipt
 
 
-def _readable(version: registry.Version) -> Bundle | None:
-    """Return the bundle of a version; None if this release cannot read it."""
-    try:
-        return registry.bundle_of(version.number)
-    except ModelError:
-        return None
-
-
-def _registered(
-    session: runs.Session,
+def _promotion(
     app: AppFacts,
     challenger: Challenger,
     decision: Decision,
-    current: registry.Version | None,
-    bundle: Bundle | None,
     rule: Rule,
     calibrated: bool,
-) -> registry.Version:
-    """Register a version with the challenger; the other applications are carried over."""
-    table = challenger.validation.table
-    promotion = Promotion(
+    current: registry.Version | None,
+) -> Promotion:
+    table = challenger.table
+    return Promotion(
         family=challenger.family,
         params=challenger.params,
         subjects=int(table["subject"].nunique()),
         runs=len(table),
-        noisy_runs=int(table["noisy"].sum()) if "noisy" in table else 0,
+        noisy_runs=int(disturbed(table).sum()),
         reason=decision.reason,
         detail=decision.detail,
         promoted_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -183,17 +159,26 @@ def _registered(
         app_version=app.version,
         from_version=None if current is None else current.number,
     )
+
+
+def _registered(
+    session: runs.Session,
+    app: AppFacts,
+    challenger: Challenger,
+    promotion: Promotion,
+    bundle: Bundle | None,
+) -> registry.Version:
+    """Register a version with the challenger; the other applications are carried over."""
     served = ServedApp(
         app.name,
         app.parameters,
         app.configurations,
         app.coarse_points,
         app.network_points,
-        sha256_folder(challenger.forecaster),
+        challenger.forecaster_sha256,
         promotion,
     )
-    parts = {} if bundle is None else {name: bundle.part(name) for name in bundle.apps}
-    parts[app.name] = BundlePart(served, challenger.forecaster, table["cell_key"].tolist())
+    part = BundlePart(served, challenger.forecaster, challenger.table["cell_key"].tolist())
     run_id = final_run(
         session,
         app.name,
@@ -203,47 +188,26 @@ def _registered(
         challenger.params,
         challenger.metrics,
     )
+    return register_part(run_id, part, bundle)
+
+
+def register_part(run_id: str, part: BundlePart, bundle: Bundle | None) -> registry.Version:
+    """Register a version with one application replaced or added.
+
+    Parameters
+    ----------
+    run_id : str
+        Run under which the model is logged.
+    part : BundlePart
+        The application.
+    bundle : Bundle or None
+        Bundle of the champion; its other applications are carried over unchanged.
+    """
+    parts = {} if bundle is None else {name: bundle.part(name) for name in bundle.apps}
+    parts[part.served.name] = part
     with TemporaryDirectory() as work:
         write_bundle(Path(work) / FOLDER, parts.values())
-        return registry.register(run_id, Path(work) / FOLDER, promoted=app.name)
-
-
-def _rival(
-    app: AppFacts,
-    challenger: Challenger,
-    current: registry.Version | None,
-    bundle: Bundle | None,
-) -> Rival | None:
-    if current is None or (bundle is not None and app.name not in bundle.apps):
-        return None
-    if bundle is None or not bundle.is_intact(app.name):
-        return Rival(False, False, False, False, None)
-    champion = bundle.apps[app.name].promotion
-    sha256 = bundle.apps[app.name].forecaster_sha256
-    table = challenger.validation.table
-    return Rival(
-        readable=True,
-        same_recipe=(champion.family, champion.params) == (challenger.family, challenger.params),
-        same_model=sha256 == sha256_folder(challenger.forecaster),
-        more_subjects=champion.subjects > int(table["subject"].nunique()),
-        errors=_recipe_errors(champion, challenger),
-    )
-
-
-def _recipe_errors(champion: Promotion, challenger: Challenger) -> pd.Series | None:
-    """Return the errors of the champion's recipe, refitted on these folds.
-
-    The champion itself cannot be compared: it may have been trained on held-out subjects.
-    """
-    name, params = champion.family, champion.params
-    if not recipes.can_be_fitted(name, params):
-        return None
-    validation, leaderboard = challenger.validation, challenger.leaderboard
-    if leaderboard.params.get(name) == params:
-        out_of_fold = leaderboard.out_of_fold["volume"][name]
-    else:
-        out_of_fold = recipes.out_of_fold(validation, name, params, "volume")
-    return subject_errors(validation.table, out_of_fold)
+        return registry.register(run_id, Path(work) / FOLDER, promoted=part.served.name)
 
 
 def _is_calibrated(folder: Path, quantile: float) -> bool:

@@ -1,0 +1,131 @@
+"""Two recipes on the same held-out subjects, each fitted to its training runs alone.
+
+A champion itself cannot be compared with a challenger on runs that it was trained on. So both
+recipes are fitted anew, fold by fold, to the training runs of each without the held-out subjects,
+and both predict the same held-out runs. Subjects count the same, however many runs they have; a
+disturbed run counts `NOISY_WEIGHT` of an undisturbed one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from voxcast.laws.intervals import Interval, clustered_mean
+from voxcast.models.query import queries_of
+from voxcast.models.selection import recipes
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from voxcast.models.families.family import Params
+    from voxcast.models.selection.cross_validation import Validation
+
+NOISY_WEIGHT = 0.25
+JUDGED_TARGETS = ("cpu_s", "peak_rss_bytes")
+
+
+@dataclass(frozen=True, eq=False)
+class Contender:
+    """A recipe, and which runs of the table it learns from (bool, shape (n_runs,))."""
+
+    family: str
+    params: Params
+    rows: np.ndarray
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Mean absolute logarithmic errors of CPU time and memory on the same held-out runs.
+
+    Attributes
+    ----------
+    challenger, champion : Interval
+        Errors.
+    gain : Interval
+        Error of the champion minus that of the challenger, run by run.
+    undisturbed_gain : Interval
+        The same over undisturbed runs alone; of no subject if there are none.
+    """
+
+    challenger: Interval
+    champion: Interval
+    gain: Interval
+    undisturbed_gain: Interval
+
+    @property
+    def subjects(self) -> int:
+        """Number of subjects on which both were compared."""
+        return self.gain.subjects
+
+
+def compare(
+    validation: Validation, challenger: Contender, champion: Contender
+) -> Comparison | None:
+    """Compare two recipes fold by fold.
+
+    A fold in which one of them has no training run left is left out for both.
+
+    Returns
+    -------
+    Comparison or None
+        None if no fold is left.
+    """
+    errors = [cross_fitted_errors(validation, c) for c in (challenger, champion)]
+    both = np.isfinite(errors[0]) & np.isfinite(errors[1])
+    if not both.any():
+        return None
+    table = validation.table[both]
+    weights = run_weights(table)
+    challenger_errors, champion_errors = (e[both] for e in errors)
+    subjects = table["subject"].tolist()
+    gains = champion_errors - challenger_errors
+    calm = ~disturbed(table)
+    return Comparison(
+        clustered_mean(challenger_errors, subjects, weights),
+        clustered_mean(champion_errors, subjects, weights),
+        clustered_mean(gains, subjects, weights),
+        clustered_mean(gains[calm], table["subject"][calm].tolist(), run_weights(table[calm])),
+    )
+
+
+def cross_fitted_errors(validation: Validation, contender: Contender) -> np.ndarray:
+    """Return the error of each run by a model fitted without its subject, shape (n_runs,).
+
+    NaN where no training run is left.
+    """
+    targets = [validation.targets.index(target) for target in JUDGED_TARGETS]
+    actual = validation.actual()
+    if contender.rows.all():  # as in tuning, so that its cached fits can be used
+        logs = recipes.out_of_fold(
+            validation, contender.family, contender.params, "volume"
+        ).log_predictions
+    else:
+        logs = np.full(actual.shape, np.nan)
+        for train, held_out in validation.folds():
+            rows = train[contender.rows[train]]
+            if not len(rows):
+                continue
+            model = recipes.fit(
+                validation.part(rows), contender.family, contender.params, "volume"
+            )
+            outer = validation.part(held_out)
+            logs[held_out] = model.predict(queries_of(outer.table, outer.volumes))
+    errors: np.ndarray = np.abs(actual - logs)[:, targets].mean(axis=1)
+    return errors
+
+
+def disturbed(table: pd.DataFrame) -> np.ndarray:
+    """Return which runs were measured beside other work, shape (n_runs,)."""
+    if "noisy" not in table:
+        return np.zeros(len(table), dtype=bool)
+    return table["noisy"].fillna(value=False).to_numpy(dtype=bool)
+
+
+def run_weights(table: pd.DataFrame) -> np.ndarray:
+    """Return the weight of each run, shape (n_runs,); those of an undisturbed subject sum to 1."""
+    runs_of_subject = table.groupby("subject")["subject"].transform("size").to_numpy()
+    weights: np.ndarray = np.where(disturbed(table), NOISY_WEIGHT, 1.0) / runs_of_subject
+    return weights

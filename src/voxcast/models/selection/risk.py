@@ -1,0 +1,77 @@
+"""How often the bounds of a recipe are exceeded, by nested cross-validation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from voxcast.models.calibrated_model import calibrate
+from voxcast.models.metrics import under_requests
+from voxcast.models.query import queries_of
+from voxcast.models.selection import recipes
+
+if TYPE_CHECKING:
+    from voxcast.models.families.family import Params
+    from voxcast.models.selection.cross_validation import Validation
+
+
+@dataclass(frozen=True)
+class Risk:
+    """How often a target's upper bound was exceeded, by nested cross-validation.
+
+    ``rate`` is the share of subjects, ``interval`` its exact 95 % interval, and ``app`` the
+    application with the highest rate.
+    """
+
+    exceeded: int
+    subjects: int
+    rate: float
+    interval: tuple[float, float]
+    app: str = ""
+
+
+def risks(
+    validation: Validation, name: str, params: Params, upper_quantile: float, factor: float
+) -> dict[str, Risk]:
+    """Evaluate the upper bounds of a recipe by nested cross-validation.
+
+    In every fold the model is fitted and its bounds are calibrated on the training subjects alone,
+    by folds within them, and then compared with the held-out subjects. If a fold has too few
+    training subjects for calibration, its held-out subjects count as above their bounds. Bounds
+    are calibrated by application, so the risk is counted by application; the worst is returned.
+    """
+    table, targets = validation.table, validation.targets
+    actual = validation.actual()
+    apps = np.array([str(a) for a in table["app"]] if "app" in table else [""] * len(table))
+    above = np.ones(actual.shape, dtype=bool)
+    for train, held_out in validation.folds():
+        inner, outer = validation.part(train), validation.part(held_out)
+        if inner.table["subject"].nunique() < 2:
+            continue
+        model = recipes.fit(inner, name, params, "volume")
+        out_of_fold = recipes.out_of_fold(inner, name, params, "volume")
+        calibrated = calibrate(model, inner.table, out_of_fold, factor, inner.censored)
+        queries = queries_of(outer.table, outer.volumes)
+        logs, spread = model.predict(queries), model.spread(queries)
+        for k, target in enumerate(targets):
+            calibrator = calibrated.calibrators[target]
+            offsets = np.array(
+                [
+                    calibrator.offsets(app, 1 - upper_quantile, upper_quantile)[1]
+                    for app in apps[held_out]
+                ]
+            )
+            above[held_out, k] = actual[held_out, k] > logs[:, k] + offsets * spread[:, k, 1]
+    subjects = table["subject"].to_numpy()
+    risk_by_target = {}
+    for k, target in enumerate(targets):
+        by_app = [_risk(above[apps == a, k], subjects[apps == a], a) for a in np.unique(apps)]
+        risk_by_target[target] = max(by_app, key=lambda risk: risk.rate)
+    return risk_by_target
+
+
+def _risk(above: np.ndarray, subjects: np.ndarray, app: str) -> Risk:
+    exceeded, n, interval = under_requests(above, np.zeros(len(above)), subjects)
+    return Risk(exceeded, n, exceeded / n, interval, app)

@@ -1,0 +1,76 @@
+"""Two recipes are compared on the same held-out subjects, each fitted to its runs alone."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import planted
+from voxcast.models.families.family import FAMILIES
+from voxcast.models.selection.comparison import (
+    NOISY_WEIGHT,
+    Contender,
+    compare,
+    cross_fitted_errors,
+    run_weights,
+)
+from voxcast.models.selection.cross_validation import Validation
+
+RIDGE = "ridge", FAMILIES["ridge"].defaults
+MEDIAN = "median", FAMILIES["median"].defaults
+
+
+@pytest.fixture
+def table() -> pd.DataFrame:
+    return planted.table(8, noise=0.02)
+
+
+def test_a_contender_learns_from_its_rows_without_the_held_out_subjects(
+    table: pd.DataFrame,
+) -> None:
+    validation = Validation(table, None, 4, 0)
+    rows = table["subject"].isin(["0001", "0002"]).to_numpy()
+    before = cross_fitted_errors(validation, Contender(*MEDIAN, rows))
+    changed = table.copy()
+    # Neither runs of others nor, for its own subject, its own runs change what it predicts.
+    changed.loc[~rows, "cpu_s"] *= 2
+    after = cross_fitted_errors(Validation(changed, None, 4, 0), Contender(*MEDIAN, rows))
+    np.testing.assert_array_equal(before[rows], after[rows])
+    assert not np.allclose(before[~rows], after[~rows])
+    everything = np.ones(len(table), dtype=bool)
+    assert not np.allclose(before, cross_fitted_errors(validation, Contender(*MEDIAN, everything)))
+
+
+def test_all_rows_are_fitted_as_in_tuning(table: pd.DataFrame) -> None:
+    validation = Validation(table, None, 4, 0)
+    everything = np.ones(len(table), dtype=bool)
+    errors = cross_fitted_errors(validation, Contender(*RIDGE, everything))
+    logs = validation.out_of_fold(*RIDGE, "volume").log_predictions
+    expected = np.abs(validation.actual() - logs)[:, [0, 2]].mean(axis=1)
+    np.testing.assert_allclose(errors, expected)
+
+
+def test_a_recipe_against_itself_gains_nothing(table: pd.DataFrame) -> None:
+    everything = np.ones(len(table), dtype=bool)
+    contender = Contender(*RIDGE, everything)
+    comparison = compare(Validation(table, None, 4, 0), contender, contender)
+    assert comparison is not None
+    assert (comparison.gain.low, comparison.gain.value, comparison.gain.high) == (0, 0, 0)
+    assert comparison.subjects == 8
+
+
+def test_subjects_that_one_cannot_be_judged_on_are_left_out_for_both(table: pd.DataFrame) -> None:
+    everything = np.ones(len(table), dtype=bool)
+    alone = (table["subject"] == "0001").to_numpy()
+    validation = Validation(table, None, 4, 0)
+    comparison = compare(validation, Contender(*RIDGE, everything), Contender(*MEDIAN, alone))
+    assert comparison is not None
+    assert comparison.subjects == 6  # its fold has two subjects
+    nothing = np.zeros(len(table), dtype=bool)
+    assert compare(validation, Contender(*RIDGE, everything), Contender(*MEDIAN, nothing)) is None
+
+
+def test_subjects_count_the_same_and_disturbed_runs_less() -> None:
+    table = pd.DataFrame({"subject": ["a", "a", "b", "c"], "noisy": [False, True, False, True]})
+    weights = run_weights(table)
+    np.testing.assert_allclose(weights, [0.5, NOISY_WEIGHT / 2, 1.0, NOISY_WEIGHT])
+    assert run_weights(table[["subject"]]).tolist() == [0.5, 0.5, 1.0, 1.0]

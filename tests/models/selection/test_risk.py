@@ -1,0 +1,51 @@
+"""The risk of a bound is judged where it was not read from."""
+
+import pandas as pd
+
+import planted
+from voxcast.models.selection.cross_validation import Validation
+from voxcast.models.selection.risk import risks
+from voxcast.records import TARGETS
+
+LAW = {"alpha": 1e-3, "columns": "sizes", "scale": "relative", "products": False}
+
+
+def test_a_valid_bound_has_the_nominal_exceedance() -> None:
+    table = planted.table(60, noise=0.02)
+    risk_by_target = risks(Validation(table, None, 4, 0), "ridge", LAW, 0.9, 1.5)
+    assert set(risk_by_target) == set(TARGETS)
+    for risk in risk_by_target.values():
+        assert risk.subjects == 60
+        assert risk.rate < 0.25
+        assert risk.interval[0] <= 0.1
+
+
+def test_an_atypical_subject_exceeds_its_bound() -> None:
+    table = planted.table(24, noise=0.02)
+    odd = table["subject"].isin(sorted(set(table["subject"]))[:8])
+    table.loc[odd, "cpu_s"] *= 1 + 3 * (table.loc[odd, "cpus"] == 2)
+    calm = risks(Validation(planted.table(24, noise=0.02), None, 4, 0), "ridge", LAW, 0.8, 1.0)
+    wild = risks(Validation(table, None, 4, 0), "ridge", LAW, 0.8, 1.0)
+    # A gate that only counted ranks would say the same of both.
+    assert wild["cpu_s"] != calm["cpu_s"]
+
+
+def test_an_untestable_bound_counts_as_exceeded() -> None:
+    risk_by_target = risks(Validation(planted.table(2), None, 2, 0), "ridge", LAW, 0.9, 1.5)
+    assert all(risk.rate == 1.0 for risk in risk_by_target.values())
+
+
+def test_the_worst_application_decides() -> None:
+    calm = planted.table(24, noise=0.02)
+    other = calm.assign(app="other")
+    # Two in three of its subjects lie where nobody else does, on either side.
+    far = other["subject"].map({n: k % 3 for k, n in enumerate(sorted(set(other["subject"])))})
+    other["cpu_s"] *= far.map({0: 1.0, 1: 5.0, 2: 25.0})
+    both = pd.concat([calm, other], ignore_index=True)
+    combined = risks(Validation(both, None, 4, 0), "ridge", LAW, 0.7, 1.0)["cpu_s"]
+    alone = {
+        app: risks(Validation(table, None, 4, 0), "ridge", LAW, 0.7, 1.0)["cpu_s"]
+        for app, table in (("segment", calm), ("other", other))
+    }
+    assert combined.subjects == 24
+    assert combined.rate == max(risk.rate for risk in alone.values())
