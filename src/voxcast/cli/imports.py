@@ -16,6 +16,7 @@ from voxcast.errors import EXIT_BAD_INPUT, ConfigError
 
 if TYPE_CHECKING:
     from voxcast.history.imports.ledger import Ledger
+    from voxcast.history.imports.run_images import RunImages
 
 KINDS = {
     "sacct": "Slurm: `sacct -P` with any columns, or `sacct --json`",
@@ -53,6 +54,11 @@ def main(argv: list[str]) -> int:
         "--subject-pattern", metavar="REGEX",
         help="take the subject out of the job's name: the group `subject`, or the first group",
     )  # fmt: skip
+    parser.add_argument(
+        "--images", type=Path, metavar="DIR",
+        help="images of the runs, matched by subject and session, so that the runs can train: a "
+        "BIDS dataset or a folder of NIfTI files",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     add_project_argument(parser)
     args = parser.parse_args(argv)
@@ -75,6 +81,7 @@ def main(argv: list[str]) -> int:
     result = ledger.import_files(
         args.kind, files, into, args.app, columns,
         app_pattern=app_pattern, subject_pattern=subject_pattern,
+        images=None if args.images is None else _run_images(args.images, args.project),
     )  # fmt: skip
     if args.json:
         print(json.dumps(asdict(result) | {"into": str(into)}, indent=2))
@@ -84,6 +91,19 @@ def main(argv: list[str]) -> int:
         print("voxcast: no record could be used", file=sys.stderr)
         return EXIT_BAD_INPUT
     return 0
+
+
+def _run_images(folder: Path, project_folder: Path | None) -> RunImages:
+    """Return the images, to be read on the grid of the project, if there is one."""
+    from voxcast.history.imports.run_images import RunImages
+    from voxcast.images.volumes import POINTS
+
+    root = project.find(project_folder)
+    if root is None:
+        return RunImages(folder, POINTS)
+    from voxcast import config
+
+    return RunImages(folder, config.load(root / project.PROJECT_FILE).features.coarse_points)
 
 
 def _print(ledger: Ledger, into: Path) -> None:
@@ -100,6 +120,18 @@ def _print(ledger: Ledger, into: Path) -> None:
     if ledger.unknown:
         listed = ", ".join(f"{column} of {count}" for column, count in ledger.unknown.items())
         print(f"of {ledger.imported} imported runs the source does not state: {listed}")
+    if ledger.with_image or ledger.without_image:
+        print(f"of {ledger.imported} imported runs {ledger.with_image} have an image")
+    reasons = list(ledger.without_image.items())
+    for reason, count in reasons[:LISTED_REMARKS]:
+        print(f"no image {count} × {reason}")
+    if (unlisted := len(reasons) - LISTED_REMARKS) > 0:
+        print(f"no image and {unlisted} more reasons; --json lists all")
+    if ledger.imported_without_image:
+        print(
+            f"{ledger.imported_without_image} duplicates were imported without an image; import "
+            "them into a new folder, --into data/history/NAME, to give them one"
+        )
     if ledger.source == "sacct" and ledger.unknown.get("peak_rss_bytes", 0) == ledger.imported > 0:
         print("no job has a MaxRSS, which is on the lines of job steps: export them without -X")
     print(

@@ -84,24 +84,24 @@ def training_runs(
 
     tables = [_read(path, "run `dvc repro profile`, which writes it") for path in profiles]
     runs = [table.assign(batch="") for table in tables]
-    on_record = read_on_record(catalogue / ON_RECORD)
-    other_grid = on_record["coarse_points"] != coarse_points
-    problem = "volume catalogued with another features.coarse_points"
-    volumes = [on_record.assign(problem=pd.Series(None, dtype="str").reindex(on_record.index))]
-    volumes[0].loc[other_grid, "problem"] = problem
+    volumes = [read_on_record(catalogue / ON_RECORD)]
     for name in dict.fromkeys(batches):
         batch = _batch(history, name)
         images = _images(batch)
         runs.append(load_history([batch]).assign(batch=name))
-        volumes.append(images.assign(image_set=name, problem=None))
+        volumes.append(images.assign(image_set=name))
     all_runs = pd.concat([table for table in runs if len(table)] or runs[:1], ignore_index=True)
     # The project's own come first: they stay.
     all_runs = all_runs[all_runs["app"].isin(list(apps))].drop_duplicates("cell_key")
-    columns = [*VOLUME_COLUMNS, "image_set", "problem"]
-    all_volumes = pd.concat([table[columns] for table in volumes], ignore_index=True)
+    # Campaigns record no grid: theirs is that of the configuration that measured them.
+    columns = [*VOLUME_COLUMNS, "image_set", "coarse_points"]
+    all_volumes = pd.concat([table.reindex(columns=columns) for table in volumes])
+    all_volumes = all_volumes.drop_duplicates("volume_id", ignore_index=True)
+    same_grid = all_volumes["coarse_points"].fillna(coarse_points) == coarse_points
+    problem = "volume catalogued with another features.coarse_points"
     return TrainingRuns(
         all_runs.reset_index(drop=True),
-        all_volumes.drop_duplicates("volume_id", ignore_index=True),
+        all_volumes.assign(problem=same_grid.map({True: None, False: problem})),
     )
 
 

@@ -118,8 +118,13 @@ def build_catalogue(
     return len(bad)
 
 
-def look_at(path: Path, file: ImageFile | None, coarse_points: int, network_points: int) -> Look:
-    """Read a volume once and return its data for the catalogue, or its problem."""
+def look_at(
+    path: Path, file: ImageFile | None, coarse_points: int, network_points: int | None
+) -> Look:
+    """Read a volume once and return its data for the catalogue, or its problem.
+
+    Without ``network_points`` there is no small volume.
+    """
     try:
         if file is not None and file.problem:
             problem, _, then = file.problem.partition("; ")
@@ -132,7 +137,9 @@ def look_at(path: Path, file: ImageFile | None, coarse_points: int, network_poin
             header=volume.layout.header,
             voxel_sha256=volume.voxel_sha256,
             characteristics=characteristics(volume.coarse),
-            network=network_volume(volume.coarse, network_points),
+            network=None
+            if network_points is None
+            else network_volume(volume.coarse, network_points),
         )
     except ImageError as error:
         return Look(problem=one_line(error))

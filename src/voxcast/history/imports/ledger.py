@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from voxcast.history.imports.column_map import ColumnMap
     from voxcast.history.imports.file_records import FileRecords, Remark
     from voxcast.history.imports.name_patterns import NamePattern
+    from voxcast.history.imports.run_images import RunImages
 
 READERS = {
     "sacct": sacct.read,
@@ -66,6 +67,12 @@ class Ledger:
         Fields of imported runs that could not be read, and are unknown.
     unknown : dict of str to int
         Number of imported runs without a known value, by column; see `WANTED`.
+    with_image : int
+        Number of imported runs that matched one of the images given.
+    without_image : dict of str to int
+        Number of imported runs that matched none of the images given, by reason.
+    imported_without_image : int
+        Number of duplicates that are in the history without their image; parts never change.
     part : str or None
         The folder that was written; None if there were no new runs.
     """
@@ -79,6 +86,9 @@ class Ledger:
     bad: list[Remark] = field(default_factory=list)
     unread: list[Remark] = field(default_factory=list)
     unknown: dict[str, int] = field(default_factory=dict)
+    with_image: int = 0
+    without_image: dict[str, int] = field(default_factory=dict)
+    imported_without_image: int = 0
     part: str | None = None
 
 
@@ -91,10 +101,12 @@ def import_files(
     *,
     app_pattern: NamePattern | None = None,
     subject_pattern: NamePattern | None = None,
+    images: RunImages | None = None,
 ) -> Ledger:
     """Read ``files`` and add new runs to the folder ``into``.
 
-    All files are read first; then all new runs are written, or none.
+    All files are read first; then all new runs are written, or none. With ``images`` the runs get
+    their volumes, and ``into`` their headers and characteristics.
 
     Raises
     ------
@@ -118,7 +130,9 @@ def import_files(
     with _locked(into):
         sweep_partial(into)
         run_by_key = _earlier_runs(into)
-        rows, unread, duplicates = [], [], 0
+        on_record_without_image = {key for key, row in run_by_key.items() if not row["volume_id"]}
+        rows, unread, duplicates, without_image = [], [], 0, {}
+        imported_without_image = 0
         read = sum(records.read for records in sources)
         for records in sources:
             new_lines = set()
@@ -129,9 +143,12 @@ def import_files(
                     new_lines.add(line)
                 elif _same_run(earlier, row):
                     duplicates += 1
+                    imported_without_image += row["cell_key"] in on_record_without_image
                 else:
                     records.refuse(line, CLASH)
             unread += [r for r in sorted(records.unread, key=_line) if r.line in new_lines]
+        if images is not None:
+            without_image = images.match(rows)
         ledger = Ledger(
             kind,
             _hashes(sources),
@@ -146,16 +163,21 @@ def import_files(
                 for column in WANTED
                 if (count := sum(row[column] in (None, "", 0) for row in rows))
             },
+            0 if images is None else len(rows) - sum(without_image.values()),
+            without_image,
+            imported_without_image if images is not None else 0,
         )
+        if images is not None and ledger.with_image:
+            images.add_to(into)  # before the runs, which need it
         return _write(into, ledger, rows, sources) if rows else ledger
 
 
 def _earlier_runs(into: Path) -> dict[str, Mapping[str, Any]]:
-    """Return outcome and runtime of the runs in the history, by key."""
+    """Return outcome, runtime and volume of the runs in the history, by key."""
     if not recorded_parts(into):
         return {}
     try:
-        rows = load_history([into])[["cell_key", "outcome", "runtime_s"]]
+        rows = load_history([into])[["cell_key", "outcome", "runtime_s", "volume_id"]]
         return {str(row["cell_key"]): dict(row) for _, row in rows.iterrows()}
     except (OSError, ValueError, KeyError) as error:
         text = f"a part cannot be read: {one_line(error)[:120]}"
@@ -165,8 +187,13 @@ def _earlier_runs(into: Path) -> dict[str, Mapping[str, Any]]:
 def _write(
     into: Path, ledger: Ledger, rows: list[dict[str, Any]], sources: list[FileRecords]
 ) -> Ledger:
-    new = {row["cell_key"] for row in rows}
-    phases = [p for records in sources for p in records.phases if p["cell_key"] in new]
+    new = {row["cell_key"]: row["volume_id"] for row in rows}
+    phases = [
+        {**p, "volume_id": new[p["cell_key"]]}
+        for records in sources
+        for p in records.phases
+        if p["cell_key"] in new
+    ]
     traces = [t for records in sources for t in records.traces if t["cell_key"] in new]
     provenance = {"runs": len(rows), "imported_from": ledger.source, "files": ledger.files}
     part = free_part(into, ledger.source)
