@@ -63,7 +63,7 @@ def test_a_placeholder_is_substituted_once():
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
-        ("{imge}", r"tool\.argv: unknown \{imge\}; choose from device, fast, image"),
+        ("{imge}", r"tool\.argv: unknown \{imge\}; choose from bids, device, fast, image"),
         ('{"a": 1}', r"a single brace in .*; double it"),
         ("}", "a single brace"),
         ("{}", "a single brace"),

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from voxcast.apps.launch import PLACEHOLDERS, filled
-from voxcast.apps.staging import INPUTS, OUT, SCRATCH
+from voxcast.apps.staging import BIDS, INPUTS, OUT, SCRATCH, reads_bids
 from voxcast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -42,7 +42,9 @@ def _check_start(app: App) -> None:
         raise ConfigError(f"no such module: {app.module}", f"app.{app.name}.module")
     values = dict.fromkeys((*PLACEHOLDERS, *app.parameters), "") | {"image": "\0"}
     arguments = filled(app.argv, values, f"app.{app.name}")
-    names_image = any("\0" in part for part in arguments) or INPUTS in app.binds.values()
+    names_image = (
+        any("\0" in part for part in arguments) or INPUTS in app.binds.values() or reads_bids(app)
+    )
     if app.argv and (app.input == "volume") != names_image:
         problem = (
             "has input: none but names an image"
@@ -105,10 +107,12 @@ def _check_container(app: App) -> None:
     for inside, host in app.binds.items():
         if not inside.startswith("/") or ".." in inside.split("/"):
             raise ConfigError("needs an absolute path in the container", f"{where}.binds.{inside}")
-        if host not in (INPUTS, OUT, SCRATCH) and not host.startswith("/"):
-            then = f"choose from {INPUTS}, {OUT}, {SCRATCH}, or an absolute path (read-only)"
+        named = (INPUTS, BIDS, OUT, SCRATCH)
+        if host not in named and not host.startswith("/"):
+            then = f"choose from {', '.join(named)}, or an absolute path (read-only)"
             raise ConfigError(f"unknown {host}", f"{where}.binds.{inside}", then)
-    needed = (INPUTS, OUT) if app.input == "volume" else (OUT,)
+    images = BIDS if BIDS in hosts else INPUTS
+    needed = (images, OUT) if app.input == "volume" else (OUT,)
     for host in needed:
         if hosts.count(host) != 1:
             raise ConfigError(f"needs one path for {host}", f"{where}.binds")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.apps.container_images import check, digest
 from voxcast.apps.containers import OUTSIDE, wrap
-from voxcast.apps.staging import INPUTS, OUT, path_inside, run_binds
+from voxcast.apps.staging import BIDS, INPUTS, OUT, bids_folder, path_inside, run_binds
 from voxcast.errors import ConfigError, RunError
 from voxcast.files import sha256_file, sha256_of
 
@@ -28,7 +28,7 @@ THREAD_VARIABLES = (
     "OPENBLAS_NUM_THREADS",
     "MKL_NUM_THREADS",
 )
-PLACEHOLDERS = ("image", "out", "threads", "device")  # and the names of parameters
+PLACEHOLDERS = ("image", "bids", "out", "threads", "device")  # and the names of parameters
 PACKAGE_PREFIX = "voxcast:"  # of a file that comes with the package
 # A doubled brace, a placeholder, or a brace that is neither.
 _BRACES = re.compile(r"\{\{|\}\}|\{([A-Za-z_]\w*)\}|[{}]")
@@ -82,14 +82,14 @@ def command(
         return _module_command(app.module, image, out, configuration, parameters)
     values = {name: _text(value) for name, value in parameters.items()}
     values |= {"threads": str(configuration.cpus), "device": configuration.device}
-    values |= {"image": str(image or ""), "out": str(out)}
+    values |= {"image": str(image or ""), "bids": str(bids_folder(out)), "out": str(out)}
     if not app.container:
         return filled(app.argv, values, app.name)
     if configuration.container_engine == "none":
         then = f"set device.{configuration.device}.container_engine, e.g. to apptainer"
         raise ConfigError("needs a container engine, and none is chosen", app.name, then)
     values["image"] = f"{path_inside(app, INPUTS)}/{image.name}" if image else ""
-    values["out"] = path_inside(app, OUT)
+    values |= {"out": path_inside(app, OUT), "bids": path_inside(app, BIDS)}
     return wrap(
         configuration.container_engine,
         container_image(app, configuration),

@@ -4,7 +4,8 @@ A phase has a regular expression, searched for in each line of the log. Its name
 the line tells:
 
 ``seconds``
-    The line states how long the phase took. Such phases are placed end to end.
+    The line states how long the phase took, with ``hours`` and ``minutes`` if it has such groups.
+    Such phases are placed end to end.
 ``start``, ``end``
     The phase starts, or ends, at this line. Without an ``end`` it lasts until the next phase
     starts. The time is that of the group ``time``, see `voxcast.apps.timestamps`; without such a
@@ -89,7 +90,7 @@ def phases_from_log(
     for number, name, match in _matches(lines, compiled):
         groups = match.re.groupindex
         if "seconds" in groups:
-            duration_s = _seconds(match["seconds"])
+            duration_s = _duration_s(match)
             if duration_s is not None:
                 phases.append(Phase(name, start_s, start_s + duration_s))
                 start_s += duration_s
@@ -147,6 +148,15 @@ def _between(
             else (t_s for other, t_s in later if other.starts)
         )
         yield Phase(mark.name, start_s, max(start_s, next(ends, end_s)))
+
+
+def _duration_s(match: re.Match[str]) -> float | None:
+    groups = match.groupdict()
+    parts = [(3600, groups.get("hours", "0")), (60, groups.get("minutes", "0"))]
+    numbers = [(factor, _seconds(text)) for factor, text in (*parts, (1, groups["seconds"]))]
+    if any(number is None for _, number in numbers):
+        return None
+    return sum(factor * number for factor, number in numbers if number is not None)
 
 
 def _seconds(text: str | None) -> float | None:

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING
 
 from voxcast.apps.containers import WRITES_THROUGH, Bind
 from voxcast.errors import ImageError, RunError
+from voxcast.files import write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from voxcast.records import App, Configuration
 
-INPUTS, OUT, SCRATCH = "{inputs}", "{out}", "{scratch}"  # what a bind may name
+INPUTS, BIDS, OUT, SCRATCH = "{inputs}", "{bids}", "{out}", "{scratch}"  # what a bind may name
+DATASET_FILE = "dataset_description.json"
 
 
 def run_binds(app: App, out: Path) -> list[Bind]:
@@ -29,11 +31,26 @@ def run_binds(app: App, out: Path) -> list[Bind]:
     Folders are not created here, see `staged`.
     """
     out = out.absolute()  # docker reads a relative path as the name of a volume
-    folders = {INPUTS: out.parent / "inputs", OUT: out, SCRATCH: out.parent / "scratch"}
+    folders = {
+        INPUTS: out.parent / "inputs",
+        BIDS: bids_folder(out),
+        OUT: out,
+        SCRATCH: out.parent / "scratch",
+    }
     return [
         Bind(str(folders.get(host, host)), inside, read_only=host not in (OUT, SCRATCH))
         for inside, host in app.binds.items()
     ]
+
+
+def bids_folder(out: Path) -> Path:
+    """Return the BIDS dataset of a run that writes into ``out``."""
+    return out.parent / "bids"
+
+
+def reads_bids(app: App) -> bool:
+    """Tell whether an application takes a BIDS dataset with one image, ``{bids}``."""
+    return BIDS in app.binds.values() or any(BIDS in part for part in app.argv)
 
 
 def path_inside(app: App, folder: str) -> str:
@@ -47,25 +64,26 @@ def staged(
 ) -> Iterator[None]:
     """Lay out the folders of a run for the block; inputs and scratch are removed after it.
 
-    Does nothing for an application that is not in a container.
+    An application that is not in a container gets a BIDS dataset alone, if it reads one.
 
     Raises
     ------
     ImageError
         If the image is not a file.
     """
-    if not app.container:
-        yield
-        return
     hosts = {host: Path(bind.host) for host, bind in _by_host(app, out).items()}
-    folders = [hosts[name] for name in (INPUTS, SCRATCH) if name in hosts]
+    if reads_bids(app):
+        hosts[BIDS] = bids_folder(out)
+    folders = [hosts[name] for name in (INPUTS, BIDS, SCRATCH) if name in hosts]
     try:
         for folder in folders:
             folder.mkdir(parents=True)
+        # Where a bind cannot be read-only, the program gets a copy of the user's file.
+        link = configuration.container_engine not in WRITES_THROUGH
         if INPUTS in hosts and image is not None:
-            # Where a bind cannot be read-only, the program gets a copy of the user's file.
-            link = configuration.container_engine not in WRITES_THROUGH
             staged_inputs(image, hosts[INPUTS], link=link)
+        if BIDS in hosts and image is not None:
+            staged_dataset(image, hosts[BIDS], link=link)
         yield
     finally:
         for folder in folders:
@@ -96,6 +114,15 @@ def staged_inputs(image: Path, folder: Path, *, link: bool = True) -> Path:
             return target
     shutil.copyfile(image, target)
     return target
+
+
+def staged_dataset(image: Path, folder: Path, *, link: bool = True) -> Path:
+    """Lay out a BIDS dataset with ``image`` as the T1w of its one subject; errors as above."""
+    suffix = ".nii.gz" if image.name.endswith(".nii.gz") else ".nii"
+    write_json(folder / DATASET_FILE, {"Name": "one image", "BIDSVersion": "1.10.0"})
+    anat = folder / "sub-01" / "anat"
+    staged = staged_inputs(image, anat, link=link)
+    return staged.rename(anat / f"sub-01_T1w{suffix}")
 
 
 def _by_host(app: App, out: Path) -> dict[str, Bind]:

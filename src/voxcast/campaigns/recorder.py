@@ -29,7 +29,7 @@ from voxcast.profiling.leader import LOG_FILE
 from voxcast.profiling.runner import measure, sweep
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from voxcast.campaigns.sittings import Sitting
     from voxcast.records import App, Cell, Profile
@@ -172,8 +172,15 @@ def measure_app(
     cell: Cell,
     conditions: Conditions,
     core_set: Sequence[int] | None = None,
+    propose_phases: Callable[[Sequence[str]], Mapping[str, str]] | None = None,
 ) -> Profile:
-    """Run ``app`` as ``cell`` describes; results go to the folder ``out`` of ``folder``."""
+    """Run ``app`` as ``cell`` describes; results go to the folder ``out`` of ``folder``.
+
+    Parameters
+    ----------
+    propose_phases : callable, optional
+        Returns patterns of phases for the lines of the log, for an application that has none.
+    """
     configuration = cell.configuration
     with staged(app, image, folder / "out", configuration):
         return measure(
@@ -185,7 +192,7 @@ def measure_app(
             time_limit_s=conditions.time_limit_s,
             mem_limit_bytes=configuration.mem_limit_bytes,
             stall_s=conditions.stall_s,
-            phase_patterns=app.phase_patterns,
+            phase_patterns=app.phase_patterns or propose_phases,
             verify_gpu=app.verify_gpu,
             core_set=core_set,
             sample_hz=conditions.sample_hz,

@@ -12,6 +12,7 @@ from voxcast.errors import EXIT_BAD_INPUT, exits_cleanly
 # Help text of each verb; its module is imported only when the verb is called.
 VERBS = {
     "init": "write a project into a folder, for your own images and applications",
+    "app": "new|list|show: describe an application by its command line, and try it",
     "learn": "from your images and an application to a registered model, in one command",
     "inspect": "header and image characteristics of an image",
     "images": "list the image set; --refresh notices changed files",

@@ -32,10 +32,12 @@ from voxcast.records import Outcome, Phase, Profile
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from voxcast.profiling.gpu import GpuMeter
     from voxcast.profiling.meter import Meter
+
+    PhasePatterns = Mapping[str, str] | Callable[[Sequence[str]], Mapping[str, str]]
 
 RUN_FILE = "run.json"
 PREFIXES = ("APPTAINER", "SINGULARITY")
@@ -56,7 +58,7 @@ def measure(
     groups: bool = True,
     gpus: int = 0,
     stall_s: float | None = None,
-    phase_patterns: Mapping[str, str] | None = None,
+    phase_patterns: PhasePatterns | None = None,
     verify_gpu: bool = False,
     core_set: Sequence[int] | None = None,
 ) -> Profile:
@@ -85,8 +87,9 @@ def measure(
         Number of GPUs of the run; their memory and utilisation are measured where possible.
     stall_s : float, optional
         A run that uses no CPU, I/O or GPU for this long is stopped.
-    phase_patterns : mapping, optional
-        Patterns of log lines by phase, for an application that does not use our phase log.
+    phase_patterns : mapping or callable, optional
+        Patterns of log lines by phase, for an application that does not use our phase log; or a
+        function that returns them for the lines of the log.
     verify_gpu : bool
         A run with GPUs that never used one has failed; the reason is added to its log.
     core_set : sequence of int, optional
@@ -255,7 +258,7 @@ def _reject_gpu_run(log: Path, gpu: GpuMeter | None) -> Outcome:
 
 
 def _phases(
-    clock: LogClock, started: float, patterns: Mapping[str, str] | None, runtime_s: float
+    clock: LogClock, started: float, patterns: PhasePatterns | None, runtime_s: float
 ) -> tuple[Phase, ...]:
     lines, written_s = clock.lines()
     phases = read_phases(lines, started)
@@ -263,4 +266,5 @@ def _phases(
         return phases
     from voxcast.apps.phase_patterns import phases_from_log
 
-    return phases_from_log(lines, patterns, written_s, runtime_s)
+    by_phase = patterns(lines) if callable(patterns) else patterns
+    return phases_from_log(lines, by_phase, written_s, runtime_s)

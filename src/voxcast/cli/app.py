@@ -1,0 +1,292 @@
+"""``voxcast app new|list|show NAME``: describe an application by its command line, and try it.
+
+`new` writes ``conf/app/NAME.yaml`` and runs the command once on a small image, never through a
+shell. ``{image}``, ``{out}`` (a fresh folder), ``{cpus}`` and parameters are filled in; ``{bids}``
+is a BIDS dataset with that one image. Nothing is written if the trial fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import signal
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from voxcast import project
+from voxcast.cli.shared_options import add_project_argument
+from voxcast.errors import ConfigError
+from voxcast.quantities import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from voxcast.campaigns.app_trial import AppTrial
+    from voxcast.config.app_templates import AppTemplate
+    from voxcast.records import App, Configuration
+
+CONF_APP, CONF_DEVICE = Path("conf/app"), Path("conf/device")
+CATALOGUE = Path("data/catalogue/catalogue.parquet")
+FAILED = 1
+MAX_HASHED_BYTES = 50_000_000
+
+
+def main(argv: list[str]) -> int:
+    """Describe, list or show applications."""
+    args = _parser().parse_args(argv)
+    # Otherwise the run of a trial would outlive this process.
+    for signal_number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signal_number, signal.default_int_handler)
+    image = None if args.image is None else args.image.expanduser().absolute()
+    if image is not None and not image.is_file():
+        raise ConfigError("no such file", image)
+    start = Path.cwd()
+    os.chdir(project.require(args.project))  # all other paths are relative to the project
+    if args.action == "list":
+        return _list(as_json=args.json)
+    if args.name is None:
+        raise ConfigError("needs the name of an application", f"app {args.action}")
+    if args.action == "show":
+        return _show(args.name, as_json=args.json)
+    return _new(args, image, start)
+
+
+def _parser() -> argparse.ArgumentParser:
+    from voxcast.config.app_templates import template_names
+
+    parser = argparse.ArgumentParser(
+        prog="voxcast app", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("action", choices=("new", "list", "show"))
+    parser.add_argument("name", nargs="?", metavar="NAME")
+    parser.add_argument(
+        "--command", help="new: e.g. 'tool --in {image} --out {out} --threads {cpus}'"
+    )
+    parser.add_argument(
+        "--template", metavar="TEMPLATE",
+        help=f"new: one of {', '.join(template_names())}; not run here",
+    )  # fmt: skip
+    parser.add_argument(
+        "--container", action="store_true", help="new: in the container of the template"
+    )
+    parser.add_argument(
+        "-p", "--parameter", dest="parameters", action="append", default=[], metavar="NAME=VALUE",
+        help="new: a parameter, filled in as {NAME}; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--version-command", help="new: command that prints the version, e.g. 'tool --version'"
+    )
+    parser.add_argument(
+        "--image", type=Path, help="new: image to try it on (default: the smallest on record)"
+    )
+    parser.add_argument("--cpus", type=int, default=1, help="new: CPUs of the trial (default: 1)")
+    parser.add_argument(
+        "--time-limit", type=float, default=600.0, metavar="S",
+        help="new: stop the trial after S seconds (default: 600)",
+    )  # fmt: skip
+    parser.add_argument("--force", action="store_true", help="new: overwrite the file")
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    add_project_argument(parser)
+    return parser
+
+
+def _list(*, as_json: bool) -> int:
+    from voxcast import config
+    from voxcast.config.app_templates import load_template, template_names
+
+    apps = {name: _summary(name) for name in config.options(CONF_APP)}
+    templates = {name: load_template(name).description for name in template_names()}
+    if as_json:
+        print(json.dumps({"apps": apps, "templates": templates}, indent=2))
+        return 0
+    for name, text in apps.items():
+        print(f"{name:24} {text}")
+    print("templates, for `voxcast app new NAME --template TEMPLATE`; not run here:")
+    for name, text in templates.items():
+        print(f"{name:24} {text}")
+    return 0
+
+
+def _summary(name: str) -> str:
+    from voxcast import config
+
+    try:
+        app = config.load_app(CONF_APP, name)
+    except ConfigError as error:
+        return str(error.problem)
+    return f"{app.version}: {app.module or shlex.join(app.argv)}"
+
+
+def _show(name: str, *, as_json: bool) -> int:
+    from voxcast import config
+    from voxcast.campaigns.app_gaps import gaps_of
+
+    app = config.load_app(CONF_APP, name)
+    if as_json:
+        print(json.dumps(asdict(app), indent=2))
+    else:
+        print((CONF_APP / f"{name}.yaml").read_text(encoding="utf-8"), end="")
+        for gap in gaps_of(app):
+            print(f"missing      {gap}")
+    return 0
+
+
+def _new(args: argparse.Namespace, image: Path | None, start: Path) -> int:
+    from voxcast.campaigns.app_gaps import gaps_of, runnable
+    from voxcast.config.app_file import app_of, check_name, write_app
+
+    check_name(args.name)
+    path = CONF_APP / f"{args.name}.yaml"
+    if path.exists() and not args.force:
+        raise ConfigError("exists already", path, "choose another name, or give --force")
+    template = _template(args)
+    values = _values(args, template, start)
+    app = app_of(CONF_APP, args.name, values)
+    configuration = _configuration(app, args.cpus)
+    image = image or _smallest_image()
+    trial = None
+    engine_missing = bool(app.container) and configuration.container_engine == "none"
+    if image is not None and runnable(app) and not engine_missing:
+        trial = _try(app, image, configuration, args.time_limit)
+        if trial.profile.outcome not in ("completed", "timeout"):
+            print(trial.log_tail.rstrip(), file=sys.stderr)
+            _print_trial(app, image, configuration, trial)
+            print("nothing was written; mend the command and run it again", file=sys.stderr)
+            return FAILED
+        values |= _values_of_trial(app, trial)
+        app = app_of(CONF_APP, args.name, values)
+    write_app(path, args.name, values, _comments(template, trial))
+    gaps = gaps_of(app, trial, configuration)
+    if trial is None:
+        gaps.append("a trial: " + ("give --image" if image is None else "it cannot run here yet"))
+    if args.json:
+        run = None if trial is None else asdict(trial.profile)
+        print(json.dumps({"file": str(path), "app": asdict(app), "trial": run, "missing": gaps},
+                         indent=2))  # fmt: skip
+        return 0
+    if trial is not None and image is not None:
+        _print_trial(app, image, configuration, trial)
+    print(f"{'written':12} {path}")
+    for note in () if template is None else template.notes:
+        print(f"{'note':12} {note}")
+    for gap in gaps:
+        print(f"{'missing':12} {gap}")
+    print(f"{'next':12} voxcast learn IMAGES --app {args.name}")
+    return 0
+
+
+def _template(args: argparse.Namespace) -> AppTemplate | None:
+    from voxcast.config.app_templates import load_template
+
+    if (args.command is None) == (args.template is None):
+        then = "give e.g. --command 'tool --in {image} --out {out}', or --template recon-all"
+        raise ConfigError("needs --command or --template, and not both", "app new", then)
+    if args.container and args.template is None:
+        raise ConfigError("needs a --template", "--container")
+    return None if args.template is None else load_template(args.template)
+
+
+def _values(args: argparse.Namespace, template: AppTemplate | None, start: Path) -> dict[str, Any]:
+    """Return the values of the file, before the trial."""
+    from voxcast.apps.tool_version import printed_version
+    from voxcast.campaigns.app_gaps import UNKNOWN_VERSION
+    from voxcast.config.app_file import argv_of, parameter_values
+
+    values = {} if template is None else template.values(in_container=args.container)
+    if args.command is not None:
+        program, *arguments = argv_of(args.command)
+        # Runs have folders of their own, so that a relative path would not lead to it.
+        values["argv"] = [str(start / program) if "/" in program else program, *arguments]
+    parameters = {**values.get("parameters", {}), **parameter_values(args.parameters)}
+    if parameters:
+        values["parameters"] = parameters
+    version_command = args.version_command
+    if version_command is None and template is not None and shutil.which(values["argv"][0]):
+        version_command = template.version_command
+    if version_command is not None:
+        return {"version": printed_version(argv_of(version_command)), **values}
+    program_path = shutil.which(values["argv"][0])
+    # Without a command the version is that of the program's file.
+    if (
+        program_path
+        and not args.container
+        and Path(program_path).stat().st_size <= MAX_HASHED_BYTES
+    ):
+        values["files"] = [program_path]
+    return {"version": UNKNOWN_VERSION, **values}
+
+
+def _configuration(app: App, cpus: int) -> Configuration:
+    from voxcast import config
+    from voxcast.records import Configuration
+
+    cores = len(os.sched_getaffinity(0))
+    if not 1 <= cpus <= cores:
+        raise ConfigError(f"must be 1 to {cores} here, not {cpus}", "--cpus")
+    device = config.load_device(CONF_DEVICE, app.devices[0])
+    return Configuration(
+        app.devices[0], cpus, device.gpus, device.mem_limit_bytes, device.node_type,
+        device.container_engine,
+    )  # fmt: skip
+
+
+def _smallest_image() -> Path | None:
+    if not CATALOGUE.is_file():
+        return None
+    import pandas as pd
+
+    catalogue = pd.read_parquet(CATALOGUE)
+    usable = catalogue[catalogue["problem"].isna()].copy()
+    usable["voxels"] = usable[["shape_i", "shape_j", "shape_k"]].astype(float).prod(axis=1)
+    paths = [Path(path) for path in usable.sort_values("voxels")["path"]]
+    return next((path for path in paths if path.is_file()), None)
+
+
+def _try(app: App, image: Path, configuration: Configuration, time_limit_s: float) -> AppTrial:
+    from voxcast.apps.launch import check_container
+    from voxcast.campaigns.app_trial import try_app
+
+    if not time_limit_s > 0:
+        raise ConfigError(f"must be above zero, not {time_limit_s:g}", "--time-limit")
+    check_container(app, configuration)
+    print(f"trying {app.name} on {image.name}, {configuration.label}, for at most "
+          f"{format_seconds(time_limit_s)}", file=sys.stderr)  # fmt: skip
+    return try_app(app, image, configuration, time_limit_s)
+
+
+def _values_of_trial(app: App, trial: AppTrial) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    if trial.profile.outcome == "completed":
+        values |= trial.expected_s
+    if trial.proposal.patterns:
+        values["phases"] = list(trial.proposal.patterns)
+        values["phase_patterns"] = trial.proposal.patterns
+    return values
+
+
+def _comments(template: AppTemplate | None, trial: AppTrial | None) -> list[str]:
+    comments = []
+    if template is not None:
+        comments += [f"{template.description}.", "From public documentation, not run here:"]
+        comments += [f"  {source}" for source in template.sources]
+        comments += template.notes
+    if trial is not None and trial.proposal.patterns:
+        comments.append(f"Phases by {trial.proposal.kind} of a trial.")
+    if trial is not None and trial.profile.outcome == "completed":
+        comments.append("The expected times are those of a trial on one image.")
+    return comments
+
+
+def _print_trial(app: App, image: Path, configuration: Configuration, trial: AppTrial) -> None:
+    profile = trial.profile
+    print(f"{app.name} on {image.name}, {configuration.label}: {profile.outcome}")
+    memory = format_bytes(profile.peak_rss_bytes) if profile.peak_rss_bytes else "unknown"
+    print(f"  wall {format_seconds(profile.runtime_s)}, CPU {format_seconds(profile.cpu_s)}, "
+          f"peak memory {memory} ({profile.memory_method})")  # fmt: skip
+    for phase in profile.phases:
+        print(f"  {phase.name:24} {format_seconds(phase.duration_s):>10}")
+    if trial.proposal.patterns:
+        print(f"{'phases':12} {len(trial.proposal.patterns)}, by {trial.proposal.kind}")

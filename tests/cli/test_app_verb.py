@@ -1,0 +1,178 @@
+"""``voxcast app``: a real small tool is described, tried and read again."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pytest
+import yaml
+
+from voxcast import config
+from voxcast.cli import main
+from voxcast.config.project_files import create_project
+
+TOOL = f"""#!{sys.executable}
+import argparse, pathlib, sys, time
+parser = argparse.ArgumentParser()
+parser.add_argument("--in", dest="image", type=pathlib.Path, required=True)
+parser.add_argument("--out", type=pathlib.Path, required=True)
+parser.add_argument("--threads", type=int, default=1)
+parser.add_argument("--steps", type=int, default=1)
+parser.add_argument("--version", action="version", version="smooth 1.4.2")
+args = parser.parse_args()
+print("START smooth", flush=True)
+time.sleep(0.2 * args.steps)
+print("END smooth", flush=True)
+(args.out / "size.txt").write_text(f"{{args.image.stat().st_size}} {{args.threads}}")
+"""
+COMMAND = "smooth --in {image} --out {out} --threads {cpus}"
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/smooth").write_text(TOOL)
+    (tmp_path / "bin/smooth").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    image = nibabel.Nifti1Image(np.zeros((50, 40, 10), np.int16), np.eye(4))
+    nibabel.save(image, tmp_path / "a head.nii.gz")
+    create_project(tmp_path / "project")
+    monkeypatch.chdir(tmp_path / "project")
+    return tmp_path / "project"
+
+
+def new(*arguments):
+    return main(["app", "new", "smooth", "--image", "../a head.nii.gz", *arguments])
+
+
+def test_an_application_is_written_from_its_command_line_after_a_trial(project, capsys):
+    assert new("--command", COMMAND, "--version-command", "smooth --version") == 0
+    printed = capsys.readouterr().out
+    assert "smooth on a head.nii.gz, cpu, 1 CPU: completed" in printed
+    assert "1, by START/END lines" in printed
+    assert "missing" not in printed
+    assert "voxcast learn IMAGES --app smooth" in printed
+
+    app = config.load_app("conf/app", "smooth")
+    assert app.version == "1.4.2"
+    assert app.argv == ("smooth", "--in", "{image}", "--out", "{out}", "--threads", "{threads}")
+    assert app.phases == ("smooth",)
+    # Half of the time for 0.02 million voxels.
+    assert app.expected_s_per_mvoxel == pytest.approx(50 * app.expected_startup_s, rel=0.1)
+    config.compose("params.yaml", ["app=[smooth]"])
+    assert config.load().apps["smooth"] == app
+
+
+def test_the_phases_that_were_written_are_those_of_the_next_run(project, capsys):
+    new("--command", COMMAND)
+    capsys.readouterr()
+    assert main(["profile", "../a head.nii.gz", "--app", "smooth", "--json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)
+    (phase,) = run["phases"]
+    assert phase["name"] == "smooth"
+    assert phase["end_s"] - phase["start_s"] > 0.05
+
+
+def test_parameters_are_filled_in(project, capsys):
+    command = f"{COMMAND} --steps {{steps}}"
+    assert new("--command", command, "--parameter", "steps=2", "--json") == 0
+    written = json.loads(capsys.readouterr().out)
+    assert written["app"]["parameters"] == {"steps": 2}
+    assert written["trial"]["runtime_s"] > 0.4
+    assert new("--command", command, "--force") == 2
+    assert "unknown {steps}" in capsys.readouterr().err
+
+
+def test_what_is_missing_is_named(project, capsys):
+    tool = project.parent / "bin/smooth"
+    tool.write_text(f"#!{sys.executable}\nprint('hello')\n")
+    assert new("--command", "smooth {image}") == 0
+    missing = [line for line in capsys.readouterr().out.splitlines() if "missing" in line]
+    for text in ("{cpus}", "{out}", "--version-command", "no file below", "no line of its output"):
+        assert any(text in line for line in missing), text
+    # The file stands for the version: an edited tool is another one.
+    assert config.load_app("conf/app", "smooth").files == (str(tool),)
+
+
+def test_a_failed_trial_shows_the_log_and_writes_nothing(project, capsys):
+    assert new("--command", "smooth --image {image} --out {out}") == 1
+    printed = capsys.readouterr()
+    assert "the following arguments are required: --in" in printed.err
+    assert ": failed" in printed.out
+    assert not Path("conf/app/smooth.yaml").exists()
+
+
+def test_a_trial_that_takes_too_long_is_stopped_and_said_to_be(project, capsys):
+    arguments = ("--command", f"{COMMAND} --steps 1000", "--time-limit", "0.5")
+    assert new(*arguments) == 0
+    assert "the trial was stopped" in capsys.readouterr().out
+    written = yaml.safe_load(Path("conf/app/smooth.yaml").read_text())["smooth"]
+    assert "expected_startup_s" not in written
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--command", "smooth {image} > {out}"], "> needs a shell"),
+        (["--command", "smooth {imge}"], "unknown {imge}"),
+        (["--command", "smooth"], "does not name the image"),
+        (["--command", "'"], "cannot be split"),
+        (["--command", " "], "is empty"),
+        (["--command", "smooth {image} ${HOME}"], "holds ${"),
+        (["--command", COMMAND, "--cpus", "10000"], "must be 1 to"),
+        (["--command", COMMAND, "--parameter", "steps"], "needs NAME=VALUE"),
+        (["--command", COMMAND, "--version-command", "no-such-tool"], "cannot be run"),
+        (["--command", COMMAND, "--time-limit", "0"], "must be above zero"),
+        (["--template", "unheard"], "unknown template"),
+        ([], "needs --command or --template"),
+    ],
+)
+def test_a_wrong_description_is_refused_in_one_line(project, capsys, arguments, message):
+    assert new(*arguments) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith("voxcast: ")
+    assert message in error
+    assert not Path("conf/app/smooth.yaml").exists()
+
+
+def test_a_name_that_exists_or_cannot_be_one_is_refused(project, capsys):
+    for name, message in (("fs-7.4", "letters, digits"), ("ants_segment", "exists already")):
+        assert main(["app", "new", name, "--command", COMMAND]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_a_template_is_written_with_its_sources_and_what_it_needs(project, capsys):
+    assert main(["app", "new", "thickness", "--template", "recon-all"]) == 0
+    printed = capsys.readouterr().out
+    assert "recon-all: it is not on PATH" in printed
+    text = Path("conf/app/thickness.yaml").read_text()
+    assert "not run here" in text
+    assert "https://surfer.nmr.mgh.harvard.edu" in text
+    assert config.load_app("conf/app", "thickness").parameters == {"steps": "all"}
+    assert main(["app", "new", "prep", "--template", "fmriprep", "--container"]) == 0
+    assert "container_engine in conf/device/cpu.yaml" in capsys.readouterr().out
+
+
+def test_applications_and_templates_are_listed_and_shown(project, capsys):
+    assert main(["app", "list", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert "ants_segment" in listed["apps"]
+    assert "synthstrip" in listed["templates"]
+    assert main(["app", "show", "slant"]) == 0
+    assert "SLANT" in capsys.readouterr().out
+    assert main(["app", "show", "unheard"]) == 2
+
+
+def test_a_tool_that_reads_a_dataset_gets_one_with_the_image(project, capsys):
+    tool = project.parent / "bin/smooth"
+    tool.write_text(
+        f"#!{sys.executable}\nimport pathlib, sys\n"
+        "names = sorted(str(p.relative_to(sys.argv[1])) for p in pathlib.Path(sys.argv[1])"
+        ".rglob('*') if p.is_file())\nprint(*names)\n"
+        "assert names == ['dataset_description.json', 'sub-01/anat/sub-01_T1w.nii.gz']\n"
+    )
+    assert new("--command", "smooth {bids} {out}", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["trial"]["outcome"] == "completed"
