@@ -26,8 +26,7 @@ def driver_lock(folder: Path) -> Iterator[None]:
     RunError
         If another process holds it, naming that process.
     """
-    path = folder.parent / f".{folder.name}.lock"
-    with path.open("a+") as lock:
+    with _lock_file(folder).open("a+") as lock:
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
@@ -45,3 +44,19 @@ def driver_lock(folder: Path) -> Iterator[None]:
         lock.write(str(os.getpid()))
         lock.flush()
         yield
+
+
+def is_locked(folder: Path) -> bool:
+    """Tell whether a driver works in ``folder``; nothing is created."""
+    try:
+        with _lock_file(folder).open("r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False  # no lock was ever taken here
+    return False
+
+
+def _lock_file(folder: Path) -> Path:
+    return folder.parent / f".{folder.name}.lock"

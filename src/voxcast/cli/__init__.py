@@ -26,6 +26,8 @@ VERBS = {
     "compare": "CPU and GPU compared: speed-up, noise, memory, cost, smallest gains",
     "models": "versions of the registered model, and why one is the champion",
     "serve": "serve predictions of the champion over HTTP",
+    "doctor": "what works on this machine, and what that means for measurements",
+    "clean": "remove what killed processes left behind",
     "import": "import histories of other tools: sacct, Nextflow, Snakemake, SLANT, any CSV",
     "phases": "time and memory of each phase, and requests for a chain of jobs",
     "replay": "cost of request strategies on held-out runs",

@@ -99,13 +99,13 @@ def _coarse(
     stride = strides(header.shape, points)
     i, j, k = (len(range(0, n, step)) for n, step in zip(header.shape, stride, strict=True))
     # Rows of the first axis in the order of the file.
-    kept: np.ndarray = np.empty((k * j, i), layout.dtype)
+    grid_rows: np.ndarray = np.empty((k * j, i), layout.dtype)
     first = 0
     for block in blocks(path, layout, max_voxels):
         on_block(block)
-        _keep(block, first, header.shape, stride, kept)
+        _keep(block, first, header.shape, stride, grid_rows)
         first += block.size
-    data = _values(kept.reshape(k, j, i).transpose(2, 1, 0), layout)
+    data = _values(grid_rows.reshape(k, j, i).transpose(2, 1, 0), layout)
     if not np.isfinite(data).any() or np.ptp(data[np.isfinite(data)]) == 0:
         # Rare, so every voxel is checked before a volume is rejected.
         _check_varies(path, layout, max_voxels)
@@ -118,9 +118,9 @@ def _keep(
     first: int,
     shape: tuple[int, int, int],
     stride: tuple[int, int, int],
-    kept: np.ndarray,
+    grid_rows: np.ndarray,
 ) -> None:
-    """Copy the voxels of a block that lie on the coarse grid to their rows of ``kept``."""
+    """Copy the voxels of a block that lie on the coarse grid to ``grid_rows``."""
     row, start = divmod(first, shape[0])  # a block starts within a row only if it is a part of it
     lines = block.reshape(-1, min(block.size, shape[0]))
     k, j = np.divmod(np.arange(row, row + len(lines)), shape[1])
@@ -131,7 +131,7 @@ def _keep(
     column = -(-start // stride[0])
     width = len(range(0, shape[1], stride[1]))
     rows = k[on_grid] // stride[2] * width + j[on_grid] // stride[1]
-    kept[rows, column : column + voxels.shape[1]] = voxels[on_grid]
+    grid_rows[rows, column : column + voxels.shape[1]] = voxels[on_grid]
 
 
 def _check_varies(path: Path, layout: Layout, max_voxels: int) -> None:

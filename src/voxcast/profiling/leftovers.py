@@ -83,7 +83,7 @@ def sweep_abandoned() -> None:
 
 def size_bytes(path: Path) -> int:
     """Return the size of a file, or of all files in a folder; links count nothing."""
-    if not path.is_dir():
+    if path.is_symlink() or not path.is_dir():
         return path.lstat().st_size
     total = 0
     for parent, _, names in os.walk(path):

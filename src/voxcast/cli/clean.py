@@ -1,0 +1,102 @@
+"""``voxcast clean``: remove what killed processes left behind, and caches that are made again.
+
+These are processes, control groups and temporary folders of runs whose ``voxcast`` was killed;
+unfinished files and folders of the project that nothing has written to for an hour; and the cached
+fits in ``build/folds``. Measurements, results, and registered models are never removed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from voxcast import project
+from voxcast.cli.shared_options import add_project_argument
+from voxcast.errors import EXIT_BAD_INPUT, VoxcastError, one_line
+from voxcast.files import PARTIAL
+from voxcast.profiling.leftovers import Kind, Leftover, abandoned, remove, size_bytes
+from voxcast.quantities import format_bytes
+
+FOLDS = Path("build/folds")
+QUIET_S = 3600.0  # a file that is being written is touched more often
+SKIPPED = {".git", ".venv", "mlruns", "node_modules"}
+
+logger = logging.getLogger(__name__)
+
+
+def main(argv: list[str]) -> int:
+    """Show and remove leftovers; what cannot be removed is named and ends in exit code 2."""
+    parser = argparse.ArgumentParser(
+        prog="voxcast clean", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--dry-run", action="store_true", help="show them and remove nothing")
+    parser.add_argument("--json", action="store_true", help="one JSON list on stdout")
+    add_project_argument(parser)
+    args = parser.parse_args(argv)
+    folder = project.find(args.project)
+    leftovers = [*abandoned(), *([] if folder is None else project_leftovers(folder))]
+    rows = []
+    for leftover in leftovers:
+        removed = False
+        if not args.dry_run:
+            try:
+                remove(leftover)
+                removed = True
+            except VoxcastError as error:  # the others are still removed
+                logger.error("%s", one_line(error))
+        rows.append({
+            "kind": leftover.kind, "name": leftover.name, "pids": list(leftover.pids),
+            "bytes": leftover.size_bytes, "removed": removed,
+        })  # fmt: skip
+        if not args.json:
+            size = f" ({format_bytes(leftover.size_bytes)})" if leftover.size_bytes else ""
+            verb = "removed" if removed else "would remove" if args.dry_run else "left"
+            print(f"{verb} {leftover}{size}")
+    if args.json:
+        print(json.dumps(rows, indent=2))
+    elif not rows:
+        print("nothing to remove")
+    else:
+        print(f"{len(rows)} in total, {format_bytes(sum(left.size_bytes for left in leftovers))}")
+    return 0 if args.dry_run or all(row["removed"] for row in rows) else EXIT_BAD_INPUT
+
+
+def project_leftovers(folder: Path, now_s: float | None = None) -> Iterator[Leftover]:
+    """Yield unfinished files and folders of a project, and its cached fits.
+
+    Parameters
+    ----------
+    now_s : float, optional
+        Seconds since 1970, from which `QUIET_S` is counted back; the present by default.
+    """
+    from voxcast.campaigns.driver_lock import is_locked
+    from voxcast.profiling.runner import was_abandoned
+
+    quiet_since_s = (time.time() if now_s is None else now_s) - QUIET_S
+    for path in _partial(folder):
+        is_quiet = _changed_s(path) < quiet_since_s and not is_locked(path.parent)
+        if is_quiet or was_abandoned(path):
+            kind: Kind = "folder" if path.is_dir() else "file"
+            yield Leftover(kind, str(path), size_bytes=size_bytes(path))
+    if (folder / FOLDS).is_dir():
+        yield Leftover("folder", str(folder / FOLDS), size_bytes=size_bytes(folder / FOLDS))
+
+
+def _partial(folder: Path) -> Iterator[Path]:
+    for parent, folders, files in os.walk(folder):
+        unfinished = [name for name in (*folders, *files) if name.startswith(PARTIAL)]
+        yield from (Path(parent, name) for name in sorted(unfinished))
+        folders[:] = [name for name in folders if name not in {*unfinished, *SKIPPED}]
+
+
+def _changed_s(path: Path) -> float:
+    """Return when a file, or anything in a folder, was changed last, in seconds since 1970."""
+    times = [path.lstat().st_mtime]
+    for parent, folders, files in os.walk(path):
+        times += [Path(parent, name).lstat().st_mtime for name in (*folders, *files)]
+    return max(times)

@@ -1,0 +1,144 @@
+"""What the installation and the project offer, one check for each; nothing is changed."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from voxcast.cli.machine_checks import FULL_BYTES, Check
+from voxcast.errors import VoxcastError, one_line
+from voxcast.quantities import format_bytes
+
+CONSTRAINTS = "constraints.txt"
+MAX_NAMED = 4
+MEANS_BY_EXTRA = {
+    "apps": "the built-in applications cannot be run",
+    "train": "nothing can be learned",
+    "serve": "a champion cannot be loaded here; `--url` asks a server",
+}
+
+
+def installation_checks(project: Path | None) -> Iterator[Check]:
+    """Yield the checks of Python and the packages."""
+    yield Check("Python", "works", platform.python_version(), "")
+    missing: dict[str, list[str]] = {}
+    for name, extra in _requirements():
+        try:
+            importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            missing.setdefault(extra, []).append(name)
+    if core := missing.pop("", None):
+        fact, fix = f"missing: {', '.join(core)}", "install voxcast again"
+        yield Check("packages", "broken", fact, fix)
+    else:
+        yield Check("packages", "works", "those of the core are installed", "")
+    for extra, meaning in MEANS_BY_EXTRA.items():
+        if extra in missing:
+            fix = f"{meaning}; pip install 'voxcast[{extra}]'"
+            yield Check(
+                f"packages: {extra}", "absent", f"missing: {', '.join(missing[extra])}", fix
+            )
+        else:
+            yield Check(f"packages: {extra}", "works", "installed", "")
+    if project is not None and (project / CONSTRAINTS).is_file():
+        yield _versions(project / CONSTRAINTS)
+
+
+def project_checks(project: Path | None) -> Iterator[Check]:
+    """Yield the checks of the project, its registry, DVC and git."""
+    if project is None:
+        then = "predictions need a project or `--url`: `voxcast init` writes one"
+        yield Check("project", "absent", "none here or above", then)
+        return
+    yield _configuration(project)
+    yield _rights(project)
+    yield _registry(project)
+    for name, program, folder, means in (
+        ("git", "git", ".git", "results are not under version control"),
+        ("DVC", "dvc", ".dvc", "`voxcast learn` and `dvc repro` do not work"),
+    ):
+        if shutil.which(program) is None:
+            yield Check(name, "absent", f"{program} is not on the path", means)
+        elif not any((above / folder).exists() for above in (project, *project.parents)):
+            yield Check(name, "limited", f"no {folder} in the project or above", means)
+        else:
+            yield Check(name, "works", shutil.which(program) or "", "")
+
+
+def _requirements() -> Iterator[tuple[str, str]]:
+    """Yield the names of required packages with their extra, empty for the core."""
+    for line in importlib.metadata.requires("voxcast") or ():
+        requirement, _, condition = line.partition(";")
+        match = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", condition)
+        extra = match[1] if match else ""
+        name = re.split(r"[^\w.-]", requirement.strip())[0]
+        if name != "voxcast" and (extra == "" or extra in MEANS_BY_EXTRA):
+            yield name, extra
+
+
+def _versions(constraints: Path) -> Check:
+    other = []
+    for line in constraints.read_text(encoding="utf-8").splitlines():
+        name, _, wanted = line.partition("#")[0].strip().partition("==")
+        if not wanted:
+            continue
+        try:
+            version = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        if version.partition("+")[0] != wanted.partition("+")[0]:
+            other.append(f"{name} {version} (tested: {wanted})")
+    if not other:
+        return Check("versions", "works", f"as in {CONSTRAINTS}", "")
+    more = f" and {len(other) - MAX_NAMED} more" if len(other) > MAX_NAMED else ""
+    fact = f"{', '.join(other[:MAX_NAMED])}{more}"
+    return Check(
+        "versions", "limited", fact, f"`pip install -c {CONSTRAINTS}` installs the tested"
+    )
+
+
+def _configuration(project: Path) -> Check:
+    from voxcast import config
+
+    try:
+        params = config.load(project / config.PARAMS_FILE)
+    except VoxcastError as error:
+        return Check("project", "broken", one_line(error), "mend the file, or run `make params`")
+    return Check("project", "works", f"{project}, applications: {', '.join(params.apps)}", "")
+
+
+def _rights(project: Path) -> Check:
+    free = shutil.disk_usage(project).free
+    fact = f"{format_bytes(free)} free"
+    if not os.access(project, os.W_OK):
+        then = "predictions work; measuring and learning do not"
+        return Check("disk", "limited", f"{fact}, the project may not be written", then)
+    if free < FULL_BYTES:
+        return Check("disk", "limited", fact, "a full disk ends runs; `voxcast clean` makes room")
+    return Check("disk", "works", fact, "")
+
+
+def _registry(project: Path) -> Check:
+    from voxcast.tracking.runs import tracking_uri
+
+    uri = tracking_uri(project)
+    database = Path(uri.removeprefix("sqlite:///"))
+    if uri.startswith("sqlite:///") and not database.is_file():
+        then = "nothing can be predicted yet; `make demo` or `voxcast learn` trains a model"
+        return Check("registry", "absent", f"{uri} does not exist", then)
+    from voxcast.tracking.registry import listing
+
+    try:
+        versions = listing(project)
+    except VoxcastError as error:
+        return Check("registry", "broken", one_line(error), "nothing can be predicted")
+    champion = next((row["version"] for row in versions if row["champion"]), None)
+    fact = f"{uri}, {len(versions)} versions, champion {champion or 'none'}"
+    if champion is None:
+        return Check("registry", "limited", fact, "nothing can be predicted without a champion")
+    return Check("registry", "works", fact, "")
