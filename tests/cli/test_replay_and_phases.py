@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,26 @@ def test_phases_of_a_recorded_application(capsys) -> None:
     assert main(["phases", str(HISTORY), "--app", "ants_segment", "--alpha", "0"]) == 2
 
 
+def test_a_history_without_phases_says_so(tmp_path: Path, capsys) -> None:
+    sample = Path(__file__).parents[1] / "samples/imports/sacct.txt"
+    assert main(["import", "sacct", str(sample), "--into", str(tmp_path / "jobs")]) == 0
+    assert main(["phases", str(tmp_path / "jobs")]) == 2
+    assert "has no phases; measure an application" in capsys.readouterr().err
+
+
+def test_a_damaged_part_is_one_line(tmp_path: Path, capsys) -> None:
+    batch = tmp_path / "reference"
+    shutil.copytree(HISTORY, batch)
+    part = sorted(batch.glob("*/"))[0]
+    (part / "runs.parquet").write_bytes(b"PAR1 damaged")
+    assert main(["phases", str(batch), "--app", "ants_segment"]) == 0
+    output = capsys.readouterr()
+    (line,) = (line for line in output.err.splitlines() if str(part) in line)
+    assert "cannot be read" in line
+    assert line.endswith("left out")
+    assert "ants_segment: 1" in output.out
+
+
 def test_request_strategies_are_replayed(capsys) -> None:
     arguments = ["replay", str(HISTORY), "--app", "tile_segment", "--trials", "1", "--folds", "2"]
     assert main([*arguments, "--wait-alpha", "0.5", "--json"]) == 0
@@ -60,7 +81,7 @@ def test_request_strategies_are_replayed(capsys) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nowhere"], "not a recorded history"),
+        (["nowhere"], "no such folder; give a folder of data/history"),
         ([str(HISTORY), "--app", "none"], "has no runs of none"),
         ([str(HISTORY), "--gamma", "much"], "must be seconds or `median`"),
         ([str(HISTORY), "--alpha", "-1"], "alpha"),
@@ -77,11 +98,32 @@ def test_invalid_replays_are_refused(arguments, message: str, capsys) -> None:
     assert message in capsys.readouterr().err
 
 
-def test_an_import_has_no_images_to_replay_by(tmp_path: Path, capsys) -> None:
-    sample = Path(__file__).parents[1] / "samples/imports/sacct.txt"
-    assert main(["import", "sacct", str(sample), "--into", str(tmp_path / "jobs")]) in (0, 2)
+def test_an_import_is_replayed_by_what_its_source_states(tmp_path: Path, capsys) -> None:
+    rows = ["JobID|JobName|State|Elapsed|TotalCPU|MaxRSS|AllocCPUS|Start"]
+    for n in range(24):
+        cpus, minutes = 1 + n % 2, 10 + n % 12
+        times = f"COMPLETED|00:{minutes}:00|00:{minutes * cpus - 1}:30"
+        rows.append(f"{n}|recon_sub-{n % 12:02}|{times}||{cpus}|2024-05-{1 + n:02}T10:00:00")
+        rows.append(f"{n}.batch|batch|{times}|{900 + minutes}M|{cpus}|")
+    (tmp_path / "jobs.txt").write_text("\n".join(rows) + "\n")
+    patterns = ["--app-pattern", "^([a-z]+)_", "--subject-pattern", "(sub-[0-9]+)"]
+    jobs = ["import", "sacct", str(tmp_path / "jobs.txt"), "--into", str(tmp_path / "jobs")]
+    assert main([*jobs, *patterns]) == 0
+    capsys.readouterr()
+    arguments = ["replay", str(tmp_path / "jobs"), "--trials", "1", "--folds", "2"]
+    assert main([*arguments, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)["recon"]
+    assert report["ways"]["clairvoyant"]["runs"] == 24
+    assert report["ways"]["clairvoyant"]["normalised_cost"] == pytest.approx(1.0)
+    assert main([*arguments, "--labels", "dataset"]) == 2
+    assert "no run has the label dataset; there are job_id" in capsys.readouterr().err
+
+
+def test_an_import_that_cannot_be_replayed_says_why(tmp_path: Path, capsys) -> None:
+    sample = Path(__file__).parents[1] / "samples/imports/slurm_22_05_8.txt"
+    assert main(["import", "sacct", str(sample), "--into", str(tmp_path / "jobs")]) == 0
     capsys.readouterr()
     assert main(["replay", str(tmp_path / "jobs")]) == 2
     message = capsys.readouterr().err
-    assert "images.parquet" in message
-    assert "recorded by voxcast" in message
+    assert "cancelled_sub-05 is not replayed: none of 1 runs completed" in message
+    assert "recon_sub-02 is not replayed: 3 subjects at full scale, 8 are needed" in message

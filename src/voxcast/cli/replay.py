@@ -6,10 +6,11 @@ import argparse
 import json
 import logging
 import math
-from pathlib import Path
 from typing import Any
 
-from voxcast.errors import EXIT_BAD_INPUT, ConfigError, TableError
+from voxcast.cli.history_options import add_history_argument, add_where_argument
+from voxcast.cli.text_table import text_table
+from voxcast.errors import EXIT_BAD_INPUT, ConfigError
 from voxcast.quantities import format_seconds, parse_seconds
 
 LOGGER = logging.getLogger(__name__)
@@ -23,8 +24,13 @@ METHODS = {
 def main(argv: list[str]) -> int:
     """Train by folds over subjects, replay requests for held-out runs, and print their cost."""
     parser = argparse.ArgumentParser(prog="voxcast replay", description=__doc__)
-    parser.add_argument("history", type=Path, metavar="HISTORY", help="a folder of data/history")
-    parser.add_argument("--app", action="append", help="application (default: all)")
+    add_history_argument(parser)
+    parser.add_argument("--app", action="append", default=[], help="application (default: all)")
+    add_where_argument(parser)
+    parser.add_argument(
+        "--labels", metavar="NAME,NAME",
+        help="labels of imported runs that are features (default: all known before a run)",
+    )  # fmt: skip
     parser.add_argument("--alpha", type=float, default=1.0, help="price of a requested second (1)")
     parser.add_argument("--beta", type=float, default=0.0, help="price of a used second (0)")
     parser.add_argument(
@@ -58,19 +64,16 @@ def main(argv: list[str]) -> int:
 
     from voxcast.allocation.requests.cost_model import CostModel
     from voxcast.allocation.waiting import Waiting
+    from voxcast.history.selection import runs_of_apps, runs_where
+    from voxcast.history.stored_history import open_history
     from voxcast.studies import replayed_requests
-    from voxcast.studies.recorded_table import recorded_table
+    from voxcast.studies.history_table import history_table
 
     CostModel(args.alpha, args.beta, 0.0 if isinstance(gamma, str) else gamma)  # checks them
-    if not args.history.is_dir():
-        raise TableError("not a recorded history", args.history, "see data/history")
-    table = recorded_table([args.history])
-    if args.app:
-        unknown = sorted(set(args.app) - set(table["app"]))
-        if unknown:
-            available = f"it has {', '.join(sorted(table['app'].unique()))}"
-            raise TableError(f"has no runs of {', '.join(unknown)}", args.history, available)
-        table = table[table["app"].isin(args.app)].reset_index(drop=True)
+    history = open_history(args.history)
+    runs = runs_where(runs_of_apps(history.runs, args.app, args.history[0]), args.where)
+    labels = None if args.labels is None else [name for name in args.labels.split(",") if name]
+    table = history_table(history, runs, labels)
     with tqdm(total=table["app"].nunique(), desc="replay", disable=None, delay=2) as bar:
 
         def step(app: str) -> None:
@@ -113,17 +116,15 @@ def _show(app: str, result: dict[str, Any]) -> None:
     accounts = result["ways"]
     runs = accounts["clairvoyant"]["runs"]
     print(f"{app}: {runs} held-out runs, standard deviation of log time {result['sd_log']:.2f}")
-    print(
-        f"  {'':30}{'normalised cost':>26}{'killed':>8}{'core h':>8}{'GB h':>9}{'done after':>12}"
-    )
+    rows = [("requested", "normalised cost", "killed", "core h", "GB h", "done after")]
     for method, title in METHODS.items():
         account = accounts[method]
         low, high = account["normalised_cost_interval"]
         cost = f"{account['normalised_cost']:.3f} ({low:.3f} to {high:.3f})"
-        print(
-            f"  {title:30}{cost:>26}{account['failures']:>8}{account['waste_core_h']:>8.2f}"
-            f"{account['waste_gb_h']:>9.1f}{format_seconds(account['turnaround_s']):>12}"
-        )
+        waste = (f"{account['waste_core_h']:.2f}", f"{account['waste_gb_h']:.1f}")
+        done_after = format_seconds(account["turnaround_s"])
+        rows.append((title, cost, str(account["failures"]), *waste, done_after))
+    print(text_table(rows, "<>>>>>", indent="  "))
     print(
         f"  by image: {result['over_implied']:.3f} times the cost that its laws imply, and "
         f"{100 * result['excess_left']:.0f} % of the excess cost of one sequence for all images"

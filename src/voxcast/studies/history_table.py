@@ -1,0 +1,115 @@
+"""Any history as one training table: runs with their images, imported ones with their labels."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from voxcast.errors import TableError
+from voxcast.features.table import build_table
+from voxcast.images.characteristics import CHARACTERISTICS
+from voxcast.images.on_record import ON_RECORD, read_on_record
+from voxcast.images.recorded import RECORDED_IMAGES
+from voxcast.records import MEASURED
+from voxcast.studies.imported_table import imported_table
+from voxcast.studies.recorded_table import CONTEXT_COLUMNS, DOWN, FULL
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+
+    from voxcast.history.stored_history import StoredHistory
+
+logger = logging.getLogger(__name__)
+
+
+def history_table(
+    history: StoredHistory, runs: pd.DataFrame, labels: Sequence[str] | None = None
+) -> pd.DataFrame:
+    """Return the usable runs of a history with their features.
+
+    A run whose volume is on record has the features of the volume. An imported run without one
+    has its labels, see `voxcast.studies.imported_table`.
+
+    Parameters
+    ----------
+    history : StoredHistory
+        Where the images of the runs are looked for.
+    runs : DataFrame
+        The runs of it to use.
+    labels : sequence of str, optional
+        Labels of imported runs to use as features.
+
+    Raises
+    ------
+    TableError
+        If no run is usable, with the reasons.
+    """
+    import pandas as pd
+
+    images = _images(history)
+    on_record = set() if images is None else set(images["volume_id"])
+    is_import = (runs["source"] != MEASURED) & ~runs["volume_id"].isin(on_record)
+    tables = []
+    if not is_import.all():
+        tables.append(_with_images(runs[~is_import].reset_index(drop=True), images, history))
+    if is_import.any():
+        tables.append(imported_table(runs[is_import], labels, history.folders[0]))
+    return pd.concat(tables, ignore_index=True)
+
+
+def _with_images(
+    runs: pd.DataFrame, images: pd.DataFrame | None, history: StoredHistory
+) -> pd.DataFrame:
+    import pandas as pd
+
+    if images is None and (runs["volume_id"] != "").any():
+        raise TableError(
+            f"has runs on images, but neither {RECORDED_IMAGES} beside its parts nor the "
+            f"{ON_RECORD} of its project",
+            history.folders[0],
+            "give the whole folder of the history, or run `dvc repro catalogue` in the project",
+        )
+    if images is None:
+        images = pd.DataFrame(columns=["volume_id", *CHARACTERISTICS])
+    table, left_out = build_table(
+        runs,
+        images.assign(problem=None),
+        images[["volume_id", *CHARACTERISTICS]],
+        scales=(FULL, DOWN),
+        without_image=True,
+    )
+    causes = ", ".join(f"{count} {cause}" for cause, count in left_out.items())
+    if table.empty:
+        raise TableError(f"has no usable run ({causes})", history.folders[0])
+    if causes:
+        logger.info("runs left out: %s", causes)
+    more = [name for name in CONTEXT_COLUMNS if name not in table]
+    context = runs.set_index("cell_key").loc[table["cell_key"], more]
+    return pd.concat([table, context.reset_index(drop=True)], axis=1)
+
+
+def _images(history: StoredHistory) -> pd.DataFrame | None:
+    """Return header and characteristics of the volumes of a history, if they are recorded.
+
+    They are beside the parts of a batch; of folders of runs in the catalogue of their project,
+    ``data/catalogue`` beside ``data/runs``.
+    """
+    import pandas as pd
+
+    batches = dict.fromkeys(part.parent for part in history.parts)
+    tables = [
+        pd.read_parquet(batch / RECORDED_IMAGES)
+        for batch in batches
+        if (batch / RECORDED_IMAGES).is_file()
+    ]
+    projects = dict.fromkeys(folder.resolve().parent.parent for folder in history.run_folders)
+    tables += [
+        read_on_record(data / "catalogue" / ON_RECORD)
+        for data in projects
+        if (data / "catalogue" / ON_RECORD).is_file()
+    ]
+    if not tables:
+        return None
+    return pd.concat(tables, ignore_index=True).drop_duplicates("volume_id")

@@ -1,0 +1,56 @@
+"""Any history as one training table."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from synthetic_runs import cell, write_run
+from voxcast.errors import TableError
+from voxcast.history.parts import load_history
+from voxcast.history.run_folders import write_profiles
+from voxcast.history.stored_history import open_history
+from voxcast.images.on_record import COLUMNS, ON_RECORD
+from voxcast.images.recorded import RECORDED_IMAGES
+from voxcast.studies.history_table import history_table
+from voxcast.studies.recorded_table import recorded_table
+
+REFERENCE = Path(__file__).parents[2] / "data/history/reference"
+
+
+def test_a_recorded_history_gives_the_table_of_the_studies() -> None:
+    history = open_history(REFERENCE)
+    table = history_table(history, history.runs)
+    expected = recorded_table([REFERENCE]).drop(columns="batch")
+    pd.testing.assert_frame_equal(table[expected.columns], expected)
+
+
+def test_a_part_uses_the_images_of_its_batch() -> None:
+    part = sorted(REFERENCE.glob("*/"))[0]
+    history = open_history(part)
+    table = history_table(history, history.runs[history.runs["app"] == "tile_segment"])
+    assert set(table["app"]) == {"tile_segment"}
+    assert table["header.log_voxels"].notna().all()
+
+
+def test_folders_of_runs_use_the_volumes_on_record_of_their_project(tmp_path: Path) -> None:
+    runs = load_history([REFERENCE])
+    runs = runs[runs["app"] == "tile_segment"].reset_index(drop=True)
+    write_profiles(tmp_path / "data" / "runs" / "cpu", frame=runs)
+    images = pd.read_parquet(REFERENCE / RECORDED_IMAGES)
+    images = images.assign(image_set="cohort", session="", coarse_points=32)
+    (tmp_path / "data" / "catalogue").mkdir()
+    images[list(COLUMNS)].to_parquet(tmp_path / "data" / "catalogue" / ON_RECORD)
+    history = open_history(tmp_path / "data" / "runs" / "cpu")
+    expected = recorded_table([REFERENCE])
+    expected = expected[expected["app"] == "tile_segment"]
+    table = history_table(history, history.runs)
+    assert table["cell_key"].tolist() == expected["cell_key"].tolist()
+    assert table["header.log_voxels"].tolist() == expected["header.log_voxels"].tolist()
+
+
+def test_runs_whose_images_are_not_on_record_are_refused(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs" / "cpu", cell(0))
+    history = open_history(tmp_path / "runs" / "cpu")
+    with pytest.raises(TableError, match=r"neither images.parquet .*dvc repro catalogue"):
+        history_table(history, history.runs)
