@@ -41,7 +41,7 @@ def main() -> int:
     opened = [json.loads(line)["table_sha256"] for line in log]
     content = {"model": registry.MODEL_NAME, "version": version, "apps": receipts}
     write_json(RECEIPT, {**content, "test_openings": opened.count(opened[-1])})
-    registry.write_marker(Path(), version)
+    registry.write_marker(Path(), version, session.experiment_id)
     return 0
 
 

@@ -156,21 +156,29 @@ def _write_results(
         test = all_tests[all_tests["app"] == app]
         metrics[app] = {"runs": len(test), "subjects": test["subject"].nunique()}
         board += _evaluate(app, test, winner, rng, metrics[app], frames)
-        training = int((completed["app"] == app).sum()) - len(test)
-        receipts[app] = _receipt(winner, training, len(names) - test_subjects, metrics[app])
+        count = int((completed["app"] == app).sum()) - len(test)
+        receipts[app] = _receipt(winner, count, len(names) - test_subjects, metrics[app])
         receipts[app] |= receipt
+    training = completed[~completed["cell_key"].isin(all_tests["cell_key"])]
+    _write(root / "data/features/train.parquet", training.assign(image_set="a" * 64, batch=""))
+    marker = {"tracking_uri": f"sqlite:///{root}/mlflow.db", "experiment_id": "1"}
+    write_json(root / "mlruns/registered.json", marker)
     (root / "results/tune").mkdir(parents=True, exist_ok=True)
     pd.DataFrame(board).to_csv(root / "results/tune/leaderboard.csv", index=False)
     write_json(root / "results/evaluate/families.json", metrics)
     everything = pd.concat(frames) if frames else pd.DataFrame({"family": []})
     everything.to_csv(root / "results/evaluate/predictions.csv", index=False)
     (root / "results/explain").mkdir(parents=True, exist_ok=True)
-    feature = {"app": "ants_segment", "feature": "foreground_voxels"}
-    pd.DataFrame([feature | {"rise": 20.5}]).to_csv(
+    features = [{"app": app, "feature": "foreground_voxels"} for app in receipts]
+    pd.DataFrame([feature | {"rise": 20.5} for feature in features]).to_csv(
         root / "results/explain/shuffled.csv", index=False
     )
-    curve = [feature | {"quantile": q, "value": q, "factor": 2 * q} for q in (0.05, 0.5, 0.95)]
-    pd.DataFrame(curve).to_csv(root / "results/explain/dependence.csv", index=False)
+    curves = [
+        feature | {"quantile": q, "value": 2e6 * q, "factor": 2 * q}
+        for feature in features
+        for q in (0.05, 0.5, 0.95)
+    ]
+    pd.DataFrame(curves).to_csv(root / "results/explain/dependence.csv", index=False)
     content = {"model": "voxcast", "version": "1", "apps": receipts, "test_openings": 1}
     write_json(root / "results/register/receipt.json", json.loads(json.dumps(content)))
 

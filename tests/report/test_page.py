@@ -15,7 +15,7 @@ import voxcast
 from synthetic_campaign import Campaign
 from voxcast.errors import TableError
 from voxcast.report import studies
-from voxcast.report.cautions import cautions
+from voxcast.report.cautions import app_cautions
 from voxcast.report.inputs import ReportInputs
 from voxcast.report.narrative import Narrative
 from voxcast.report.page import STUDIES_PAGE, TEMPLATE, page
@@ -24,8 +24,8 @@ from voxcast.report.summary import summary
 Build = Callable[..., Path]
 SCRIPT = Path(__file__).parents[2] / "pipelines" / "report.py"
 VOID = {"meta", "img", "br", "link", "input", "hr"}
-SECTIONS = ("models", "predictions", "bounds", "volumes", "runs", "noise", "features", "variation",
-            "cpus", "devices", "phases")  # fmt: skip
+APP_SECTIONS = ("app-1", "models-1", "predictions-1", "features-1", "bounds-1", "volumes-1")
+SECTIONS = (*APP_SECTIONS, "runs", "noise", "variation", "cpus", "devices", "phases")
 
 
 class Page(HTMLParser):
@@ -124,7 +124,11 @@ def test_the_page_states_the_champion_and_its_limits(
     predict = f"{binaries}voxcast predict data/images/0009.nii.gz --app segment"
     assert summary_lines["next"] == predict
     assert predict in content.text
-    assert f"{binaries}mlflow ui" in summary_lines["or"]
+    link = "http://127.0.0.1:5000/#/experiments/1/runs?viewStateShareKey=finals"
+    assert summary_lines["or"] == f"{binaries}mlflow ui, then {link}"
+    assert link in content.text
+    assert "Learned from 22 runs of 8 subjects on record, from 1 image set" in content.text
+    assert "none of them was disturbed" in content.text
 
 
 def test_four_applications_and_a_gpu_at_once(build: Build) -> None:
@@ -167,6 +171,46 @@ def test_the_recorded_history_counts_for_devices_only(build: Build) -> None:
     assert set(inputs.runs["app"]) == {"segment"}
     assert set(inputs.on_record["app"]) == {"segment", "dnn_train"}
     assert set(inputs.phases_on_record["app"]) == {"segment", "dnn_train"}
+
+
+def test_devices_are_compared_for_the_applications_of_the_pass_only(build: Build) -> None:
+    project = build(subjects=6, test_subjects=2)
+    campaign = Campaign()
+    campaign.training(points=6, gpu=True)
+    runs, phases = campaign.tables()
+    part = project / "data" / "history" / "gpu" / "2026-01-01-00aa11bb-1"
+    part.mkdir(parents=True)
+    runs.to_parquet(part / "runs.parquet", index=False)
+    phases.to_parquet(part / "phases.parquet", index=False)
+    content, _, _ = rendered(project)
+    assert "dnn_train" not in content.text
+    assert "No run on a GPU is on record" in content.text
+
+
+def test_runs_under_load_and_their_origin_are_stated(build: Build) -> None:
+    project = build()
+    path = project / "data/features/train.parquet"
+    table = pd.read_parquet(path)
+    half = len(table) // 2
+    table.loc[: half - 1, "noisy"] = True
+    table.loc[0, "image_set"] = "b" * 64
+    table.loc[1, "batch"] = "second"
+    table.to_parquet(path)
+    content, _, _ = rendered(project)
+    assert "from 2 image sets and the recorded parts second" in content.text
+    assert f"{half} of them (50 %) shared the machine with other work" in content.text
+    assert "were measured under load: 50 %" in content.text
+
+
+def test_each_application_has_its_own_section(build: Build) -> None:
+    project = build(subjects=16, test_subjects=4, campaign=True)
+    narrative = Narrative.of(ReportInputs.read(project))
+    content, _, _ = rendered(project)
+    ids = {attrs["id"] for _, attrs in content.tags if "id" in attrs}
+    assert len(narrative.apps) > 1
+    for number, app in enumerate(narrative.apps, 1):
+        assert {name.replace("1", str(number)) for name in APP_SECTIONS} <= ids
+        assert f"{app.headline()}. L{app.learned_from()[1:]}." in content.text
 
 
 def test_hostile_names_stay_text(build: Build) -> None:
@@ -213,14 +257,16 @@ def test_no_gain_and_a_champion_that_stays_are_stated(build: Build) -> None:
     narrative = Narrative.of(ReportInputs.read(build(winner="voxels", receipt=receipt)))
     assert narrative.headline().startswith("No model beat the voxels baseline")
     assert "version 3 (forest) stays champion (0.2 against 0.1)" in narrative.champion()
-    assert any("ridge has the smaller cross-validated" in c for c in cautions(narrative))
+    [app] = narrative.apps
+    lines = app_cautions(app, narrative)
+    assert any("ridge has the smaller cross-validated" in line for line in lines)
 
 
 def test_a_model_worse_than_the_baseline_is_reported(build: Build) -> None:
     narrative = Narrative.of(
         ReportInputs.read(build(subjects=40, test_subjects=20, winner="median"))
     )
-    assert "beat median" in " ".join(cautions(narrative))
+    assert "beat median" in " ".join(app_cautions(narrative.apps[0], narrative))
 
 
 def test_a_missing_input_is_reported(build: Build) -> None:

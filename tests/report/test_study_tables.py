@@ -38,7 +38,13 @@ def test_only_studies_with_a_result_are_shown() -> None:
     assert study_tables({}) == []
     errors, requests = study_tables({"splits": SPLITS})
     assert errors.rows[0][:2] == ["ants_segment: unseen subject", "5.0 % (0 to 6.2 %)"]
-    assert errors.rows[1][-1] == "measured on one machine"
+    assert len(errors.rows) == 1
+    text = " ".join(errors.notes)
+    assert text.endswith("unseen host, measured on one machine (ants_segment).")
+    for term in ("HARP", "WTM", "MAE"):
+        assert term in text
+    assert "UPP is" in requests.notes[0]
+    assert "OV_MAPE is" in requests.notes[0]
     assert requests.rows[1][:4] == ["ants_segment: HARP, MAE", "58 %", "40 %", "1.02×"]
     assert requests.rows[1][4] == "17 % (UPP 55 %, 60 % bound)"
     assert all(len(row) == len(errors.head) for row in errors.rows)

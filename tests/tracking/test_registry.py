@@ -180,13 +180,13 @@ def test_a_promotion_carries_the_other_applications_over_unchanged(project: Path
 
 def test_a_lost_registry_is_detected(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs.connect(project)
-    registry.write_marker(project, "1")
+    registry.write_marker(project, "1", "1")
     assert not registry.forget_lost(project)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     assert registry.forget_lost(project)
     assert not (project / registry.MARKER).exists()
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
-    registry.write_marker(project, "1")
+    registry.write_marker(project, "1", "1")
     (project / "mlflow.db").unlink()
     assert registry.forget_lost(project)
 

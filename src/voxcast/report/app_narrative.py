@@ -10,6 +10,7 @@ from voxcast.report.formatting import counted, percent, percent_interval
 
 if TYPE_CHECKING:
     from voxcast.analysis.model_comparison import ModelComparison
+    from voxcast.analysis.training_runs import TrainingRuns
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,8 @@ class AppNarrative:
         Name of the application.
     models : ModelComparison
         Comparison of the winner with the baselines.
+    training : TrainingRuns
+        The runs that the models were learned from.
     floor_percent : dict of str to float
         The noise floor by target, in percent; empty if nothing was repeated. It is a mean absolute
         error, comparable with the errors of models; see `RepeatNoise.error_percent`.
@@ -29,7 +32,15 @@ class AppNarrative:
 
     app: str
     models: ModelComparison
+    training: TrainingRuns
     floor_percent: dict[str, float]
+
+    def error(self) -> float:
+        """Return the winner's error of CPU time in percent, on unseen subjects if possible."""
+        tested = self.models.tested.get(self.models.winner)
+        if tested:
+            return tested["cpu_s"].value
+        return self.models.cross_validated[self.models.winner]["cpu_s"]
 
     def headline(self) -> str:
         """Write the main result as one sentence."""
@@ -56,6 +67,24 @@ class AppNarrative:
         if m.gain["cpu_s"].value < 0:
             return f"{text} on unseen subjects, {rival}: the baseline did better there"
         return f"{text} on {counted(m.test_subjects, 'unseen subject')}, {rival}"
+
+    def learned_from(self) -> str:
+        """Write which runs on record the models were learned from, and how many were disturbed."""
+        t = self.training
+        sources = [counted(t.image_sets, "image set")] if t.image_sets else []
+        if t.batches:
+            sources.append(f"the recorded parts {', '.join(t.batches)}")
+        origin = f", from {' and '.join(sources)}" if sources else ""
+        disturbed = "none of them was disturbed"
+        if t.noisy:
+            disturbed = (
+                f"{t.noisy} of them ({percent(100 * t.noisy_share)}) shared the machine with "
+                "other work"
+            )
+        return (
+            f"learned from {counted(t.runs, 'run')} of {counted(t.subjects, 'subject')} on "
+            f"record{origin}; {disturbed}"
+        )
 
     def champion(self) -> str:
         """Write the best family and the champion of the registry."""

@@ -100,6 +100,34 @@ def inline_svg(figure: Figure, name: str, alt: str) -> Markup:
     return Markup(opening + text[text.index(">") + 1 :].strip())  # noqa: S704
 
 
+def interval(
+    axes: Axes,
+    y: float,
+    ends: tuple[float, float],
+    limits: tuple[float, float],
+    colour: str,
+) -> None:
+    """Draw a horizontal interval; an arrow at the edge marks an end beyond the axis.
+
+    Parameters
+    ----------
+    y : float
+        Position of the line.
+    ends : tuple of float
+        Lower and upper end.
+    limits : tuple of float
+        Limits of the horizontal axis.
+    """
+    low, high = max(ends[0], limits[0]), min(ends[1], limits[1])
+    if low <= high:
+        axes.plot([low, high], [y] * 2, color=colour, linewidth=1.3)
+    for beyond, edge, marker in (
+        (ends[0] < limits[0], limits[0], "<"), (ends[1] > limits[1], limits[1], ">"),
+    ):  # fmt: skip
+        if beyond:
+            axes.plot(edge, y, marker, color=colour, markersize=5, clip_on=False)
+
+
 def log_axes(axes: Axes, x: ArrayLike, y: ArrayLike) -> None:
     """Make both axes logarithmic, with limits that show all points."""
     log_axis(axes, "x", float(np.min(x)), float(np.max(x)))

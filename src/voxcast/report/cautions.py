@@ -1,4 +1,4 @@
-"""The limits of the main result, as sentences."""
+"""The limits of the results, as sentences."""
 
 from __future__ import annotations
 
@@ -15,17 +15,13 @@ if TYPE_CHECKING:
 
 # With fewer unseen subjects the page warns that they are few.
 FEW_SUBJECTS = 20
+# With a larger share of disturbed runs a set counts as measured under load.
+LOADED_SHARE = 1 / 3
 
 
-def cautions(narrative: Narrative) -> list[str]:
-    """Return the limits of the result, the most serious first."""
-    several = len(narrative.apps) > 1
-    of_models = [
-        f"{app.app}: " * several + line
-        for app in narrative.apps
-        for line in [*_of_the_test(app), *_of_the_model(app, narrative)]
-    ]
-    return [*of_models, *_of_the_runs(narrative)]
+def app_cautions(app: AppNarrative, narrative: Narrative) -> list[str]:
+    """Return the limits of the models of an application, the most serious first."""
+    return [*_of_the_test(app), *_of_the_training(app), *_of_the_model(app, narrative)]
 
 
 def _of_the_test(narrative: AppNarrative) -> list[str]:
@@ -45,6 +41,16 @@ def _of_the_test(narrative: AppNarrative) -> list[str]:
     if not m.calibrated:
         lines.append(f"The upper bound is {narrative.calibration()}.")
     return lines
+
+
+def _of_the_training(app: AppNarrative) -> list[str]:
+    share = app.training.noisy_share
+    if share < LOADED_SHARE:
+        return []
+    return [
+        f"The runs that it was learned from were measured under load: {percent(100 * share)} of "
+        "them shared the machine with other work, so its wall times are too long for an idle one."
+    ]
 
 
 def _of_the_model(app: AppNarrative, narrative: Narrative) -> list[str]:
@@ -86,7 +92,8 @@ def _of_the_model(app: AppNarrative, narrative: Narrative) -> list[str]:
     return lines
 
 
-def _of_the_runs(narrative: Narrative) -> list[str]:
+def run_cautions(narrative: Narrative) -> list[str]:
+    """Return the limits of the measured runs of all applications."""
     inputs, lines = narrative.inputs, []
     runs = inputs.runs
     if narrative.noise is None:

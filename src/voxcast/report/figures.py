@@ -11,7 +11,7 @@ from voxcast.analysis.model_comparison import BASELINES, mean_error
 from voxcast.analysis.run_groups import by_configuration
 from voxcast.features.descriptions import quantity_title, value_range
 from voxcast.records import TARGETS
-from voxcast.report.canvas import INK, SERIES, inline_svg, log_axes, panel
+from voxcast.report.canvas import INK, SERIES, inline_svg, interval, log_axes, panel
 from voxcast.report.formatting import TITLES, counted, heading, percent
 from voxcast.report.labels import run_group_label
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
     from voxcast.analysis.model_comparison import ModelComparison
+
+MAX_NAMES = 2  # of families with the same values, on one label
+_RATES = ("under_request_high", "under_request", "under_request_low")
 
 
 @dataclass(frozen=True)
@@ -35,29 +38,30 @@ def error_panels(
 ) -> list[Drawing]:
     """Draw the error of every family, one panel per target, best by cross-validation first.
 
-    ``app`` is the application, if it must be named.
+    ``app`` is the application; it makes the ids of the figures unique on the page.
     """
     families = list(models.cross_validated)
     drawings = []
     for target in TARGETS:
         with panel(4.2, 1.2 + 0.34 * len(families)) as (figure, axes):
-            largest = 0.0
+            errors = [
+                *(models.cross_validated[family][target] for family in families),
+                *(e[target].value for family, e in models.tested.items() if family in families),
+            ]
+            limits = 0.0, 1.3 * max(errors) or 1.0
             for row, family in enumerate(families):
                 validated = models.cross_validated[family][target]
                 tested = models.tested.get(family, {}).get(target)
-                largest = max(largest, validated, tested.value if tested else 0)
                 if tested:
                     y = row + 0.17
-                    if tested.bounded:
-                        axes.plot(
-                            [max(tested.low, 0), tested.high], [y] * 2,
-                            color=SERIES[1], linewidth=1.3,
-                        )  # fmt: skip
+                    if tested.bounded:  # an error cannot be below zero
+                        ends = max(tested.low, 0.0), tested.high
+                        interval(axes, y, ends, limits, SERIES[1])
                     axes.plot(tested.value, y, "D", color=SERIES[1], markersize=5)
                 axes.plot(validated, row - 0.17 * bool(tested), "o", color=SERIES[0], markersize=6)
                 text = percent(tested.value if tested else validated)
-                axes.text(1.0, row, text, va="center", transform=axes.get_yaxis_transform())
-            axes.set_xlim(0, 1.3 * largest or 1)
+                axes.text(1.03, row, text, va="center", transform=axes.get_yaxis_transform())
+            axes.set_xlim(*limits)
             axes.set_ylim(len(families) - 0.4, -0.6)
             axes.grid(axis="y", visible=False)
             labels = [f"{name} (baseline)" if name in BASELINES else name for name in families]
@@ -70,7 +74,7 @@ def error_panels(
                 f"{name} {percent(models.cross_validated[name][target])}" for name in families
             )
             svg = inline_svg(figure, f"error {target} {app}".strip(), alt)
-        drawings.append(Drawing(svg, app))
+        drawings.append(Drawing(svg, ""))
     return drawings
 
 
@@ -146,6 +150,8 @@ def coverage_panels(
 ) -> list[Drawing]:
     """Draw the share of unseen subjects below the upper bound, one panel per target.
 
+    Families with the same values share a line.
+
     Parameters
     ----------
     metrics : dict
@@ -153,26 +159,36 @@ def coverage_panels(
     upper_quantile : float
         Nominal coverage of the bound, such as 0.95.
     app : str
-        The application, if it must be named.
+        The application; it makes the ids of the figures unique on the page.
     """
     drawings = []
     for target in TARGETS:
-        with panel(4.2, 1.2 + 0.3 * len(metrics)) as (figure, axes):
-            for row, family_metrics in enumerate(metrics.values()):
-                rates = family_metrics[target]
-                ends = [100 * (1 - rates[f"under_request_{end}"]) for end in ("high", "low")]
-                axes.plot(ends, [row] * 2, color=SERIES[0], linewidth=1.3)
-                axes.plot(100 * (1 - rates["under_request"]), row, "o", color=SERIES[0])
+        names_by_rates: dict[tuple[float, ...], list[str]] = {}
+        for name, by_target in metrics.items():
+            rates = tuple(100 * (1 - by_target[target][key]) for key in _RATES)
+            names_by_rates.setdefault(rates, []).append(name.replace("_", " "))
+        labels = [_folded(names) for names in names_by_rates.values()]
+        with panel(4.2, 1.2 + 0.3 * len(labels)) as (figure, axes):
+            for row, (low, value, high) in enumerate(names_by_rates):
+                axes.plot([low, high], [row] * 2, color=SERIES[0], linewidth=1.3)
+                axes.plot(value, row, "o", color=SERIES[0])
             axes.axvline(100 * upper_quantile, color=INK, linewidth=1, linestyle=(0, (2, 2)))
             axes.set_xlim(-3, 103)
-            axes.set_ylim(len(metrics) - 0.4, -0.6)
+            axes.set_ylim(len(labels) - 0.4, -0.6)
             axes.grid(axis="y", visible=False)
-            axes.set_yticks(range(len(metrics)), [name.replace("_", " ") for name in metrics])
+            axes.set_yticks(range(len(labels)), labels)
             axes.set(xlabel="subjects below the upper bound (%)", title=heading(TITLES[target]))
-            alt = f"Share of subjects below the upper bound of {TITLES[target]}: " + ", ".join(
-                f"{name} {percent(100 * (1 - by_target[target]['under_request']))}"
-                for name, by_target in metrics.items()
+            alt = f"Share of subjects below the upper bound of {TITLES[target]}: " + "; ".join(
+                f"{', '.join(names)}: {percent(value)}"
+                for (_, value, _), names in names_by_rates.items()
             )
             svg = inline_svg(figure, f"coverage {target} {app}".strip(), alt)
-            drawings.append(Drawing(svg, app))
+        equal = [names for names in names_by_rates.values() if len(names) > MAX_NAMES]
+        caption = "; ".join(f"{_folded(names)}: {', '.join(names)}" for names in equal)
+        drawings.append(Drawing(svg, f"{caption}." if caption else ""))
     return drawings
+
+
+def _folded(names: list[str]) -> str:
+    """Return the label of families with the same values."""
+    return ", ".join(names) if len(names) <= MAX_NAMES else f"{len(names)} models"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _NAMES = ("cell_key", "subject", "volume_id", "app", "device", "family")
 _BOUNDS = [f"{t}_{kind}" for t in TARGETS for kind in ("actual", "lower", "median", "upper")]
+_ORIGIN = ["app", "subject", "noisy", "image_set", "batch"]
 _PREDICTED = [*_NAMES[:-1], "cpus", "repeat", *_BOUNDS, "family"]
 
 
@@ -36,12 +37,16 @@ class ReportInputs:
     on_record, phases_on_record : DataFrame
         All measured runs and their phases, including those of other image sets and of the
         recorded history: devices are compared on all of them.
+    trained_on : DataFrame
+        The training side of the table: ``app subject noisy image_set batch`` of each run.
     phases, leaderboard, predictions : DataFrame
         As written by phases, tune and evaluate; predictions are empty without a test side.
     shuffled, dependence : DataFrame
         As written by explain.
     metrics, receipt : dict
         As written by evaluate and register, by application.
+    marker : dict
+        Where the champion was registered, see `voxcast.tracking.registry.write_marker`.
     """
 
     catalogue: pd.DataFrame
@@ -49,6 +54,7 @@ class ReportInputs:
     notes: list[str]
     on_record: pd.DataFrame
     phases_on_record: pd.DataFrame
+    trained_on: pd.DataFrame
     phases: pd.DataFrame
     leaderboard: pd.DataFrame
     predictions: pd.DataFrame
@@ -56,6 +62,7 @@ class ReportInputs:
     dependence: pd.DataFrame
     metrics: dict[str, Any]
     receipt: dict[str, Any]
+    marker: dict[str, Any]
 
     @property
     def completed(self) -> pd.DataFrame:
@@ -115,6 +122,7 @@ class ReportInputs:
             notes=[str(note) for frame in devices for note in frame.attrs.get("notes", [])],
             on_record=on_record,
             phases_on_record=phases_on_record,
+            trained_on=_parquet(project / "data/features/train.parquet", _ORIGIN),
             phases=phases,
             leaderboard=_leaderboard(project / "results/tune/leaderboard.csv"),
             predictions=_csv(project / "results/evaluate/predictions.csv").reindex(
@@ -124,6 +132,7 @@ class ReportInputs:
             dependence=_csv(project / "results/explain/dependence.csv"),
             metrics=_json(project / "results/evaluate/families.json"),
             receipt=_json(project / "results/register/receipt.json"),
+            marker=_json(project / "mlruns/registered.json"),
         )
 
 
@@ -134,9 +143,9 @@ def _leaderboard(path: Path) -> pd.DataFrame:
     return board
 
 
-def _parquet(path: Path) -> pd.DataFrame:
+def _parquet(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
     try:
-        return pd.read_parquet(path)
+        return pd.read_parquet(path, columns=columns)
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from None
 

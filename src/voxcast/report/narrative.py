@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from voxcast.analysis.cpu_scaling import CpuComparison, compare_cpus
 from voxcast.analysis.model_comparison import compare_models
 from voxcast.analysis.noise import RepeatNoise, repeat_noise
+from voxcast.analysis.training_runs import training_runs
 from voxcast.quantities import format_seconds
 from voxcast.report.app_narrative import AppNarrative
 from voxcast.report.formatting import counted, percent
@@ -56,6 +57,7 @@ class Narrative:
                         inputs.metrics[app],
                         inputs.receipt_of(app),
                     ),
+                    training_runs(inputs.trained_on, app),
                     _floor_percent(noise_by_app.get(app)),
                 )
                 for app in inputs.apps
@@ -75,8 +77,11 @@ class Narrative:
         return "; ".join(f"{a.app}: " * several + sentence(a) for a in self.apps)
 
     def headline(self) -> str:
-        """Write the main result of each application as one sentence."""
-        return self.of_each(AppNarrative.headline)
+        """Write the main result as one sentence, or the errors of several applications."""
+        if len(self.apps) == 1:
+            return self.apps[0].headline()
+        errors = ", ".join(f"{app.app} {percent(app.error())}" for app in self.apps)
+        return f"Errors in CPU time: {errors}"
 
     def champion(self) -> str:
         """Write the best family and the champion of each application."""

@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import pandas as pd
 
 from voxcast.allocation.pricing import Prices
 from voxcast.analysis.composed_runs import COMPOSITIONS
 from voxcast.analysis.devices import compare_devices, devices_without_runs
 from voxcast.analysis.drift import drift
-from voxcast.analysis.model_comparison import HEADER_ONLY
 from voxcast.analysis.noise import repeat_noise
 from voxcast.analysis.run_groups import FULL_SCALE
 from voxcast.analysis.wall_times import wall_times
 from voxcast.phases.logged import phase_summary
-from voxcast.report import coverage, figures, run_figures, run_tables, tables
-from voxcast.report.cautions import cautions
+from voxcast.report import run_figures, run_tables
+from voxcast.report.app_section import app_sections
+from voxcast.report.cautions import run_cautions
 from voxcast.report.formatting import counted
 from voxcast.report.labels import cpu_label, device_label, device_machines, smallest_gains
 from voxcast.report.sentences import cpu_verdict, drift_sentence, missing_devices
-from voxcast.report.slices import pictures
-from voxcast.report.summary import binaries, example
+from voxcast.report.summary import binaries, example, finals
 from voxcast.report.templates import render
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from voxcast.report.narrative import Narrative
 
 TEMPLATE = "page.html.j2"
@@ -52,21 +50,19 @@ def _content(narrative: Narrative, project: Path) -> dict[str, Any]:
     inputs = narrative.inputs
     completed = inputs.completed
     phases = phase_summary(_phases(inputs.phases, completed))
-    predictions = pd.concat(
-        [inputs.predictions_of(a.app, a.models.winner) for a in narrative.apps], ignore_index=True
-    )
     noise = repeat_noise(completed, by=("app", "device", "cpus", "scale"))
     paths = inputs.catalogue.dropna(subset="volume_id")
     names = {
         str(v): Path(str(p)).name for v, p in zip(paths["volume_id"], paths["path"], strict=True)
     }
     return {
-        **_of_models(narrative),
         **_of_devices(narrative, names),
         **_of_variation(completed, names),
         "narrative": narrative,
         "headline": narrative.headline(),
-        "cautions": cautions(narrative),
+        "cautions": run_cautions(narrative),
+        "sections": app_sections(narrative, noise, project),
+        "tested": all(app.models.tested for app in narrative.apps),
         "measured_table": run_tables.measured(inputs.runs),
         "noise_table": run_tables.noise_floor(noise) if noise else None,
         "size_panels": run_figures.size_panels(_sized(completed, inputs.catalogue)),
@@ -76,64 +72,26 @@ def _content(narrative: Narrative, project: Path) -> dict[str, Any]:
         "phase_panels": run_figures.phase_panels(phases),
         "phase_table": run_tables.phases(phases) if len(phases) else None,
         "studies_page": STUDIES_PAGE,
-        "importance_table": tables.importance(inputs.shuffled),
-        "dependence_panels": figures.dependence_panels(inputs.dependence),
-        "scatters": figures.scatter_panels(predictions),
-        "error_table": tables.errors(predictions, noise) if len(predictions) else None,
-        "coverage_table": coverage.coverage_table(predictions) if len(predictions) else None,
-        "pictures": pictures(predictions, inputs.catalogue, project),
         "has_user_images": any(Path(str(p)).is_absolute() for p in inputs.catalogue["path"]),
         "problems": _problems(inputs.catalogue),
         "facts": _facts(narrative),
         "example": example(narrative),
         "binaries": binaries(),
-    }
-
-
-def _of_models(narrative: Narrative) -> dict[str, Any]:
-    """Compare the models of each application; captions name it if there are several."""
-    inputs, several = narrative.inputs, len(narrative.apps) > 1
-    error_panels, model_tables, coverage_panels, bounds_tables = [], [], [], []
-    for app in narrative.apps:
-        models, prefix = app.models, f"{app.app}: " * several
-        metrics = {
-            name: inputs.metrics[app.app][name]
-            for name in [*models.cross_validated, HEADER_ONLY]
-            if name in inputs.metrics[app.app]
-        }
-        of_app = [
-            tables.cross_validated(models, inputs.leaderboard_of(app.app), app.floor_percent),
-            *([tables.tested(models, app.floor_percent)] if models.tested else []),
-        ]
-        risk = inputs.receipt_of(app.app)["challenger"]["risk_at_upper_quantile"]
-        bounds = tables.bounds(metrics.get(models.winner, {}), risk)
-        model_tables += [replace(t, caption=prefix + t.caption) for t in of_app]
-        bounds_tables.append(replace(bounds, caption=prefix + bounds.caption))
-        name = app.app * several
-        error_panels += figures.error_panels(models, app.floor_percent, name)
-        if metrics:
-            coverage_panels += figures.coverage_panels(metrics, models.upper_quantile, name)
-    return {
-        "error_panels": error_panels,
-        "model_tables": model_tables,
-        "coverage_panels": coverage_panels,
-        "bounds_tables": bounds_tables,
-        "tested": any(app.models.tested for app in narrative.apps),
-        "calibrated": all(app.models.calibrated for app in narrative.apps),
-        "winners": narrative.of_each(lambda app: app.models.winner),
+        "finals": finals(inputs),
     }
 
 
 def _of_devices(narrative: Narrative, names: dict[str, str]) -> dict[str, Any]:
-    """Compare CPU and GPU on all runs on record."""
+    """Compare CPU and GPU on all runs on record of the applications of this pass."""
     inputs, prices = narrative.inputs, Prices()
-    missing = missing_devices(devices_without_runs(inputs.on_record))
+    apps = set(inputs.runs["app"])
+    apps |= {part.app for name, part in COMPOSITIONS.items() if name in apps}
+    on_record = inputs.on_record[inputs.on_record["app"].isin(apps)]
+    missing = missing_devices(devices_without_runs(on_record))
     comparisons = (
         []
         if missing
-        else compare_devices(
-            inputs.on_record, inputs.phases_on_record, prices, compositions=COMPOSITIONS
-        )
+        else compare_devices(on_record, inputs.phases_on_record, prices, compositions=COMPOSITIONS)
     )
     return {
         "devices_missing": missing,

@@ -10,7 +10,16 @@ import numpy as np
 
 from voxcast.analysis.run_groups import by_configuration
 from voxcast.laws.empirical import ecdf
-from voxcast.report.canvas import FAINT, INK, SERIES, inline_svg, log_axes, log_axis, panel
+from voxcast.report.canvas import (
+    FAINT,
+    INK,
+    SERIES,
+    inline_svg,
+    interval,
+    log_axes,
+    log_axis,
+    panel,
+)
 from voxcast.report.figures import Drawing
 from voxcast.report.formatting import amount, counted, percent
 from voxcast.report.labels import (
@@ -82,6 +91,14 @@ def speedup_panels(comparisons: list[CpuComparison]) -> list[Drawing]:
             speedups = (*comparison.pairs["speedup"], comparison.speedup.value)
             spread = max(abs(math.log(speedup)) for speedup in speedups)
             top = math.exp(max(1.25 * spread, 0.15))
+            if comparison.speedup.bounded:  # the band is cut at the axis
+                cut = comparison.speedup.high > top, comparison.speedup.low < 1 / top
+                for is_cut, edge, marker in zip(cut, (1, 0), "^v", strict=True):
+                    if is_cut:
+                        axes.plot(
+                            0.5, edge, marker, color=SERIES[0], markersize=7, clip_on=False,
+                            transform=axes.transAxes,
+                        )  # fmt: skip
             axes.set_yscale("log")
             log_axis(axes, "y", 1 / top, top)
             label, cpus = cpu_label(comparison), comparison.cpus
@@ -161,14 +178,16 @@ def device_panels(comparisons: list[DeviceComparison]) -> list[Drawing]:
                 colour = SERIES[1] if comparison.composed else SERIES[0]
                 colour = SERIES[2] if comparison.phase else colour
                 axes.barh(row, gain.value - 1, 0.62, left=1, color=colour, alpha=0.85)
-                if gain.bounded:  # a wide interval of few subjects is cut at the axis
-                    axes.plot([gain.low, gain.high], [row] * 2, color=INK, linewidth=1.3)
                 axes.text(
-                    1.02, row, f"{gain.value:.3g}×", va="center",
+                    1.03, row, f"{gain.value:.3g}×", va="center",
                     transform=axes.get_yaxis_transform(),
                 )  # fmt: skip
             axes.axvline(1, color=INK, linewidth=1)
             log_axis(axes, "x", min(ends), max(*ends, 2.0))
+            for row, comparison in enumerate(app_comparisons):
+                gain = comparison.speedup
+                if gain.bounded:
+                    interval(axes, row, (gain.low, gain.high), axes.get_xlim(), INK)
             axes.set_yticks(range(len(app_comparisons)), labels)
             axes.set_ylim(len(app_comparisons) - 0.4, -0.6)
             axes.grid(axis="y", visible=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from voxcast.report.formatting import TITLES, heading, percent
-from voxcast.report.tables import Table
+from voxcast.report.tables import UPP_NOTE, Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +23,13 @@ STRATEGIES = {
     "population": "optimal, one for all", "per_image": "optimal by image",
 }  # fmt: skip
 CAMPAIGNS = ("mixed", "full_only", "chosen")
+HARP_NOTE = (
+    "HARP is a published predictor of run times, trained on runs that were scaled down and a few "
+    "at full scale, without the defects of its release. It fits many candidates and selects one: "
+    "by WTM, the one that is too low most seldom (smallest UPP, then smallest OV_MAPE), or by "
+    "MAE, the one with the smallest mean absolute error. Custom: its estimator that is told the "
+    "time of each epoch. Full scale alone: its regressors without scaled-down runs."
+)
 TRANSFER_RUNS = (2, 8, 16)  # numbers of runs that are shown
 
 
@@ -39,21 +46,23 @@ def study_tables(results: Mapping[str, Result]) -> list[Table]:
 
 def _errors(result: Result) -> Table:
     rows = []
+    unmeasured: dict[str, list[str]] = {}
     for app, holdouts in result.items():
         for holdout, by_contender in holdouts.items():
-            label = f"{app}: unseen {holdout}"
             if "not_measurable" in by_contender:
-                padding = [""] * (len(CONTENDERS) - 1)
-                rows.append([label, *padding, by_contender["not_measurable"]])
+                reason = f"unseen {holdout}, {by_contender['not_measurable']}"
+                unmeasured.setdefault(reason, []).append(app)
             else:
                 cells = (_wall_time_error(by_contender.get(name)) for name in CONTENDERS)
-                rows.append([label, *cells])
+                rows.append([f"{app}: unseen {holdout}", *cells])
+    missing = "; ".join(f"{reason} ({', '.join(apps)})" for reason, apps in unmeasured.items())
     caption = (
         "Mean absolute error of wall time in percent, with 95 % interval over subjects. Each row "
         "holds out runs by a different criterion"
     )
     titles = [t if t == "voxcast" else heading(t) for t in CONTENDERS.values()]
-    return Table(caption, ["Application and holdout", *titles], rows)
+    notes = (HARP_NOTE, *([f"Not measurable: {missing}."] if missing else []))
+    return Table(caption, ["Application and holdout", *titles], rows, notes)
 
 
 def _wall_time_error(scores: Result | None) -> str:
@@ -78,7 +87,7 @@ def _requests(result: Result) -> Table:
     )
     head = ["", "Requested too little (UPP)", "Excess (OV_MAPE)", "Requested / used",
             "Excess of voxcast at no higher UPP"]  # fmt: skip
-    return Table(caption, head, rows)
+    return Table(caption, head, rows, (UPP_NOTE, HARP_NOTE))
 
 
 def _matched_bound(request: Result) -> str:

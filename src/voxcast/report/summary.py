@@ -6,7 +6,10 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from voxcast.tracking.views import DEFAULT_ADDRESS, finals_link
+
 if TYPE_CHECKING:
+    from voxcast.report.inputs import ReportInputs
     from voxcast.report.narrative import Narrative
 
 _BIN = ".venv/bin/"  # of `make setup`
@@ -32,7 +35,7 @@ def summary(narrative: Narrative, report: str) -> str:
         ("bounds", narrative.calibration()),
         ("report", report),
         ("next", f"{binaries()}voxcast predict {example(narrative)}"),
-        ("or", f"{binaries()}mlflow ui to compare runs; {binaries()}voxcast serve for HTTP"),
+        ("or", f"{binaries()}mlflow ui, then {finals(narrative.inputs)}"),
     ]
     return "".join(f"{name:<12} {' '.join(text.split())}\n" for name, text in lines)
 
@@ -49,6 +52,13 @@ def example(narrative: Narrative) -> str:
     paths = [*unseen["path"], *usable["path"], "IMAGE.nii.gz"]
     app = [word for name in inputs.modelled["app"][:1] for word in ("--app", name)]
     return shlex.join([str(paths[0]), *app])
+
+
+def finals(inputs: ReportInputs) -> str:
+    """Return the address at which MLflow shows the final runs."""
+    uri = str(inputs.marker["tracking_uri"])
+    address = uri if uri.startswith(("http://", "https://")) else DEFAULT_ADDRESS
+    return finals_link(str(inputs.marker["experiment_id"]), address)
 
 
 def binaries() -> str:

@@ -19,16 +19,24 @@ if TYPE_CHECKING:
     from voxcast.analysis.model_comparison import ModelComparison
     from voxcast.analysis.noise import RepeatNoise
 
+UPP_NOTE = (
+    "UPP is the share of runs for which the number is too low (under-predicted). OV_MAPE is the "
+    "mean excess of the other runs (over-predicted), in percent of what they used."
+)
 MAX_FEATURES = 8  # listed for an application
 
 
 @dataclass(frozen=True)
 class Table:
-    """A caption, column heads, and rows of text whose first cell is the row head."""
+    """A caption, column heads, and rows of text whose first cell is the row head.
+
+    ``notes`` are sentences below the table.
+    """
 
     caption: str
     head: list[str]
     rows: list[list[str]]
+    notes: tuple[str, ...] = ()
 
 
 def cross_validated(
@@ -160,15 +168,18 @@ def bounds(metrics: dict[str, dict[str, Any]], risk: dict[str, dict[str, Any]]) 
             "Runs within both bounds",
             "Subjects above upper bound",
             "Requested / used",
-            "UPP",
-            "OV_MAPE",
+            "Median too low (UPP)",
+            "Excess of the others (OV_MAPE)",
         ]
     caption = (
-        "Rates with exact binomial 95 % interval. UPP: share of runs whose median prediction is "
-        "too low; OV_MAPE: mean excess of the others. Out of fold: of the application with the "
-        "highest rate"
+        "Coverage of the bounds, and over- and under-prediction of the median. Rates have an "
+        "exact binomial 95 % interval"
     )
-    return Table(caption, [*head, "Subjects above upper bound, out of fold"], rows)
+    notes = (
+        "Requested / used: the sum of the upper bounds over the sum of what the runs used.",
+        *((UPP_NOTE,) if metrics else ()),
+    )
+    return Table(caption, [*head, "Subjects above upper bound, out of fold"], rows, notes)
 
 
 def _share(rate: float, low: float, high: float, prefix: str = "") -> str:

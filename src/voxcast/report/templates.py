@@ -12,6 +12,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+# A space after a number or a time unit and before a unit, or around "to", "of" and "±".
+_WITHIN_VALUE = re.compile(
+    r"(?<=[\d×]) (?=(?:%|[kMGT]?B|ms|s|min|h|d|USD|to|of|±)(?![\w]))"
+    r"|(?<=\bto|\bof|.±|.\bh) (?=[\d−-])|(?<=min) (?=\d)|(?<=%) (?=to\b)"
+)
+
+
 def render(template: str, content: Mapping[str, Any]) -> str:
     """Fill a template of this package; all text is escaped."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined
@@ -32,5 +39,5 @@ def _source(name: str) -> str:
 
 
 def _nonbreaking(text: str) -> str:
-    """Allow a line break only before a bracket and after a comma or dot, not before a unit."""
-    return re.sub(r"(?<![,·]) (?![(·])", "\u00a0", text)
+    """Keep a number and its unit, and the ends of a range, on one line; sentences may break."""
+    return _WITHIN_VALUE.sub("\u00a0", text)

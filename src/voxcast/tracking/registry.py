@@ -158,9 +158,14 @@ def listing(project: Path | None) -> list[dict[str, Any]]:
     ]
 
 
-def write_marker(project: Path, version: str | None) -> None:
+def write_marker(project: Path, version: str | None, experiment_id: str) -> None:
     """Write the marker, which records the registry; it is an output of the stage `register`."""
-    content = {"model": CHAMPION_URI, "version": version, "tracking_uri": tracking_uri(project)}
+    content = {
+        "model": CHAMPION_URI,
+        "version": version,
+        "tracking_uri": tracking_uri(project),
+        "experiment_id": experiment_id,
+    }
     write_json(project / MARKER, content)
 
 

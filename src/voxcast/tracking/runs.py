@@ -34,9 +34,10 @@ Kind = Literal["campaign", "study", "trial", "final"]
 
 @dataclass(frozen=True)
 class Session:
-    """A connection to the tracking server, with the tags of every run."""
+    """A connection to the tracking server: the experiment, and the tags of every run."""
 
     outer_run_id: str | None
+    experiment_id: str
     tags: dict[str, str] = field(default_factory=dict)
 
 
@@ -80,7 +81,7 @@ def _open_session(project: Path, uri: str) -> Session:
         experiment = mlflow.set_experiment(experiment_id=outer.info.experiment_id)
     describe_experiment(mlflow.MlflowClient(), experiment.experiment_id)
     _close_abandoned()
-    return Session(outer_run_id, provenance(project))
+    return Session(outer_run_id, experiment.experiment_id, provenance(project))
 
 
 def _close_abandoned() -> None:
