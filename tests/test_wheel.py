@@ -3,66 +3,29 @@
 import importlib.metadata
 import json
 import os
-import re
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import nibabel
 import numpy as np
 import pytest
-from packaging.requirements import Requirement
 
 from champions import register_champion
 from model_server import free_port, running_server
 from voxcast import __version__
 from voxcast.errors import EXTRAS
+from wheel_environment import PROJECT, PYPROJECT, normalised, required, wheel_environment
 
-PROJECT = Path(__file__).parents[1]
 SAMPLES = PROJECT / "tests" / "samples"
-PYPROJECT = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
 SERVER_START_S = 240
-
-
-def normalised(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def required(dependencies: list[str]) -> set[str]:
-    """Return the names of ``dependencies`` and of all that those need, extras left out."""
-    names: set[str] = set()
-    waiting = [Requirement(text) for text in dependencies]
-    while waiting:
-        requirement = waiting.pop()
-        name = normalised(requirement.name)
-        markers = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
-        if markers and name not in names:
-            names.add(name)
-            waiting += map(Requirement, importlib.metadata.requires(name) or [])
-    return names
 
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a virtual environment that holds the wheel and its dependencies, and nothing else."""
-    folder = tmp_path_factory.mktemp("wheel")
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    build = ["wheel", "--no-deps", "--no-build-isolation", "-w", str(folder), str(PROJECT)]
-    subprocess.run([*pip, *build], check=True)
-    (wheel,) = folder.glob("voxcast-*.whl")
-    venv = folder / "venv"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
-    (packages,) = venv.glob("lib/python*/site-packages")
-    # The installed dependencies stand in for a download of several hundred megabytes.
-    for name in required(PYPROJECT["dependencies"]):
-        distribution = importlib.metadata.distribution(name)
-        for top in {path.parts[0] for path in distribution.files or []} - {"..", "__pycache__"}:
-            (packages / top).symlink_to(Path(str(distribution.locate_file(top))).resolve())
-    install = ["--python", str(venv / "bin" / "python"), "install", "--no-deps", str(wheel)]
-    subprocess.run([*pip, *install], check=True)
-    return venv
+    return wheel_environment(tmp_path_factory.mktemp("wheel"), PYPROJECT["dependencies"])
 
 
 class Away:

@@ -132,12 +132,12 @@ def test_the_plots_of_the_graph_have_their_fields(documented_project: Path) -> N
 
 def test_a_user_application_is_measured_with_its_phases(documented_project: Path) -> None:
     run_page(OWN_APPLICATION, documented_project)
-    parts = sorted((documented_project / "data/history/recon_all").glob("*/runs.parquet"))
+    parts = sorted((documented_project / "data/history/learn").glob("*/runs.parquet"))
     runs = pd.concat(map(pd.read_parquet, parts))
     phases = pd.concat(pd.read_parquet(part.with_name("phases.parquet")) for part in parts)
     assert set(runs["app"]) == {"recon_all"}
     assert (runs["outcome"] == "completed").all()
-    assert set(runs["app_version"]) == {"7.4.1"}
+    assert set(runs["app_version"]) == {"7.4.1-20230614"}
     described = yaml.safe_load((documented_project / "conf/app/recon_all.yaml").read_text())
     expected = set(described["recon_all"]["phase_patterns"])
     for _, of_run in phases.groupby("cell_key"):

@@ -81,7 +81,7 @@ class LearningRequest:
             f"campaign.time_limit_s={max(budget_s, MIN_TIME_LIMIT_S):.0f}",
             f"device=[{','.join(app.devices)}]",
             *(f"device.{name}.cpus={literal(self.cpus)}" for name in app.devices if self.cpus),
-            *([f"features.history={literal(self.history)}"] if self.history else []),
+            f"features.history={literal(self.history)}",
             *self.changes,
         ]
 

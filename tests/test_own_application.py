@@ -1,0 +1,196 @@
+"""A user with a tool and scans, in an empty folder, from a wheel: described, learned, asked."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pandas as pd
+import pytest
+
+from wheel_environment import PYPROJECT, wheel_environment
+
+pytestmark = pytest.mark.slow
+EXTRAS = PYPROJECT["optional-dependencies"]
+# Its time depends on the voxels, and on nothing else.
+TOOL = f"""#!{sys.executable} -P
+import argparse, pathlib, sys, time
+import nibabel
+import numpy as np
+parser = argparse.ArgumentParser()
+parser.add_argument("--in", dest="image", required=True)
+parser.add_argument("--out", type=pathlib.Path, required=True)
+parser.add_argument("--threads", type=int, default=1)
+parser.add_argument("--version", action="version", version="smooth 1.4.2")
+args = parser.parse_args()
+voxels = np.asanyarray(nibabel.load(args.image).dataobj).astype(np.float32)
+for step, s_per_voxel in (("smooth", 8e-6), ("write", 1e-6)):
+    print(f"START {{step}}", flush=True)
+    end = time.process_time() + 0.1 + voxels.size * s_per_voxel
+    while time.process_time() < end:
+        np.tanh(voxels)
+    print(f"END {{step}}", flush=True)
+nibabel.save(nibabel.Nifti1Image(voxels, np.eye(4)), args.out / "smooth.nii.gz")
+"""
+COMMAND = "smooth --in {image} --out {out} --threads {cpus}"
+FAST = ("-S", "tune.families=[median,voxels,ridge]", "-S", "tune.trials=1", "-S", "tune.folds=2")
+HEADS = 9
+LIMIT_S = 900
+
+
+def write_heads(folder: Path, numbers: range) -> None:
+    rng = np.random.default_rng(numbers.start)
+    folder.mkdir()
+    for number in numbers:
+        shape = rng.integers(20, 44, 3)
+        voxels = rng.normal(100, 20, shape).astype(np.int16)
+        image = nibabel.Nifti1Image(voxels, np.diag([2.0, 2.0, 2.0, 1.0]))
+        nibabel.save(image, folder / f"head{number:02d}.nii.gz")
+
+
+class User:
+    """Somebody at a terminal in the project, with the tool and the wheel on PATH."""
+
+    def __init__(self, folder: Path, binaries: Path) -> None:
+        self.folder, self.project = folder, folder / "study"
+        tool = folder / "bin" / "smooth"
+        tool.parent.mkdir()
+        tool.write_text(TOOL)
+        tool.chmod(0o755)
+        path = os.pathsep.join([str(tool.parent), str(binaries), os.environ["PATH"]])
+        without = ("PYTHONPATH", "VOXCAST_PROJECT")
+        kept = {k: v for k, v in os.environ.items() if k not in without and "MLFLOW" not in k}
+        self.variables = {**kept, "PATH": path, "MLFLOW_DISABLE_TELEMETRY": "true"}
+        self.binaries = binaries
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [str(self.binaries / "voxcast"), *arguments], cwd=self.project, env=self.variables,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def run(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        started = self.start(*arguments)
+        out, error = started.communicate(timeout=LIMIT_S)
+        assert started.returncode == code, f"{arguments}\n{out}\n{error}"
+        return subprocess.CompletedProcess(arguments, code, out, error)
+
+    def learn(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        return self.run("learn", *arguments, "--app", "smooth", "--cpus", "1", *FAST, code=code)
+
+    def records(self) -> dict[Path, int]:
+        found = (self.project / "data/runs/cpu").glob("[0-9a-f]*/record.json")
+        return {path: path.stat().st_mtime_ns for path in found}
+
+
+def lines_of(summary: str) -> dict[str, str]:
+    return {line.split(maxsplit=1)[0]: line[12:].strip() for line in summary.splitlines()}
+
+
+@pytest.fixture(scope="module")
+def user(tmp_path_factory: pytest.TempPathFactory) -> User:
+    """Return a user who has learned the tool on some heads; the first attempt was interrupted."""
+    folder = tmp_path_factory.mktemp("away")
+    needed = [*PYPROJECT["dependencies"], *EXTRAS["train"], *EXTRAS["serve"]]
+    user = User(folder, wheel_environment(tmp_path_factory.mktemp("wheel"), needed) / "bin")
+    write_heads(folder / "heads", range(HEADS))
+    (folder / "heads" / "broken.nii.gz").write_text("no image")
+    user.project.mkdir()
+    refused = user.run("learn", "../heads", "--app", "smooth", code=2).stderr
+    assert "run `voxcast init`" in refused
+    user.run("init")
+    described = user.run(
+        "app", "new", "smooth", "--command", COMMAND, "--version-command", "smooth --version",
+        "--image", "../heads/head00.nii.gz",
+    )  # fmt: skip
+    assert "missing" not in described.stdout
+    begun = user.start("learn", "../heads", "--app", "smooth", "--cpus", "1", *FAST)
+    while len(user.records()) < 2 and begun.poll() is None:
+        time.sleep(0.1)
+    begun.send_signal(signal.SIGINT)
+    _, error = begun.communicate(timeout=LIMIT_S)
+    assert begun.returncode == 130, error
+    assert "finished runs are kept, `voxcast learn ../heads --app smooth" in error
+    before = user.records()
+    assert len(before) >= 2
+    user.first = user.learn("../heads")
+    after = user.records()
+    assert before.items() <= after.items(), "a finished run was measured again"
+    return user
+
+
+def test_images_and_runs_are_announced(user: User) -> None:
+    announced = user.first.stderr
+    assert f"images       {HEADS} of {HEADS + 1} usable, {HEADS} subjects" in announced
+    assert "broken.nii.gz: " in announced
+    assert "to measure, " in announced
+    assert "on record: smooth on cpu, 1 CPU" in announced
+    assert "takes 19" in announced
+
+
+def test_every_usable_image_is_on_record_with_its_phases(user: User) -> None:
+    profiles = pd.read_parquet(user.project / "data/runs/cpu/profiles.parquet")
+    assert set(profiles["outcome"]) == {"completed"}
+    assert set(profiles["app_version"]) == {"1.4.2"}
+    assert profiles["subject"].nunique() == HEADS
+    phases = pd.read_parquet(user.project / "data/profiles/phases.parquet")
+    assert set(phases["phase"]) == {"smooth", "write"}
+
+
+def test_nothing_is_left_to_do(user: User) -> None:
+    ended = subprocess.run(
+        [user.binaries / "python", "-m", "dvc", "repro"], cwd=user.project, env=user.variables,
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "Data and pipelines are up to date." in ended.stdout
+    before = user.records()
+    again = user.run("learn")
+    assert user.records() == before
+    assert again.stdout == user.first.stdout
+
+
+def test_the_next_command_predicts_an_image_that_was_not_trained_on(user: User) -> None:
+    _, *arguments = shlex.split(lines_of(user.first.stdout)["next"])
+    assert arguments[-2:] == ["--app", "smooth"]
+    trained_on = pd.read_parquet(user.project / "data/features/train.parquet")["subject"]
+    image = Path(arguments[1])
+    assert image.name.removesuffix(".nii.gz") not in set(trained_on)
+    (entry,) = json.loads(user.run(*arguments, "--json").stdout)
+    for prediction in entry["predictions"]:
+        assert 0 < prediction["runtime_s_median"] <= prediction["runtime_s_upper"]
+
+
+def test_an_unknown_application_is_refused(user: User) -> None:
+    image = "../heads/head01.nii.gz"
+    assert "unheard" in user.run("predict", image, "--app", "unheard", code=2).stderr
+    assert "unknown application" in user.run("learn", image, "--app", "no", code=2).stderr
+
+
+def test_a_dry_run_changes_nothing(user: User) -> None:
+    def state() -> dict[Path, int]:
+        files = [path for path in user.project.rglob("*") if path.is_file()]
+        return {path: path.stat().st_mtime_ns for path in files if "__pycache__" not in str(path)}
+
+    before = state()
+    planned = user.learn("../heads", "--participant-label", "head01", "head02", "--dry-run")
+    assert "2 of 2 usable, 2 subjects" in planned.stderr
+    assert "0 to measure" in planned.stderr
+    assert state() == before
+
+
+def test_too_little_time_for_one_run_is_said_before_anything_is_measured(user: User) -> None:
+    params = (user.project / "params.yaml").read_bytes()
+    conf = user.project / "conf/app/slow.yaml"
+    conf.write_text(
+        "defaults: [_base@slow, _self_]\nslow:\n  version: '1'\n  argv: [smooth, '{image}']\n"
+        "  expected_startup_s: 36000.0\n"
+    )
+    refused = user.run("learn", "../heads", "--app", "slow", code=2).stderr
+    assert "give at least --hours 10" in refused
+    assert (user.project / "params.yaml").read_bytes() == params
