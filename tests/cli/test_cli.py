@@ -126,7 +126,7 @@ def test_a_file_that_is_not_an_image_is_refused(tmp_path: Path) -> None:
 
 def test_predict_without_a_registry_says_how_to_get_one(head: Path) -> None:
     message = refused(run("predict", str(head), cwd=head.parent, MLFLOW_TRACKING_URI=""))
-    assert "make demo" in message
+    assert "voxcast learn" in message
 
 
 def test_models_lists_nothing_where_there_is_no_registry(tmp_path: Path) -> None:

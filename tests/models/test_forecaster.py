@@ -90,7 +90,7 @@ def test_a_model_of_another_format_is_refused(tmp_path: Path) -> None:
     models = read_json(tmp_path / "forecaster.json")["models"]
     for content in ({"format": 1, "models": models}, models):  # the first releases had no format
         write_json(tmp_path / "forecaster.json", content)
-        with pytest.raises(ModelError, match=r"written by another release; .*make repro"):
+        with pytest.raises(ModelError, match=r"written by another release; .*voxcast learn"):
             Forecaster.load(tmp_path)
 
 

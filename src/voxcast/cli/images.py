@@ -23,7 +23,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--refresh",
         action="store_true",
-        help="update data/sources.tsv for files whose size or time changed (done by `make repro`)",
+        help="update data/sources.tsv for files whose size or time changed; done by learn",
     )
     parser.add_argument("--json", action="store_true", help="one JSON list on stdout")
     add_project_argument(parser)

@@ -19,7 +19,9 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.check:
         if drifts():
-            raise ConfigError("differs from conf/ as composed", PARAMS_FILE, "run `make params`")
+            raise ConfigError(
+                "differs from conf/ as composed", PARAMS_FILE, "run `python -m voxcast.config`"
+            )
         print(f"{PARAMS_FILE} agrees with conf/ as composed", file=sys.stderr)
         return 0
     compose(PARAMS_FILE, args.overrides)

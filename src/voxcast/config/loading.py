@@ -18,6 +18,8 @@ from voxcast.records import App
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+COMPOSE = "run `python -m voxcast.config`"  # `make params` in the repository
+
 
 def load(path: str | Path = PARAMS_FILE) -> Config:
     """Read ``params.yaml`` strictly.
@@ -29,7 +31,7 @@ def load(path: str | Path = PARAMS_FILE) -> Config:
         one that breaks a rule.
     """
     path = Path(path)
-    content = read_yaml(path, "run `make params` in the project")
+    content = read_yaml(path, f"{COMPOSE} in the project")
     _check_app_names(content, path)
     config = validated(TypeAdapter(Config), content, path, when_missing=_when_missing)
     check(config, path)
@@ -80,11 +82,11 @@ def _check_app_names(content: Any, path: Path) -> None:
 
 def _when_missing(path: Sequence[int | str]) -> str:
     if path[0] == "app" and len(path) > 2:
-        return f"run `make params`; if that does not help, {_base_of(str(path[1]))}"
+        return f"{COMPOSE}; if that does not help, {_base_of(str(path[1]))}"
     if path[0] == "campaign":
         base = f"_sweep@sweeps.{path[2]}" if len(path) > 2 else "_base"
-        return f"run `make params`; if that does not help, add {base} to defaults of the campaign"
-    return "run `make params`"
+        return f"{COMPOSE}; if that does not help, add {base} to defaults of the campaign"
+    return COMPOSE
 
 
 def _base_of(app: str) -> str:

@@ -130,7 +130,7 @@ def look_at(
             problem, _, then = file.problem.partition("; ")
             raise ImageError(problem, path, then or None)
         if file is not None and changed(file):
-            raise ImageError("changed since it was listed", path, "list it again: make repro")
+            raise ImageError("changed since it was listed", path, "list it again: voxcast learn")
         volume = read_volume(path, coarse_points)
         return Look(
             problem=None,

@@ -163,7 +163,7 @@ class Forecaster:
             its files is missing or damaged.
         """
         if not (folder / FILE).is_file():
-            raise ModelError("contains no model", folder, "train one with `make repro`")
+            raise ModelError("contains no model", folder, "train one with `voxcast learn`")
         if read_object(folder / FILE).get("format") != FORMAT:
             raise ModelError("the model was written by another release", folder, RETRAIN)
         models: dict[InputLevel, dict[str, Any]] = read_sealed(folder / FILE)["models"]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SEAL = "sha256"
-RETRAIN = "train it again: `make repro`, or `voxcast fit` for a table"
+RETRAIN = "train it again: `voxcast learn`, or `voxcast fit` for a table"
 # The date of every member, so that the same arrays are the same bytes.
 DATE = (1980, 1, 1, 0, 0, 0)
 

@@ -31,7 +31,7 @@ FOLDER = "bundle"  # name of the folder among the model's files
 INDEX = "bundle.json"
 FORECASTERS = "forecasters"
 TRAINED_ON = "trained_on"
-REPAIR = "`voxcast models rollback` returns to an older version, `make repro` trains again"
+REPAIR = "`voxcast models rollback` returns to an older version, `voxcast learn` trains again"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
@@ -158,11 +158,11 @@ class Bundle:
         """
         path = folder / INDEX
         if not path.is_file():
-            raise ModelError("contains no model of this release", folder, "run `make repro`")
+            raise ModelError("contains no model of this release", folder, "run `voxcast learn`")
         try:
             content = read_json(path)
             if content["format"] != FORMAT:
-                raise ModelError("was written by another release", path, "run `make repro`")
+                raise ModelError("was written by another release", path, "run `voxcast learn`")
             apps = {
                 name: ServedApp.from_json(name, facts) for name, facts in content["apps"].items()
             }

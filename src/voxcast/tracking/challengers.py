@@ -104,7 +104,7 @@ def validations(project: Path, folds: int, seed: int) -> dict[str, Validation]:
     import pandas as pd
 
     if not (project / TRAIN).is_file():
-        raise ModelError("no training table", project / TRAIN, "run `make repro`")
+        raise ModelError("no training table", project / TRAIN, "run `voxcast learn`")
     censored, cache = censored_of(project / CENSORED), FoldCache(project / FOLDS)
     return {
         app: Validation(

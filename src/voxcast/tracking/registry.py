@@ -205,7 +205,7 @@ def required_champion(project: Path | None) -> Version:
     except (MlflowException, OSError, ImportError) as error:
         raise ModelError(f"cannot be read: {one_line(error)}", uri) from error
     if current is None:
-        raise ModelError("the registry has no champion", uri, "train one with `make demo`")
+        raise ModelError("the registry has no champion", uri, "train one with `voxcast learn`")
     return current
 
 
@@ -228,10 +228,10 @@ def load_champion(project: Path | None) -> Any:
     uri = use(project)
     try:
         if champion() is None:
-            raise ModelError("the registry has no champion", uri, "train one with `make demo`")
+            raise ModelError("the registry has no champion", uri, "train one with `voxcast learn`")
         return mlflow.pyfunc.load_model(CHAMPION_URI)
     except (MlflowException, OSError, ImportError) as error:
-        fix = "if the project was moved, remove mlflow.db and mlruns and run `make repro`"
+        fix = "if the project was moved, remove mlflow.db and mlruns and run `voxcast learn`"
         raise ModelError(f"the champion cannot be loaded: {error}", uri, fix) from error
 
 
@@ -266,6 +266,6 @@ def use(project: Path | None) -> str:
 
     uri = tracking_uri(project or Path.cwd())
     if uri.startswith(SQLITE) and not Path(uri.removeprefix(SQLITE)).is_file():
-        raise ModelError("no such registry", uri, "train a model with `make demo`")
+        raise ModelError("no such registry", uri, "train a model with `voxcast learn`")
     mlflow.set_tracking_uri(uri)
     return uri

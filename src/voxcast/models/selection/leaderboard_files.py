@@ -77,7 +77,7 @@ def load_leaderboard(data: Path, cell_keys: Sequence[str] | None = None) -> Lead
     """
     content = read_json(data / "best.json")
     if "names" not in content:
-        raise ModelError("was written by another release", data, "tune again with `make repro`")
+        raise ModelError("was written by another release", data, "tune again with `voxcast learn`")
     frame = pd.read_parquet(data / "out_of_fold.parquet")
     by_group = dict(iter(frame.groupby(["input_level", "family"], sort=False)))
     out_of_fold: dict[InputLevel, dict[str, OutOfFold]] = {
