@@ -15,7 +15,7 @@ from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.learning import learn
 from voxcast.models.selection.refitting import fit_forecasters
 from voxcast.records import Configuration
-from voxcast.serving.bundle import INDEX
+from voxcast.serving.bundle import INDEX, Bundle
 from voxcast.tracking import registry, runs
 from voxcast.tracking.challengers import AppFacts, Challenger
 from voxcast.tracking.promotion import Rule, promote
@@ -173,9 +173,27 @@ def test_a_promotion_carries_the_other_applications_over_unchanged(project: Path
     assert (newest["champion"], oldest["champion"]) == (True, False)
     assert newest["apps"]["tile"]["family"] == "ridge"
     assert newest["apps"]["segment"] == oldest["apps"]["segment"]
+    assert_described(first, second)
     assert registry.local_champion(project, "tile").app == "tile"
     with pytest.raises(ModelError, match="one of segment, tile"):
         registry.local_champion(project)
+
+
+def assert_described(first: Bundle, second: Bundle) -> None:
+    """Check that the page of the registry says what each version serves."""
+    import mlflow
+
+    client = mlflow.MlflowClient()
+    assert "one forecaster for each application" in str(
+        client.get_registered_model(registry.MODEL_NAME).description
+    )
+    for number, bundle in (("1", first), ("2", second)):
+        note = str(client.get_model_version(registry.MODEL_NAME, number).description)
+        for app, served in bundle.apps.items():
+            facts = served.promotion
+            size = f"{facts.runs} runs of {facts.subjects} subjects"
+            assert f"- `{app}` {facts.app_version}: {facts.family}, learned from {size}" in note
+    assert note.startswith("Made for the promotion of `tile`: ")
 
 
 def test_a_lost_registry_is_detected(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

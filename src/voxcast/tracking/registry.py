@@ -15,6 +15,7 @@ from voxcast.errors import ModelError, one_line
 from voxcast.files import read_json, write_json
 from voxcast.serving.bundle import FOLDER, Bundle
 from voxcast.tracking.runs import tracking_uri
+from voxcast.tracking.views import describe_model
 
 if TYPE_CHECKING:
     from voxcast.serving.bundle import Promotion
@@ -118,6 +119,8 @@ def register(run_id: str, bundle: Path, promoted: str) -> Version:
     registered = mlflow.register_model(logged.model_uri, MODEL_NAME, tags=tags)
     client = mlflow.MlflowClient()
     client.set_registered_model_alias(MODEL_NAME, CHAMPION, registered.version)
+    promotions = {name: served.promotion for name, served in served_apps.items()}
+    describe_model(client, MODEL_NAME, registered.version, promoted, promotions)
     return Version(str(registered.version), tags)
 
 

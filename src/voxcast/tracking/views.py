@@ -1,4 +1,4 @@
-"""How MLflow's page shows the experiment: its description, and a saved view of the final runs.
+"""How MLflow's page shows the experiment and the model: descriptions, and a view of final runs.
 
 The columns of the table are a choice of the browser, but a *saved view* is a tag of the
 experiment: MLflow's page lists it under its name, and opens it from a link.
@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING, Any
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mlflow import MlflowClient
+
+    from voxcast.serving.bundle import Promotion
 
 NOTE = "mlflow.note.content"
 FINALS_FILTER = "tags.kind = 'final'"
@@ -44,6 +48,41 @@ Runs are nested: campaign, study (one for each family), trial, final. The saved 
 percent, `coverage` the share of unseen subjects below the upper bound, `objective` the mean
 absolute error of the logarithms of CPU time and memory, by which families are ranked.
 """
+
+
+MODEL_NOTE = """Runtime and memory of applications on an image, as quantiles by configuration.
+
+A version is a bundle: one forecaster for each application. A promotion replaces that of one
+application, makes a new version, and carries the others over. The alias `champion` is what
+`voxcast predict`, `recommend` and `serve` use.
+"""
+
+
+def describe_model(
+    client: MlflowClient, name: str, version: str, promoted: str, served: Mapping[str, Promotion]
+) -> None:
+    """Give a version of a registered model its description, and the model its own if it has none.
+
+    Parameters
+    ----------
+    name, version : str
+        Of the registered model.
+    promoted : str
+        Application for which the version was made.
+    served : mapping of str to Promotion
+        What each application is served by.
+    """
+    if not client.get_registered_model(name).description:
+        client.update_registered_model(name, MODEL_NOTE)
+    lines = [f"Made for the promotion of `{promoted}`: {served[promoted].detail}.", ""]
+    for app, promotion in served.items():
+        calibrated = "calibrated" if promotion.calibrated else "not calibrated"
+        lines.append(
+            f"- `{app}` {promotion.app_version}: {promotion.family}, learned from "
+            f"{promotion.runs} runs of {promotion.subjects} subjects "
+            f"({promotion.noisy_runs} disturbed), {calibrated}, promoted {promotion.promoted_at}"
+        )
+    client.update_model_version(name, version, "\n".join(lines))
 
 
 def describe_experiment(client: MlflowClient, experiment_id: str) -> None:
