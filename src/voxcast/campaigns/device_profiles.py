@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from voxcast.campaigns.driver import run_campaign
+from voxcast.campaigns.safe_copies import SafeCopies
 from voxcast.history.parts import PHASES, TRACES
 from voxcast.history.run_folders import write_profiles
 from voxcast.quantities import format_seconds
@@ -22,7 +23,8 @@ logger = logging.getLogger(__name__)
 def profile_device(device: str, settings: CampaignSettings, plan: CampaignPlan) -> pd.DataFrame:
     """Measure what is missing of the campaign on ``device`` and write its table of profiles.
 
-    Where nothing can be measured the table is empty, and its notes say why.
+    Where nothing can be measured the table is empty, and its notes say why. Runs of an earlier
+    call that was interrupted are on record even if the folder has lost them since.
 
     Parameters
     ----------
@@ -38,7 +40,9 @@ def profile_device(device: str, settings: CampaignSettings, plan: CampaignPlan) 
         notes.append(f"{device}: no application of this campaign can use it")
     for note in notes:
         logger.info(note)
-    progress = run_campaign(settings, plan)
+    copies = SafeCopies(settings.runs)
+    copies.restore()
+    progress = run_campaign(settings, plan, on_record=copies.add)
     if progress.left:
         notes.append(
             f"{device}: stopped at its budget with {progress.left} runs left, about "
@@ -47,4 +51,6 @@ def profile_device(device: str, settings: CampaignSettings, plan: CampaignPlan) 
         logger.warning(notes[-1])
     for name in (PHASES, TRACES):  # left over from a recorded history
         (settings.runs / name).unlink(missing_ok=True)
-    return write_profiles(settings.runs, notes)
+    profiles = write_profiles(settings.runs, notes)
+    copies.discard()
+    return profiles
