@@ -112,7 +112,7 @@ def test_a_side_without_runs_is_reported(
     ("arguments", "message"),
     [
         (("--history", "gone"), "gone: no such folder"),
-        (("--history", "data"), "data: has no runs"),
+        (("--history", "data"), "data: is not a history of runs; give a folder"),
         (("--usd-per-gpu-hour", "-1"), "a price cannot be negative"),
         (("--usd-per-core-hour", "nan"), "a price cannot be negative"),
         (("--by", "moon"), "invalid choice"),

@@ -157,6 +157,20 @@ def test_fit_refuses_in_one_line(arguments: list[str], message: str, tmp_path: P
     assert message in voxcast("variation", tmp_path, *arguments, code=2).stderr.splitlines()[-1]
 
 
+def test_variation_of_chosen_runs(tmp_path: Path) -> None:
+    voxcast("import", "slant", SAMPLES / "slant", "--into", tmp_path)
+    options = ("--bootstrap", 0, "--json", "--by", "label:dataset")
+    chosen = voxcast("variation", tmp_path, "--where", "label:dataset=MADEUP-1", *options)
+    content = json.loads(chosen.stdout)
+    assert [group["group"] for group in content["groups"]] == [{"label:dataset": "MADEUP-1"}]
+    assert content["runs"] == 12
+    assert voxcast("variation", tmp_path, "--app", "slant", *options).stdout
+    refused = voxcast("variation", tmp_path, "--app", "recon", code=2).stderr
+    assert "has no runs of recon, but of slant" in refused
+    refused = voxcast("variation", tmp_path, "--where", "cpus=3", code=2).stderr
+    assert "no run has cpus '3'" in refused
+
+
 def test_fit_without_runs_is_refused(tmp_path: Path) -> None:
     assert (
         "is not a history of runs; give a folder" in voxcast("variation", tmp_path, code=2).stderr

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from voxcast.errors import TableError
-from voxcast.history.parts import RUNS, load_history, load_phases
-from voxcast.history.run_folders import PROFILES_FILE, RECORD_FILE, load_records
 from voxcast.history.run_table import DTYPES, PHASE_DTYPES, frame_of
-from voxcast.phases.logged import phase_table
+from voxcast.history.stored_history import open_history
 from voxcast.records import MEASURED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from pathlib import Path
 
     import pandas as pd
@@ -28,8 +26,7 @@ def runs_on_record(
     Parameters
     ----------
     folders : iterable of Path
-        Each is a batch of recorded parts, a folder of runs, or a folder of either, such as
-        ``data/history`` and ``data/runs``.
+        See `voxcast.history.stored_history.open_history`.
     named : bool
         Whether the user named these folders. A named folder that is missing or has no runs is an
         error; otherwise it is skipped.
@@ -43,16 +40,17 @@ def runs_on_record(
     Raises
     ------
     TableError
-        If a table cannot be read, or a named folder is missing or has no runs.
+        If nothing can be read in a folder, or a named folder is missing or has no runs.
     """
     sources: list[Source] = []
     for folder in folders:
-        if named and not folder.is_dir():
-            raise TableError("no such folder", folder, "name a folder of runs or of a history")
-        in_folder = list(_sources(folder, deep=True))
-        if named and not in_folder:
-            raise TableError("has no runs", folder, "name a folder of runs or of a history")
-        sources += in_folder
+        try:
+            history = open_history(folder)
+        except TableError:
+            if named:
+                raise
+            continue
+        sources.append((history.runs, history.phases))
     return united(sources)
 
 
@@ -85,27 +83,3 @@ def united(sources: Iterable[Source]) -> Source:
             ["cell_key", "start_s"], kind="stable", ignore_index=True
         ),
     )
-
-
-def _sources(folder: Path, *, deep: bool) -> Iterator[Source]:
-    """Read the runs in a folder, or in its subfolders if it has none."""
-    try:
-        if any(folder.glob(f"[!.]*/{RUNS}")):
-            yield load_history([folder]), load_phases([folder])
-        elif (folder / PROFILES_FILE).is_file() or any(folder.glob(f"[!.]*/{RECORD_FILE}")):
-            yield _run_folders(folder)
-        elif deep and folder.is_dir():
-            for subfolder in sorted(folder.glob("[!.]*/")):
-                yield from _sources(subfolder, deep=False)
-    except (OSError, ValueError) as error:
-        raise TableError(f"cannot be read ({error})", folder) from None
-
-
-def _run_folders(folder: Path) -> Source:
-    import pandas as pd
-
-    # Recorded runs that replace measured ones exist in the table only.
-    table = folder / PROFILES_FILE
-    runs = [load_records(folder), *([pd.read_parquet(table)] if table.is_file() else [])]
-    phases = phase_table([folder])
-    return united((table, phases) for table in runs)

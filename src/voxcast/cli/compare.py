@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast import project
 from voxcast.allocation.pricing import Prices
+from voxcast.cli.history_options import HISTORY_HELP
 from voxcast.cli.shared_options import add_project_argument
 from voxcast.quantities import format_seconds
 
@@ -28,7 +29,7 @@ def main(argv: list[str]) -> int:
         "--history",
         type=Path,
         nargs="+",
-        help="folders of runs (default: the project's data/history and data/runs)",
+        help=f"{HISTORY_HELP} (default: the project's data/history and data/runs)",
     )
     for name in ("core", "gpu"):
         default = getattr(Prices, f"usd_per_{name}_hour")
