@@ -7,6 +7,8 @@ import pytest
 
 from synthetic_runs import cell, write_run
 from voxcast.errors import TableError
+from voxcast.history.imports.column_map import load_map
+from voxcast.history.imports.ledger import import_files
 from voxcast.history.parts import load_history
 from voxcast.history.run_folders import write_profiles
 from voxcast.history.stored_history import open_history
@@ -47,6 +49,33 @@ def test_folders_of_runs_use_the_volumes_on_record_of_their_project(tmp_path: Pa
     table = history_table(history, history.runs)
     assert table["cell_key"].tolist() == expected["cell_key"].tolist()
     assert table["header.log_voxels"].tolist() == expected["header.log_voxels"].tolist()
+
+
+def test_an_import_with_images_but_without_cpu_time_has_the_features_of_both(
+    tmp_path: Path, caplog
+) -> None:
+    images = pd.read_parquet(REFERENCE / RECORDED_IMAGES).head(12)
+    jobs = pd.DataFrame(
+        {
+            "wall": range(100, 112), "mem": 5, "subject": images["subject"].to_numpy(),
+            "volume": images["volume_id"].to_numpy(), "job": range(12),
+        }
+    )  # fmt: skip
+    jobs.to_csv(tmp_path / "jobs.csv", index=False)
+    (tmp_path / "map.yaml").write_text(
+        "columns:\n  runtime_s: wall\n  peak_rss_bytes: {column: mem, unit: GB}\n"
+        "  subject: subject\n  volume_id: volume\n"
+        "constants: {app: recon, device: cpu, cpus: 2}\nidentity: [job]\n"
+    )
+    batch = tmp_path / "jobs"
+    import_files("csv", [tmp_path / "jobs.csv"], batch, None, load_map(tmp_path / "map.yaml"))
+    images.to_parquet(batch / RECORDED_IMAGES)
+    history = open_history(batch)
+    table = history_table(history, history.runs)
+    assert len(table) == 12
+    assert table["cpu_s"].tolist() == table["runtime_s"].tolist()
+    assert table["content.log_foreground_voxels"].notna().all()
+    assert "wall time is predicted directly" in caplog.text
 
 
 def test_runs_whose_images_are_not_on_record_are_refused(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.images.on_record import ON_RECORD, read_on_record
 from voxcast.images.recorded import RECORDED_IMAGES
 from voxcast.records import MEASURED
-from voxcast.studies.imported_table import imported_table
+from voxcast.studies.imported_table import imported_table, with_targets
 from voxcast.studies.recorded_table import CONTEXT_COLUMNS, DOWN, FULL
 
 if TYPE_CHECKING:
@@ -49,14 +49,29 @@ def history_table(
     import pandas as pd
 
     images = _images(history)
-    on_record = set() if images is None else set(images["volume_id"])
-    is_import = (runs["source"] != MEASURED) & ~runs["volume_id"].isin(on_record)
+    has_image = runs["volume_id"].isin(set() if images is None else set(images["volume_id"]))
+    is_import = runs["source"] != MEASURED
+    with_images = [runs[~is_import], *_imports_with_targets(runs[is_import & has_image])]
+    measured = pd.concat([table for table in with_images if len(table)] or with_images[:1])
     tables = []
-    if not is_import.all():
-        tables.append(_with_images(runs[~is_import].reset_index(drop=True), images, history))
-    if is_import.any():
-        tables.append(imported_table(runs[is_import], labels, history.folders[0]))
+    if len(measured):
+        tables.append(_with_images(measured.reset_index(drop=True), images, history))
+    if (is_import & ~has_image).any():
+        imports = runs[is_import & ~has_image]
+        tables.append(imported_table(imports, labels, history.folders[0]))
+    if not tables:
+        raise TableError("has no usable run", history.folders[0])
     return pd.concat(tables, ignore_index=True)
+
+
+def _imports_with_targets(runs: pd.DataFrame) -> list[pd.DataFrame]:
+    tables = []
+    for app, of_app in runs.groupby("app"):
+        try:
+            tables.append(with_targets(of_app))
+        except TableError as error:
+            logger.warning("%s is not replayed: %s", app, error.problem)
+    return tables
 
 
 def _with_images(

@@ -83,7 +83,7 @@ def imported_table(
 def _table_of_app(runs: pd.DataFrame, labels: Sequence[str] | None) -> pd.DataFrame:
     import pandas as pd
 
-    usable = _with_targets(runs)
+    usable = with_targets(runs).astype({"peak_rss_bytes": "float64"})
     app = str(usable["app"].iloc[0])
     label_values = pd.DataFrame(
         [json.loads(text) if text else {} for text in usable["labels_json"]], index=usable.index
@@ -107,11 +107,16 @@ def _table_of_app(runs: pd.DataFrame, labels: Sequence[str] | None) -> pd.DataFr
     return pd.DataFrame(records)
 
 
-def _with_targets(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the completed runs with all targets.
+def with_targets(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the completed runs of an application that have all targets.
 
     Where CPU time is mostly unknown, wall time stands for it in every run, so that wall time is
     predicted directly.
+
+    Raises
+    ------
+    TableError
+        If there are none, with the reason.
     """
     app = str(runs["app"].iloc[0])
     completed = runs[runs["outcome"] == "completed"]
@@ -132,7 +137,7 @@ def _with_targets(runs: pd.DataFrame) -> pd.DataFrame:
             "%s: %d of %d completed runs lack memory or CPU time and are left out",
             app, n_left_out, len(completed),
         )  # fmt: skip
-    return usable.astype({"peak_rss_bytes": "float64"}).reset_index(drop=True)
+    return usable.reset_index(drop=True)
 
 
 def _label_features(app: str, values: pd.DataFrame, labels: Sequence[str] | None) -> list[Row]:
