@@ -65,15 +65,28 @@ class Validation:
             table, volumes, self.n_folds, self.seed, self.targets, self.cache, censored
         )
 
+    @property
+    def has_one_subject(self) -> bool:
+        """Whether all runs are of one subject, so that folds are over runs."""
+        return bool(self.table["subject"].nunique() < 2)
+
     def actual(self) -> np.ndarray:
         """Return the logarithms of the measured targets, shape (n_runs, targets)."""
         return point_model.log_targets(self.table, self.targets)
 
     def folds(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Return (train, held out) positions; a subject is never on both sides of a fold."""
+        """Return (train, held out) positions; a subject is never on both sides of a fold.
+
+        With one subject there is nothing to hold out but runs: the folds are over runs, and a
+        single run is on both sides. Nothing is then known of other subjects.
+        """
         from sklearn.model_selection import GroupKFold
 
         subjects = self.table["subject"].to_numpy()
+        if self.has_one_subject:
+            subjects = np.arange(len(subjects))
+        if len(subjects) == 1:
+            return [(np.array([0]), np.array([0]))]
         count = min(self.n_folds, len(np.unique(subjects)))
         splitter = GroupKFold(n_splits=count, shuffle=True, random_state=self.seed)
         return list(splitter.split(np.zeros(len(subjects)), groups=subjects))

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from voxcast.models.selection.cross_validation import Validation
     from voxcast.models.selection.search import Trial
 
+BASELINE = "median"  # can be fitted to any table
+
 
 def learn(
     validation: Validation,
@@ -47,7 +49,8 @@ def learn(
     Parameters
     ----------
     families : sequence of str
-        Names of families, at least one of which is not a baseline.
+        Names of families. To the runs of one subject only baselines are fitted: what differs
+        between subjects cannot be learned from them.
     trials : int
         Maximum number of trials per family.
     budget_s : float
@@ -63,7 +66,8 @@ def learn(
     """
     fixed = fixed_params or {}
     searches = {}
-    for name, share_s in _shares(families, len(validation.table), budget_s):
+    names = _allowed(families, validation)
+    for name, share_s in _shares(names, budget_s):
         on_family(name)
         if name in fixed:
             search = _untuned(validation, name, fixed[name], input_levels[0])
@@ -77,10 +81,18 @@ def learn(
     return _leaderboard(validation, searches, input_levels)
 
 
-def _shares(families: Sequence[str], n_rows: int, budget_s: float) -> Iterator[tuple[str, float]]:
-    """Yield each family that allows ``n_rows`` rows, with its share of the remaining time."""
-    deadline = time.monotonic() + budget_s
+def _allowed(families: Sequence[str], validation: Validation) -> list[str]:
+    """Return the families that the table allows; ``median`` if it allows none of them."""
+    n_rows = len(validation.table)
     names = [name for name in families if n_rows <= (family(name).max_rows or n_rows)]
+    if validation.has_one_subject:
+        names = [name for name in names if family(name).baseline]
+    return names or [BASELINE]
+
+
+def _shares(names: Sequence[str], budget_s: float) -> Iterator[tuple[str, float]]:
+    """Yield each family with its share of the remaining time."""
+    deadline = time.monotonic() + budget_s
     for n, name in enumerate(names):
         yield name, (deadline - time.monotonic()) / (len(names) - n)
 
