@@ -125,18 +125,17 @@ def changed_champion(change: Callable[[dict], None]) -> None:
     index.write_text(json.dumps(content))
 
 
-def test_a_champion_of_an_unknown_recipe_is_not_compared(project: Path) -> None:
+def test_a_champion_of_an_unknown_recipe_is_judged_as_it_is_or_not_at_all(project: Path) -> None:
     promoted(project, "median")
 
     def change(content: dict) -> None:
         content["apps"]["segment"]["promotion"]["family"] = "of old"
-        content["apps"]["segment"]["forecaster_sha256"] = sha256_folder(
-            project / "models/segment/median"
-        )
 
     changed_champion(change)
+    # It learned from all subjects on record, so none is left to judge it on.
     receipt = promoted(project, "median", "ridge")
-    assert (receipt["registered"], receipt["reason"]) == (False, "champion_unjudgeable")
+    assert (receipt["registered"], receipt["reason"]) == (False, "not_comparable")
+    assert "`voxcast models promote`" in receipt["detail"]
 
 
 @pytest.mark.parametrize("key", ["format", "forecaster_sha256"])

@@ -1,20 +1,41 @@
-"""``voxcast models``: versions of the registered model, the champion, and why it was promoted."""
+"""``voxcast models``: versions of the registered model, the champion, and why it was promoted.
+
+voxcast models                           list the versions, with every application
+voxcast models promote --app NAME        register the newest model although the rule refused it
+voxcast models rollback [VERSION]        return to an older version; --app NAME: of one application
+voxcast models compare A B               compare two versions on all runs on record
+"""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import logging
+import sys
+from typing import TYPE_CHECKING, Any
 
 from voxcast import project
 from voxcast.cli.shared_options import add_project_argument
+from voxcast.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
 
 def main(argv: list[str]) -> int:
-    """List the versions, or let the next ``dvc repro`` fill a lost registry."""
-    parser = argparse.ArgumentParser(prog="voxcast models", description=__doc__)
+    """List the versions, or promote, roll back or compare."""
+    actions = {"promote": _promote, "rollback": _roll_back, "compare": _compare}
+    if argv and argv[0] in actions:
+        return actions[argv[0]](argv[1:])
+    parser = argparse.ArgumentParser(
+        prog="voxcast models",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument(
         "--refresh",
         action="store_true",
@@ -36,5 +57,137 @@ def main(argv: list[str]) -> int:
     for row in rows:
         print(f"version {row['version']:>3} {'champion' if row['champion'] else ''}".rstrip())
         for app, facts in row["apps"].items():
-            print(f"  {app}: {', '.join(f'{name} {value}' for name, value in facts.items())}")
+            print(f"  {app}: {_facts(facts)}{', new' if app == row.get('promoted') else ''}")
     return 0
+
+
+def _facts(facts: dict[str, Any]) -> str:
+    calibrated = "calibrated" if facts["calibrated"] else "not calibrated"
+    return (
+        f"{facts['family']} ({facts['reason']}), {facts['subjects']} subjects, {calibrated}, "
+        f"log error {facts['cv_objective']:.4f}, {facts['promoted_at']}"
+    )
+
+
+def _parser(action: str, description: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"voxcast models {action}", description=description)
+    parser.add_argument("--json", action="store_true", help="the receipt on stdout")
+    add_project_argument(parser)
+    return parser
+
+
+@contextlib.contextmanager
+def _registry_of(folder: Path) -> Iterator[None]:
+    """Keep what MLflow prints off stdout."""
+    for name in ("mlflow", "alembic"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    from voxcast.tracking import registry
+
+    with contextlib.redirect_stdout(sys.stderr):
+        registry.use(folder)
+        yield
+
+
+def _promote(argv: list[str]) -> int:
+    """Register the challenger of an application by a person's decision."""
+    parser = _parser("promote", "Register the newest model of an application nevertheless.")
+    parser.add_argument("--app", required=True, help="application")
+    args = parser.parse_args(argv)
+    folder = project.require(args.project)
+    from voxcast import config
+    from voxcast.config.served_facts import app_facts
+    from voxcast.tracking import runs
+    from voxcast.tracking.challengers import challengers
+    from voxcast.tracking.promotion import Rule, promote
+
+    cfg = config.load(folder / config.PARAMS_FILE)
+    by_app = challengers(folder, cfg.tune.folds, cfg.tune.seed)
+    if args.app not in by_app or args.app not in cfg.apps:
+        names = ", ".join(sorted(by_app))
+        raise ModelError(f"unknown application; models were trained for {names}", args.app)
+    challenger = by_app[args.app]
+    rule = Rule(
+        cfg.evaluation.upper_quantile,
+        cfg.evaluation.max_under_request,
+        cfg.evaluation.uncalibrated_factor,
+    )
+    with _registry_of(folder):
+        app = app_facts(cfg, args.app, set(challenger.table["device"]))
+        receipt = promote(runs.connect(folder), folder, app, challenger, rule, by_hand=True)
+    if args.json:
+        print(json.dumps(receipt, indent=2))
+    elif receipt["registered"]:
+        print(f"{args.app}: {receipt['champion']} is champion, version {receipt['version']}")
+        print(f"  {receipt['detail']}")
+    else:
+        print(f"{args.app}: {receipt['detail']}; nothing was changed")
+    for sentence in receipt["under_load"]:
+        logger.warning("%s", sentence)
+    return 0
+
+
+def _roll_back(argv: list[str]) -> int:
+    """Return to an older version."""
+    parser = _parser("rollback", "Return to an older version of the model.")
+    parser.add_argument("version", nargs="?", help="default: the one that was replaced last")
+    parser.add_argument("--app", help="only this application; makes a new version")
+    args = parser.parse_args(argv)
+    folder = project.require(args.project)
+    from voxcast.tracking.versions import roll_back
+
+    with _registry_of(folder):
+        receipt = roll_back(folder, args.version, args.app)
+    if args.json:
+        print(json.dumps(receipt, indent=2))
+        return 0
+    names = args.app or ", ".join(receipt["restored"])
+    print(f"version {receipt['version']} is champion; {names} as in version "
+          f"{receipt['to_version']}")  # fmt: skip
+    if receipt["removed"]:
+        print("  what was replaced is not promoted again, unless by `voxcast models promote`")
+    return 0
+
+
+def _compare(argv: list[str]) -> int:
+    """Compare two versions."""
+    parser = _parser("compare", "Compare two versions on the same held-out subjects on record.")
+    parser.add_argument("first", metavar="A", help="a version")
+    parser.add_argument("second", metavar="B", help="another version")
+    parser.add_argument("--app", help="default: every application that both have")
+    args = parser.parse_args(argv)
+    folder = project.require(args.project)
+    from voxcast import config
+    from voxcast.tracking.challengers import validations
+    from voxcast.tracking.versions import compare_bundles
+
+    cfg = config.load(folder / config.PARAMS_FILE)
+    by_app = validations(folder, cfg.tune.folds, cfg.tune.seed)
+    with _registry_of(folder):
+        receipt = compare_bundles(folder, by_app, args.first, args.second, args.app)
+    if args.json:
+        print(json.dumps(receipt, indent=2))
+        return 0
+    for app, comparison in receipt["apps"].items():
+        print(f"{app}: {_compared(comparison, args.first, args.second)}")
+    return 0
+
+
+def _compared(comparison: dict[str, Any] | None, first: str, second: str) -> str:
+    if comparison is None:
+        return "no subject is on record on which both could be judged"
+    if "same_forecaster" in comparison:
+        return "both versions have the same forecaster"
+    errors = [comparison[name]["value"] for name in ("challenger", "champion")]
+    gain = comparison["gain"]
+    text = (
+        f"mean log error {errors[0]:.4f} of version {first}, {errors[1]:.4f} of version {second}, "
+        f"on {gain['subjects']} held-out subjects"
+    )
+    if gain["low"] is None:
+        return f"{text}; one subject decides nothing"
+    better = first if gain["low"] > 0 else second if gain["high"] < 0 else None
+    verdict = "no significant difference" if better is None else f"version {better} is better"
+    return (
+        f"{text}; {verdict} (difference {gain['value']:+.4f}, 95 % interval "
+        f"{gain['low']:+.4f} to {gain['high']:+.4f})"
+    )

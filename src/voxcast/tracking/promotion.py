@@ -90,7 +90,7 @@ def promote(
         )
         decision = decide(rival, comparison, risk, rule.max_under_request)
     assert decision is not None  # noqa: S101  # a rival implies a bundle
-    if by_hand and not decision.promote:
+    if by_hand and not decision.promote and decision.reason != "unchanged":
         detail = f"by a person's decision; the rule: {decision.reason}: {decision.detail}"
         decision = Decision(True, "by_hand", detail)
     calibrated = _is_calibrated(challenger.forecaster, rule.upper_quantile)

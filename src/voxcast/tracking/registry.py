@@ -77,6 +77,20 @@ def bundle_of(version: str) -> Bundle:
     return Bundle.load(Path(folder))
 
 
+def run_of(version: str) -> str:
+    """Return the id of the run under which a version was logged."""
+    import mlflow
+
+    return str(mlflow.MlflowClient().get_model_version(MODEL_NAME, version).run_id)
+
+
+def set_champion(version: str) -> None:
+    """Make an existing version the champion."""
+    import mlflow
+
+    mlflow.MlflowClient().set_registered_model_alias(MODEL_NAME, CHAMPION, version)
+
+
 def register(run_id: str, bundle: Path, promoted: str) -> Version:
     """Log a bundle as an MLflow model under a run, register it, and make it champion.
 
@@ -117,10 +131,9 @@ def register(run_id: str, bundle: Path, promoted: str) -> Version:
         ),
     }
     registered = mlflow.register_model(logged.model_uri, MODEL_NAME, tags=tags)
-    client = mlflow.MlflowClient()
-    client.set_registered_model_alias(MODEL_NAME, CHAMPION, registered.version)
+    set_champion(registered.version)
     promotions = {name: served.promotion for name, served in served_apps.items()}
-    describe_model(client, MODEL_NAME, registered.version, promoted, promotions)
+    describe_model(mlflow.MlflowClient(), MODEL_NAME, registered.version, promoted, promotions)
     return Version(str(registered.version), tags)
 
 

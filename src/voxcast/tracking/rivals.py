@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from voxcast.errors import ModelError
+from voxcast.features.split import MIN_TRAINING_SUBJECTS
 from voxcast.files import canonical_json
 from voxcast.models.selection import recipes
 from voxcast.models.selection.comparison import Contender, compare, disturbed
@@ -41,7 +42,8 @@ def rival_of(
         return Rival(readable=False)
     served, table = bundle.apps[app.name], challenger.table
     champion = served.promotion
-    its_rows = contender_of(bundle, app.name, table).rows
+    its_contender = contender_of(bundle, app.name, table)
+    its_rows = its_contender.rows
     its_subjects = set(table["subject"][its_rows])
     noisy = disturbed(table)[~its_rows]
     return Rival(
@@ -49,11 +51,12 @@ def rival_of(
         same_model=served.forecaster_sha256 == challenger.forecaster_sha256,
         same_facts=_facts(app) == _facts(served),
         same_version=champion.app_version == app.version,
-        can_be_fitted=recipes.can_be_fitted(champion.family, champion.params),
         calibrated=champion.calibrated,
-        subjects=champion.subjects,
-        subjects_on_record=len(its_subjects),
+        judged_as_fitted=its_contender.fitted is not None,
+        # Subjects too few for a test side may be on that side now.
+        is_included=champion.subjects <= max(len(its_subjects), MIN_TRAINING_SUBJECTS - 1),
         new_subjects=len(set(table["subject"]) - its_subjects),
+        disturbed=champion.noisy_runs / champion.runs,
         new_disturbed=float(noisy.mean()) if len(noisy) else 0.0,
     )
 
@@ -73,26 +76,25 @@ def _can_be_loaded(bundle: Bundle, app: str) -> bool:
 
 
 def contender_of(bundle: Bundle, app: str, table: pd.DataFrame) -> Contender:
-    """Return a champion's recipe with its training runs that are in ``table``."""
+    """Return a champion's recipe with its training runs that are in ``table``.
+
+    If subjects that it learned from are not, or this release has not its recipe, it is judged as
+    it was fitted.
+    """
     promotion = bundle.apps[app].promotion
     rows = table["cell_key"].isin(bundle.cell_keys(app)).to_numpy(dtype=bool)
-    return Contender(promotion.family, promotion.params, rows)
+    can_be_fitted = recipes.can_be_fitted(promotion.family, promotion.params)
+    is_complete = table["subject"][rows].nunique() >= promotion.subjects
+    fitted = None if can_be_fitted and is_complete else bundle.forecaster(app)
+    return Contender(promotion.family, promotion.params, rows, fitted)
 
 
 def compare_versions(
     validation: Validation, app: str, first: Bundle, second: Bundle
 ) -> Comparison | None:
-    """Compare an application's forecasters of two bundles, the first against the second.
-
-    Raises
-    ------
-    ModelError
-        If this release cannot fit the recipe of one of them.
-    """
-    contenders = []
-    for bundle in (first, second):
-        contender = contender_of(bundle, app, validation.table)
-        if not recipes.can_be_fitted(contender.family, contender.params):
-            raise ModelError("its recipe is of another release", f"{app}: {contender.family}")
-        contenders.append(contender)
-    return compare(validation, contenders[0], contenders[1])
+    """Compare an application's forecasters of two bundles, the first against the second."""
+    return compare(
+        validation,
+        contender_of(first, app, validation.table),
+        contender_of(second, app, validation.table),
+    )

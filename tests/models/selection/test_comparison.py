@@ -6,6 +6,7 @@ import pytest
 
 import planted
 from voxcast.models.families.family import FAMILIES
+from voxcast.models.query import queries_of
 from voxcast.models.selection.comparison import (
     NOISY_WEIGHT,
     Contender,
@@ -14,6 +15,8 @@ from voxcast.models.selection.comparison import (
     run_weights,
 )
 from voxcast.models.selection.cross_validation import Validation
+from voxcast.models.selection.learning import learn
+from voxcast.models.selection.refitting import fit_forecaster
 
 RIDGE = "ridge", FAMILIES["ridge"].defaults
 MEDIAN = "median", FAMILIES["median"].defaults
@@ -67,6 +70,22 @@ def test_subjects_that_one_cannot_be_judged_on_are_left_out_for_both(table: pd.D
     assert comparison.subjects == 6  # its fold has two subjects
     nothing = np.zeros(len(table), dtype=bool)
     assert compare(validation, Contender(*RIDGE, everything), Contender(*MEDIAN, nothing)) is None
+
+
+def test_a_fitted_model_is_judged_as_it_is_on_subjects_that_it_did_not_learn_from(
+    table: pd.DataFrame,
+) -> None:
+    rows = table["subject"].isin(["0001", "0002"]).to_numpy()
+    seen = Validation(table, None, 4, 0).part(np.flatnonzero(rows))
+    leaderboard = learn(seen, ["ridge"], trials=1)
+    fitted = fit_forecaster(seen, leaderboard, "ridge", 1.5)
+    validation = Validation(table, None, 4, 0)
+    errors = cross_fitted_errors(validation, Contender(*RIDGE, rows, fitted))
+    assert np.isnan(errors[rows]).all()
+    predictions = fitted.predict(queries_of(table, None))
+    logs = np.log([[p.quantiles[t][1] for t in ("cpu_s", "peak_rss_bytes")] for p in predictions])
+    expected = np.abs(np.log(table[["cpu_s", "peak_rss_bytes"]].to_numpy()) - logs).mean(axis=1)
+    np.testing.assert_allclose(errors[~rows], expected[~rows])
 
 
 def test_subjects_count_the_same_and_disturbed_runs_less() -> None:

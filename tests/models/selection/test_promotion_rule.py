@@ -21,7 +21,6 @@ from voxcast.models.selection.risk import Risk
 
 SAFE = {"cpu_s": Risk(0, 8, 0.0, (0.0, 0.37))}
 RISKY = {"cpu_s": Risk(0, 8, 0.0, (0.0, 0.37)), "runtime_s": Risk(1, 8, 0.125, (0.0, 0.5))}
-CHAMPION = {"subjects": 8, "subjects_on_record": 8}
 NOWHERE = Interval(math.nan, math.nan, math.nan, 0)
 
 
@@ -36,12 +35,10 @@ def gains(low: float, value: float, calm: Interval | None = None) -> Comparison:
     [
         (None, "first"),
         (Rival(readable=False), "champion_unreadable"),
-        (Rival(True, same_model=True, **CHAMPION), "unchanged"),
-        (Rival(True, same_model=True, same_facts=False, **CHAMPION), "new_facts"),
-        (Rival(True, same_version=False, **CHAMPION), "new_version"),
-        (Rival(True, can_be_fitted=False, **CHAMPION), "champion_unjudgeable"),
-        (Rival(True, subjects=9, subjects_on_record=8), "other_subjects"),
-        (Rival(True, **CHAMPION), None),
+        (Rival(True, same_model=True), "unchanged"),
+        (Rival(True, same_model=True, same_facts=False), "new_facts"),
+        (Rival(True, same_version=False), "new_version"),
+        (Rival(True), None),
     ],
 )
 def test_what_is_decided_without_a_comparison(champion: Rival | None, reason: str | None) -> None:
@@ -67,13 +64,15 @@ def test_what_is_decided_without_a_comparison(champion: Rival | None, reason: st
         ({"new_disturbed": 0.9}, gains(0.01, 0.1, Interval(0.01, -0.1, 0.1, 5)), SAFE,
          "under_load"),
         ({"new_disturbed": 0.9}, gains(0.01, 0.1, Interval(0.02, 0.01, 0.1, 5)), SAFE, "better"),
-        ({"new_disturbed": 1.0}, gains(0.01, 0.1, NOWHERE), SAFE, "better"),
+        ({"new_disturbed": 1.0}, gains(0.01, 0.1, NOWHERE), SAFE, "under_load"),
+        ({"new_disturbed": 1.0, "disturbed": 1.0}, gains(0.01, 0.1, NOWHERE), SAFE, "better"),
+        ({"new_subjects": 2, "is_included": False}, gains(-0.01, 0.0), SAFE, "not_better"),
     ],
 )  # fmt: skip
 def test_what_a_comparison_decides(
     facts: dict, comparison: Comparison | None, risk: dict[str, Risk], reason: str
 ) -> None:
-    decision = decide(Rival(True, **CHAMPION, **facts), comparison, risk, 0.10)
+    decision = decide(Rival(True, **facts), comparison, risk, 0.10)
     assert decision.reason == reason
     assert decision.promote == (reason in ("better", "more_subjects"))
 
@@ -93,8 +92,6 @@ def decided(
     noisy = table["noisy"][~champion_rows]
     rival = Rival(
         True,
-        subjects=len(subjects),
-        subjects_on_record=len(subjects),
         new_subjects=len(set(table["subject"]) - subjects),
         new_disturbed=float(noisy.mean()) if len(noisy) else 0.0,
     )

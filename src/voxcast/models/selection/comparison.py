@@ -2,7 +2,9 @@
 
 A champion itself cannot be compared with a challenger on runs that it was trained on. So both
 recipes are fitted anew, fold by fold, to the training runs of each without the held-out subjects,
-and both predict the same held-out runs. Subjects count the same, however many runs they have; a
+and both predict the same held-out runs. Where that is not possible, because its runs are not all
+on record, the champion predicts as it is, and both are judged on the subjects that it did not
+learn from. Subjects count the same, however many runs they have; a
 disturbed run counts `NOISY_WEIGHT` of an undisturbed one.
 """
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from voxcast.models.families.family import Params
+    from voxcast.models.forecaster import Forecaster
     from voxcast.models.selection.cross_validation import Validation
 
 NOISY_WEIGHT = 0.25
@@ -29,11 +32,22 @@ JUDGED_TARGETS = ("cpu_s", "peak_rss_bytes")
 
 @dataclass(frozen=True, eq=False)
 class Contender:
-    """A recipe, and which runs of the table it learns from (bool, shape (n_runs,))."""
+    """A recipe and its training runs.
+
+    Attributes
+    ----------
+    family, params
+        The recipe, see `voxcast.models.selection.recipes`.
+    rows : ndarray of bool, shape (n_runs,)
+        Runs of the table that it learns from.
+    fitted : Forecaster, optional
+        The fitted model, to be judged as it is on subjects without a run in `rows`.
+    """
 
     family: str
     params: Params
     rows: np.ndarray
+    fitted: Forecaster | None = None
 
 
 @dataclass(frozen=True)
@@ -66,12 +80,12 @@ def compare(
 ) -> Comparison | None:
     """Compare two recipes fold by fold.
 
-    A fold in which one of them has no training run left is left out for both.
+    Runs for which one of them has no prediction are left out for both.
 
     Returns
     -------
     Comparison or None
-        None if no fold is left.
+        None if no run is left.
     """
     errors = [cross_fitted_errors(validation, c) for c in (challenger, champion)]
     both = np.isfinite(errors[0]) & np.isfinite(errors[1])
@@ -94,11 +108,13 @@ def compare(
 def cross_fitted_errors(validation: Validation, contender: Contender) -> np.ndarray:
     """Return the error of each run by a model fitted without its subject, shape (n_runs,).
 
-    NaN where no training run is left.
+    NaN where no training run is left, and for the subjects of a fitted model.
     """
     targets = [validation.targets.index(target) for target in JUDGED_TARGETS]
     actual = validation.actual()
-    if contender.rows.all():  # as in tuning, so that its cached fits can be used
+    if contender.fitted is not None:
+        logs = _log_predictions_of_unseen(validation, contender.fitted, contender.rows)
+    elif contender.rows.all():  # as in tuning, so that its cached fits can be used
         logs = recipes.out_of_fold(
             validation, contender.family, contender.params, "volume"
         ).log_predictions
@@ -115,6 +131,17 @@ def cross_fitted_errors(validation: Validation, contender: Contender) -> np.ndar
             logs[held_out] = model.predict(queries_of(outer.table, outer.volumes))
     errors: np.ndarray = np.abs(actual - logs)[:, targets].mean(axis=1)
     return errors
+
+
+def _log_predictions_of_unseen(
+    validation: Validation, forecaster: Forecaster, rows: np.ndarray
+) -> np.ndarray:
+    """Return the medians that a fitted model predicts; NaN for subjects that it learned from."""
+    table = validation.table
+    seen = table["subject"].isin(set(table["subject"][rows])).to_numpy(dtype=bool)
+    predictions = forecaster.predict(queries_of(table, validation.volumes))
+    logs = np.log([[p.quantiles[target][1] for target in validation.targets] for p in predictions])
+    return np.where(seen[:, None], np.nan, logs)
 
 
 def disturbed(table: pd.DataFrame) -> np.ndarray:

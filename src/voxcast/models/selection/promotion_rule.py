@@ -37,37 +37,35 @@ class Rival:
         Its forecaster is identical to the challenger's; so are parameters and configurations.
     same_version : bool
         It predicts the version of the application that was measured.
-    can_be_fitted : bool
-        This release has the family and the parameters of its recipe.
     calibrated : bool
         Its bounds are calibrated.
-    subjects, subjects_on_record : int
-        Subjects that it learned from, and how many of them are in the challenger's table.
+    judged_as_fitted : bool
+        It could not be fitted anew, and was judged on subjects that it did not learn from.
+    is_included : bool
+        The challenger learned from all its subjects.
     new_subjects : int
         Subjects of the challenger that it did not learn from.
-    new_disturbed : float
-        Share of disturbed runs among those that it did not learn from.
+    disturbed, new_disturbed : float
+        Share of disturbed runs among those that it learned from, and among the others.
     """
 
     readable: bool
     same_model: bool = False
     same_facts: bool = True
     same_version: bool = True
-    can_be_fitted: bool = True
     calibrated: bool = True
-    subjects: int = 0
-    subjects_on_record: int = 0
+    judged_as_fitted: bool = False
+    is_included: bool = True
     new_subjects: int = 0
+    disturbed: float = 0.0
     new_disturbed: float = 0.0
 
 
 def decide_beforehand(champion: Rival | None) -> Decision | None:
-    """Decide where no comparison is needed, or none is possible; otherwise return None.
+    """Decide where no comparison is needed; otherwise return None.
 
     Without a champion the best model by cross-validation is registered, even a baseline; so it is
-    if the champion cannot be loaded, or predicts another version of the application. A challenger
-    is never promoted because the champion could not be judged: neither where its recipe is
-    unknown nor where it learned from subjects that are not on record.
+    if the champion cannot be loaded, or predicts another version of the application.
     """
     if champion is None:
         return Decision(True, "first", "the application had no champion")
@@ -82,15 +80,6 @@ def decide_beforehand(champion: Rival | None) -> Decision | None:
     if not champion.same_version:
         detail = "the champion predicts another version of the application"
         return Decision(True, "new_version", detail)
-    if not champion.can_be_fitted:
-        detail = "the champion's recipe is of another release, so the two cannot be compared"
-        return Decision(False, "champion_unjudgeable", f"{detail}; {BY_HAND}")
-    if champion.subjects_on_record < champion.subjects:
-        detail = (
-            f"the champion learned from {champion.subjects} subjects, of which "
-            f"{champion.subjects_on_record} are on record here"
-        )
-        return Decision(False, "other_subjects", f"{detail}; {BY_HAND}")
     return None
 
 
@@ -104,10 +93,10 @@ def decide(
 
     A challenger is promoted when its error is lower than the champion's and the 95 % interval of
     the gain over subjects excludes zero, or when its error is not higher and it learned from more
-    subjects, which include the champion's. Runs that were measured under load count less in the
-    comparison, and where most of the new runs are such, undisturbed runs alone decide. A
-    calibrated champion is replaced only if no target's under-request rate reaches
-    ``max_under_request``.
+    subjects, which include the champion's. It is never promoted because the champion could not be
+    judged. Runs that were measured under load count less in the comparison; where most of the new
+    runs are such, but not the champion's, undisturbed runs alone decide. A calibrated champion is
+    replaced only if no target's under-request rate reaches ``max_under_request``.
 
     Parameters
     ----------
@@ -124,7 +113,7 @@ def decide(
         detail = "there is no subject on which both could be judged"
         return Decision(False, "not_comparable", f"{detail}; {BY_HAND}")
     calm = comparison.undisturbed_gain
-    under_load = champion.new_disturbed > MOSTLY and calm.subjects > 1
+    under_load = champion.new_disturbed > MOSTLY >= champion.disturbed
     gain = calm if under_load else comparison.gain
     detail = (
         f"mean log error {comparison.challenger.value:.4f} against "
@@ -133,12 +122,15 @@ def decide(
     )
     if calm.subjects and calm != comparison.gain:
         detail += f", on undisturbed runs alone {_gain_text(calm)}"
+    if champion.judged_as_fitted:
+        detail += "; the champion's runs are not all on record, so it was judged as it is"
     if under_load:
         detail += "; most of the new runs were measured under load"
     if calm.subjects and calm.value < 0 < comparison.gain.value:
         return Decision(False, "under_load", f"{detail}; it is better on disturbed runs only")
     better = gain.bounded and gain.low > 0
-    more = gain.value >= 0 and champion.new_subjects > 0 and not under_load
+    has_more = champion.is_included and champion.new_subjects > 0
+    more = gain.value >= 0 and has_more and not under_load
     if not better and not more:
         return Decision(False, "under_load" if under_load else "not_better", detail)
     if not better:

@@ -1,0 +1,199 @@
+"""The stages from tune to register, and the verb `models`, on two applications of a project."""
+
+import json
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+import planted
+from voxcast.cli.models import main as models
+from voxcast.errors import ModelError
+from voxcast.files import sha256_folder
+from voxcast.tracking import receipts, registry
+
+ROOT = Path(__file__).parents[1]
+STAGES = ("tune", "train", "evaluate", "explain", "register")
+TIMES = ["cpu_s", "runtime_s"]
+
+
+def planted_runs(app: str, subjects: range, noise: float = 0.05) -> pd.DataFrame:
+    """Return undisturbed runs of these subjects, numbered from 0."""
+    table = planted.table(subjects.stop, noise=noise, apps=(app,))
+    names = [f"{n + 1:04d}" for n in subjects]
+    rows = table[table["subject"].isin(names)].reset_index(drop=True)
+    return rows.assign(noisy=False, image_set="heads")
+
+
+def measured_under_load(rows: pd.DataFrame) -> pd.DataFrame:
+    loaded = rows.assign(noisy=True, image_set="busy")
+    loaded[TIMES] *= 3
+    return loaded
+
+
+def learn(*tables: pd.DataFrame) -> dict:
+    """Write the tables of the stage featurize, run the stages, return the receipt."""
+    table = pd.concat(tables, ignore_index=True)
+    features = Path("data/features")
+    features.mkdir(parents=True, exist_ok=True)
+    on_test_side = table["subject"].isin(["0002", "0007"]) & (table["app"] == "segment")
+    table[~on_test_side].to_parquet(features / "train.parquet", index=False)
+    table[on_test_side].to_parquet(features / "test.parquet", index=False)
+    table[["app", "subject"]].head(0).to_parquet(features / "censored.parquet", index=False)
+    volumes = table.drop_duplicates("volume_id")
+    Path("data/catalogue").mkdir(exist_ok=True)
+    np.savez(
+        "data/catalogue/volumes.npz",
+        volume_id=volumes["volume_id"].to_numpy(dtype=str),
+        volumes=np.zeros((len(volumes), 8, 8, 8), dtype=np.float16),
+    )
+    for stage in STAGES:
+        assert runpy.run_path(str(ROOT / f"pipelines/{stage}.py"))["main"]() == 0
+    return json.loads(Path("results/register/receipt.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with a champion of eight subjects of one application and one of another."""
+    folder = tmp_path_factory.mktemp("project")
+    params = yaml.safe_load((ROOT / "params.yaml").read_text())
+    app = params["app"]["ants_segment"]
+    params["app"] = dict.fromkeys(("segment", "tile"), app)
+    params["tune"] |= {"families": ["median", "voxels", "ridge"], "trials": 2, "folds": 4}
+    (folder / "params.yaml").write_text(yaml.safe_dump(params))
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID"):
+            patch.delenv(name, raising=False)
+        patch.chdir(folder)
+        receipt = learn(planted_runs("segment", range(10)), planted_runs("tile", range(1)))
+    (folder / "first.json").write_text(json.dumps(receipt))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def inside(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(project)
+    registry.use(project)
+
+
+def hash_of(version: str, app: str) -> str:
+    return sha256_folder(registry.bundle_of(version).forecaster_folder(app))
+
+
+def test_each_application_is_learned_alone(project: Path) -> None:
+    receipt = json.loads((project / "first.json").read_text())
+    assert {app: facts["reason"] for app, facts in receipt["apps"].items()} == {
+        "segment": "first", "tile": "first",
+    }  # fmt: skip
+    assert receipt["version"] == "2"
+    tile = receipt["apps"]["tile"]
+    assert tile["challenger"]["family"] in ("median", "voxels")  # one subject: a baseline
+    assert not tile["challenger"]["calibrated"]
+    assert tile["training"]["subjects"] == 1
+    board = pd.read_csv("results/tune/leaderboard.csv")
+    assert board.columns[0] == "app"
+    families = board.groupby("app")["family"].apply(set).to_dict()
+    assert "ridge" in families["segment"]
+    assert families["tile"] == {"median", "voxels", "grid"}
+    evaluated = json.loads(Path("results/evaluate/families.json").read_text())
+    assert (evaluated["segment"]["subjects"], evaluated["tile"]["subjects"]) == (2, 0)
+    assert "header_only" in evaluated["segment"]
+    assert "ridge" not in evaluated["tile"]
+    assert set(json.loads(Path("results/evaluate/metrics.json").read_text())) == {
+        "segment", "tile",
+    }  # fmt: skip
+    predictions = pd.read_csv("results/evaluate/predictions.csv")
+    assert set(predictions["app"]) == {"segment"}
+    assert set(pd.read_csv("results/explain/shuffled.csv")["app"]) == {"segment"}
+
+
+def test_runs_of_mlflow_name_their_application() -> None:
+    import mlflow
+
+    finals = mlflow.search_runs(
+        search_all_experiments=True, filter_string="tags.kind = 'final'", output_format="list"
+    )
+    assert {run.data.tags["app"] for run in finals} == {"segment", "tile"}
+    for run in finals:
+        study = mlflow.get_run(run.data.tags["mlflow.parentRunId"])
+        assert study.data.tags["app"] == run.data.tags["app"] == run.data.params["app"]
+
+
+def test_a_busy_machine_more_subjects_and_a_person(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    segment, tile = planted_runs("segment", range(10)), planted_runs("tile", range(1))
+    champion = hash_of("2", "segment")
+
+    # Nine more subjects on a busy machine: the champion stays, and the receipt says why.
+    loaded = measured_under_load(planted_runs("segment", range(10, 19)))
+    receipt = learn(segment, tile, loaded)
+    of_segment = receipt["apps"]["segment"]
+    assert (of_segment["registered"], of_segment["reason"]) == (False, "under_load")
+    assert of_segment["under_load"] == [
+        "18 of 18 runs (100 %) of image set busy were measured beside other work"
+    ]
+    assert receipt["apps"]["tile"]["reason"] == "unchanged"
+    assert receipt["version"] == "2"
+
+    # A person decides otherwise, and then returns to what was.
+    assert models(["promote", "--app", "segment"]) == 0
+    assert "segment: " in capsys.readouterr().out
+    promoted = registry.listing(project)[0]
+    assert (promoted["version"], promoted["champion"]) == ("3", True)
+    assert promoted["apps"]["segment"]["reason"] == "by_hand"
+    assert hash_of("3", "segment") != champion
+    assert models(["compare", "2", "3"]) == 0
+    compared = capsys.readouterr().out
+    assert "tile: both versions have the same forecaster" in compared
+    assert "on 17 held-out subjects" in compared
+    assert models(["rollback", "--app", "segment"]) == 0
+    assert "version 4 is champion; segment as in version 2" in capsys.readouterr().out
+    assert hash_of("4", "segment") == champion
+    assert hash_of("4", "tile") == hash_of("2", "tile")
+
+    # What was rolled back is not promoted again by itself.
+    assert runpy.run_path(str(ROOT / "pipelines/register.py"))["main"]() == 0
+    receipt = json.loads(Path("results/register/receipt.json").read_text())
+    assert receipt["apps"]["segment"]["reason"] == "rolled_back"
+    assert receipt["version"] == "4"
+
+    # The whole bundle moves between versions too.
+    assert models(["rollback", "1"]) == 0
+    assert registry.champion().number == "1"
+    assert models(["rollback", "4"]) == 0
+    capsys.readouterr()
+
+    # Undisturbed subjects, twice as many: learned from, and the other application stays.
+    receipt = learn(segment, tile, planted_runs("segment", range(10, 40)))
+    assert receipt["apps"]["segment"]["reason"] in ("better", "more_subjects")
+    assert receipt["apps"]["tile"]["reason"] == "unchanged"
+    assert receipt["version"] == "5"
+    assert hash_of("5", "tile") == hash_of("2", "tile")
+    assert registry.bundle_of("5").apps["tile"] == registry.bundle_of("2").apps["tile"]
+    assert models([]) == 0
+    listed = capsys.readouterr().out
+    assert listed.startswith("version   5 champion\n  segment: ridge (")
+    kinds = [receipt["kind"] for receipt in receipts.receipts(project)]
+    assert kinds == [
+        "promotion", "promotion", "promotion", "comparison", "rollback", "rollback", "rollback",
+        "promotion",
+    ]  # fmt: skip
+
+
+def test_what_cannot_be_promoted_or_rolled_back_is_one_error() -> None:
+    with pytest.raises(ModelError, match="unheard: unknown application"):
+        models(["promote", "--app", "unheard"])
+    with pytest.raises(ModelError, match="unheard: unknown application"):
+        models(["rollback", "1", "--app", "unheard"])
+    with pytest.raises(ModelError, match="version 99: cannot be read"):
+        models(["rollback", "99"])
+    with pytest.raises(ModelError, match="version 99: cannot be read"):
+        models(["compare", "1", "99"])
+    with pytest.raises(ModelError, match="tile: unknown application"):
+        models(["compare", "1", "2", "--app", "tile"])
