@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import yaml
 from page_blocks import PAGES, PROJECT
 
 from test_layers import FLOORS
@@ -95,12 +96,16 @@ def test_the_floors_are_those_that_are_tested(name: str) -> None:
 
 
 def test_named_modules_exist() -> None:
+    params = yaml.safe_load((PROJECT / "params.yaml").read_text(encoding="utf-8"))
     for page in (*PAGES, PROJECT / "CONTRIBUTING.md"):
         text = page.read_text(encoding="utf-8")
         rooms = "|".join(room for room in FLOORS if (PROJECT / "src" / "voxcast" / room).is_dir())
         for name in re.findall(rf"`(?:voxcast[./])?((?:{rooms})[./][\w./]+)`", text):
             path = PROJECT / "src" / "voxcast" / name.removesuffix(".py").replace(".", "/")
             member = path.parent.with_suffix(".py")  # a function of a module
+            room, key = re.split(r"[./]", name, maxsplit=1)
+            if name.endswith(".parquet") or key in params.get(room, {}):
+                continue  # a file of data, or a key of the configuration
             exists = path.is_dir() or path.with_suffix(".py").is_file() or member.is_file()
             assert exists, f"{page.name}: {name}"
 
