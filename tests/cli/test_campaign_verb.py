@@ -148,7 +148,65 @@ def test_a_campaign_is_run_killed_resumed_listed_and_collected(project):
 
 def test_unknown_and_recorded_campaigns_are_refused(project):
     completed = voxcast(project, "campaign", "run", "moon", status=2)
-    assert "moon: unknown campaign; choose from full, real, recorded" in completed.stderr
+    assert "moon: unknown campaign; choose from full, learn, real" in completed.stderr
+
+
+def test_status_before_anything_is_measured_says_how_to_begin(project):
+    again = project / "conf" / "campaign" / "untouched.yaml"
+    shutil.copy(project / "conf" / "campaign" / "two.yaml", again)
+    untouched = ("campaign", "status", "untouched", *MINE)
+    assert "nothing is measured yet; `voxcast campaign run untouched`" in (
+        voxcast(project, *untouched).stdout
+    )
+    assert json.loads(voxcast(project, *untouched, "--json").stdout) == []
+    next_runs = ("profile", "--next", "2", "--campaign", "untouched", *MINE)
+    assert "its images are not prepared" in voxcast(project, *next_runs, status=2).stderr
+
+
+def test_status_and_next_runs_without_the_folder_are_those_of_the_recorded_history(project):
+    _campaign(project, "run", "--json")
+    more = ("-S", "campaign.sweeps.images.repeats=3")
+    next_runs = ("profile", "--next", "9", "--campaign", "two", *MINE, *more, "--json")
+    with_folder = [
+        json.loads(_campaign(project, "status", *more, "--json").stdout),
+        json.loads(voxcast(project, *next_runs).stdout),
+    ]
+    folder = project / "data" / "campaigns"
+    folder.rename(project / "data" / "away")
+    try:
+        status = json.loads(_campaign(project, "status", *more, "--json").stdout)
+        proposed = json.loads(voxcast(project, *next_runs).stdout)
+        text = _campaign(project, "status", *more).stdout
+        assert not folder.exists()
+    finally:
+        (project / "data" / "away").rename(folder)
+    assert status == with_folder[0]
+    assert sum(row["left"] for row in status) >= 2
+    assert [{**run, "image": None} for run in with_folder[1]] == proposed
+    assert any(run["subject"] for run in proposed)
+    assert "on record too: repeats of noisy runs: " in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "messages"),
+    [
+        (("-S", "nokey=1"), ("conf: Could not override 'nokey'; a change is KEY=VALUE",)),
+        (("-S", "images=none"), ("choose images from bids, cohort",)),
+        (("-S", "campaign.parallel=-1"), ("conf with campaign=two", "parallel: must be at least")),
+        (
+            ("-S", "campaign.stall_s=soon"),
+            ("campaign.stall_s: needs float",),
+        ),
+        (("--hours", "-1"), ("--hours: must not be negative",)),
+        (("--hours", "nan"), ("--hours: must not be negative",)),
+        (("--parallel", "0"), ("--parallel: must be 1 to",)),
+    ],
+)
+def test_campaign_refuses_invalid_arguments_in_one_line(project, arguments, messages):
+    refusal = voxcast(project, "campaign", "status", "two", *arguments, status=2).stderr
+    assert len(refusal.splitlines()) == 1
+    assert all(message in refusal for message in messages)
+    assert "params.yaml: " not in refusal
 
 
 def test_profile_measures_now_and_prints_json(project):
@@ -186,6 +244,7 @@ def test_profile_runs_any_command_line_and_reports_failures(project):
         (("--app", "moon"), "moon: unknown application; choose from"),
         (("--app", "waits"), "waits: needs an image"),
         (("--app", "waits", "gone.nii"), "gone.nii: no such file"),
+        (("--app", "waits", "mri"), "mri: is a directory"),
         (("--app", "bare", "x.nii"), "bare: takes no image"),
         (("--app", "bare", "--device", "gpu"), "bare: does not run on gpu; it runs on: cpu"),
         (("--app", "bare", "-p", "slep=1"), "bare.slep: unknown parameter"),

@@ -9,7 +9,7 @@ from voxcast.campaigns.driver import missing_cells
 from voxcast.campaigns.time_left import TimeLeft
 from voxcast.files import canonical_json
 from voxcast.history.repeats import ALLOCATION, TASK
-from voxcast.records import NOISY_REPEAT
+from voxcast.records import ANCHOR_REPEAT, NOISY_REPEAT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -57,15 +57,16 @@ def overview(
     cells, expected_s : mapping
         Of the plan, by key.
     rows : mapping
-        Records by key; those of other cells (repeats of noisy runs, anchors) count for the noise
-        alone.
+        Records by key. Those of other cells (repeats of noisy runs, anchors) are counted apart.
 
     Returns
     -------
     list of dict
-        ``app``, ``scale``, ``device``, ``cpus``, ``done``, ``left``, ``left_s``, ``outcomes``,
-        ``noisy``, and the median coefficients of variation of repeats, ``cv_runtime`` and
-        ``cv_cpu`` with ``repeated``, the number of runs that were repeated.
+        ``app``, ``scale``, ``device``, ``cpus``; ``done`` and ``left``, planned runs and, in the
+        second, repeats of noisy ones; ``left_s``; ``repeats`` and ``anchors``, runs on record
+        beside the planned ones; ``outcomes``, ``noisy``, and the median coefficients of variation
+        of repeats, ``cv_runtime`` and ``cv_cpu`` with ``repeated``, the number of runs that were
+        repeated.
     """
     missing = missing_cells(cells, rows)
     times = TimeLeft({**cells, **missing}, expected_s)
@@ -73,7 +74,15 @@ def overview(
     for key, cell in {**cells, **missing}.items():
         group = groups.setdefault(
             _group(vars(cell) | vars(cell.configuration)),
-            {"done": 0, "left": 0, "left_s": 0.0, "outcomes": {}, "noisy": 0},
+            {
+                "done": 0,
+                "left": 0,
+                "left_s": 0.0,
+                "repeats": 0,
+                "anchors": 0,
+                "outcomes": {},
+                "noisy": 0,
+            },
         )
         if key in rows:
             row = rows[key]
@@ -85,6 +94,10 @@ def overview(
         group = groups[_group(vars(cell) | vars(cell.configuration))]
         group["left"] += 1
         group["left_s"] += times.cell_s(key, cell)
+    for key, row in rows.items():
+        if key not in cells and row["repeat"] >= NOISY_REPEAT and _group(row) in groups:
+            kind = "anchors" if row["repeat"] >= ANCHOR_REPEAT else "repeats"
+            groups[_group(row)][kind] += 1
     noise = repeat_noise(rows.values())
     names = ("app", "scale", "device", "cpus")
     none = {"repeated": 0, "cv_runtime": None, "cv_cpu": None}

@@ -18,13 +18,15 @@ from voxcast.campaigns.overview import overview, rows_elsewhere
 from voxcast.campaigns.plan import CampaignPlan, make_plan
 from voxcast.errors import ConfigError
 from voxcast.files import atomic_path
-from voxcast.history.parts import PROVENANCE, collect, load_history, recorded_cell_keys
+from voxcast.history.parts import collect, load_history, recorded_cell_keys
 from voxcast.history.run_folders import record_rows
-from voxcast.images.catalogue import CATALOGUE
+from voxcast.images.catalogue import CATALOGUE, CHARACTERISTICS_TABLE
 from voxcast.images.image_set import ImageChoice, prepare_image_set, recipes_in
 from voxcast.images.recorded import RECORDED_IMAGES, check_recorded, recorded_images
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from voxcast.campaigns.settings import CampaignSettings
 
 logger = logging.getLogger(__name__)
@@ -88,27 +90,34 @@ class ProjectCampaign:
                 table.to_parquet(partial, index=False)
         logger.info("%d volumes, %s", len(files), self.catalogue / CATALOGUE)
 
+    def volumes(self) -> pd.DataFrame | None:
+        """Return the catalogue of the images; before they are prepared, that of the recorded runs.
+
+        None if there is neither. The recorded one has no paths: its files may be elsewhere.
+        """
+        import pandas as pd
+
+        if (self.catalogue / CATALOGUE).is_file():
+            return pd.read_parquet(self.catalogue / CATALOGUE)
+        if (self.batch / RECORDED_IMAGES).is_file():
+            return pd.read_parquet(self.batch / RECORDED_IMAGES).assign(path="", problem=None)
+        return None
+
     def plan(self) -> CampaignPlan:
         """Plan the campaign for this machine.
 
         Raises
         ------
         ConfigError
-            If its images have not been prepared.
+            If its images have not been prepared, and no runs of it are on record.
         """
-        import pandas as pd
-
-        path = self.catalogue / CATALOGUE
-        if not path.is_file():
-            recorded = ""
-            if (self.batch / PROVENANCE).is_file():
-                recorded = f"{self.batch} holds the recorded runs (see `voxcast variation`); "
+        volumes = self.volumes()
+        if volumes is None:
+            then = f"`voxcast campaign run {self.name}` prepares them and measures"
             raise ConfigError(
-                "no such file",
-                path,
-                f"{recorded}`voxcast campaign run {self.name}` makes the volumes and continues",
+                "its images are not prepared, and no runs are on record", self.name, then
             )
-        return make_plan(self.settings, pd.read_parquet(path), recipes_in(self.image_folder))
+        return make_plan(self.settings, volumes, recipes_in(self.image_folder))
 
     def run(self, *, any_host: bool = False) -> Progress:
         """Prepare the images and measure until all is done or the time is up.
@@ -146,7 +155,12 @@ class ProjectCampaign:
             self.collect()
 
     def overview(self, *, any_host: bool = False) -> list[dict[str, Any]]:
-        """Return the progress of each application, scale and allocation; see `overview`."""
+        """Return the progress of each application, scale and allocation; see `overview`.
+
+        Nothing if the images are not prepared, and no runs are on record.
+        """
+        if self.volumes() is None:
+            return []
         plan = self.plan()
         rows = {**self._history_rows(plan, any_host), **record_rows(self.settings.runs)}
         return overview(plan.cells, plan.expected_s, rows)
@@ -157,7 +171,20 @@ class ProjectCampaign:
 
         plan = self.plan()
         rows = {**self._history_rows(plan, any_host=False), **record_rows(self.settings.runs)}
-        return proposals(plan, rows, self.catalogue, count)
+        return proposals(plan, rows, self._volume_rows(), count)
+
+    def _volume_rows(self) -> dict[str, dict[str, Any]]:
+        """Return headers and characteristics by volume id."""
+        import pandas as pd
+
+        volumes = self.volumes()
+        table = self.catalogue / CHARACTERISTICS_TABLE
+        if volumes is None:
+            return {}
+        if table.is_file():  # the recorded volumes have theirs beside the header
+            volumes = volumes.merge(pd.read_parquet(table), on="volume_id", how="left")
+        rows = volumes.drop_duplicates("volume_id").to_dict("records")
+        return {str(row["volume_id"]): {str(k): v for k, v in row.items()} for row in rows}
 
     def collect(self) -> list[Path]:
         """Put new runs into parts of the history; return the new parts."""

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
 from voxcast.features.rows import features
-from voxcast.images.catalogue import CATALOGUE, CHARACTERISTICS_TABLE
+from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.models.next_runs import propose
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-    from pathlib import Path
+    from collections.abc import Collection, Mapping
 
     from voxcast.campaigns.plan import CampaignPlan
+    from voxcast.records import Cell
 
 
 def proposals(
-    plan: CampaignPlan, recorded: Collection[str], catalogue: Path, count: int
+    plan: CampaignPlan,
+    recorded: Collection[str],
+    volumes: Mapping[str, Mapping[str, Any]],
+    count: int,
 ) -> list[dict[str, Any]]:
     """Return the runs of a plan that would reduce uncertainty most for their time, best first.
 
@@ -26,16 +28,16 @@ def proposals(
     ----------
     recorded : collection of str
         Keys of the cells on record.
-    catalogue : Path
-        Folder with the headers and characteristics of the campaign's volumes.
+    volumes : mapping
+        Headers and characteristics of the campaign's volumes, by volume id.
     """
-    headers, characteristics = (
-        _by_volume(pd.read_parquet(catalogue / name))
-        for name in (CATALOGUE, CHARACTERISTICS_TABLE)
-    )
+    characteristics = {
+        volume_id: {name: row[name] for name in CHARACTERISTICS if name in row}
+        for volume_id, row in volumes.items()
+    }
     rows = {
         key: features(
-            headers.get(cell.volume_id),
+            volumes.get(cell.volume_id),
             characteristics.get(cell.volume_id),
             cell.app,
             cell.parameters,
@@ -55,7 +57,7 @@ def proposals(
             "app": cell.app,
             "volume_id": cell.volume_id,
             "subject": cell.subject,
-            "image": str(plan.paths.get(cell.volume_id, "")),
+            "image": _path(plan, cell),
             "cpus": cell.configuration.cpus,
             "device": cell.configuration.device,
             "scale": cell.scale,
@@ -68,9 +70,7 @@ def proposals(
     ]
 
 
-def _by_volume(table: pd.DataFrame) -> dict[str, dict[str, Any]]:
-    rows = table.drop_duplicates("volume_id").to_dict("records")
-    return {
-        str(row["volume_id"]): {str(k): v for k, v in row.items() if k != "volume_id"}
-        for row in rows
-    }
+def _path(plan: CampaignPlan, cell: Cell) -> str | None:
+    """Return the file of a cell's volume; None if it has none, or it is not prepared."""
+    path = plan.paths.get(cell.volume_id)
+    return None if path is None or path == Path() else str(path)

@@ -10,12 +10,14 @@ import argparse
 import dataclasses
 import json
 import logging
+import math
 import os
 import signal
 from typing import TYPE_CHECKING, Any
 
 from voxcast import project
 from voxcast.cli.shared_options import add_project_argument
+from voxcast.errors import ConfigError
 from voxcast.quantities import format_seconds
 
 if TYPE_CHECKING:
@@ -49,6 +51,11 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     add_project_argument(parser)
     args = parser.parse_args(argv)
+    if args.hours is not None and not 0 <= args.hours < math.inf:
+        raise ConfigError(f"must not be negative, not {args.hours:g}", "--hours")
+    cores = len(os.sched_getaffinity(0))
+    if args.parallel is not None and not 1 <= args.parallel <= cores:
+        raise ConfigError(f"must be 1 to {cores} here, not {args.parallel}", "--parallel")
     os.chdir(project.require(args.project))  # all paths are relative to the project
     from voxcast.config.project_campaigns import project_campaign
 
@@ -91,9 +98,16 @@ def _show(campaign: ProjectCampaign, args: argparse.Namespace) -> None:
     if args.json:
         print(json.dumps(rows, indent=2))
         return
-    recorded, left = (sum(row[name] for row in rows) for name in ("done", "left"))
+    if not rows:
+        start = f"`voxcast campaign run {args.name}` prepares its images and measures"
+        print(f"{args.name}: nothing is measured yet; {start}")
+        return
+    names = ("done", "left", "repeats", "anchors")
+    recorded, left, repeats, anchors = (sum(row[name] for row in rows) for name in names)
     left_s = sum(row["left_s"] for row in rows)
     print(f"{args.name}: {recorded} runs done, {left} left, about {format_seconds(left_s)}")
+    if repeats or anchors:
+        print(f"  on record too: repeats of noisy runs: {repeats}, anchors of sittings: {anchors}")
     print(_line("app", "scale", "CPUs", "done", "left", "time left", "noisy", "CV wall",
                 "CV CPU", "other outcomes"))  # fmt: skip
     for row in rows:

@@ -85,8 +85,8 @@ def main(argv: list[str]) -> int:
     if not 1 <= args.cpus <= cores:
         raise ConfigError(f"must be 1 to {cores} here, not {args.cpus}", "--cpus")
     for image in images:
-        if image is not None and not image.is_file():
-            raise ConfigError("no such file", image)
+        if image is not None:
+            _check_readable(image)
     check_container(app, configuration)
     sweep_abandoned()
     runs = []
@@ -97,6 +97,14 @@ def main(argv: list[str]) -> int:
     if args.json:
         print(json.dumps(runs, indent=2))
     return 0 if all(run["outcome"] == "completed" for run in runs) else FAILED
+
+
+def _check_readable(image: Path) -> None:
+    try:
+        with image.open("rb"):
+            pass
+    except OSError as error:
+        raise ConfigError((error.strerror or "cannot be read").lower(), image) from None
 
 
 def _show_proposals(args: argparse.Namespace) -> int:
@@ -111,8 +119,8 @@ def _show_proposals(args: argparse.Namespace) -> int:
         print(json.dumps(proposals, indent=2))
     for run in [] if args.json else proposals:
         task = f"{run['app']}, {run['device']}, {run['cpus']} CPUs, {run['scale']}"
-        print(f"{task}: {run['image'] or run['parameters']}, "
-              f"about {format_seconds(run['expected_s'])}")  # fmt: skip
+        subject = f"subject {run['subject']}" if run["subject"] else run["parameters"]
+        print(f"{task}: {run['image'] or subject}, about {format_seconds(run['expected_s'])}")
     if not proposals:
         logger.info("all runs of %s are on record", args.campaign)
     return 0

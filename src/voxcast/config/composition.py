@@ -5,6 +5,7 @@ The second root, ``submit.yaml``, is composed at call time and never written to 
 
 from __future__ import annotations
 
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,11 @@ def compose(out: str | Path, overrides: list[str], conf_dir: str | Path = CONF_D
             out, str(Path(conf_dir).resolve()), None, "config", str(Path.cwd()), overrides
         )
     except (HydraException, OmegaConfBaseException, yaml.YAMLError, RecursionError) as error:
-        raise _composition_error(error, Path(conf_dir), Path(conf_dir)) from None
+        refused = _composition_error(error, Path(conf_dir), Path(conf_dir))
+        if overrides and refused.then is None and refused.where == str(Path(conf_dir)):
+            problem = refused.problem.rstrip(".")
+            refused = ConfigError(problem, conf_dir, _hint(problem, Path(conf_dir)))
+        raise refused from None
 
 
 def drifts(path: str | Path = PARAMS_FILE, conf_dir: str | Path = CONF_DIR) -> bool:
@@ -90,6 +95,18 @@ def compose_file(
         raise _composition_error(error, folder, folder if overrides else path) from None
     groups = {key: value for key, value in content.items() if key != "hydra"}
     return groups, {key: name for key, name in options.items() if key in groups}
+
+
+def _hint(problem: str, conf_dir: Path) -> str:
+    """Return what to do about a change, KEY=VALUE, that Hydra refuses."""
+    option = re.search(r"Could not find '([^'/]+)/[^']*'", problem)
+    names = sorted(p.stem for p in (conf_dir / option[1]).glob("[!_]*.yaml")) if option else []
+    if option and names:
+        return f"choose {option[1]} from {', '.join(names)}"
+    return (
+        "a change is KEY=VALUE with a key of params.yaml, or GROUP=NAME of a file "
+        "conf/GROUP/NAME.yaml"
+    )
 
 
 def _composition_error(error: Exception, conf_dir: Path, where: Path) -> ConfigError:

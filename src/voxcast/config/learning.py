@@ -107,7 +107,7 @@ def compose_request(request: LearningRequest, present: Path, out: Path) -> Confi
     overrides = request.overrides(load(present))
     with atomic_path(out) as partial:
         compose(partial, overrides)
-        return load(partial)
+        return load(partial, label=f"{CONF_DIR} as changed for {request.app}")
 
 
 def literal(value: Any) -> str:

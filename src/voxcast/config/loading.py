@@ -21,8 +21,13 @@ if TYPE_CHECKING:
 COMPOSE = "run `python -m voxcast.config`"  # `make params` in the repository
 
 
-def load(path: str | Path = PARAMS_FILE) -> Config:
+def load(path: str | Path = PARAMS_FILE, label: str | None = None) -> Config:
     """Read ``params.yaml`` strictly.
+
+    Parameters
+    ----------
+    label : str, optional
+        Stands for the path in errors, where that is of a temporary file.
 
     Raises
     ------
@@ -32,9 +37,10 @@ def load(path: str | Path = PARAMS_FILE) -> Config:
     """
     path = Path(path)
     content = read_yaml(path, f"{COMPOSE} in the project")
-    _check_app_names(content, path)
-    config = validated(TypeAdapter(Config), content, path, when_missing=_when_missing)
-    check(config, path)
+    where = label or path
+    _check_app_names(content, where)
+    config = validated(TypeAdapter(Config), content, where, when_missing=_when_missing)
+    check(config, where)
     return config
 
 
@@ -71,7 +77,7 @@ def options(folder: Path) -> list[str]:
     return sorted(path.stem for path in folder.glob("[!_]*.yaml"))
 
 
-def _check_app_names(content: Any, path: Path) -> None:
+def _check_app_names(content: Any, path: object) -> None:
     apps = content.get("app") if isinstance(content, dict) else None
     for name in apps if isinstance(apps, dict) else ():
         if "." in str(name):

@@ -56,7 +56,8 @@ def _composed(name: str, overrides: Sequence[str]) -> Config:
     with tempfile.TemporaryDirectory() as folder:
         composed = Path(folder) / PARAMS_FILE
         compose(composed, [f"campaign={name}", *overrides])
-        config = load(composed)
+        changes = " ".join([f"campaign={name}", *overrides])
+        config = load(composed, label=f"{CONF_DIR} with {changes}")
     if config.campaign.history:
         raise ConfigError("is a recorded campaign: there is nothing to measure", name)
     return config
