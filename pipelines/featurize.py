@@ -57,11 +57,13 @@ def main() -> int:
             runs.to_parquet(partial, index=False)
     usable = training.volumes[training.volumes["problem"].isna()]
     censored = censored_subjects(training.profiles, set(usable["volume_id"]))
-    in_training = censored["app"].isin(list(sides.not_judged)) | censored["subject"].map(
+    on_training_side = censored["subject"].map(
         lambda s: side(str(s), split_seed, test_fraction) == "train"
     )
+    # Without a censored run the column has no type.
+    in_training = censored["app"].isin(list(sides.not_judged)) | on_training_side.astype(bool)
     with atomic_path(OUT / "censored.parquet") as partial:
-        censored[in_training.astype(bool)].to_parquet(partial, index=False)
+        censored[in_training].to_parquet(partial, index=False)
     present = pd.read_parquet(CATALOGUE / "catalogue.parquet", columns=["volume_id"])
     write_json(OUT / "summary.json", _summary(table, left_out, sides, set(present["volume_id"])))
     return 0

@@ -85,6 +85,7 @@ def test_failed_runs_are_measured_again_and_others_are_not(tmp_path, catalogue):
     measure(settings, plan)
     rows = record_rows(settings.runs)
     assert sorted(row["outcome"] for row in rows.values()) == ["completed", "completed", "failed"]
+    assert outlook(settings, plan).left == 1
     assert remove_retried(settings, plan) == 1
     assert record_rows(settings.runs).keys() < rows.keys()
     assert outlook(settings, plan).left == 1

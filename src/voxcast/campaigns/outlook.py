@@ -26,7 +26,7 @@ class Outlook:
     Attributes
     ----------
     total, left : int
-        Runs of the plan, and those that are not on record.
+        Runs of the plan, and those that are not on record, or are tried again.
     left_s : float
         Expected seconds of the runs left.
     shortest_s : float
@@ -44,7 +44,8 @@ class Outlook:
 
 def outlook(settings: CampaignSettings, plan: CampaignPlan) -> Outlook:
     """Return the outlook of ``plan`` beside the records in the folder of its runs."""
-    rows = record_rows(settings.runs)
+    retried = retried_keys(settings, plan)
+    rows = {key: row for key, row in record_rows(settings.runs).items() if key not in retried}
     missing = missing_cells(plan.cells, rows, noisy=False)
     times = TimeLeft(plan.cells, plan.expected_s)
     for key, cell in plan.cells.items():
@@ -84,15 +85,15 @@ def measure_smallest(settings: CampaignSettings, plan: CampaignPlan) -> Mapping[
     return record_rows(settings.runs).get(key)
 
 
-def remove_retried(settings: CampaignSettings, plan: CampaignPlan) -> int:
-    """Remove the records of ``plan`` that are worth another try; return their number.
+def retried_keys(settings: CampaignSettings, plan: CampaignPlan) -> set[str]:
+    """Return the cells of ``plan`` whose records are worth another try.
 
     These are failed runs, and runs stopped at a shorter time than the limit is now. The user has
     asked again and may have mended what they failed of.
     """
     limit_s = settings.conditions.time_limit_s
     rows = record_rows(settings.runs)
-    retried = [
+    return {
         key
         for key in plan.cells.keys() & rows.keys()
         if rows[key]["outcome"] == "failed"
@@ -101,7 +102,12 @@ def remove_retried(settings: CampaignSettings, plan: CampaignPlan) -> int:
             and rows[key]["limit_s"] is not None
             and (limit_s is None or rows[key]["limit_s"] < limit_s)
         )
-    ]
-    for key in retried:
+    }
+
+
+def remove_retried(settings: CampaignSettings, plan: CampaignPlan) -> int:
+    """Remove the records of `retried_keys`, which are then measured again; return how many."""
+    keys = retried_keys(settings, plan)
+    for key in keys:
         shutil.rmtree(settings.runs / key)
-    return len(retried)
+    return len(keys)
