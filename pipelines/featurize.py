@@ -82,7 +82,7 @@ def _summary(
         "noisy": int(table["noisy"].sum()),
         "of_present_image_set": int(present.sum()),
         "of_earlier_image_sets": table[here & ~present]["image_set"].value_counts().to_dict(),
-        "of_recorded_parts": table[~here]["batch"].value_counts().to_dict(),
+        "of_recorded_batches": table[~here]["batch"].value_counts().to_dict(),
         "train": _counted(sides.train),
         "test": _counted(sides.test),
     }

@@ -67,7 +67,7 @@ class Project:
             write_profiles(self.folder / "data/runs" / device)
 
     def record(self, name: str) -> Path:
-        """Move the runs of this project into a recorded part, with its images, as a campaign."""
+        """Move the runs of this project into a recorded batch, with its images, as a campaign."""
         batch = self.folder / "data/history" / name
         collect(self.folder / "data/runs/cpu", batch)
         recorded_images(self.folder / "data/catalogue", None).to_parquet(batch / "images.parquet")

@@ -1,4 +1,4 @@
-"""The stage featurize on real volumes and records: image sets, recorded parts, few subjects."""
+"""The stage featurize on real volumes and records: image sets, recorded batches, few subjects."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_second_image_set_adds_to_the_first(project: Project) -> None:
         "runs": 24, "noisy": 8, "of_present_image_set": 8
     }  # fmt: skip
     assert summary["of_earlier_image_sets"] == {"first": 16}
-    assert summary["of_recorded_parts"] == {}
+    assert summary["of_recorded_batches"] == {}
     volumes = volumes_of(rows, project.folder / "data/catalogue/volumes.npz")
     assert volumes.any(axis=(1, 2, 3)).all()
 
@@ -55,11 +55,11 @@ def test_recorded_parts_train_where_they_are_named(project: Project) -> None:
     project.featurize(history=["elsewhere"])
     rows, summary = project.rows(), project.summary()
     assert rows["batch"].value_counts().to_dict() == {"elsewhere": 16, "": 8}
-    assert summary["of_recorded_parts"] == {"elsewhere": 16}
+    assert summary["of_recorded_batches"] == {"elsewhere": 16}
     assert summary["of_present_image_set"] == 8
     assert not rows[feature_names(rows)].isna().any(axis=None)
 
-    # Small volumes of recorded parts are not on record: the network is fitted without them.
+    # Small volumes of recorded batches are not on record: the network is fitted without them.
     volumes = volumes_of(rows, project.folder / "data/catalogue/volumes.npz")
     on_record = volumes.any(axis=(1, 2, 3))
     assert (on_record == (rows["batch"] == "")).all()
@@ -81,7 +81,7 @@ def test_recorded_parts_that_cannot_be_used_are_one_line(project: Project) -> No
     project.measure("here", range(20, 24))
     unknown = project.featurize(2, history=["nowhere"])
     assert unknown == (
-        "voxcast: features.history: nowhere: no such recorded part; choose from elsewhere"
+        "voxcast: features.history: nowhere: no such recorded batch; choose from elsewhere"
     )
     images = pd.read_parquet(batch / "images.parquet")
     images.drop(columns="entropy_bits").to_parquet(batch / "images.parquet")

@@ -197,7 +197,7 @@ def test_runs_under_load_and_their_origin_are_stated(build: Build) -> None:
     table.loc[1, "batch"] = "second"
     table.to_parquet(path)
     content, _, _ = rendered(project)
-    assert "from 2 image sets and the recorded parts second" in content.text
+    assert "from 2 image sets and the recorded batches second" in content.text
     assert f"{half} of them (50 %) shared the machine with other work" in content.text
     assert "were measured under load: 50 %" in content.text
 

@@ -49,11 +49,12 @@ class SafeCopies:
         if read_row(run)["outcome"] == "failed":
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        partial = self.folder / f"{PARTIAL}{run.name}"
-        if partial.exists():
-            remove_folder(partial)
+        partial, copy = self.folder / f"{PARTIAL}{run.name}", self.folder / run.name
+        for earlier in (partial, copy):  # interrupted, or of a run that was measured again
+            if earlier.exists():
+                remove_folder(earlier)
         shutil.copytree(run, partial, copy_function=_link)
-        partial.rename(self.folder / run.name)
+        partial.rename(copy)
 
     def discard(self) -> None:
         """Remove all copies, after the stage has ended."""

@@ -1,7 +1,7 @@
 """Which runs of an application can be compared: those of one version and one memory method.
 
 Each application has its own, so that one of them does not discard runs of another. Runs measured
-in the project decide; recorded parts only where there are none.
+in the project decide; recorded batches only where there are none.
 """
 
 from __future__ import annotations

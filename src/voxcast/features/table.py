@@ -54,7 +54,7 @@ def build_table(
     Parameters
     ----------
     profiles : DataFrame
-        Runs; column ``batch``, if there is one, names the recorded part.
+        Runs; column ``batch``, if there is one, names the recorded batch.
     catalogue : DataFrame
         Headers of the volumes, with the ``problem`` of those that cannot be used, and
         ``image_set``, if it is known.
@@ -205,7 +205,7 @@ def censored_of(path: Path) -> set[tuple[str, str]]:
 def volumes_of(table: pd.DataFrame, path: Path) -> np.ndarray:
     """Return the small volume of each run of a table, shape (n_runs, p, p, p), float16.
 
-    A volume whose small volume is not on record, as those of recorded parts, is all zeros, which
+    A volume whose small volume is not on record, as those of recorded batches, is all zeros, which
     are the mean of every other: the network sees that it is unknown.
 
     Parameters

@@ -1,7 +1,7 @@
 """The runs that may train, and the volumes they were made on.
 
 They are the runs measured in the project, on the present image set and on earlier ones, and those
-of the recorded parts that the configuration names.
+of the recorded batches that the configuration names.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class TrainingRuns:
     Attributes
     ----------
     profiles : DataFrame
-        Columns of `voxcast.history.run_table`, and ``batch``: the name of the recorded part, empty
-        for runs measured in the project. A run in both is there once.
+        Columns of `voxcast.history.run_table`, and ``batch``: the name of the recorded batch,
+        empty for runs measured in the project. A run in both is there once.
     volumes : DataFrame
         `VOLUME_COLUMNS`, ``image_set``, and ``problem``, the reason why runs on it cannot train.
     """
@@ -65,7 +65,7 @@ def training_runs(
     catalogue : Path
         Folder of the catalogue, with all volumes on record.
     history : Path
-        Folder of the recorded parts.
+        Folder of the recorded batches, such as ``data/history``.
     batches : sequence of str
         Names of folders in `history` whose runs train, too.
     apps : collection of str
@@ -76,9 +76,9 @@ def training_runs(
     Raises
     ------
     ConfigError
-        If there is no such recorded part.
+        If there is no such recorded batch.
     TableError
-        If a table is missing or cannot be read, or a recorded part has no images.
+        If a table is missing or cannot be read, or a recorded batch has no images.
     """
     import pandas as pd
 
@@ -106,7 +106,7 @@ def training_runs(
 
 
 def batch_names(history: Path) -> list[str]:
-    """Return the names of the recorded parts in a history, sorted."""
+    """Return the names of the recorded batches in a history, sorted."""
     return sorted({path.parent.parent.name for path in history.glob(f"[!.]*/[!.]*/{RUNS}")})
 
 
@@ -114,7 +114,7 @@ def _batch(history: Path, name: str) -> Path:
     names = batch_names(history)
     if name not in names:
         choices = f"choose from {', '.join(names)}" if names else f"there are none in {history}"
-        raise ConfigError("no such recorded part", f"{KEY}: {name}", choices)
+        raise ConfigError("no such recorded batch", f"{KEY}: {name}", choices)
     return history / name
 
 

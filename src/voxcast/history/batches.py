@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from voxcast.history.parts import RUNS, recorded_parts
+from voxcast.images.recorded import RECORDED_IMAGES
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-IMAGES = "images.parquet"
 RESERVED = "reserved.txt"  # names of batches to judge by, one a line
 
 
@@ -30,7 +30,9 @@ def batches_to_learn_from(history: Path, app: str, host_class: str) -> dict[str,
     if (history / RESERVED).is_file():
         reserved = {*(history / RESERVED).read_text(encoding="utf-8").split()}
     counts = {}
-    for batch in sorted(path for path in history.glob("[!.]*") if (path / IMAGES).is_file()):
+    for batch in sorted(
+        path for path in history.glob("[!.]*") if (path / RECORDED_IMAGES).is_file()
+    ):
         if batch.name in reserved:
             continue
         columns = ["app", "host_class", "outcome"]

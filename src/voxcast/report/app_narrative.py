@@ -73,7 +73,7 @@ class AppNarrative:
         t = self.training
         sources = [counted(t.image_sets, "image set")] if t.image_sets else []
         if t.batches:
-            sources.append(f"the recorded parts {', '.join(t.batches)}")
+            sources.append(f"the recorded batches {', '.join(t.batches)}")
         origin = f", from {' and '.join(sources)}" if sources else ""
         disturbed = "none of them was disturbed"
         if t.noisy:

@@ -136,7 +136,7 @@ def test_an_import_with_images_trains(
     assert set(rows["image_set"]) == {"imported"}
     assert not rows.filter(like="content.").isna().any(axis=None)
     assert rows["content.log_foreground_voxels"].nunique() > 1
-    assert summary["of_recorded_parts"] == {"imported": 8}
+    assert summary["of_recorded_batches"] == {"imported": 8}
     assert summary["apps"]["app"]["left_out"] == {
         "censored: failed": 4, "imported without an image": 1
     }  # fmt: skip
