@@ -29,7 +29,7 @@ def recommend() -> dict[str, Any]:
     from voxcast.features.table import rows_of
     from voxcast.models.query import Query
     from voxcast.records import Configuration
-    from voxcast.tracking.registry import load_champion
+    from voxcast.tracking.current_champion import local_model
 
     images = 100_000
     site = config.load_submit(PROJECT / "conf", "osc", here=lambda: config.Here(1, 1, 0))
@@ -54,7 +54,8 @@ def recommend() -> dict[str, Any]:
         "bound_s": 60,
     }
     try:
-        forecaster = load_champion(PROJECT).unwrap_python_model().service.forecaster
+        bundle = local_model(PROJECT).bundle
+        forecaster = bundle.forecaster(next(iter(bundle.apps)))
     except ModelError as error:
         return {**figures, "skipped": f"features to answer: {error}"}
     table = pd.read_parquet(PROJECT / "data/features/train.parquet")

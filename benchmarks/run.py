@@ -112,20 +112,17 @@ def bench_predict() -> dict[str, Any]:
     """One row, all targets and quantiles, by the champion in process."""
     from dataclasses import replace
 
-    import pandas as pd
+    from voxcast.tracking.current_champion import local_champion, local_model
 
-    from voxcast.tracking.registry import load_champion, local_champion
-
-    model, champion = load_champion(PROJECT), local_champion(PROJECT)
+    champion = local_champion(PROJECT, next(iter(local_model(PROJECT).bundle.apps)))
     image = next((PROJECT / "data/images").glob("sub-*/anat/*.nii.gz"))
     figures = {}
     for name, header_only in (("header", True), ("volume", False)):
         rows = replace(champion, header_only=header_only).request_rows(
             image, champion.configurations[:1]
         )
-        frame = pd.DataFrame(rows)
-        model.predict(frame)
-        row_s = median_seconds(functools.partial(model.predict, frame), REPEATS)
+        champion.predict(rows, 0.95)
+        row_s = median_seconds(functools.partial(champion.predict, rows, 0.95), REPEATS)
         figures[f"{name}_row_ms"] = 1e3 * row_s
     return figures
 
@@ -138,19 +135,22 @@ def bench_bulk() -> dict[str, Any]:
     from voxcast.features.table import rows_of
     from voxcast.models.forecaster import Forecaster
     from voxcast.models.query import Query
-    from voxcast.tracking.registry import load_champion
+    from voxcast.tracking.current_champion import local_model
 
     table = pd.read_parquet(PROJECT / "data/features/train.parquet")
+    bundle = local_model(PROJECT).bundle
+    app = next(iter(bundle.apps))
+    table = table[table["app"] == app]
     rows = (rows_of(table) * (20_000 // len(table) + 1))[:20_000]
-    forecaster = load_champion(PROJECT).unwrap_python_model().service.forecaster
-    models = {name: Forecaster.load(PROJECT / "data/models" / name) for name in TABULAR}
+    forecaster, folder_of_models = bundle.forecaster(app), PROJECT / "data/models" / app
+    models = {name: Forecaster.load(folder_of_models / name) for name in TABULAR}
     models[f"champion ({forecaster.family})"] = forecaster
     rates: dict[str, float] = {}
     queries = [Query(row) for row in rows]
     for name, model in models.items():
         # Without volumes, a champion with a network as a member uses its header model.
         rates[name] = len(rows) / median_seconds(functools.partial(model.predict, queries), 3)
-    network = Forecaster.load(PROJECT / "data/models/cnn")
+    network = Forecaster.load(folder_of_models / "cnn")
     cube = np.random.default_rng(0).normal(size=(32, 32, 32)).astype(np.float16)
     with_volume = [Query(rows[0], volume=cube)]
     network.predict(with_volume)

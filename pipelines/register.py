@@ -9,6 +9,7 @@ from voxcast import config
 from voxcast.config.served_facts import app_facts
 from voxcast.errors import exits_cleanly
 from voxcast.files import read_json, write_json
+from voxcast.serving.champion_folder import MODEL_NAME
 from voxcast.tracking import registry, runs
 from voxcast.tracking.challengers import challengers
 from voxcast.tracking.promotion import Rule, promote
@@ -39,7 +40,7 @@ def main() -> int:
     # Openings of the current test table, whose hash is on the last line.
     log = (EVALUATED / "openings.jsonl").read_text(encoding="utf-8").splitlines()
     opened = [json.loads(line)["table_sha256"] for line in log]
-    content = {"model": registry.MODEL_NAME, "version": version, "apps": receipts}
+    content = {"model": MODEL_NAME, "version": version, "apps": receipts}
     write_json(RECEIPT, {**content, "test_openings": opened.count(opened[-1])})
     registry.write_marker(Path(), version, session.experiment_id)
     return 0

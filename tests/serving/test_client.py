@@ -17,7 +17,7 @@ from voxcast.images.headers import read_header
 from voxcast.serving.champion import Champion
 from voxcast.serving.client import post
 from voxcast.serving.request_rows import header_of
-from voxcast.tracking.registry import local_champion
+from voxcast.tracking.current_champion import local_champion
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +37,21 @@ def quantiles(row: Any) -> dict[str, tuple[float, ...]]:
     }
 
 
+def predictions(
+    service: PredictionService,
+    rows: Sequence[dict[str, Any]],
+    quantile: float = 0.95,
+    *,
+    explain: bool = False,
+) -> pd.DataFrame:
+    return pd.DataFrame(service.predict(rows, quantile, explain=explain))
+
+
 def test_predictions_are_those_of_the_forecaster(
     service: PredictionService, forecaster: Forecaster, volume: bytes
 ) -> None:
     rows = [HEADER_ROW, {**HEADER_ROW, "cpus": 2.0, "volume": volume}]
-    table = service.predict(pd.DataFrame(rows), 0.9)
+    table = predictions(service, rows, 0.9)
     header = header_of(HEADER_ROW)
     content = characteristics(coarse_from_bytes(volume, header, 64))
     for n, (cpus, contents) in enumerate(((1, None), (2, content))):
@@ -62,13 +73,13 @@ def test_predictions_are_those_of_the_forecaster(
 def test_rows_do_not_depend_on_each_other(service: PredictionService, volume: bytes) -> None:
     row = {**HEADER_ROW, "volume": volume}
     finer = {**row, "spacing_i_mm": 1.0, "spacing_j_mm": 1.0, "spacing_k_mm": 1.0}
-    together = service.predict(pd.DataFrame([row, finer]))
-    alone = [service.predict(pd.DataFrame([r])) for r in (row, finer)]
+    together = predictions(service, [row, finer])
+    alone = [predictions(service, [r]) for r in (row, finer)]
     pd.testing.assert_frame_equal(together, pd.concat(alone, ignore_index=True))
 
 
 def test_an_explanation_names_features(service: PredictionService, volume: bytes) -> None:
-    table = service.predict(pd.DataFrame([{**HEADER_ROW, "volume": volume}]), explain=True)
+    table = predictions(service, [{**HEADER_ROW, "volume": volume}], explain=True)
     reasons = json.loads(table["because"][0])
     assert reasons
     assert set(reasons[0]) == {"name", "factor", "value", "usual", "text"}
@@ -88,19 +99,19 @@ def test_an_invalid_request_is_refused_with_its_row(
     service: PredictionService, change: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ModelError, match=message):
-        service.predict(pd.DataFrame([HEADER_ROW, {**HEADER_ROW, **change}]))
+        predictions(service, [HEADER_ROW, {**HEADER_ROW, **change}])
 
 
 def test_a_volume_of_another_size_is_refused(service: PredictionService, volume: bytes) -> None:
     row = {**HEADER_ROW, "shape_i": 61.0, "volume": volume}
     with pytest.raises(ModelError, match="row 0: volume: its shape is"):
-        service.predict(pd.DataFrame([row]))
+        predictions(service, [row])
 
 
 def test_an_answer_out_of_range_says_in_what(service: PredictionService) -> None:
     huge = {**HEADER_ROW, "shape_i": 900.0, "shape_j": 900.0, "shape_k": 900.0, "cpus": 16.0}
     usual = {**HEADER_ROW, "shape_i": 80.0, "shape_j": 80.0, "shape_k": 80.0}
-    answers = service.predict(pd.DataFrame([usual, huge]))
+    answers = predictions(service, [usual, huge])
     assert answers["out_of_range_reason"][0] == ""
     cpus, volume = answers["out_of_range_reason"][1].split("; ")
     assert cpus == "16 CPUs were not measured (1 to 2 were)"
@@ -117,10 +128,10 @@ def test_each_row_is_predicted_by_the_forecaster_of_its_application(
     bundle = bundle_of_apps(tmp_path, 20, "segment", "tile")
     both = PredictionService(bundle)
     rows = [{**HEADER_ROW, "app": app} for app in ("tile", "segment", "tile")]
-    table = both.predict(pd.DataFrame(rows), 0.9)
+    table = predictions(both, rows, 0.9)
     assert table["app"].tolist() == ["tile", "segment", "tile"]
-    alone = service.predict(pd.DataFrame(rows[1:2]), 0.9)
+    alone = predictions(service, rows[1:2], 0.9)
     pd.testing.assert_frame_equal(table.iloc[[1]].reset_index(drop=True), alone)
     pd.testing.assert_series_equal(table.iloc[0], table.iloc[2], check_names=False)
     with pytest.raises(ModelError, match=r"row 0: app: which .* one of segment, tile"):
-        both.predict(pd.DataFrame([HEADER_ROW]))
+        predictions(both, [HEADER_ROW])

@@ -16,7 +16,7 @@ from voxcast.models.selection.learning import learn
 from voxcast.models.selection.refitting import fit_forecasters
 from voxcast.records import Configuration
 from voxcast.serving.bundle import INDEX, Bundle
-from voxcast.tracking import registry, runs
+from voxcast.tracking import current_champion, registry, runs
 from voxcast.tracking.challengers import AppFacts, Challenger
 from voxcast.tracking.promotion import Rule, promote
 
@@ -85,10 +85,10 @@ def test_an_inherited_run_id_becomes_the_parent(
 
 def test_a_missing_registry_and_champion_are_reported(project: Path) -> None:
     with pytest.raises(ModelError, match="no such registry"):
-        registry.load_champion(project)
+        current_champion.local_model(project)
     runs.connect(project)
     with pytest.raises(ModelError, match="no champion"):
-        registry.load_champion(project)
+        current_champion.local_model(project)
 
 
 def test_first_then_same_then_better_then_worse(project: Path) -> None:
@@ -173,9 +173,9 @@ def test_a_promotion_carries_the_other_applications_over_unchanged(project: Path
     assert newest["apps"]["tile"]["family"] == "ridge"
     assert newest["apps"]["segment"] == oldest["apps"]["segment"]
     assert_described(first, second)
-    assert registry.local_champion(project, "tile").app == "tile"
+    assert current_champion.local_champion(project, "tile").app == "tile"
     with pytest.raises(ModelError, match="one of segment, tile"):
-        registry.local_champion(project)
+        current_champion.local_champion(project)
 
 
 def assert_described(first: Bundle, second: Bundle) -> None:
@@ -215,4 +215,4 @@ def test_an_unreachable_server_is_reported_in_one_line(
     with pytest.raises(ModelError, match="foo://nowhere"):
         runs.connect(project)
     with pytest.raises(ModelError, match="foo://nowhere"):
-        registry.load_champion(project)
+        current_champion.local_model(project)

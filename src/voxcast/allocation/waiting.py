@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import stats
 
 from voxcast.errors import TableError
 
@@ -78,6 +77,8 @@ def fit_waiting(requested_s: ArrayLike, waited_s: ArrayLike, groups: int = GROUP
     TableError
         If there are too few jobs, or nearly all requested the same time.
     """
+    from scipy import stats
+
     requested, waited = np.asarray(requested_s, dtype=float), np.asarray(waited_s, dtype=float)
     valid = np.isfinite(requested) & np.isfinite(waited) & (requested > 0) & (waited >= 0)
     requested, waited = requested[valid], waited[valid]

@@ -30,12 +30,11 @@ def main(argv: list[str]) -> int:
         raise ConfigError(f"must be at least 1, not {args.workers}", "--workers")
     _check_port_is_free(args.host, args.port)
     from voxcast.serving.http_server import command
-    from voxcast.tracking.registry import MODEL_NAME, required_champion
+    from voxcast.tracking.current_champion import served_champion
     from voxcast.tracking.runs import tracking_uri
 
     folder = project.find(args.project) or Path.cwd()
-    version = required_champion(folder).number
-    model = f"models:/{MODEL_NAME}/{version}"
+    version, model = served_champion(folder)
     words = command(model, version, args.host, args.port, args.workers)
     sys.stdout.flush()
     environment = {**os.environ, "MLFLOW_TRACKING_URI": tracking_uri(folder)}

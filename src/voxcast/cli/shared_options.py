@@ -87,7 +87,7 @@ def champion_of(args: argparse.Namespace) -> Champion:
     if args.url:
         champion = _served_champion(args.url, folder)
     else:
-        from voxcast.tracking.registry import local_champion
+        from voxcast.tracking.current_champion import local_champion
 
         champion = local_champion(folder, args.app)
     cpus = args.cpus or []

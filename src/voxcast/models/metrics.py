@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.stats import beta
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -71,6 +70,8 @@ def binomial_interval(hits: int, n: int, coverage: float = 0.95) -> tuple[float,
     """
     if n == 0:
         return 0.0, 1.0
+    from scipy.stats import beta
+
     tail = (1 - coverage) / 2
     low = 0.0 if hits == 0 else float(beta.ppf(tail, hits, n - hits + 1))
     high = 1.0 if hits == n else float(beta.ppf(1 - tail, hits + 1, n - hits))

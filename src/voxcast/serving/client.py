@@ -1,7 +1,7 @@
 """Requests to the registered model, in this process or over HTTP.
 
-Both encode the rows in the same way and let MLflow cast them to the model's signature, so the same
-rows get the same predictions or the same error message.
+Both have the types of the model's signature, so the same rows get the same predictions or the same
+error message.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def call(
     *,
     explain: bool = False,
 ) -> list[dict[str, Any]]:
-    """Return the predictions of a model that is loaded in this process.
+    """Return the predictions of a model that MLflow loaded in this process.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def call(
         )
         table: Any = model.predict(requests, {"quantile": quantile, "explain": explain})
     except MlflowException as error:
-        raise _refusal(error.message, None) from error
+        raise refusal(error.message, None) from error
     # Several times faster than to_dict("records"), which matters for requests of one row.
     columns = (table[name].tolist() for name in table)
     return [dict(zip(table, values, strict=True)) for values in zip(*columns, strict=True)]
@@ -85,7 +85,7 @@ def post(
             predictions: list[dict[str, Any]] = json.load(reply)["predictions"]
             return predictions
     except urllib.error.HTTPError as error:
-        raise _refusal(_message(error.read().decode(errors="replace")), url) from None
+        raise refusal(_message(error.read().decode(errors="replace")), url) from None
     except (urllib.error.URLError, TimeoutError, http.client.HTTPException, ValueError) as error:
         raise ModelError(f"no answer: {error}", url, "is the server running?") from None
 
@@ -104,7 +104,8 @@ def _message(reply: str) -> str:
         return reply
 
 
-def _refusal(message: str, url: str | None) -> ModelError:
+def refusal(message: str, url: str | None) -> ModelError:
+    """Return the error of a request that a model refused, without the request."""
     # MLflow repeats the request, voxels included, before the reason.
     reason = _REPEATED_REQUEST.sub("", message)
     return ModelError(f"request refused: {reason[:500]}", url)

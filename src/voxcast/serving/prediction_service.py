@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from voxcast.errors import ModelError, VoxcastError
 from voxcast.features.rows import features
 from voxcast.files import canonical_json
-from voxcast.images.characteristics import characteristics
 from voxcast.images.headers import ImageHeader
 from voxcast.images.volumes import coarse_from_bytes, network_volume
 from voxcast.models import explanation
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import numpy as np
-    import pandas as pd
 
     from voxcast.models.forecaster import Prediction
     from voxcast.serving.bundle import Bundle, ServedApp
@@ -37,19 +35,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PredictionService:
-    """Predicts tables of requests, each row by the forecaster of its application."""
+    """Predicts rows of requests, each row by the forecaster of its application."""
 
     bundle: Bundle
 
     def predict(
-        self, requests: pd.DataFrame, quantile: float = 0.95, *, explain: bool = False
-    ) -> pd.DataFrame:
+        self,
+        requests: Sequence[Mapping[str, Any]],
+        quantile: float = 0.95,
+        *,
+        explain: bool = False,
+    ) -> list[dict[str, Any]]:
         """Predict each row; the columns are those of `voxcast.serving.signature.signature`.
 
         Parameters
         ----------
-        requests : DataFrame
-            Rows as `voxcast.serving.request_rows` reads them.
+        requests : sequence of mapping
+            Rows as `voxcast.serving.request_rows` reads them, without missing values.
         quantile : float
             Probability of the upper bounds; the lower bounds are at ``1 - quantile``.
         explain : bool
@@ -61,18 +63,9 @@ class PredictionService:
         ModelError
             If a row is invalid; the message names the row and the problem.
         """
-        import pandas as pd
-
         contents_by_volume: ContentsByVolume = {}
         queries, configurations = [], []
-        names = requests.columns.tolist()
-        columns = (requests[name].tolist() for name in names)
-        for number, values in enumerate(zip(*columns, strict=True)):
-            request = {
-                name: value
-                for name, value in zip(names, values, strict=True)
-                if not pd.isna(value)
-            }
+        for number, request in enumerate(requests):
             try:
                 query, configuration = self._query(request, contents_by_volume)
             except VoxcastError as error:
@@ -80,30 +73,24 @@ class PredictionService:
             queries.append(query)
             configurations.append(configuration)
         predictions = self._predictions(queries, quantile)
-        table = pd.DataFrame(
-            [
-                _prediction_columns(query.app, configuration, prediction)
-                | {
-                    "out_of_range_reason": "; ".join(
-                        self.bundle.forecaster(query.app).outside(query, prediction.out_of_range)
-                    )
-                }
-                for query, configuration, prediction in zip(
-                    queries, configurations, predictions, strict=True
-                )
-            ]
-        )
+        return [
+            self._columns(query, configuration, prediction, explain=explain)
+            for query, configuration, prediction in zip(
+                queries, configurations, predictions, strict=True
+            )
+        ]
+
+    def _columns(
+        self, query: Query, configuration: Configuration, prediction: Prediction, *, explain: bool
+    ) -> dict[str, Any]:
+        forecaster = self.bundle.forecaster(query.app)
+        reasons = forecaster.outside(query, prediction.out_of_range)
+        columns = _prediction_columns(query.app, configuration, prediction)
+        columns["out_of_range_reason"] = "; ".join(reasons)
         if explain:
-            table["because"] = [
-                canonical_json(
-                    [
-                        asdict(reason)
-                        for reason in explanation.explain(self.bundle.forecaster(query.app), query)
-                    ]
-                )
-                for query in queries
-            ]
-        return table
+            because = explanation.explain(forecaster, query)
+            columns["because"] = canonical_json([asdict(reason) for reason in because])
+        return columns
 
     def _predictions(self, queries: Sequence[Query], quantile: float) -> list[Prediction]:
         """Return one prediction for each query, application by application."""
@@ -144,6 +131,8 @@ class PredictionService:
         return Query(row, configuration.cpus, request.get("host_class"), volume), configuration
 
     def _contents(self, served: ServedApp, volume: bytes, header: ImageHeader) -> Contents:
+        from voxcast.images.characteristics import characteristics
+
         coarse = coarse_from_bytes(volume, header, served.coarse_points)
         small = None
         if self.bundle.forecaster(served.name).model_at("volume").model.needs_volume:

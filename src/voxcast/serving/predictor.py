@@ -29,9 +29,21 @@ class VoxcastModel(PythonModel):
     ) -> pd.DataFrame:
         """Return predictions; an invalid request is a client error (HTTP 400)."""
         try:
-            return self.service.predict(model_input, **(params or {}))
+            predictions = self.service.predict(_rows(model_input), **(params or {}))
         except VoxcastError as error:
             raise MlflowException(str(error), error_code=INVALID_PARAMETER_VALUE) from error
+        return pd.DataFrame(predictions)
+
+
+def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of a table without missing values."""
+    names = table.columns.tolist()
+    # Several times faster than to_dict("records"), which matters for requests of one row.
+    columns = (table[name].tolist() for name in names)
+    return [
+        {name: value for name, value in zip(names, values, strict=True) if not pd.isna(value)}
+        for values in zip(*columns, strict=True)
+    ]
 
 
 mlflow.models.set_model(VoxcastModel())

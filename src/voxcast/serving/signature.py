@@ -24,6 +24,16 @@ OPTIONAL_COLUMNS = {
     "host_class": "string",
 }
 VOLUME = "volume"
+# Types of all columns of a request, and those that every row has.
+INPUT_TYPES = {
+    **{
+        name: "string" if HEADER_TYPES[name] is str else "double"
+        for name in REQUEST_HEADER_COLUMNS
+    },
+    **OPTIONAL_COLUMNS,
+    VOLUME: "binary",
+}
+REQUIRED_COLUMNS = frozenset(REQUEST_HEADER_COLUMNS) - OPTIONAL_HEADER_COLUMNS
 QUANTILES = ("lower", "median", "upper")
 
 
@@ -48,15 +58,9 @@ def signature() -> ModelSignature:
     from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema, TensorSpec
 
     inputs: list[ColSpec | TensorSpec] = [
-        ColSpec(
-            "string" if HEADER_TYPES[name] is str else "double",
-            name,
-            required=name not in OPTIONAL_HEADER_COLUMNS,
-        )
-        for name in REQUEST_HEADER_COLUMNS
+        ColSpec(kind, name, required=name in REQUIRED_COLUMNS)
+        for name, kind in INPUT_TYPES.items()
     ]
-    inputs += [ColSpec(kind, name, required=False) for name, kind in OPTIONAL_COLUMNS.items()]
-    inputs.append(ColSpec("binary", VOLUME, required=False))
     outputs: list[ColSpec | TensorSpec] = [
         ColSpec("string", "app"),
         ColSpec("string", "device"),

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import logging
-import sys
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError, one_line
 from voxcast.files import read_json, write_json
 from voxcast.serving.bundle import FOLDER, Bundle
+from voxcast.serving.champion_folder import (
+    CHAMPION,
+    CHAMPION_URI,
+    MODEL_NAME,
+    check_registry,
+)
+from voxcast.serving.registry_database import SQLITE
 from voxcast.tracking.runs import tracking_uri
 from voxcast.tracking.views import describe_model
 
 if TYPE_CHECKING:
     from voxcast.serving.bundle import Promotion
-    from voxcast.serving.champion import Champion
 
-MODEL_NAME = "voxcast"
-CHAMPION = "champion"
-CHAMPION_URI = f"models:/{MODEL_NAME}@{CHAMPION}"
 MARKER = Path("mlruns/registered.json")
-SQLITE = "sqlite:///"
 # What the list of versions says of each application.
 SUMMARY = (
     "family", "reason", "calibrated", "subjects", "runs", "cv_objective", "promoted_at",
@@ -213,9 +211,9 @@ def required_champion(project: Path | None) -> Version:
     ModelError
         If there is none, or the registry cannot be read.
     """
+    uri = use(project)
     from mlflow.exceptions import MlflowException
 
-    uri = use(project)
     try:
         current = champion()
     except (MlflowException, OSError, ImportError) as error:
@@ -225,63 +223,17 @@ def required_champion(project: Path | None) -> Version:
     return current
 
 
-def load_champion(project: Path | None) -> Any:
-    """Load the champion as an MLflow pyfunc model.
-
-    Parameters
-    ----------
-    project : Path or None
-        Project with the database that is used if ``MLFLOW_TRACKING_URI`` is not set.
-
-    Raises
-    ------
-    ModelError
-        If there is no champion or its files cannot be read.
-    """
-    import mlflow
-    from mlflow.exceptions import MlflowException
-
-    uri = use(project)
-    try:
-        if champion() is None:
-            raise ModelError("the registry has no champion", uri, "train one with `voxcast learn`")
-        return mlflow.pyfunc.load_model(CHAMPION_URI)
-    except (MlflowException, OSError, ImportError) as error:
-        fix = "if the project was moved, remove mlflow.db and mlruns and run `voxcast learn`"
-        raise ModelError(f"the champion cannot be loaded: {error}", uri, fix) from error
-
-
-def local_champion(project: Path | None, app: str | None = None) -> Champion:
-    """Load the champion into this process, with the defaults of an application.
-
-    Raises
-    ------
-    ModelError
-        See `load_champion` and `voxcast.serving.bundle.Bundle.app_named`.
-    """
-    from voxcast.serving.champion import Champion
-    from voxcast.serving.client import call
-
-    for name in ("mlflow", "alembic"):  # they log every step of their start-up
-        logging.getLogger(name).setLevel(logging.ERROR)
-    with contextlib.redirect_stdout(sys.stderr):
-        model = load_champion(project)
-    served = model.unwrap_python_model().service.bundle.app_named(app)
-    return Champion(partial(call, model), served.name, served.configurations, served.coarse_points)
-
-
 def use(project: Path | None) -> str:
     """Point MLflow at the registry and return its address.
 
     Raises
     ------
     ModelError
-        If the address is a database file that does not exist.
+        If the registry is missing or damaged, or its server does not answer.
     """
+    uri = tracking_uri(project or Path.cwd())
+    check_registry(uri)
     import mlflow
 
-    uri = tracking_uri(project or Path.cwd())
-    if uri.startswith(SQLITE) and not Path(uri.removeprefix(SQLITE)).is_file():
-        raise ModelError("no such registry", uri, "train a model with `voxcast learn`")
     mlflow.set_tracking_uri(uri)
     return uri

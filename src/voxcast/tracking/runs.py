@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import yaml
-
 import voxcast
 from voxcast.errors import ModelError
 from voxcast.tracking.views import NOTE, NOTES, describe_experiment
@@ -126,6 +124,8 @@ def provenance(project: Path) -> dict[str, str]:
 def _locked_hashes(lock: Path) -> dict[str, str]:
     if not lock.is_file():
         return {}
+    import yaml
+
     stages = (yaml.safe_load(lock.read_text(encoding="utf-8")) or {}).get("stages", {})
     return {
         out["path"]: out.get("md5", "")

@@ -1,0 +1,109 @@
+"""The folder of the registered model's files, wherever the registry is."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import sys
+import tempfile
+from pathlib import Path
+
+from voxcast.errors import ModelError
+from voxcast.files import remove_folder
+from voxcast.serving import registry_database, tracking_server
+from voxcast.serving.registry_database import StoredVersion
+
+MODEL_NAME = "voxcast"
+CHAMPION = "champion"
+CHAMPION_URI = f"models:/{MODEL_NAME}@{CHAMPION}"
+
+
+def champion_folder(uri: str) -> Path:
+    """Return the folder of the champion's files; it is not written to.
+
+    The database of a project is read directly. For other registries MLflow is asked, and the files
+    are downloaded to a temporary folder if they are not on this machine.
+
+    Parameters
+    ----------
+    uri : str
+        Tracking address.
+
+    Raises
+    ------
+    ModelError
+        If the registry cannot be read, has no champion, or the champion's files are gone.
+    """
+    version = version_in_database(uri)
+    if version is not None and version.folder is not None:
+        return version.folder
+    check_registry(uri)
+    return _downloaded(uri)
+
+
+def version_in_database(uri: str) -> StoredVersion | None:
+    """Return the champion in the database of a project; None for other registries.
+
+    Raises
+    ------
+    ModelError
+        As `champion_folder`.
+    """
+    database = registry_database.database_of(uri)
+    if database is None:
+        return None
+    version = registry_database.version_with_alias(database, MODEL_NAME, CHAMPION)
+    if version is None:
+        raise _no_champion(uri)
+    if version.folder is None and "://" not in version.location.removeprefix("file://"):
+        fix = "bring them back; `voxcast learn` registers a model again"
+        raise ModelError(f"the files of version {version.number} are gone", version.location, fix)
+    return version
+
+
+def check_registry(uri: str) -> None:
+    """Check that a registry can be read, before MLflow is asked.
+
+    Raises
+    ------
+    ModelError
+        If its database is missing or damaged, or its server does not answer.
+    """
+    database = registry_database.database_of(uri)
+    if database is not None:
+        registry_database.check(database)
+    elif tracking_server.is_server(uri):
+        tracking_server.check(uri)
+        tracking_server.limit_waiting()
+
+
+def _downloaded(uri: str) -> Path:
+    import mlflow
+    from mlflow.artifacts import download_artifacts
+    from mlflow.exceptions import MlflowException
+
+    for name in ("mlflow", "alembic"):  # they log every step of their start-up
+        logging.getLogger(name).setLevel(logging.ERROR)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            client = mlflow.MlflowClient(uri, uri)
+            version = client.get_model_version_by_alias(MODEL_NAME, CHAMPION)
+            location = client.get_model_version_download_uri(MODEL_NAME, version.version)
+            folder = Path(tempfile.mkdtemp(prefix="voxcast-champion-"))
+            atexit.register(remove_folder, folder)
+            return Path(
+                download_artifacts(
+                    location, dst_path=str(folder), tracking_uri=uri, registry_uri=uri
+                )
+            )
+    except MlflowException as error:
+        if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+            raise _no_champion(uri) from error
+        raise ModelError(f"the champion cannot be loaded: {error}", uri) from error
+    except (OSError, ImportError) as error:
+        raise ModelError(f"the champion cannot be loaded: {error}", uri) from error
+
+
+def _no_champion(uri: str) -> ModelError:
+    return ModelError("the registry has no champion", uri, "train one with `voxcast learn`")
