@@ -118,7 +118,8 @@ def _show_proposals(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(proposals, indent=2))
     for run in [] if args.json else proposals:
-        task = f"{run['app']}, {run['device']}, {run['cpus']} CPUs, {run['scale']}"
+        plural = "" if run["cpus"] == 1 else "s"
+        task = f"{run['app']}, {run['device']}, {run['cpus']} CPU{plural}, {run['scale']}"
         subject = f"subject {run['subject']}" if run["subject"] else run["parameters"]
         print(f"{task}: {run['image'] or subject}, about {format_seconds(run['expected_s'])}")
     if not proposals:
