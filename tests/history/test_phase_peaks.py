@@ -12,7 +12,7 @@ SECONDS, MEMORY = [1.0, 2.0, 3.0], [100, 300, 200]
     [
         (1.5, 2.5, 300),  # a sample inside
         (2.2, 2.4, 280),  # between two samples: the higher end
-        (2.5, 3.5, 250),  # a sample inside, and a higher reading at the start
+        (2.5, 3.5, 200),  # its own sample, whatever the phase before it held
         (3.2, 3.3, 200),  # after the last sample, within a pause
         (0.5, 0.6, 100),  # before the first
         (4.5, 5.0, None),  # the samples say nothing of it
@@ -20,7 +20,7 @@ SECONDS, MEMORY = [1.0, 2.0, 3.0], [100, 300, 200]
         (-9.0, 9.0, 300),
     ],
 )
-def test_the_peak_is_at_least_the_readings_at_the_ends(start_s, end_s, peak) -> None:
+def test_a_phase_without_a_sample_has_the_readings_at_its_ends(start_s, end_s, peak) -> None:
     assert phase_peak(SECONDS, MEMORY, start_s, end_s) == peak
 
 

@@ -55,3 +55,8 @@ def test_conditions_that_no_run_can_meet_are_refused(condition: str, message: st
     assert message in str(error.value) or message in error.value.problem + "; " + str(
         error.value.then
     )
+
+
+def test_a_plain_table_has_no_labels() -> None:
+    with pytest.raises(TableError, match="label:site: a table without labels; name a column"):
+        runs_where(RUNS[["app", "cpus"]], ["label:site=1"])

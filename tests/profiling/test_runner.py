@@ -223,6 +223,21 @@ def test_phases_get_their_peak_from_the_samples(tmp_path):
     assert small.end_s <= profile.runtime_s
 
 
+def test_a_phase_between_two_samples_gets_the_reading_of_the_run(tmp_path):
+    script = (
+        "import time\n"
+        "from voxcast.apps.phase_log import phase, started\n"
+        "started()\n"
+        "x = b'x' * 50_000_000; time.sleep(1)\n"
+        "with phase('short'): pass\n"
+        "time.sleep(1)\n"
+    )
+    profile = _measure(tmp_path, script, sample_hz=5)
+    (short,) = (phase for phase in profile.phases if phase.name == "short")
+    assert short.duration_s < 0.2
+    assert 50_000_000 < short.peak_rss_bytes <= profile.peak_rss_bytes
+
+
 def test_the_end_is_detected_without_process_handles(tmp_path, monkeypatch):
     def missing(pid):
         raise OSError(38, "Function not implemented")

@@ -35,6 +35,8 @@ def group_column(frame: pd.DataFrame, name: str) -> pd.Series[str]:
         return frame[name].map(lambda value: "" if pd.isna(value) else str(value)).astype(str)
     if kind not in JSON_COLUMNS:
         raise TableError("no such column", name, "write label:NAME or parameter:NAME")
+    if JSON_COLUMNS[kind] not in frame.columns:
+        raise TableError(f"a table without {kind}s", name, "name a column")
     values = frame[JSON_COLUMNS[kind]].map(lambda text: json.loads(text) if text else {})
     if len(frame) and not any(key in by_name for by_name in values):
         available = sorted({label for by_name in values for label in by_name})

@@ -1,7 +1,8 @@
 """Peak memory of a phase, from the samples of its run.
 
-A phase shorter than the pause between two samples may have no sample of its own. The run's memory
-at the ends of the phase, interpolated between samples, is therefore a reading of the phase too.
+A phase shorter than the pause between two samples may have no sample of its own. It gets the run's
+memory at its ends, interpolated between samples. A phase with samples does not: memory is mostly
+freed where a phase ends, and the interpolation would add that of the phase before.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def phase_peak(t_s: ArrayLike, rss_bytes: ArrayLike, start_s: float, end_s: float) -> int | None:
-    """Return the largest memory of a phase: its samples, and the readings at its ends.
+    """Return the largest memory of a phase's samples; without any, of the readings at its ends.
 
     Parameters
     ----------
@@ -39,13 +40,12 @@ def phase_peak(t_s: ArrayLike, rss_bytes: ArrayLike, start_s: float, end_s: floa
     seconds, memory = np.asarray(t_s, dtype=float), np.asarray(rss_bytes, dtype=float)
     if not len(seconds):
         return None
-    pause_s = float(np.diff(seconds).max()) if len(seconds) > 1 else 0.0
-    if start_s > seconds[-1] + pause_s or end_s < seconds[0] - pause_s:
-        return None
-    ends = [s for s in (start_s, end_s) if seconds[0] - pause_s <= s <= seconds[-1] + pause_s]
     inside = memory[(seconds >= start_s) & (seconds <= end_s)]
-    readings = np.concatenate([inside, np.interp(ends, seconds, memory)])
-    return round(float(readings.max())) if len(readings) else None
+    if len(inside):
+        return round(float(inside.max()))
+    pause_s = float(np.diff(seconds).max()) if len(seconds) > 1 else 0.0
+    ends = [s for s in (start_s, end_s) if seconds[0] - pause_s <= s <= seconds[-1] + pause_s]
+    return round(float(np.interp(ends, seconds, memory).max())) if ends else None
 
 
 def with_peaks(phases: pd.DataFrame, traces: pd.DataFrame) -> pd.DataFrame:

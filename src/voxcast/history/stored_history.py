@@ -119,11 +119,14 @@ def open_history(folders: Path | Sequence[Path]) -> StoredHistory:
     parts: dict[Path, None] = {}
     run_folders: dict[Path, None] = {}
     for folder in named:
-        if not folder.exists():
-            raise TableError("no such folder", folder, ACCEPTED)
-        inside = [folder, *sorted(path for path in folder.glob("[!.]*/") if path.is_dir())]
-        parts_here = [p for path in inside for p in _parts(path)]
-        run_folders_here = [path for path in inside if _holds_runs(path)]
+        try:
+            if not folder.exists():
+                raise TableError("no such folder", folder, ACCEPTED)
+            inside = [folder, *sorted(path for path in folder.glob("[!.]*/") if path.is_dir())]
+            parts_here = [p for path in inside for p in _parts(path)]
+            run_folders_here = [path for path in inside if _holds_runs(path)]
+        except OSError as error:
+            raise TableError(f"cannot be read: {error.strerror}", folder, ACCEPTED) from None
         if not parts_here and not run_folders_here:
             raise TableError("is not a history of runs", folder, ACCEPTED)
         parts |= dict.fromkeys(parts_here)

@@ -7,6 +7,7 @@ import pytest
 
 from voxcast.history.imports import nextflow, snakemake
 from voxcast.history.imports.file_records import FileRecords
+from voxcast.history.imports.name_patterns import name_pattern, name_runs
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "imports"
 
@@ -98,3 +99,33 @@ def test_a_task_with_a_cell_that_cannot_be_read_is_kept(tmp_path: Path) -> None:
     assert sorted(r.reason.partition(":")[0] for r in reading.unread) == [
         "column %cpu", "column cpus", "column peak_rss", "column start",
     ]  # fmt: skip
+
+
+def test_benchmarks_in_lines_of_json(tmp_path: Path) -> None:
+    (tmp_path / "sub-02.seg.benchmark.jsonl").write_text(
+        '{"cpu_time": 63.9, "h:m:s": "0:01:05", "io_in": 12.0, "io_out": null, "jobid": 3, '
+        '"max_rss": 1024.5, "mean_load": 0.98, "rule_name": "segment", "s": 65.2031, '
+        '"threads": 2, "wildcards": {"sub": "02"}}\n'
+        '{"cpu_time": "NA", "h:m:s": "0:00:10", "max_rss": "NA", "s": 10.5}\n'
+        "{not json\n[1]\n"
+    )
+    reading = snakemake.read(tmp_path / "sub-02.seg.benchmark.jsonl")
+    extended, short = reading.rows
+    assert (extended["app"], extended["cpus"], extended["cpu_s"]) == ("segment", 2, 63.9)
+    assert extended["peak_rss_bytes"] == round(1024.5 * 2**20)
+    assert json.loads(extended["labels_json"])["wildcards"] == "{'sub': '02'}"
+    assert (short["app"], short["runtime_s"], short["peak_rss_bytes"]) == (
+        "sub-02.seg",
+        10.5,
+        None,
+    )
+    assert [(r.line, r.reason.partition(":")[0]) for r in reading.bad] == [
+        (3, "not JSON"), (4, "not an object with s and h"),
+    ]  # fmt: skip
+
+
+def test_names_of_tasks_and_benchmarks_hold_the_subject() -> None:
+    assert nextflow.read(SAMPLES / "trace.txt").names[0] == "BET (sub-01)"
+    reading = snakemake.read(SAMPLES / "sub-01.align.benchmark.tsv")
+    name_runs([reading], None, name_pattern("(sub-[0-9]+)", "subject", "--subject-pattern"))
+    assert {row["subject"] for row in reading.rows} == {"sub-01"}

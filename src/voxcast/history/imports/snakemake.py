@@ -6,26 +6,31 @@ MiB according to its code.
 
 from __future__ import annotations
 
+import json
 import re
 from functools import partial
 from typing import TYPE_CHECKING
 
 from voxcast.history.imports.cells import Cells, finite, positive
 from voxcast.history.imports.file_records import FileRecords, ImportedRun
-from voxcast.history.imports.lines import columns_of
+from voxcast.history.imports.lines import columns_of, opening, text_lines
 from voxcast.quantities import slurm_seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 SOURCE = "snakemake"
 _ADVICE = "give the file named by a rule's `benchmark:`, header included"
 _ABSENT = frozenset({"", "-", "na", "nan", "none"})
+_FILE_END = re.compile(r"\.(bench\w*|tsv|txt|jsonl)")
 _MIB = 2**20
 
 
 def read(path: Path, app: str | None = None) -> FileRecords:
     """Read a benchmark file; the application is its rule, or the file name if there is none.
+
+    Snakemake writes tabs, or, into a file whose name ends in ``.jsonl``, an object on each line.
 
     Raises
     ------
@@ -34,13 +39,33 @@ def read(path: Path, app: str | None = None) -> FileRecords:
     """
     records = FileRecords(SOURCE, path)
     seen: dict[tuple[tuple[str, str], ...], int] = {}
-    for number, line in columns_of(records, "\t", (("s",), ("h:m:s",)), _ADVICE, _ABSENT):
+    is_json = opening(path).lstrip().startswith(b"{")
+    lines = (
+        _json_lines(records)
+        if is_json
+        else columns_of(records, "\t", (("s",), ("h:m:s",)), _ADVICE, _ABSENT)
+    )
+    for number, line in lines:
         key = tuple(sorted(line.by_column().items()))
         seen[key] = seen.get(key, 0) + 1
         # Lines have no identity, so equal lines of one file are numbered.
         identity = [path.name, [list(pair) for pair in key], seen[key]]
         records.record(number, partial(_imported_run, path, line, identity, app))
     return records
+
+
+def _json_lines(records: FileRecords) -> Iterator[tuple[int, Cells]]:
+    for number, text in text_lines(records):
+        try:
+            values = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            records.refuse(number, f"not JSON: {str(error)[:80]}")
+            continue
+        if not isinstance(values, dict) or not {"s", "h:m:s"} <= set(values):
+            records.refuse(number, "not an object with s and h:m:s")
+            continue
+        texts = {name: "" if value is None else str(value) for name, value in values.items()}
+        yield number, Cells(texts, absent=_ABSENT)
 
 
 def _imported_run(path: Path, line: Cells, identity: list[object], app: str | None) -> ImportedRun:
@@ -50,7 +75,9 @@ def _imported_run(path: Path, line: Cells, identity: list[object], app: str | No
     return ImportedRun(
         identity=identity,
         values={
-            "app": app or line.text("rule_name") or re.sub(r"\.(bench\w*|tsv|txt)", "", path.name),
+            "app": app
+            or line.text("rule_name")
+            or re.sub(r"\.(bench\w*|tsv|txt|jsonl)", "", path.name),
             "device": "cpu",
             "cpus": int(threads or 0),
             "outcome": "completed",
