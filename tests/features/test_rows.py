@@ -148,7 +148,10 @@ def test_a_disturbed_run_is_used_if_its_repeat_was_not_completed() -> None:
     table, left_out = build_table(
         pd.concat([profiles, again.assign(outcome="completed")]), catalogue, characteristics
     )
-    assert left_out == {"anchor, or disturbed and made again": 1}
+    assert left_out == {"disturbed, and undisturbed again": 1}
+    anchor = profiles.iloc[[1]].assign(cell_key="anchor", repeat=1000)
+    _, left_out = build_table(pd.concat([profiles, anchor]), catalogue, characteristics)
+    assert left_out == {"anchor of a sitting": 1}
 
 
 def test_one_application_does_not_discard_runs_of_another() -> None:

@@ -41,8 +41,8 @@ class Comparability:
             Runs of any outcome; a column ``batch``, if there is one, is empty for runs measured
             in the project.
         """
-        here = profiles["batch"] == "" if "batch" in profiles else profiles["app"] != ""
-        dated = profiles.assign(here=here).sort_values(["here", "started_at"], kind="stable")
+        dated = profiles.assign(here=profiles.get("batch", "") == "")
+        dated = dated.sort_values(["here", "started_at"], kind="stable")
         stated = dated[dated["app_version"] != ""]
         measured = dated[(dated["outcome"] == "completed") & (dated["memory_method"] != "")]
         return cls(

@@ -13,7 +13,7 @@ from voxcast.features.comparability import Comparability
 from voxcast.features.rows import CATEGORIES, features
 from voxcast.files import sha256_of
 from voxcast.history.repeats import settled
-from voxcast.records import MEASURED, TARGETS, Configuration
+from voxcast.records import ANCHOR_REPEAT, MEASURED, TARGETS, Configuration
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -93,7 +93,8 @@ def build_table(
         if not reason and run["scale"] not in scales:
             reason = f"scale: {run['scale']}"
         if not reason and run["cell_key"] not in settled_keys:
-            reason = "anchor, or disturbed and made again"
+            is_anchor = run["repeat"] >= ANCHOR_REPEAT
+            reason = "anchor of a sitting" if is_anchor else "disturbed, and undisturbed again"
         if reason:
             left_out[reason] = left_out.get(reason, 0) + 1
             continue
