@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 
-from training_project import Project, write_volume
+from training_project import ROOT, Project, write_volume
 from voxcast.cli import main
 from voxcast.errors import ImageError, TableError
 from voxcast.history.imports.run_images import RunImages
 from voxcast.history.parts import load_history, load_phases
+from voxcast.images.catalogue import build_catalogue
 from voxcast.images.characteristics import characteristics
 from voxcast.images.headers import read_header
+from voxcast.images.sources import scan
 from voxcast.images.volumes import read_volume
 
 HEADER = "JobID|JobName|State|ElapsedRaw|TotalCPU|MaxRSS|AllocCPUS|NodeList|Start"
@@ -141,6 +147,32 @@ def test_an_import_with_images_trains(
         "censored: failed": 4, "imported without an image": 1
     }  # fmt: skip
     assert load_phases([batch]).empty
+
+
+def test_imported_runs_take_the_place_of_measured_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = Project(tmp_path / "project")
+    images = bids(tmp_path / "bids", "01", "02", "03")
+    batch = project.folder / "data/history/jobs"
+    accounting = sacct(tmp_path / "jobs.txt", *(f"sub-0{n}" for n in range(1, 4)))
+    project.folder.mkdir()
+    params = yaml.safe_load(project.params())
+    params["campaign"]["history"] = ["data/history/jobs"]
+    (project.folder / "params.yaml").write_text(yaml.safe_dump(params))
+    monkeypatch.chdir(project.folder)
+    options = ("--app", "app", "--subject-pattern", "sub-([0-9]+)", "--images", images)
+    voxcast("import", "sacct", accounting, "--into", batch, *options)
+    build_catalogue(scan(images), Path("data/catalogue"), 32, 8, image_set="jobs")
+    for device in ("cpu", "gpu"):
+        subprocess.run(
+            [sys.executable, str(ROOT / "pipelines/profile_runs.py"), device],
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, check=True,
+        )  # fmt: skip
+    (project.folder / "params.yaml").unlink()
+    project.featurize()
+    assert sorted(project.rows()["subject"]) == ["01", "02", "03"]
+    assert project.summary()["of_present_image_set"] == 3
 
 
 def test_runs_imported_before_without_images_are_counted(
