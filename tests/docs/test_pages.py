@@ -17,7 +17,7 @@ from page_blocks import PAGES, PROJECT
 from test_layers import FLOORS
 from voxcast.cli import VERBS
 
-README_BYTES = 9_000
+README_BYTES = 7_500
 FIGURE_BYTES = 60_000
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(#[^)\s]*)?\)")
 
@@ -101,6 +101,8 @@ def test_named_modules_exist() -> None:
         text = page.read_text(encoding="utf-8")
         rooms = "|".join(room for room in FLOORS if (PROJECT / "src" / "voxcast" / room).is_dir())
         for name in re.findall(rf"`(?:voxcast[./])?((?:{rooms})[./][\w./]+)`", text):
+            if name.endswith((".parquet", ".tsv", ".json", ".csv")):
+                continue  # a table that has the name of a room
             path = PROJECT / "src" / "voxcast" / name.removesuffix(".py").replace(".", "/")
             member = path.parent.with_suffix(".py")  # a function of a module
             room, key = re.split(r"[./]", name, maxsplit=1)

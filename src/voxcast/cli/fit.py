@@ -109,5 +109,7 @@ def _show(fitted: FittedTable, target: str, out: Path) -> None:
     for name, metrics in sorted(candidates.items(), key=lambda candidate: candidate[1]["mape"]):
         values = [metrics[n] * (100 if n == "coverage" else 1) for n in METRICS]
         print(f"  {name:22}" + "".join(f"{value:>10.1f} %" for value in values))
+    print("  mape, median_ape: mean and median absolute error; upp: rows predicted too low")
+    print("  ov_mape: mean excess of the others; coverage: rows below their upper bound")
     clock = "" if fitted.deterministic else "; the search stopped at the time budget"
     print(f"  {fitted.trials} trials{clock}; model in {out}")
