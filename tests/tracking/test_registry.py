@@ -1,6 +1,7 @@
 """Runs and registry on a real database in a folder of its own: nesting and promotion."""
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from voxcast.serving.bundle import INDEX, Bundle
 from voxcast.tracking import current_champion, registry, runs
 from voxcast.tracking.challengers import AppFacts, Challenger
 from voxcast.tracking.promotion import Rule, promote
+from voxcast.tracking.rivals import readable_bundle
 
 RULE = Rule(0.95, 0.10, 1.5)
 APP = AppFacts("segment", "1", planted.PARAMETERS, [Configuration("cpu", 1)], 64, 16)
@@ -136,6 +138,29 @@ def test_a_champion_of_an_unknown_recipe_is_judged_as_it_is_or_not_at_all(projec
     receipt = promoted(project, "median", "ridge")
     assert (receipt["registered"], receipt["reason"]) == (False, "not_comparable")
     assert "`voxcast models promote`" in receipt["detail"]
+
+
+def test_a_champion_without_files_of_this_release_is_replaced(project: Path) -> None:
+    promoted(project, "median")
+    shutil.rmtree(registry.bundle_of("1").folder)
+    assert registry.bundle_folder("1") is None
+    with pytest.raises(ModelError, match="version 1: has no files of this release"):
+        registry.bundle_of("1")
+    receipt = promoted(project, "median")
+    assert (receipt["registered"], receipt["reason"]) == (True, "champion_unreadable")
+
+
+def test_a_champion_on_a_server_that_fails_is_not_taken_for_lost(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import mlflow
+
+    promoted(project, "median")
+    champion = registry.champion()
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    mlflow.set_tracking_uri("http://127.0.0.1:9")
+    with pytest.raises(ModelError, match="version 1: cannot be read"):
+        readable_bundle(champion)
 
 
 @pytest.mark.parametrize("key", ["format", "forecaster_sha256"])

@@ -61,18 +61,38 @@ def bundle_of(version: str) -> Bundle:
     ModelError
         If there is no such version or its files cannot be read.
     """
+    folder = bundle_folder(version)
+    if folder is None:
+        raise ModelError("has no files of this release", f"version {version}", "run `make repro`")
+    return Bundle.load(folder)
+
+
+def bundle_folder(version: str) -> Path | None:
+    """Return the folder of a version's bundle; None if it has none, as those of old releases.
+
+    Raises
+    ------
+    ModelError
+        If there is no such version, or the server cannot be read. A champion that cannot be
+        reached now must not be taken for one that is lost.
+    """
     import mlflow
     from mlflow.artifacts import download_artifacts
     from mlflow.exceptions import MlflowException
 
     try:
         model = mlflow.MlflowClient().get_model_version_download_uri(MODEL_NAME, version)
-        folder = download_artifacts(artifact_uri=f"{model}/artifacts/{FOLDER}")
+        local = Path(model.removeprefix("file://"), "artifacts", FOLDER)
+        if local.is_absolute():
+            return local if local.is_dir() else None
+        names = {entry.path for entry in mlflow.artifacts.list_artifacts(f"{model}/artifacts")}
+        if not any(name.rpartition("/")[2] == FOLDER for name in names):
+            return None
+        return Path(download_artifacts(artifact_uri=f"{model}/artifacts/{FOLDER}"))
     except (MlflowException, OSError) as error:
         raise ModelError(
-            f"cannot be read: {error}", f"version {version}", "see `voxcast models`"
+            f"cannot be read: {one_line(error)}", f"version {version}", "see `voxcast models`"
         ) from error
-    return Bundle.load(Path(folder))
 
 
 def run_of(version: str) -> str:

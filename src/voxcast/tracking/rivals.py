@@ -10,6 +10,7 @@ from voxcast.files import canonical_json
 from voxcast.models.selection import recipes
 from voxcast.models.selection.comparison import Contender, compare, disturbed
 from voxcast.models.selection.promotion_rule import Rival
+from voxcast.serving.bundle import Bundle
 from voxcast.tracking import registry
 
 if TYPE_CHECKING:
@@ -17,14 +18,23 @@ if TYPE_CHECKING:
 
     from voxcast.models.selection.comparison import Comparison
     from voxcast.models.selection.cross_validation import Validation
-    from voxcast.serving.bundle import Bundle, ServedApp
+    from voxcast.serving.bundle import ServedApp
     from voxcast.tracking.challengers import AppFacts, Challenger
 
 
 def readable_bundle(version: registry.Version) -> Bundle | None:
-    """Return the bundle of a version; None if this release cannot read it."""
+    """Return the bundle of a version; None if this release cannot read it.
+
+    Raises
+    ------
+    ModelError
+        If the server cannot be read, see `voxcast.tracking.registry.bundle_folder`.
+    """
+    folder = registry.bundle_folder(version.number)
+    if folder is None:
+        return None
     try:
-        return registry.bundle_of(version.number)
+        return Bundle.load(folder)
     except ModelError:
         return None
 
