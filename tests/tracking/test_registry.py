@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 import planted
@@ -34,9 +35,15 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def trained(project: Path, families: tuple[str, ...], app: str = "segment") -> Challenger:
+def trained(
+    project: Path,
+    families: tuple[str, ...],
+    app: str = "segment",
+    table: pd.DataFrame | None = None,
+) -> Challenger:
     """Do what the stages tune and train do, without their files in between."""
-    validation = Validation(planted.table(12, apps=(app,)), None, 3, 0)
+    runs_on_record = planted.table(12, apps=(app,)) if table is None else table
+    validation = Validation(runs_on_record, None, 3, 0)
     leaderboard = learn(validation, families, trials=2, input_levels=("volume", "header"))
     for name, forecaster in fit_forecasters(
         validation, leaderboard, list(leaderboard.params), 1.5
@@ -138,6 +145,26 @@ def test_a_champion_of_an_unknown_recipe_is_judged_as_it_is_or_not_at_all(projec
     receipt = promoted(project, "median", "ridge")
     assert (receipt["registered"], receipt["reason"]) == (False, "not_comparable")
     assert "`voxcast models promote`" in receipt["detail"]
+
+
+def test_a_champion_whose_runs_are_not_all_on_record_is_judged_as_it_is(project: Path) -> None:
+    table = planted.table(20)
+    session = runs.connect(project)
+
+    def receipt_of(rows: pd.DataFrame, family: str) -> dict:
+        challenger = trained(project, (family,), table=rows.reset_index(drop=True))
+        return promote(session, project, APP, challenger, RULE)
+
+    # Three subjects, of which one is on the test side later, as more are measured.
+    first = receipt_of(table[table["subject"] <= "0003"], "median")
+    assert first["reason"] == "first"
+    receipt = receipt_of(table[table["subject"] > "0001"], "ridge")
+    assert (receipt["registered"], receipt["reason"]) == (True, "better")
+    assert "so it was judged as it is" in receipt["detail"]
+    assert receipt["comparison"]["gain"]["subjects"] == 17
+    # Where the champion learned from all subjects that are left, it cannot be judged and stays.
+    stays = receipt_of(table[table["subject"].isin(["0002", "0003"])], "median")
+    assert (stays["registered"], stays["reason"]) == (False, "not_comparable")
 
 
 def test_a_champion_without_files_of_this_release_is_replaced(project: Path) -> None:
