@@ -47,12 +47,11 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"voxcast {voxcast.__version__}")
     parser.add_argument("verb", choices=VERBS, metavar="verb", help="one of the verbs below")
-    parser.add_argument("verb_arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     arguments = sys.argv[1:] if argv is None else argv
     if not arguments:
         parser.print_help(sys.stderr)
         return EXIT_BAD_INPUT
-    args = parser.parse_args(arguments)
+    args = parser.parse_args(arguments[:1])
     module = importlib.import_module(f"voxcast.cli.{MODULES.get(args.verb, args.verb)}")
-    code: int = module.main(args.verb_arguments)
+    code: int = module.main(arguments[1:])
     return code

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast import project
 from voxcast.cli.shared_options import add_project_argument
+from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError
 from voxcast.quantities import format_bytes, format_seconds
 
@@ -57,7 +58,7 @@ def main(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     from voxcast.config.app_templates import template_names
 
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="voxcast app", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("action", choices=("new", "list", "show"))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast import project
 from voxcast.cli.shared_options import add_project_argument
+from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError
 from voxcast.quantities import format_seconds
 
@@ -28,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 def main(argv: list[str]) -> int:
     """Run, show or collect a campaign."""
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="voxcast campaign", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("action", choices=("run", "status", "collect"))

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from voxcast import project
 from voxcast.cli.shared_options import add_project_argument
+from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import EXIT_BAD_INPUT, VoxcastError, one_line
 from voxcast.files import PARTIAL
 from voxcast.profiling.leftovers import Kind, Leftover, abandoned, remove, size_bytes
@@ -31,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 def main(argv: list[str]) -> int:
     """Show and remove leftovers; what cannot be removed is named and ends in exit code 2."""
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="voxcast clean", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--dry-run", action="store_true", help="show them and remove nothing")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import sys
@@ -13,6 +12,7 @@ from voxcast import project
 from voxcast.allocation.pricing import Prices
 from voxcast.cli.history_options import HISTORY_HELP
 from voxcast.cli.shared_options import add_project_argument
+from voxcast.cli.verb_parser import VerbParser
 from voxcast.quantities import format_seconds
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ SMALLEST_GAINS = 3  # listed for each comparison
 
 def main(argv: list[str]) -> int:
     """Print the comparison, or the device that has no runs."""
-    parser = argparse.ArgumentParser(prog="voxcast compare", description=__doc__)
+    parser = VerbParser(prog="voxcast compare", description=__doc__)
     parser.add_argument("--by", choices=["device"], default="device")
     parser.add_argument(
         "--history",

@@ -15,12 +15,13 @@ from voxcast import project
 from voxcast.cli.machine_checks import machine_checks
 from voxcast.cli.project_checks import installation_checks, project_checks
 from voxcast.cli.shared_options import add_project_argument
+from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import EXIT_BAD_INPUT
 
 
 def main(argv: list[str]) -> int:
     """Print one line for each check."""
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="voxcast doctor", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--json", action="store_true", help="one JSON list on stdout")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 def main(argv: list[str]) -> int:
     """Evaluate the families on held-out groups, fit the best on all rows, and save it."""
-    parser = argparse.ArgumentParser(prog="voxcast fit", description=__doc__)
+    parser = VerbParser(prog="voxcast fit", description=__doc__)
     parser.add_argument("table", type=Path, metavar="TABLE.csv")
     parser.add_argument("--target", required=True, metavar="COL", help="column to predict")
     parser.add_argument(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from dataclasses import asdict
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from voxcast import config, project
 from voxcast.cli.shared_options import add_project_argument
+from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError, is_disk_full
 from voxcast.images import sources
 
@@ -19,7 +19,7 @@ IMAGE_LIST = Path("data/images/images.tsv")
 
 def main(argv: list[str]) -> int:
     """List the image set, or update the tracked list of the user's images."""
-    parser = argparse.ArgumentParser(prog="voxcast images", description=__doc__)
+    parser = VerbParser(prog="voxcast images", description=__doc__)
     parser.add_argument(
         "--refresh",
         action="store_true",

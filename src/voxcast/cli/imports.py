@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from voxcast import project
 from voxcast.cli.shared_options import add_project_argument
+from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ DEFAULT_INTO = Path("data/history/imported")
 
 def main(argv: list[str]) -> int:
     """Import files and report what became of every record."""
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="voxcast import",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,

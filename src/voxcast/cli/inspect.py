@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 from pathlib import Path
 
 from voxcast.cli.shared_options import add_max_voxels_argument
+from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import EXIT_BAD_INPUT, ImageError, one_line
 from voxcast.images.headers import read_header
 from voxcast.quantities import format_voxels
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 def main(argv: list[str]) -> int:
     """Print the header's columns and, without ``--header-only``, the characteristics."""
-    parser = argparse.ArgumentParser(prog="voxcast inspect", description=__doc__)
+    parser = VerbParser(prog="voxcast inspect", description=__doc__)
     parser.add_argument("images", nargs="+", type=Path, metavar="IMAGE")
     parser.add_argument("--header-only", action="store_true", help="do not read voxels")
     parser.add_argument("--json", action="store_true", help="one JSON list on stdout")

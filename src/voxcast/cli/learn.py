@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from voxcast import project
 from voxcast.cli.shared_options import add_project_argument
+from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError, VoxcastError
 from voxcast.quantities import format_seconds
 
@@ -107,7 +108,7 @@ def _learn(session: LearningSession, args: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="voxcast learn", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument(

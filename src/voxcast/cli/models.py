@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast import project
 from voxcast.cli.shared_options import add_project_argument
+from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ModelError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def main(argv: list[str]) -> int:
     actions = {"promote": _promote, "rollback": _roll_back, "compare": _compare}
     if argv and argv[0] in actions:
         return actions[argv[0]](argv[1:])
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="voxcast models",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -70,7 +71,7 @@ def _facts(facts: dict[str, Any]) -> str:
 
 
 def _parser(action: str, description: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=f"voxcast models {action}", description=description)
+    parser = VerbParser(prog=f"voxcast models {action}", description=description)
     parser.add_argument("--json", action="store_true", help="the receipt on stdout")
     add_project_argument(parser)
     return parser

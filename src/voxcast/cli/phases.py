@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from dataclasses import asdict
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.cli.history_options import add_history_argument, add_where_argument
 from voxcast.cli.text_table import text_table
+from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import TableError
 from voxcast.quantities import format_bytes, format_seconds, parse_seconds
 
@@ -22,7 +22,7 @@ PRINTED_WALLTIMES = 4
 
 def main(argv: list[str]) -> int:
     """Print memory held by run and by phase, and the requests of a chain of jobs."""
-    parser = argparse.ArgumentParser(prog="voxcast phases", description=__doc__)
+    parser = VerbParser(prog="voxcast phases", description=__doc__)
     add_history_argument(parser)
     parser.add_argument("--app", help="application (needed if there are several)")
     add_where_argument(parser)

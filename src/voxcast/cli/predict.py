@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import logging
 import os
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from voxcast.cli.shared_options import add_champion_arguments, champion_of
+from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError, ImageError, one_line
 from voxcast.quantities import format_bytes, format_seconds
 from voxcast.records import Configuration
@@ -21,14 +23,14 @@ logger = logging.getLogger(__name__)
 
 def main(argv: list[str]) -> int:
     """Print the champion's quantiles, computed in this process or by the server at ``--url``."""
-    parser = argparse.ArgumentParser(prog="voxcast predict", description=__doc__)
+    parser = VerbParser(prog="voxcast predict", description=__doc__)
     parser.add_argument("images", nargs="+", type=Path, metavar="IMAGE|TABLE.csv")
     parser.add_argument(
         "--model", type=Path, metavar="DIR",
         help="predict the rows of a table with a model of `voxcast fit`",
     )  # fmt: skip
     parser.add_argument(
-        "--csv", type=Path, metavar="OUT", help="with --model: write predictions to this file"
+        "--csv", type=Path, metavar="OUT", help="write the predictions to this file"
     )
     parser.add_argument(
         "--quantile", type=float, default=0.95, metavar="P",
@@ -57,13 +59,33 @@ def main(argv: list[str]) -> int:
             continue
         predictions = champion.predict(rows, args.quantile, explain=args.explain)
         results.append({"image": str(image), "predictions": predictions})
+    if args.csv is not None:
+        _write_csv(args.csv, results)
     if args.json:
         print(json.dumps(results, indent=2))
+    if args.json or args.csv is not None:
         return code
     for result in results:
         for line in _lines(result["image"], result["predictions"], args.quantile):
             print(line)
     return code
+
+
+def _write_csv(path: Path, results: list[dict[str, Any]]) -> None:
+    """Write one row for each image and configuration."""
+    from voxcast.files import atomic_path
+
+    rows = [
+        {"image": result["image"], **prediction}
+        for result in results
+        for prediction in result["predictions"]
+    ]
+    if not rows:  # no image could be used, which was said
+        return
+    with atomic_path(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def _predict_table(args: argparse.Namespace) -> int:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast import project
 from voxcast.cli.shared_options import add_project_argument
+from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError
 from voxcast.quantities import format_bytes, format_seconds
 
@@ -29,7 +30,7 @@ FAILED = 1
 
 def main(argv: list[str]) -> int:
     """Measure each image and print wall and CPU time, peak memory, phases, outcome."""
-    parser = argparse.ArgumentParser(prog="voxcast profile", description=__doc__)
+    parser = VerbParser(prog="voxcast profile", description=__doc__)
     parser.add_argument("images", nargs="*", type=Path, metavar="IMAGE")
     parser.add_argument("--app", help="an application of conf/app")
     parser.add_argument(

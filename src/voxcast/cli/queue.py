@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError
 from voxcast.quantities import format_seconds
 
@@ -22,7 +22,7 @@ LISTED_LINES = 20  # maximum number of invalid lines that are listed
 
 def main(argv: list[str]) -> int:
     """Simulate first come, first served with EASY backfill, and print waiting times and use."""
-    parser = argparse.ArgumentParser(prog="voxcast queue", description=__doc__)
+    parser = VerbParser(prog="voxcast queue", description=__doc__)
     parser.add_argument("trace", type=Path, metavar="TRACE.swf", help="Standard Workload Format")
     parser.add_argument(
         "--processors", type=int, metavar="N", help="default: MaxProcs of the trace"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import math
@@ -10,6 +9,7 @@ from typing import Any
 
 from voxcast.cli.history_options import add_history_argument, add_where_argument
 from voxcast.cli.text_table import text_table
+from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError
 from voxcast.quantities import format_seconds, parse_seconds
 
@@ -23,7 +23,7 @@ METHODS = {
 
 def main(argv: list[str]) -> int:
     """Train by folds over subjects, replay requests for held-out runs, and print their cost."""
-    parser = argparse.ArgumentParser(prog="voxcast replay", description=__doc__)
+    parser = VerbParser(prog="voxcast replay", description=__doc__)
     add_history_argument(parser)
     parser.add_argument("--app", action="append", default=[], help="application (default: all)")
     add_where_argument(parser)

@@ -19,6 +19,7 @@ from voxcast.cli.history_options import HISTORY_HELP, add_where_argument
 from voxcast.cli.measured_law import law_of_column, measured_runs
 from voxcast.cli.shared_options import add_champion_arguments, champion_of
 from voxcast.cli.text_table import text_table
+from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError, one_line
 from voxcast.quantities import format_seconds
 
@@ -38,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 def main(argv: list[str]) -> int:
     """Print the sequence of one strategy or of all, with its exact expected cost."""
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="voxcast requests", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     source = parser.add_mutually_exclusive_group(required=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
 import socket
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from voxcast import project
 from voxcast.cli.shared_options import add_project_argument
+from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError
 
 MAX_COMMAND = 60  # characters shown of another program's command line
@@ -18,7 +18,7 @@ MAX_COMMAND = 60  # characters shown of another program's command line
 
 def main(argv: list[str]) -> int:
     """Become the server of the champion, until SIGTERM, SIGINT or SIGHUP."""
-    parser = argparse.ArgumentParser(prog="voxcast serve", description=__doc__)
+    parser = VerbParser(prog="voxcast serve", description=__doc__)
     parser.add_argument("--host", default="127.0.0.1", help="default 127.0.0.1: this machine only")
     parser.add_argument("--port", type=int, default=5001, help="default 5001")
     parser.add_argument("--workers", type=int, default=1, help="number of processes (default 1)")

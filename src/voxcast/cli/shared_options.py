@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from voxcast import project
+from voxcast.errors import ConfigError
 from voxcast.records import Configuration
 
 if TYPE_CHECKING:
@@ -69,10 +71,7 @@ def whole_number(text: str) -> int:
 
 
 def _cpu_counts(text: str) -> list[int]:
-    counts = [int(part) for part in text.split(",")]
-    if min(counts) < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, not {min(counts)}")
-    return counts
+    return [whole_number(part) for part in text.split(",")]
 
 
 def champion_of(args: argparse.Namespace) -> Champion:
@@ -80,15 +79,22 @@ def champion_of(args: argparse.Namespace) -> Champion:
 
     Raises
     ------
+    ConfigError
+        If there is no project.
     ModelError
-        If there is none.
+        If there is no champion, or it has no such application.
     """
     folder = project.find(args.project)
     if args.url:
         champion = _served_champion(args.url, folder)
     else:
         from voxcast.tracking.current_champion import local_champion
+        from voxcast.tracking.runs import TRACKING_VARIABLE
 
+        if folder is None and not os.environ.get(TRACKING_VARIABLE):
+            raise ConfigError(
+                "no project here or above", Path.cwd(), "give --project DIR, or --url of a server"
+            )
         champion = local_champion(folder, args.app)
     cpus = args.cpus or []
     return replace(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from typing import TYPE_CHECKING
 
 from voxcast.cli.history_options import add_history_argument, add_where_argument
+from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import TableError
 from voxcast.quantities import format_bytes
 
@@ -29,7 +29,7 @@ CAVEAT = (
 
 def main(argv: list[str]) -> int:
     """Print the variation of the runs of each group."""
-    parser = argparse.ArgumentParser(prog="voxcast variation", description=__doc__)
+    parser = VerbParser(prog="voxcast variation", description=__doc__)
     add_history_argument(parser)
     parser.add_argument("--app", action="append", default=[], help="application (default: all)")
     add_where_argument(parser)

@@ -41,6 +41,21 @@ class VerbParser(argparse.ArgumentParser):
         arguments = sys.argv[1:] if args is None else list(args)
         return super().parse_known_args(self._joined(arguments), namespace)
 
+    def parse_intermixed_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> argparse.Namespace:
+        """Parse options between paths; after ``--`` all arguments are paths.
+
+        The parser of Python loses the ``--``. A path may begin with ``./`` instead of a dash.
+        """
+        arguments = sys.argv[1:] if args is None else list(args)
+        if "--" in arguments:
+            end = arguments.index("--")
+            paths = [f"./{p}" if p.startswith("-") else p for p in arguments[end + 1 :]]
+            arguments = [*arguments[:end], *paths]
+        parsed: argparse.Namespace = super().parse_intermixed_args(arguments, namespace)
+        return parsed
+
     def error(self, message: str) -> NoReturn:
         """Raise the error that `argparse` prints below the usage."""
         verb = self.prog.removeprefix("voxcast ")

@@ -129,5 +129,5 @@ def _rows(database: Path, query: str, values: Sequence[str]) -> list[tuple[Any, 
             fix = f"see `mlflow db upgrade`; or {REPAIR}"
             raise ModelError(problem, database, fix) from None
         raise ModelError(f"the registry cannot be read: {error}", database) from None
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         raise ModelError(f"the registry is damaged: {error}", database, REPAIR) from None

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 EXPERIMENT = "voxcast"
+TRACKING_VARIABLE = "MLFLOW_TRACKING_URI"
 Kind = Literal["campaign", "study", "trial", "final"]
 
 
@@ -41,7 +42,7 @@ class Session:
 
 def tracking_uri(project: Path) -> str:
     """Return ``MLFLOW_TRACKING_URI``, or the address of the project's database."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{project.resolve()}/mlflow.db"
+    return os.environ.get(TRACKING_VARIABLE) or f"sqlite:///{project.resolve()}/mlflow.db"
 
 
 def connect(project: Path) -> Session:
