@@ -25,6 +25,7 @@ def main() -> int:
         OUT,
         cfg.features.coarse_points,
         cfg.features.network_points,
+        cfg.features.max_voxels,
         image_set_label(cfg.images),
     )
     return 0

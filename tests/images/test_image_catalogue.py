@@ -80,6 +80,16 @@ def test_what_cannot_be_listed_by_its_name_keeps_its_reason(dataset: Path, tmp_p
     assert len(table.volume_id.dropna()) == 3
 
 
+def test_a_volume_above_the_limit_is_listed_and_not_read(dataset: Path, tmp_path: Path) -> None:
+    large = dataset / "sub-07" / "anat" / "sub-07_T1w.nii.gz"
+    large.parent.mkdir(parents=True)
+    nibabel.save(nibabel.Nifti1Image(np.ones((50, 50, 50), np.int16), np.eye(4)), large)
+    assert build_catalogue(scan(dataset), tmp_path / "out", 32, 16, max_voxels=40_000) == 3
+    problem = pd.read_parquet(tmp_path / "out/catalogue.parquet").problem[5]
+    assert "has 125000 voxels (50 x 50 x 50), at most 40000 are read" in problem
+    assert "features.max_voxels" in problem
+
+
 def test_catalogue_is_the_same_every_time(dataset: Path, tmp_path: Path) -> None:
     for name in ("x", "y"):
         build_catalogue(scan(dataset), tmp_path / name, 32, 16)

@@ -46,6 +46,8 @@ class ProjectCampaign:
         Its image set.
     coarse_points, network_points : int
         Grids of `voxcast.images.volumes`.
+    max_voxels : int
+        A volume with more is left out.
     folder, batch : Path
         Of images, catalogue and runs; of the recorded history.
     definition_sha256 : str
@@ -57,6 +59,7 @@ class ProjectCampaign:
     images: ImageChoice
     coarse_points: int
     network_points: int
+    max_voxels: int
     folder: Path
     batch: Path
     definition_sha256: str
@@ -79,6 +82,7 @@ class ProjectCampaign:
             self.catalogue,
             self.coarse_points,
             self.network_points,
+            self.max_voxels,
         )
         generated = self.images.kind == "cohort"
         recorded = self.batch / RECORDED_IMAGES

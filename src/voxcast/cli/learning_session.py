@@ -98,6 +98,7 @@ class LearningSession:
                     folder / "catalogue",
                     features.coarse_points,
                     features.network_points,
+                    features.max_voxels,
                     image_set_label(composed.images),
                 )
                 table = folder / "catalogue" / CATALOGUE_TABLE

@@ -43,6 +43,7 @@ def project_campaign(name: str, overrides: Sequence[str] = ()) -> ProjectCampaig
         images=config.images,
         coarse_points=config.features.coarse_points,
         network_points=config.features.network_points,
+        max_voxels=config.features.max_voxels,
         folder=folder,
         batch=HISTORY / name,
         definition_sha256=sha256_of(config.model_dump(by_alias=True, include=DEFINITION)),

@@ -108,10 +108,11 @@ class CampaignConfig(Section):
 
 
 class FeaturesConfig(Section):
-    """Points per axis of the grids of voxels, and the recorded batches that train."""
+    """Points per axis of the grids of voxels, their limit, the recorded batches that train."""
 
     coarse_points: Annotated[int, rule(lambda n: 16 <= n <= 256, "must be 16 to 256")]
     network_points: Annotated[int, rule(lambda n: 8 <= n <= 128, "must be 8 to 128")]
+    max_voxels: Annotated[int, at_least(1)]
     history: tuple[str, ...]
 
 

@@ -19,6 +19,7 @@ from voxcast.images.headers import HEADER_COLUMNS, HEADER_TYPES, ImageHeader
 from voxcast.images.on_record import VolumesOnRecord, write_rows
 from voxcast.images.sources import changed
 from voxcast.images.volumes import network_volume, read_volume
+from voxcast.images.voxels import MAX_VOXELS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,6 +51,7 @@ def build_catalogue(
     volume_ids: Mapping[str, str] | None = None,
     root: str | Path = ".",
     image_set: str = "",
+    max_voxels: int = MAX_VOXELS,
 ) -> int:
     """Write ``catalogue.parquet`` and ``characteristics.parquet``, and add to what is on record.
 
@@ -65,6 +67,8 @@ def build_catalogue(
         Base of relative paths in `files`.
     image_set : str
         Label of the image set.
+    max_voxels : int
+        A volume with more is bad, and is not read.
 
     Returns
     -------
@@ -86,7 +90,7 @@ def build_catalogue(
     paths = [Path(root) / file.path for file in files]
 
     def look(n: int) -> Look:
-        return look_at(paths[n], files[n], coarse_points, network_points)
+        return look_at(paths[n], files[n], coarse_points, network_points, max_voxels)
 
     # Decompression and array arithmetic release the interpreter lock.
     with ThreadPoolExecutor(max_workers=2) as pool:
@@ -119,7 +123,11 @@ def build_catalogue(
 
 
 def look_at(
-    path: Path, file: ImageFile | None, coarse_points: int, network_points: int | None
+    path: Path,
+    file: ImageFile | None,
+    coarse_points: int,
+    network_points: int | None,
+    max_voxels: int = MAX_VOXELS,
 ) -> Look:
     """Read a volume once and return its data for the catalogue, or its problem.
 
@@ -131,7 +139,7 @@ def look_at(
             raise ImageError(problem, path, then or None)
         if file is not None and changed(file):
             raise ImageError("changed since it was listed", path, "list it again: voxcast learn")
-        volume = read_volume(path, coarse_points)
+        volume = read_volume(path, coarse_points, max_voxels)
         return Look(
             problem=None,
             header=volume.layout.header,

@@ -83,12 +83,19 @@ def image_set_label(choice: ImageChoice) -> str:
 
 
 def catalogue_volumes(
-    folder: Path, catalogue: Path, coarse_points: int, network_points: int, image_set: str
+    folder: Path,
+    catalogue: Path,
+    coarse_points: int,
+    network_points: int,
+    max_voxels: int,
+    image_set: str,
 ) -> int:
     """Write the catalogue of the volumes that are listed in ``folder``; log the problems.
 
     Parameters
     ----------
+    max_voxels : int
+        A volume with more cannot be used, and is not read.
     image_set : str
         Label of the image set, see `image_set_label`.
 
@@ -106,8 +113,9 @@ def catalogue_volumes(
     # path in it.
     volume_ids = generated_ids(folder) if (folder / PARTICIPANTS).is_file() else None
     unusable = build_catalogue(
-        files, catalogue, coarse_points, network_points, volume_ids, image_set=image_set
-    )
+        files, catalogue, coarse_points, network_points, volume_ids,
+        image_set=image_set, max_voxels=max_voxels,
+    )  # fmt: skip
     if unusable:
         problems = pd.read_parquet(catalogue / CATALOGUE)["problem"].dropna()
         for problem in problems.iloc[:MAX_PROBLEMS_SHOWN]:
@@ -120,7 +128,12 @@ def catalogue_volumes(
 
 
 def prepare_image_set(
-    choice: ImageChoice, folder: Path, catalogue: Path, coarse_points: int, network_points: int
+    choice: ImageChoice,
+    folder: Path,
+    catalogue: Path,
+    coarse_points: int,
+    network_points: int,
+    max_voxels: int,
 ) -> list[ImageFile]:
     """Generate or list the volumes and catalogue them, unless all of it is up to date.
 
@@ -133,7 +146,7 @@ def prepare_image_set(
     catalogued = catalogue / LIST_FILE
     if not (catalogued.is_file() and read_tsv(catalogued) == files):
         label = image_set_label(choice)
-        catalogue_volumes(folder, catalogue, coarse_points, network_points, label)
+        catalogue_volumes(folder, catalogue, coarse_points, network_points, max_voxels, label)
         write_tsv(catalogued, files)  # last: it marks the catalogue as complete
     return files
 

@@ -95,7 +95,7 @@ def check_size(layout: Layout, path: Path, max_voxels: int) -> None:
         raise ImageError(
             f"has {layout.header.voxels} voxels ({sizes}), at most {max_voxels} are read",
             path,
-            "give --max-voxels to read more, or resample it",
+            "give --max-voxels (features.max_voxels in conf) to read more, or resample it",
         )
 
 
