@@ -108,7 +108,7 @@ def _configuration(project: Path) -> Check:
     try:
         params = config.load(project / config.PARAMS_FILE)
     except VoxcastError as error:
-        return Check("project", "broken", one_line(error), "mend the file, or run `make params`")
+        return Check("project", "broken", one_line(error), "no verb that needs it works")
     return Check("project", "works", f"{project}, applications: {', '.join(params.apps)}", "")
 
 
