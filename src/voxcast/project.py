@@ -48,6 +48,8 @@ def require(folder: Path | None) -> Path:
     project = find(folder)
     if project is None:
         raise ConfigError(
-            "no project here or above", Path.cwd(), "cd into one or give --project DIR"
+            "no project here or above",
+            Path.cwd(),
+            "cd into one, give --project DIR, or make one with `voxcast init`",
         )
     return project

@@ -44,6 +44,8 @@ def reproduce(*arguments: str, then: str) -> None:
         # DVC ignores an interruption while a stage runs, and leaves it to the stage. All of them
         # get ours, wherever it came from.
         process_group=0,
+        # A shell without job control starts us in the background with this signal ignored.
+        preexec_fn=_heed_interruptions,
     )
     try:
         status = process.wait()
@@ -52,6 +54,10 @@ def reproduce(*arguments: str, then: str) -> None:
         raise
     if status:
         raise RunError("a stage failed, for the reason above", "dvc repro", then)
+
+
+def _heed_interruptions() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _interrupt(process: subprocess.Popen[bytes]) -> None:

@@ -47,7 +47,8 @@ def main(argv: list[str]) -> int:
     args = _parser().parse_intermixed_args(argv)
     # Batch systems stop a job with SIGTERM, terminals with SIGHUP; they interrupt as Ctrl-C does.
     for signal_number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(signal_number, signal.default_int_handler)
+        if signal.getsignal(signal_number) != signal.SIG_IGN:  # by nohup
+            signal.signal(signal_number, signal.default_int_handler)
     folder = project.find(args.project)
     if folder is None:
         then = "run `voxcast init` here, or give --project DIR"

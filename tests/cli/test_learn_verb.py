@@ -1,0 +1,132 @@
+"""``voxcast learn`` refused, declined and interrupted; see also test_own_application."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pytest
+
+from voxcast.cli import main
+from voxcast.cli.graph import reproduce
+from voxcast.config.project_files import create_project
+from voxcast.errors import RunError
+
+GRAPH = """
+stages:
+  long:
+    cmd: {python} -c "import os, pathlib, time; {code}"
+    outs: [done]
+"""
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    create_project(tmp_path / "project")
+    (tmp_path / "heads").mkdir()
+    for number in range(2):
+        voxels = np.random.default_rng(number).normal(100, 9, (20, 20, 20)).astype(np.int16)
+        image = nibabel.Nifti1Image(voxels, np.eye(4))
+        nibabel.save(image, tmp_path / "heads" / f"head{number}.nii.gz")
+    monkeypatch.chdir(tmp_path / "project")
+    return tmp_path / "project"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--hours", "2"], "--app: is needed"),
+        (["../heads"], "--app: is needed"),
+        (["../heads", "--app", "unheard"], "unheard: unknown application; choose from"),
+        (["../nowhere", "--app", "ants_segment"], "no such file or folder"),
+        (["../heads", "--app", "ants_segment", "--participant-label", "sub-9"], "participant 9"),
+        (["--app", "ants_segment", "--participant-label", "1"], "needs the dataset"),
+        (["../heads", "--app", "ants_segment", "--hours", "-1"], "must be above zero"),
+        (["../heads", "--app", "ants_segment", "--cpus", "0"], "must be at least 1"),
+        (["../heads", "--app", "dnn_train"], "takes no image"),
+        (["../heads", "--app", "ants_segment", "-S", "tune.unheard=1"], "unheard"),
+    ],
+)
+def test_a_wrong_request_is_one_line_and_changes_nothing(project, capsys, arguments, message):
+    before = (project / "params.yaml").read_bytes()
+    assert main(["learn", *arguments, "--yes"]) == 2
+    error = capsys.readouterr().err.strip()
+    assert error.count("\n") == 0
+    assert error.startswith("voxcast: ")
+    assert message in error
+    assert (project / "params.yaml").read_bytes() == before
+    assert not (project / "dvc.lock").exists()
+
+
+def test_away_from_a_project_init_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["learn", "heads", "--app", "ants_segment"]) == 2
+    assert "run `voxcast init` here" in capsys.readouterr().err
+
+
+def test_a_dry_run_says_what_would_be_measured(project, capsys):
+    arguments = ["../heads", "--app", "ants_segment", "--cpus", "1", "--hours", "0.5", "--dry-run"]
+    assert main(["learn", *arguments]) == 0
+    announced = capsys.readouterr().err
+    assert "2 of 2 usable, 2 subjects" in announced
+    # They are alike, so both are of the smaller half: each is run twice.
+    assert "4 to measure: ants_segment on cpu, 1 CPU" in announced
+    assert not (project / "data/catalogue").exists()
+    assert not (project / "dvc.lock").exists()
+
+
+def test_images_that_are_not_generated_cannot_be_planned(project, capsys):
+    assert main(["learn", "--dry-run"]) == 2
+    assert "not generated yet" in capsys.readouterr().err
+
+
+def write_graph(folder: Path, code: str) -> None:
+    (folder / "dvc.yaml").write_text(GRAPH.format(python=sys.executable, code=code))
+
+
+def test_a_failed_stage_is_said_with_the_next_step(project):
+    write_graph(project, "raise SystemExit(3)")
+    with pytest.raises(RunError, match="a stage failed, for the reason above; mend it"):
+        reproduce("long", then="mend it")
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_ends_the_stages(project, signal_number):
+    write_graph(project, "pathlib.Path('pid').write_text(str(os.getpid())); time.sleep(600)")
+    code = (
+        "import signal; from voxcast.cli.graph import reproduce\n"
+        "for number in (signal.SIGINT, signal.SIGTERM):\n"
+        "    signal.signal(number, signal.default_int_handler)\n"
+        "reproduce('long', then='')"
+    )
+    begun = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=project, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "DVC_NO_ANALYTICS": "true"},
+    )  # fmt: skip
+    pid_file = project / "pid"
+    while not (pid_file.is_file() and pid_file.read_text()) and begun.poll() is None:
+        time.sleep(0.1)
+    begun.send_signal(signal_number)
+    _, error = begun.communicate(timeout=120)
+    assert error.rstrip().endswith("KeyboardInterrupt")
+    assert not Path("/proc", pid_file.read_text()).exists()
+
+
+def test_a_user_who_declines_has_the_former_configuration(project):
+    before = (project / "params.yaml").read_bytes()
+    terminal, inside = os.openpty()
+    command = [sys.executable, "-m", "voxcast.cli", "learn", "../heads", "--app", "ants_segment"]
+    begun = subprocess.Popen(command, cwd=project, stdin=inside, stdout=inside, stderr=inside)
+    os.close(inside)
+    output = b""
+    while b"start? [Y/n]" not in output and begun.poll() is None:
+        output += os.read(terminal, 4096)
+    os.write(terminal, b"n\n")
+    assert begun.wait(60) == 0, output
+    os.close(terminal)
+    assert (project / "params.yaml").read_bytes() == before
+    assert not list((project / "data/runs").glob("*/[0-9a-f]*"))
