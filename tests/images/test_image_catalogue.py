@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -12,11 +13,16 @@ import nibabel
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
+from pydantic import TypeAdapter
 
+from voxcast.config.schema import ImagesConfig
 from voxcast.errors import ImageError
 from voxcast.images.catalogue import build_catalogue
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.images.headers import HEADER_COLUMNS
+from voxcast.images.image_set import image_set_label
+from voxcast.images.on_record import read_on_record
 from voxcast.images.sources import read_tsv, scan
 
 ROOT = Path(__file__).parents[2]
@@ -143,7 +149,23 @@ def test_stages_take_a_users_dataset_by_reference(dataset: Path, tmp_path: Path)
     listed = read_tsv(project / "data/images/images.tsv")
     assert listed[0].path == str(dataset / "sub-01/anat/sub-01_T1w.nii.gz")
     assert len(pd.read_parquet(project / "data/catalogue/catalogue.parquet")) == 5
+    on_record = read_on_record(project / "data/catalogue/on_record.parquet")
+    assert set(on_record["image_set"]) == {f"{tmp_path.name}/bids"}
+    assert len(on_record) == 2  # two of the three have the same voxels
     assert {path: path.stat().st_mtime_ns for path in dataset.rglob("*")} == before
+
+
+def test_an_image_set_is_named_by_its_folders_or_its_seed() -> None:
+    text = (ROOT / "params.yaml").read_text()
+    cohort = yaml.safe_load(text)["images"]
+    for values, label in (
+        ({"seed": 7}, "cohort 7"),
+        ({"seed": 7, "label_prefix": "s"}, "cohort s 7"),
+        ({"kind": "bids", "path": "/data/study/bids"}, "study/bids"),
+        ({"kind": "bids", "path": "/heads"}, "heads"),
+    ):
+        choice = TypeAdapter(ImagesConfig).validate_json(json.dumps({**cohort, **values}))
+        assert image_set_label(choice) == label
 
 
 def test_stage_without_images_fails_in_one_line(tmp_path: Path) -> None:
