@@ -298,6 +298,7 @@ def test_json_of_slurm_24_keeps_user_account_and_submit_time(tmp_path: Path) -> 
     }  # fmt: skip
     odd = {**job, "job_id": 13, "time": {**job["time"], "limit": "soon", "total": [1]},
            "steps": "none"}  # fmt: skip
+    odd["time"]["submission"] = 1e18
     (tmp_path / "x").write_text(json.dumps({"jobs": [job, odd]}))
     reading = sacct.read(tmp_path / "x")
     row, kept = reading.rows
@@ -311,7 +312,8 @@ def test_json_of_slurm_24_keeps_user_account_and_submit_time(tmp_path: Path) -> 
     assert reading.names == ["recon_sub-01"] * 2
     assert (kept["runtime_s"], kept["limit_s"], kept["cpu_s"]) == (61, None, None)
     assert [(r.line, r.reason.split(":")[0]) for r in reading.unread] == [
-        (2, "field time.limit"), (2, "field steps"), (2, "field time.total"),
+        (2, "field time.submission"), (2, "field time.limit"),
+        (2, "field steps"), (2, "field time.total"),
     ]  # fmt: skip
 
 

@@ -129,3 +129,13 @@ def test_names_of_tasks_and_benchmarks_hold_the_subject() -> None:
     reading = snakemake.read(SAMPLES / "sub-01.align.benchmark.tsv")
     name_runs([reading], None, name_pattern("(sub-[0-9]+)", "subject", "--subject-pattern"))
     assert {row["subject"] for row in reading.rows} == {"sub-01"}
+
+
+def test_times_with_and_without_a_zone_are_compared(tmp_path: Path) -> None:
+    (tmp_path / "t").write_text(
+        "name\tstatus\trealtime\tstart\tcomplete\n"
+        "A\tCOMPLETED\t1m\t2024-05-01 10:00:00.000\t1714557660000\n"
+        "B\tCOMPLETED\t1m\t0001-01-01 00:00:00\t9999-12-31 23:59:59\n"
+    )
+    reading = nextflow.read(tmp_path / "t")
+    assert [row["app"] for row in reading.rows] == ["A", "B"]

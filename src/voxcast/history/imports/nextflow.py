@@ -56,7 +56,7 @@ def _imported_run(line: Cells, app: str | None) -> ImportedRun:
         raise NotARunError(f"task {name or process} is ABORTED and was never run")
     start, completion = line.read("start", _moment), line.read("complete", _moment)
     # Local clocks are set back in autumn, so a task may end up to an hour before it starts.
-    if start and completion and _instant(completion) < _instant(start) - timedelta(hours=1):
+    if start and completion and _instant(start) - _instant(completion) > timedelta(hours=1):
         raise TableError("completes before it starts")
     exit_status = line.read("exit", _exit_status)
     limits = line.read("time", _seconds), line.read("memory", _bytes)
@@ -134,7 +134,8 @@ def _bytes(text: str) -> int:
 
 
 def _instant(moment: str) -> datetime:
-    return datetime.fromisoformat(moment)
+    instant = datetime.fromisoformat(moment)
+    return instant if instant.tzinfo else instant.replace(tzinfo=UTC)
 
 
 def _moment(text: str) -> str:

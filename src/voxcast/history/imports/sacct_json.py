@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SOURCE = "sacct"
 _MIB = 2**20
-_FORMAT_ERRORS = (TypeError, ValueError, AttributeError, KeyError, OverflowError)
+_FORMAT_ERRORS = (TypeError, ValueError, AttributeError, KeyError, OverflowError, OSError)
 Value = TypeVar("Value")
 _Exit = tuple[int | None, int]  # exit status and signal
 
@@ -54,9 +54,13 @@ def _checked(job: Any, app: str | None) -> ImportedRun:
 def _imported_run(job: dict[str, Any], app: str | None) -> ImportedRun:
     time, unread = job["time"], _Unread()
     state = _first(job["state"]["current"])
-    start, end, limit, submitted, elapsed = (
+    start, end, submitted = (
+        unread.tried(f"time.{name}", partial(_timestamp, time.get(name)))
+        for name in ("start", "end", "submission")
+    )
+    limit, elapsed = (
         unread.tried(f"time.{name}", partial(_number, time.get(name)))
-        for name in ("start", "end", "limit", "submission", "elapsed")
+        for name in ("limit", "elapsed")
     )
     job_tres = job.get("tres") or {}
     allocated, requested = (
@@ -157,6 +161,12 @@ def _exit_of(entry: dict[str, Any]) -> _Exit:
     signal = exit_code.get("signal") or {}
     number = _int(signal.get("id", signal.get("signal_id"))) or 0
     return _int(exit_code.get("return_code")), number
+
+
+def _timestamp(value: Any) -> float | None:
+    seconds = _number(value)
+    _utc(seconds)  # checks the range
+    return seconds
 
 
 def _utc(seconds: float | None) -> str:
