@@ -25,6 +25,7 @@ from voxcast.allocation.machines import Candidate, Cluster, Partition
 from voxcast.allocation.node_types import NodeType
 from voxcast.allocation.pricing import Prices
 from voxcast.allocation.reasons import excluded, why
+from voxcast.allocation.recommendation import caveats
 from voxcast.allocation.waiting import Waiting
 from voxcast.errors import ConfigError, TableError
 from voxcast.records import Configuration
@@ -398,3 +399,21 @@ def test_a_login_node_needs_numpy_and_scipy_alone() -> None:
         "assert not {'torch', 'mlflow', 'pandas', 'sklearn', 'yaml'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_caveat_is_a_line_of_its_own() -> None:
+    answer = {
+        "out_of_range": "allocation.log2_cpus header.megavoxels",
+        "out_of_range_reason": "16 CPUs were not measured (1 to 2 were); this volume is 3.0 times "
+        "larger than any that was measured (30.0 million voxels, at most 10.0 million)",
+        "calibrated": False,
+    }
+    cpus, volume, risk = caveats(answer, 0.95)
+    assert cpus == "out of range: 16 CPUs were not measured (1 to 2 were)"
+    assert volume.startswith("out of range: this volume is 3.0 times larger")
+    assert risk == "extrapolated, so the risk is unknown"
+    in_range = answer | {"out_of_range": "", "out_of_range_reason": ""}
+    assert caveats(in_range, 0.95) == [
+        "not calibrated: too few subjects were measured for a 95 % bound"
+    ]
+    assert caveats(in_range | {"calibrated": True}, 0.95) == []

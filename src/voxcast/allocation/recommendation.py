@@ -168,11 +168,15 @@ class Recommendation:
 
 
 def caveats(prediction: dict[str, Any], quantile: float) -> list[str]:
-    """Return why the upper bound at ``quantile`` does not hold as stated; empty where it does."""
+    """Return why the upper bound at ``quantile`` does not hold as stated; empty where it does.
+
+    Each is a line of its own, so that those of several configurations can be listed once.
+    """
     if prediction["out_of_range"]:
         names = ", ".join(prediction["out_of_range"].split())
         reason = prediction.get("out_of_range_reason") or names  # a server of an earlier release
-        return [f"out of range: {reason}; extrapolated, so the risk is unknown"]
+        phrases = (f"out of range: {phrase}" for phrase in reason.split("; "))
+        return [*phrases, "extrapolated, so the risk is unknown"]
     if not prediction["calibrated"]:
         return [f"not calibrated: too few subjects were measured for a {100 * quantile:g} % bound"]
     return []
