@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from champions import register_champion
 from voxcast.profiling.runner import measure
 
 VOXCAST = Path(sys.executable).with_name("voxcast")
@@ -72,8 +73,23 @@ def test_what_breaks_the_project_ends_in_exit_code_2(project: Path) -> None:
     checks = _doctor(cwd=project)
     assert checks["project"]["status"] == "works"
     assert checks["registry"]["status"] == "absent"
+    (project / "mlflow.db").write_text("this is no database, and longer than its header would be")
+    assert _doctor(cwd=project, code=2)["registry"]["status"] == "broken"
+    (project / "mlflow.db").unlink()
     (project / "params.yaml").write_text("images: [")
     assert _doctor(cwd=project, code=2)["project"]["status"] == "broken"
+
+
+def test_the_versions_of_the_registry_are_those_that_were_registered(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(project)
+    register_champion(project, 8)
+    check = _doctor(cwd=project)["registry"]
+    assert check["status"] == "works"
+    assert check["fact"].endswith(f"{project}/mlflow.db, versions: 1; champion: 1")
 
 
 def test_other_versions_than_the_tested_are_named(project: Path) -> None:

@@ -13,6 +13,9 @@ from pathlib import Path
 from voxcast.cli.machine_checks import FULL_BYTES, Check
 from voxcast.errors import VoxcastError, one_line
 from voxcast.quantities import format_bytes
+from voxcast.serving import registry_database
+from voxcast.serving.champion_folder import CHAMPION, MODEL_NAME
+from voxcast.serving.registry_database import SQLITE
 
 CONSTRAINTS = "constraints.txt"
 MAX_NAMED = 4
@@ -127,18 +130,28 @@ def _registry(project: Path) -> Check:
     from voxcast.tracking.runs import tracking_uri
 
     uri = tracking_uri(project)
-    database = Path(uri.removeprefix("sqlite:///"))
-    if uri.startswith("sqlite:///") and not database.is_file():
+    if uri.startswith(SQLITE) and not Path(uri.removeprefix(SQLITE)).is_file():
         then = "nothing can be predicted yet; `make demo` or `voxcast learn` trains a model"
         return Check("registry", "absent", f"{uri} does not exist", then)
-    from voxcast.tracking.registry import listing
-
     try:
-        versions = listing(project)
+        versions, champion = _versions_and_champion(project, uri)
     except VoxcastError as error:
         return Check("registry", "broken", one_line(error), "nothing can be predicted")
-    champion = next((row["version"] for row in versions if row["champion"]), None)
-    fact = f"{uri}, {len(versions)} versions, champion {champion or 'none'}"
+    fact = f"{uri}, versions: {', '.join(versions) or 'none'}; champion: {champion or 'none'}"
     if champion is None:
         return Check("registry", "limited", fact, "nothing can be predicted without a champion")
     return Check("registry", "works", fact, "")
+
+
+def _versions_and_champion(project: Path, uri: str) -> tuple[list[str], str | None]:
+    """Return all versions and the champion's; only a server needs MLflow to be loaded."""
+    database = registry_database.database_of(uri)
+    if database is not None:
+        champion = registry_database.version_with_alias(database, MODEL_NAME, CHAMPION)
+        number = None if champion is None else champion.number
+        return registry_database.version_numbers(database, MODEL_NAME), number
+    from voxcast.tracking.registry import listing
+
+    rows = listing(project)
+    champions = [str(row["version"]) for row in rows if row["champion"]]
+    return [str(row["version"]) for row in reversed(rows)], next(iter(champions), None)

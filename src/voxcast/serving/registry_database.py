@@ -33,6 +33,10 @@ _ALIAS = """
     ON versions.name = aliases.name AND versions.version = aliases.version
     WHERE aliases.name = ? AND aliases.alias = ? AND versions.current_stage != 'Deleted_Internal'
 """
+_VERSIONS = """
+    SELECT version FROM model_versions
+    WHERE name = ? AND current_stage != 'Deleted_Internal' ORDER BY version
+"""
 _TABLES = "SELECT version_num FROM alembic_version, registered_model_aliases LIMIT 1"
 
 
@@ -99,6 +103,12 @@ def version_with_alias(database: Path, name: str, alias: str) -> StoredVersion |
     number, stored, source = versions[0]
     location = str(stored or source or "")
     return StoredVersion(str(number), location, _local_folder(location, database))
+
+
+def version_numbers(database: Path, name: str) -> list[str]:
+    """Return the versions of a registered model, oldest first; errors as `check`."""
+    check(database)
+    return [str(number) for (number,) in _rows(database, _VERSIONS, (name,))]
 
 
 def _local_folder(location: str, database: Path) -> Path | None:
