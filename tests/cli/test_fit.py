@@ -45,11 +45,84 @@ def test_a_table_is_fitted_evaluated_and_predicted(folder: Path) -> None:
     assert report["metrics"]["mape"] < 15 < report["candidates"]["median"]["mape"]
     voxcast(folder, "predict", "--model", "model", "new.csv", "--csv", "out.csv")
     predictions = pd.read_csv(folder / "out.csv")
-    assert list(predictions) == ["prediction", "upper", "out_of_range"]
+    assert list(predictions) == ["prediction", "upper", "calibrated", "out_of_range"]
     assert len(predictions) == 7
     assert predictions["out_of_range"].tolist() == ["tool"] * 7  # a category never measured
+    assert not predictions["calibrated"].any()
     rows = json.loads(voxcast(folder, "predict", "--model", "model", "new.csv", "--json").stdout)
     assert [row["prediction"] for row in rows] == pytest.approx(predictions["prediction"].tolist())
+
+
+def test_a_leak_is_left_out_named_and_kept_on_request(folder: Path) -> None:
+    table = pd.read_csv(folder / "jobs.csv")
+    table.assign(MaxRSS=table["seconds"], note=[f"n{n}" for n in range(90)]).to_csv(
+        folder / "leak.csv", index=False
+    )
+    options = ("--target", "seconds", "--group", "site", "--trials", "1", "--id", "job")
+    text = voxcast(folder, "fit", "leak.csv", *options, "--out", "honest").stdout
+    assert "left out: MaxRSS: is what accounting measures of a run; --keep MaxRSS uses it" in text
+    assert "left out: note: names rows: 90 values in 90 rows" in text
+    kept = (*options, "--keep", "MaxRSS", "--out", "kept", "--json")
+    report = json.loads(voxcast(folder, "fit", "leak.csv", *kept).stdout)
+    assert report["columns"]["used"] == ["MaxRSS", "size", "tool"]
+    assert set(report["columns"]["kept"]) == {"MaxRSS"}
+    assert set(report["columns"]["left_out"]) == {"note"}
+    voxcast(folder, "predict", "--model", "honest", "new.csv", "--csv", "honest.csv")
+
+
+def test_an_earlier_model_is_replaced_only_by_force(folder: Path) -> None:
+    options = ("fit", "jobs.csv", "--target", "seconds", "--trials", "1", "--id", "job")
+    voxcast(folder, *options, "--out", "models/one")
+    first = (folder / "models/one/table_model.json").read_bytes()
+    refused = voxcast(folder, *options, "--id", "tool", "--out", "models/one", status=2).stderr
+    assert refused == "voxcast: models/one: holds a model; --force replaces it\n"
+    assert (folder / "models/one/table_model.json").read_bytes() == first
+    voxcast(folder, *options, "--id", "tool", "--out", "models/one", "--force")
+    assert (folder / "models/one/table_model.json").read_bytes() != first
+    (folder / "notes").mkdir()
+    (folder / "notes" / "note.txt").write_text("mine")
+    other = voxcast(folder, *options, "--out", "notes", "--force", status=2).stderr
+    assert "notes: holds other files than a model" in other
+    assert [path.name for path in (folder / "models").iterdir()] == ["one"]
+
+
+def test_odd_values_are_flagged_or_refused(folder: Path) -> None:
+    table = pd.read_csv(folder / "jobs.csv")
+    table.assign(same=5, huge=1e300 * table["size"]).to_csv(folder / "odd.csv", index=False)
+    options = ("--target", "seconds", "--trials", "1", "--id", "job", "--out", "odd")
+    voxcast(folder, "fit", "odd.csv", *options)
+    new = pd.read_csv(folder / "odd.csv").head(4)
+    new["size"] = [10.0, 1e300, -1e300, float("inf")]
+    new.to_csv(folder / "odd_new.csv", index=False)
+    voxcast(folder, "predict", "--model", "odd", "odd_new.csv", "--csv", "odd_out.csv")
+    predictions = pd.read_csv(folder / "odd_out.csv", keep_default_na=False)
+    assert predictions["out_of_range"].str.contains("size").tolist() == [False, True, True, True]
+    new.assign(size=["1", "2", "big", "3"]).to_csv(folder / "odd_new.csv", index=False)
+    refused = voxcast(folder, "predict", "--model", "odd", "odd_new.csv", status=2).stderr
+    assert "size: 'big' in row 3 is not a number" in refused
+    for name, values in (("same.csv", 7.0), ("huge.csv", 1e300 * table["seconds"])):
+        table.assign(seconds=values).to_csv(folder / name, index=False)
+        message = voxcast(folder, "fit", name, *options[:-1], "gone", status=2).stderr
+        assert len(message.splitlines()) == 1
+    assert not (folder / "gone").exists()
+
+
+def test_a_time_budget_gives_a_model_of_a_sample(folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    size = rng.uniform(1, 100, 6000)
+    columns = {f"x{n}": rng.normal(size=6000) for n in range(6)}
+    table = pd.DataFrame({"size": size, **columns, "seconds": size * rng.lognormal(0, 0.1, 6000)})
+    table.to_csv(folder / "long.csv", index=False)
+    options = ("--target", "seconds", "--time-budget", "5", "--out", "long", "--json")
+    result = voxcast(folder, "fit", "long.csv", *options)
+    report = json.loads(result.stdout)
+    assert report["rows_with_a_label"] == 6000
+    # How many of them there is time for depends on the machine.
+    assert 0 < report["rows"] <= 6000
+    sampled = f"trained on a sample of {report['rows']} of 6000 rows" in result.stderr
+    assert sampled == (report["rows"] < 6000)
+    assert not report["deterministic"]
+    assert report["metrics"]["mape"] < report["candidates"]["median"]["mape"]
 
 
 @pytest.mark.parametrize(
@@ -60,6 +133,12 @@ def test_a_table_is_fitted_evaluated_and_predicted(folder: Path) -> None:
         (("fit", "jobs.csv", "--target", "tool", "--out", "m"), "tool: is text"),
         (("fit", "jobs.csv", "--target", "size", "--quantile", "2", "--out", "m"), "--quantile"),
         (("fit", "jobs.csv", "--target", "size", "--trials", "0", "--out", "m"), "--trials"),
+        (("fit", "jobs.csv", "--target", "size", "--fast"), "fit: "),
+        (
+            ("fit", "jobs.csv", "--target", "size", "--out", "jobs.csv"),
+            "jobs.csv: is not a folder",
+        ),
+        (("fit", "jobs.csv", "--target", "size", "--time-budget", "-1s", "--out", "m"), "fit: "),
         (("predict", "--model", "gone", "new.csv"), "gone: contains no model of a table"),
     ],
 )

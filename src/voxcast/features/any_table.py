@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 PREFIX, LOG = "column.", "column.log "
 WIDE = 20.0  # from this ratio of largest to smallest value, the logarithm is a feature too
 MIN_ROWS = 10
+LARGEST = 1e30  # estimators take single precision, which ends at 3e38
 OUTCOME, COMPLETED = "outcome", "completed"
 
 
@@ -110,13 +111,21 @@ def choose_columns(
 
 
 def feature_table(table: pd.DataFrame, columns: Columns) -> pd.DataFrame:
-    """Return the features of all rows, in their order."""
+    """Return the features of all rows, in their order.
+
+    An infinite number is missing, and one beyond `LARGEST` counts as that.
+
+    Raises
+    ------
+    TableError
+        If a column is missing, or one of numbers has a text.
+    """
     import pandas as pd
 
     features: dict[str, Any] = {}
     for name in columns.numbers:
         values = _numbers(table, name)
-        features[f"{PREFIX}{name}"] = values
+        features[f"{PREFIX}{name}"] = np.clip(values, -LARGEST, LARGEST)
         if name in columns.logs:
             with np.errstate(divide="ignore", invalid="ignore"):
                 features[f"{LOG}{name}"] = np.where(values > 0, np.log(values), np.nan)
@@ -136,12 +145,14 @@ def learnable(table: pd.DataFrame, columns: Columns) -> tuple[np.ndarray, dict[s
     Raises
     ------
     TableError
-        If fewer than `LEAST_ROWS` have one, or all are of one group.
+        If fewer than `MIN_ROWS` have one, all have the same, or all are of one group.
     """
     values = finite(table[columns.target])
     reasons: dict[str, np.ndarray] = {"without a value": np.isnan(values)}
     reasons["not finite"] = ~np.isnan(values) & ~np.isfinite(values)
     reasons["zero or below"] = np.isfinite(values) & (values <= 0)
+    extreme = (values > LARGEST) | ((values > 0) & (values < 1 / LARGEST))
+    reasons["too large or too small to be one"] = np.isfinite(values) & extreme
     if OUTCOME in table:
         outcomes = table[OUTCOME].astype(str).str.strip().str.lower()
         if (outcomes == COMPLETED).any() or outcomes.isin([*CENSORED_OUTCOMES, "failed"]).any():
@@ -162,6 +173,8 @@ def learnable(table: pd.DataFrame, columns: Columns) -> tuple[np.ndarray, dict[s
         raise TableError(
             f"{count} rows have a label ({others})", columns.target, f"{MIN_ROWS} are needed"
         )
+    if np.ptp(values[usable]) == 0:
+        raise TableError("has one value in all rows", columns.target, "nothing is to be learned")
     if columns.group is not None and table.loc[usable, columns.group].nunique() < 2:
         raise TableError("has one group", columns.group, "evaluation on unseen groups needs two")
     return usable, left_out
@@ -194,7 +207,14 @@ def _numbers(table: pd.DataFrame, name: str) -> np.ndarray:
 
     if name not in table:
         raise TableError("no such column", name, "the model needs it")
-    values = pd.to_numeric(table[name], errors="coerce").astype(float).to_numpy()
+    column = table[name]
+    values: np.ndarray = pd.to_numeric(column, errors="coerce").astype(float).to_numpy()
+    texts = np.flatnonzero(np.isnan(values) & column.notna().to_numpy())
+    if len(texts):
+        text = str(column.iloc[texts[0]])[:40]
+        raise TableError(
+            f"{text!r} in row {texts[0] + 1} is not a number", name, "leave the cell empty"
+        )
     return np.where(np.isfinite(values), values, np.nan)
 
 

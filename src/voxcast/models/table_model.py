@@ -7,6 +7,8 @@ the selected model are those of the procedure, which may select another family i
 
 from __future__ import annotations
 
+import logging
+import math
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -15,14 +17,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.errors import ModelError
-from voxcast.features.any_table import Columns, feature_table
+from voxcast.features.any_table import LARGEST, Columns, feature_table
+from voxcast.models.fit_times import measure
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.metrics import scores, under_requests
 from voxcast.models.model_files import read_sealed, write_sealed
 from voxcast.models.query import queries_of
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.leaderboard import GRID
-from voxcast.models.selection.learning import learn
+from voxcast.models.selection.learning import ALWAYS, learn
 from voxcast.models.selection.refitting import fit_forecaster, fit_forecasters
 
 if TYPE_CHECKING:
@@ -41,12 +44,19 @@ FAMILIES = ("median", "ridge", "additive", "tree", "forest", "extra_trees", "boo
 TARGET = "target"
 MAX_ROWS = 20_000  # a larger table is sampled
 OUTER, INNER = 3, 3
-FINAL_SHARE = 0.35  # of the time, for the model that is saved
-REFIT_SHARE = 0.15  # of the time, for fitting it on all rows
+FINAL_SHARE = 0.3  # of the time, for the model that is saved
+LEARNING_SHARE = 0.85  # of the time; the rest is for the last fit and for saving
+# Fits of all rows for one trial of a family: in each outer fold two thirds of the rows twice and
+# once more to predict, then all rows twice and once more.
+FITS = 9
+TIMING_SHARE = 0.15  # of the time, for samples that tell how long fits take
+ROWS_SHARE = 0.4  # of the time, for one trial of all families
 FACTOR = 1.5  # see `voxcast.models.conformal`
 MODEL_FILE = "table_model.json"
 CHOSEN = "chosen"
 SEPARATOR = "; "  # a column's name may hold a space
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -58,19 +68,23 @@ class TableModel:
     forecaster: Forecaster
 
     def predict(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Return ``prediction``, ``upper`` and ``out_of_range`` of each row, in order.
+        """Return ``prediction``, ``upper``, ``calibrated`` and ``out_of_range`` of each row.
 
-        ``out_of_range`` names the columns that are outside the range of the training rows, joined
-        by `SEPARATOR`; it is empty where there are none.
+        ``calibrated`` is whether ``upper`` holds with the model's probability. ``out_of_range``
+        names the columns that are outside the range of the training rows, joined by `SEPARATOR`;
+        it is empty where there are none.
 
         Raises
         ------
         TableError
-            If a column that the model needs is missing.
+            If a column that the model needs is missing, or a number is a text.
         """
         import pandas as pd
 
-        queries = queries_of(feature_table(table, self.columns))
+        numbers = [name for name in self.columns.numbers if name in table]
+        # In training infinity is a missing value; here it is out of range.
+        finite = table[numbers].replace([np.inf, -np.inf], [LARGEST, -LARGEST])
+        queries = queries_of(feature_table(table.assign(**finite), self.columns))
         predictions = self.forecaster.predict(
             queries, lower_quantile=1 - self.quantile, upper_quantile=self.quantile
         )
@@ -78,6 +92,7 @@ class TableModel:
             {
                 "prediction": [p.quantiles[TARGET][1] for p in predictions],
                 "upper": [p.quantiles[TARGET][2] for p in predictions],
+                "calibrated": [p.calibrated for p in predictions],
                 "out_of_range": [
                     SEPARATOR.join(self.columns.names(p.out_of_range)) for p in predictions
                 ],
@@ -162,7 +177,8 @@ def fit_table(
     trials : int
         Number of trials per family, in each outer fold and for the final model.
     budget_s : float
-        Total time budget. Each family gets at least one trial in each fold.
+        Total time for everything. Where it is too short for all rows, a sample of the groups is
+        used; families of which no trial ends in its share are left out.
     censored : sequence of str
         Groups with a run that was stopped before it completed, see
         `voxcast.features.any_table.censored_groups`; they count where bounds are calibrated.
@@ -171,25 +187,48 @@ def fit_table(
     """
     started = time.monotonic()
     validation = _validation(table, columns, seed, censored)
+    fit_times = None
+    if math.isfinite(budget_s):
+        fit_times = measure(
+            validation.table, TARGET, families, budget_s=TIMING_SHARE * budget_s, seed=seed
+        )
+        if too_slow := set(families) - {*fit_times.lines, *ALWAYS}:
+            logger.info("left out, too slow for the time budget: %s", ", ".join(sorted(too_slow)))
+        families = [name for name in families if name not in too_slow]
+        rows = fit_times.affordable_rows(
+            len(validation.table), fits=FITS, budget_s=ROWS_SHARE * budget_s
+        )
+        validation = _sampled(validation, rows)
+    fit_s = None if fit_times is None else {
+        name: fit_times.of(name, len(validation.table)) for name in fit_times.lines
+    }  # fmt: skip
     outer = Validation(validation.table, None, OUTER, seed + 1, validation.targets).folds()
     predictions: dict[str, list[_HeldOut]] = {}
     cut_short = False
+    folds_end = started + budget_s * (1 - FINAL_SHARE)
     for number, (train, held_out) in enumerate(outer):
-        fold_deadline = started + budget_s * (1 - FINAL_SHARE) * (number + 1) / len(outer)
+        fold_s = (folds_end - time.monotonic()) / (len(outer) - number)
         inner = validation.part(train)
         fold = f"fold {number + 1} of {len(outer)}"
         leaderboard = learn(
-            inner, families, trials=trials, budget_s=fold_deadline - time.monotonic(),
-            input_levels=("header",), on_family=partial(_report, on_step, fold),
+            inner, families, trials=trials, budget_s=fold_s,
+            fit_s=fit_s, input_levels=("header",), on_family=partial(_report, on_step, fold),
         )  # fmt: skip
         cut_short |= leaderboard.cut_short
+        if fit_s is not None:
+            families = [name for name in families if name in leaderboard.tuned]
         queries = queries_of(validation.table.iloc[held_out])
         for name, medians, uppers in _candidates(inner, leaderboard, queries, quantile):
             predictions.setdefault(name, []).append((held_out, medians, uppers))
-    metrics = {name: _metrics(validation, folds) for name, folds in predictions.items()}
-    left_s = started + budget_s * (1 - REFIT_SHARE) - time.monotonic()
+    # A family that was too slow in one fold is not compared.
+    metrics = {
+        name: _metrics(validation, folds)
+        for name, folds in predictions.items()
+        if len(folds) == len(outer)
+    }
     final = learn(
-        validation, families, trials=trials, budget_s=left_s,
+        validation, families, trials=trials,
+        budget_s=started + LEARNING_SHARE * budget_s - time.monotonic(), fit_s=fit_s,
         input_levels=("header",), on_family=partial(_report, on_step, "all rows"),
     )  # fmt: skip
     forecaster = fit_forecaster(validation, final, final.best, FACTOR)
@@ -218,13 +257,19 @@ def _validation(
     runs["subject"] = np.asarray(groups).astype(str)
     runs[TARGET] = table[columns.target].astype(float)
     runs = runs.reset_index(drop=True)
-    if len(runs) > MAX_ROWS:
-        names = np.random.default_rng(seed).permutation(runs["subject"].unique())
-        sizes = runs["subject"].value_counts().loc[names].cumsum()
-        sampled = names[: max(2, int((sizes <= MAX_ROWS).sum()))]
-        runs = runs[runs["subject"].isin(set(sampled))].reset_index(drop=True)
     pairs = {("", name) for name in censored}
-    return Validation(runs, None, INNER, seed, (TARGET,), censored=pairs)
+    return _sampled(Validation(runs, None, INNER, seed, (TARGET,), censored=pairs), MAX_ROWS)
+
+
+def _sampled(validation: Validation, rows: int) -> Validation:
+    """Return complete groups of at most ``rows`` rows, or at least two groups."""
+    runs = validation.table
+    if len(runs) <= rows:
+        return validation
+    names = np.random.default_rng(validation.seed).permutation(runs["subject"].unique())
+    sizes = runs["subject"].value_counts().loc[names].cumsum()
+    sampled = set(names[: max(2, int((sizes <= rows).sum()))])
+    return validation.part(np.flatnonzero(runs["subject"].isin(sampled)))
 
 
 def _candidates(

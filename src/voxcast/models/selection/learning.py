@@ -5,6 +5,8 @@ The selection uses folds within the runs, so its evaluation needs other, held-ou
 
 from __future__ import annotations
 
+import logging
+import math
 import time
 from typing import TYPE_CHECKING
 
@@ -19,6 +21,7 @@ from voxcast.models.selection.ensembles import (
 )
 from voxcast.models.selection.leaderboard import STACKED, VOTING, Leaderboard, TrialCounts
 from voxcast.models.selection.search import Search, tune
+from voxcast.models.selection.time_limit import TimeUpError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +33,11 @@ if TYPE_CHECKING:
     from voxcast.models.selection.search import Trial
 
 BASELINE = "median"  # can be fitted to any table
+ALWAYS = ("median", "ridge")  # fast, so that there is a model within any budget
+SEARCH_SHARE = 0.6  # of a family's time; a trial is the fit of two tables, and a refit is of one
+PATIENCE = 3.0  # times its share that a family's trial may take
+
+logger = logging.getLogger(__name__)
 
 
 def learn(
@@ -38,6 +46,7 @@ def learn(
     *,
     trials: int,
     budget_s: float = float("inf"),
+    fit_s: Mapping[str, float] | None = None,
     input_levels: Sequence[InputLevel] = ("volume",),
     fixed_params: Mapping[str, Params] | None = None,
     on_family: Callable[[str], None] = lambda name: None,
@@ -56,6 +65,10 @@ def learn(
     budget_s : float
         Total time budget. Time that a family does not use is shared by the next ones; each gets
         at least one trial.
+    fit_s : mapping of str to float, optional
+        Expected seconds of a fit by family. They make the budget hard: shares are in proportion to
+        them, the budget includes fitting every family once more, which is not done here, and a
+        family whose first trial takes several times its share is left out, unless in `ALWAYS`.
     input_levels : sequence of {"header", "volume"}
         Families are tuned at the first and evaluated with the same parameters at the others.
     fixed_params : mapping, optional
@@ -67,15 +80,25 @@ def learn(
     fixed = fixed_params or {}
     searches = {}
     names = _allowed(families, validation)
-    for name, share_s in _shares(names, budget_s):
+    deadline = time.monotonic() + budget_s
+    for name, share_s in _shares(names, deadline, fit_s or {}):
         on_family(name)
         if name in fixed:
             search = _untuned(validation, name, fixed[name], input_levels[0])
         else:
-            search = tune(
-                validation, name, trials=trials, budget_s=share_s, input_level=input_levels[0],
-                on_trial=on_trial,
-            )  # fmt: skip
+            limit_s = math.inf
+            if fit_s is not None:
+                share_s *= SEARCH_SHARE
+                if name not in ALWAYS:
+                    limit_s = min(PATIENCE * share_s, (deadline - time.monotonic()) / 2)
+            try:
+                search = tune(
+                    validation, name, trials=trials, budget_s=share_s, limit_s=limit_s,
+                    input_level=input_levels[0], on_trial=on_trial,
+                )  # fmt: skip
+            except TimeUpError:
+                logger.info("%s: left out, a trial takes more than %.3g s", name, limit_s)
+                continue
         searches[name] = search
         on_search(search)
     return _leaderboard(validation, searches, input_levels)
@@ -90,11 +113,13 @@ def _allowed(families: Sequence[str], validation: Validation) -> list[str]:
     return names or [BASELINE]
 
 
-def _shares(names: Sequence[str], budget_s: float) -> Iterator[tuple[str, float]]:
+def _shares(
+    names: Sequence[str], deadline: float, weights: Mapping[str, float]
+) -> Iterator[tuple[str, float]]:
     """Yield each family with its share of the remaining time."""
-    deadline = time.monotonic() + budget_s
     for n, name in enumerate(names):
-        yield name, (deadline - time.monotonic()) / (len(names) - n)
+        share = weights.get(name, 1.0) / sum(weights.get(later, 1.0) for later in names[n:])
+        yield name, (deadline - time.monotonic()) * share
 
 
 def _untuned(validation: Validation, name: str, params: Params, input_level: InputLevel) -> Search:

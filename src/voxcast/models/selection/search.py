@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from voxcast.models.families.family import Params, family
 from voxcast.models.out_of_fold import Metrics, OutOfFold, error_metrics, objective
+from voxcast.models.selection.time_limit import TimeUpError, time_limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,6 +57,7 @@ def tune(
     *,
     trials: int,
     budget_s: float,
+    limit_s: float = math.inf,
     input_level: InputLevel = "volume",
     on_trial: Callable[[Trial], None] = lambda trial: None,
 ) -> Search:
@@ -69,9 +72,17 @@ def tune(
     trials : int
         Maximum number of trials; a family without parameters gets one.
     budget_s : float
-        No trial starts after this time, except the first.
+        No trial starts after this time, or if it would end later by the time of the longest so
+        far; the first always starts.
+    limit_s : float
+        A trial is stopped at this time.
     on_trial : callable
         Called with each completed or pruned trial.
+
+    Raises
+    ------
+    TimeUpError
+        If the first trial is stopped.
     """
     import optuna
 
@@ -86,13 +97,22 @@ def tune(
     maximum = trials if model_family.defaults else 1
     finished: list[Trial] = []
     best: Search | None = None
-    started = time.monotonic()
-    while len(finished) < maximum and (not finished or time.monotonic() - started < budget_s):
+    started, longest_s = time.monotonic(), 0.0
+    while len(finished) < maximum and (
+        not finished or time.monotonic() - started + longest_s < budget_s
+    ):
         trial = study.ask()
         params = model_family.suggest(trial)
         trial_started = time.monotonic()
-        out_of_fold = _validate_or_prune(trial, validation, name, params, input_level)
+        try:
+            with time_limit(started + limit_s - trial_started):
+                out_of_fold = _validate_or_prune(trial, validation, name, params, input_level)
+        except TimeUpError:
+            if best is None:
+                raise
+            break
         duration_s = time.monotonic() - trial_started
+        longest_s = max(longest_s, duration_s)
         if out_of_fold is None:
             study.tell(trial, state=optuna.trial.TrialState.PRUNED)
             finished.append(Trial(trial.number, params, "pruned", duration_s))
