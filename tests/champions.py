@@ -55,8 +55,9 @@ def bundle_of_apps(folder: Path, subjects: int, *apps: str) -> Bundle:
         forecaster = folder / "models" / app
         fit_forecaster(subjects, app).save(forecaster)
         served = ServedApp(
-            app, planted.PARAMETERS, configurations, 64, 16, sha256_folder(forecaster), PROMOTION
-        )
+            app, planted.PARAMETERS, configurations, 64, 16, sha256_folder(forecaster), PROMOTION,
+            ("here",), (("cpu", 1, 0), ("cpu", 2, 0)),
+        )  # fmt: skip
         keys = planted.table(subjects, apps=(app,))["cell_key"].tolist()
         parts.append(BundlePart(served, forecaster, keys))
     return write_bundle(folder / FOLDER, parts)

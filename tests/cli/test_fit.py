@@ -1,6 +1,7 @@
 """``voxcast fit`` and ``voxcast predict --model`` as commands, on tables of all sorts."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,10 +10,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from voxcast.apps.launch import THREAD_VARIABLES
+
 
 def voxcast(folder: Path, *arguments: str, status: int = 0) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "voxcast.cli", *arguments]
-    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    one_thread = dict.fromkeys(THREAD_VARIABLES, "1")  # tests run beside each other
+    result = subprocess.run(
+        command, cwd=folder, env=os.environ | one_thread, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
     assert result.returncode == status, result.stderr
     assert "Traceback" not in result.stderr
     return result

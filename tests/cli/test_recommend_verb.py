@@ -190,6 +190,24 @@ def test_text_output(recommend) -> None:
     assert max(map(len, (text + none.out).splitlines())) <= 100
 
 
+def test_the_machine_that_was_measured_is_named(recommend) -> None:
+    arguments = ("usual.nii.gz", "--cluster", "osc", "--cpus", "2,4")
+    content = json.loads(recommend(*arguments, "--json").out)
+    assert content["host_classes"] == ["here"]
+    rows = content["images"][0]["configurations"]
+    assert {row["cpus"]: row["measured"] for row in rows} == {2: True, 4: False}
+    text = recommend(*arguments).out
+    assert "times are those of here; pitzer, pitzer_gpu may be faster or slower" in text
+    assert "cpu, 4 CPUs on pitzer ?" in text
+    assert "? never measured: time and risk of this row are a guess" in text
+    assert max(map(len, text.splitlines())) <= 100
+    alike = ("-S", "cluster.node_types.pitzer.host_class=here")
+    text = recommend(*arguments, *alike).out
+    assert "times are those of here; pitzer_gpu may be faster or slower" in text
+    slurm = recommend("usual.nii.gz", "--cluster", "osc", "--cpus", "4", "--slurm").out
+    assert "# an allocation that was never measured: time and risk are a guess" in slurm
+
+
 def test_an_impossible_deadline_says_by_how_much(recommend) -> None:
     limits = ("--deadline", "1s", "--cluster", "osc")
     result = recommend("usual.nii.gz", "--json", *limits, code=2)

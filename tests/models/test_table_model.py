@@ -12,7 +12,8 @@ from voxcast.features.any_table import (
     learnable,
     read_csv,
 )
-from voxcast.models.table_model import MAX_ROWS, TableModel, fit_table
+from voxcast.models.table_model import TableModel, fit_table
+from voxcast.models.table_validation import MAX_ROWS
 
 FEW = ("median", "ridge", "forest", "quantile_boosting")
 

@@ -16,6 +16,8 @@ from voxcast.errors import EXIT_BAD_INPUT, ConfigError, ImageError, TableError, 
 from voxcast.quantities import format_seconds, parse_seconds, parse_usd
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from voxcast.allocation.machines import Candidate, Cluster
     from voxcast.allocation.recommendation import ImagePredictions
     from voxcast.config import Here
@@ -63,7 +65,7 @@ def main(argv: list[str]) -> int:
 
     from voxcast import config
     from voxcast.allocation.choice import HardLimits
-    from voxcast.allocation.recommendation import Recommendation
+    from voxcast.allocation.recommendation import Measured, Recommendation
     from voxcast.allocation.recommendation_json import as_json
     from voxcast.allocation.recommendation_slurm import slurm_text, write_array_jobs
     from voxcast.allocation.recommendation_text import text_lines
@@ -78,6 +80,10 @@ def main(argv: list[str]) -> int:
     if args.waiting is not None:
         cluster = _with_fitted_waiting(cluster, args.waiting)
     champion = champion_of(args)
+    measured = None
+    if champion.measured:  # not by a server, nor by a bundle of an earlier release
+        measured = Measured(champion.host_classes, frozenset(champion.measured))
+    cluster = _with_this_machine(cluster, champion.host_classes)
     candidates = cluster.candidates(champion.configurations, args.partition)
     images, code = _predict(
         champion, args.images, candidates, site.policy.confidence,
@@ -85,7 +91,7 @@ def main(argv: list[str]) -> int:
     )  # fmt: skip
     if not images:
         return EXIT_BAD_INPUT
-    recommendation = Recommendation.of(cluster, site.policy, limits, candidates, images)
+    recommendation = Recommendation.of(cluster, site.policy, limits, candidates, images, measured)
     refused = list(recommendation.without_request())
     if args.json:
         print(json.dumps(as_json(recommendation), indent=2, allow_nan=False))
@@ -124,6 +130,23 @@ def _here() -> Here:
 
     facts = host_facts()
     return Here(facts.cores, facts.memory_bytes, len(facts.gpu_models))
+
+
+def _with_this_machine(cluster: Cluster, host_classes: Sequence[str]) -> Cluster:
+    """Return the cluster; nodes of this machine get its class if it was measured."""
+    from dataclasses import replace
+
+    from voxcast.allocation.recommendation_slurm import LOCAL
+
+    if cluster.name != LOCAL or not host_classes:
+        return cluster
+    from voxcast.profiling.host import host_class, host_facts
+
+    here = host_class(host_facts())
+    if here not in host_classes:
+        return cluster
+    nodes = (replace(n, host_class=n.host_class or here) for n in cluster.node_types)
+    return replace(cluster, node_types=tuple(nodes))
 
 
 def _with_fitted_waiting(cluster: Cluster, path: Path) -> Cluster:

@@ -27,6 +27,7 @@ from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.leaderboard import GRID
 from voxcast.models.selection.learning import ALWAYS, learn
 from voxcast.models.selection.refitting import fit_forecaster, fit_forecasters
+from voxcast.models.table_validation import TARGET, sampled, validation_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -41,9 +42,7 @@ if TYPE_CHECKING:
 
 FAMILIES = ("median", "ridge", "additive", "tree", "forest", "extra_trees", "boosting",
             "quantile_boosting", "mlp", "gaussian_process")  # fmt: skip
-TARGET = "target"
-MAX_ROWS = 20_000  # a larger table is sampled
-OUTER, INNER = 3, 3
+OUTER = 3
 FINAL_SHARE = 0.3  # of the time, for the model that is saved
 LEARNING_SHARE = 0.85  # of the time; the rest is for the last fit and for saving
 # Fits of all rows for one trial of a family: in each outer fold two thirds of the rows twice and
@@ -186,7 +185,7 @@ def fit_table(
         Called with the name of the next step.
     """
     started = time.monotonic()
-    validation = _validation(table, columns, seed, censored)
+    validation = validation_of(table, columns, seed, censored)
     fit_times = None
     if math.isfinite(budget_s):
         fit_times = measure(
@@ -198,7 +197,7 @@ def fit_table(
         rows = fit_times.affordable_rows(
             len(validation.table), fits=FITS, budget_s=ROWS_SHARE * budget_s
         )
-        validation = _sampled(validation, rows)
+        validation = sampled(validation, rows)
     fit_s = None if fit_times is None else {
         name: fit_times.of(name, len(validation.table)) for name in fit_times.lines
     }  # fmt: skip
@@ -246,30 +245,6 @@ def fit_table(
 
 def _report(on_step: Callable[[str], None], stage: str, family: str) -> None:
     on_step(f"{stage}: {family}")
-
-
-def _validation(
-    table: pd.DataFrame, columns: Columns, seed: int, censored: Sequence[str]
-) -> Validation:
-    """Return the training rows; of a large table, as many complete groups as allowed."""
-    runs = feature_table(table, columns)
-    groups = np.arange(len(table)) if columns.group is None else table[columns.group]
-    runs["subject"] = np.asarray(groups).astype(str)
-    runs[TARGET] = table[columns.target].astype(float)
-    runs = runs.reset_index(drop=True)
-    pairs = {("", name) for name in censored}
-    return _sampled(Validation(runs, None, INNER, seed, (TARGET,), censored=pairs), MAX_ROWS)
-
-
-def _sampled(validation: Validation, rows: int) -> Validation:
-    """Return complete groups of at most ``rows`` rows, or at least two groups."""
-    runs = validation.table
-    if len(runs) <= rows:
-        return validation
-    names = np.random.default_rng(validation.seed).permutation(runs["subject"].unique())
-    sizes = runs["subject"].value_counts().loc[names].cumsum()
-    sampled = set(names[: max(2, int((sizes <= rows).sum()))])
-    return validation.part(np.flatnonzero(runs["subject"].isin(sampled)))
 
 
 def _candidates(

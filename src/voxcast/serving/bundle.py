@@ -95,6 +95,11 @@ class ServedApp:
         Hash of the forecaster's folder, checked when it is read.
     promotion : Promotion
         What the forecaster is and why it is here.
+    host_classes : tuple of str
+        Machines on which the runs were measured, see `voxcast.profiling.host.host_class`; empty
+        where a bundle does not have them.
+    measured : tuple of (device, CPUs, GPUs)
+        Allocations of the runs; empty where a bundle does not have them.
     """
 
     name: str
@@ -104,6 +109,8 @@ class ServedApp:
     network_points: int
     forecaster_sha256: str
     promotion: Promotion
+    host_classes: tuple[str, ...] = ()
+    measured: tuple[tuple[str, int, int], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-able form, without the name."""
@@ -114,6 +121,8 @@ class ServedApp:
             "network_points": self.network_points,
             "forecaster_sha256": self.forecaster_sha256,
             "promotion": asdict(self.promotion),
+            "host_classes": list(self.host_classes),
+            "measured": [list(allocation) for allocation in self.measured],
         }
 
     @classmethod
@@ -123,7 +132,12 @@ class ServedApp:
             Configuration(c["device"], c["cpus"], c["gpus"]) for c in content["configurations"]
         ]
         promotion = Promotion(**content["promotion"])
-        facts = {"configurations": configurations, "promotion": promotion}
+        facts = {
+            "configurations": configurations,
+            "promotion": promotion,
+            "host_classes": tuple(content.get("host_classes", ())),
+            "measured": tuple(tuple(allocation) for allocation in content.get("measured", ())),
+        }
         return cls(name, **{**content, **facts})
 
 

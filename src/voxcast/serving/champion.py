@@ -45,6 +45,8 @@ class Champion:
         Whether only the header is read.
     max_voxels : int
         A larger volume is refused, unless only the header is read.
+    host_classes, measured
+        See `voxcast.serving.bundle.ServedApp`; empty behind an address, which does not tell them.
     """
 
     predict: Predict
@@ -53,6 +55,8 @@ class Champion:
     coarse_points: int = POINTS
     header_only: bool = False
     max_voxels: int = MAX_VOXELS
+    host_classes: tuple[str, ...] = ()
+    measured: tuple[tuple[str, int, int], ...] = ()
 
     def request_rows(
         self, image: Path, configurations: Sequence[Configuration] | None = None

@@ -60,4 +60,7 @@ def local_champion(project: Path | None, app: str | None = None) -> Champion:
     served = model.bundle.app_named(app)
     from voxcast.serving.champion import Champion  # numpy: after everything that may be refused
 
-    return Champion(model.predict, served.name, served.configurations, served.coarse_points)
+    return Champion(
+        model.predict, served.name, served.configurations, served.coarse_points,
+        host_classes=served.host_classes, measured=served.measured,
+    )  # fmt: skip

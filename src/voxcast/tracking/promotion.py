@@ -169,6 +169,7 @@ def _registered(
     bundle: Bundle | None,
 ) -> registry.Version:
     """Register a version with the challenger; the other applications are carried over."""
+    allocations = challenger.table[["device", "cpus", "gpus"]].drop_duplicates()
     served = ServedApp(
         app.name,
         app.parameters,
@@ -177,6 +178,8 @@ def _registered(
         app.network_points,
         challenger.forecaster_sha256,
         promotion,
+        tuple(sorted(map(str, challenger.table["host_class"].unique()))),
+        tuple(sorted((str(d), int(c), int(g)) for d, c, g in allocations.to_numpy().tolist())),
     )
     part = BundlePart(served, challenger.forecaster, challenger.table["cell_key"].tolist())
     run_id = final_run(

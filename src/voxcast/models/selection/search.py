@@ -72,10 +72,10 @@ def tune(
     trials : int
         Maximum number of trials; a family without parameters gets one.
     budget_s : float
-        No trial starts after this time, or if it would end later by the time of the longest so
-        far; the first always starts.
+        No trial starts after this time, except the first.
     limit_s : float
-        A trial is stopped at this time.
+        A trial is stopped at this time. If it is finite, no trial starts that would end after
+        `budget_s` if it took as long as the longest so far.
     on_trial : callable
         Called with each completed or pruned trial.
 
@@ -112,7 +112,7 @@ def tune(
                 raise
             break
         duration_s = time.monotonic() - trial_started
-        longest_s = max(longest_s, duration_s)
+        longest_s = max(longest_s, duration_s) if math.isfinite(limit_s) else 0.0
         if out_of_fold is None:
             study.tell(trial, state=optuna.trial.TrialState.PRUNED)
             finished.append(Trial(trial.number, params, "pruned", duration_s))
