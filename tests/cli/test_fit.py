@@ -69,28 +69,28 @@ def test_a_leak_is_left_out_named_and_kept_on_request(folder: Path) -> None:
     text = voxcast(folder, "fit", "leak.csv", *options, "--out", "honest").stdout
     assert "left out: MaxRSS: is what accounting measures of a run; --keep MaxRSS uses it" in text
     assert "left out: note: names rows: 90 values in 90 rows" in text
-    kept = (*options, "--keep", "MaxRSS", "--out", "kept", "--json")
-    report = json.loads(voxcast(folder, "fit", "leak.csv", *kept).stdout)
-    assert report["columns"]["used"] == ["MaxRSS", "size", "tool"]
-    assert set(report["columns"]["kept"]) == {"MaxRSS"}
-    assert set(report["columns"]["left_out"]) == {"note"}
     voxcast(folder, "predict", "--model", "honest", "new.csv", "--csv", "honest.csv")
 
 
-def test_an_earlier_model_is_replaced_only_by_force(folder: Path) -> None:
-    options = ("fit", "jobs.csv", "--target", "seconds", "--trials", "1", "--id", "job")
-    voxcast(folder, *options, "--out", "models/one")
-    first = (folder / "models/one/table_model.json").read_bytes()
-    refused = voxcast(folder, *options, "--id", "tool", "--out", "models/one", status=2).stderr
+def test_a_column_is_kept_and_an_earlier_model_replaced_on_request(folder: Path) -> None:
+    table = pd.read_csv(folder / "jobs.csv")
+    table.assign(cpu_s=table["seconds"]).to_csv(folder / "cpu.csv", index=False)
+    options = ("fit", "cpu.csv", "--target", "seconds", "--trials", "1", "--id", "job")
+    (folder / "models/one").mkdir(parents=True)
+    for name, content in (("table_model.json", "{}"), ("note.txt", "mine")):
+        (folder / "models/one" / name).write_text(content)
+    refused = voxcast(folder, *options, "--out", "models/one", status=2).stderr
     assert refused == "voxcast: models/one: holds a model; --force replaces it\n"
-    assert (folder / "models/one/table_model.json").read_bytes() == first
-    voxcast(folder, *options, "--id", "tool", "--out", "models/one", "--force")
-    assert (folder / "models/one/table_model.json").read_bytes() != first
+    force = ("--keep", "cpu_s", "--json", "--out", "models/one", "--force")
+    columns = json.loads(voxcast(folder, *options, *force).stdout)["columns"]
+    assert columns["used"] == ["cpu_s", "site", "size", "tool"]
+    assert (set(columns["kept"]), columns["left_out"]) == ({"cpu_s"}, {})
+    assert not (folder / "models/one/note.txt").exists()
+    assert [path.name for path in (folder / "models").iterdir()] == ["one"]
     (folder / "notes").mkdir()
     (folder / "notes" / "note.txt").write_text("mine")
     other = voxcast(folder, *options, "--out", "notes", "--force", status=2).stderr
     assert "notes: holds other files than a model" in other
-    assert [path.name for path in (folder / "models").iterdir()] == ["one"]
 
 
 def test_odd_values_are_flagged_or_refused(folder: Path) -> None:
