@@ -43,6 +43,7 @@ def measured_runs(history: Path, app: str | None, conditions: Sequence[str]) -> 
         if app is not None and "app" not in runs:
             raise TableError("has no column app", history, "leave out --app")
         usable = runs[runs[OUTCOME] == COMPLETED] if OUTCOME in runs else runs
+        selection = "completed"
     else:
         from voxcast.history.repeats import settled
         from voxcast.history.stored_history import open_history
@@ -50,11 +51,12 @@ def measured_runs(history: Path, app: str | None, conditions: Sequence[str]) -> 
         runs = open_history(history).runs
         # Anchors, and disturbed runs that were repeated undisturbed, would count twice.
         usable = settled(runs[runs["outcome"] == "completed"])
+        selection = "completed, and each once"
     if "app" in runs:
         name = only_app(set(runs["app"].dropna().astype(str)), app, history)
         runs, usable = runs[runs["app"] == name], usable[usable["app"] == name]
     if len(usable) < len(runs):
-        logger.info("%d of %d runs are used: completed, and each once", len(usable), len(runs))
+        logger.info("%d of %d runs are used: %s", len(usable), len(runs), selection)
     return runs_where(usable, conditions)
 
 
