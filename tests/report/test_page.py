@@ -251,6 +251,12 @@ def test_one_configuration_without_repeats(build: Build) -> None:
     assert "(no interval)" in content.text
 
 
+def test_errors_over_runs_of_one_subject_are_said_to_be_so(build: Build) -> None:
+    _, _, text = rendered(build(subjects=1, test_subjects=0, winner="median"))
+    assert "which says nothing of other subjects" in lines(text)["error by CV"]
+    assert "there is 1" in lines(text)["bounds"]
+
+
 def test_no_gain_and_a_champion_that_stays_are_stated(build: Build) -> None:
     receipt = {"registered": False, "reason": "not_better", "detail": "0.2 against 0.1"}
     receipt |= {"champion": "forest", "version": "3"}

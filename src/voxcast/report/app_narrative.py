@@ -115,7 +115,10 @@ class AppNarrative:
             text += f", the {m.baseline} baseline {percent(rival)}"
             if error > 0:
                 text += f" ({rival / error:.1f} times the error)"
-        return f"{text}; {counted(m.training_subjects, 'subject')}{self._floor_beside()}"
+        text = f"{text}; {counted(m.training_subjects, 'subject')}{self._floor_beside()}"
+        if m.training_subjects == 1:
+            text += "; over the runs of one subject, which says nothing of other subjects"
+        return text
 
     def tested(self) -> str:
         """Write the errors on unseen subjects, with intervals."""
@@ -141,5 +144,6 @@ class AppNarrative:
             return f"calibrated: the upper bound is expected to hold for {bound} of new subjects"
         return (
             f"not calibrated: a {bound} bound needs {m.subjects_needed} training subjects, there "
-            f"are {m.training_subjects}; it is the largest residual times a stated factor"
+            f"{'is' if m.training_subjects == 1 else 'are'} {m.training_subjects}; it is the "
+            "largest residual times a stated factor"
         )

@@ -66,8 +66,11 @@ def test_everything_runs_through_and_nothing_is_calibrated(
     assert comparison.gain.bounded == (subjects > 1)
 
 
-def test_one_subject_is_learned_by_baselines_alone_with_folds_over_runs() -> None:
+def test_one_subject_is_learned_by_baselines_alone_with_folds_over_runs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     validation, leaderboard = learned_from(table_of(1, [1, 2], varied=True))
+    assert "segment: one subject, so only baselines are fitted" in caplog.text
     assert set(leaderboard.params) == {"median", "voxels"}
     assert sorted(int(n) for _, held_out in validation.folds() for n in held_out) == [0, 1]
     assert all(not set(train) & set(held_out) for train, held_out in validation.folds())

@@ -109,6 +109,11 @@ def _allowed(families: Sequence[str], validation: Validation) -> list[str]:
     n_rows = len(validation.table)
     names = [name for name in families if n_rows <= (family(name).max_rows or n_rows)]
     if validation.has_one_subject:
+        logger.warning(
+            "%s: one subject, so only baselines are fitted; their errors are over its own runs "
+            "and say nothing of other subjects",
+            validation.table["app"].iloc[0] if "app" in validation.table else "the table",
+        )
         names = [name for name in names if family(name).baseline]
     return names or [BASELINE]
 
