@@ -105,3 +105,31 @@ def test_a_trace_of_unknown_size_needs_the_processors(queue, tmp_path: Path) -> 
     path = tmp_path / "t.swf"
     path.write_text(SMALL.read_text().replace("MaxProcs", "MaxJobs"))
     assert "give --processors" in queue(path, status=2)[1]
+
+
+def test_the_queue_of_an_import_is_simulated(queue, tmp_path: Path, capsys) -> None:
+    lines = ["JobID|JobName|State|ElapsedRaw|TimelimitRaw|AllocCPUS|Submit|Start|End"]
+    for n in range(6):
+        start = f"2024-05-01T10:{10 * (n // 2):02}:00"
+        lines.append(f"{n + 7}|recon|COMPLETED|600|60|2|2024-05-01T10:00:0{n}|{start}|")
+    lines.append("99|recon|COMPLETED|600||2|2024-05-01T10:00:00|2024-05-01T10:00:00|")
+    (tmp_path / "jobs.txt").write_text("\n".join(lines) + "\n")
+    history = tmp_path / "history"
+    assert main(["import", "sacct", str(tmp_path / "jobs.txt"), "--into", str(history)]) == 0
+    capsys.readouterr()
+    (tmp_path / "r.csv").write_text("job,requested_s\n7,700\n")
+    arguments = (history, "--processors", 4, "--requests", tmp_path / "r.csv", "--json")
+    out, err = queue(*arguments)
+    report = json.loads(out)
+    # Two at a time, for ten minutes each: pairs wait 0, 10 and 20 minutes, but for seconds.
+    assert report["replays"]["given"]["jobs"] == 6
+    assert report["replays"]["given"]["mean_wait_s"] == pytest.approx(600, abs=5)
+    assert "1 runs are excluded: without a time limit" in err
+    assert "give --processors" in queue(history, status=2)[1]
+
+
+def test_a_history_without_a_queue_is_refused(queue, capsys) -> None:
+    reference = Path(__file__).parents[2] / "data" / "history" / "reference"
+    message = queue(reference, "--processors", 4, status=2)[1].splitlines()[-1]
+    assert "no run is a job of a queue" in message
+    assert "without a time of submission" in message

@@ -1,9 +1,14 @@
-"""``voxcast queue TRACE.swf``: simulate a queue with the requests of a trace, or with others."""
+"""``voxcast queue TRACE``: simulate a queue with the requests of a trace, or with others.
+
+A trace is a file in Standard Workload Format, or a history whose runs have a time of submission
+and a limit, as those of ``voxcast import sacct`` do.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +28,9 @@ LISTED_LINES = 20  # maximum number of invalid lines that are listed
 def main(argv: list[str]) -> int:
     """Simulate first come, first served with EASY backfill, and print waiting times and use."""
     parser = VerbParser(prog="voxcast queue", description=__doc__)
-    parser.add_argument("trace", type=Path, metavar="TRACE.swf", help="Standard Workload Format")
+    parser.add_argument(
+        "trace", type=Path, metavar="TRACE.swf|HISTORY", help="a file, or a folder of a history"
+    )
     parser.add_argument(
         "--processors", type=int, metavar="N", help="default: MaxProcs of the trace"
     )
@@ -38,8 +45,16 @@ def main(argv: list[str]) -> int:
     from voxcast.allocation.queueing import report, simulate
     from voxcast.allocation.workload import read_requests, read_swf
 
-    trace = read_swf(args.trace)
-    _log_left_out(trace)
+    if args.trace.is_dir():
+        from voxcast.allocation.history_workload import workload_of_history
+        from voxcast.history.parts import load_history
+
+        trace = workload_of_history(load_history([args.trace]))
+        for reason, count in Counter(remark.reason for remark in trace.skipped).items():
+            LOGGER.warning("%d runs are excluded: %s", count, reason)
+    else:
+        trace = read_swf(args.trace)
+        _log_left_out(trace)
     processors = trace.max_processors if args.processors is None else args.processors
     if processors is None:
         raise ConfigError(

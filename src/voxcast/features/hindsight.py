@@ -119,12 +119,12 @@ def suspicions(
 def _rank_correlation(values: np.ndarray, target: np.ndarray) -> float:
     from scipy import stats
 
-    known = np.isfinite(values)
-    if known.sum() < MIN_VALUES or len(np.unique(values[known])) < MIN_VALUES:
+    has_value = np.isfinite(values)
+    if has_value.sum() < MIN_VALUES or len(np.unique(values[has_value])) < MIN_VALUES:
         return 0.0
-    if len(np.unique(target[known])) < MIN_VALUES:
+    if len(np.unique(target[has_value])) < MIN_VALUES:
         return 0.0
-    return float(stats.spearmanr(values[known], target[known]).statistic)
+    return float(stats.spearmanr(values[has_value], target[has_value]).statistic)
 
 
 def _is_about(values: np.ndarray, target: np.ndarray) -> bool:
@@ -141,10 +141,10 @@ def _same(values: np.ndarray, target: np.ndarray, target_name: str) -> str | Non
 
 def _proportional(values: np.ndarray, target: np.ndarray) -> str | None:
     """Return that the values are the target, or its inverse, times a constant, if they are."""
-    known = values > 0
-    if known.mean() < SAME_SHARE or len(np.unique(values[known])) < MIN_VALUES:
+    has_value = values > 0
+    if has_value.mean() < SAME_SHARE or len(np.unique(values[has_value])) < MIN_VALUES:
         return None
-    x, y = np.log(values[known]), np.log(target[known])
+    x, y = np.log(values[has_value]), np.log(target[has_value])
     slope, offset = np.polyfit(x, y, 1)
     near = np.abs(y - slope * x - offset) <= SAME_SPREAD
     is_line = abs(abs(slope) - 1) <= SLOPE and near.mean() >= SAME_SHARE
@@ -153,8 +153,8 @@ def _proportional(values: np.ndarray, target: np.ndarray) -> str | None:
 
 def _exact(values: np.ndarray, target: np.ndarray) -> str | None:
     """Return that the values determine the target more exactly than a run can be repeated."""
-    known = np.isfinite(values)
-    x, y = values[known], np.log(target[known])
+    has_value = np.isfinite(values)
+    x, y = values[has_value], np.log(target[has_value])
     if (x > 0).all():
         x = np.log(x)
     order = np.argsort(x, kind="stable")
@@ -188,9 +188,9 @@ def _identities(
                 varied = max((a, b), key=lambda n: len(np.unique(numbers[n])))
                 if name_kind(varied) is Name.INPUT:
                     continue
-                for made, text in ((x * y, f"{a} times {b}"), (x / y, f"{a} over {b}"),
+                for combined, text in ((x * y, f"{a} times {b}"), (x / y, f"{a} over {b}"),
                                    (y / x, f"{b} over {a}")):  # fmt: skip
-                    if _is_unit(_ratios(made, target), SAME_UNIT / 10):
+                    if _is_unit(_ratios(combined, target), SAME_UNIT / 10):
                         yield (varied,), f"is a part of {text}, which is {target_name}"
 
 

@@ -97,8 +97,8 @@ def _labels(
     for name, values in numbers.items():
         if name_kind(name) is Name.MEASURED:
             continue
-        known = np.isfinite(values)
-        if label := _number_label(name, values[known], target[known]):
+        has_value = np.isfinite(values)
+        if label := _number_label(name, values[has_value], target[has_value]):
             labels.append(Suspicion(name, label, leave_out=True))
     return labels
 
