@@ -21,6 +21,8 @@ from typing import Any
 
 from timing import median_seconds, seconds
 
+from voxcast.errors import EXIT_BAD_INPUT
+
 PROJECT = Path(__file__).parents[1]
 REPEATS = 7
 TABULAR = ("ridge", "boosting", "forest")
@@ -106,6 +108,46 @@ def bench_repro() -> dict[str, Any]:
         return {"skipped": "the project is not up to date; run `make repro` first"}
     times = [_command_seconds(dvc, "repro") for _ in range(3)]
     return {"repro_noop_s": statistics.median(times), "bound_s": 6}
+
+
+def bench_start() -> dict[str, Any]:
+    """Answers and a refusal from the start of a process, compared with importing numpy.
+
+    The champion is that of this project; the image is a header alone.
+    """
+    from voxcast.tracking.current_champion import local_model
+
+    voxcast = str(Path(sys.executable).with_name("voxcast"))
+    app = next(iter(local_model(PROJECT).bundle.apps))
+    image = next((PROJECT / "data/images").glob("sub-*/anat/*.nii.gz"))
+    header = (str(image), "--header-only", "--app")
+    commands = {
+        "predict": (voxcast, "predict", *header, app),
+        "recommend": (voxcast, "recommend", *header, app),
+        "refusal": (voxcast, "predict", *header, "an unknown application"),
+        "numpy": (sys.executable, "-c", "import numpy"),
+    }
+    times: dict[str, list[float]] = {name: [] for name in commands}
+    for _ in range(REPEATS):  # in turn, because the machine drifts
+        for name, command in commands.items():
+            code = EXIT_BAD_INPUT if name == "refusal" else 0
+            times[name].append(seconds(functools.partial(_run_to, code, command)))
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    return {
+        **{f"{name}_s": value for name, value in medians.items()},
+        **{
+            f"{name}_over_numpy": medians[name] / medians["numpy"]
+            for name in ("predict", "recommend", "refusal")
+        },
+        "bound_answer_s": 2.5,
+        "bound_refusal_s": 0.5,
+    }
+
+
+def _run_to(code: int, command: tuple[str, ...]) -> None:
+    process = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    if process.returncode != code:
+        raise RuntimeError(f"{command}: exit code {process.returncode}: {process.stderr}")
 
 
 def bench_predict() -> dict[str, Any]:
@@ -230,6 +272,7 @@ BENCHMARKS = {
     "campaign": bench_campaign,
     "volume": bench_volume,
     "repro": bench_repro,
+    "start": bench_start,
     "predict": bench_predict,
     "bulk": bench_bulk,
     "recommend": bench_recommend,

@@ -81,10 +81,12 @@ def check_registry(uri: str) -> None:
 def _downloaded(uri: str) -> Path:
     import mlflow
     from mlflow.artifacts import download_artifacts
+    from mlflow.environment_variables import MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR
     from mlflow.exceptions import MlflowException
 
     for name in ("mlflow", "alembic"):  # they log every step of their start-up
         logging.getLogger(name).setLevel(logging.ERROR)
+    MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR.set(False)
     try:
         with contextlib.redirect_stdout(sys.stderr):
             client = mlflow.MlflowClient(uri, uri)
