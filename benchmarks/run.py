@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from timing import median_seconds, seconds
-
 from voxcast.errors import EXIT_BAD_INPUT
 
 PROJECT = Path(__file__).parents[1]
