@@ -210,6 +210,7 @@ def test_each_application_has_its_own_section(build: Build) -> None:
     assert len(narrative.apps) > 1
     for number, app in enumerate(narrative.apps, 1):
         assert {name.replace("1", str(number)) for name in APP_SECTIONS} <= ids
+        assert f"{app.app} {app.error():.2g}" in content.text.replace("\u00a0", " ")
         assert f"{app.headline()}. L{app.learned_from()[1:]}." in content.text
 
 

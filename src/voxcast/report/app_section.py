@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,9 +10,12 @@ from voxcast.analysis.model_comparison import HEADER_ONLY
 from voxcast.report import figures, tables
 from voxcast.report.cautions import app_cautions
 from voxcast.report.coverage import coverage_table
+from voxcast.report.formatting import counted, percent, percent_interval
 from voxcast.report.slices import pictures
+from voxcast.report.tables import Table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from voxcast.analysis.noise import RepeatNoise
@@ -19,7 +23,6 @@ if TYPE_CHECKING:
     from voxcast.report.figures import Drawing
     from voxcast.report.narrative import Narrative
     from voxcast.report.slices import Picture
-    from voxcast.report.tables import Table
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,32 @@ def app_sections(
         _section(number, app, narrative, noise, project)
         for number, app in enumerate(narrative.apps, 1)
     ]
+
+
+def overview(apps: Sequence[AppNarrative]) -> Table:
+    """List the applications with champion, errors and what they were learned from."""
+    rows = []
+    for app in apps:
+        models, training = app.models, app.training
+        tested = models.tested.get(models.winner)
+        rows.append(
+            [
+                app.app,
+                f"{models.champion or 'none'}, version {models.version or 'none'}",
+                percent(models.cross_validated[models.winner]["cpu_s"]),
+                percent_interval(tested["cpu_s"]) if tested else "not tested",
+                percent(app.floor_percent.get("cpu_s", math.nan)),
+                "calibrated" if models.calibrated else "not calibrated",
+                f"{training.runs} of {counted(training.subjects, 'subject')}",
+            ]
+        )
+    head = ["Application", "Champion", "Error by cross-validation", "Error on unseen subjects",
+            "Noise floor", "Upper bounds", "Runs on record"]  # fmt: skip
+    caption = (
+        "Applications. Errors are mean absolute percentage errors of CPU time of the best model, "
+        "with 95 % interval over subjects"
+    )
+    return Table(caption, head, rows)
 
 
 def _section(

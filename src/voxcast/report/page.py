@@ -15,7 +15,7 @@ from voxcast.analysis.run_groups import FULL_SCALE
 from voxcast.analysis.wall_times import wall_times
 from voxcast.phases.logged import phase_summary
 from voxcast.report import run_figures, run_tables
-from voxcast.report.app_section import app_sections
+from voxcast.report.app_section import app_sections, overview
 from voxcast.report.cautions import run_cautions
 from voxcast.report.formatting import counted
 from voxcast.report.labels import cpu_label, device_label, device_machines, smallest_gains
@@ -62,7 +62,7 @@ def _content(narrative: Narrative, project: Path) -> dict[str, Any]:
         "headline": narrative.headline(),
         "cautions": run_cautions(narrative),
         "sections": app_sections(narrative, noise, project),
-        "tested": all(app.models.tested for app in narrative.apps),
+        "overview": overview(narrative.apps) if len(narrative.apps) > 1 else None,
         "measured_table": run_tables.measured(inputs.runs),
         "noise_table": run_tables.noise_floor(noise) if noise else None,
         "size_panels": run_figures.size_panels(_sized(completed, inputs.catalogue)),
