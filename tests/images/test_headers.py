@@ -71,6 +71,27 @@ def test_no_voxel_is_read(tmp_path: Path) -> None:
     assert read_header(huge).voxels == 10**12
 
 
+@pytest.mark.parametrize("make", [nibabel.Nifti1Image, nibabel.Nifti2Image])
+@pytest.mark.parametrize("endianness", ["<", ">"])
+def test_a_header_extension_without_end_is_refused(
+    tmp_path: Path, make: type, endianness: str
+) -> None:
+    header = make.header_class(endianness=endianness)
+    header.set_data_dtype(np.int16)
+    image = make(_noise(4, 4, 4), np.eye(4), header)
+    image.header.extensions.append(nibabel.nifti1.Nifti1Extension("comment", b"x" * 5000))
+    path = tmp_path / "a.nii.gz"
+    nibabel.save(image, path)
+    assert read_header(path).shape == (4, 4, 4)
+    raw = bytearray(gzip.decompress(path.read_bytes()))
+    position, kind = (108, "f") if make is nibabel.Nifti1Image else (168, "q")
+    for offset in (10**9, 2**27) if kind == "q" else (1e9, float("inf"), float("nan")):
+        struct.pack_into(endianness + kind, raw, position, offset)
+        path.write_bytes(gzip.compress(raw))
+        with pytest.raises(ImageError, match="voxels begin at byte"):
+            read_header(path)
+
+
 def test_several_gzip_members_are_no_truncation(tmp_path: Path) -> None:
     plain = _save(tmp_path / "a.nii", _noise(20, 20, 20)).read_bytes()
     path = tmp_path / "b.nii.gz"

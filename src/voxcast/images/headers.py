@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     import os
 
 COPY_AGAIN = "copy or convert the file again"
+MAX_OFFSET_BYTES = 64 * 2**20  # extensions of the header lie before the voxels
+# Size of the header, position and type of the offset of the voxels, in NIfTI-1 and NIfTI-2.
+_OFFSETS = ((348, 108, "f"), (540, 168, "q"))
+_START_BYTES = 540
 SHAPE_COLUMNS = ("shape_i", "shape_j", "shape_k")
 SPACING_COLUMNS = ("spacing_i_mm", "spacing_j_mm", "spacing_k_mm")
 # Columns of a header in every table and request, with their types.
@@ -96,6 +100,7 @@ def read_layout(path: str | os.PathLike[str]) -> Layout:
     path = Path(path)
     file_size_bytes = _file_size_bytes(path)
     try:
+        _check_offset(path)
         image = nibabel.load(path)
     except (nibabel.filebasedimages.ImageFileError, nibabel.spatialimages.HeaderDataError):
         raise _not_nifti(path) from None
@@ -132,6 +137,23 @@ def read_layout(path: str | os.PathLike[str]) -> Layout:
     )
     _check_complete(path, file_size_bytes, layout.end_bytes)
     return layout
+
+
+def _check_offset(path: Path) -> None:
+    """Refuse voxels far behind the header: nibabel reads all that is in between into memory."""
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+        start = stream.read(_START_BYTES)
+    for size, position, kind in _OFFSETS:
+        for order in "<>":
+            if start[:4] == struct.pack(f"{order}i", size) and len(start) >= size:
+                (offset_bytes,) = struct.unpack_from(order + kind, start, position)
+                # Also false for a number that is none.
+                if not offset_bytes <= MAX_OFFSET_BYTES:
+                    raise ImageError(
+                        f"voxels begin at byte {offset_bytes:g}, beyond {MAX_OFFSET_BYTES}",
+                        path,
+                        COPY_AGAIN,
+                    )
 
 
 def _not_nifti(path: Path) -> ImageError:
