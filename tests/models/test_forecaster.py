@@ -11,6 +11,7 @@ from voxcast.files import read_json, sha256_file, write_json
 from voxcast.models import point_model
 from voxcast.models.calibrated_model import calibrate
 from voxcast.models.families.family import FAMILIES
+from voxcast.models.families.volume_regressor import VolumeRegressor
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.model_files import read_sealed, write_sealed
 from voxcast.models.query import Query, queries_of
@@ -60,6 +61,21 @@ def test_a_header_alone_uses_the_header_level() -> None:
 def test_a_network_without_its_volume_falls_back_to_the_header_level() -> None:
     forecaster, table, _ = trained("cnn")
     assert forecaster.predict(queries_of(table.head(1)))[0].input_level == "header"
+
+
+def test_a_network_is_built_when_it_is_first_asked(tmp_path: Path) -> None:
+    forecaster, table, volumes = trained("cnn")
+    forecaster.save(tmp_path)
+    again = Forecaster.load(tmp_path)
+    model = again.model_at("volume").model
+    assert isinstance(model, point_model.PointModel)
+    (network,) = (m.regressor for m in model.models_by_app.values())
+    assert isinstance(network, VolumeRegressor)
+    (query,) = queries_of(table.head(1), volumes[:1])
+    again.predict([query.header_only()])
+    assert network.net_ is None
+    again.predict([query])
+    assert network.net_ is not None
 
 
 def test_too_few_subjects_are_refused() -> None:

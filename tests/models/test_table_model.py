@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from voxcast.errors import TableError
+from voxcast.errors import ModelError, TableError
 from voxcast.features.any_table import (
     censored_groups,
     choose_columns,
@@ -50,6 +50,12 @@ def test_it_is_evaluated_on_held_out_groups_and_learns_the_law(fitted) -> None:
 def test_a_reloaded_model_predicts_unseen_rows_in_order(fitted, tmp_path) -> None:
     fitted.model.save(tmp_path / "model")
     again = TableModel.load(tmp_path / "model")
+    for path in [path for path in (tmp_path / "model").rglob("*") if path.is_file()]:
+        content = path.read_bytes()
+        path.write_bytes(content[: len(content) // 2])
+        with pytest.raises(ModelError, match=path.name):
+            TableModel.load(tmp_path / "model")
+        path.write_bytes(content)
     unseen = table(40, seed=1).drop(columns=["seconds", "site", "job"])
     predictions = fitted.model.predict(unseen)
     pd.testing.assert_frame_equal(again.predict(unseen), predictions)
