@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 SAMPLE_ROWS = (100, 400)
 MIN_ROWS = 500
 MIN_FAMILIES = 3
+PATIENCE = 3.0  # times its share that a family may take, since most take less
 STEP = 0.85
 
 
@@ -86,7 +87,8 @@ def measure(
     lines = {}
     for number, name in enumerate(families):
         try:
-            with time_limit((end - time.monotonic()) / (len(families) - number)):
+            left_s = end - time.monotonic()
+            with time_limit(min(PATIENCE * left_s / (len(families) - number), left_s)):
                 times_s = [_fit_s(sample, target, name, seed) for sample in samples]
         except TimeUpError:
             continue
