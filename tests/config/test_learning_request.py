@@ -49,6 +49,14 @@ def test_without_images_those_of_the_present_configuration_are_used(project):
     assert learned(hours=2).images == chosen
 
 
+def test_a_configuration_of_an_earlier_release_is_replaced(project):
+    params = yaml.safe_load(Path("params.yaml").read_text())
+    del params["features"]["coarse_points"]
+    Path("params.yaml").write_text(yaml.safe_dump(params))
+    images = ImageSelection(project.parent / "heads")
+    assert learned(images=images) == config.load()
+
+
 def test_the_same_request_composes_the_same_bytes(project):
     learned(hours=1)
     first = Path("params.yaml").read_bytes()

@@ -80,14 +80,14 @@ class LearningSession:
         )
         from voxcast.profiling.run_marks import temporary_folder
 
-        present = config.load(PARAMS)
         with ExitStack() as stack:
             folder = Path(stack.enter_context(temporary_folder()))
-            composed = present
-            if self.request is not None:
+            if self.request is None:
+                composed = config.load(PARAMS)
+            else:
                 composed = compose_request(self.request, PARAMS, folder / PARAMS)
             table = CATALOGUE / CATALOGUE_TABLE
-            if composed.images != present.images or not table.is_file():
+            if self._new_images() or not table.is_file():
                 if composed.images.kind == "cohort":
                     then = "run it without --dry-run, or run `dvc repro catalogue`"
                     raise ConfigError("the images are not generated yet", IMAGES, then)
@@ -103,6 +103,9 @@ class LearningSession:
                 )
                 table = folder / "catalogue" / CATALOGUE_TABLE
             return composed, pd.read_parquet(table)
+
+    def _new_images(self) -> bool:
+        return self.request is not None and self.request.images is not None
 
     def restore(self) -> None:
         """Put the former configuration back."""

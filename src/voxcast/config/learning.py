@@ -52,13 +52,14 @@ class LearningRequest:
     history: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
 
-    def overrides(self, present: Config) -> list[str]:
+    def overrides(self, params: Path) -> list[str]:
         """Return the changes to ``conf/`` as composed.
 
         Parameters
         ----------
-        present : Config
-            The present configuration, whose images are used if none are named.
+        params : Path
+            The present configuration, whose images are used if none are named. Otherwise it is
+            not read: it may be that of an earlier release.
 
         Raises
         ------
@@ -74,7 +75,7 @@ class LearningRequest:
             raise ConfigError(f"must be at least 1, not {min(self.cpus)}", "--cpus")
         budget_s = self.hours * 3600
         return [
-            *self._image_overrides(present),
+            *self._image_overrides(params),
             f"app=[{self.app}]",
             f"campaign={CAMPAIGN}",
             f"campaign.budget_s={budget_s:.0f}",
@@ -85,14 +86,14 @@ class LearningRequest:
             *self.changes,
         ]
 
-    def _image_overrides(self, present: Config) -> list[str]:
+    def _image_overrides(self, params: Path) -> list[str]:
         if self.images is not None:
             values: dict[str, Any] = {
                 "path": str(self.images.folder),
                 "participants": self.images.participants,
             }
             return ["images=bids", *_keys("images", values)]
-        values = present.images.model_dump(mode="json")
+        values = load(params).images.model_dump(mode="json")
         return [f"images={values.pop('kind')}", *_keys("images", values)]
 
 
@@ -104,7 +105,7 @@ def compose_request(request: LearningRequest, present: Path, out: Path) -> Confi
     present, out : Path
         The present ``params.yaml``, and the one to write, which may be the same.
     """
-    overrides = request.overrides(load(present))
+    overrides = request.overrides(present)
     with atomic_path(out) as partial:
         compose(partial, overrides)
         return load(partial, label=f"{CONF_DIR} as changed for {request.app}")
