@@ -216,6 +216,8 @@ def test_a_promotion_carries_the_other_applications_over_unchanged(project: Path
     second = registry.bundle_of("2")
     assert list(second.apps) == ["segment", "tile"]
     assert second.apps["segment"] == first.apps["segment"]
+    assert second.apps["tile"].host_classes == ("here",)
+    assert second.apps["tile"].measured == (("cpu", 1, 0), ("cpu", 2, 0))
     hashes = [sha256_folder(b.forecaster_folder("segment")) for b in (first, second)]
     assert hashes[0] == hashes[1] == first.apps["segment"].forecaster_sha256
     assert second.cell_keys("segment") == first.cell_keys("segment")

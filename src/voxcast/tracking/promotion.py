@@ -178,7 +178,7 @@ def _registered(
         app.network_points,
         challenger.forecaster_sha256,
         promotion,
-        tuple(sorted(map(str, challenger.table["host_class"].unique()))),
+        tuple(sorted(str(name) for name in challenger.table["host_class"].unique() if name)),
         tuple(sorted((str(d), int(c), int(g)) for d, c, g in allocations.to_numpy().tolist())),
     )
     part = BundlePart(served, challenger.forecaster, challenger.table["cell_key"].tolist())
