@@ -58,8 +58,9 @@ def bundle_of_apps(folder: Path, subjects: int, *apps: str) -> Bundle:
             app, planted.PARAMETERS, configurations, 64, 16, sha256_folder(forecaster), PROMOTION,
             ("here",), (("cpu", 1, 0), ("cpu", 2, 0)),
         )  # fmt: skip
-        keys = planted.table(subjects, apps=(app,))["cell_key"].tolist()
-        parts.append(BundlePart(served, forecaster, keys))
+        table = planted.table(subjects, apps=(app,))
+        keys, labels = table["cell_key"].tolist(), table["subject"].tolist()
+        parts.append(BundlePart(served, forecaster, keys, labels))
     return write_bundle(folder / FOLDER, parts)
 
 

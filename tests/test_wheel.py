@@ -36,7 +36,7 @@ class Away:
         self._variables = {
             key: value
             for key, value in os.environ.items()
-            if key not in ("PYTHONPATH", "VOXCAST_PROJECT")
+            if key not in ("PYTHONPATH", "VOXCAST_PROJECT") and not key.startswith("MLFLOW_")
         }
 
     def run(self, program: str, *arguments: object, code: int = 0) -> str:

@@ -8,6 +8,7 @@ import yaml
 
 from voxcast.apps.builtin.tiles import network, tiling, training, weights
 from voxcast.apps.builtin.torch_device import torch_device
+from voxcast.apps.launch import package_path
 from voxcast.errors import ModelError, RunError
 
 ROOT = Path(__file__).parents[2]
@@ -53,7 +54,7 @@ def test_a_file_that_is_not_a_state_dict_is_refused_without_running_code(tmp_pat
 def test_the_weights_of_the_package_are_part_of_both_applications_versions():
     for name in ("tile_segment", "tile_segment_network"):
         (named,) = yaml.safe_load((ROOT / f"conf/app/{name}.yaml").read_text())[name]["files"]
-        assert (ROOT / named).samefile(weights.PATH)
+        assert package_path(named).samefile(weights.PATH)
     assert weights.PATH.stat().st_size < 2e6
 
 

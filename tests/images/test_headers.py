@@ -27,6 +27,11 @@ def _noise(*shape: int) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 1000, shape).astype(np.int16)
 
 
+def test_names_of_compressed_files_may_be_in_capitals(tmp_path: Path) -> None:
+    path = _save(tmp_path / "a.nii.gz", _noise(10, 12, 14))
+    assert read_header(path.rename(tmp_path / "A.NII.GZ")).shape == (10, 12, 14)
+
+
 @pytest.mark.parametrize("name", ["a.nii", "a.nii.gz"])
 def test_header_describes_grid_and_storage(tmp_path: Path, name: str) -> None:
     path = _save(tmp_path / name, _noise(10, 12, 14))

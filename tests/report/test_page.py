@@ -70,8 +70,11 @@ def lines(text: str) -> dict[str, str]:
     return dict(re.split(r"  +", line, maxsplit=1) for line in text.splitlines())
 
 
-def test_the_stage_writes_a_self_contained_page(build: Build) -> None:
+def test_the_stage_writes_a_self_contained_page(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
     project = build()
+    monkeypatch.chdir(project)  # commands are named as in the folder of the stage
     subprocess.run([sys.executable, SCRIPT], cwd=project, check=True)
     written = sorted(p.name for p in (project / "results/report").iterdir())
     assert written == ["index.html", "summary.txt"]

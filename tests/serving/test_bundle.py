@@ -38,6 +38,7 @@ def test_a_part_is_carried_over_byte_for_byte(pair: Bundle, tmp_path: Path) -> N
     assert alone.apps == {"tile": pair.apps["tile"]}
     assert alone.app_named(None).name == "tile"
     assert alone.cell_keys("tile") == pair.cell_keys("tile")
+    assert alone.subjects("tile") == pair.subjects("tile") != []
     carried, original = (b.forecaster_folder("tile") for b in (alone, pair))
     assert sha256_folder(carried) == sha256_folder(original)
 

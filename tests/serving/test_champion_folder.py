@@ -48,6 +48,10 @@ def test_the_folder_is_that_of_mlflow(project: Path) -> None:
     assert str(folder) == client.get_model_version_download_uri("voxcast", "1")
 
 
+def test_a_copy_answers_from_its_own_files(copied: Path) -> None:
+    assert champion_folder(address(copied)).is_relative_to(copied)
+
+
 def test_a_project_that_was_moved_keeps_its_champion(
     project: Path, copied: Path, tmp_path: Path
 ) -> None:

@@ -141,7 +141,7 @@ def read_layout(path: str | os.PathLike[str]) -> Layout:
 
 def _check_offset(path: Path) -> None:
     """Refuse voxels far behind the header: nibabel reads all that is in between into memory."""
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+    with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as stream:
         start = stream.read(_START_BYTES)
     for size, position, kind in _OFFSETS:
         for order in "<>":
@@ -157,7 +157,7 @@ def _check_offset(path: Path) -> None:
 
 
 def _not_nifti(path: Path) -> ImageError:
-    if path.suffix == ".gz":
+    if path.suffix.lower() == ".gz":
         try:
             _decompressed_bytes(path, enough_bytes=348)  # a header
         except (EOFError, zlib.error, OSError) as error:
@@ -210,7 +210,7 @@ def _affine(image: Any, path: Path) -> np.ndarray:
 
 def _check_complete(path: Path, file_size_bytes: int, end_bytes: int) -> None:
     """Compare sizes only: that of the file, or the one that gzip stores in its last four bytes."""
-    if path.suffix != ".gz":
+    if path.suffix.lower() != ".gz":
         if file_size_bytes < end_bytes:
             raise ImageError(
                 f"is cut short: {file_size_bytes} of {end_bytes} bytes", path, COPY_AGAIN

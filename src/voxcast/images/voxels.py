@@ -74,9 +74,9 @@ def blocks(path: Path, layout: Layout, max_voxels: int = MAX_VOXELS) -> Iterator
     check_size(layout, path, max_voxels)
     try:
         # Not through nibabel, which stops before gzip's checksum and lets damage pass.
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+        with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as stream:
             yield from _stored(stream, layout)
-            if path.suffix == ".gz":
+            if path.suffix.lower() == ".gz":
                 _read_padding(stream, path)
     except (EOFError, zlib.error, OSError) as error:
         raise ImageError(f"voxels are damaged ({one_line(error)})", path, COPY_AGAIN) from None

@@ -4,7 +4,7 @@ A bundle is a folder::
 
     bundle.json                   facts by application, see `ServedApp`
     forecasters/APP/              written by `voxcast.models.forecaster.Forecaster.save`
-    trained_on/APP.json           cell keys of the runs that the forecaster learned from
+    trained_on/APP.json           cell keys and subjects of the runs it learned from
 
 Only ``bundle.json`` is read when a bundle is opened; a forecaster is read when it is first needed.
 """
@@ -145,12 +145,14 @@ class ServedApp:
 class BundlePart:
     """One application of a bundle that is to be written.
 
-    ``forecaster`` is the folder to copy; ``cell_keys`` are the runs that it learned from.
+    ``forecaster`` is the folder to copy; ``cell_keys`` and ``subjects`` are those of the runs that
+    it learned from. Subjects are kept apart: they are measured again under other keys.
     """
 
     served: ServedApp
     forecaster: Path
     cell_keys: Sequence[str]
+    subjects: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -233,15 +235,24 @@ class Bundle:
 
     def cell_keys(self, app: str) -> list[str]:
         """Return the cell keys of the runs that a forecaster learned from."""
+        return self._trained_on(app, "cell_keys")
+
+    def subjects(self, app: str) -> list[str]:
+        """Return the subjects that a forecaster learned from, sorted."""
+        return self._trained_on(app, "subjects")
+
+    def _trained_on(self, app: str, key: str) -> list[str]:
         path = self.folder / TRAINED_ON / f"{app}.json"
         try:
-            return [str(key) for key in read_json(path)["cell_keys"]]
+            return [str(value) for value in read_json(path)[key]]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ModelError(f"is damaged: {error!r}", path, REPAIR) from None
 
     def part(self, app: str) -> BundlePart:
         """Return an application as a part of another bundle."""
-        return BundlePart(self.apps[app], self.forecaster_folder(app), self.cell_keys(app))
+        return BundlePart(
+            self.apps[app], self.forecaster_folder(app), self.cell_keys(app), self.subjects(app)
+        )
 
 
 def write_bundle(folder: Path, parts: Iterable[BundlePart]) -> Bundle:
@@ -257,7 +268,8 @@ def write_bundle(folder: Path, parts: Iterable[BundlePart]) -> Bundle:
         if not _NAME.fullmatch(name):
             raise ModelError("needs a name of letters, digits, and . _ -", name)
         shutil.copytree(part.forecaster, folder / FORECASTERS / name)
-        write_json(folder / TRAINED_ON / f"{name}.json", {"cell_keys": list(part.cell_keys)})
+        trained_on = {"cell_keys": list(part.cell_keys), "subjects": sorted({*part.subjects})}
+        write_json(folder / TRAINED_ON / f"{name}.json", trained_on)
     apps = {name: by_name[name].served.to_json() for name in sorted(by_name)}
     write_json(folder / INDEX, {"format": FORMAT, "apps": apps})
     return Bundle.load(folder)

@@ -6,6 +6,7 @@ be written to.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
@@ -114,18 +115,18 @@ def version_numbers(database: Path, name: str) -> list[str]:
 def _local_folder(location: str, database: Path) -> Path | None:
     """Return the folder of a model's files, or None if it is not on this machine.
 
-    MLflow records an absolute path. Where a project was moved, copied or mounted elsewhere, the
-    files are found beside the database.
+    MLflow records an absolute path. A project that was moved, copied or mounted elsewhere has its
+    files beside the database, which come first: the recorded path may be that of the original.
     """
     parts = urlsplit(location)
     if parts.scheme not in ("", "file"):
         return None
-    path = Path(unquote(parts.path) if parts.scheme else location)
-    if path.is_dir():
-        return path
-    _, found_artifacts, inside = str(path).partition(f"/{ARTIFACTS}/")
-    moved = database.parent / ARTIFACTS / inside
-    return moved if found_artifacts and moved.is_dir() else None
+    recorded = unquote(parts.path) if parts.scheme else location
+    _, artifacts, inside = recorded.partition(f"/{ARTIFACTS}/")
+    beside = database.parent / ARTIFACTS / inside
+    # Not Path.is_dir, which raises where a folder above may not be entered.
+    folders = [beside, Path(recorded)] if artifacts and inside else [Path(recorded)]
+    return next((folder for folder in folders if os.path.isdir(folder)), None)  # noqa: PTH112
 
 
 def _rows(database: Path, query: str, values: Sequence[str]) -> list[tuple[Any, ...]]:

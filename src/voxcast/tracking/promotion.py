@@ -169,7 +169,8 @@ def _registered(
     bundle: Bundle | None,
 ) -> registry.Version:
     """Register a version with the challenger; the other applications are carried over."""
-    allocations = challenger.table[["device", "cpus", "gpus"]].drop_duplicates()
+    table = challenger.table
+    allocations = table[["device", "cpus", "gpus"]].drop_duplicates()
     served = ServedApp(
         app.name,
         app.parameters,
@@ -178,10 +179,12 @@ def _registered(
         app.network_points,
         challenger.forecaster_sha256,
         promotion,
-        tuple(sorted(str(name) for name in challenger.table["host_class"].unique() if name)),
+        tuple(sorted(str(name) for name in table["host_class"].unique() if name)),
         tuple(sorted((str(d), int(c), int(g)) for d, c, g in allocations.to_numpy().tolist())),
     )
-    part = BundlePart(served, challenger.forecaster, challenger.table["cell_key"].tolist())
+    part = BundlePart(
+        served, challenger.forecaster, table["cell_key"].tolist(), table["subject"].tolist()
+    )
     run_id = final_run(
         session,
         app.name,

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from voxcast.serving.bundle import ServedApp
     from voxcast.tracking.challengers import AppFacts, Challenger
 
+# Share of a champion's runs that must be on record. Disturbed runs may have been replaced since.
+COMPLETE = 0.9
+
 
 def readable_bundle(version: registry.Version) -> Bundle | None:
     """Return the bundle of a version; None if this release cannot read it.
@@ -88,15 +91,19 @@ def _can_be_loaded(bundle: Bundle, app: str) -> bool:
 def contender_of(bundle: Bundle, app: str, table: pd.DataFrame) -> Contender:
     """Return a champion's recipe with its training runs that are in ``table``.
 
-    If subjects that it learned from are not, or this release has not its recipe, it is judged as
-    it was fitted.
+    If subjects that it learned from or more than a tenth of its runs are not, or this release has
+    not its recipe, it is judged as it was fitted.
     """
     promotion = bundle.apps[app].promotion
     rows = table["cell_key"].isin(bundle.cell_keys(app)).to_numpy(dtype=bool)
     can_be_fitted = recipes.can_be_fitted(promotion.family, promotion.params)
-    is_complete = table["subject"][rows].nunique() >= promotion.subjects
+    is_complete = (
+        table["subject"][rows].nunique() >= promotion.subjects
+        and rows.sum() >= COMPLETE * promotion.runs
+    )
     fitted = None if can_be_fitted and is_complete else bundle.forecaster(app)
-    return Contender(promotion.family, promotion.params, rows, fitted)
+    seen = frozenset(bundle.subjects(app))
+    return Contender(promotion.family, promotion.params, rows, fitted, seen)
 
 
 def compare_versions(

@@ -86,6 +86,10 @@ def test_a_fitted_model_is_judged_as_it_is_on_subjects_that_it_did_not_learn_fro
     logs = np.log([[p.quantiles[t][1] for t in ("cpu_s", "peak_rss_bytes")] for p in predictions])
     expected = np.abs(np.log(table[["cpu_s", "peak_rss_bytes"]].to_numpy()) - logs).mean(axis=1)
     np.testing.assert_allclose(errors[~rows], expected[~rows])
+    # The same subjects, measured again: none of its own runs is on record.
+    none = np.zeros(len(table), dtype=bool)
+    again = Contender(*RIDGE, none, fitted, frozenset({"0001", "0002"}))
+    np.testing.assert_array_equal(cross_fitted_errors(validation, again), errors)
 
 
 def test_subjects_count_the_same_and_disturbed_runs_less() -> None:

@@ -20,6 +20,8 @@ from voxcast.models.query import queries_of
 from voxcast.models.selection import recipes
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     import pandas as pd
 
     from voxcast.models.families.family import Params
@@ -41,13 +43,17 @@ class Contender:
     rows : ndarray of bool, shape (n_runs,)
         Runs of the table that it learns from.
     fitted : Forecaster, optional
-        The fitted model, to be judged as it is on subjects without a run in `rows`.
+        The fitted model, to be judged as it is on subjects that it did not learn from.
+    seen : frozenset of str
+        Subjects that the fitted model learned from, beside those of `rows`: they may have been
+        measured again.
     """
 
     family: str
     params: Params
     rows: np.ndarray
     fitted: Forecaster | None = None
+    seen: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -113,7 +119,8 @@ def cross_fitted_errors(validation: Validation, contender: Contender) -> np.ndar
     targets = [validation.targets.index(target) for target in JUDGED_TARGETS]
     actual = validation.actual()
     if contender.fitted is not None:
-        logs = _log_predictions_of_unseen(validation, contender.fitted, contender.rows)
+        trained_on = {*validation.table["subject"][contender.rows], *contender.seen}
+        logs = _log_predictions_of_unseen(validation, contender.fitted, trained_on)
     elif contender.rows.all():  # as in tuning, so that its cached fits can be used
         logs = recipes.out_of_fold(
             validation, contender.family, contender.params, "volume"
@@ -134,11 +141,11 @@ def cross_fitted_errors(validation: Validation, contender: Contender) -> np.ndar
 
 
 def _log_predictions_of_unseen(
-    validation: Validation, forecaster: Forecaster, rows: np.ndarray
+    validation: Validation, forecaster: Forecaster, trained_on: Collection[str]
 ) -> np.ndarray:
-    """Return the medians that a fitted model predicts; NaN for subjects that it learned from."""
+    """Return the medians that a fitted model predicts; NaN for the subjects in ``trained_on``."""
     table = validation.table
-    seen = table["subject"].isin(set(table["subject"][rows])).to_numpy(dtype=bool)
+    seen = table["subject"].isin(list(trained_on)).to_numpy(dtype=bool)
     predictions = forecaster.predict(queries_of(table, validation.volumes))
     logs = np.log([[p.quantiles[target][1] for target in validation.targets] for p in predictions])
     return np.where(seen[:, None], np.nan, logs)
