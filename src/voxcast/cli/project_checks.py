@@ -15,7 +15,6 @@ from voxcast.errors import VoxcastError, one_line
 from voxcast.quantities import format_bytes
 from voxcast.serving import registry_database
 from voxcast.serving.champion_folder import CHAMPION, MODEL_NAME
-from voxcast.serving.registry_database import SQLITE
 
 CONSTRAINTS = "constraints.txt"
 MAX_NAMED = 4
@@ -130,7 +129,7 @@ def _registry(project: Path) -> Check:
     from voxcast.tracking.runs import tracking_uri
 
     uri = tracking_uri(project)
-    if uri.startswith(SQLITE) and not Path(uri.removeprefix(SQLITE)).is_file():
+    if registry_database.is_missing(uri):
         then = "nothing can be predicted yet; `make demo` or `voxcast learn` trains a model"
         return Check("registry", "absent", f"{uri} does not exist", then)
     try:

@@ -17,6 +17,8 @@ from voxcast.serving.registry_database import StoredVersion
 MODEL_NAME = "voxcast"
 CHAMPION = "champion"
 CHAMPION_URI = f"models:/{MODEL_NAME}@{CHAMPION}"
+# By which MLflow says that a registry has no such model or alias.
+NO_CHAMPION_CODES = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 
 
 def champion_folder(uri: str) -> Path:
@@ -55,7 +57,7 @@ def version_in_database(uri: str) -> StoredVersion | None:
         return None
     version = registry_database.version_with_alias(database, MODEL_NAME, CHAMPION)
     if version is None:
-        raise _no_champion(uri)
+        raise no_champion(uri)
     if version.folder is None and "://" not in version.location.removeprefix("file://"):
         fix = "bring them back; `voxcast learn` registers a model again"
         raise ModelError(f"the files of version {version.number} are gone", version.location, fix)
@@ -100,12 +102,13 @@ def _downloaded(uri: str) -> Path:
                 )
             )
     except MlflowException as error:
-        if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
-            raise _no_champion(uri) from error
+        if error.error_code in NO_CHAMPION_CODES:
+            raise no_champion(uri) from error
         raise ModelError(f"the champion cannot be loaded: {error}", uri) from error
     except (OSError, ImportError) as error:
         raise ModelError(f"the champion cannot be loaded: {error}", uri) from error
 
 
-def _no_champion(uri: str) -> ModelError:
+def no_champion(uri: str) -> ModelError:
+    """Return the error of a registry without a champion."""
     return ModelError("the registry has no champion", uri, "train one with `voxcast learn`")

@@ -70,10 +70,14 @@ def database_of(uri: str) -> Path | None:
     """
     if not uri.startswith(SQLITE) or "?" in uri:
         return None
-    path = Path(uri.removeprefix(SQLITE))
-    if not path.is_file():
+    if is_missing(uri):
         raise ModelError("no such registry", uri, TRAIN)
-    return path
+    return Path(uri.removeprefix(SQLITE))
+
+
+def is_missing(uri: str) -> bool:
+    """Whether a tracking address is that of a database file which does not exist."""
+    return uri.startswith(SQLITE) and not Path(uri.removeprefix(SQLITE)).is_file()
 
 
 def check(database: Path) -> None:

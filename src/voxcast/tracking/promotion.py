@@ -98,19 +98,14 @@ def promote(
     if decision.promote:
         promotion = _promotion(app, challenger, decision, rule, calibrated, current)
         version = _registered(session, app, challenger, promotion, bundle)
-    champion = None if bundle is None else bundle.apps.get(app.name)
+    former = None if bundle is None else bundle.apps.get(app.name)
+    former_family = None if former is None else former.promotion.family
     receipt = {
         "registered": decision.promote,
         "reason": decision.reason,
         "detail": decision.detail,
         "version": None if version is None else version.number,
-        "champion": (
-            challenger.family
-            if decision.promote
-            else None
-            if champion is None
-            else champion.promotion.family
-        ),
+        "champion": challenger.family if decision.promote else former_family,
         "challenger": {
             "family": challenger.family,
             "params": challenger.params,

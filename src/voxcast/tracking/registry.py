@@ -14,9 +14,11 @@ from voxcast.serving.champion_folder import (
     CHAMPION,
     CHAMPION_URI,
     MODEL_NAME,
+    NO_CHAMPION_CODES,
     check_registry,
+    no_champion,
 )
-from voxcast.serving.registry_database import SQLITE
+from voxcast.serving.registry_database import is_missing
 from voxcast.tracking.runs import tracking_uri
 from voxcast.tracking.views import describe_model
 
@@ -47,7 +49,7 @@ def champion() -> Version | None:
     try:
         version = client.get_model_version_by_alias(MODEL_NAME, CHAMPION)
     except MlflowException as error:
-        if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+        if error.error_code in NO_CHAMPION_CODES:
             return None
         raise
     return Version(str(version.version), dict(version.tags))
@@ -216,8 +218,7 @@ def forget_lost(project: Path) -> bool:
     marker, uri = project / MARKER, tracking_uri(project)
     if not marker.is_file():
         return False
-    is_same = read_json(marker).get("tracking_uri") == uri
-    if is_same and (not uri.startswith(SQLITE) or Path(uri.removeprefix(SQLITE)).is_file()):
+    if read_json(marker).get("tracking_uri") == uri and not is_missing(uri):
         return False
     marker.unlink()
     return True
@@ -239,7 +240,7 @@ def required_champion(project: Path | None) -> Version:
     except (MlflowException, OSError, ImportError) as error:
         raise ModelError(f"cannot be read: {one_line(error)}", uri) from error
     if current is None:
-        raise ModelError("the registry has no champion", uri, "train one with `voxcast learn`")
+        raise no_champion(uri)
     return current
 
 
