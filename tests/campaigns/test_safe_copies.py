@@ -15,12 +15,11 @@ import yaml
 
 from small_head import write_head
 from synthetic_runs import cell, write_run
+from versioned_project import ROOT, environment
 from voxcast import config
 from voxcast.campaigns.safe_copies import SafeCopies
 from voxcast.history.run_folders import load_records
 
-ROOT = Path(__file__).parents[2]
-BIN = Path(sys.executable).parent
 TOOL = """
 import pathlib, sys, time
 time.sleep(0.5)
@@ -83,19 +82,6 @@ def project(tmp_path: Path) -> Path:
     for command in (["git", "init", "-q"], ["dvc", "init", "-q"]):
         run(folder, *command)
     return folder
-
-
-def environment() -> dict[str, str]:
-    names = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-    return {
-        **names,
-        "PATH": f"{BIN}{os.pathsep}{names['PATH']}",
-        "PYTHONPATH": str(ROOT / "src"),
-        "DVC_NO_ANALYTICS": "true",
-        "GIT_CONFIG_COUNT": "2",
-        "GIT_CONFIG_KEY_0": "user.name", "GIT_CONFIG_VALUE_0": "t",
-        "GIT_CONFIG_KEY_1": "user.email", "GIT_CONFIG_VALUE_1": "t@t",
-    }  # fmt: skip
 
 
 def run(folder: Path, *command: str) -> None:

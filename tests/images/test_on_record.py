@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import nibabel
@@ -13,13 +11,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from versioned_project import ROOT, environment
 from voxcast.errors import TableError
 from voxcast.images.catalogue import build_catalogue
 from voxcast.images.on_record import COLUMNS, ON_RECORD, read_on_record
 from voxcast.images.sources import scan
-
-ROOT = Path(__file__).parents[2]
-BIN = Path(sys.executable).parent
 
 
 def save(path: Path, seed: int, *, spacing_mm: float = 1.0) -> Path:
@@ -148,19 +144,10 @@ class Project:
         self.run("dvc", "init", "-q")
 
     def run(self, *command: str) -> str:
-        names = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-        paths = {
-            "PATH": f"{BIN}{os.pathsep}{names['PATH']}",
-            "PYTHONPATH": str(ROOT / "src"),
-            "DVC_NO_ANALYTICS": "true",
-            "GIT_CONFIG_COUNT": "2",
-            "GIT_CONFIG_KEY_0": "user.name", "GIT_CONFIG_VALUE_0": "t",
-            "GIT_CONFIG_KEY_1": "user.email", "GIT_CONFIG_VALUE_1": "t@t",
-        }  # fmt: skip
         completed = subprocess.run(
             command,
             cwd=self.folder,
-            env={**names, **paths},
+            env=environment(),
             capture_output=True,
             text=True,
             check=False,
