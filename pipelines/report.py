@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+from voxcast import config
 from voxcast.errors import exits_cleanly
 from voxcast.files import write_text
 from voxcast.report.inputs import ReportInputs
@@ -16,7 +17,7 @@ OUT = Path("results/report")
 @exits_cleanly
 def main() -> int:
     """Write the page and the summary from the results of the earlier stages."""
-    narrative = Narrative.of(ReportInputs.read(Path()))
+    narrative = Narrative.of(ReportInputs.read(Path(), config.load().apps))
     write_text(OUT / "index.html", page(narrative, Path()))
     write_text(OUT / "summary.txt", summary(narrative, str(OUT / "index.html")))
     return 0

@@ -28,6 +28,7 @@ time.sleep(0.2 * args.steps)
 print("END smooth", flush=True)
 (args.out / "size.txt").write_text(f"{{args.image.stat().st_size}} {{args.threads}}")
 """
+URGENCIES = ("stops you", "check  ", "costs you")
 COMMAND = "smooth --in {image} --out {out} --threads {cpus}"
 
 
@@ -53,7 +54,7 @@ def test_an_application_is_written_from_its_command_line_after_a_trial(project, 
     printed = capsys.readouterr().out
     assert "smooth on a head.nii.gz, cpu, 1 CPU: completed" in printed
     assert "1, by START/END lines" in printed
-    assert "missing" not in printed
+    assert not any(urgency in printed for urgency in URGENCIES)
     assert "voxcast learn IMAGES --app smooth" in printed
 
     app = config.load_app("conf/app", "smooth")
@@ -90,11 +91,53 @@ def test_what_is_missing_is_named(project, capsys):
     tool = project.parent / "bin/smooth"
     tool.write_text(f"#!{sys.executable}\nprint('hello')\n")
     assert new("--command", "smooth {image}") == 0
-    missing = [line for line in capsys.readouterr().out.splitlines() if "missing" in line]
-    for text in ("{cpus}", "{out}", "--version-command", "no file below", "no line of its output"):
-        assert any(text in line for line in missing), text
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(URGENCIES)]
+    assert [line[:12].strip() for line in lines] == ["check", *["costs you"] * 3]
+    assert "{out} is not in the command" in lines[0]
+    for text in ("{cpus}", "--version-command", "no line of its output"):
+        assert any(text in line for line in lines[1:]), text
     # The file stands for the version: an edited tool is another one.
     assert config.load_app("conf/app", "smooth").files == (str(tool),)
+
+
+def test_a_tool_that_writes_nothing_is_doubtful_before_anything_else(project, capsys):
+    (project.parent / "bin/smooth").write_text(f"#!{sys.executable}\nprint('hello')\n")
+    assert new("--command", "smooth {image} {out}", "--json") == 0
+    missing = json.loads(capsys.readouterr().out)["missing"]
+    assert missing[0]["urgency"] == "check"
+    assert "wrote no file below {out}" in missing[0]["text"]
+
+
+def test_a_program_that_cannot_be_started_is_refused_and_says_where(project, capsys):
+    (project.parent / "bin/smooth").chmod(0o644)
+    path = project.parent / "bin/smooth"
+    for program, message in (
+        ("no-such-tool", "no-such-tool: is not on PATH"),
+        ("./tools/none.sh", f"{project}/tools/none.sh: no such program"),
+        (str(path), f"{path}: is not executable; run `chmod +x {path}`"),
+        (str(project), f"{project}: is a folder"),
+    ):
+        command = f"{program} {{image}} {{out}}"
+        # Without an image there is no trial that would fail.
+        assert main(["app", "new", "smooth", "--command", command]) == 2
+        assert message in capsys.readouterr().err
+    assert not Path("conf/app/smooth.yaml").exists()
+
+
+def test_usage_is_no_version(project, capsys):
+    assert new("--command", COMMAND, "--version-command", "smooth --vers") == 0
+    assert new("--command", COMMAND, "--version-command", "smooth -v", "--force") == 2
+    error = capsys.readouterr().err
+    assert "smooth -v: ended with exit status 2 (usage: smooth" in error
+    assert "give another --version-command" in error
+
+
+def test_a_file_that_is_half_written_is_listed_with_the_file_and_the_field(project, capsys):
+    Path("conf/app/half.yaml").write_text(
+        "defaults: [_base@half, _self_]\nhalf:\n  argv: [tool, '{image}']\n  version: ???\n"
+    )
+    assert main(["app", "list"]) == 0
+    assert "conf/app/half.yaml: half.version: needs a value" in capsys.readouterr().out
 
 
 def test_a_failed_trial_shows_the_log_and_writes_nothing(project, capsys):
@@ -119,7 +162,9 @@ def test_a_trial_that_takes_too_long_is_stopped_and_said_to_be(project, capsys):
         (["--command", "smooth {image} > {out}"], "> needs a shell"),
         (["--command", "smooth {imge}"], "unknown {imge}"),
         (["--command", "smooth"], "does not name the image"),
-        (["--command", "'"], "cannot be split"),
+        (["--command", "smooth 'in {image}"], "a quotation mark is not closed"),
+        (["--command", "smooth", "--in", "{image}", "--out", "{out}"], "needs quotes around"),
+        (["--unheard"], "unrecognized arguments: --unheard"),
         (["--command", " "], "is empty"),
         (["--command", "smooth {image} ${HOME}"], "holds ${"),
         (["--command", COMMAND, "--cpus", "10000"], "must be 1 to"),
@@ -147,7 +192,7 @@ def test_a_name_that_exists_or_cannot_be_one_is_refused(project, capsys):
 def test_a_template_is_written_with_its_sources_and_what_it_needs(project, capsys):
     assert main(["app", "new", "thickness", "--template", "recon-all"]) == 0
     printed = capsys.readouterr().out
-    assert "recon-all: it is not on PATH" in printed
+    assert "stops you    recon-all: is not on PATH" in printed
     text = Path("conf/app/thickness.yaml").read_text()
     assert "not run here" in text
     assert "https://surfer.nmr.mgh.harvard.edu" in text

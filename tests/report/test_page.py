@@ -13,6 +13,7 @@ import pytest
 
 import voxcast
 from synthetic_campaign import Campaign
+from voxcast import config
 from voxcast.errors import TableError
 from voxcast.report import studies
 from voxcast.report.cautions import app_cautions
@@ -73,7 +74,8 @@ def lines(text: str) -> dict[str, str]:
 def test_the_stage_writes_a_self_contained_page(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    project = build()
+    project = build(app="ants_segment")
+    config.compose(project / "params.yaml", ["app=[ants_segment]"], SCRIPT.parents[1] / "conf")
     monkeypatch.chdir(project)  # commands are named as in the folder of the stage
     subprocess.run([sys.executable, SCRIPT], cwd=project, check=True)
     written = sorted(p.name for p in (project / "results/report").iterdir())
@@ -107,7 +109,7 @@ def test_the_page_states_the_champion_and_its_limits(
         (tmp_path / binaries).mkdir(parents=True)
         (tmp_path / binaries / "voxcast").touch()
     content, _, text = rendered(build())
-    assert "ridge is champion, version 1" in content.text
+    assert "ridge is champion of segment, version 1 (the first one)" in content.text
     assert "not calibrated: a 95 % bound needs 19 training subjects, there are 8" in content.text
     assert "Only 4 unseen subjects" in content.text
     assert "1 timeout" in content.text
@@ -217,6 +219,41 @@ def test_each_application_has_its_own_section(build: Build) -> None:
         assert f"{app.headline()}. L{app.learned_from()[1:]}." in content.text
 
 
+def test_the_summary_is_of_the_applications_of_this_pass(build: Build) -> None:
+    project = build()
+    path = project / "data/runs/cpu/profiles.parquet"
+    runs = pd.read_parquet(path)
+    other = runs.assign(app="another", cell_key="x" + runs["cell_key"])
+    _write_runs(path, pd.concat([other, runs]))
+    text = summary(Narrative.of(ReportInputs.read(project, ["segment"])), "index.html")
+    assert "another" not in text
+    assert lines(text)["measured"].startswith("29 of 30 runs completed: segment on")
+    assert lines(text)["next"].endswith(" --app segment")
+
+
+def test_the_summary_says_that_the_machine_was_busy_and_that_the_time_ended(
+    build: Build,
+) -> None:
+    project = build()
+    path = project / "data/runs/cpu/profiles.parquet"
+    runs = pd.read_parquet(path)
+    runs.loc[runs.index[-3:], "noisy"] = True  # none of the repeated ones
+    _write_runs(path, runs, runs_left=7)
+    text = summary(Narrative.of(ReportInputs.read(project)), "index.html")
+    assert lines(text)["measured"].endswith("; the time ended with 7 runs left")
+    busy = "2 of 29 runs shared the machine with other work"  # the third did not complete
+    assert lines(text)["noise floor"].endswith(f"{busy} and do not count here")
+    _write_runs(path, runs.assign(noisy=True))
+    text = summary(Narrative.of(ReportInputs.read(project)), "index.html")
+    assert "29 of 29 runs shared the machine" in lines(text)["noise floor"]
+    assert "no other was repeated" in lines(text)["noise floor"]
+
+
+def _write_runs(path: Path, runs: pd.DataFrame, runs_left: int = 0) -> None:
+    runs.attrs["runs_left"] = runs_left
+    runs.to_parquet(path, index=False)
+
+
 def test_hostile_names_stay_text(build: Build) -> None:
     bad = "<script>alert(1)</script>$x^$&\"'"
     project = build(app=bad, subject=bad + "{}")
@@ -266,7 +303,8 @@ def test_no_gain_and_a_champion_that_stays_are_stated(build: Build) -> None:
     receipt |= {"champion": "forest", "version": "3"}
     narrative = Narrative.of(ReportInputs.read(build(winner="voxels", receipt=receipt)))
     assert narrative.headline().startswith("No model beat the voxels baseline")
-    assert "version 3 (forest) stays champion (0.2 against 0.1)" in narrative.champion()
+    stays = "version 3 (forest) stays champion of segment (0.2 against 0.1)"
+    assert stays in narrative.champion()
     [app] = narrative.apps
     lines = app_cautions(app, narrative)
     assert any("ridge has the smaller cross-validated" in line for line in lines)

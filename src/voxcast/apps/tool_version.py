@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 LIMIT_S = 120.0
 MAX_CHARACTERS = 60
+ANOTHER = "give another --version-command"
 _NUMBER = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
 
 
 def printed_version(argv: Sequence[str]) -> str:
     """Return the first version number that a command prints, or its first line.
 
-    The exit status is not considered: many tools print their version as an error.
-
     Raises
     ------
     RunError
-        If the command cannot be run, or prints nothing.
+        If the command cannot be run, fails, or prints nothing. What a failed command prints is
+        usually how to use it.
 
     Examples
     --------
@@ -37,14 +37,17 @@ def printed_version(argv: Sequence[str]) -> str:
             stdin=subprocess.DEVNULL, timeout=LIMIT_S,
         )  # fmt: skip
     except OSError as error:
-        raise RunError(f"cannot be run ({error.strerror})", argv[0]) from None
+        raise RunError(f"cannot be run ({error.strerror})", argv[0], ANOTHER) from None
     except subprocess.TimeoutExpired:
-        raise RunError(f"did not end within {LIMIT_S:.0f} s", argv[0]) from None
+        raise RunError(f"did not end within {LIMIT_S:.0f} s", argv[0], ANOTHER) from None
     text = f"{ended.stdout}\n{ended.stderr}"
-    number = _NUMBER.search(text)
-    if number:
-        return number[0]
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip()[:MAX_CHARACTERS] for line in text.splitlines() if line.strip()]
+    if ended.returncode:
+        first_line = f" ({lines[0]})" if lines else ""
+        how = "exit status" if ended.returncode > 0 else "signal"
+        ending = f"ended with {how} {abs(ended.returncode)}{first_line}, so its version is unknown"
+        raise RunError(ending, " ".join(argv), ANOTHER)
     if not lines:
-        raise RunError("prints no version", argv[0], "give another --version-command")
-    return lines[0][:MAX_CHARACTERS]
+        raise RunError("prints no version", " ".join(argv), ANOTHER)
+    number = _NUMBER.search(text)
+    return number[0] if number else lines[0]

@@ -51,6 +51,6 @@ def profile_device(device: str, settings: CampaignSettings, plan: CampaignPlan) 
         logger.warning(notes[-1])
     for name in (PHASES, TRACES):  # left over from a recorded history
         (settings.runs / name).unlink(missing_ok=True)
-    profiles = write_profiles(settings.runs, notes)
+    profiles = write_profiles(settings.runs, notes, runs_left=progress.left)
     copies.discard()
     return profiles

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.apps.launch import check_container, choose
+from voxcast.apps.launch import choose
+from voxcast.apps.program import check_startable
 from voxcast.campaigns.cell_queue import CellQueue
 from voxcast.campaigns.cells import repeat_of
 from voxcast.campaigns.driver_lock import driver_lock
@@ -131,13 +132,13 @@ def run_campaign(
 def _check_runnable(
     cells: Mapping[str, Cell], paths: Mapping[str, Path], apps: Mapping[str, App]
 ) -> None:
-    """Check volumes and containers before any run is started."""
+    """Check volumes, programs and containers before any run is started."""
     for cell in cells.values():
         if cell.volume_id and not paths[cell.volume_id].is_file():
             then = "the images have changed: run `dvc repro catalogue`"
             raise RunError("no such volume", paths[cell.volume_id], then)
     for name, configuration in {(c.app, c.configuration): None for c in cells.values()}:
-        check_container(choose(apps, name), configuration)
+        check_startable(choose(apps, name), configuration)
 
 
 def _times_of(cells: Mapping[str, Cell], expected_s: Mapping[str, float]) -> dict[str, float]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shlex
 import shutil
 import signal
 import sys
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast import project
+from voxcast.cli.app_list import list_apps, show_app
 from voxcast.cli.shared_options import add_project_argument
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError
@@ -37,7 +37,7 @@ MAX_HASHED_BYTES = 50_000_000
 
 def main(argv: list[str]) -> int:
     """Describe, list or show applications."""
-    args = _parser().parse_args(argv)
+    args = _arguments(argv)
     # Otherwise the run of a trial would outlive this process.
     for signal_number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(signal_number, signal.default_int_handler)
@@ -47,20 +47,34 @@ def main(argv: list[str]) -> int:
     start = Path.cwd()
     os.chdir(project.require(args.project))  # all other paths are relative to the project
     if args.action == "list":
-        return _list(as_json=args.json)
+        return list_apps(as_json=args.json)
     if args.name is None:
         raise ConfigError("needs the name of an application", f"app {args.action}")
     if args.action == "show":
-        return _show(args.name, as_json=args.json)
+        return show_app(args.name, as_json=args.json)
     return _new(args, image, start)
+
+
+def _arguments(argv: list[str]) -> argparse.Namespace:
+    parser = _parser()
+    args, rest = parser.parse_known_args(argv)
+    if rest and args.command is not None:
+        then = "write --command 'tool --in {image} --out {out}'"
+        raise ConfigError(f"needs quotes around the whole command line: {args.command}",
+                          "--command", then)  # fmt: skip
+    if rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    return args
 
 
 def _parser() -> argparse.ArgumentParser:
     from voxcast.config.app_templates import template_names
 
+    # No abbreviations: options of a command without quotes must not become ours.
     parser = VerbParser(
-        prog="voxcast app", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+        prog="voxcast app", description=__doc__, allow_abbrev=False,
+        formatter_class=argparse.RawTextHelpFormatter,
+    )  # fmt: skip
     parser.add_argument("action", choices=("new", "list", "show"))
     parser.add_argument("name", nargs="?", metavar="NAME")
     parser.add_argument(
@@ -94,49 +108,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _list(*, as_json: bool) -> int:
-    from voxcast import config
-    from voxcast.config.app_templates import load_template, template_names
-
-    apps = {name: _summary(name) for name in config.options(CONF_APP)}
-    templates = {name: load_template(name).description for name in template_names()}
-    if as_json:
-        print(json.dumps({"apps": apps, "templates": templates}, indent=2))
-        return 0
-    for name, text in apps.items():
-        print(f"{name:24} {text}")
-    print("templates, for `voxcast app new NAME --template TEMPLATE`; not run here:")
-    for name, text in templates.items():
-        print(f"{name:24} {text}")
-    return 0
-
-
-def _summary(name: str) -> str:
-    from voxcast import config
-
-    try:
-        app = config.load_app(CONF_APP, name)
-    except ConfigError as error:
-        return str(error.problem)
-    return f"{app.version}: {app.module or shlex.join(app.argv)}"
-
-
-def _show(name: str, *, as_json: bool) -> int:
-    from voxcast import config
-    from voxcast.campaigns.app_gaps import gaps_of
-
-    app = config.load_app(CONF_APP, name)
-    if as_json:
-        print(json.dumps(asdict(app), indent=2))
-    else:
-        print((CONF_APP / f"{name}.yaml").read_text(encoding="utf-8"), end="")
-        for gap in gaps_of(app):
-            print(f"missing      {gap}")
-    return 0
-
-
 def _new(args: argparse.Namespace, image: Path | None, start: Path) -> int:
-    from voxcast.campaigns.app_gaps import gaps_of, runnable
+    from voxcast.campaigns.app_gaps import DOUBTFUL, STOPS, Gap, gaps_of
     from voxcast.config.app_file import app_of, check_name, write_app
 
     check_name(args.name)
@@ -149,8 +122,9 @@ def _new(args: argparse.Namespace, image: Path | None, start: Path) -> int:
     configuration = _configuration(app, args.cpus)
     image = image or _smallest_image()
     trial = None
-    engine_missing = bool(app.container) and configuration.container_engine == "none"
-    if image is not None and runnable(app) and not engine_missing:
+    # A template may be written before its tool is installed.
+    stopped = any(gap.urgency == STOPS for gap in gaps_of(app, None, configuration))
+    if image is not None and not stopped:
         trial = _try(app, image, configuration, args.time_limit)
         if trial.profile.outcome not in ("completed", "timeout"):
             print(trial.log_tail.rstrip(), file=sys.stderr)
@@ -161,11 +135,12 @@ def _new(args: argparse.Namespace, image: Path | None, start: Path) -> int:
         app = app_of(CONF_APP, args.name, values)
     write_app(path, args.name, values, _comments(template, trial))
     gaps = gaps_of(app, trial, configuration)
-    if trial is None:
-        gaps.append("a trial: " + ("give --image" if image is None else "it cannot run here yet"))
+    if trial is None and not stopped:
+        gaps.insert(0, Gap(DOUBTFUL, "it was not tried: give --image"))
     if args.json:
         run = None if trial is None else asdict(trial.profile)
-        print(json.dumps({"file": str(path), "app": asdict(app), "trial": run, "missing": gaps},
+        missing = [asdict(gap) for gap in gaps]
+        print(json.dumps({"file": str(path), "app": asdict(app), "trial": run, "missing": missing},
                          indent=2))  # fmt: skip
         return 0
     if trial is not None and image is not None:
@@ -174,7 +149,7 @@ def _new(args: argparse.Namespace, image: Path | None, start: Path) -> int:
     for note in () if template is None else template.notes:
         print(f"{'note':12} {note}")
     for gap in gaps:
-        print(f"{'missing':12} {gap}")
+        print(f"{gap.urgency:12} {gap.text}")
     print(f"{'next':12} voxcast learn IMAGES --app {args.name}")
     return 0
 
@@ -192,6 +167,7 @@ def _template(args: argparse.Namespace) -> AppTemplate | None:
 
 def _values(args: argparse.Namespace, template: AppTemplate | None, start: Path) -> dict[str, Any]:
     """Return the values of the file, before the trial."""
+    from voxcast.apps.program import check_program
     from voxcast.apps.tool_version import printed_version
     from voxcast.campaigns.app_gaps import UNKNOWN_VERSION
     from voxcast.config.app_file import argv_of, parameter_values
@@ -201,6 +177,7 @@ def _values(args: argparse.Namespace, template: AppTemplate | None, start: Path)
         program, *arguments = argv_of(args.command)
         # Runs have folders of their own, so that a relative path would not lead to it.
         values["argv"] = [str(start / program) if "/" in program else program, *arguments]
+        check_program(values["argv"][0])
     parameters = {**values.get("parameters", {}), **parameter_values(args.parameters)}
     if parameters:
         values["parameters"] = parameters
@@ -247,12 +224,12 @@ def _smallest_image() -> Path | None:
 
 
 def _try(app: App, image: Path, configuration: Configuration, time_limit_s: float) -> AppTrial:
-    from voxcast.apps.launch import check_container
+    from voxcast.apps.program import check_startable
     from voxcast.campaigns.app_trial import try_app
 
     if not time_limit_s > 0:
         raise ConfigError(f"must be above zero, not {time_limit_s:g}", "--time-limit")
-    check_container(app, configuration)
+    check_startable(app, configuration)
     print(f"trying {app.name} on {image.name}, {configuration.label}, for at most "
           f"{format_seconds(time_limit_s)}", file=sys.stderr)  # fmt: skip
     return try_app(app, image, configuration, time_limit_s)

@@ -68,7 +68,7 @@ def main(argv: list[str]) -> int:
         signal.SIGHUP,
     ):  # otherwise the run would outlive this process
         signal.signal(signal_number, signal.default_int_handler)
-    from voxcast.apps.launch import check_container
+    from voxcast.apps.program import check_startable
     from voxcast.profiling.leftovers import sweep_abandoned
 
     app, configuration = _app_and_configuration(args)
@@ -88,7 +88,7 @@ def main(argv: list[str]) -> int:
     for image in images:
         if image is not None:
             _check_readable(image)
-    check_container(app, configuration)
+    check_startable(app, configuration)
     sweep_abandoned()
     runs = []
     for number, image in enumerate(images, 1):

@@ -55,8 +55,9 @@ def argv_of(command: str) -> list[str]:
     """
     try:
         words = shlex.split(command)
-    except ValueError as error:
-        raise ConfigError(f"cannot be split into words ({error})", "--command") from None
+    except ValueError:  # shlex knows this and a backslash at the end
+        problem = f"a quotation mark is not closed, or a backslash is at its end: {command}"
+        raise ConfigError(problem, "--command") from None
     if not words:
         raise ConfigError("is empty", "--command", "give e.g. 'tool {image} {out}'")
     shell = [word for word in words if word in ("|", "||", "&&", "&", ";", ">", ">>", "<", "2>&1")]

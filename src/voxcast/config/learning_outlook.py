@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from voxcast.apps.program import check_startable
 from voxcast.campaigns.outlook import Outlook, outlook
 from voxcast.campaigns.plan import CampaignPlan, make_plan
 from voxcast.config.campaign_settings import campaign_settings
@@ -58,10 +59,16 @@ def check_measurable(devices: list[DeviceOutlook], budget_s: float | None) -> No
     ConfigError
         If no configuration fits this machine, or the shortest run would take longer than
         ``budget_s``.
+    RunError
+        If the program or the container of an application is missing.
     """
     if not any(entry.outlook.total for entry in devices):
         notes = [note for entry in devices for note in entry.plan.notes]
         raise ConfigError("there is nothing to measure here", "--cpus", "; ".join(notes) or None)
+    for entry in devices:
+        if entry.outlook.left:
+            for cell in {(c.app, c.configuration): c for c in entry.plan.cells.values()}.values():
+                check_startable(entry.settings.apps[cell.app], cell.configuration)
     if any(entry.outlook.left < entry.outlook.total for entry in devices):
         return
     shortest_s = min(entry.outlook.shortest_s for entry in devices if entry.outlook.left)

@@ -96,7 +96,10 @@ def load_records(folder: Path) -> pd.DataFrame:
 
 
 def write_profiles(
-    folder: Path, notes: list[str] | None = None, frame: pd.DataFrame | None = None
+    folder: Path,
+    notes: list[str] | None = None,
+    frame: pd.DataFrame | None = None,
+    runs_left: int = 0,
 ) -> pd.DataFrame:
     """Write ``profiles.parquet`` from the records of ``folder``, even if there are none.
 
@@ -108,6 +111,8 @@ def write_profiles(
         Reasons why runs were not measured; stored in the table as ``DataFrame.attrs["notes"]``.
     frame : DataFrame, optional
         Runs recorded elsewhere, in place of the records of the folder.
+    runs_left : int
+        Planned runs for which the time did not suffice; stored as ``attrs["runs_left"]``.
 
     Returns
     -------
@@ -116,6 +121,7 @@ def write_profiles(
     """
     frame = load_records(folder) if frame is None else frame
     frame.attrs["notes"] = list(notes or [])
+    frame.attrs["runs_left"] = runs_left
     with atomic_path(folder / PROFILES_FILE) as partial:
         frame.to_parquet(partial, index=False)
     return frame

@@ -87,23 +87,21 @@ class AppNarrative:
         )
 
     def champion(self) -> str:
-        """Write the best family and the champion of the registry."""
+        """Write the best family and the champion of the application."""
         m = self.models
         if m.registered:
             reasons = {
-                "first": "the registry was empty",
+                "first": "the first one",
                 "better": "better than the former one",
                 "more_subjects": "it learned from more subjects than the former one",
                 "new_version": "the former one predicts another version of the application",
             }
-            reason = reasons.get(m.reason, m.reason)
-            return f"{m.winner} is champion, version {m.version} ({reason})"
-        registered = f"version {m.version} ({m.champion})"
+            reason = reasons.get(m.reason, m.detail)
+            return f"{m.winner} is champion of {self.app}, version {m.version} ({reason})"
+        stays = f"version {m.version} ({m.champion}) stays champion of {self.app} ({m.detail})"
         if m.champion == m.winner:
-            return f"{m.winner} is best again; {registered} stays champion ({m.detail})"
-        return (
-            f"{m.winner} is best by cross-validation, but {registered} stays champion ({m.detail})"
-        )
+            return f"{m.winner} is best again; {stays}"
+        return f"{m.winner} is best by cross-validation, but {stays}"
 
     def cross_validated(self) -> str:
         """Write the cross-validated errors of the winner and of the best baseline."""

@@ -14,6 +14,7 @@ from voxcast.files import read_json
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
 _NAMES = ("cell_key", "subject", "volume_id", "app", "device", "family")
@@ -34,6 +35,8 @@ class ReportInputs:
         Profiles of all devices, including censored runs.
     notes : list of str
         Reasons why runs were not measured.
+    runs_left : int
+        Planned runs for which the time did not suffice.
     on_record, phases_on_record : DataFrame
         All measured runs and their phases, including those of other image sets and of the
         recorded history: devices are compared on all of them.
@@ -52,6 +55,7 @@ class ReportInputs:
     catalogue: pd.DataFrame
     runs: pd.DataFrame
     notes: list[str]
+    runs_left: int
     on_record: pd.DataFrame
     phases_on_record: pd.DataFrame
     trained_on: pd.DataFrame
@@ -96,8 +100,14 @@ class ReportInputs:
         return rows.sort_values("cell_key", ignore_index=True)
 
     @classmethod
-    def read(cls, project: Path) -> ReportInputs:
+    def read(cls, project: Path, apps: Collection[str] | None = None) -> ReportInputs:
         """Read the outputs of the earlier stages under ``project``.
+
+        Parameters
+        ----------
+        apps : collection of str, optional
+            Applications of this pass; runs of others that are on record too are left out. All by
+            default.
 
         Raises
         ------
@@ -110,16 +120,18 @@ class ReportInputs:
         non_empty = [frame for frame in devices if len(frame)] or devices[:1]
         catalogue = _parquet(project / "data/catalogue/catalogue.parquet")
         runs = pd.concat(non_empty, ignore_index=True)
+        # Runs on record of other image sets and applications are not part of this pass.
+        in_pass = runs["volume_id"].isin([*catalogue["volume_id"], ""])
+        if apps is not None:
+            in_pass &= runs["app"].isin(apps)
         phases = _parquet(project / "data/profiles/phases.parquet")
         history = runs_on_record([project / "data/history"], named=False)
         on_record, phases_on_record = united([(runs, phases), history])
         return cls(
             catalogue=catalogue,
-            # Runs on record of other image sets are not part of this pass.
-            runs=runs[runs["volume_id"].isin([*catalogue["volume_id"], ""])].reset_index(
-                drop=True
-            ),
+            runs=runs[in_pass].reset_index(drop=True),
             notes=[str(note) for frame in devices for note in frame.attrs.get("notes", [])],
+            runs_left=sum(int(frame.attrs.get("runs_left", 0)) for frame in devices),
             on_record=on_record,
             phases_on_record=phases_on_record,
             trained_on=_parquet(project / "data/features/train.parquet", _ORIGIN),

@@ -85,7 +85,7 @@ class Narrative:
 
     def champion(self) -> str:
         """Write the best family and the champion of each application."""
-        return self.of_each(AppNarrative.champion)
+        return "; ".join(app.champion() for app in self.apps)
 
     def cross_validated(self) -> str:
         """Write the cross-validated errors of the winners and of the best baselines."""
@@ -102,8 +102,10 @@ class Narrative:
     def measured(self) -> str:
         """Write the number of runs, applications, volumes and allocations."""
         runs, completed = self.inputs.runs, self.inputs.completed
+        left = self.inputs.runs_left
+        ended = f"; the time ended with {counted(left, 'run')} left" if left else ""
         if completed.empty:
-            return f"None of {counted(len(runs), 'run')} completed"
+            return f"None of {counted(len(runs), 'run')} completed{ended}"
         allocations = [
             f"{_cpus(sorted(group['cpus'].unique()))} on {device}"
             for device, group in completed.groupby("device", sort=True)
@@ -115,21 +117,25 @@ class Narrative:
             f"{counted(with_image['volume_id'].nunique(), 'volume')} of "
             f"{counted(with_image['subject'].nunique(), 'subject')}, "
             f"with {' and '.join(allocations)}; "
-            f"{format_seconds(float(completed['cpu_s'].sum()))} of CPU time"
+            f"{format_seconds(float(completed['cpu_s'].sum()))} of CPU time{ended}"
         )
 
     def floor(self) -> str:
-        """Write the coefficients of variation of repeats."""
+        """Write the coefficients of variation of repeats, and how many runs were disturbed."""
+        is_noisy = self.inputs.modelled["noisy"]
+        noisy = int(is_noisy.sum())
+        busy = f"{noisy} of {counted(len(is_noisy), 'run')} shared the machine with other work"
         if self.noise is None:
-            undisturbed = " undisturbed" if self.inputs.modelled["noisy"].any() else ""
-            return (
-                f"no run was repeated{undisturbed}, so the share of noise in the errors is unknown"
-            )
+            unknown = "so the share of noise in the errors is unknown"
+            if noisy:
+                return f"{busy}, and no other was repeated, {unknown}"
+            return f"no run was repeated, {unknown}"
         cv = self.noise.cv
         return (
             f"repeats of one run differ by {percent(cv['cpu_s'].value)} in CPU time and "
             f"{percent(cv['runtime_s'].value)} in wall time (coefficients of variation; "
             f"{counted(self.noise.cells, 'cell')} repeated)"
+            + (f"; {busy} and do not count here" if noisy else "")
         )
 
     def floor_meaning(self) -> str:

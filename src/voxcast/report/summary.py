@@ -50,7 +50,7 @@ def example(narrative: Narrative) -> str:
     trained_on = {*inputs.modelled["subject"]} - {*inputs.predictions["subject"]}
     unseen = usable[~usable["subject"].isin(trained_on)]
     paths = [*unseen["path"], *usable["path"], "IMAGE.nii.gz"]
-    app = [word for name in inputs.modelled["app"][:1] for word in ("--app", name)]
+    app = [word for name in inputs.apps[:1] for word in ("--app", name)]
     return shlex.join([str(paths[0]), *app])
 
 
