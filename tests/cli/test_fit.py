@@ -67,9 +67,35 @@ def test_a_leak_is_left_out_named_and_kept_on_request(folder: Path) -> None:
     )
     options = ("--target", "seconds", "--group", "site", "--trials", "1", "--id", "job")
     text = voxcast(folder, "fit", "leak.csv", *options, "--out", "honest").stdout
-    assert "left out: MaxRSS: is what accounting measures of a run; --keep MaxRSS uses it" in text
-    assert "left out: note: names rows: 90 values in 90 rows" in text
+    assert "left out: MaxRSS is what accounting measures of a run; --keep MaxRSS uses it" in text
+    assert "left out: note names rows: 90 values in 90 rows" in text
     voxcast(folder, "predict", "--model", "honest", "new.csv", "--csv", "honest.csv")
+
+
+def test_a_close_column_is_used_said_first_and_written_into_the_card(folder: Path) -> None:
+    table = pd.read_csv(folder / "jobs.csv")
+    table.assign(cost=table["seconds"] * 7).to_csv(folder / "close.csv", index=False)
+    options = ("--target", "seconds", "--trials", "1", "--id", "job", "--out", "close")
+    lines = voxcast(folder, "fit", "close.csv", *options).stdout.splitlines()
+    assert lines[0] == "Is this known before the run? It gives seconds nearly exactly:"
+    assert lines[1].startswith(
+        "  cost ranks the rows as seconds does (correlation 1.0000); with it"
+    )
+    assert "--exclude cost" in lines[2]
+    card = json.loads((folder / "close/card.json").read_text())
+    (close,) = card["columns"]["close"]
+    assert close["columns"] == ["cost"]
+    assert 0 < close["median_ape_with"] < close["median_ape_without"]
+    strict = (*options[:-1], "strict", "--strict")
+    refused = voxcast(folder, "fit", "close.csv", *strict, status=2).stderr
+    assert "seconds: cost ranks the rows" in refused
+    assert refused.endswith("; --keep or --exclude cost\n")
+    assert not (folder / "strict").exists()
+    for answer in ("--keep", "--exclude"):
+        again = ("fit", "close.csv", *strict, answer, "cost", "--force", "--json")
+        columns = json.loads(voxcast(folder, *again).stdout)["columns"]
+        assert columns["close"] == []
+        assert ("cost" in columns["used"]) == (answer == "--keep")
 
 
 def test_a_column_is_kept_and_an_earlier_model_replaced_on_request(folder: Path) -> None:
@@ -141,6 +167,21 @@ def test_a_time_budget_gives_a_model_of_a_sample(folder: Path) -> None:
         (("fit", "jobs.csv", "--target", "size", "--quantile", "2", "--out", "m"), "--quantile"),
         (("fit", "jobs.csv", "--target", "size", "--trials", "0", "--out", "m"), "--trials"),
         (("fit", "jobs.csv", "--target", "size", "--fast"), "fit: "),
+        (
+            (
+                "fit",
+                "jobs.csv",
+                "--target",
+                "size",
+                "--keep",
+                "job",
+                "--exclude",
+                "job",
+                "--out",
+                "m",
+            ),
+            "job: is both kept and excluded",
+        ),
         (
             ("fit", "jobs.csv", "--target", "size", "--out", "jobs.csv"),
             "jobs.csv: is not a folder",

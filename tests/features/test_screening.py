@@ -1,150 +1,115 @@
-"""Columns that are left out of a table: leaks by name and by values, names of rows; no input."""
+"""Columns of any table: names decide what is left out, values decide what is said."""
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from column_tables import ROWS, honest_tables, leaking_tables
 from voxcast.errors import TableError
 from voxcast.features.any_table import choose_columns
-from voxcast.features.hindsight import Suspicion
-from voxcast.features.screening import screened
+from voxcast.features.screening import Screening, screened
 
-ROWS = 400
-
-
-def left_out(table: pd.DataFrame, target: str = "seconds") -> dict[str, str]:
-    _, noticed = screened(table, choose_columns(table, target))
-    return {s.column: s.reason for s in noticed if s.leave_out}
+SEEDS = range(3)
+HONEST, LEAKING = list(honest_tables()), list(leaking_tables())
 
 
-def close(table: pd.DataFrame) -> set[str]:
-    _, noticed = screened(table, choose_columns(table, "seconds"))
-    return {s.column for s in noticed if not s.leave_out}
+def screening_of(columns: dict[str, object], keep: tuple[str, ...] = ()) -> Screening:
+    table = pd.DataFrame(columns)
+    return screened(table, choose_columns(table, "seconds"), keep)
 
 
-@pytest.fixture(params=range(3))
-def rng(request: pytest.FixtureRequest) -> np.random.Generator:
-    return np.random.default_rng(request.param)
+def close(columns: dict[str, object]) -> dict[str, tuple[str, ...]]:
+    return {group.text: group.columns for group in screening_of(columns).close}
 
 
-@pytest.fixture
-def size(rng: np.random.Generator) -> np.ndarray:
-    return np.exp(rng.uniform(0, 6, ROWS))
+@pytest.mark.parametrize("title", HONEST)
+def test_no_column_of_an_honest_table_is_left_out(title: str) -> None:
+    for seed in SEEDS:
+        columns = honest_tables(seed)[title]
+        screening = screening_of(columns)
+        assert screening.left_out == {}
+        used = {*screening.columns.numbers, *screening.columns.texts}
+        assert used == set(columns) - {"seconds"}
 
 
-@pytest.fixture
-def tool(rng: np.random.Generator) -> np.ndarray:
-    return rng.choice(["a", "b"], ROWS)
+@pytest.mark.parametrize("title", LEAKING)
+def test_a_leak_is_left_out_or_said_and_nothing_else_is(title: str) -> None:
+    for seed in SEEDS:
+        name, columns = leaking_tables(seed)[title]
+        screening = screening_of(columns)
+        noticed = {n for group in screening.close for n in group.columns}
+        assert name in {*screening.left_out, *noticed}
+        assert not {"size", "tool", "cpus"} & {*screening.left_out, *noticed}
 
 
-@pytest.fixture
-def jobs(size: np.ndarray, tool: np.ndarray, rng: np.random.Generator) -> pd.DataFrame:
-    """Return jobs whose time depends on size, tool and chance."""
-    seconds = (3 * size * np.where(tool == "b", 2, 1) + 2) * rng.lognormal(0, 0.1, ROWS)
-    return pd.DataFrame({"size": size, "tool": tool, "seconds": seconds})
+def test_usual_tables_raise_no_alarm() -> None:
+    usual = (
+        "heavy tails", "unrelated", "length of an audio", "release of two dates",
+        "regular sweep, in order", "voxels that are created", "size of a key", "few values",
+        "usual noise of 10 %",
+    )  # fmt: skip
+    for seed in SEEDS:
+        tables = honest_tables(seed)
+        assert {title: close(tables[title]) for title in usual} == {title: {} for title in usual}
 
 
-def test_inputs_of_honest_tables_are_used(
-    size: np.ndarray, tool: np.ndarray, rng: np.random.Generator
-) -> None:
-    noise = rng.lognormal(0, 0.02, ROWS)
-    heavy = rng.pareto(1.1, ROWS) + 1
-    cpus, iterations = rng.choice([1, 2, 4], ROWS), rng.integers(1, 50, ROWS)
-    tables = {
-        "exact law of one size": {"size": size, "seconds": 3 * size + 2},
-        "the same without a telling name": {"x": size, "seconds": 3 * size + 2},
-        "the target is the size": {"x": size, "tool": tool, "seconds": size},
-        "exact law of two": {"x": size, "iterations": iterations,
-                             "seconds": 0.01 * size * iterations},
-        "size over CPUs": {"size": size, "cpus": cpus, "seconds": 2 * size / cpus},
-        "linear": {"x": size, "tool": tool, "seconds": (3 * size + 2) * noise},
-        "in proportion": {"voxels": size, "file_mb": size * rng.lognormal(0, 0.3, ROWS),
-                          "seconds": 3 * size * noise},
-        "bytes, each once": {"bytes": (1e7 * size).astype(int), "tool": tool,
-                             "seconds": 3 * size * noise},
-        "heavy tails": {"size": heavy, "tool": tool, "seconds": 5 * heavy * noise**9},
-        "unrelated": {"size": heavy, "tool": tool, "seconds": size},
-        "length of an audio": {"duration": 10 * size, "model": tool,
-                               "seconds": size * np.where(tool == "a", 1, 3) * noise},
-        "sorted": {"size": np.arange(1, ROWS + 1), "seconds": 5 + 2.0 * np.arange(1, ROWS + 1)},
-        "few values": {"n": 2 ** (np.arange(ROWS) % 6), "tool": tool, "seconds": size},
-        "an earlier run": {"previous_runtime": size, "tool": tool, "seconds": size * noise},
-    }  # fmt: skip
-    assert {title: left_out(pd.DataFrame(table)) for title, table in tables.items()} == {
-        title: {} for title in tables
-    }
+def test_what_is_close_is_said_with_the_columns_to_leave_out() -> None:
+    leaks = {title: columns for title, (_, columns) in leaking_tables().items()}
+    assert close(leaks["end minus start"]) == {"t1 minus t0": ("t1", "t0")}
+    assert close(leaks["times CPUs"]) == {"su over cpus": ("su",)}
+    parts = ("load", "compute", "write")
+    assert close(leaks["three parts"]) == {"load plus compute plus write": parts}
+    (minutes,) = screening_of(leaks["whole minutes"]).close
+    assert minutes.manner == "is seconds in steps"
 
 
-def test_a_close_input_is_used_and_said(size: np.ndarray, tool: np.ndarray) -> None:
-    assert close(pd.DataFrame({"size": size, "tool": tool, "seconds": 3 * size + 2})) == {"size"}
-    assert close(pd.DataFrame({"size": size, "seconds": size[::-1]})) == set()
+def test_texts_of_equal_medians_are_no_steps() -> None:
+    seconds = np.tile([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0], 4)
+    assert close({"tool": np.repeat(["a", "b"], 20), "seconds": seconds}) == {}
 
 
-def test_measurements_are_found_by_their_values(
-    jobs: pd.DataFrame, rng: np.random.Generator
-) -> None:
-    seconds = jobs["seconds"].to_numpy()
-    began, noise = 1e5 * rng.uniform(size=ROWS), rng.lognormal(0, 0.01, ROWS)
-    cpus = rng.choice([1, 2, 4, 8], ROWS)
-    leaks = {
-        "t1": {"t0": began, "t1": began + seconds},
-        "q": {"q": seconds.round(2)},
-        "duration": {"duration": 1000 * seconds * rng.lognormal(0, 0.1, ROWS)},
-        "after": {"after": 7.3 * seconds * noise},
-        "rate": {"rate": 100 / seconds * noise},
-        "z": {"z": np.log(seconds)},
-        "su": {"cpus": cpus, "su": cpus * seconds / 3600},
-        "rest": {"rest": 0.3 * seconds * noise, "part": seconds - 0.3 * seconds * noise},
-    }
-    for name, columns in leaks.items():
-        reasons = left_out(jobs.assign(**columns))
-        assert name in reasons, name
-        assert not {"size", "tool", "cpus"} & set(reasons), name
-    both = left_out(jobs.assign(t0=began, t1=began + seconds))
-    assert both["t1"] == "is a part of t1 minus t0, which is seconds"
+def test_the_order_of_the_rows_is_no_evidence() -> None:
+    columns = pd.DataFrame(honest_tables()["unrelated"])
+    by_time = columns.sort_values("seconds").assign(same=1.0)
+    assert close(dict(by_time)) == {}
 
 
-def test_an_export_of_accounting_keeps_what_was_known_before(
-    jobs: pd.DataFrame, rng: np.random.Generator
-) -> None:
-    elapsed = jobs["seconds"].round()
+def test_an_export_of_accounting_keeps_what_was_known_before() -> None:
+    rng = np.random.default_rng(0)
+    elapsed = pd.Series(rng.integers(10, 5000, ROWS))
     start = pd.Series(1.7e9 + np.cumsum(rng.exponential(100, ROWS)))
     table = pd.DataFrame(
         {
             "JobID": [str(n) for n in range(ROWS)], "JobIDRaw": range(ROWS),
-            "User": rng.choice(["u1", "u2"], ROWS), "JobName": jobs["tool"],
+            "User": rng.choice(["u1", "u2"], ROWS), "JobName": rng.choice(["a", "b"], ROWS),
             "Start": pd.to_datetime(start, unit="s").dt.strftime("%Y-%m-%dT%H:%M:%S"),
             "End": pd.to_datetime(start + elapsed, unit="s").dt.strftime("%Y-%m-%dT%H:%M:%S"),
             "Timelimit": rng.choice(["01:00:00", "1-00:00:00"], ROWS), "AllocCPUS": 2,
             "ElapsedRaw": elapsed, "CPUTimeRAW": 2 * elapsed, "TotalCPU": "00:01:02",
             "MaxRSS": rng.choice(["4K", "8K"], ROWS), "ExitCode": "0:0", "State": "COMPLETED",
-            "submit_epoch": start - 500, "InputSize": jobs["size"],
+            "submit_epoch": start - 500, "InputSize": rng.uniform(1, 9, ROWS),
         }
     )  # fmt: skip
-    columns, _ = screened(table, choose_columns(table, "ElapsedRaw"))
+    columns = screened(table, choose_columns(table, "ElapsedRaw")).columns
     assert {*columns.numbers, *columns.texts} == {
         "User", "JobName", "Timelimit", "AllocCPUS", "InputSize"
     }  # fmt: skip
 
 
-def test_names_of_rows_are_left_out_and_said(jobs: pd.DataFrame) -> None:
-    reasons = left_out(
-        jobs.assign(path=[f"/x/{n}" for n in range(ROWS)], job=range(ROWS), day="2024-05-01")
-    )
-    assert reasons == {
-        "path": "names rows: 400 values in 400 rows",
-        "job": "numbers the rows",
-        "day": "is a moment, of which a new row has another",
-    }
-
-
-def test_a_column_is_kept_on_request(jobs: pd.DataFrame) -> None:
-    table = jobs.assign(cpu_time=jobs["seconds"])
-    columns, noticed = screened(table, choose_columns(table, "seconds"), ["cpu_time"])
-    assert "cpu_time" in columns.numbers
-    assert noticed == [Suspicion("cpu_time", "is what accounting measures of a run", False)]
+def test_a_column_is_kept_on_request() -> None:
+    _, columns = leaking_tables()["CPU time by name"]
+    screening = screening_of(columns, ("cpu_s",))
+    assert "cpu_s" in screening.columns.numbers
+    assert screening.requested == {"cpu_s": "is what accounting measures of a run"}
     with pytest.raises(TableError, match="size2: is no feature of the table"):
-        screened(table, choose_columns(table, "seconds"), ["size2"])
-    alone = table[["cpu_time", "seconds"]]
-    with pytest.raises(TableError, match="no feature is left without cpu_time; --keep COL"):
-        screened(alone, choose_columns(alone, "seconds"))
+        screening_of(columns, ("size2",))
+    alone = {name: columns[name] for name in ("cpu_s", "seconds")}
+    with pytest.raises(TableError, match="no feature is left without cpu_s; --keep cpu_s"):
+        screening_of(alone)
+
+
+def test_a_close_column_that_is_kept_on_request_is_not_said_again() -> None:
+    columns = honest_tables()["exact law of one size"]
+    screening = screening_of(columns, ("size",))
+    assert not screening.close
+    assert set(screening.requested) == {"size"}

@@ -12,16 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from voxcast.cli.verb_parser import VerbParser
-from voxcast.errors import ConfigError
-from voxcast.files import atomic_folder, remove_folder
+from voxcast.errors import ConfigError, TableError
+from voxcast.files import atomic_folder, remove_folder, write_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from voxcast.features.any_table import Columns
-    from voxcast.features.hindsight import Suspicion
+    from voxcast.features.screening import Screening
+    from voxcast.models.column_ablation import Ablation
     from voxcast.models.table_model import FittedTable, TableModel
 
+CARD_FILE = "card.json"
 METRICS = ("mape", "median_ape", "upp", "ov_mape", "coverage")
 
 logger = logging.getLogger(__name__)
@@ -36,11 +37,18 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--group", metavar="COL", help="groups that are never split, e.g. subjects"
     )
-    parser.add_argument("--id", dest="ids", action="append", default=[], metavar="COL",
-                        help="not a feature; may be repeated")  # fmt: skip
+    parser.add_argument(
+        "--exclude", "--id", dest="excluded", action="append", default=[], metavar="COL",
+        help="no feature, such as an identifier, or what is known only after a run; may be "
+        "repeated",
+    )  # fmt: skip
     parser.add_argument(
         "--keep", action="append", default=[], metavar="COL",
-        help="use this column although it would be left out; may be repeated",
+        help="use this column whatever its name or its values suggest; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--strict", action="store_true",
+        help="refuse columns that give the target nearly exactly, unless named by --keep",
     )  # fmt: skip
     parser.add_argument(
         "--time-budget", type=float, metavar="S", help="total time budget in seconds (default 300)"
@@ -63,6 +71,8 @@ def main(argv: list[str]) -> int:
         raise ConfigError(f"must be between 0.5 and 1, not {args.quantile}", "--quantile")
     if args.trials is not None and args.trials < 1:
         raise ConfigError("must be at least 1", "--trials")
+    if both := sorted({*args.keep} & {*args.excluded}):
+        raise ConfigError("is both kept and excluded", both[0], "name it once")
     if args.trials is not None and args.time_budget is not None:
         raise ConfigError("cannot both be given", "--trials and --time-budget")
     budget_s = 300.0 if args.time_budget is None else args.time_budget
@@ -75,12 +85,19 @@ def main(argv: list[str]) -> int:
 
     from voxcast.features.any_table import censored_groups, choose_columns, learnable, read_csv
     from voxcast.features.screening import screened
+    from voxcast.models.column_ablation import ablations
     from voxcast.models.table_model import FAMILIES, OUTER, fit_table
 
     table = read_csv(args.table)
-    columns = choose_columns(table, args.target, args.group, args.ids)
+    columns = choose_columns(table, args.target, args.group, args.excluded)
     usable, left_out = learnable(table, columns)
-    columns, noticed = screened(table[usable], columns, args.keep)
+    screening = screened(table[usable], columns, args.keep)
+    close = ablations(table[usable], screening.columns, screening.close, args.seed)
+    if close and args.strict:
+        raise TableError(
+            "; ".join(_close_text(ablation) for ablation in close), args.target,
+            f"--keep or --exclude {' '.join(_close_names(close))}",
+        )  # fmt: skip
     for reason, rows in left_out.items():
         examples = ", ".join(map(str, rows[:5])) + (", …" if len(rows) > 5 else "")
         logger.info("%d rows excluded, %s: %s", len(rows), reason, examples)
@@ -91,13 +108,12 @@ def main(argv: list[str]) -> int:
             bar.update()
 
         fitted = fit_table(
-            table[usable], columns, quantile=args.quantile, seed=args.seed, on_step=step,
+            table[usable], screening.columns, quantile=args.quantile, seed=args.seed, on_step=step,
             trials=args.trials or 50,
             budget_s=math.inf if args.trials is not None
             else started + budget_s - time.monotonic(),
             censored=censored_groups(table, columns),
         )  # fmt: skip
-    _save(fitted.model, args.out)
     count = int(usable.sum())
     if fitted.rows < count:
         logger.info("trained on a sample of %d of %d rows", fitted.rows, count)
@@ -107,7 +123,7 @@ def main(argv: list[str]) -> int:
         "rows_with_a_label": count,
         "groups": fitted.groups,
         "left_out": {reason: len(rows) for reason, rows in left_out.items()},
-        "columns": _columns(columns, noticed, args.keep),
+        "columns": _columns(screening, close),
         "trials": fitted.trials,
         "deterministic": fitted.deterministic,
         "quantile": args.quantile,
@@ -115,12 +131,13 @@ def main(argv: list[str]) -> int:
         "candidates": fitted.candidates,
         "model": str(args.out),
     }
+    _save(fitted.model, content, args.out)
     if args.json:
         print(json.dumps(content, indent=2))
     else:
-        _show(fitted, args.target, args.out)
-        for line in _column_lines(noticed, args.keep):
+        for line in (*_close_lines(close, args.target), *_left_out_lines(screening)):
             print(line)
+        _show(fitted, args.target, args.out)
     return 0
 
 
@@ -143,37 +160,64 @@ def _require_free(out: Path, *, force: bool) -> None:
         raise ConfigError("cannot be written", out.parent)
 
 
-def _save(model: TableModel, out: Path) -> None:
-    """Write the model, in place of an earlier one once it is complete."""
+def _save(model: TableModel, card: dict[str, object], out: Path) -> None:
+    """Write the model and its card, in place of an earlier one once they are complete."""
     with atomic_folder(out) as partial:
         model.save(partial)
+        write_text(partial / CARD_FILE, json.dumps(card, indent=2) + "\n")
         if out.is_dir():
             remove_folder(out)
 
 
-def _columns(
-    columns: Columns, noticed: Sequence[Suspicion], keep: Sequence[str]
-) -> dict[str, object]:
+def _columns(screening: Screening, close: Sequence[Ablation]) -> dict[str, object]:
     """Return which columns are used, left out, kept by request, and close to the target."""
-    close = [s for s in noticed if not s.leave_out and s.column not in keep]
     return {
-        "used": sorted((*columns.numbers, *columns.texts)),
-        "left_out": {s.column: s.reason for s in noticed if s.leave_out},
-        "kept": {s.column: s.reason for s in noticed if s.column in keep},
-        "close": {s.column: s.reason for s in close},
+        "used": sorted((*screening.columns.numbers, *screening.columns.texts)),
+        "left_out": screening.left_out,
+        "kept": screening.requested,
+        "close": [
+            {
+                "columns": list(ablation.close.columns),
+                "reason": f"{ablation.close.text} {ablation.close.manner}",
+                "median_ape_with": ablation.error_with,
+                "median_ape_without": ablation.error_without,
+            }
+            for ablation in close
+        ],
     }
 
 
-def _column_lines(noticed: Sequence[Suspicion], keep: Sequence[str]) -> Iterator[str]:
-    for suspicion in noticed:
-        text = f"{suspicion.column}: {suspicion.reason}"
-        if suspicion.leave_out:
-            yield f"  left out: {text}; --keep {shlex.quote(suspicion.column)} uses it"
-        elif suspicion.column in keep:
-            yield f"  kept: {text}; the errors above are too good if it is known only afterwards"
-        else:
-            yield (f"  used: {text}; if it is measured during the run, leave it out with "
-                   f"--id {shlex.quote(suspicion.column)}")  # fmt: skip
+def _close_lines(close: Sequence[Ablation], target: str) -> Iterator[str]:
+    if not close:
+        return
+    yield f"Is this known before the run? It gives {target} nearly exactly:"
+    for ablation in close:
+        yield f"  {_close_text(ablation)}"
+    options = " ".join(f"--exclude {shlex.quote(name)}" for name in _close_names(close))
+    yield f"  what is known only after the run makes the errors below too good: {options}"
+    if len(close) > 1:
+        yield "  (errors without it are without all of these)"
+
+
+def _close_text(ablation: Ablation) -> str:
+    text = f"{ablation.close.text} {ablation.close.manner}"
+    if ablation.error_with is None:
+        return text
+    return (
+        f"{text}; with it the median error is {ablation.error_with:.1f} %, "
+        f"without it {ablation.error_without:.1f} %"
+    )
+
+
+def _close_names(close: Sequence[Ablation]) -> list[str]:
+    return list(dict.fromkeys(name for ablation in close for name in ablation.close.columns))
+
+
+def _left_out_lines(screening: Screening) -> Iterator[str]:
+    for name, reason in screening.left_out.items():
+        yield f"left out: {name} {reason}; --keep {shlex.quote(name)} uses it"
+    for name, reason in screening.requested.items():
+        yield f"kept: {name}: {reason}; the errors are too good if it is known only afterwards"
 
 
 def _show(fitted: FittedTable, target: str, out: Path) -> None:

@@ -1,13 +1,13 @@
-"""What the name of a column tells: whether it is measured during a run, or an input of it.
+"""What the name of a column tells: a measurement of the run, a name of rows, a moment.
 
 Names are split at separators and capitals. Those of Slurm's accounting, Nextflow's trace,
-Snakemake's benchmarks, the Standard Workload Format, GNU time and this project are known.
+Snakemake's benchmarks, the Standard Workload Format, GNU time and this project are listed. Words
+that inputs have too, such as `duration`, `end`, `system` or `size`, tell nothing.
 """
 
 from __future__ import annotations
 
 import re
-from enum import Enum
 
 
 def _set(words: str) -> frozenset[str]:
@@ -22,17 +22,6 @@ BEFORE = _set(
     req requested request limit timelimit reserved allocated alloc asked planned plan estimated
     estimate expected predicted previous prior last history mean median average input image scan
     audio video file header acquisition target
-    """
-)
-# Words of what is known before a run.
-INPUTS = _set(
-    """
-    size sizes bytes voxels megavoxels volume length rows cols columns reads samples records
-    sequences count counts num number total n width height depth shape dim dims slices images
-    files features parameters iterations steps epochs resolution spacing threads cpus cores
-    ncpus nodes gpus tasks workers batch atoms tokens particles elements points cells genes
-    variants pixels frames vertices edges events residues bases words characters queries mb gb
-    kb tb mib gib megabytes gigabytes input scale
     """
 )
 _UNITS = _set(
@@ -54,14 +43,6 @@ MEASURED = _set(
     turnaround makespan hms energyused percentcpu
     """
 )
-# What takes these words for itself may be an input all the same: an audio's duration.
-UNCLEAR = _set(
-    """
-    duration time walltime wall clock user sys system end finish finished ended completed took
-    spent used actual cost load energy job run task process start elapsed cpu core node gpu
-    memory mem
-    """
-)
 _TIMES = _set(
     """
     s sec secs second seconds ms h hr hrs hour hours min minutes time
@@ -74,74 +55,65 @@ _MEMORY = _set(
 )
 _IDENTIFIERS = _set(
     """
-    id ids uuid guid hash pid jobid taskid runid key index idx row rownumber unnamed serial
+    id ids uuid guid pid jobid taskid runid jobidraw rowid index idx row rownumber rownr serial
+    job jobnumber runnumber unnamed
     """
 )
 _MOMENTS = _set(
     """
     start started end ended submit submitted submission eligible begin began finish finished
-    completed date time timestamp created at when day
+    completed date time timestamp created at when epoch unix
     """
 )
 
 
-class Name(Enum):
-    """The kind of a column by its name."""
-
-    MEASURED = "measured during a run"
-    UNCLEAR = "may be measured during a run"
-    INPUT = "known before a run"
-    OTHER = "tells nothing"
-
-
-def name_kind(name: str) -> Name:
-    """Return what a name tells.
+def is_measurement(name: str) -> bool:
+    """Return whether a name is one that accounting systems use for what they measure of a run.
 
     Examples
     --------
-    >>> [name_kind(n).name for n in ("MaxRSS", "cpu_s", "cpus", "req_walltime", "duration")]
-    ['MEASURED', 'MEASURED', 'INPUT', 'OTHER', 'UNCLEAR']
+    >>> [is_measurement(name) for name in ("MaxRSS", "cpu_s", "Elapsed", "ExitCode")]
+    [True, True, True, True]
+    >>> [is_measurement(name) for name in ("cpus", "req_walltime", "duration", "end", "system")]
+    [False, False, False, False, False]
     """
     words = _words(name)
     if not BEFORE.isdisjoint(words):
-        return Name.INPUT if not INPUTS.isdisjoint(words) else Name.OTHER
+        return False
     core = [word for word in words if word not in _UNITS]
     if "".join(words) in MEASURED or "".join(core) in MEASURED:
-        return Name.MEASURED
+        return True
     if core in (["cpu"], ["core"], ["node"], ["gpu"]) and not _TIMES.isdisjoint(words):
-        return Name.MEASURED  # cpu_s, core_hours
+        return True  # cpu_s, core_hours
     if words in (["%", "cpu"], ["%", "mem"]):
-        return Name.MEASURED
-    if "peak" in words and not _MEMORY.isdisjoint(words):
-        return Name.MEASURED
-    if core and set(core) <= UNCLEAR:
-        return Name.UNCLEAR
-    if not core and not _TIMES.isdisjoint(words):
-        return Name.UNCLEAR  # seconds
-    return Name.INPUT if not INPUTS.isdisjoint(words) else Name.OTHER
+        return True
+    return "peak" in words and not _MEMORY.isdisjoint(words)
 
 
 def names_rows(name: str) -> bool:
-    """Return whether a name is that of an identifier.
+    """Return whether a name is that of an identifier: it ends in one, and is no count of them.
 
     Examples
     --------
-    >>> names_rows("JobID"), names_rows("Unnamed: 0"), names_rows("width")
-    (True, True, False)
+    >>> [names_rows(name) for name in ("JobID", "job_id", "Unnamed: 0", "index")]
+    [True, True, True, True]
+    >>> [names_rows(name) for name in ("width", "key_size", "index_rows", "hash_entries")]
+    [False, False, False, False]
     """
     words = _words(name)
-    return not _IDENTIFIERS.isdisjoint(words) or "".join(words) in _IDENTIFIERS
+    return "".join(words) in _IDENTIFIERS or words[-1:] in (["id"], ["ids"], ["uuid"], ["guid"])
 
 
 def names_moment(name: str) -> bool:
-    """Return whether a name is that of a moment in time.
+    """Return whether a name is that of a moment in time, and of nothing else.
 
     Examples
     --------
-    >>> names_moment("submit_time"), names_moment("started_at"), names_moment("size")
-    (True, True, False)
+    >>> [names_moment(name) for name in ("submit_time", "started_at", "created_voxels")]
+    [True, True, False]
     """
-    return not _MOMENTS.isdisjoint(_words(name))
+    words = [word for word in _words(name) if word not in _UNITS]
+    return bool(words) and _MOMENTS.issuperset(words)
 
 
 def _words(name: str) -> list[str]:
