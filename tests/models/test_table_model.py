@@ -177,7 +177,14 @@ def test_tables_without_usable_rows_are_refused(change, message: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("", "is empty"), ("a,b\n", "has no rows"), ("a,b,a\n1,2,3\n", "names the column a twice")],
+    [
+        ("", "is empty"),
+        ("a,b\n", "has no rows"),
+        ("a,b,a\n1,2,3\n", "names the column a twice"),
+        ("a,b, a\n1,2,3\n", "names the column a twice"),
+        ("a;b\n1;2\n", "has ';' between its columns"),
+        ("a,b\n1,2,3\n", "has more columns in a row than in the header"),
+    ],
 )
 def test_invalid_table_files_are_refused(tmp_path, text: str, message: str) -> None:
     (tmp_path / "t.csv").write_text(text)

@@ -45,6 +45,61 @@ def test_an_unclosed_quote_invalidates_only_its_line(tmp_path: Path) -> None:
     assert "quotes" in reading.bad[0].reason
 
 
+def test_a_quoted_line_break_is_part_of_its_cell(tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text("columns: {runtime_s: t, app: a}\nlabels: {note: n}\n")
+    rows = ['5,x,"one', '7,y,two"', "6,z,", '8,"u,""v""",w', '9,"p', '"']
+    (tmp_path / "t.csv").write_text("\r\n".join(["t,a,n", *rows, ""]))
+    reading = columns.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
+    assert [(row["runtime_s"], row["app"]) for row in reading.rows] == [
+        (5, "x"), (6, "z"), (8, 'u,"v"'),
+    ]  # fmt: skip
+    assert json.loads(reading.rows[0]["labels_json"]) == {"note": "one\n7,y,two"}
+    assert [(r.line, r.reason) for r in reading.bad] == [(6, "2 columns where the header has 3")]
+
+
+def test_a_column_named_twice_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text("columns: {runtime_s: t, app: a}\n")
+    (tmp_path / "t.csv").write_text("t,a, t\n5,x,6\n")
+    with pytest.raises(TableError, match=r"t.csv: names the column t twice; rename one of them"):
+        columns.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
+    (tmp_path / "t.csv").write_text('t,"a\n5,x\n')
+    with pytest.raises(TableError, match="line 1 is no header: invalid quotes"):
+        columns.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("decimal", "text", "expected"),
+    [
+        ("", "1.234", "may be 1234"),
+        ("", "1.25", 1.25),
+        ("", "0.125", 0.125),
+        ("decimal: '.'\n", "1.234", 1.234),
+        ("decimal: ','\n", "1.234", 1234),
+        ("decimal: ','\n", "1.234,5", 1234.5),
+        ("decimal: ','\n", "2,5 min", 150),
+        ("decimal: ','\n", "1.5", "is no number with a decimal comma"),
+    ],
+)
+def test_a_decimal_mark_is_stated_where_it_is_not_clear(
+    tmp_path: Path, decimal: str, text: str, expected: float | str
+) -> None:
+    (tmp_path / "m.yaml").write_text(
+        f"delimiter: ';'\n{decimal}columns: {{runtime_s: t}}\nconstants: {{app: a}}\n"
+    )
+    (tmp_path / "t.csv").write_text(f"t;n\n{text};1\n")
+    reading = columns.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
+    if isinstance(expected, str):
+        assert expected in reading.bad[0].reason
+    else:
+        assert [row["runtime_s"] for row in reading.rows] == [expected]
+
+
+def test_a_clock_time_in_a_column_of_minutes_is_refused() -> None:
+    with pytest.raises(ConfigError, match="'12:30' is a clock time where the unit is min"):
+        Column("x", "min").number("runtime_s", "12:30")
+    assert Column("x", "min").number("runtime_s", "0:12:30") == 750
+
+
 @pytest.mark.parametrize(
     ("target", "unit", "text", "value"),
     [
@@ -76,6 +131,7 @@ def test_units(target: str, unit: str, text: str, value: float) -> None:
         ("columns: {runtime_s: t, app: {column: a, unit: s}}", "has no unit"),
         ("columns: {runtime_s: t}\nconstants: {cpus: four}", "wrong type"),
         ("columns: {runtime_s: t}\ndelimiter: ab", "one character"),
+        ("columns: {runtime_s: t}\ndecimal: ','", "decimal: must be"),
         ("columns: {runtime_s: t, cell_key: k}", "'cell_key'"),
         ("columns: [runtime_s]", "no mapping `columns`"),
         ("{", "cannot be read"),

@@ -3,6 +3,7 @@
 .. code-block:: yaml
 
     delimiter: ","                      # the default
+    decimal: "."                        # the default; "," for 1.234,5
     columns:
       app: tool                         # column of the history: column of the table
       runtime_s: {column: wall, unit: min}
@@ -16,6 +17,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +45,11 @@ _PARSERS: dict[str, dict[str, Callable[[str], float]]] = {
     "_s": {"": parse_seconds, "slurm": slurm_seconds, "nextflow": nextflow_seconds},
     "_bytes": {"": parse_bytes, "slurm": slurm_bytes, "nextflow": nextflow_bytes},
 }
+_PROGRAMS = ("slurm", "nextflow")
+_NUMBER = re.compile(r"([+-]?\d[\d.,]*)(.*)", re.DOTALL)
+_GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:\.\d{3})+")  # 1.234: thousands, or a decimal point
+_COMMA = re.compile(r"[+-]?(?:\d+|\d{1,3}(?:\.\d{3})+)(?:,\d+)?")
+_SHORT_CLOCK = re.compile(r"\d+:\d{1,2}")
 
 
 @dataclass(frozen=True)
@@ -59,8 +66,14 @@ class Column:
         Raises
         ------
         ConfigError, ValueError
-            If the text is not a number, or its unit is neither of time nor of size.
+            If the text is not a number, or its unit is neither of time nor of size, or a clock
+            time such as 12:30 stands in a column with another unit.
         """
+        if self.unit and self.unit not in _PROGRAMS and _SHORT_CLOCK.fullmatch(text):
+            raise ConfigError(
+                f"{text!r} is a clock time where the unit is {self.unit}: leave out the unit for "
+                "hours and minutes; unit slurm reads minutes and seconds"
+            )
         parsers = _parsers(target)
         is_plain = text[-1:].isdecimal() or text.endswith(".")
         if not parsers or (not self.unit and is_plain and ":" not in text):
@@ -80,6 +93,37 @@ class ColumnMap:
     identity: tuple[str, ...] = ()
     study: str = ""
     delimiter: str = ","
+    decimal: str | None = None
+
+    def with_point(self, text: str) -> str:
+        """Return a number with a decimal point and without marks of thousands.
+
+        Raises
+        ------
+        ConfigError
+            If the text is no number with a decimal comma; or if `decimal` is not stated, the
+            delimiter is a semicolon, as where the comma is decimal, and the text such as 1.234
+            could be either.
+
+        Examples
+        --------
+        >>> ColumnMap({}, decimal=",").with_point("1.234,5 MB")
+        '1234.5 MB'
+        """
+        match = _NUMBER.fullmatch(text)
+        if match is None:
+            return text
+        number, rest = match.groups()
+        if self.decimal == ",":
+            if not _COMMA.fullmatch(number):
+                raise ConfigError(f"{text!r} is no number with a decimal comma")
+            return number.replace(".", "").replace(",", ".") + rest
+        if self.decimal is None and self.delimiter == ";" and _GROUPED.fullmatch(number):
+            plain = number.replace(".", "")
+            raise ConfigError(
+                f'{text!r} may be {plain}: state `decimal: "."` or `decimal: ","` in the map'
+            )
+        return text
 
 
 def load_map(path: Path) -> ColumnMap:
@@ -94,7 +138,7 @@ def load_map(path: Path) -> ColumnMap:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise ConfigError(f"cannot be read: {' '.join(str(error).split())[:120]}", path) from error
-    keys = ("columns", "constants", "labels", "identity", "study", "delimiter")
+    keys = ("columns", "constants", "labels", "identity", "study", "delimiter", "decimal")
     if not isinstance(content, dict) or not isinstance(content.get("columns"), dict):
         raise ConfigError("has no mapping `columns`", path, f"write the keys {', '.join(keys)}")
     _check_names(path, content, keys, "key")
@@ -109,6 +153,11 @@ def load_map(path: Path) -> ColumnMap:
     delimiter = content.get("delimiter", ",")
     if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n\0 ':
         raise ConfigError(f"delimiter: must be one character, not {delimiter!r}", path)
+    decimal = content.get("decimal")
+    if decimal not in (None, ".", ",") or (decimal == "," and delimiter == ","):
+        raise ConfigError(
+            f'decimal: must be ".", or "," with another delimiter, not {decimal!r}', path
+        )
     identity = content.get("identity") or []
     if not isinstance(identity, list):
         raise ConfigError("identity: must be a list of columns", path)
@@ -119,6 +168,7 @@ def load_map(path: Path) -> ColumnMap:
         tuple(str(name) for name in identity),
         str(content.get("study") or ""),
         delimiter,
+        decimal,
     )
 
 

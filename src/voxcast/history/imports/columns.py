@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import math
+from collections import deque
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, get_args
 
 from voxcast.errors import TableError
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from voxcast.history.imports.column_map import Column, ColumnMap
 
 SOURCE = "csv"
+MAX_ROW_LINES = 100
 _ABSENT = {"", "-", "na", "n/a", "nan", "none", "null"}
 _TRUE, _FALSE = {"true", "yes", "1"}, {"false", "no", "0"}
 
@@ -31,7 +34,7 @@ def read(path: Path, app: str | None, columns: ColumnMap) -> FileRecords:
     Raises
     ------
     TableError
-        If the table lacks a column of the map.
+        If the table lacks a column of the map, or names one twice.
     """
     records = FileRecords(SOURCE, path)
     seen: dict[tuple[str, ...], int] = {}
@@ -46,32 +49,48 @@ def read(path: Path, app: str | None, columns: ColumnMap) -> FileRecords:
 
 
 def _records(records: FileRecords, columns: ColumnMap) -> Iterator[tuple[int, dict[str, str]]]:
-    lines = text_lines(records)
-    number, header_line = next(lines, (0, ""))
-    header = [name.strip() for name in _fields(header_line, columns.delimiter)]
+    rows = _rows(records, columns.delimiter)
+    _, header = next(rows, (0, []))
+    if records.bad:
+        raise TableError(f"line 1 is no header: {records.bad[0].reason}", records.path)
+    if duplicates := sorted({name for name in header if name and header.count(name) > 1}):
+        raise TableError(
+            f"names the column {', '.join(duplicates)} twice", records.path, "rename one of them"
+        )
     needed = {source.column for source in columns.columns.values()}
     needed |= {*columns.labels.values(), *columns.identity}
     if missing := sorted(needed - set(header)):
         available = f"it has {', '.join(header)[:200]}"
         raise TableError(f"has no column {', '.join(missing)}", records.path, available)
-    for number, text in lines:
-        try:
-            fields = _fields(text, columns.delimiter)
-        except TableError as error:
-            records.refuse(number, error.problem)
-            continue
+    for number, fields in rows:
         if len(fields) != len(header):
             records.refuse(number, f"{len(fields)} columns where the header has {len(header)}")
         else:
-            yield number, dict(zip(header, (field.strip() for field in fields), strict=True))
+            yield number, dict(zip(header, fields, strict=True))
 
 
-def _fields(text: str, delimiter: str) -> list[str]:
-    # Line by line, so that an unclosed quote does not swallow the lines after it.
-    try:
-        return next(csv.reader([text], delimiter=delimiter, strict=True), [])
-    except csv.Error as error:
-        raise TableError(f"invalid quotes; every record must be on one line: {error}") from error
+def _rows(records: FileRecords, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the cells of each record with its first line; a quoted cell may hold line breaks.
+
+    A quote that is not closed within `MAX_ROW_LINES` lines invalidates its own line only.
+    """
+    lines = text_lines(records)
+    ahead: deque[tuple[int, str]] = deque()
+    while True:
+        ahead.extend(islice(lines, MAX_ROW_LINES - len(ahead)))
+        if not ahead:
+            return
+        number = ahead[0][0]
+        reader = csv.reader((f"{text}\n" for _, text in ahead), delimiter=delimiter, strict=True)
+        try:
+            fields = next(reader)
+        except csv.Error as error:
+            records.refuse(number, f"invalid quotes: {error}")
+            ahead.popleft()
+            continue
+        for _ in range(reader.line_num):
+            ahead.popleft()
+        yield number, [field.strip() for field in fields]
 
 
 def _imported_run(
@@ -80,7 +99,7 @@ def _imported_run(
     values, unread = dict(columns.constants), []
     for target, source in columns.columns.items():
         try:
-            values[target] = _value(target, source, line[source.column])
+            values[target] = _value(target, source, line[source.column], columns)
         except TableError as error:
             values[target] = None
             unread.append(error.problem)
@@ -105,7 +124,7 @@ def _check_outcome(column: str, outcome: str | None) -> None:
         raise TableError(f"column {column}: {problem}")
 
 
-def _value(target: str, source: Column, text: str) -> Any:
+def _value(target: str, source: Column, text: str, columns: ColumnMap) -> Any:
     if text in source.values:
         text = str(source.values[text])
     if text.lower() in _ABSENT:
@@ -117,7 +136,9 @@ def _value(target: str, source: Column, text: str) -> Any:
         if text.lower() not in _TRUE | _FALSE:
             raise TableError(f"column {source.column}: neither true nor false: {text[:40]!r}")
         return text.lower() in _TRUE
-    number = parsed(source.column, text, lambda text: source.number(target, text))
+    number = parsed(
+        source.column, text, lambda text: source.number(target, columns.with_point(text))
+    )
     if not math.isfinite(number):
         raise TableError(f"column {source.column}: not a finite number: {text[:40]!r}")
     return number if dtype == "float64" else round(number)
