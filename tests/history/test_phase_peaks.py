@@ -1,5 +1,7 @@
 """Peaks of phases from the samples of their run."""
 
+import math
+
 import pytest
 
 from voxcast.history.phase_peaks import phase_peak
@@ -28,3 +30,10 @@ def test_without_samples_there_is_no_peak() -> None:
     assert phase_peak([], [], 0.0, 1.0) is None
     assert phase_peak([1.0], [7], 0.0, 2.0) == 7
     assert phase_peak([1.0], [7], 1.5, 2.0) is None
+
+
+@pytest.mark.parametrize("damaged", [math.nan, math.inf])
+def test_a_sample_that_is_no_number_does_not_count(damaged) -> None:
+    assert phase_peak([1.0, 2.0, 3.0], [100, damaged, 200], 1.5, 2.5) == 175
+    assert phase_peak([1.0, damaged, 3.0], [100, 300, 200], 1.4, 2.5) == 175
+    assert phase_peak([damaged, 2.0], [100, damaged], 0.0, 9.0) is None

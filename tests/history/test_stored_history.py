@@ -9,8 +9,9 @@ import pytest
 
 from synthetic_runs import cell, write_run
 from voxcast.errors import TableError
-from voxcast.history.parts import RUNS, TRACES, collect, load_history, load_phases, load_traces
+from voxcast.history.parts import RUNS, collect, load_history, load_phases, load_traces
 from voxcast.history.run_folders import write_profiles
+from voxcast.history.run_series import TRACES
 from voxcast.history.run_table import DTYPES, PHASE_DTYPES, TRACE_DTYPES
 from voxcast.history.stored_history import ACCEPTED, open_history
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from voxcast.campaigns.driver import run_campaign
 from voxcast.campaigns.safe_copies import SafeCopies
-from voxcast.history.parts import PHASES, TRACES
 from voxcast.history.run_folders import write_profiles
+from voxcast.history.run_series import PHASES, TRACES
 from voxcast.quantities import format_seconds
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from voxcast.errors import ConfigError, TableError, one_line
-from voxcast.history.parts import RUNS, load_history
+from voxcast.history.batches import batch_names
+from voxcast.history.parts import load_history
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.images.headers import HEADER_COLUMNS
 from voxcast.images.on_record import ON_RECORD, read_on_record
@@ -103,11 +104,6 @@ def training_runs(
         all_runs.reset_index(drop=True),
         all_volumes.assign(problem=same_grid.map({True: None, False: problem})),
     )
-
-
-def batch_names(history: Path) -> list[str]:
-    """Return the names of the recorded batches in a history, sorted."""
-    return sorted({path.parent.parent.name for path in history.glob(f"[!.]*/[!.]*/{RUNS}")})
 
 
 def _batch(history: Path, name: str) -> Path:

@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 RESERVED = "reserved.txt"  # names of batches to judge by, one a line
 
 
+def batch_names(history: Path) -> list[str]:
+    """Return the names of the recorded batches in a history, sorted."""
+    return sorted({path.parent.parent.name for path in history.glob(f"[!.]*/[!.]*/{RUNS}")})
+
+
 def batches_to_learn_from(history: Path, app: str, host_class: str) -> dict[str, int]:
     """Return the number of completed runs of ``app`` on machines of ``host_class`` by batch.
 
@@ -30,10 +35,8 @@ def batches_to_learn_from(history: Path, app: str, host_class: str) -> dict[str,
     if (history / RESERVED).is_file():
         reserved = {*(history / RESERVED).read_text(encoding="utf-8").split()}
     counts = {}
-    for batch in sorted(
-        path for path in history.glob("[!.]*") if (path / RECORDED_IMAGES).is_file()
-    ):
-        if batch.name in reserved:
+    for batch in (history / name for name in batch_names(history) if name not in reserved):
+        if not (batch / RECORDED_IMAGES).is_file():
             continue
         columns = ["app", "host_class", "outcome"]
         runs = [pd.read_parquet(part / RUNS, columns=columns) for part in recorded_parts(batch)]

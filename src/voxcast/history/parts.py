@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any
 import voxcast
 from voxcast.errors import TableError, one_line
 from voxcast.files import PARTIAL, atomic_folder, locked, read_json, write_text
-from voxcast.history.run_folders import RECORD_FILE, SAMPLES_FILE, read_row
+from voxcast.history.run_folders import RECORD_FILE, read_row
+from voxcast.history.run_series import PHASES, TRACES, phases_of, traces_of
 from voxcast.history.run_table import DTYPES, PHASE_DTYPES, TRACE_DTYPES, frame_of
-from voxcast.history.thinning import thinned
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import pandas as pd
 
-RUNS, PHASES, TRACES = "runs.parquet", "phases.parquet", "traces.parquet"
+RUNS = "runs.parquet"
 PROVENANCE = "provenance.yaml"
 PACKAGES = ("antspyx", "numpy", "torch")
 
@@ -175,31 +175,11 @@ def _write_part(
     ordered = sorted(
         rows_and_folders, key=lambda pair: (pair[0]["started_at"], pair[0]["cell_key"])
     )
-    runs = frame_of(row for row, _ in ordered)
-    phases = frame_of((p for row, run in ordered for p in _phases(row, run)), PHASE_DTYPES)
+    runs, folders = frame_of(row for row, _ in ordered), [run for _, run in ordered]
     part = free_part(batch, host_id)
     with atomic_folder(part) as partial:
-        write_tables(partial, runs, phases, _traces(ordered), provenance)
+        write_tables(partial, runs, phases_of(folders), traces_of(folders), provenance)
     return part
-
-
-def _phases(row: Mapping[str, Any], run: Path) -> Iterator[dict[str, Any]]:
-    for phase in read_json(run / RECORD_FILE)["profile"]["phases"]:
-        values = {**row, **phase, "phase": phase["name"]}
-        values["duration_s"] = phase["end_s"] - phase["start_s"]
-        yield {name: values[name] for name in PHASE_DTYPES}
-
-
-def _traces(rows_and_folders: Iterable[tuple[dict[str, Any], Path]]) -> pd.DataFrame:
-    import pandas as pd
-
-    frames = [frame_of([], TRACE_DTYPES)]
-    for row, run in rows_and_folders:
-        with contextlib.suppress(FileNotFoundError):
-            samples = thinned(pd.read_parquet(run / SAMPLES_FILE), "rss_bytes")
-            samples = samples.assign(cell_key=row["cell_key"])[list(TRACE_DTYPES)]
-            frames.append(samples.astype(TRACE_DTYPES))
-    return pd.concat(frames, ignore_index=True)
 
 
 def _provenance(

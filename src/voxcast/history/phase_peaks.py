@@ -22,7 +22,7 @@ def phase_peak(t_s: ArrayLike, rss_bytes: ArrayLike, start_s: float, end_s: floa
     Parameters
     ----------
     t_s, rss_bytes : array-like, shape (samples,)
-        Samples of the run in order of time.
+        Samples of the run in order of time. Those that are not finite do not count.
     start_s, end_s : float
         The phase. An end outside the samples has the reading of the nearest sample, if that is no
         further away than the longest pause between samples.
@@ -38,6 +38,8 @@ def phase_peak(t_s: ArrayLike, rss_bytes: ArrayLike, start_s: float, end_s: floa
     260
     """
     seconds, memory = np.asarray(t_s, dtype=float), np.asarray(rss_bytes, dtype=float)
+    is_readable = np.isfinite(seconds) & np.isfinite(memory)
+    seconds, memory = seconds[is_readable], memory[is_readable]
     if not len(seconds):
         return None
     inside = memory[(seconds >= start_s) & (seconds <= end_s)]

@@ -6,8 +6,9 @@ import logging
 from typing import TYPE_CHECKING
 
 from voxcast.files import atomic_path
-from voxcast.history.parts import PHASES, TRACES, load_history, load_phases, load_traces
+from voxcast.history.parts import load_history, load_phases, load_traces
 from voxcast.history.run_folders import write_profiles
+from voxcast.history.run_series import PHASES, TRACES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from voxcast.errors import TableError, one_line
-from voxcast.history.parts import PHASES, RUNS, TRACES, read_table, recorded_parts
+from voxcast.history.parts import RUNS, read_table, recorded_parts
 from voxcast.history.run_folders import PROFILES_FILE, RECORD_FILE, load_records
-from voxcast.history.run_series import phases_in, traces_in
+from voxcast.history.run_series import PHASES, TRACES, phases_in, readable, traces_in
 from voxcast.history.run_table import DTYPES, PHASE_DTYPES, TRACE_DTYPES, frame_of
 
 if TYPE_CHECKING:
@@ -78,7 +78,8 @@ class StoredHistory:
     def traces(self) -> pd.DataFrame:
         """The thinned traces of the runs, by key and time."""
         frames = [*self._tables(TRACES, TRACE_DTYPES), *self._of_folders(traces_in, TRACE_DTYPES)]
-        traces = _united(frames, TRACE_DTYPES).drop_duplicates(["cell_key", "t_s"])
+        traces = readable(_united(frames, TRACE_DTYPES), self.folders[0])
+        traces = traces.drop_duplicates(["cell_key", "t_s"])
         return traces.sort_values(["cell_key", "t_s"], kind="stable", ignore_index=True)
 
     def _tables(self, name: str, dtypes: Mapping[str, str]) -> list[pd.DataFrame]:

@@ -6,13 +6,12 @@ import logging
 from typing import TYPE_CHECKING
 
 from voxcast.errors import TableError
-from voxcast.features.table import build_table
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.images.on_record import ON_RECORD, read_on_record
 from voxcast.images.recorded import RECORDED_IMAGES
 from voxcast.records import MEASURED
 from voxcast.studies.imported_table import imported_table, with_targets
-from voxcast.studies.recorded_table import CONTEXT_COLUMNS, DOWN, FULL
+from voxcast.studies.recorded_table import table_on_images
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,21 +87,13 @@ def _with_images(
         )
     if images is None:
         images = pd.DataFrame(columns=["volume_id", *CHARACTERISTICS])
-    table, left_out = build_table(
-        runs,
-        images.assign(problem=None),
-        images[["volume_id", *CHARACTERISTICS]],
-        scales=(FULL, DOWN),
-        without_image=True,
-    )
+    table, left_out = table_on_images(runs, images)
     causes = ", ".join(f"{count} {cause}" for cause, count in left_out.items())
     if table.empty:
         raise TableError(f"has no usable run ({causes})", history.folders[0])
     if causes:
         logger.info("runs left out: %s", causes)
-    more = [name for name in CONTEXT_COLUMNS if name not in table]
-    context = runs.set_index("cell_key").loc[table["cell_key"], more]
-    return pd.concat([table, context.reset_index(drop=True)], axis=1)
+    return table
 
 
 def _images(history: StoredHistory) -> pd.DataFrame | None:

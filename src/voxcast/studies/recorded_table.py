@@ -45,21 +45,46 @@ def recorded_table(batches: Sequence[Path | str]) -> pd.DataFrame:
 
     tables = []
     for batch in map(Path, batches):
-        runs = load_history([batch])
         path = batch / RECORDED_IMAGES
         if not path.is_file():
             raise TableError(
                 "no such file", path, "take a campaign recorded by voxcast: it has its images"
             )
-        images = pd.read_parquet(path).assign(problem=None)
-        characteristics = images[["volume_id", *CHARACTERISTICS]]
-        table, _ = build_table(
-            runs, images, characteristics, scales=(FULL, DOWN), without_image=True
-        )
-        context = runs.set_index("cell_key").loc[table["cell_key"], list(CONTEXT_COLUMNS)]
-        joined = pd.concat([table, context.reset_index(drop=True)], axis=1)
-        tables.append(joined.assign(batch=batch.name))
+        runs = load_history([batch]).assign(batch=batch.name)
+        tables.append(table_on_images(runs, pd.read_parquet(path))[0])
     return pd.concat(tables, ignore_index=True)
+
+
+def table_on_images(
+    runs: pd.DataFrame, images: pd.DataFrame
+) -> tuple[pd.DataFrame, dict[str, int]]:
+    """Join the runs of any application and scale with their images and `CONTEXT_COLUMNS`.
+
+    Parameters
+    ----------
+    images : DataFrame
+        Headers and characteristics of the volumes.
+
+    Returns
+    -------
+    table : DataFrame
+        As of `voxcast.features.table.build_table`.
+    left_out : dict of str to int
+        Number of runs left out, by reason.
+    """
+    import pandas as pd
+
+    table, left_out = build_table(
+        runs,
+        images.assign(problem=None),
+        images[["volume_id", *CHARACTERISTICS]],
+        scales=(FULL, DOWN),
+        without_image=True,
+    )
+    if table.empty:
+        return table, left_out
+    context = runs.set_index("cell_key").loc[table["cell_key"], list(CONTEXT_COLUMNS)]
+    return pd.concat([table, context.reset_index(drop=True)], axis=1), left_out
 
 
 def seconds_in_phase(batches: Sequence[Path | str], phase: str) -> pd.Series:
