@@ -77,6 +77,24 @@ def test_the_phases_that_were_written_are_those_of_the_next_run(project, capsys)
     assert phase["end_s"] - phase["start_s"] > 0.05
 
 
+def test_phases_between_two_samples_are_marked(project, capsys):
+    # Ten phases of a few microseconds: at 10 samples a second most have none.
+    log = "".join(f"print('START p{n}'); print('END p{n}')\n" for n in range(10))
+    tool = project.parent / "bin/smooth"
+    tool.write_text(TOOL.replace('print("START smooth"', log + 'print("START smooth"'))
+    new("--command", COMMAND)
+    capsys.readouterr()
+    assert main(["profile", "../a head.nii.gz", "--app", "smooth", "--json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)
+    marks = {phase["name"]: phase["read_at_ends"] for phase in run["phases"]}
+    assert sum(marks.values()) >= 5
+    assert not marks["smooth"]  # two samples or more
+    assert main(["profile", "../a head.nii.gz", "--app", "smooth"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("* no sample lies in this phase: the run's memory at its ends") == 1
+    assert printed.count("B *\n") >= 5
+
+
 def test_parameters_are_filled_in(project, capsys):
     command = f"{COMMAND} --steps {{steps}}"
     assert new("--command", command, "--parameter", "steps=2", "--json") == 0

@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from voxcast.history.phase_peaks import phase_peak
+from voxcast.history.phase_peaks import phase_peak, without_sample
+from voxcast.history.thinning import MAX_SAMPLES
 
 SECONDS, MEMORY = [1.0, 2.0, 3.0], [100, 300, 200]
 
@@ -37,3 +38,11 @@ def test_a_sample_that_is_no_number_does_not_count(damaged) -> None:
     assert phase_peak([1.0, 2.0, 3.0], [100, damaged, 200], 1.5, 2.5) == 175
     assert phase_peak([1.0, damaged, 3.0], [100, 300, 200], 1.4, 2.5) == 175
     assert phase_peak([damaged, 2.0], [100, damaged], 0.0, 9.0) is None
+
+
+def test_a_phase_has_no_sample_where_none_can_have_been_dropped() -> None:
+    start_s, end_s = [0.0, 3.2, 3.2], [1.0, 3.8, 6.8]
+    assert without_sample([1.0, 2.0, 3.0, 7.0], start_s, end_s).tolist() == [False, True, True]
+    thinned = [*range(4), *range(7, MAX_SAMPLES + 3)]
+    assert without_sample(thinned, start_s, end_s).tolist() == [False, True, False]
+    assert not without_sample([], start_s, end_s).any()

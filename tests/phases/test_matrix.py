@@ -9,6 +9,7 @@ import pytest
 from voxcast.errors import TableError
 from voxcast.history.stored_history import open_history
 from voxcast.phases.matrix import phase_matrix, used_byte_s
+from voxcast.records import MEASURED
 
 REFERENCE = Path(__file__).parents[2] / "data/history/reference"
 
@@ -31,7 +32,12 @@ NO_TRACES = pd.DataFrame({"cell_key": [], "t_s": [], "rss_bytes": []})
 def runs_of(keys: str, outcomes: dict[str, str] | None = None) -> pd.DataFrame:
     outcome_by_key = dict.fromkeys(keys, "completed") | (outcomes or {})
     return pd.DataFrame(
-        {"cell_key": list(outcome_by_key), "outcome": outcome_by_key.values(), "labels_json": ""}
+        {
+            "cell_key": list(outcome_by_key),
+            "outcome": outcome_by_key.values(),
+            "labels_json": "",
+            "source": MEASURED,
+        }
     )
 
 
@@ -69,6 +75,12 @@ def test_a_short_phase_has_the_readings_at_its_ends() -> None:
     trace = pd.DataFrame({"cell_key": "a", "t_s": [0.0, 1.0, 2.0], "rss_bytes": [100, 300, 200]})
     matrix = phase_matrix(runs_of("a"), table, trace)
     assert matrix.peak_bytes.tolist() == [[100, 260]]  # what the source states is kept
+    assert matrix.read_at_ends == {"write": 1}
+    stated = table.assign(peak_rss_bytes=[100, 260])
+    assert phase_matrix(runs_of("a"), stated, trace).read_at_ends == {"write": 1}
+    of_source = runs_of("a").assign(source="slant")
+    assert phase_matrix(of_source, stated, trace).read_at_ends == {}
+    assert phase_matrix(of_source, table, trace).read_at_ends == {"write": 1}
 
 
 def test_phases_without_peaks_are_refused() -> None:

@@ -76,7 +76,7 @@ def main(argv: list[str]) -> int:
         content = _as_json(app, matrix, float(kept_s), held, jobs)
         print(json.dumps(content, indent=2, allow_nan=False))
     else:
-        _show(app, len(matrix.cell_keys), held, jobs)
+        _show(app, matrix, held, jobs)
     return 0
 
 
@@ -88,6 +88,7 @@ def _as_json(
         "runs": len(matrix.cell_keys),
         "median_runtime_s": median_runtime_s,
         "left_out": dict(matrix.left_out),
+        "read_at_ends": dict(matrix.read_at_ends),
         "held_gb_h": asdict(held),
         "jobs": [asdict(job) for job in jobs.jobs],
         "one_job": asdict(jobs.single_job),
@@ -96,8 +97,9 @@ def _as_json(
     }
 
 
-def _show(app: str, runs: int, held: MemoryHeld, jobs: Chain) -> None:
+def _show(app: str, matrix: PhaseMatrix, held: MemoryHeld, jobs: Chain) -> None:
     used = "" if held.used is None else f", used {held.used:.3g}"
+    runs = len(matrix.cell_keys)
     print(f"{app}: {runs} runs; GB h of one run on average")
     print(
         f"  at the run's peak {held.at_run_peak:.3g}, at the peak of each phase "
@@ -111,5 +113,10 @@ def _show(app: str, runs: int, held: MemoryHeld, jobs: Chain) -> None:
         memory = format_bytes(job.memory_bytes)
         rows.append((job.phase, memory, f"{job.expected_gb_h:.3g}", ", ".join(walltimes)))
     print(text_table(rows, "<>><", indent="  "))
+    if matrix.read_at_ends:
+        listed = ", ".join(f"{phase} in {n} of {runs}" for phase, n in matrix.read_at_ends.items())
+        print(
+            f"  no sample of memory lies in some phases, which have that at their ends: {listed}"
+        )
     expected = f"{jobs.expected_gb_h:.3g} GB h"
     print(f"  expected of the chain: {expected}; a single job holds {jobs.gain:.2f} times as much")

@@ -226,10 +226,23 @@ def _measure(
         )
         if profile.outcome != "completed":
             print(log_tail(folder).rstrip(), file=sys.stderr)
+        without_sample = _phases_without_sample(profile, folder)
     result = {"image": None if image is None else str(image), "app": app.name, "scale": args.scale}
     result |= {"configuration": dataclasses.asdict(configuration), "parameters": parameters}
     location = {} if args.out is None else {"folder": str(folder)}
-    return {**result, **dataclasses.asdict(profile), **location}
+    result |= dataclasses.asdict(profile)
+    for phase, is_without in zip(result["phases"], without_sample, strict=True):
+        phase["read_at_ends"] = is_without and phase["peak_rss_bytes"] is not None
+    return {**result, **location}
+
+
+def _phases_without_sample(profile: Profile, folder: Path) -> list[bool]:
+    from voxcast.history.phase_peaks import without_sample
+    from voxcast.history.run_series import traces_of
+
+    t_s = traces_of([folder])["t_s"]
+    starts, ends = ([getattr(p, name) for p in profile.phases] for name in ("start_s", "end_s"))
+    return [bool(is_without) for is_without in without_sample(t_s, starts, ends)]
 
 
 def _show(
@@ -249,6 +262,9 @@ def _show(
         peak = phase["peak_rss_bytes"]
         memory = "" if peak is None else format_bytes(peak)
         wall = format_seconds(phase["end_s"] - phase["start_s"])
-        print(f"  {phase['name']:16}{wall:>12}  {cpu:16}{memory:>10}")
+        mark = " *" if phase["read_at_ends"] else ""
+        print(f"  {phase['name']:16}{wall:>12}  {cpu:16}{memory:>10}{mark}")
+    if any(phase["read_at_ends"] for phase in run["phases"]):
+        print("  * no sample lies in this phase: the run's memory at its ends")
     if "folder" in run:
         print(f"  saved in {run['folder']}")

@@ -7,13 +7,15 @@ freed where a phase ends, and the interpolation would add that of the phase befo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from voxcast.history.thinning import MAX_SAMPLES
+
 if TYPE_CHECKING:
     import pandas as pd
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
 
 def phase_peak(t_s: ArrayLike, rss_bytes: ArrayLike, start_s: float, end_s: float) -> int | None:
@@ -50,6 +52,33 @@ def phase_peak(t_s: ArrayLike, rss_bytes: ArrayLike, start_s: float, end_s: floa
     return round(float(np.interp(ends, seconds, memory).max())) if ends else None
 
 
+def without_sample(t_s: ArrayLike, start_s: ArrayLike, end_s: ArrayLike) -> NDArray[np.bool_]:
+    """Return for each phase of a run whether no sample lies in it.
+
+    Of a trace that is thinned, so that a sample may have been dropped, only phases shorter than
+    its shortest pause count as such.
+
+    Parameters
+    ----------
+    t_s : array-like, shape (samples,)
+        Times of the samples, in order.
+    start_s, end_s : array-like, shape (phases,)
+        The phases.
+
+    Examples
+    --------
+    >>> without_sample([0.0, 1.0, 2.0], [0.5, 1.2], [1.5, 1.8]).tolist()
+    [False, True]
+    """
+    seconds = np.asarray(t_s, dtype=float)
+    start, end = np.asarray(start_s, dtype=float), np.asarray(end_s, dtype=float)
+    if len(seconds) < 2:
+        return np.zeros(len(start), dtype=bool)
+    empty = np.searchsorted(seconds, end, side="right") == np.searchsorted(seconds, start)
+    longest_s = np.inf if len(seconds) < MAX_SAMPLES else np.diff(seconds).min()
+    return np.asarray(empty & (end - start < longest_s))
+
+
 def with_peaks(phases: pd.DataFrame, traces: pd.DataFrame) -> pd.DataFrame:
     """Return phases in which those without a peak have the peak of their run's trace.
 
@@ -60,15 +89,24 @@ def with_peaks(phases: pd.DataFrame, traces: pd.DataFrame) -> pd.DataFrame:
     ----------
     phases, traces : DataFrame
         Columns as in `voxcast.history.run_table`.
+
+    Returns
+    -------
+    DataFrame
+        The phases, with a column ``without_sample``, see `without_sample`.
     """
     import pandas as pd
 
-    unknown = phases["peak_rss_bytes"].isna()
-    concerned = traces[traces["cell_key"].isin(set(phases.loc[unknown, "cell_key"]))]
-    samples_by_key = {
+    samples_by_key: dict[object, tuple[NDArray[Any], NDArray[Any]]] = {
         key: (samples["t_s"].to_numpy(), samples["rss_bytes"].to_numpy())
-        for key, samples in concerned.sort_values("t_s").groupby("cell_key")
+        for key, samples in traces.sort_values("t_s").groupby("cell_key")
     }
+    ends = phases[["start_s", "end_s"]].to_numpy(dtype=float)
+    is_without = np.zeros(len(phases), dtype=bool)
+    for key, rows in phases.groupby("cell_key").indices.items():
+        if key in samples_by_key:
+            is_without[rows] = without_sample(samples_by_key[key][0], *ends[rows].T)
+    unknown = phases["peak_rss_bytes"].isna()
     columns = (phases.loc[unknown, name] for name in ("cell_key", "start_s", "end_s"))
     readings = []
     for key, start_s, end_s in zip(*columns, strict=True):
@@ -76,4 +114,4 @@ def with_peaks(phases: pd.DataFrame, traces: pd.DataFrame) -> pd.DataFrame:
         readings.append(phase_peak(t_s, rss_bytes, start_s, end_s))
     peaks = phases["peak_rss_bytes"].astype("Int64").array.copy()
     peaks[unknown.to_numpy()] = pd.array(readings, dtype="Int64")
-    return phases.assign(peak_rss_bytes=peaks)
+    return phases.assign(peak_rss_bytes=peaks, without_sample=is_without)

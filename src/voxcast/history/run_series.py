@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pandas as pd
+    from numpy.typing import NDArray
 
 PHASES, TRACES = "phases.parquet", "traces.parquet"
 
@@ -86,13 +87,13 @@ def traces_of(runs: Iterable[Path]) -> pd.DataFrame:
 def readable(samples: pd.DataFrame, where: object) -> pd.DataFrame:
     """Return the samples that have a time and a memory; a warning counts the others."""
     values = samples[["t_s", "rss_bytes"]].to_numpy(dtype=float)
-    is_readable = np.isfinite(values).all(axis=1)
+    is_readable: NDArray[np.bool_] = np.isfinite(values).all(axis=1)
     if n_unreadable := int((~is_readable).sum()):
         logger.warning(
             "%s: %d of %d samples have no time or memory; left out",
             where, n_unreadable, len(samples),
         )  # fmt: skip
-    return samples[is_readable]
+    return samples.loc[is_readable]
 
 
 def _rows(cell_key: str, record: dict[str, Any]) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from voxcast.errors import TableError
 from voxcast.history.phase_peaks import with_peaks
+from voxcast.records import MEASURED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,6 +32,8 @@ class PhaseMatrix:
         The runs.
     duration_s, peak_bytes : ndarray, shape (runs, phases)
         Total duration and highest peak of each phase.
+    read_at_ends : mapping of str to int
+        Number of runs by phase whose memory in it is that at its ends: no sample lies in it.
     left_out : mapping of str to int
         Number of runs that are not in the matrix, by cause.
     """
@@ -39,6 +42,7 @@ class PhaseMatrix:
     cell_keys: tuple[str, ...]
     duration_s: np.ndarray
     peak_bytes: np.ndarray
+    read_at_ends: Mapping[str, int]
     left_out: Mapping[str, int]
 
 
@@ -59,14 +63,21 @@ def phase_matrix(runs: pd.DataFrame, phases: pd.DataFrame, traces: pd.DataFrame)
         If no completed run has the peaks of all its phases.
     """
     completed = set(runs.loc[runs["outcome"] == "completed", "cell_key"])
-    table = with_peaks(phases[phases["cell_key"].isin(completed)], traces)
+    phases = phases[phases["cell_key"].isin(completed)]
+    table = with_peaks(phases, traces)
+    imported = set(runs.loc[runs["source"] != MEASURED, "cell_key"])
+    is_stated = phases["cell_key"].isin(imported) & phases["peak_rss_bytes"].notna()
     by_phase = (
-        table.assign(peak_rss_bytes=table["peak_rss_bytes"].astype("float64"))
+        table.assign(
+            peak_rss_bytes=table["peak_rss_bytes"].astype("float64"),
+            read_at_ends=table["without_sample"] & ~is_stated,
+        )
         .groupby(["cell_key", "phase"], sort=False)
         .agg(
             start_s=("start_s", "min"),
             duration_s=("duration_s", "sum"),
             peak_bytes=("peak_rss_bytes", lambda peaks: peaks.max(skipna=False)),
+            read_at_ends=("read_at_ends", "all"),
         )
         .reset_index()
         .sort_values(["cell_key", "start_s"], kind="stable")
@@ -83,6 +94,7 @@ def phase_matrix(runs: pd.DataFrame, phases: pd.DataFrame, traces: pd.DataFrame)
         in_order[column].unstack()[list(names)].loc[keys].to_numpy(dtype=float)
         for column in ("duration_s", "peak_bytes")
     )
+    read_at_ends = in_order.groupby("phase")["read_at_ends"].sum()
     outcomes = runs.loc[runs["outcome"] != "completed", "outcome"].value_counts()
     has_trace = set(traces["cell_key"])
     left_out = {
@@ -97,6 +109,7 @@ def phase_matrix(runs: pd.DataFrame, phases: pd.DataFrame, traces: pd.DataFrame)
         tuple(str(key) for key in keys),
         duration_s,
         peak_bytes,
+        {phase: int(read_at_ends[phase]) for phase in names if read_at_ends[phase]},
         {cause: count for cause, count in left_out.items() if count},
     )
 
