@@ -54,9 +54,9 @@ def test_import_says_which_fields_and_values_are_unknown(tmp_path: Path) -> None
     assert (
         f"unknown  {SAMPLES / 'sacct.txt'}:28: peak_rss_bytes: 9.66e+15 is out of range" in lines
     )
-    assert "fields that could not be read and are unknown: 1 × peak_rss_bytes" in lines
+    assert "fields that could not be read and are unknown: 1 × MaxRSS, 1 × peak_rss_bytes" in lines
     (stated,) = (line for line in lines if "does not state" in line)
-    assert stated.startswith("of 13 imported runs the source does not state: peak_rss_bytes of 6")
+    assert stated.startswith("of 13 imported runs the source does not state: peak_rss_bytes of 7")
     # As exported with -X: without the lines of steps, which have the memory.
     (tmp_path / "x").write_text(
         "JobID|JobName|State|Elapsed|MaxRSS\n"

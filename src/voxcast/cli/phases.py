@@ -114,9 +114,7 @@ def _show(app: str, matrix: PhaseMatrix, held: MemoryHeld, jobs: Chain) -> None:
         rows.append((job.phase, memory, f"{job.expected_gb_h:.3g}", ", ".join(walltimes)))
     print(text_table(rows, "<>><", indent="  "))
     if matrix.read_at_ends:
-        listed = ", ".join(f"{phase} in {n} of {runs}" for phase, n in matrix.read_at_ends.items())
-        print(
-            f"  no sample of memory lies in some phases, which have that at their ends: {listed}"
-        )
+        listed = ", ".join(f"{phase} {n}" for phase, n in matrix.read_at_ends.items())
+        print(f"  memory read at the ends of a phase, as no sample lies in it; runs: {listed}")
     expected = f"{jobs.expected_gb_h:.3g} GB h"
     print(f"  expected of the chain: {expected}; a single job holds {jobs.gain:.2f} times as much")

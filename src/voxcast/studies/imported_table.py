@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 # Labels of our imports that are known only after a run, or that name it.
 NOT_FEATURES = frozenset({
     "state", "status", "note", "nodes", "tasks", "attempt", "submitted_at", "mean_rss_bytes",
+    "peak_rss_at_least_bytes",
     "node_used_mem_min_kb", "job_id", "job_name", "array_job", "het_job", "task", "hash",
     "native_id", "file", "run", "cluster",
 })  # fmt: skip

@@ -79,7 +79,8 @@ def test_lines_that_are_not_runs_are_listed(text: FileRecords) -> None:
         30: "a step of job 119, without a job line before it",
     }
     assert {r.line: r.reason for r in text.unread} == {
-        28: "peak_rss_bytes: 9.66e+15 is out of range"
+        23: "MaxRSS: that of one of 2 tasks; export TRESUsageInTot for that of all",
+        28: "peak_rss_bytes: 9.66e+15 is out of range",
     }
     assert by_job(text)["118 COMPLETED"]["peak_rss_bytes"] is None
     assert text.read == len(text.rows) + 7
@@ -343,3 +344,35 @@ def test_the_exports_of_a_real_cluster_are_the_same_runs() -> None:
     assert by_job(content)["5 FAILED"]["exit_status"] is None
     for reading in (text, content):
         assert [*reading.bad, *reading.skipped, *reading.unread] == []
+
+
+def test_the_memory_of_a_real_job_of_several_tasks_is_that_of_all(tmp_path: Path) -> None:
+    """Slurm 22.05.8: tasks of 60, 120 and 180 MiB, with and without a step of all of them."""
+    peaks = {}
+    for end in ("txt", "json"):
+        for row in sacct.read(SAMPLES / f"slurm_22_05_8_tasks.{end}").rows:
+            name = json.loads(row["labels_json"])["job_name"]
+            peaks.setdefault(name, []).append((row["peak_rss_bytes"], row["memory_method"]))
+    for name, ((of_text, method), (of_json, method_of_json)) in peaks.items():
+        assert method == method_of_json, name
+        assert of_text == pytest.approx(of_json, abs=3 * 512), name  # AveRSS is rounded to KiB
+    assert peaks["frees_sub-01"][1] == (418603008, "slurm_tresusageintot")
+    assert peaks["both_sub-03"][1] == (74840 * 1024, "slurm_maxrss")
+
+
+def test_a_lower_bound_of_memory_is_no_memory(tmp_path: Path, caplog) -> None:
+    table = (SAMPLES / "slurm_22_05_8_tasks.txt").read_text().splitlines()
+    without_average = "\n".join(line.rpartition("|")[0] for line in table)
+    (tmp_path / "x").write_text(without_average)
+    reading = sacct.read(tmp_path / "x")
+    row = next(row for row in reading.rows if "frees" in row["labels_json"])
+    assert (row["peak_rss_bytes"], row["memory_method"]) == (None, "")
+    assert json.loads(row["labels_json"])["peak_rss_at_least_bytes"] == 197788 * 1024
+    reasons = {remark.reason.partition("; ")[0] for remark in reading.unread}
+    assert reasons == {"MaxRSS: that of one of 3 tasks"}
+    assert not caplog.messages
+    without_tasks = "\n".join(line.rpartition("|")[0] for line in without_average.splitlines())
+    (tmp_path / "x").write_text(without_tasks)
+    rows = sacct.read(tmp_path / "x").rows
+    assert [row["memory_method"] for row in rows] == ["slurm_maxrss"] * 4
+    assert "no column NTasks: each step is taken to be of one task" in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from datetime import UTC, datetime
 from functools import partial
@@ -23,6 +24,7 @@ _ABSENT = frozenset({"", "unknown", "none", "none assigned", "invalid", "n/a", "
 _NO_LIMIT = {"unlimited", "partition_limit"}
 _NOTES = ("comment", "admincomment", "systemcomment", "reason")
 _ADVICE = "write it with `sacct -P --format=JobID,JobName,State,ElapsedRaw,...`, header included"
+logger = logging.getLogger(__name__)
 _EXIT = re.compile(r"(\d{1,9}):(\d{1,9})")
 _MEMORY = re.compile(r"([\d.]+[KMGTP]?)([cn]?)", re.IGNORECASE)
 
@@ -53,6 +55,9 @@ def read(path: Path, app: str | None = None) -> FileRecords:
             jobs[job_index[job_id]][2].append(line)
         else:
             records.refuse(number, f"a step of job {job_id[:40]}, without a job line before it")
+    columns = set(jobs[0][1].texts) if jobs else set()
+    if "maxrss" in columns and not columns & {"ntasks", "tresusageintot"}:
+        logger.warning("%s: no column NTasks: each step is taken to be of one task", path)
     for number, line, steps in jobs:
         records.record(number, partial(_imported_run, line, steps, app))
     return records
@@ -97,16 +102,24 @@ def _imported_run(line: Cells, steps: list[Cells], app: str | None) -> ImportedR
         end_s=end_s,
         notes=[line.text(name) for name in _NOTES if line.text(name)],
     )
-    for entry in (line, *steps):
-        job.add_peak(entry.read("maxrss", _memory))
-        job.tasks = max(job.tasks or 0, entry.read("ntasks", integer) or 0) or None
     # The extern step belongs to Slurm, not to the job.
     job.step_states = [s.raw("state") for s in steps if not _id(s).endswith(".extern")]
+    memory = [_task_memory(entry) for entry in (line, *steps)]
     job.unread = [
         *line.unread,
         *(f"{reason} (step {_id(step)})" for step in steps for reason in step.unread),
     ]
+    for tasks, largest, total in memory:
+        job.add_step(largest, total, tasks)
     return job.imported_run(app)
+
+
+def _task_memory(entry: Cells) -> tuple[int | None, int | None, int | None]:
+    """Return number of tasks, memory of the largest and of all tasks of a step, in bytes."""
+    tasks = entry.read("ntasks", integer)
+    average, sums = entry.read("averss", _memory), entry.read("tresusageintot", _tres) or {}
+    total = int(sums.get("mem", 0)) or (average or 0) * (tasks or 0)  # which are the same
+    return tasks, entry.read("maxrss", _memory), total or None
 
 
 def _runtime(line: Cells, start_s: int | None, end_s: int | None) -> float | None:

@@ -99,10 +99,12 @@ def _imported_run(job: dict[str, Any], app: str | None) -> ImportedRun:
         step_states=[_first(s.get("state")) for s in steps if not _is_extern(s)],
     )
     for step in steps:
-        slurm_job.add_peak(unread.tried("steps.tres", partial(_peak, step)))
-        tasks = unread.tried("steps.tasks", partial(_tasks, step)) or 0
-        slurm_job.tasks = max(slurm_job.tasks or 0, tasks) or None
-    slurm_job.unread = unread.reasons
+        largest, total = (
+            unread.tried("steps.tres", partial(_step_memory, step, name))
+            for name in ("max", "total")
+        )
+        slurm_job.add_step(largest, total, unread.tried("steps.tasks", partial(_tasks, step)))
+    slurm_job.unread = [*unread.reasons, *slurm_job.unread]
     return slurm_job.imported_run(app)
 
 
@@ -134,11 +136,12 @@ def _cpu_seconds(time: dict[str, Any], steps: list[dict[str, Any]]) -> float | N
     return _seconds(time.get("total")) or sum(of_steps)
 
 
-def _peak(step: dict[str, Any]) -> int | None:
+def _step_memory(step: dict[str, Any], statistic: str) -> int | None:
+    """Return the memory of the ``max`` task of a step, or of all in ``total``, in bytes."""
     # Slurm lists memory used by the tasks under "requested", written data under "consumed".
-    entries = (step.get("tres") or {}).get("requested", {}).get("max") or []
-    peaks = [_int(entry.get("count")) for entry in entries if entry.get("type") == "mem"]
-    return max((peak for peak in peaks if peak), default=None)
+    entries = (step.get("tres") or {}).get("requested", {}).get(statistic) or []
+    amounts = [_int(entry.get("count")) for entry in entries if entry.get("type") == "mem"]
+    return max((amount for amount in amounts if amount), default=None)
 
 
 def _tasks(step: dict[str, Any]) -> int | None:

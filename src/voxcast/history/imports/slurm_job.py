@@ -52,10 +52,11 @@ class SlurmJob:
     cpu_s: float | None = None
     time_limit_s: float | None = None
     peak_bytes: int | None = None
+    is_bound: bool = False  # whether the peak is that of one task of several
     mem_limit_bytes: int | None = None
     cpus: int = 0
     gpus: int = 0
-    tasks: int | None = None
+    tasks: int = 0  # of the step with most
     nodes: str = ""
     partition: str = ""
     cluster: str = ""
@@ -69,10 +70,24 @@ class SlurmJob:
     step_states: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
 
-    def add_peak(self, peak_bytes: int | None) -> None:
-        """Add the peak memory of a step; that of the job is the largest of its steps."""
-        if peak_bytes and peak_bytes > (self.peak_bytes or 0):
-            self.peak_bytes = peak_bytes
+    def add_step(self, largest: int | None, total: int | None, tasks: int | None) -> None:
+        """Add the memory of a step; that of the job is the largest of its steps.
+
+        Parameters
+        ----------
+        largest, total : int or None
+            Of one task (MaxRSS) and of all tasks together (TRESUsageInTot), in bytes.
+        tasks : int or None
+            Number of tasks of the step; one if it is not known.
+        """
+        n_tasks = tasks or 1
+        self.tasks = max(self.tasks, n_tasks)
+        self.peak_bytes = max(self.peak_bytes or 0, largest or 0, total or 0) or None
+        if largest and n_tasks > 1 and not total:
+            self.is_bound = True
+            self.unread.append(
+                f"MaxRSS: that of one of {n_tasks} tasks; export TRESUsageInTot for that of all"
+            )
 
     def imported_run(self, app: str | None) -> ImportedRun:
         """Return the run.
@@ -95,6 +110,7 @@ class SlurmJob:
             and self.end_s < self.start_s - _SUMMER_TIME_S
         ):
             raise TableError("ends before it starts")
+        memory_method = "slurm_maxrss" if self.tasks == 1 else "slurm_tresusageintot"
         single_node = self.nodes if re.fullmatch(r"[\w.-]+", self.nodes) else ""
         return ImportedRun(
             identity=self._identity(),
@@ -112,8 +128,8 @@ class SlurmJob:
                 "runtime_s": self.runtime_s,
                 "cpu_s": positive(self.cpu_s),
                 "cpu_method": "slurm_totalcpu" if self.cpu_s else "",
-                "peak_rss_bytes": self.peak_bytes,
-                "memory_method": "slurm_maxrss" if self.peak_bytes else "",
+                "peak_rss_bytes": None if self.is_bound else self.peak_bytes,
+                "memory_method": memory_method if self.peak_bytes and not self.is_bound else "",
                 "started_at": self.start,
             },
             labels={
@@ -128,8 +144,8 @@ class SlurmJob:
                 "submitted_at": self.submitted_at,
                 "array_job": _array_job(self.job_id),
                 "het_job": _het_job(self.job_id),
-                # MaxRSS is that of one task, so it is not that of a job with several tasks.
-                "tasks": self.tasks if (self.tasks or 1) > 1 else None,
+                "tasks": self.tasks if self.tasks > 1 else None,
+                "peak_rss_at_least_bytes": self.peak_bytes if self.is_bound else None,
                 "note": "; ".join(self.notes),
             },
             name=self.name,
