@@ -5,6 +5,9 @@ Volumes of earlier image sets stay on record.
 
 from __future__ import annotations
 
+import voxcast.interruptions  # noqa: F401, before imports that take time
+
+# isort: split
 import sys
 from pathlib import Path
 

@@ -1,5 +1,8 @@
 """Stage evaluate: all families on held-out subjects; the only stage that opens the test table."""
 
+import voxcast.interruptions  # noqa: F401, before imports that take time
+
+# isort: split
 import json
 import sys
 from datetime import UTC, datetime

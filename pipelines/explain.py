@@ -1,5 +1,8 @@
 """Stage explain: importance of features for each best model, on held-out training subjects."""
 
+import voxcast.interruptions  # noqa: F401, before imports that take time
+
+# isort: split
 import sys
 from pathlib import Path
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import voxcast.interruptions  # noqa: F401, before imports that take time
+
+# isort: split
 import sys
 from pathlib import Path
 

@@ -1,5 +1,8 @@
 """Stage register: promote the best model of each application if the rule allows it."""
 
+import voxcast.interruptions  # noqa: F401, before imports that take time
+
+# isort: split
 import json
 import sys
 from pathlib import Path

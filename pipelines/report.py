@@ -1,5 +1,8 @@
 """Stage report: the results as an HTML page, and the summary that `make demo` prints."""
 
+import voxcast.interruptions  # noqa: F401, before imports that take time
+
+# isort: split
 import sys
 from pathlib import Path
 

@@ -1,5 +1,8 @@
 """Stage train: fit and calibrate every family of each application on all its training runs."""
 
+import voxcast.interruptions  # noqa: F401, before imports that take time
+
+# isort: split
 import sys
 from pathlib import Path
 

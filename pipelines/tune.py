@@ -1,5 +1,8 @@
 """Stage tune: search every family for each application; the test side is not read."""
 
+import voxcast.interruptions  # noqa: F401, before imports that take time
+
+# isort: split
 import sys
 import time
 from pathlib import Path

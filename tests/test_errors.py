@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -82,3 +83,19 @@ def test_a_stage_on_a_full_disk_leaves_no_partial_output(tmp_path: Path) -> None
         assert not (disk / "data/images/images.tsv").exists()
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_an_interruption_of_a_main_function_is_an_exception_again(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    @exits_cleanly
+    def main() -> int:
+        os.kill(os.getpid(), signal.SIGINT)
+        return 0
+
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)  # as `voxcast.interruptions` leaves it
+    try:
+        assert main() == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert "interrupted; finished work is kept" in capsys.readouterr().err

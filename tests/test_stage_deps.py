@@ -20,6 +20,7 @@ GRAPHS = ("dvc.yaml", "pipelines/dvc.yaml")
 IGNORED = {
     "src/voxcast/__init__.py": "the version only",
     "src/voxcast/errors.py": "messages of failures, after which a stage has no result",
+    "src/voxcast/interruptions.py": "how a stage is ended",
     "src/voxcast/log.py": "messages on stderr",
     "src/voxcast/files.py": "atomic writes; the content is the caller's",
     "src/voxcast/quantities.py": "parses and formats units",

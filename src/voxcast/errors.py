@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import functools
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -94,8 +95,9 @@ def exits_cleanly(main: Callable[..., int]) -> Callable[..., int]:
 
     @functools.wraps(main)
     def wrapped(*args: object, **kwargs: object) -> int:
-        log.configure()
         try:
+            _raise_interruptions()
+            log.configure()
             return main(*args, **kwargs)
         except VoxcastError as error:
             print(f"voxcast: {one_line(error)}", file=sys.stderr)
@@ -121,6 +123,12 @@ def exits_cleanly(main: Callable[..., int]) -> Callable[..., int]:
         return EXIT_BAD_INPUT
 
     return wrapped
+
+
+def _raise_interruptions() -> None:
+    """Undo `voxcast.interruptions`."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def is_disk_full(error: Exception) -> bool:

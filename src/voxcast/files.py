@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,6 +106,52 @@ def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+class HeldError(Exception):
+    """Another process holds a lock.
+
+    Attributes
+    ----------
+    pid : str
+        Its process id, or ``unknown``.
+    """
+
+    def __init__(self, pid: str) -> None:
+        super().__init__(pid)
+        self.pid = pid
+
+
+@contextlib.contextmanager
+def process_lock(path: Path, patience_s: float = 0.0) -> Iterator[None]:
+    """Hold the lock file ``path``, which names this process; it goes when the process ends.
+
+    Parameters
+    ----------
+    patience_s : float
+        Time to wait for another process.
+
+    Raises
+    ------
+    HeldError
+        If another process holds it for longer.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as lock:
+        deadline = time.monotonic() + patience_s
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    lock.seek(0)
+                    raise HeldError(lock.read().strip() or "unknown") from None
+                time.sleep(0.05)
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        yield
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from voxcast.cli import main
 from voxcast.cli.graph import reproduce
+from voxcast.cli.project_locks import learning_lock
 from voxcast.config.project_files import create_project
 from voxcast.errors import RunError
 
@@ -94,6 +95,16 @@ def test_a_failed_stage_is_said_with_the_next_step(project):
         reproduce("long", then="mend it")
 
 
+def test_what_dvc_prints_is_shown_without_its_advice(project, capsys):
+    write_graph(project, "pathlib.Path('done').touch(); print('from the stage')")
+    reproduce("long", then="")
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "Running stage 'long'" in printed.err
+    assert "from the stage" in printed.err
+    assert "dvc push" not in printed.err
+
+
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interruption_ends_the_stages(project, signal_number):
     write_graph(project, "pathlib.Path('pid').write_text(str(os.getpid())); time.sleep(600)")
@@ -114,6 +125,53 @@ def test_an_interruption_ends_the_stages(project, signal_number):
     _, error = begun.communicate(timeout=120)
     assert error.rstrip().endswith("KeyboardInterrupt")
     assert not Path("/proc", pid_file.read_text()).exists()
+
+
+HOLDER = """
+import pathlib, sys, time
+from voxcast.cli.project_locks import learning_lock
+with learning_lock(pathlib.Path()):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def configuration(project):
+    return [(project / name).read_bytes() for name in ("params.yaml", "data/sources.tsv")]
+
+
+def test_a_second_learn_changes_nothing_and_names_the_first(project, capsys):
+    before = configuration(project)
+    begun = subprocess.Popen(
+        [sys.executable, "-c", HOLDER], cwd=project, stdout=subprocess.PIPE, text=True
+    )
+    assert begun.stdout.readline() == "held\n"
+    arguments = ["learn", "../heads", "--app", "ants_segment", "--yes"]
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert f"another `voxcast learn` (process {begun.pid}) works in this project" in error
+    assert configuration(project) == before
+    begun.kill()
+    begun.wait()
+    with learning_lock(project):  # the kernel has released that of the killed process
+        pass
+    begun.stdout.close()
+
+
+def test_learn_beside_dvc_changes_nothing_and_names_it(project, capsys):
+    before = configuration(project)
+    write_graph(project, "pathlib.Path('pid').write_text('1'); time.sleep(600)")
+    command = [sys.executable, "-m", "dvc", "repro", "long"]
+    begun = subprocess.Popen(command, cwd=project, process_group=0)
+    while not (project / "pid").is_file() and begun.poll() is None:
+        time.sleep(0.1)
+    try:
+        assert main(["learn", "../heads", "--app", "ants_segment", "--yes"]) == 2
+        assert f"DVC (process {begun.pid}) works in this project" in capsys.readouterr().err
+        assert configuration(project) == before
+    finally:
+        os.killpg(begun.pid, signal.SIGKILL)
+        begun.wait()
 
 
 def test_a_user_who_declines_has_the_former_configuration(project):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
-import time
 from typing import TYPE_CHECKING
 
 from voxcast.errors import RunError
+from voxcast.files import HeldError, process_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,23 +25,12 @@ def driver_lock(folder: Path) -> Iterator[None]:
     RunError
         If another process holds it, naming that process.
     """
-    with _lock_file(folder).open("a+") as lock:
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    lock.seek(0)
-                    reason = (
-                        f"another campaign (process {lock.read().strip() or 'unknown'}) works here"
-                    )
-                    raise RunError(reason, folder, "wait for it, or stop it") from None
-                time.sleep(0.05)
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(process_lock(_lock_file(folder), PATIENCE_S))
+        except HeldError as held:
+            reason = f"another campaign (process {held.pid}) works here"
+            raise RunError(reason, folder, "wait for it, or stop it") from None
         yield
 
 

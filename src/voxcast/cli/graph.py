@@ -7,11 +7,20 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from voxcast.errors import RunError
 
-WAIT_S = 60.0  # for the stages to end after an interruption
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# What ends the stages, and the time that each signal has: runs that are measured end first.
+ENDINGS = (signal.SIGINT, signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+PATIENCE_S = 5.0
+OUTPUT_S = 1.0  # for the last lines; a process that a stage left behind may hold the pipe open
+ADVICE = "Use `dvc push`"  # there is no remote storage
 
 
 def reproduce(*arguments: str, then: str) -> None:
@@ -40,18 +49,24 @@ def reproduce(*arguments: str, then: str) -> None:
         [sys.executable, "-m", "dvc", "repro", *arguments],
         env={**os.environ, **variables},
         stdin=subprocess.DEVNULL,
-        stdout=sys.stderr.fileno(),  # the result alone goes to our output
+        stdout=subprocess.PIPE,
+        text=True,
+        errors="replace",
         # DVC ignores an interruption while a stage runs, and leaves it to the stage. All of them
         # get ours, wherever it came from.
         process_group=0,
         # A shell without job control starts us in the background with this signal ignored.
         preexec_fn=_heed_interruptions,
     )
+    output = threading.Thread(target=_show, args=(process.stdout,), daemon=True)
+    output.start()
     try:
         status = process.wait()
     except KeyboardInterrupt:
         _interrupt(process)
         raise
+    finally:
+        output.join(OUTPUT_S)
     if status:
         raise RunError("a stage failed, for the reason above", "dvc repro", then)
 
@@ -60,11 +75,22 @@ def _heed_interruptions() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def _interrupt(process: subprocess.Popen[bytes]) -> None:
-    """Interrupt all processes of the group; kill those that do not end."""
-    for signal_number in (signal.SIGINT, signal.SIGKILL):
+def _show(output: Iterable[str]) -> None:
+    """Print what DVC and its stages print; the result alone goes to our standard output."""
+    for line in output:
+        if not line.startswith(ADVICE):
+            print(line, end="", file=sys.stderr, flush=True)
+
+
+def _interrupt(process: subprocess.Popen[str]) -> None:
+    """End all processes of the group, ever more firmly.
+
+    A process that is just being started misses the first signal, and one that waits for its
+    threads needs a firmer one.
+    """
+    for signal_number in ENDINGS:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal_number)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(WAIT_S)
+            process.wait(PATIENCE_S)
             return

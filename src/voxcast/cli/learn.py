@@ -7,6 +7,7 @@ Whatever was measured is kept: the same command continues after an interruption.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import logging
 import os
@@ -61,16 +62,13 @@ def main(argv: list[str]) -> int:
     paths = [path.expanduser().absolute() for path in args.images]
     again = shlex.join(["voxcast", "learn", *argv])
     os.chdir(folder)  # all other paths are relative to the project
-    from voxcast.config.project_files import refresh_project
-
-    if not args.dry_run:
-        for name in refresh_project(Path()).edited:
-            logger.warning("%s: edited here, so it is not replaced by that of this release", name)
     from voxcast.cli.learning_session import LearningSession
+    from voxcast.cli.project_locks import learning_lock
 
     session = LearningSession(None if args.app is None else _request(args, paths), again)
     try:
-        return _learn(session, args)
+        with contextlib.nullcontext() if args.dry_run else learning_lock(Path()):
+            return _learn(session, args)
     except KeyboardInterrupt:
         print(
             f"voxcast: interrupted; finished runs are kept, `{again}` continues", file=sys.stderr

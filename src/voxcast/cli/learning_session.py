@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from voxcast import config
 from voxcast.cli.graph import reproduce
+from voxcast.cli.project_locks import dvc_lock
 from voxcast.errors import ConfigError, RunError, VoxcastError
 from voxcast.files import write_text
 
@@ -47,26 +48,40 @@ class LearningSession:
         """Compose the configuration, and read the images into the catalogue.
 
         The former configuration is restored if that fails.
+
+        Raises
+        ------
+        RunError
+            If DVC is running in the project; then nothing was changed.
         """
         import pandas as pd
 
-        from voxcast.cli.images import refresh_sources
-        from voxcast.config.learning import compose_request
-
-        self._before = {
-            path: path.read_text(encoding="utf-8") for path in (PARAMS, SOURCES) if path.is_file()
-        }
         try:
-            if self.request is None:
-                composed = config.load(PARAMS)
-            else:
-                composed = compose_request(self.request, PARAMS, PARAMS)
-            refresh_sources(Path(), composed.images)
+            with dvc_lock(Path()):
+                composed = self._configure()
             reproduce("catalogue", then=f"mend it and run `{self.again}` again")
         except VoxcastError:
             self.restore()
             raise
         return composed, pd.read_parquet(CATALOGUE / CATALOGUE_TABLE)
+
+    def _configure(self) -> Config:
+        """Write the configuration and the list of images."""
+        from voxcast.cli.images import refresh_sources
+        from voxcast.config.learning import compose_request
+        from voxcast.config.project_files import refresh_project
+
+        for name in refresh_project(Path()).edited:
+            logger.warning("%s: edited here, so it is not replaced by that of this release", name)
+        self._before = {
+            path: path.read_text(encoding="utf-8") for path in (PARAMS, SOURCES) if path.is_file()
+        }
+        if self.request is None:
+            composed = config.load(PARAMS)
+        else:
+            composed = compose_request(self.request, PARAMS, PARAMS)
+        refresh_sources(Path(), composed.images)
+        return composed
 
     def look(self) -> tuple[Config, pd.DataFrame]:
         """Return what `prepare` would, and change nothing in the project."""
