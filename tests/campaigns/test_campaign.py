@@ -146,6 +146,10 @@ def test_an_application_that_only_fails_is_not_run_to_the_end(tmp_path, apps):
     with pytest.raises(RunError, match="5 runs of test failed in a row"):
         run(cells, paths, tmp_path / "cpu", apps=apps)
     assert len(load_records(tmp_path / "cpu")) == 9
+    # Failed runs are tried again: the same application is stopped again, as early.
+    with pytest.raises(RunError, match="failed runs are tried again"):
+        run(cells, paths, tmp_path / "cpu", apps=apps)
+    assert len(load_records(tmp_path / "cpu")) == 9
 
 
 def test_a_broken_record_is_measured_again(tmp_path, apps):

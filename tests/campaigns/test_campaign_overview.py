@@ -73,6 +73,8 @@ def test_overview_counts_cells_outcomes_and_the_noise_of_quiet_repeats(tmp_path)
     assert app["cv_cpu"] == 0.0
     assert other["cv_cpu"] is None
     assert other["left_s"] == pytest.approx(2.0 * (2.0 + PRIOR_S) / (2.0 + PRIOR_S))
+    again = overview(cells, {}, record_rows(tmp_path), [cell(app="other").key])[1]
+    assert (again["done"], again["left"], again["outcomes"]) == (0, 2, {"timeout": 1})
     write_run(tmp_path, repeat_of(cell(2)))  # the noisy one, once more
     assert overview(cells, {}, record_rows(tmp_path))[0]["left"] == 0
 

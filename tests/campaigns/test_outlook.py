@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from voxcast.campaigns.driver import run_campaign
-from voxcast.campaigns.outlook import measure_smallest, outlook, remove_retried
+from voxcast.campaigns.outlook import measure_smallest, outlook
 from voxcast.campaigns.plan import make_plan
 from voxcast.campaigns.settings import CampaignSettings, Conditions
 from voxcast.campaigns.sweeps import Sweep
@@ -86,17 +86,19 @@ def test_failed_runs_are_measured_again_and_others_are_not(tmp_path, catalogue):
     rows = record_rows(settings.runs)
     assert sorted(row["outcome"] for row in rows.values()) == ["completed", "completed", "failed"]
     assert outlook(settings, plan).left == 1
-    assert remove_retried(settings, plan) == 1
-    assert record_rows(settings.runs).keys() < rows.keys()
-    assert outlook(settings, plan).left == 1
-    assert remove_retried(settings, plan) == 0
+    mended = settings_of(tmp_path)
+    assert len(measure(mended, plan).runs) == 1
+    assert {row["outcome"] for row in record_rows(settings.runs).values()} == {"completed"}
+    assert outlook(mended, plan).left == 0
 
 
 def test_a_run_stopped_at_a_shorter_limit_is_measured_again(tmp_path, catalogue):
-    settings = settings_of(tmp_path, argv=("sleep", "5"), input="none")
+    settings = settings_of(tmp_path, argv=("sleep", "1"), input="none")
     short = dataclasses.replace(settings, conditions=Conditions(time_limit_s=0.2))
     plan = make_plan(short, catalogue)
     measure(short, plan)
     assert [row["outcome"] for row in record_rows(short.runs).values()] == ["timeout"]
-    assert remove_retried(short, plan) == 0
-    assert remove_retried(settings, plan) == 1
+    assert measure(short, plan).runs == []
+    assert outlook(settings, plan).left == 1
+    measure(settings, plan)
+    assert [row["outcome"] for row in record_rows(short.runs).values()] == ["completed"]

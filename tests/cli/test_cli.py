@@ -162,7 +162,7 @@ def test_refresh_detects_a_changed_user_file(head: Path, tmp_path: Path) -> None
     content[0, 0, 0] += 100
     nibabel.save(nibabel.Nifti1Image(content, nibabel.load(head).affine), head)
     result = run("images", "--refresh", "--project", str(project), cwd=tmp_path)
-    assert "1 images; 1 new or changed, 1 replaced" in result.stderr
+    assert "1 images; 1 new or changed, 1 changed or no longer here; runs of" in result.stderr
     assert sources.read_text() != first
 
 

@@ -32,7 +32,7 @@ from voxcast.quantities import format_seconds
 from voxcast.records import ANCHOR_REPEAT, NOISY_REPEAT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from voxcast.campaigns.plan import CampaignPlan
     from voxcast.campaigns.settings import CampaignSettings
@@ -65,6 +65,8 @@ def run_campaign(
 ) -> Progress:
     """Measure the cells of ``plan`` that have no record yet, and repeat those that were noisy.
 
+    Failed runs of the folder are measured again, see `tried_again`.
+
     Each anchor is run once unrecorded before it is measured, as the first run of an application
     reads its libraries from disk.
 
@@ -90,14 +92,20 @@ def run_campaign(
     with driver_lock(folder):
         for partial in folder.glob(PARTIAL + "*"):
             sweep(partial) if partial.is_dir() else partial.unlink()
-        rows = {**(recorded or {}), **record_rows(folder)}
+        elsewhere, rows = recorded or {}, record_rows(folder)
+        again = tried_again(
+            plan.cells.keys() - elsewhere.keys(), rows, settings.conditions.time_limit_s
+        )
+        rows = {**elsewhere, **rows}
         repeat_noisy_s = settings.repeat_noisy_s
         missing = missing_cells(
-            plan.cells, rows, noisy=repeat_noisy_s is None or repeat_noisy_s > 0
+            plan.cells, rows, again, noisy=repeat_noisy_s is None or repeat_noisy_s > 0
         )
         _check_runnable(missing, plan.paths, settings.apps)
-        if count := sum(key in rows for key in plan.cells):
+        if count := len((plan.cells.keys() & rows.keys()) - again):
             logger.info("%d of %d runs are on record", count, len(plan.cells))
+        if again:
+            logger.info("%d runs that failed or were stopped are measured again", len(again))
         if not missing:
             return Progress([], 0, 0.0)
         sittings = {str(row["sitting"]) for row in rows.values()}
@@ -151,16 +159,46 @@ def _times_of(cells: Mapping[str, Cell], expected_s: Mapping[str, float]) -> dic
     return times
 
 
+def tried_again(
+    keys: Iterable[str], rows: Mapping[str, Mapping[str, Any]], time_limit_s: float | None
+) -> set[str]:
+    """Return which of ``keys`` have a record that is worth another try.
+
+    These are failed runs, and runs stopped at a shorter time than the limit is now. The user has
+    started the campaign again and may have mended what they failed of.
+
+    Parameters
+    ----------
+    rows : mapping
+        Records by key.
+    time_limit_s : float or None
+        Time limit of a run; None if there is none.
+    """
+
+    def is_tried_again(row: Mapping[str, Any]) -> bool:
+        was_short = row["limit_s"] is not None and (
+            time_limit_s is None or row["limit_s"] < time_limit_s
+        )
+        return row["outcome"] == "failed" or (row["outcome"] == "timeout" and was_short)
+
+    return {key for key in keys if key in rows and is_tried_again(rows[key])}
+
+
 def missing_cells(
-    cells: Mapping[str, Cell], rows: Mapping[str, Mapping[str, Any]], *, noisy: bool = True
+    cells: Mapping[str, Cell],
+    rows: Mapping[str, Mapping[str, Any]],
+    again: Collection[str] = (),
+    *,
+    noisy: bool = True,
 ) -> dict[str, Cell]:
     """Return the cells that have no record, then repeats of those whose record is noisy.
 
-    ``rows`` are the records by key. With ``noisy=False`` nothing is repeated.
+    ``rows`` are the records by key; those in ``again`` count as missing. With ``noisy=False``
+    nothing is repeated.
     """
-    missing = {key: cell for key, cell in cells.items() if key not in rows}
+    missing = {key: cell for key, cell in cells.items() if key not in rows or key in again}
     for key, cell in cells.items() if noisy else ():
-        if key in rows and rows[key]["noisy"] and cell.repeat < NOISY_REPEAT:
+        if key not in missing and rows[key]["noisy"] and cell.repeat < NOISY_REPEAT:
             repeated = repeat_of(cell)
             if (name := repeated.key) not in rows:
                 missing[name] = repeated
@@ -207,7 +245,7 @@ class _Sitting:
                 count = self.failures.get(cell.app, 0) + 1 if profile.outcome == "failed" else 0
                 self.failures[cell.app] = count
             if count == MAX_FAILURES:
-                then = "fix it, remove the failed runs, and run the same command again"
+                then = "see its log, fix it and run the same command again: failed runs are tried again"
                 raise RunError(f"{count} runs of {cell.app} failed in a row", run, then)
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from voxcast.campaigns.driver import missing_cells, run_campaign
+from voxcast.campaigns.driver import missing_cells, run_campaign, tried_again
 from voxcast.campaigns.time_left import TimeLeft
 from voxcast.history.run_folders import record_rows
 from voxcast.records import App
@@ -44,12 +43,12 @@ class Outlook:
 
 def outlook(settings: CampaignSettings, plan: CampaignPlan) -> Outlook:
     """Return the outlook of ``plan`` beside the records in the folder of its runs."""
-    retried = retried_keys(settings, plan)
-    rows = {key: row for key, row in record_rows(settings.runs).items() if key not in retried}
-    missing = missing_cells(plan.cells, rows, noisy=False)
+    rows = record_rows(settings.runs)
+    again = tried_again(plan.cells, rows, settings.conditions.time_limit_s)
+    missing = missing_cells(plan.cells, rows, again, noisy=False)
     times = TimeLeft(plan.cells, plan.expected_s)
     for key, cell in plan.cells.items():
-        if key in rows:
+        if key not in missing:
             times.finish(key, cell, rows[key]["runtime_s"])
     expected_s = [times.cell_s(key, cell) for key, cell in missing.items()]
     return Outlook(
@@ -83,31 +82,3 @@ def measure_smallest(settings: CampaignSettings, plan: CampaignPlan) -> Mapping[
     smallest = dataclasses.replace(plan, cells={key: plan.cells[key]}, anchors=[])
     run_campaign(dataclasses.replace(settings, stop_after_s=None, repeat_noisy_s=0.0), smallest)
     return record_rows(settings.runs).get(key)
-
-
-def retried_keys(settings: CampaignSettings, plan: CampaignPlan) -> set[str]:
-    """Return the cells of ``plan`` whose records are worth another try.
-
-    These are failed runs, and runs stopped at a shorter time than the limit is now. The user has
-    asked again and may have mended what they failed of.
-    """
-    limit_s = settings.conditions.time_limit_s
-    rows = record_rows(settings.runs)
-    return {
-        key
-        for key in plan.cells.keys() & rows.keys()
-        if rows[key]["outcome"] == "failed"
-        or (
-            rows[key]["outcome"] == "timeout"
-            and rows[key]["limit_s"] is not None
-            and (limit_s is None or rows[key]["limit_s"] < limit_s)
-        )
-    }
-
-
-def remove_retried(settings: CampaignSettings, plan: CampaignPlan) -> int:
-    """Remove the records of `retried_keys`, which are then measured again; return how many."""
-    keys = retried_keys(settings, plan)
-    for key in keys:
-        shutil.rmtree(settings.runs / key)
-    return len(keys)

@@ -12,7 +12,7 @@ from voxcast.history.repeats import ALLOCATION, TASK
 from voxcast.records import ANCHOR_REPEAT, NOISY_REPEAT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     import pandas as pd
 
@@ -49,6 +49,7 @@ def overview(
     cells: Mapping[str, Cell],
     expected_s: Mapping[str, float],
     rows: Mapping[str, Mapping[str, Any]],
+    again: Collection[str] = (),
 ) -> list[dict[str, Any]]:
     """Return one row for each application, scale and allocation of a campaign.
 
@@ -58,6 +59,8 @@ def overview(
         Of the plan, by key.
     rows : mapping
         Records by key. Those of other cells (repeats of noisy runs, anchors) are counted apart.
+    again : collection of str
+        Keys of records that are tried again: their outcome is counted, but they are not done.
 
     Returns
     -------
@@ -68,7 +71,7 @@ def overview(
         of repeats, ``cv_runtime`` and ``cv_cpu`` with ``repeated``, the number of runs that were
         repeated.
     """
-    missing = missing_cells(cells, rows)
+    missing = missing_cells(cells, rows, again)
     times = TimeLeft({**cells, **missing}, expected_s)
     groups: dict[tuple[Any, ...], dict[str, Any]] = {}
     for key, cell in {**cells, **missing}.items():
@@ -86,9 +89,10 @@ def overview(
         )
         if key in rows:
             row = rows[key]
-            times.finish(key, cell, row["runtime_s"])
-            group["done"] += 1
-            group["noisy"] += bool(row["noisy"])
+            if key not in missing:
+                times.finish(key, cell, row["runtime_s"])
+                group["done"] += 1
+                group["noisy"] += bool(row["noisy"])
             group["outcomes"][row["outcome"]] = group["outcomes"].get(row["outcome"], 0) + 1
     for key, cell in missing.items():
         group = groups[_group(vars(cell) | vars(cell.configuration))]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.campaigns.driver import Progress, run_campaign
+from voxcast.campaigns.driver import Progress, run_campaign, tried_again
 from voxcast.campaigns.overview import overview, rows_elsewhere
 from voxcast.campaigns.plan import CampaignPlan, make_plan
 from voxcast.errors import ConfigError
@@ -166,8 +166,11 @@ class ProjectCampaign:
         if self.volumes() is None:
             return []
         plan = self.plan()
-        rows = {**self._history_rows(plan, any_host), **record_rows(self.settings.runs)}
-        return overview(plan.cells, plan.expected_s, rows)
+        elsewhere, rows = self._history_rows(plan, any_host), record_rows(self.settings.runs)
+        again = tried_again(
+            plan.cells.keys() - elsewhere.keys(), rows, self.settings.conditions.time_limit_s
+        )
+        return overview(plan.cells, plan.expected_s, {**elsewhere, **rows}, again)
 
     def propose(self, count: int) -> list[dict[str, Any]]:
         """Return the runs that would reduce uncertainty most for their expected time."""

@@ -60,9 +60,11 @@ def refresh_sources(folder: Path, images: config.ImagesConfig) -> int:
             reason = (error.strerror or "").lower()
             raise ConfigError(f"cannot be written ({reason})", path, then) from None
         before, now = ({(f.path, f.sha256) for f in listed} for listed in (earlier, files))
+        gone = len(before - now)
+        # A volume is never used in place of another: what was measured of the earlier one counts.
+        kept = f", {gone} changed or no longer here; runs of these stay on record" if gone else ""
         print(
-            f"{SOURCES}: {len(files)} images; {len(now - before)} new or changed, "
-            f"{len(before - now)} replaced or gone",
+            f"{SOURCES}: {len(files)} images; {len(now - before)} new or changed{kept}",
             file=sys.stderr,
         )
     return 0

@@ -95,7 +95,6 @@ def _learn(session: LearningSession, args: argparse.Namespace) -> int:
     if not _agreed(args.yes):
         session.restore()
         return 0
-    session.forget_failed(devices)
     if any(not entry.outlook.trusted for entry in devices):
         session.measure_first(devices)
         devices = device_outlooks(configured, catalogue, RUNS)

@@ -127,14 +127,6 @@ class LearningSession:
         for path, text in self._before.items():
             write_text(path, text)
 
-    def forget_failed(self, devices: list[DeviceOutlook]) -> None:
-        """Remove the records of failed runs, so that they are measured again."""
-        from voxcast.campaigns.outlook import remove_retried
-
-        for entry in devices:
-            if count := remove_retried(entry.settings, entry.plan):
-                logger.info("%d runs that failed or were stopped are measured again", count)
-
     def measure_first(self, devices: list[DeviceOutlook]) -> None:
         """Measure one small image with applications of which no time is known.
 
