@@ -67,7 +67,8 @@ def test_a_dry_run_shows_and_removes_nothing(folder: Path) -> None:
     assert result.returncode == 0, result.stderr
     rows = json.loads(result.stdout)
     names = {Path(row["name"]).name for row in rows}
-    assert {".partial-old-1", ".partial-x.json", ".partial-just-killed", "folds"} <= names
+    assert {".partial-old-1", ".partial-x.json", ".partial-just-killed"} <= names
+    assert "folds" not in names
     assert not any(row["removed"] for row in rows)
     assert _files(folder) == before
 
@@ -76,8 +77,17 @@ def test_leftovers_go_and_the_rest_stays(folder: Path) -> None:
     result = _clean(folder)
     assert result.returncode == 0, result.stderr
     assert "in total, " in result.stdout.splitlines()[-1]
-    assert _files(folder) == {*KEPT, "params.yaml", "build/site/index.html"}
-    assert _clean(folder).stdout == "nothing to remove\n"
+    assert _files(folder) == {*KEPT, "params.yaml", "build/folds/a.npz", "build/site/index.html"}
+    again = _clean(folder)
+    assert again.stdout == "nothing to remove\n"
+    assert "cached fits: 17 B in build/folds; `voxcast clean --cache` removes" in again.stderr
+
+
+def test_the_cached_fits_go_when_told(folder: Path) -> None:
+    assert "build/folds (17 B)" in _clean(folder, "--cache").stdout
+    assert not (folder / "build/folds").exists()
+    assert (folder / "build/site/index.html").exists()
+    assert _clean(folder, "--cache").stderr == ""
 
 
 def test_the_folder_of_a_working_campaign_is_left_alone(folder: Path) -> None:

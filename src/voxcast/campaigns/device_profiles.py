@@ -35,7 +35,10 @@ def profile_device(device: str, settings: CampaignSettings, plan: CampaignPlan) 
     """
     notes = list(plan.notes)
     if not settings.configurations:
-        notes.append(f"{device}: not among the devices of this campaign")
+        notes.append(
+            f"{device}: not measured, as the configuration does not name it; for this device set "
+            f"-S 'device=[cpu,{device}]', or add it to `devices` of your application"
+        )
     elif not any(device in app.devices for app in settings.apps.values()):
         notes.append(f"{device}: no application of this campaign can use it")
     for note in notes:

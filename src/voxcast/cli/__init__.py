@@ -7,7 +7,8 @@ import importlib
 import sys
 
 import voxcast
-from voxcast.errors import EXIT_BAD_INPUT, exits_cleanly
+from voxcast.cli.verb_parser import VerbParser, meant
+from voxcast.errors import EXIT_BAD_INPUT, ConfigError, exits_cleanly
 
 # Help text of each verb; its module is imported only when the verb is called.
 VERBS = {
@@ -39,19 +40,24 @@ MODULES = {"import": "imports"}  # `import` is a Python keyword, which cannot na
 @exits_cleanly
 def main(argv: list[str] | None = None) -> int:
     """Run a verb; the entry point ``voxcast``."""
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="voxcast",
         description=voxcast.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="verbs:\n" + "\n".join(f"  {verb:10} {text}" for verb, text in VERBS.items()),
     )
     parser.add_argument("--version", action="version", version=f"voxcast {voxcast.__version__}")
-    parser.add_argument("verb", choices=VERBS, metavar="verb", help="one of the verbs below")
+    parser.add_argument("verb", nargs="?", metavar="verb", help="one of the verbs below")
     arguments = sys.argv[1:] if argv is None else argv
     if not arguments:
         parser.print_help(sys.stderr)
         return EXIT_BAD_INPUT
-    args = parser.parse_args(arguments[:1])
-    module = importlib.import_module(f"voxcast.cli.{MODULES.get(args.verb, args.verb)}")
+    if arguments[0].startswith("-"):
+        parser.parse_known_args(arguments[:1])  # --help and --version end here
+        raise ConfigError("unknown option", arguments[0], "options of a verb follow the verb")
+    verb = arguments[0]
+    if verb not in VERBS:
+        raise ConfigError("unknown verb", verb, meant(verb, VERBS, "see `voxcast --help`"))
+    module = importlib.import_module(f"voxcast.cli.{MODULES.get(verb, verb)}")
     code: int = module.main(arguments[1:])
     return code

@@ -22,6 +22,7 @@ from voxcast.cli.app_list import list_apps, show_app
 from voxcast.cli.shared_options import add_project_argument
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError
+from voxcast.images.headers import file_size_bytes
 from voxcast.quantities import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ def main(argv: list[str]) -> int:
     for signal_number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(signal_number, signal.default_int_handler)
     image = None if args.image is None else args.image.expanduser().absolute()
-    if image is not None and not image.is_file():
-        raise ConfigError("no such file", image)
+    if image is not None:
+        file_size_bytes(image)
     start = Path.cwd()
     os.chdir(project.require(args.project))  # all other paths are relative to the project
     if args.action == "list":

@@ -1,8 +1,9 @@
-"""``voxcast clean``: remove what killed processes left behind, and caches that are made again.
+"""``voxcast clean``: remove what killed processes left behind.
 
-These are processes, control groups and temporary folders of runs whose ``voxcast`` was killed;
-unfinished files and folders of the project that nothing has written to for an hour; and the cached
-fits in ``build/folds``. Measurements, results, and registered models are never removed.
+These are processes, control groups and temporary folders of runs whose ``voxcast`` was killed, and
+unfinished files and folders of the project that nothing has written to for an hour. The cached
+fits in ``build/folds`` are no leftovers: they make learning faster, and are removed with
+``--cache`` only. Measurements, results, and registered models are never removed.
 """
 
 from __future__ import annotations
@@ -36,11 +37,17 @@ def main(argv: list[str]) -> int:
         prog="voxcast clean", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--dry-run", action="store_true", help="show them and remove nothing")
+    parser.add_argument(
+        "--cache", action="store_true", help="also remove the cached fits, which are made again"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON list on stdout")
     add_project_argument(parser)
     args = parser.parse_args(argv)
     folder = project.find(args.project)
     leftovers = [*abandoned(), *([] if folder is None else project_leftovers(folder))]
+    cache = None if folder is None else folder / FOLDS
+    if cache is not None and cache.is_dir() and args.cache:
+        leftovers.append(Leftover("folder", str(cache), size_bytes=size_bytes(cache)))
     rows = []
     for leftover in leftovers:
         removed = False
@@ -64,11 +71,14 @@ def main(argv: list[str]) -> int:
         print("nothing to remove")
     else:
         print(f"{len(rows)} in total, {format_bytes(sum(left.size_bytes for left in leftovers))}")
+    if cache is not None and cache.is_dir() and not args.cache:
+        size = format_bytes(size_bytes(cache))
+        logger.info("cached fits: %s in %s; `voxcast clean --cache` removes them", size, FOLDS)
     return 0 if args.dry_run or all(row["removed"] for row in rows) else EXIT_BAD_INPUT
 
 
 def project_leftovers(folder: Path, now_s: float | None = None) -> Iterator[Leftover]:
-    """Yield unfinished files and folders of a project, and its cached fits.
+    """Yield unfinished files and folders of a project.
 
     Parameters
     ----------
@@ -84,8 +94,6 @@ def project_leftovers(folder: Path, now_s: float | None = None) -> Iterator[Left
         if is_quiet or was_abandoned(path):
             kind: Kind = "folder" if path.is_dir() else "file"
             yield Leftover(kind, str(path), size_bytes=size_bytes(path))
-    if (folder / FOLDS).is_dir():
-        yield Leftover("folder", str(folder / FOLDS), size_bytes=size_bytes(folder / FOLDS))
 
 
 def _partial(folder: Path) -> Iterator[Path]:

@@ -18,6 +18,7 @@ from voxcast import project
 from voxcast.cli.shared_options import add_project_argument
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError
+from voxcast.images.headers import file_size_bytes
 from voxcast.quantities import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -63,10 +64,7 @@ def main(argv: list[str]) -> int:
         return _show_proposals(args)
     if args.app is None:
         parser.error("the following arguments are required: --app")
-    for signal_number in (
-        signal.SIGTERM,
-        signal.SIGHUP,
-    ):  # otherwise the run would outlive this process
+    for signal_number in (signal.SIGTERM, signal.SIGHUP):  # else the run outlives this process
         signal.signal(signal_number, signal.default_int_handler)
     from voxcast.apps.program import check_startable
     from voxcast.profiling.leftovers import sweep_abandoned
@@ -87,7 +85,7 @@ def main(argv: list[str]) -> int:
         raise ConfigError(f"must be 1 to {cores} here, not {args.cpus}", "--cpus")
     for image in images:
         if image is not None:
-            _check_readable(image)
+            file_size_bytes(image)
     check_startable(app, configuration)
     sweep_abandoned()
     runs = []
@@ -98,14 +96,6 @@ def main(argv: list[str]) -> int:
     if args.json:
         print(json.dumps(runs, indent=2))
     return 0 if all(run["outcome"] == "completed" for run in runs) else FAILED
-
-
-def _check_readable(image: Path) -> None:
-    try:
-        with image.open("rb"):
-            pass
-    except OSError as error:
-        raise ConfigError((error.strerror or "cannot be read").lower(), image) from None
 
 
 def _show_proposals(args: argparse.Namespace) -> int:

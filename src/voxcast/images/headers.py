@@ -98,7 +98,7 @@ def read_layout(path: str | os.PathLike[str]) -> Layout:
     import nibabel
 
     path = Path(path)
-    file_size_bytes = _file_size_bytes(path)
+    size_bytes = file_size_bytes(path)
     try:
         _check_offset(path)
         image = nibabel.load(path)
@@ -127,7 +127,7 @@ def read_layout(path: str | os.PathLike[str]) -> Layout:
             obliqueness_deg=round(math.degrees(obliqueness_rad), 3),
             dtype=dtype.name,
             bytes_per_voxel=dtype.itemsize,
-            file_size_bytes=file_size_bytes,
+            file_size_bytes=size_bytes,
         ),
         affine=affine,
         dtype=dtype,
@@ -135,7 +135,7 @@ def read_layout(path: str | os.PathLike[str]) -> Layout:
         slope=float(voxels.slope),
         intercept=float(voxels.inter),
     )
-    _check_complete(path, file_size_bytes, layout.end_bytes)
+    _check_complete(path, size_bytes, layout.end_bytes)
     return layout
 
 
@@ -165,15 +165,24 @@ def _not_nifti(path: Path) -> ImageError:
     return ImageError("not a NIfTI file", path, "convert it to .nii or .nii.gz")
 
 
-def _file_size_bytes(path: Path) -> int:
+def file_size_bytes(path: Path) -> int:
+    """Return the size of a file that can be read.
+
+    Raises
+    ------
+    ImageError
+        If it is missing, a folder, empty, or may not be read.
+    """
     try:
         if path.is_dir():
-            raise ImageError("is a folder, not a volume", path)
+            raise ImageError(
+                "is a folder, not a volume", path, "name a .nii or .nii.gz file in it"
+            )
         size_bytes = path.stat().st_size
         with path.open("rb"):
             pass
     except FileNotFoundError:
-        raise ImageError("no such file", path, "restore it or remove it from the list") from None
+        raise ImageError("no such file", path) from None
     except PermissionError:
         raise ImageError("may not be read", path, "change its permissions") from None
     except OSError as error:
@@ -208,13 +217,11 @@ def _affine(image: Any, path: Path) -> np.ndarray:
     return affine
 
 
-def _check_complete(path: Path, file_size_bytes: int, end_bytes: int) -> None:
+def _check_complete(path: Path, size_bytes: int, end_bytes: int) -> None:
     """Compare sizes only: that of the file, or the one that gzip stores in its last four bytes."""
     if path.suffix.lower() != ".gz":
-        if file_size_bytes < end_bytes:
-            raise ImageError(
-                f"is cut short: {file_size_bytes} of {end_bytes} bytes", path, COPY_AGAIN
-            )
+        if size_bytes < end_bytes:
+            raise ImageError(f"is cut short: {size_bytes} of {end_bytes} bytes", path, COPY_AGAIN)
         return
     with path.open("rb") as stream:
         stream.seek(-4, 2)
