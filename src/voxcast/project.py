@@ -47,9 +47,11 @@ def require(folder: Path | None) -> Path:
     """
     project = find(folder)
     if project is None:
-        raise ConfigError(
-            "no project here or above",
-            Path.cwd(),
-            "cd into one, give --project DIR, or make one with `voxcast init`",
-        )
+        raise none_here()
     return project
+
+
+def none_here() -> ConfigError:
+    """Return the error of a command that needs a project and finds none."""
+    then = "cd into one, give --project DIR, or make one with `voxcast init`"
+    return ConfigError("no project here or above", Path.cwd(), then)

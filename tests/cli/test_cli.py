@@ -132,10 +132,6 @@ def test_predict_without_a_registry_says_how_to_get_one(head: Path) -> None:
     assert "voxcast learn" in message
 
 
-def test_models_lists_nothing_where_there_is_no_registry(tmp_path: Path) -> None:
-    assert "no such registry" in refused(run("models", cwd=tmp_path, MLFLOW_TRACKING_URI=""))
-
-
 def test_predict_refuses_an_invalid_quantile(head: Path) -> None:
     assert "--quantile" in refused(run("predict", str(head), "--quantile", "5", cwd=head.parent))
 

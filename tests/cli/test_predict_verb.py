@@ -190,4 +190,4 @@ def test_an_unknown_application_is_refused_before_a_forecaster_or_image_is_read(
 
 def test_outside_a_project_a_server_or_a_project_is_asked_for(tmp_path: Path) -> None:
     line = refused(run("predict", "head.nii.gz", cwd=tmp_path))
-    assert "no project here or above; give --project DIR, or --url of a server" in line
+    assert "no project here or above; cd into one, give --project DIR" in line

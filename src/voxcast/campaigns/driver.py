@@ -245,7 +245,7 @@ class _Sitting:
                 count = self.failures.get(cell.app, 0) + 1 if profile.outcome == "failed" else 0
                 self.failures[cell.app] = count
             if count == MAX_FAILURES:
-                then = "see its log, fix it and run the same command again: failed runs are tried again"
+                then = "mend it and run the same command again: failed runs are tried again"
                 raise RunError(f"{count} runs of {cell.app} failed in a row", run, then)
 
 

@@ -50,10 +50,7 @@ def main(argv: list[str]) -> int:
     for signal_number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(signal_number) != signal.SIG_IGN:  # by nohup
             signal.signal(signal_number, signal.default_int_handler)
-    folder = project.find(args.project)
-    if folder is None:
-        then = "run `voxcast init` here, or give --project DIR"
-        raise ConfigError("no project here or above", Path.cwd(), then)
+    folder = project.require(args.project)
     named = args.images or args.cpus or args.participants or args.changes or args.hours is not None
     if args.app is None and named:
         raise ConfigError(

@@ -6,7 +6,6 @@ import os
 import shlex
 import socket
 import sys
-from pathlib import Path
 
 from voxcast import project
 from voxcast.cli.shared_options import add_project_argument
@@ -33,7 +32,7 @@ def main(argv: list[str]) -> int:
     from voxcast.tracking.current_champion import served_champion
     from voxcast.tracking.runs import tracking_uri
 
-    folder = project.find(args.project) or Path.cwd()
+    folder = project.find(args.project)
     version, model = served_champion(folder)
     words = command(model, version, args.host, args.port, args.workers)
     sys.stdout.flush()

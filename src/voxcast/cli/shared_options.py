@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from voxcast import project
-from voxcast.errors import ConfigError
 from voxcast.records import Configuration
 
 if TYPE_CHECKING:
@@ -89,12 +87,7 @@ def champion_of(args: argparse.Namespace) -> Champion:
         champion = _served_champion(args.url, folder)
     else:
         from voxcast.tracking.current_champion import local_champion
-        from voxcast.tracking.runs import TRACKING_VARIABLE
 
-        if folder is None and not os.environ.get(TRACKING_VARIABLE):
-            raise ConfigError(
-                "no project here or above", Path.cwd(), "give --project DIR, or --url of a server"
-            )
         champion = local_champion(folder, args.app)
     cpus = args.cpus or []
     return replace(

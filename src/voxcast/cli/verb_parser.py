@@ -21,8 +21,9 @@ class VerbParser(argparse.ArgumentParser):
     """A parser whose errors are `ConfigError`: one line and exit code 2, as for other errors.
 
     A value such as ``-2h`` is the value of the option before it, which then refuses it in its own
-    words. The parser of Python takes it for an unknown option. The error of a misspelt option names
-    the one that is meant.
+    words. The parser of Python takes it for an unknown option.
+
+    The error of a misspelt option names the one that is meant.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

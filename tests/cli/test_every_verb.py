@@ -1,0 +1,86 @@
+"""Every verb with the mistakes of users: one line that says what is wrong, and exit code 2."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from voxcast.cli import VERBS
+
+VOXCAST = Path(sys.executable).with_name("voxcast")
+# The least that each verb needs to get to its project; None: it needs none.
+ARGUMENTS: dict[str, tuple[str, ...] | None] = {
+    "app": ("list",),
+    "campaign": ("status", "reference"),
+    "clean": None,
+    "compare": (),
+    "doctor": None,
+    "fit": None,
+    "import": ("sacct", "jobs.txt"),
+    "images": (),
+    "init": None,
+    "inspect": None,
+    "learn": (),
+    "models": (),
+    "phases": None,
+    "predict": ("head.nii",),
+    "profile": ("head.nii", "--app", "tool"),
+    "queue": None,
+    "recommend": ("head.nii",),
+    "replay": None,
+    "requests": ("--image", "head.nii"),
+    "serve": (),
+    "variation": None,
+}
+
+
+def voxcast(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    without = ("VOXCAST_PROJECT", "MLFLOW_TRACKING_URI")
+    environment = {name: value for name, value in os.environ.items() if name not in without}
+    return subprocess.run(
+        [VOXCAST, *arguments], cwd=cwd, env=environment, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+
+
+def refusal(*arguments: str, cwd: Path) -> str:
+    """Return the line of a refusal."""
+    completed = voxcast(*arguments, cwd=cwd)
+    assert completed.returncode == 2, completed
+    assert completed.stdout == ""
+    (line,) = completed.stderr.splitlines()
+    assert line.startswith("voxcast: ")
+    return line.removeprefix("voxcast: ")
+
+
+def test_the_table_has_every_verb() -> None:
+    assert ARGUMENTS.keys() == VERBS.keys()
+
+
+@pytest.mark.parametrize("verb", [v for v, words in ARGUMENTS.items() if words is not None])
+def test_outside_a_project_all_verbs_say_the_same(verb: str, tmp_path: Path) -> None:
+    line = refusal(verb, *(ARGUMENTS[verb] or ()), cwd=tmp_path)
+    then = "cd into one, give --project DIR, or make one with `voxcast init`"
+    assert line == f"{tmp_path}: no project here or above; {then}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ("perdict", "perdict: unknown verb; did you mean predict?"),
+        ("divine", "divine: unknown verb; see `voxcast --help`"),
+        ("--project . predict", "--project: unknown option; options of a verb follow the verb"),
+        ("predict a.nii --explian", "--explian: unknown option; did you mean --explain?"),
+        ("images --refesh=1", "--refesh: unknown option; did you mean --refresh?"),
+        ("images --xyzzy", "--xyzzy: unknown option; see `voxcast images --help`"),
+        ("images more", "more: one argument too many; see `voxcast images --help`"),
+        ("inspect gone.nii", "gone.nii: no such file"),
+        ("inspect .", ".: is a folder, not a volume; name a .nii or .nii.gz file in it"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_named_with_what_is_meant(arguments: str, line: str, tmp_path: Path) -> None:
+    assert refusal(*arguments.split(), cwd=tmp_path) == line
