@@ -92,11 +92,11 @@ def run_campaign(
     with driver_lock(folder):
         for partial in folder.glob(PARTIAL + "*"):
             sweep(partial) if partial.is_dir() else partial.unlink()
-        elsewhere, rows = recorded or {}, record_rows(folder)
+        elsewhere, here = recorded or {}, record_rows(folder)
         again = tried_again(
-            plan.cells.keys() - elsewhere.keys(), rows, settings.conditions.time_limit_s
+            plan.cells.keys() - elsewhere.keys(), here, settings.conditions.time_limit_s
         )
-        rows = {**elsewhere, **rows}
+        rows = {**elsewhere, **here}
         repeat_noisy_s = settings.repeat_noisy_s
         missing = missing_cells(
             plan.cells, rows, again, noisy=repeat_noisy_s is None or repeat_noisy_s > 0
