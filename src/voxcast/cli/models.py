@@ -16,7 +16,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from voxcast import project
-from voxcast.cli.shared_options import add_project_argument
+from voxcast.cli.shared_options import add_project_argument, registry_project
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ModelError
 
@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
         if registry.forget_lost(project.require(args.project)):
             logger.info("the registry was lost or replaced; the next `dvc repro` fills it")
         return 0
-    rows = registry.listing(project.find(args.project))
+    rows = registry.listing(registry_project(args.project))
     if args.json:
         print(json.dumps(rows, indent=2))
         return 0

@@ -6,9 +6,9 @@ import os
 import shlex
 import socket
 import sys
+from pathlib import Path
 
-from voxcast import project
-from voxcast.cli.shared_options import add_project_argument
+from voxcast.cli.shared_options import add_project_argument, registry_project
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError
 
@@ -32,11 +32,11 @@ def main(argv: list[str]) -> int:
     from voxcast.tracking.current_champion import served_champion
     from voxcast.tracking.runs import tracking_uri
 
-    folder = project.find(args.project)
+    folder = registry_project(args.project)
     version, model = served_champion(folder)
     words = command(model, version, args.host, args.port, args.workers)
     sys.stdout.flush()
-    environment = {**os.environ, "MLFLOW_TRACKING_URI": tracking_uri(folder)}
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": tracking_uri(folder or Path.cwd())}
     os.execve(words[0], words, environment)  # noqa: S606  # no shell, and no second process
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,21 @@ def add_project_argument(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="project folder (default: VOXCAST_PROJECT, else the nearest parent folder)",
     )
+
+
+def registry_project(folder: Path | None) -> Path | None:
+    """Return the project with the registry; None if only ``MLFLOW_TRACKING_URI`` names one.
+
+    Raises
+    ------
+    ConfigError
+        If there is neither.
+    """
+    from voxcast.tracking.runs import TRACKING_VARIABLE
+
+    if os.environ.get(TRACKING_VARIABLE):
+        return project.find(folder)
+    return project.require(folder)
 
 
 def add_champion_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,12 +98,12 @@ def champion_of(args: argparse.Namespace) -> Champion:
     ModelError
         If there is no champion, or it has no such application.
     """
-    folder = project.find(args.project)
     if args.url:
-        champion = _served_champion(args.url, folder)
+        champion = _served_champion(args.url, project.find(args.project))
     else:
         from voxcast.tracking.current_champion import local_champion
 
+        folder = registry_project(args.project)
         champion = local_champion(folder, args.app)
     cpus = args.cpus or []
     return replace(

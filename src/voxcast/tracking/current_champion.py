@@ -25,7 +25,7 @@ def served_champion(project: Path | None) -> tuple[str, str]:
     ModelError
         If there is no champion, or the registry cannot be read.
     """
-    stored = version_in_database(tracking_uri(project))
+    stored = version_in_database(tracking_uri(project or Path.cwd()))
     if stored is not None and stored.folder is not None:
         return stored.number, str(stored.folder)
     number = required_champion(project).number
@@ -45,7 +45,7 @@ def local_model(project: Path | None) -> LocalModel:
     ModelError
         If there is no champion or its files cannot be read.
     """
-    return LocalModel.load(champion_folder(tracking_uri(project)))
+    return LocalModel.load(champion_folder(tracking_uri(project or Path.cwd())))
 
 
 def local_champion(project: Path | None, app: str | None = None) -> Champion:

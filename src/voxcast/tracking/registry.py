@@ -252,7 +252,7 @@ def use(project: Path | None) -> str:
     ModelError
         If the registry is missing or damaged, or its server does not answer.
     """
-    uri = tracking_uri(project)
+    uri = tracking_uri(project or Path.cwd())
     check_registry(uri)
     import mlflow
 

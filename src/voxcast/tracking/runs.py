@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import voxcast
 from voxcast.errors import ModelError
-from voxcast.project import none_here
 from voxcast.tracking.views import NOTE, NOTES, describe_experiment
 
 if TYPE_CHECKING:
@@ -41,19 +40,9 @@ class Session:
     tags: dict[str, str] = field(default_factory=dict)
 
 
-def tracking_uri(project: Path | None) -> str:
-    """Return ``MLFLOW_TRACKING_URI``, or the address of the project's database.
-
-    Raises
-    ------
-    ConfigError
-        If there is neither.
-    """
-    if uri := os.environ.get(TRACKING_VARIABLE):
-        return uri
-    if project is None:
-        raise none_here()
-    return f"sqlite:///{project.resolve()}/mlflow.db"
+def tracking_uri(project: Path) -> str:
+    """Return ``MLFLOW_TRACKING_URI``, or the address of the project's database."""
+    return os.environ.get(TRACKING_VARIABLE) or f"sqlite:///{project.resolve()}/mlflow.db"
 
 
 def connect(project: Path) -> Session:
