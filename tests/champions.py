@@ -26,7 +26,7 @@ from voxcast.tracking import registry, runs
 
 PROMOTION = Promotion(
     family="ridge", params=FAMILIES["ridge"].defaults, subjects=20, runs=40, noisy_runs=0,
-    reason="first", detail="the registry had no champion",
+    reason="first", detail="the application had no champion",
     promoted_at="2026-01-01T00:00:00+00:00", calibrated=True, upper_quantile=0.95,
     cv_objective=0.01, table_sha256="0" * 64, app_version="1",
 )  # fmt: skip

@@ -216,7 +216,7 @@ def _receipt(winner: str, runs: int, subjects: int, metrics: dict[str, Any]) -> 
     risk = {"exceeded": 1, "subjects": 8, "rate": 0.125, "interval": [0.003, 0.527]}
     return {
         "registered": True, "reason": "first",
-        "detail": "the registry had no champion", "version": "1", "champion": winner,
+        "detail": "the application had no champion", "version": "1", "champion": winner,
         "challenger": {
             "family": winner, "params": {"alpha": 1.0}, "calibrated": False,
             "cross_validation": {}, "risk_at_upper_quantile": dict.fromkeys(TARGETS, risk),

@@ -151,7 +151,7 @@ def test_a_busy_machine_more_subjects_and_a_person(
     assert models(["compare", "2", "3"]) == 0
     compared = capsys.readouterr().out
     assert "tile: both versions have the same forecaster" in compared
-    assert "on 17 held-out subjects" in compared
+    assert "over 17 held-out subjects, each predicted by models that had not learned" in compared
     assert models(["rollback", "--app", "segment"]) == 0
     assert "version 4 is champion; segment as in version 2" in capsys.readouterr().out
     assert hash_of("4", "segment") == champion

@@ -174,6 +174,8 @@ def _compare(argv: list[str]) -> int:
 
 
 def _compared(comparison: dict[str, Any] | None, first: str, second: str) -> str:
+    from voxcast.models.selection.promotion_rule import held_out
+
     if comparison is None:
         return "no subject is on record on which both could be judged"
     if "same_forecaster" in comparison:
@@ -182,12 +184,12 @@ def _compared(comparison: dict[str, Any] | None, first: str, second: str) -> str
     gain = comparison["gain"]
     text = (
         f"mean log error {errors[0]:.4f} of version {first}, {errors[1]:.4f} of version {second}, "
-        f"on {gain['subjects']} held-out subjects"
+        f"over {held_out(gain['subjects'])}"
     )
     if gain["low"] is None:
         return f"{text}; one subject decides nothing"
     better = first if gain["low"] > 0 else second if gain["high"] < 0 else None
-    verdict = "no significant difference" if better is None else f"version {better} is better"
+    verdict = "no difference is shown" if better is None else f"version {better} is better"
     return (
         f"{text}; {verdict} (difference {gain['value']:+.4f}, 95 % interval "
         f"{gain['low']:+.4f} to {gain['high']:+.4f})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,9 +38,8 @@ def clustered_mean(
 ) -> Interval:
     """Return the mean over runs, weighted if told, with a 95 % interval over subjects.
 
-    The mean of all runs is a ratio of sums over subjects. Its variance is linearised with
-    subjects as clusters (Cochran, Sampling Techniques, 1977, section 6.4); the quantile is that
-    of Student's t with ``subjects - 1`` degrees of freedom.
+    The interval is `standard_error` times the quantile of Student's t with ``subjects - 1``
+    degrees of freedom.
 
     Examples
     --------
@@ -54,18 +53,76 @@ def clustered_mean(
     from scipy.stats import t
 
     x = np.asarray(values, dtype=float)
-    names, cluster = np.unique(np.asarray(subjects, dtype=str), return_inverse=True)
-    n = len(names)
+    n = len(set(subjects))
     if not len(x):
         return Interval(math.nan, math.nan, math.nan, 0)
-    w = np.ones(len(x)) if weights is None else np.asarray(weights, dtype=float)
-    mean = float(np.average(x, weights=w))
+    mean = float(np.average(x, weights=weights))
     if n < 2:
         return Interval(mean, math.nan, math.nan, n)
-    excess = np.bincount(cluster, weights=w * (x - mean))
-    error = math.sqrt(n / (n - 1) * float(np.sum(excess**2))) / float(w.sum())
-    half = float(t.ppf(0.975, n - 1)) * error
+    half = float(t.ppf(0.975, n - 1)) * standard_error(x, subjects, weights)
     return Interval(mean, mean - half, mean + half, n)
+
+
+def standard_error(
+    values: ArrayLike, subjects: Sequence[str], weights: ArrayLike | None = None
+) -> float:
+    """Return the standard error of a mean over runs; NaN for fewer than two subjects.
+
+    The mean of all runs is a ratio of sums over subjects. Its variance is linearised with
+    subjects as clusters (Cochran, Sampling Techniques, 1977, section 6.4).
+
+    Examples
+    --------
+    >>> standard_error([1.0, 3.0], ["a", "b"])
+    1.0
+    """
+    x, w, cluster = _clusters(values, subjects, weights)
+    n = len(set(subjects))
+    if n < 2:
+        return math.nan
+    excess = np.bincount(cluster, weights=w * (x - np.average(x, weights=w)))
+    return math.sqrt(n / (n - 1) * float(np.sum(excess**2))) / float(w.sum())
+
+
+def cautious_mean(
+    values: ArrayLike, subjects: Sequence[str], weights: ArrayLike | None = None
+) -> Interval:
+    """Return the mean of differences, with an interval that one more subject cannot overturn.
+
+    The interval of Student's t is too narrow for few subjects and skewed differences: the rare
+    subjects on the other side are often not in the sample. So each end is that of `clustered_mean`
+    with one more subject, whose difference is as large as the largest one, on that side of zero.
+    An interval of fewer than six subjects always includes zero.
+
+    Examples
+    --------
+    >>> clustered_mean([1.0, 1.1, 0.9], ["a", "b", "c"]).low > 0
+    True
+    >>> cautious_mean([1.0, 1.1, 0.9], ["a", "b", "c"]).low > 0
+    False
+    """
+    mean = clustered_mean(values, subjects, weights)
+    if not mean.bounded:
+        return mean
+    x, w, cluster = _clusters(values, subjects, weights)
+    weight_by_subject = np.bincount(cluster, weights=w)
+    largest = float(np.max(np.abs(np.bincount(cluster, weights=w * x)) / weight_by_subject))
+
+    def with_one_more(difference: float) -> Interval:
+        names = [*map(str, cluster), "one more"]
+        return clustered_mean([*x, difference], names, [*w, float(weight_by_subject.mean())])
+
+    return replace(mean, low=with_one_more(-largest).low, high=with_one_more(largest).high)
+
+
+def _clusters(
+    values: ArrayLike, subjects: Sequence[str], weights: ArrayLike | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return values, weights and the number of the subject of each run."""
+    x = np.asarray(values, dtype=float)
+    w = np.ones(len(x)) if weights is None else np.asarray(weights, dtype=float)
+    _, cluster = np.unique(np.asarray(subjects, dtype=str), return_inverse=True)
+    return x, w, cluster
 
 
 def exponential(logs: Interval) -> Interval:

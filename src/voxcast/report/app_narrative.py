@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from voxcast.analysis.model_comparison import BASELINES
+from voxcast.models.selection.promotion_rule import REASONS
 from voxcast.report.formatting import counted, percent, percent_interval
 
 if TYPE_CHECKING:
@@ -90,13 +91,7 @@ class AppNarrative:
         """Write the best family and the champion of the application."""
         m = self.models
         if m.registered:
-            reasons = {
-                "first": "the first one",
-                "better": "better than the former one",
-                "more_subjects": "it learned from more subjects than the former one",
-                "new_version": "the former one predicts another version of the application",
-            }
-            reason = reasons.get(m.reason, m.detail)
+            reason = REASONS.get(m.reason, m.detail)
             return f"{m.winner} is champion of {self.app}, version {m.version} ({reason})"
         stays = f"version {m.version} ({m.champion}) stays champion of {self.app} ({m.detail})"
         if m.champion == m.winner:

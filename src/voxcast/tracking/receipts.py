@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from voxcast.laws.intervals import Interval
     from voxcast.models.selection.comparison import Comparison
 
 LOG = Path("mlruns/receipts.jsonl")
@@ -74,15 +73,17 @@ def rolled_back(project: Path, app: str) -> set[str]:
 
 
 def comparison_json(comparison: Comparison) -> dict[str, Any]:
-    """Return a comparison for a receipt: means with their 95 % intervals."""
+    """Return a comparison for a receipt: means with their intervals; None for what is unknown."""
 
-    def values(interval: Interval) -> dict[str, float | int | None]:
-        return {
-            name: value if math.isfinite(value) else None
-            for name, value in asdict(interval).items()
-        }
+    def finite(value: float) -> float | None:
+        return value if math.isfinite(value) else None
 
-    return {name: values(getattr(comparison, name)) for name in comparison.__dataclass_fields__}
+    return {
+        name: finite(value)
+        if isinstance(value, float)
+        else {key: finite(number) for key, number in value.items()}
+        for name, value in asdict(comparison).items()
+    }
 
 
 def under_load(table: pd.DataFrame) -> list[str]:

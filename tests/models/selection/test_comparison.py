@@ -1,5 +1,7 @@
 """Two recipes are compared on the same held-out subjects, each fitted to its runs alone."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,6 +11,7 @@ from voxcast.models.families.family import FAMILIES
 from voxcast.models.query import queries_of
 from voxcast.models.selection.comparison import (
     NOISY_WEIGHT,
+    OTHER_FOLDS,
     Contender,
     compare,
     cross_fitted_errors,
@@ -50,6 +53,21 @@ def test_all_rows_are_fitted_as_in_tuning(table: pd.DataFrame) -> None:
     logs = validation.out_of_fold(*RIDGE, "volume").log_predictions
     expected = np.abs(validation.actual() - logs)[:, [0, 2]].mean(axis=1)
     np.testing.assert_allclose(errors, expected)
+
+
+def test_no_contender_is_judged_on_the_folds_of_its_tuning(table: pd.DataFrame) -> None:
+    everything = np.ones(len(table), dtype=bool)
+    tree = "tree", FAMILIES["tree"].defaults
+    contenders = Contender(*tree, everything), Contender(*RIDGE, everything)
+    tuned = Validation(table, None, 4, 0)
+    comparison = compare(tuned, *contenders)
+    assert comparison is not None
+    of_tuning, of_others = (
+        cross_fitted_errors(validation, contenders[0]).mean()
+        for validation in (tuned, replace(tuned, seed=OTHER_FOLDS))
+    )
+    assert comparison.challenger.value == pytest.approx(of_others)
+    assert comparison.challenger.value != pytest.approx(of_tuning)
 
 
 def test_a_recipe_against_itself_gains_nothing(table: pd.DataFrame) -> None:

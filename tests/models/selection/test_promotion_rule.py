@@ -27,7 +27,7 @@ NOWHERE = Interval(math.nan, math.nan, math.nan, 0)
 def gains(low: float, value: float, calm: Interval | None = None) -> Comparison:
     gain = Interval(value, low, 2 * value - low, 8)
     error = Interval(0.2, 0.1, 0.3, 8)
-    return Comparison(error, error, gain, gain if calm is None else calm)
+    return Comparison(error, error, gain, gain if calm is None else calm, standard_error=0.02)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,9 @@ def test_what_is_decided_without_a_comparison(champion: Rival | None, reason: st
         ({}, gains(0.01, 0.1), SAFE, "better"),
         ({}, gains(-0.01, 0.1), SAFE, "not_better"),
         ({}, gains(0.0, 0.0), SAFE, "not_better"),
-        ({"new_subjects": 2}, gains(-0.01, 0.0), SAFE, "more_subjects"),
+        ({"new_subjects": 2}, gains(-0.01, 0.03), SAFE, "more_subjects"),
+        ({"new_subjects": 2}, gains(-0.01, 0.01), SAFE, "not_better"),
+        ({"new_subjects": 2}, gains(math.nan, 0.01), SAFE, "not_better"),
         ({"new_subjects": 2}, gains(-0.1, -0.01), SAFE, "not_better"),
         ({}, gains(0.01, 0.1), RISKY, "under_request"),
         ({"calibrated": False}, gains(0.01, 0.1), RISKY, "better"),
@@ -66,7 +68,7 @@ def test_what_is_decided_without_a_comparison(champion: Rival | None, reason: st
         ({"new_disturbed": 0.9}, gains(0.01, 0.1, Interval(0.02, 0.01, 0.1, 5)), SAFE, "better"),
         ({"new_disturbed": 1.0}, gains(0.01, 0.1, NOWHERE), SAFE, "under_load"),
         ({"new_disturbed": 1.0, "disturbed": 1.0}, gains(0.01, 0.1, NOWHERE), SAFE, "better"),
-        ({"new_subjects": 2, "is_included": False}, gains(-0.01, 0.0), SAFE, "not_better"),
+        ({"new_subjects": 2, "is_included": False}, gains(-0.01, 0.03), SAFE, "not_better"),
     ],
 )  # fmt: skip
 def test_what_a_comparison_decides(

@@ -4,18 +4,19 @@ A champion itself cannot be compared with a challenger on runs that it was train
 recipes are fitted anew, fold by fold, to the training runs of each without the held-out subjects,
 and both predict the same held-out runs. Where that is not possible, because its runs are not all
 on record, the champion predicts as it is, and both are judged on the subjects that it did not
-learn from. Subjects count the same, however many runs they have; a
-disturbed run counts `NOISY_WEIGHT` of an undisturbed one.
+learn from. The folds are not those of the tuning, on which the challenger was selected and would
+look better than it is. Subjects count the same, however many runs they have; a disturbed run
+counts `NOISY_WEIGHT` of an undisturbed one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.laws.intervals import Interval, clustered_mean
+from voxcast.laws.intervals import Interval, cautious_mean, clustered_mean, standard_error
 from voxcast.models.query import queries_of
 from voxcast.models.selection import recipes
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 NOISY_WEIGHT = 0.25
 JUDGED_TARGETS = ("cpu_s", "peak_rss_bytes")
+OTHER_FOLDS = 104_729  # is added to the seed of the tuning
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,15 +67,19 @@ class Comparison:
     challenger, champion : Interval
         Errors.
     gain : Interval
-        Error of the champion minus that of the challenger, run by run.
+        Error of the champion minus that of the challenger, run by run, see
+        `voxcast.laws.intervals.cautious_mean`.
     undisturbed_gain : Interval
         The same over undisturbed runs alone; of no subject if there are none.
+    standard_error : float
+        Of the gain; NaN for one subject.
     """
 
     challenger: Interval
     champion: Interval
     gain: Interval
     undisturbed_gain: Interval
+    standard_error: float
 
     @property
     def subjects(self) -> int:
@@ -84,7 +90,7 @@ class Comparison:
 def compare(
     validation: Validation, challenger: Contender, champion: Contender
 ) -> Comparison | None:
-    """Compare two recipes fold by fold.
+    """Compare two recipes fold by fold, on other folds than those of the tuning.
 
     Runs for which one of them has no prediction are left out for both.
 
@@ -93,7 +99,8 @@ def compare(
     Comparison or None
         None if no run is left.
     """
-    errors = [cross_fitted_errors(validation, c) for c in (challenger, champion)]
+    other = replace(validation, seed=validation.seed + OTHER_FOLDS)
+    errors = [cross_fitted_errors(other, c) for c in (challenger, champion)]
     both = np.isfinite(errors[0]) & np.isfinite(errors[1])
     if not both.any():
         return None
@@ -106,8 +113,9 @@ def compare(
     return Comparison(
         clustered_mean(challenger_errors, subjects, weights),
         clustered_mean(champion_errors, subjects, weights),
-        clustered_mean(gains, subjects, weights),
-        clustered_mean(gains[calm], table["subject"][calm].tolist(), run_weights(table[calm])),
+        cautious_mean(gains, subjects, weights),
+        cautious_mean(gains[calm], table["subject"][calm].tolist(), run_weights(table[calm])),
+        standard_error(gains, subjects, weights),
     )
 
 
@@ -121,10 +129,6 @@ def cross_fitted_errors(validation: Validation, contender: Contender) -> np.ndar
     if contender.fitted is not None:
         trained_on = {*validation.table["subject"][contender.rows], *contender.seen}
         logs = _log_predictions_of_unseen(validation, contender.fitted, trained_on)
-    elif contender.rows.all():  # as in tuning, so that its cached fits can be used
-        logs = recipes.out_of_fold(
-            validation, contender.family, contender.params, "volume"
-        ).log_predictions
     else:
         logs = np.full(actual.shape, np.nan)
         for train, held_out in validation.folds():

@@ -13,6 +13,15 @@ if TYPE_CHECKING:
     from voxcast.models.selection.risk import Risk
 
 BY_HAND = "`voxcast models promote` registers it nevertheless"
+REASONS = {
+    "first": "the application had no champion",
+    "champion_unreadable": "the former champion is damaged or of another release",
+    "unchanged": "the champion is the same model",
+    "new_facts": "the former champion's model, with other default parameters or configurations",
+    "new_version": "the former champion predicts another version of the application",
+    "better": "better than the former champion",
+    "more_subjects": "it learned from more subjects than the former champion",
+}
 MOSTLY = 0.5  # share of disturbed runs from which new runs are said to be measured under load
 
 
@@ -68,19 +77,16 @@ def decide_beforehand(champion: Rival | None) -> Decision | None:
     if the champion cannot be loaded, or predicts another version of the application.
     """
     if champion is None:
-        return Decision(True, "first", "the application had no champion")
-    if not champion.readable:
-        detail = "the champion is damaged or of another release, and cannot be loaded"
-        return Decision(True, "champion_unreadable", detail)
-    if champion.same_model and champion.same_facts:
-        return Decision(False, "unchanged", "the champion is the same model")
-    if champion.same_model:
-        detail = "the champion's model, with other default parameters or configurations"
-        return Decision(True, "new_facts", detail)
-    if not champion.same_version:
-        detail = "the champion predicts another version of the application"
-        return Decision(True, "new_version", detail)
-    return None
+        reason, promoted = "first", True
+    elif not champion.readable:
+        reason, promoted = "champion_unreadable", True
+    elif champion.same_model:
+        reason, promoted = ("unchanged", False) if champion.same_facts else ("new_facts", True)
+    elif not champion.same_version:
+        reason, promoted = "new_version", True
+    else:
+        return None
+    return Decision(promoted, reason, REASONS[reason])
 
 
 def decide(
@@ -92,11 +98,12 @@ def decide(
     """Decide by a comparison on the same held-out subjects.
 
     A challenger is promoted when its error is lower than the champion's and the 95 % interval of
-    the gain over subjects excludes zero, or when its error is not higher and it learned from more
-    subjects, which include the champion's. It is never promoted because the champion could not be
-    judged. Runs that were measured under load count less in the comparison; where most of the new
-    runs are such, but not the champion's, undisturbed runs alone decide. A calibrated champion is
-    replaced only if no target's under-request rate reaches ``max_under_request``.
+    the gain over subjects excludes zero; or when it learned from more subjects, which include the
+    champion's, and the gain is larger than its standard error. It is never promoted because the
+    champion could not be judged. Runs that were measured under load count less in the comparison;
+    where most of the new runs are such, but not the champion's, undisturbed runs alone decide. A
+    calibrated champion is replaced only if no target's under-request rate reaches
+    ``max_under_request``.
 
     Parameters
     ----------
@@ -117,7 +124,7 @@ def decide(
     gain = calm if under_load else comparison.gain
     detail = (
         f"mean log error {comparison.challenger.value:.4f} against "
-        f"{comparison.champion.value:.4f} on {comparison.subjects} held-out subjects; "
+        f"{comparison.champion.value:.4f} over {held_out(comparison.subjects)}; "
         f"{_gain_text(comparison.gain)}"
     )
     if calm.subjects and calm != comparison.gain:
@@ -130,11 +137,14 @@ def decide(
         return Decision(False, "under_load", f"{detail}; it is better on disturbed runs only")
     better = gain.bounded and gain.low > 0
     has_more = champion.is_included and champion.new_subjects > 0
-    more = gain.value >= 0 and has_more and not under_load
+    more = has_more and not under_load and gain.value > comparison.standard_error
+    if not better and has_more and not under_load:
+        detail += (
+            f"; it learned from more subjects ({champion.new_subjects} new), and the gain is "
+            f"{'' if more else 'not '}above its standard error, {comparison.standard_error:.4f}"
+        )
     if not better and not more:
         return Decision(False, "under_load" if under_load else "not_better", detail)
-    if not better:
-        detail += f"; it learned from {champion.new_subjects} subjects more"
     worst = max(risks, key=lambda target: risks[target].rate)
     risk = risks[worst]
     detail += (
@@ -144,6 +154,18 @@ def decide(
     if champion.calibrated and risk.rate >= max_under_request:
         return Decision(False, "under_request", f"{detail}, allowed below {max_under_request}")
     return Decision(True, "better" if better else "more_subjects", detail)
+
+
+def held_out(subjects: int) -> str:
+    """Write on how many subjects two models were compared, and what that means.
+
+    Examples
+    --------
+    >>> held_out(4)
+    '4 held-out subjects, each predicted by models that had not learned from it'
+    """
+    noun = "subject" if subjects == 1 else "subjects"
+    return f"{subjects} held-out {noun}, each predicted by models that had not learned from it"
 
 
 def _gain_text(gain: Interval) -> str:
