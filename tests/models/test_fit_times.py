@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from voxcast.models.fit_times import MIN_ROWS, FitTimes, measure
+from voxcast.models.fit_times import ENOUGH_ROWS, MIN_ROWS, FitTimes, measure
 
 
 @pytest.fixture(scope="module")
@@ -23,10 +23,21 @@ def test_families_that_are_too_slow_have_no_time(table: pd.DataFrame) -> None:
 
 
 def test_the_number_of_rows_fits_the_budget() -> None:
+    names = ["median", "ridge", "forest"]
     fit_times = FitTimes({"median": (0.0, 0.0), "ridge": (0.0, 1e-4), "forest": (0.1, 9e-4)})
-    assert fit_times.affordable_rows(20_000, fits=9, budget_s=1000) == 20_000
-    rows = fit_times.affordable_rows(20_000, fits=9, budget_s=40)
+    assert fit_times.affordable(20_000, fits=9, budget_s=1000) == (names, 20_000)
+    families, rows = fit_times.affordable(20_000, fits=9, budget_s=40)
+    assert families == names
     assert 9 * (0.1 + 1e-3 * rows) <= 40 < 9 * (0.1 + 1e-3 * rows / 0.8)
-    assert fit_times.affordable_rows(20_000, fits=9, budget_s=0.1) == MIN_ROWS
-    assert fit_times.affordable_rows(60, fits=9, budget_s=0.1) == 60
-    assert FitTimes({}).affordable_rows(20_000, fits=9, budget_s=1e9) == MIN_ROWS
+    assert fit_times.affordable(20_000, fits=9, budget_s=0.1, first=names) == (names, MIN_ROWS)
+    assert fit_times.affordable(60, fits=9, budget_s=0.1, first=names) == (names, 60)
+    assert FitTimes({}).affordable(20_000, fits=9, budget_s=1e9) == ([], MIN_ROWS)
+
+
+def test_a_slow_family_does_not_cost_the_others_their_rows() -> None:
+    fit_times = FitTimes(
+        {"median": (0.0, 0.0), "forest": (0.1, 9e-4), "boosting": (0.0, 2e-4), "tree": (0.0, 1e-5)}
+    )
+    families, rows = fit_times.affordable(20_000, fits=9, budget_s=9, first=("boosting",))
+    assert families == ["boosting", "median", "tree"]
+    assert ENOUGH_ROWS < rows < 20_000

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
 SAMPLE_ROWS = (100, 400)
 MIN_ROWS = 500
+ENOUGH_ROWS = 3000  # from which more rows help less than another family
 MIN_FAMILIES = 3
-PATIENCE = 3.0  # times its share that a family may take, since most take less
+WARM_ROWS = 20
+LARGEST_SHARE = 0.6  # of the time that is left, for a family; those that matter most come first
 STEP = 0.85
 
 
@@ -40,8 +42,14 @@ class FitTimes:
         fixed_s, slope = self.lines[name]
         return max(fixed_s, 1e-3) + slope * rows
 
-    def affordable_rows(self, rows: int, *, fits: float, budget_s: float) -> int:
-        """Return the largest number of rows for which the fits of all families stay in a budget.
+    def affordable(
+        self, rows: int, *, fits: float, budget_s: float, first: Sequence[str] = ()
+    ) -> tuple[list[str], int]:
+        """Return the families and the number of rows whose fits stay in a budget.
+
+        A slow family would cost all others most of their rows. So the families of ``first`` are
+        taken, then the others, the fastest first, as long as `ENOUGH_ROWS` rows stay affordable;
+        what is left of the budget is for more rows.
 
         Parameters
         ----------
@@ -52,26 +60,34 @@ class FitTimes:
 
         Returns
         -------
-        int
+        families : list of str
+            Of those that could be timed.
+        rows : int
             At least `MIN_ROWS`, or all rows; few where hardly a family could be timed.
         """
-        if len(self.lines) < MIN_FAMILIES:
-            return min(rows, MIN_ROWS)
 
-        def needed_s(count: int) -> float:
-            usable = [n for n in self.lines if count <= (family(n).max_rows or count)]
+        def needed_s(names: Sequence[str], count: int) -> float:
+            usable = [name for name in names if count <= (family(name).max_rows or count)]
             return fits * sum(self.of(name, count) for name in usable)
 
-        count = rows
-        while count > MIN_ROWS and needed_s(count) > budget_s:
+        enough = min(rows, ENOUGH_ROWS)
+        names = [name for name in first if name in self.lines]
+        others = [name for name in self.lines if name not in names]
+        for name in sorted(others, key=lambda name: self.of(name, enough)):
+            if needed_s([*names, name], enough) <= budget_s:
+                names.append(name)
+        count = rows if len(self.lines) >= MIN_FAMILIES else MIN_ROWS
+        while count > MIN_ROWS and needed_s(names, count) > budget_s:
             count = max(int(count * STEP), MIN_ROWS)
-        return min(count, rows)
+        return names, min(count, rows)
 
 
 def measure(
     table: pd.DataFrame, target: str, families: Sequence[str], *, budget_s: float, seed: int = 0
 ) -> FitTimes:
     """Time every family on two samples; one that does not end in its share has no line.
+
+    The first families may take the most time.
 
     Parameters
     ----------
@@ -82,13 +98,13 @@ def measure(
     """
     order = np.random.default_rng(seed).permutation(len(table))
     samples = [table.iloc[np.sort(order[:rows])] for rows in SAMPLE_ROWS]
-    _fit_s(samples[0], target, families[0], seed)  # imports are not part of the times
+    for name in families[:MIN_FAMILIES]:
+        _fit_s(samples[0].head(WARM_ROWS), target, name, seed)  # imports count for no family
     end = time.monotonic() + budget_s
     lines = {}
-    for number, name in enumerate(families):
+    for name in families:
         try:
-            left_s = end - time.monotonic()
-            with time_limit(min(PATIENCE * left_s / (len(families) - number), left_s)):
+            with time_limit((end - time.monotonic()) * LARGEST_SHARE):
                 times_s = [_fit_s(sample, target, name, seed) for sample in samples]
         except TimeUpError:
             continue

@@ -48,8 +48,9 @@ ARRAYS_FILE, REGRESSOR_FILE = "regressor.npz", "regressor.json"
 REACH_LOG = float(np.log(100))
 
 
-# With fewer rows, threads cost more than they gain; on a busy machine, many times more.
-MANY_ROWS = 5000
+# With fewer rows, threads cost more than they gain; where the cores are busy, many times more: the
+# threads wait for each other, and 6,000 rows took 24 times as long as with one.
+MANY_ROWS = 50_000
 
 
 def threads_for(rows: int) -> AbstractContextManager[object]:
