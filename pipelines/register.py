@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from voxcast import config
-from voxcast.config.served_facts import app_facts
+from voxcast.config.served_facts import app_facts, promotion_rule
 from voxcast.errors import exits_cleanly
 from voxcast.files import read_json, write_json
 from voxcast.serving.champion_folder import MODEL_NAME
 from voxcast.tracking import registry, runs
 from voxcast.tracking.challengers import challengers
-from voxcast.tracking.promotion import Rule, promote
+from voxcast.tracking.promotion import promote
 
 EVALUATED = Path("results/evaluate")
 RECEIPT = Path("results/register/receipt.json")
@@ -27,16 +27,11 @@ def main() -> int:
     cfg = config.load()
     session = runs.connect(Path())
     evaluated = read_json(EVALUATED / "families.json")
-    rule = Rule(
-        cfg.evaluation.upper_quantile,
-        cfg.evaluation.max_under_request,
-        cfg.evaluation.uncalibrated_factor,
-    )
     receipts: dict[str, Any] = {}
     by_app = challengers(Path(), cfg.tune.folds, cfg.tune.seed)
     for name, challenger in by_app.items():
         app = app_facts(cfg, name, set(challenger.table["device"]))
-        receipts[name] = promote(session, Path(), app, challenger, rule)
+        receipts[name] = promote(session, Path(), app, challenger, promotion_rule(cfg))
         receipts[name]["test"] = evaluated.get(name, {}).get(challenger.family)
     champion = registry.champion()
     version = None if champion is None else champion.number

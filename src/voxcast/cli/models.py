@@ -96,10 +96,10 @@ def _promote(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     folder = project.require(args.project)
     from voxcast import config
-    from voxcast.config.served_facts import app_facts
+    from voxcast.config.served_facts import app_facts, promotion_rule
     from voxcast.tracking import runs
     from voxcast.tracking.challengers import challengers
-    from voxcast.tracking.promotion import Rule, promote
+    from voxcast.tracking.promotion import promote
 
     cfg = config.load(folder / config.PARAMS_FILE)
     by_app = challengers(folder, cfg.tune.folds, cfg.tune.seed)
@@ -107,13 +107,9 @@ def _promote(argv: list[str]) -> int:
         names = ", ".join(sorted(by_app))
         raise ModelError(f"unknown application; models were trained for {names}", args.app)
     challenger = by_app[args.app]
-    rule = Rule(
-        cfg.evaluation.upper_quantile,
-        cfg.evaluation.max_under_request,
-        cfg.evaluation.uncalibrated_factor,
-    )
     with _registry_of(folder):
         app = app_facts(cfg, args.app, set(challenger.table["device"]))
+        rule = promotion_rule(cfg)
         receipt = promote(runs.connect(folder), folder, app, challenger, rule, by_hand=True)
     if args.json:
         print(json.dumps(receipt, indent=2))
@@ -158,7 +154,7 @@ def _compare(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     folder = project.require(args.project)
     from voxcast import config
-    from voxcast.tracking.challengers import validations
+    from voxcast.models.selection.validations import validations
     from voxcast.tracking.versions import compare_bundles
 
     cfg = config.load(folder / config.PARAMS_FILE)

@@ -1,10 +1,11 @@
-"""The facts of an application that a registered model is served with."""
+"""What the configuration says of a registered model: facts that it is served with, the rule."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from voxcast.tracking.challengers import AppFacts
+from voxcast.tracking.promotion import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -23,3 +24,9 @@ def app_facts(config: Config, name: str, devices: Collection[str]) -> AppFacts:
         config.features.coarse_points,
         config.features.network_points,
     )
+
+
+def promotion_rule(config: Config) -> Rule:
+    """Return the limits of the promotion rule."""
+    limits = config.evaluation
+    return Rule(limits.upper_quantile, limits.max_under_request, limits.uncalibrated_factor)

@@ -7,26 +7,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.errors import ModelError
-from voxcast.features.by_app import tables_by_app
-from voxcast.features.table import censored_of, volumes_of
 from voxcast.files import sha256_file, sha256_folder
-from voxcast.models.selection.cross_validation import Validation
-from voxcast.models.selection.fold_cache import FoldCache
 from voxcast.models.selection.leaderboard_files import load_leaderboard
+from voxcast.models.selection.validations import TRAIN, validations
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from voxcast.models.selection.cross_validation import Validation
     from voxcast.models.selection.leaderboard import Leaderboard
     from voxcast.records import Configuration
 
-TRAIN = Path("data/features/train.parquet")
-CENSORED = Path("data/features/censored.parquet")
-VOLUMES = Path("data/catalogue/volumes.npz")
 TUNED = Path("data/tune")
 MODELS = Path("data/models")
-FOLDS = Path("build/folds")  # fits of tuning
 
 
 @dataclass(frozen=True)
@@ -91,32 +84,6 @@ class Challenger:
     def forecaster_sha256(self) -> str:
         """Hash of the fitted model."""
         return sha256_folder(self.forecaster)
-
-
-def validations(project: Path, folds: int, seed: int) -> dict[str, Validation]:
-    """Return the training runs of each application on record, with their folds.
-
-    Raises
-    ------
-    ModelError
-        If nothing was learned in this project.
-    """
-    import pandas as pd
-
-    if not (project / TRAIN).is_file():
-        raise ModelError("no training table", project / TRAIN, "run `voxcast learn`")
-    censored, cache = censored_of(project / CENSORED), FoldCache(project / FOLDS)
-    return {
-        app: Validation(
-            table,
-            volumes_of(table, project / VOLUMES),
-            folds,
-            seed,
-            cache=cache,
-            censored=censored,
-        )
-        for app, table in tables_by_app(pd.read_parquet(project / TRAIN)).items()
-    }
 
 
 def challengers(project: Path, folds: int, seed: int) -> dict[str, Challenger]:

@@ -138,7 +138,7 @@ def compare_bundles(
     Parameters
     ----------
     validations : mapping
-        Training runs by application, see `voxcast.tracking.challengers.validations`.
+        Training runs by application, see `voxcast.models.selection.validations`.
     first, second : str
         Versions; gains are those of the first.
     app : str, optional

@@ -1,0 +1,42 @@
+"""The training runs of each application with their folds, as the stage featurize left them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from voxcast.errors import ModelError
+from voxcast.features.by_app import tables_by_app
+from voxcast.features.table import censored_of, volumes_of
+from voxcast.models.selection.cross_validation import Validation
+from voxcast.models.selection.fold_cache import FoldCache
+
+TRAIN = Path("data/features/train.parquet")
+CENSORED = Path("data/features/censored.parquet")
+VOLUMES = Path("data/catalogue/volumes.npz")
+FOLDS = Path("build/folds")  # fits of tuning
+
+
+def validations(project: Path, folds: int, seed: int) -> dict[str, Validation]:
+    """Return the training runs of each application on record, with their folds.
+
+    Raises
+    ------
+    ModelError
+        If nothing was learned in this project.
+    """
+    import pandas as pd
+
+    if not (project / TRAIN).is_file():
+        raise ModelError("no training table", project / TRAIN, "run `voxcast learn`")
+    censored, cache = censored_of(project / CENSORED), FoldCache(project / FOLDS)
+    return {
+        app: Validation(
+            table,
+            volumes_of(table, project / VOLUMES),
+            folds,
+            seed,
+            cache=cache,
+            censored=censored,
+        )
+        for app, table in tables_by_app(pd.read_parquet(project / TRAIN)).items()
+    }
