@@ -414,6 +414,10 @@ def test_a_caveat_is_a_line_of_its_own() -> None:
     assert risk == "extrapolated, so the risk is unknown"
     in_range = answer | {"out_of_range": "", "out_of_range_reason": ""}
     assert caveats(in_range, 0.95) == [
-        "not calibrated: too few subjects were measured for a 95 % bound"
+        "not calibrated: what was measured does not support a 95 % bound"
+    ]
+    assert caveats(in_range | {"missing_subjects": 16}, 0.95) == [
+        "not calibrated: too few subjects were measured for a 95 % bound; it needs 16 more",
+        "until then the bound is the largest error that was seen, with a margin",
     ]
     assert caveats(in_range | {"calibrated": True}, 0.95) == []

@@ -1,6 +1,7 @@
 """Stated risk: the rank rule, its coverage, and a cross-check against an independent library."""
 
 import math
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import pytest
@@ -13,15 +14,46 @@ from voxcast.models.conformal import Calibrator, Scores
 FACTOR = 1.5
 
 
-def scores(values: np.ndarray) -> Scores:
-    return Scores.of(values.tolist(), [str(n) for n in range(len(values))])
+ONE = np.ones(1)
+
+
+def scores(
+    values: Sequence[float] | np.ndarray,
+    subjects: Sequence[str] | None = None,
+    censored: Collection[str] = (),
+    spread: float = 1.0,
+) -> Scores:
+    logs = np.asarray(values, dtype=float)
+    names = [str(n) for n in range(len(logs))] if subjects is None else subjects
+    return Scores.of(logs, np.zeros(len(logs)), np.full((len(logs), 2), spread), names, censored)
+
+
+def calibrator_of(
+    values: Sequence[float],
+    subjects: Sequence[str],
+    apps: Sequence[str],
+    censored: Collection[tuple[str, str]] = (),
+) -> Calibrator:
+    logs = np.asarray(values, dtype=float)
+    spread = np.ones((len(logs), 2))
+    return Calibrator.fit(logs, np.zeros(len(logs)), spread, subjects, apps, FACTOR, censored)
+
+
+def upper(values: Scores, quantile: float, factor: float = FACTOR, spread: float = 1.0) -> float:
+    return float(values.upper(quantile, factor, spread * ONE)[0])
+
+
+def offsets(calibrator: Calibrator, app: str, low: float, high: float) -> tuple[float, float]:
+    bounds = calibrator.bounds(app, np.zeros(1), np.ones((1, 2)), low, high)
+    return float(bounds.lower[0]), float(bounds.upper[0])
 
 
 @pytest.mark.parametrize(("level", "needed"), [(0.95, 19), (0.9, 9), (0.8, 4), (0.99, 99)])
 def test_the_number_of_subjects_that_a_level_needs(level: float, needed: int) -> None:
     assert math.ceil(1 / (1 - level) - 1e-9) - 1 == needed
-    assert scores(np.zeros(needed)).is_calibrated(level)
-    assert not scores(np.zeros(needed - 1)).is_calibrated(level)
+    assert [scores(np.zeros(n)).missing(level) for n in (needed, needed - 1, 1)] == [
+        0, 1, needed - 1,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("n", [20, 57, 200])
@@ -30,11 +62,10 @@ def test_the_upper_bound_is_that_of_crepes(n: int) -> None:
     # A two-sided interval of confidence 1 - 2α has the one-sided bound of level 1 - α above it,
     # when the residuals are given with their sign.
     peer = ConformalRegressor().fit(residuals, sigmas=None)
-    upper = scores(residuals).upper(0.9, FACTOR)
     rank = math.ceil((n + 1) * 0.9 - 1e-9)
-    assert upper == np.sort(residuals)[rank - 1]
+    assert upper(scores(residuals), 0.9) == np.sort(residuals)[rank - 1]
     absolute = peer.predict_int(np.zeros(1), confidence=0.9)[0, 1]
-    assert scores(np.abs(residuals)).upper(0.9, FACTOR) == pytest.approx(absolute)
+    assert upper(scores(np.abs(residuals)), 0.9) == pytest.approx(absolute)
 
 
 def test_new_subjects_have_the_nominal_coverage() -> None:
@@ -43,7 +74,7 @@ def test_new_subjects_have_the_nominal_coverage() -> None:
     for _ in range(400):
         calibration = np.repeat(rng.normal(size=40), 3) + 0.1 * rng.normal(size=120)
         subjects = np.repeat(np.arange(40), 3).astype(str)
-        bound = Scores.of(calibration.tolist(), subjects.tolist()).upper(0.9, FACTOR)
+        bound = upper(scores(calibration, subjects.tolist()), 0.9)
         new = rng.normal(size=20)[:, None] + 0.1 * rng.normal(size=(20, 3))
         hits += int((new.max(axis=1) <= bound).sum())
         total += 20
@@ -53,52 +84,83 @@ def test_new_subjects_have_the_nominal_coverage() -> None:
 
 
 def test_one_subject_counts_once_however_often_it_ran() -> None:
-    few = Scores.of([1.0, 2.0], ["a", "b"])
-    many = Scores.of([1.0] * 50 + [2.0], ["a"] * 50 + ["b"])
+    few = scores([1.0, 2.0], ["a", "b"])
+    many = scores([1.0] * 50 + [2.0], ["a"] * 50 + ["b"])
     assert few == many
 
 
 def test_too_few_subjects_fall_back_to_the_stated_multiple() -> None:
-    assert scores(np.array([-0.1, 0.2, 0.4])).upper(0.95, 2.0) == pytest.approx(0.8)
-    assert scores(np.array([-0.3, -0.2, -0.1])).upper(0.95, 2.0) == 0.0
-    assert scores(np.array([-0.3, 0.2, 0.4])).lower(0.05, 2.0) == pytest.approx(-0.6)
+    assert upper(scores([-0.1, 0.2, 0.4]), 0.95, 2.0) == pytest.approx(0.8)
+    assert upper(scores([-0.3, -0.2, -0.1]), 0.95, 2.0) == 0.0
+    assert scores([-0.3, 0.2, 0.4]).lower(0.05, 2.0, ONE) == pytest.approx(-0.6)
+
+
+def test_few_subjects_do_not_scale_the_bound_by_a_spread() -> None:
+    few = scores([-0.1, 0.2, 0.4], spread=0.01)
+    assert few.worst[-1] == pytest.approx(40)
+    assert upper(few, 0.95, 2.0, spread=1.0) == pytest.approx(0.8)
+    many = scores([-0.1, 0.2, 0.4] * 10, spread=0.1)
+    assert upper(many, 0.95, 2.0, spread=0.2) == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize("subjects", [3, 30])
+def test_a_bound_reaches_ten_times_what_was_measured_and_is_then_not_calibrated(
+    subjects: int,
+) -> None:
+    logs = np.log(np.linspace(50, 200, subjects))
+    spread = np.full((subjects, 2), 0.01)
+    names = [str(n) for n in range(subjects)]
+    calibrator = Calibrator.fit(
+        logs, logs - np.linspace(-5, 5, subjects), spread, names, ["x"] * subjects, FACTOR
+    )
+    medians, wide = np.log([100.0, 5000.0]), np.ones((2, 2))
+    bounds = calibrator.bounds("x", medians, wide, 0.05, 0.95)
+    assert np.exp(bounds.upper) == pytest.approx([2000, 50_000])
+    assert np.exp(bounds.lower) == pytest.approx([5, 5])
+    assert not bounds.calibrated.any()
+    narrow = calibrator.bounds("x", medians, np.full((2, 2), 1e-4), 0.05, 0.95)
+    assert narrow.calibrated.all() == (subjects == 30)
+
+
+def test_calibration_of_an_earlier_release_is_read() -> None:
+    content = {"worst": [0.1, 0.4], "best": [-0.2, 0.0], "censored": 0}
+    calibrator = Calibrator.from_json({"by_app": {"x": content}, "factor": 2.0})
+    assert offsets(calibrator, "x", 0.05, 0.95) == pytest.approx((-0.4, 0.8))
 
 
 @given(
     st.lists(st.floats(-3, 3), min_size=1, max_size=60),
     st.floats(0.55, 0.99),
 )
-def test_quantiles_never_cross(values: list[float], upper: float) -> None:
+def test_quantiles_never_cross(values: list[float], quantile: float) -> None:
     subjects = [str(n % 7) for n in range(len(values))]
-    calibrator = Calibrator.fit(values, subjects, ["a"] * len(values), FACTOR)
-    low, high = calibrator.offsets("a", 1 - upper, upper)
+    calibrator = calibrator_of(values, subjects, ["a"] * len(values))
+    low, high = offsets(calibrator, "a", 1 - quantile, quantile)
     assert low <= 0 <= high
 
 
 def test_a_censored_subject_counts_as_above_any_bound() -> None:
     residuals = np.linspace(0, 1, 40)
     subjects = [str(n) for n in range(40)]
-    free = Scores.of(residuals.tolist(), subjects)
-    ended = Scores.of(residuals.tolist(), subjects, ["0", "new"])
+    free, ended = scores(residuals), scores(residuals, censored=["0", "new"])
     assert ended.censored == 2
-    assert ended.upper(0.9, FACTOR) > free.upper(0.9, FACTOR)
+    assert upper(ended, 0.9) > upper(free, 0.9)
     # 41 subjects, rank 38 of whom 39 have a residual; two more above any would take the promise.
-    assert ended.is_calibrated(0.9)
-    assert not Scores.of(residuals.tolist(), subjects, ["a", "b", "c", "d", "e"]).is_calibrated(
-        0.9
-    )
+    assert ended.missing(0.9) == 0
+    # Six censored: 7 × 0.9 / 0.1 = 63 subjects with a residual are needed, and 39 have one.
+    assert scores(residuals, censored=list("0abcde")).missing(0.9) == 63 - 39
     pairs = {("x", "0"), ("y", "1")}
-    calibrator = Calibrator.fit(residuals.tolist(), subjects, ["x"] * 40, FACTOR, pairs)
+    calibrator = calibrator_of(residuals.tolist(), subjects, ["x"] * 40, pairs)
     assert calibrator.by_app["x"].censored == 1
     assert Calibrator.from_json(calibrator.to_json()) == calibrator
 
 
 def test_an_unseen_application_gets_the_most_conservative_bound() -> None:
-    calibrator = Calibrator.fit([0.1, 0.1, 0.9, 0.9], list("abab"), list("xxyy"), FACTOR)
-    assert calibrator.offsets("new", 0.05, 0.95)[1] == calibrator.offsets("y", 0.05, 0.95)[1]
-    assert not calibrator.is_calibrated("new", 0.5)
+    calibrator = calibrator_of([0.1, 0.1, 0.9, 0.9], list("abab"), list("xxyy"))
+    assert offsets(calibrator, "new", 0.05, 0.95)[1] == offsets(calibrator, "y", 0.05, 0.95)[1]
+    assert calibrator.missing("new", 0.5) > 0
 
 
 def test_calibration_round_trips_through_json() -> None:
-    calibrator = Calibrator.fit([0.1, 0.2], ["a", "b"], ["x", "y"], FACTOR)
+    calibrator = calibrator_of([0.1, 0.2], ["a", "b"], ["x", "y"])
     assert Calibrator.from_json(calibrator.to_json()) == calibrator

@@ -177,6 +177,12 @@ def caveats(prediction: dict[str, Any], quantile: float) -> list[str]:
         reason = prediction.get("out_of_range_reason") or names  # a server of an earlier release
         phrases = (f"out of range: {phrase}" for phrase in reason.split("; "))
         return [*phrases, "extrapolated, so the risk is unknown"]
-    if not prediction["calibrated"]:
-        return [f"not calibrated: too few subjects were measured for a {100 * quantile:g} % bound"]
-    return []
+    if prediction["calibrated"]:
+        return []
+    bound, missing = f"{100 * quantile:g} % bound", int(prediction.get("missing_subjects", 0))
+    if not missing:  # a server of an earlier release, or a bound that was cut off
+        return [f"not calibrated: what was measured does not support a {bound}"]
+    return [
+        f"not calibrated: too few subjects were measured for a {bound}; it needs {missing} more",
+        "until then the bound is the largest error that was seen, with a margin",
+    ]

@@ -9,8 +9,7 @@ import numpy as np
 
 from voxcast.models.blend import Blend
 from voxcast.models.conformal import Calibrator
-from voxcast.models.out_of_fold import scaled_residuals
-from voxcast.models.point_model import PointModel
+from voxcast.models.point_model import PointModel, log_targets
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -45,19 +44,24 @@ class CalibratedModel:
             Lower, median and upper.
         calibrated : ndarray of bool, shape (n,)
         """
-        logs = self.model.predict(queries)
-        spread = self.model.spread(queries)
-        offsets = np.empty((len(queries), len(self.model.targets), 2))
+        medians, spread = self.model.predict(queries), self.model.spread(queries)
+        logs = np.stack([medians] * 3, axis=-1)
         calibrated = np.ones(len(queries), dtype=bool)
         apps = np.array([query.app for query in queries], dtype=object)
         for app in dict.fromkeys(apps):
-            mask = apps == app
+            rows = np.flatnonzero(apps == app)
             for k, target in enumerate(self.model.targets):
-                calibrator = self.calibrators[target]
-                offsets[mask, k] = calibrator.offsets(app, lower_quantile, upper_quantile)
-                calibrated[mask] &= calibrator.is_calibrated(app, upper_quantile)
-        bounds = logs[:, :, None] + offsets * spread
-        return np.exp(np.stack([bounds[:, :, 0], logs, bounds[:, :, 1]], axis=-1)), calibrated
+                bounds = self.calibrators[target].bounds(
+                    app, medians[rows, k], spread[rows, k], lower_quantile, upper_quantile
+                )
+                logs[rows, k, 0], logs[rows, k, 2] = bounds.lower, bounds.upper
+                calibrated[rows] &= bounds.calibrated
+        return np.exp(logs), calibrated
+
+    def missing_subjects(self, query: Query, quantile: float) -> int:
+        """Return how many more subjects it takes to calibrate an upper bound; 0 if it is."""
+        calibrators = self.calibrators.values()
+        return max(calibrator.missing(query.app, quantile) for calibrator in calibrators)
 
     def save(self, folder: Path) -> dict[str, Any]:
         """Write the models into ``folder`` and return everything else in a JSON-able form."""
@@ -104,11 +108,14 @@ def calibrate(
     censored : collection of (app, subject)
         Runs that were stopped before they completed; they are not in the table.
     """
-    residuals = scaled_residuals(table, out_of_fold, model.targets)
+    logs, predictions = log_targets(table, model.targets), out_of_fold.log_predictions
     subjects = table["subject"].tolist()
     apps = table["app"].tolist() if "app" in table else [""] * len(table)
     calibrators = {
-        target: Calibrator.fit(residuals[:, k].tolist(), subjects, apps, factor, censored)
+        target: Calibrator.fit(
+            logs[:, k], predictions[:, k], out_of_fold.spread[:, k], subjects, apps, factor,
+            censored,
+        )
         for k, target in enumerate(model.targets)
-    }
+    }  # fmt: skip
     return CalibratedModel(model, calibrators)

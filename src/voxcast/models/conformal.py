@@ -3,13 +3,20 @@
 Runs of one subject are not exchangeable with each other, so a subject gives one score per
 application: its worst residual. With n subjects the bound at quantile q is the score of rank
 ⌈(n + 1) q⌉, as in split conformal prediction (Vovk, Gammerman and Shafer 2005; Lei et al., JASA
-2018). When that rank exceeds n, the history is too small to calibrate q: a fixed multiple of the
-largest residual is used instead, and the prediction is marked as not calibrated.
+2018). Scores are residuals divided by the spread of their predictions, so that a bound is wider
+where the model is less certain.
+
+When that rank exceeds n, the history is too small to calibrate q. The bound is then a fixed
+multiple of the largest residual, without the spread: few subjects do not tell it. The prediction
+is marked as not calibrated.
+
+No bound is farther than `REACH` from both the prediction and everything measured. Where a
+spread, or a residual of a poor fit, would take it there, it stops and is not calibrated.
 
 The residuals come from cross-validation and the model is refitted on all subjects. This is cross-
 conformal, not split conformal: coverage is close to q where the models of the folds resemble the
 refitted one, but not guaranteed. The parameters were tuned on the same folds, which makes the
-residuals slightly optimistic. `voxcast.models.selection.promotion_rule.risks` therefore evaluates
+residuals slightly optimistic. `voxcast.models.selection.risk.risks` therefore evaluates
 the bounds by nested folds, and the stage `evaluate` on unseen subjects. The quantile holds for
 each target separately, not jointly.
 """
@@ -20,8 +27,13 @@ import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
+
+
+REACH = 10.0  # times the largest, or one part in so many of the smallest
 
 
 @dataclass(frozen=True)
@@ -31,67 +43,128 @@ class Scores:
     Attributes
     ----------
     worst, best : tuple of float
-        Each subject's largest and smallest residual, measured minus predicted; sorted.
+        Each subject's largest and smallest residual, measured minus predicted, divided by the
+        spread; sorted.
     censored : int
         Number of subjects with a run that was stopped before it completed. Its residual is
         unknown, so they count as above every bound.
+    residuals : tuple of float, optional
+        Smallest and largest residual, not divided by the spread.
+    measured : tuple of float
+        Smallest and largest measured value. Models of earlier releases do not tell it.
     """
 
     worst: tuple[float, ...]
     best: tuple[float, ...]
     censored: int = 0
+    residuals: tuple[float, float] | None = None
+    measured: tuple[float, float] = (-math.inf, math.inf)
 
     @classmethod
     def of(
         cls,
-        residuals: Sequence[float],
+        logs: np.ndarray,
+        predictions: np.ndarray,
+        spread: np.ndarray,
         subjects: Sequence[str],
         censored: Collection[str] = (),
     ) -> Scores:
-        """Reduce residuals of runs to one score per subject; `censored` are subjects."""
+        """Reduce runs to one score per subject.
+
+        Parameters
+        ----------
+        logs, predictions : ndarray, shape (n_runs,)
+            Measured and out-of-fold predicted logarithms.
+        spread : ndarray, shape (n_runs, 2)
+            Uncertainty below and above.
+        subjects : sequence of str
+            Subject of each run.
+        censored : collection of str
+            Subjects with a run that was stopped.
+        """
+        residuals = logs - predictions
         by_subject: dict[str, list[float]] = {}
-        for residual, subject in zip(residuals, subjects, strict=True):
-            by_subject.setdefault(subject, []).append(float(residual))
+        for score, subject in zip(scaled(residuals, spread).tolist(), subjects, strict=True):
+            by_subject.setdefault(subject, []).append(score)
         return cls(
             tuple(sorted(max(r) for s, r in by_subject.items() if s not in censored)),
             tuple(sorted(min(r) for r in by_subject.values())),
             len(set(censored)),
+            (float(residuals.min()), float(residuals.max())),
+            (float(logs.min()), float(logs.max())),
         )
 
-    def is_calibrated(self, quantile: float) -> bool:
-        """Whether there are enough subjects: at least ⌈1/α⌉ − 1 for α = 1 − ``quantile``.
+    def missing(self, quantile: float) -> int:
+        """Return how many more subjects it takes to calibrate ``quantile``; 0 if it is.
+
+        Without censored subjects ⌈1/α⌉ − 1 are enough, for α = 1 − ``quantile``.
 
         Examples
         --------
         >>> zeros = (0.0,) * 19
-        >>> [Scores(zeros[:n], zeros[:n]).is_calibrated(0.95) for n in (19, 18)]
-        [True, False]
+        >>> [Scores(zeros[:n], zeros[:n]).missing(0.95) for n in (19, 18, 3)]
+        [0, 1, 16]
         """
-        return _rank(len(self.worst) + self.censored, quantile) <= len(self.worst)
+        odds = quantile / (1 - quantile)
+        needed = math.ceil((self.censored + 1) * odds * (1 - 1e-12))
+        return max(0, needed - len(self.worst))
 
-    def upper(self, quantile: float, factor: float) -> float:
-        """Return the offset below which a new subject's residuals stay, at ``quantile``.
+    def upper(self, quantile: float, factor: float, spread: np.ndarray) -> np.ndarray:
+        """Return the offsets below which a new subject's residuals stay, at ``quantile``.
 
-        ``factor`` multiplies the largest score where `is_calibrated` is false.
+        Parameters
+        ----------
+        factor : float
+            Multiplies the largest residual where `missing` is not 0.
+        spread : ndarray, shape (n,)
+            Uncertainty above each prediction.
         """
-        if self.is_calibrated(quantile):
-            return self.worst[_rank(len(self.worst) + self.censored, quantile) - 1]
-        return max(self.worst[-1], 0.0) * factor if self.worst else 0.0
+        if not self.missing(quantile):
+            rank = _rank(len(self.worst) + self.censored, quantile)
+            return max(self.worst[rank - 1], 0.0) * spread
+        if self.residuals is None:
+            return max(self.worst[-1], 0.0) * factor * spread if self.worst else 0.0 * spread
+        return np.full_like(spread, max(self.residuals[1], 0.0) * factor)
 
-    def lower(self, quantile: float, factor: float) -> float:
-        """Return the offset above which a new subject's residuals stay, at 1 − ``quantile``.
+    def lower(self, quantile: float, factor: float, spread: np.ndarray) -> np.ndarray:
+        """Return the offsets above which a new subject's residuals stay, at 1 − ``quantile``.
 
         ``quantile`` is the lower quantile, such as 0.05.
         """
         rank = _rank(len(self.best), 1 - quantile)
         if rank <= len(self.best):
-            return self.best[-rank]
-        return min(self.best[0], 0.0) * factor
+            return min(self.best[-rank], 0.0) * spread
+        if self.residuals is None:
+            return min(self.best[0], 0.0) * factor * spread
+        return np.full_like(spread, min(self.residuals[0], 0.0) * factor)
+
+
+def scaled(residuals: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    """Return residuals divided by the spread on their side, which is a last axis of ``spread``."""
+    quotients: np.ndarray = residuals / np.where(residuals > 0, spread[..., 1], spread[..., 0])
+    return quotients
 
 
 def _rank(subjects: int, quantile: float) -> int:
     # The subtraction keeps 20 × 0.95 = 19.000000000000004 from being rounded up.
     return math.ceil((subjects + 1) * quantile - 1e-9)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Lower and upper bounds of predictions of one application and target.
+
+    Attributes
+    ----------
+    lower, upper : ndarray, shape (n,)
+        Logarithms.
+    calibrated : ndarray of bool, shape (n,)
+        Whether the upper bound holds as stated.
+    """
+
+    lower: np.ndarray
+    upper: np.ndarray
+    calibrated: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -104,41 +177,54 @@ class Calibrator:
     @classmethod
     def fit(
         cls,
-        residuals: Sequence[float],
+        logs: np.ndarray,
+        predictions: np.ndarray,
+        spread: np.ndarray,
         subjects: Sequence[str],
         apps: Sequence[str],
         factor: float,
         censored: Collection[tuple[str, str]] = (),
     ) -> Calibrator:
-        """Collect scores from out-of-fold residuals of one target; all columns have one length.
+        """Collect the scores of each application; arguments as `Scores.of`, one target.
 
-        ``censored`` are pairs of an application and a subject, see `Scores`.
+        ``censored`` are pairs of an application and a subject.
         """
-        runs: dict[str, tuple[list[float], list[str]]] = {}
-        for residual, subject, app in zip(residuals, subjects, apps, strict=True):
-            columns = runs.setdefault(app, ([], []))
-            columns[0].append(float(residual))
-            columns[1].append(subject)
-        scores = {
-            app: Scores.of(
-                *columns, {subject for censored_app, subject in censored if censored_app == app}
+        scores = {}
+        for app in sorted(set(apps)):
+            rows = np.array([name == app for name in apps])
+            scores[app] = Scores.of(
+                logs[rows],
+                predictions[rows],
+                spread[rows],
+                [subject for subject, name in zip(subjects, apps, strict=True) if name == app],
+                {subject for censored_app, subject in censored if censored_app == app},
             )
-            for app, columns in sorted(runs.items())
-        }
         return cls(scores, factor)
 
-    def offsets(
-        self, app: str, lower_quantile: float, upper_quantile: float
-    ) -> tuple[float, float]:
-        """Return the offsets of both bounds from a predicted logarithm: at most 0, at least 0."""
+    def bounds(
+        self,
+        app: str,
+        predictions: np.ndarray,
+        spread: np.ndarray,
+        lower_quantile: float,
+        upper_quantile: float,
+    ) -> Bounds:
+        """Return the bounds of predicted logarithms, shape (n,), with their spread, (n, 2)."""
         scores = [self.by_app[app]] if app in self.by_app else list(self.by_app.values())
-        low = min(s.lower(lower_quantile, self.factor) for s in scores)
-        high = max(s.upper(upper_quantile, self.factor) for s in scores)
-        return min(low, 0.0), max(high, 0.0)
+        down = [s.lower(lower_quantile, self.factor, spread[:, 0]) for s in scores]
+        up = [s.upper(upper_quantile, self.factor, spread[:, 1]) for s in scores]
+        lower = predictions + np.min(down, axis=0)
+        upper = predictions + np.max(up, axis=0)
+        floor = np.minimum(predictions, min(s.measured[0] for s in scores)) - math.log(REACH)
+        ceiling = np.maximum(predictions, max(s.measured[1] for s in scores)) + math.log(REACH)
+        enough = app in self.by_app and not self.missing(app, upper_quantile)
+        return Bounds(
+            np.maximum(lower, floor), np.minimum(upper, ceiling), enough & (upper <= ceiling)
+        )
 
-    def is_calibrated(self, app: str, quantile: float) -> bool:
-        """Whether the history of ``app`` is large enough for ``quantile``."""
-        return app in self.by_app and self.by_app[app].is_calibrated(quantile)
+    def missing(self, app: str, quantile: float) -> int:
+        """Return how many more subjects ``app`` takes for ``quantile``, see `Scores.missing`."""
+        return self.by_app.get(app, Scores((), ())).missing(quantile)
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-able form."""
@@ -147,8 +233,8 @@ class Calibrator:
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Calibrator:
         """Read what `to_json` returned."""
-        scores = {
-            app: Scores(tuple(s["worst"]), tuple(s["best"]), s["censored"])
-            for app, s in content["by_app"].items()
-        }
+        scores = {}
+        for app, fields in content["by_app"].items():
+            lists = {name: tuple(v) for name, v in fields.items() if name != "censored"}
+            scores[app] = Scores(censored=fields["censored"], **lists)
         return cls(scores, content["factor"])

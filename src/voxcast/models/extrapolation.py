@@ -17,7 +17,8 @@ from voxcast.models import point_model
 from voxcast.models.calibrated_model import calibrate
 from voxcast.models.families.encoder import Encoder
 from voxcast.models.families.family import family
-from voxcast.models.out_of_fold import objective
+from voxcast.models.out_of_fold import objective, run_errors
+from voxcast.models.selection.family_choice import choose_family
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from voxcast.models.selection.cross_validation import Validation
 
 OUTER_SHARE = 0.2  # of the subjects of each application
+LINE = "voxels"  # the baseline that has a trend
 MINIMUM_SUBJECTS = 10  # with fewer, the outermost hardly differ from the others
 
 
@@ -65,15 +67,21 @@ def choose(
     params_by_family: Mapping[str, Params],
     input_level: InputLevel = "volume",
 ) -> tuple[str, Params] | None:
-    """Return family and parameters with the smallest error on the outermost subjects."""
+    """Return family and parameters with the smallest error on the outermost subjects.
+
+    With too few subjects for that it is chosen as the best model is, by the errors of
+    cross-validation; the line in voxels is then the baseline.
+    """
     recipes: list[tuple[str, Params]] = []
     for name, tuned in params_by_family.items():
         if family(name).extrapolates:
             tried = ((name, params) for params in (tuned, family(name).defaults))
             recipes += [recipe for recipe in tried if recipe not in recipes]
+    if not recipes:
+        return None
     outer = outermost(validation.table, input_level)
-    if len(recipes) < 2 or not outer.any():
-        return recipes[0] if recipes else None
+    if not outer.any():
+        return _cross_validated(validation, params_by_family, input_level)
     inner, held_out = (validation.part(np.flatnonzero(mask)) for mask in (~outer, outer))
 
     def error(recipe: tuple[str, Params]) -> float:
@@ -84,6 +92,23 @@ def choose(
         return objective(held_out.actual(), predictions, validation.targets)
 
     return min(recipes, key=error)
+
+
+def _cross_validated(
+    validation: Validation, params_by_family: Mapping[str, Params], input_level: InputLevel
+) -> tuple[str, Params]:
+    actual = validation.actual()
+    errors = {
+        name: run_errors(
+            actual,
+            validation.out_of_fold(name, params, input_level).log_predictions,
+            validation.targets,
+        )
+        for name, params in params_by_family.items()
+        if family(name).extrapolates or name == LINE
+    }
+    name = choose_family(errors, validation.table["subject"].tolist()).name
+    return name, params_by_family[name]
 
 
 def outermost(table: pd.DataFrame, input_level: InputLevel = "volume") -> np.ndarray:

@@ -37,6 +37,8 @@ class Prediction:
         Whether the history has enough subjects for the upper quantile, and the run is in range.
     out_of_range : tuple of str
         Features outside the range of the training runs; the prediction is then an extrapolation.
+    missing_subjects : int
+        Number of subjects that the upper quantile lacks to be calibrated.
     """
 
     quantiles: dict[str, tuple[float, float, float]]
@@ -44,6 +46,7 @@ class Prediction:
     family: str
     calibrated: bool
     out_of_range: tuple[str, ...]
+    missing_subjects: int = 0
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,7 @@ class Forecaster:
                     family,
                     is_calibrated and not out_of_range[n],
                     out_of_range[n],
+                    model.missing_subjects(queries[n], upper_quantile),
                 )
         return [predictions[n] for n in range(len(queries))]
 

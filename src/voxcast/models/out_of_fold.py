@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from voxcast.models.conformal import scaled
 from voxcast.models.metrics import scores
 from voxcast.models.point_model import log_targets, regressed
 from voxcast.records import TARGETS
@@ -43,9 +44,7 @@ def scaled_residuals(
     Each is divided by the spread of its prediction on the side of the error.
     """
     residuals = log_targets(table, targets) - out_of_fold.log_predictions
-    down, up = out_of_fold.spread[..., 0], out_of_fold.spread[..., 1]
-    scaled: np.ndarray = np.where(residuals > 0, residuals / up, residuals / down)
-    return scaled
+    return scaled(residuals, out_of_fold.spread)
 
 
 def error_metrics(
@@ -68,5 +67,13 @@ def objective(
     actual: np.ndarray, log_predictions: np.ndarray, targets: Sequence[str] = TARGETS
 ) -> float:
     """Return the objective of `error_metrics` from logarithms, shape (n, targets)."""
+    return float(run_errors(actual, log_predictions, targets).mean())
+
+
+def run_errors(
+    actual: np.ndarray, log_predictions: np.ndarray, targets: Sequence[str] = TARGETS
+) -> np.ndarray:
+    """Return the error of each run, shape (n,), whose mean is the `objective`."""
     columns = [list(targets).index(target) for target in regressed(targets)]
-    return float(np.abs(actual - log_predictions)[:, columns].mean())
+    errors: np.ndarray = np.abs(actual - log_predictions)[:, columns].mean(axis=1)
+    return errors

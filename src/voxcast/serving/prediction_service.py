@@ -156,5 +156,6 @@ def _prediction_columns(
         "input_level": prediction.input_level,
         "family": prediction.family,
         "calibrated": prediction.calibrated,
+        "missing_subjects": prediction.missing_subjects,
         "out_of_range": " ".join(prediction.out_of_range),
     }

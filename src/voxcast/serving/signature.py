@@ -73,6 +73,7 @@ def signature() -> ModelSignature:
         ColSpec("string", "input_level"),
         ColSpec("string", "family"),
         ColSpec("boolean", "calibrated"),
+        ColSpec("long", "missing_subjects"),
         ColSpec("string", "out_of_range"),
         ColSpec("string", "out_of_range_reason"),
         ColSpec("string", "because", required=False),

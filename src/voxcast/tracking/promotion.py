@@ -214,7 +214,7 @@ def register_part(run_id: str, part: BundlePart, bundle: Bundle | None) -> regis
 def _is_calibrated(folder: Path, quantile: float) -> bool:
     calibrated = Forecaster.load(folder).models_by_input_level["volume"]
     return all(
-        scores.is_calibrated(quantile)
+        not scores.missing(quantile)
         for calibrator in calibrated.calibrators.values()
         for scores in calibrator.by_app.values()
     )

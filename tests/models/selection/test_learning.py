@@ -19,7 +19,6 @@ from voxcast.models.selection.ensembles import (
     voting_weights,
 )
 from voxcast.models.selection.fold_cache import FoldCache
-from voxcast.models.selection.leaderboard import Leaderboard
 from voxcast.models.selection.leaderboard_files import (
     load_leaderboard,
     save_leaderboard,
@@ -100,15 +99,6 @@ def test_a_forecaster_of_every_name_shares_extrapolator_and_header_model() -> No
     alone = fit_forecaster(validation, leaderboard, "voting", 1.5)
     queries = queries_of(table.head(4))
     assert alone.predict(queries) == forecasters["voting"].predict(queries)
-
-
-def test_ties_prefer_single_families_then_the_first() -> None:
-    objectives = {"median": 1.0, "voting": 0.5, "ridge": 0.5, "forest": 0.5, "stacked": 0.5}
-    metrics = {name: {"objective": value} for name, value in objectives.items()}
-    leaderboard = Leaderboard(
-        "volume", {name: {} for name in objectives}, {"volume": metrics}, {}, {}
-    )
-    assert leaderboard.best == leaderboard.best_family == "ridge"
 
 
 def test_callbacks_report_families_trials_and_searches() -> None:

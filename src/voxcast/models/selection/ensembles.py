@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcast.models.blend import weighted_mean
-from voxcast.models.families.family import FAMILIES
 from voxcast.models.out_of_fold import OutOfFold, objective
 from voxcast.models.point_model import regressed
+from voxcast.models.selection.family_choice import is_baseline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ def voting_weights(
     objectives = {
         name: objective(actual, member.log_predictions, targets)
         for name, member in out_of_fold.items()
-        if not _is_baseline(name)
+        if not is_baseline(name)
     }
     best = sorted(objectives, key=lambda name: (objectives[name], name))[:VOTERS]
     return {name: (1 / len(best),) * len(targets) for name in best}
@@ -57,7 +57,7 @@ def stacked_weights(
     from scipy.optimize import nnls
 
     indices = np.arange(len(actual)) if rows is None else rows
-    names = sorted(name for name in out_of_fold if not _is_baseline(name))
+    names = sorted(name for name in out_of_fold if not is_baseline(name))
     columns = []
     for k in range(len(targets)):
         logs = np.column_stack([out_of_fold[name].log_predictions[indices, k] for name in names])
@@ -104,7 +104,3 @@ def stacked_out_of_fold(
         logs[held_out] = blend.log_predictions[held_out]
         spread[held_out] = blend.spread[held_out]
     return OutOfFold(logs, spread)
-
-
-def _is_baseline(name: str) -> bool:
-    return name in FAMILIES and FAMILIES[name].baseline

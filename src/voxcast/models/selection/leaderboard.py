@@ -38,6 +38,9 @@ class Leaderboard:
         Metrics by input level, then by family and ensemble.
     out_of_fold : dict
         Out-of-fold predictions from which the metrics are computed.
+    chosen : dict of str to str
+        Family or ensemble of each input level, see
+        `voxcast.models.selection.family_choice.choose_family`.
     counts : dict of str to TrialCounts
         Counts by family.
     """
@@ -47,6 +50,7 @@ class Leaderboard:
     metrics: dict[InputLevel, dict[str, Metrics]]
     out_of_fold: dict[InputLevel, dict[str, OutOfFold]]
     counts: dict[str, TrialCounts]
+    chosen: dict[InputLevel, str]
 
     @property
     def tuned(self) -> dict[str, Params]:
@@ -60,19 +64,17 @@ class Leaderboard:
 
     @property
     def best(self) -> str:
-        """Name with the smallest objective; ties go to single families, then to the first."""
-        return _smallest(self.objectives)
+        """The chosen family or ensemble at the input level of tuning."""
+        return self.chosen[self.input_level]
 
     @property
     def best_family(self) -> str:
         """Single family with the smallest objective; comparisons call it ``grid``."""
-        return _smallest({name: self.objectives[name] for name in self.tuned})
+        return min(self.tuned, key=self.objectives.__getitem__)
 
     def name_at(self, name: str, input_level: InputLevel) -> str:
-        """Return ``name`` at the input level of tuning, and the best name at another level."""
-        if input_level == self.input_level:
-            return name
-        return _smallest({n: m["objective"] for n, m in self.metrics[input_level].items()})
+        """Return ``name`` at the input level of tuning, and the chosen name at another level."""
+        return name if input_level == self.input_level else self.chosen[input_level]
 
     @property
     def trials(self) -> int:
@@ -83,8 +85,3 @@ class Leaderboard:
     def cut_short(self) -> bool:
         """Whether a search stopped at the time budget."""
         return any(counts.cut_short for counts in self.counts.values())
-
-
-def _smallest(objectives: dict[str, float]) -> str:
-    names = sorted(objectives, key=lambda name: name not in FAMILIES)
-    return min(names, key=lambda name: objectives[name])

@@ -40,6 +40,7 @@ def save_leaderboard(leaderboard: Leaderboard, cell_keys: Sequence[str], data: P
         "metrics": leaderboard.metrics,
         "counts": {name: asdict(counts) for name, counts in leaderboard.counts.items()},
         "names": {level: list(by_name) for level, by_name in leaderboard.out_of_fold.items()},
+        "chosen": leaderboard.chosen,
     }
     write_json(data / "best.json", content)
     frames = [
@@ -76,7 +77,7 @@ def load_leaderboard(data: Path, cell_keys: Sequence[str] | None = None) -> Lead
         If the files were written by another release.
     """
     content = read_json(data / "best.json")
-    if "names" not in content:
+    if "chosen" not in content:
         raise ModelError("was written by another release", data, "tune again with `voxcast learn`")
     frame = pd.read_parquet(data / "out_of_fold.parquet")
     by_group = dict(iter(frame.groupby(["input_level", "family"], sort=False)))
@@ -88,7 +89,12 @@ def load_leaderboard(data: Path, cell_keys: Sequence[str] | None = None) -> Lead
         name: TrialCounts(**family_counts) for name, family_counts in content["counts"].items()
     }
     return Leaderboard(
-        content["input_level"], content["params"], content["metrics"], out_of_fold, counts
+        content["input_level"],
+        content["params"],
+        content["metrics"],
+        out_of_fold,
+        counts,
+        content["chosen"],
     )
 
 

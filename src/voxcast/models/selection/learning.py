@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 from voxcast.models.blend import blend_params
 from voxcast.models.families.family import family
-from voxcast.models.out_of_fold import error_metrics
+from voxcast.models.out_of_fold import error_metrics, run_errors
 from voxcast.models.selection.ensembles import (
     blended_out_of_fold,
     stacked_out_of_fold,
     stacked_weights,
     voting_weights,
 )
+from voxcast.models.selection.family_choice import choose_family
 from voxcast.models.selection.leaderboard import STACKED, VOTING, Leaderboard, TrialCounts
 from voxcast.models.selection.search import Search, tune
 from voxcast.models.selection.time_limit import TimeUpError
@@ -112,7 +113,7 @@ def _allowed(families: Sequence[str], validation: Validation) -> list[str]:
         logger.warning(
             "%s: one subject, so only baselines are fitted; their errors are over its own runs "
             "and say nothing of other subjects",
-            validation.table["app"].iloc[0] if "app" in validation.table else "the table",
+            _title(validation),
         )
         names = [name for name in names if family(name).baseline]
     return names or [BASELINE]
@@ -161,7 +162,33 @@ def _leaderboard(
         )
         for name, search in searches.items()
     }
-    return Leaderboard(tuned_level, params | ensemble_params, metrics, by_level, counts)
+    chosen = {level: _chosen(validation, by_name, level) for level, by_name in by_level.items()}
+    return Leaderboard(tuned_level, params | ensemble_params, metrics, by_level, counts, chosen)
+
+
+def _chosen(
+    validation: Validation, out_of_fold: Mapping[str, OutOfFold], input_level: InputLevel
+) -> str:
+    """Choose a family or an ensemble, and say so where it has not the smallest error."""
+    actual, subjects = validation.actual(), validation.table["subject"].tolist()
+    choice = choose_family(
+        {
+            name: run_errors(actual, predictions.log_predictions, validation.targets)
+            for name, predictions in out_of_fold.items()
+        },
+        subjects,
+    )
+    if choice.name != choice.smallest:
+        logger.warning(
+            "%s: %s is chosen from the %s: %s had a smaller error, but not beyond chance on %d "
+            "subjects",
+            _title(validation), choice.name, input_level, choice.smallest, len(set(subjects)),
+        )  # fmt: skip
+    return choice.name
+
+
+def _title(validation: Validation) -> str:
+    return str(validation.table["app"].iloc[0]) if "app" in validation.table else "the table"
 
 
 def _ensembles(

@@ -43,7 +43,7 @@ def risks(
     are calibrated by application, so the risk is counted by application; the worst is returned.
     """
     table, targets = validation.table, validation.targets
-    actual = validation.actual()
+    actual = table[list(targets)].to_numpy(dtype=float)
     apps = np.array([str(a) for a in table["app"]] if "app" in table else [""] * len(table))
     above = np.ones(actual.shape, dtype=bool)
     for train, held_out in validation.folds():
@@ -54,16 +54,8 @@ def risks(
         out_of_fold = recipes.out_of_fold(inner, name, params, "volume")
         calibrated = calibrate(model, inner.table, out_of_fold, factor, inner.censored)
         queries = queries_of(outer.table, outer.volumes)
-        logs, spread = model.predict(queries), model.spread(queries)
-        for k, target in enumerate(targets):
-            calibrator = calibrated.calibrators[target]
-            offsets = np.array(
-                [
-                    calibrator.offsets(app, 1 - upper_quantile, upper_quantile)[1]
-                    for app in apps[held_out]
-                ]
-            )
-            above[held_out, k] = actual[held_out, k] > logs[:, k] + offsets * spread[:, k, 1]
+        quantiles, _ = calibrated.quantiles(queries, 1 - upper_quantile, upper_quantile)
+        above[held_out] = actual[held_out] > quantiles[:, :, 2]
     subjects = table["subject"].to_numpy()
     risk_by_target = {}
     for k, target in enumerate(targets):

@@ -1,0 +1,54 @@
+"""The choice of a family: a baseline, unless another is better beyond chance."""
+
+import numpy as np
+
+from voxcast.models.selection.family_choice import choose_family
+
+BASELINE = np.array([0.30, 0.10, 0.40, 0.20])
+SUBJECTS = ["a", "a", "b", "c"]
+
+
+def test_a_smaller_error_that_chance_explains_does_not_displace_a_baseline() -> None:
+    lucky = BASELINE - np.array([0.10, 0.0, -0.05, 0.02])
+    choice = choose_family({"voxels": BASELINE, "forest": lucky}, SUBJECTS)
+    assert (choice.name, choice.smallest) == ("voxels", "forest")
+    assert choice.gain is not None
+    assert choice.gain.low < 0 < choice.gain.value
+
+
+def test_a_gain_on_every_subject_does() -> None:
+    better = BASELINE - np.array([0.05, 0.05, 0.051, 0.049])
+    noisier = BASELINE - np.array([0.09, 0.09, 0.30, 0.0])  # a smaller mean, but by chance
+    choice = choose_family(
+        {"median": BASELINE + 0.1, "voxels": BASELINE, "ridge": better, "forest": noisier},
+        SUBJECTS,
+    )
+    assert (choice.name, choice.smallest) == ("ridge", "forest")
+
+
+def test_two_subjects_take_a_very_even_gain_and_one_takes_a_baseline() -> None:
+    for gains, expected in (([0.10, 0.08], "voxels"), ([0.100, 0.099], "ridge")):
+        errors = {"voxels": BASELINE[:2], "ridge": BASELINE[:2] - np.array(gains)}
+        assert choose_family(errors, ["a", "b"]).name == expected
+        assert choose_family(errors, ["a", "a"]).name == "voxels"
+
+
+def test_equal_predictions_are_a_tie_although_they_are_rounded() -> None:
+    errors = {"median": BASELINE, "boosting": BASELINE * (1 - 1e-12)}
+    assert choose_family(errors, SUBJECTS).name == "median"
+
+
+def test_many_subjects_resolve_a_small_gain() -> None:
+    rng = np.random.default_rng(0)
+    errors = {"median": np.full(400, 0.3), "tree": 0.28 + 0.1 * rng.normal(size=400)}
+    subjects = [str(n) for n in range(400)]
+    assert choose_family(errors, subjects).name == "tree"
+    assert choose_family({n: e[:4] for n, e in errors.items()}, subjects[:4]).name == "median"
+
+
+def test_ties_prefer_single_families_then_the_first() -> None:
+    means = {"median": 1.0, "voting": 0.5, "ridge": 0.5, "forest": 0.5, "stacked": 0.5}
+    errors = {name: np.full(3, mean) for name, mean in means.items()}
+    assert choose_family(errors, ["a", "b", "c"]).name == "ridge"
+    del errors["median"]  # without a baseline the smallest error decides
+    assert choose_family(errors, ["a", "a", "a"]).name == "ridge"
