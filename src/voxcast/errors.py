@@ -82,6 +82,10 @@ class ModelError(VoxcastError):
     """A model or the registry cannot be read or does not fit the request."""
 
 
+class RequestError(ModelError):
+    """The model refuses a request; it may answer others."""
+
+
 def one_line(error: BaseException) -> str:
     """Return the message of ``error`` on one line."""
     return " ".join(str(error).split())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import shutil
 import sqlite3
 import stat
@@ -14,11 +15,14 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import nibabel
+import numpy as np
 import pytest
 
 from champions import register_champion
 from model_server import free_port, running_server
 from small_head import write_head
+from voxcast.cli.predict import prediction_lines
 
 PROJECT = Path(__file__).parents[2]
 # Root may write to everything: without capabilities it is a user like others.
@@ -191,3 +195,29 @@ def test_an_unknown_application_is_refused_before_a_forecaster_or_image_is_read(
 def test_outside_a_project_a_server_or_a_project_is_asked_for(tmp_path: Path) -> None:
     line = refused(run("predict", "head.nii.gz", cwd=tmp_path))
     assert "no project here or above; cd into one, give --project DIR" in line
+
+
+def test_columns_are_as_wide_as_their_values() -> None:
+    row = {
+        "app": "segment", "family": "ridge", "device": "cpu", "cpus": 1.0, "calibrated": True,
+        "input_level": "volume", "out_of_range": "",
+        "runtime_s_lower": 1.0, "runtime_s_median": 4e14, "runtime_s_upper": 8e17,
+        "peak_rss_bytes_lower": 1e3, "peak_rss_bytes_median": 1e9, "peak_rss_bytes_upper": 1e28,
+    }  # fmt: skip
+    _, head, line, *_ = prediction_lines("head.nii.gz", [row], 0.95)
+    cells = re.split(r"\s{2,}", line.strip())
+    assert len(cells) == 7
+    assert cells[-1] == "10000000000000000 TB"
+    assert line.endswith(cells[-1])
+    assert len(head) == len(line)
+
+
+def test_an_image_that_the_model_refuses_is_named_and_the_others_are_predicted(
+    project: Path, tmp_path: Path
+) -> None:
+    absurd = nibabel.Nifti1Image(np.zeros((9, 9, 9), dtype=np.int16), np.diag([5000, 2, 2, 1]))
+    nibabel.save(absurd, tmp_path / "absurd.nii.gz")
+    images = [str(tmp_path / "absurd.nii.gz"), "head.nii.gz"]
+    result = run("predict", *images, "--header-only", "--json", cwd=project)
+    assert "absurd.nii.gz" in refused(result)
+    assert [answer["image"] for answer in json.loads(result.stdout)] == ["head.nii.gz"]

@@ -43,6 +43,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         image.set_sform(image.affine, code=1)
         nibabel.save(image, folder / f"{name}.nii.gz")
     write_head(folder / "head.nii.gz", spacing_mm=2.5, edge=80)
+    absurd = nibabel.Nifti1Image(np.zeros((9, 9, 9), dtype=np.int16), np.diag([5000, 2, 2, 1]))
+    nibabel.save(absurd, folder / "absurd.nii.gz")
     (folder / "note.nii.gz").write_text("not an image")
     return folder
 
@@ -377,3 +379,23 @@ def test_bad_arguments_are_refused_in_one_line(
     assert message in result.err.splitlines()[-1]
     assert result.out == ""
     assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize(
+    "images", [("absurd", "usual", "small"), ("usual", "absurd"), ("absurd",)]
+)
+def test_an_image_that_the_model_refuses_is_named_and_the_others_are_answered(
+    recommend, images: tuple[str, ...]
+) -> None:
+    output = recommend(*(f"{name}.nii.gz" for name in images), "--json", *HERE, code=2)
+    (line,) = output.err.strip().splitlines()
+    assert "absurd.nii.gz" in line
+    assert "spacing_i_mm: must be between 0.001 and 1000, not 5000" in line
+    answered = [name for name in images if name != "absurd"]
+    if answered:
+        content = json.loads(output.out)
+        assert [Path(i["image"]).name for i in content["images"]] == [
+            f"{name}.nii.gz" for name in answered
+        ]
+        alone = json.loads(recommend("usual.nii.gz", "--json", *HERE).out)["images"][0]
+        assert alone in content["images"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from voxcast.allocation.reasons import excluded
 from voxcast.allocation.recommendation import caveats
 from voxcast.quantities import format_seconds, slurm_clock, slurm_memory
+from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,19 +65,26 @@ def _configurations(recommendation: Recommendation, image: int) -> Iterator[str]
         f"{candidate.label}{' ?' if recommendation.unmeasured(n) else ''}"
         for n, candidate in enumerate(recommendation.candidates)
     ]
-    width = max(map(len, labels))
-    yield (f"  {'':{width}}{'runtime 50 %':>13}{bound:>12}{'--mem':>9}{'turnaround':>12}"
-           f"{unit:>9}{'at most':>9}")  # fmt: skip
-    for n, candidate in enumerate(recommendation.candidates):
+    rows = [("", "runtime 50 %", bound, "--mem", "turnaround", unit, "at most")]
+    for n, label in enumerate(labels):
         index, prediction = (image, n), predictions[n]
-        mark = "*" if n == plan.choice.chosen[image] else "+" if assessment.pareto[index] else " "
-        yield (
-            f"{mark} {labels[n]:{width}}{format_seconds(prediction['runtime_s_median']):>13}"
-            f"{format_seconds(prediction['runtime_s_upper']):>12}"
-            f"{slurm_memory(assessment.memory_bytes[index]):>9}"
-            f"{format_seconds(assessment.turnaround_s[index]):>12}"
-            f"{assessment.cost[index]:>9.2g}{assessment.cost_bound[index]:>9.2g}"
+        rows.append(
+            (
+                label,
+                format_seconds(prediction["runtime_s_median"]),
+                format_seconds(prediction["runtime_s_upper"]),
+                slurm_memory(assessment.memory_bytes[index]),
+                format_seconds(assessment.turnaround_s[index]),
+                f"{assessment.cost[index]:.2g}",
+                f"{assessment.cost_bound[index]:.2g}",
+            )
         )
+    head, *lines = text_table(rows, "<>>>>>>").splitlines()
+    yield f"  {head}"
+    for n, (candidate, line) in enumerate(zip(recommendation.candidates, lines, strict=True)):
+        index = (image, n)
+        mark = "*" if n == plan.choice.chosen[image] else "+" if assessment.pareto[index] else " "
+        yield f"{mark} {line}"
         if reason := excluded(assessment, candidate, image, n):
             yield from _wrapped(f"excluded: {reason}", "    ")
     yield "  * recommended, + no other is both cheaper and faster"

@@ -8,10 +8,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from voxcast.cli.history_options import add_history_argument, add_where_argument
-from voxcast.cli.text_table import text_table
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import TableError
 from voxcast.quantities import format_bytes, format_seconds, parse_seconds
+from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
     from voxcast.allocation.requests.phase_chain import Chain, MemoryHeld

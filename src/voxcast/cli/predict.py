@@ -14,9 +14,11 @@ from typing import Any
 
 from voxcast.cli.shared_options import add_champion_arguments, champion_of
 from voxcast.cli.verb_parser import VerbParser
-from voxcast.errors import EXIT_BAD_INPUT, ConfigError, ImageError, one_line
+from voxcast.errors import EXIT_BAD_INPUT, ConfigError, ImageError, RequestError, one_line
 from voxcast.quantities import format_bytes, format_seconds
 from voxcast.records import Configuration
+from voxcast.serving.signature import QUANTILES
+from voxcast.text_table import text_table
 
 logger = logging.getLogger(__name__)
 
@@ -53,11 +55,12 @@ def main(argv: list[str]) -> int:
     for image in args.images:
         try:
             rows = champion.request_rows(image)
-        except ImageError as error:  # the other images are still predicted
-            logger.error("%s", one_line(error))
+            predictions = champion.predict(rows, args.quantile, explain=args.explain)
+        except (ImageError, RequestError) as error:  # the other images are still predicted
+            name = f"{image}: " if isinstance(error, RequestError) else ""
+            logger.error("%s%s", name, one_line(error))
             code = EXIT_BAD_INPUT
             continue
-        predictions = champion.predict(rows, args.quantile, explain=args.explain)
         results.append({"image": str(image), "predictions": predictions})
     if args.csv is not None:
         _write_csv(args.csv, results)
@@ -66,7 +69,7 @@ def main(argv: list[str]) -> int:
     if args.json or args.csv is not None:
         return code
     for result in results:
-        for line in _lines(result["image"], result["predictions"], args.quantile):
+        for line in prediction_lines(result["image"], result["predictions"], args.quantile):
             print(line)
     return code
 
@@ -108,23 +111,24 @@ def _predict_table(args: argparse.Namespace) -> int:
     return 0
 
 
-def _lines(image: str, predictions: list[dict[str, Any]], quantile: float) -> Iterator[str]:
+def prediction_lines(
+    image: str, predictions: list[dict[str, Any]], quantile: float
+) -> Iterator[str]:
+    """Yield the predictions of an image as a table, and what to know about them."""
     from voxcast.allocation.recommendation import caveats
 
     low, high = f"{100 * (1 - quantile):.3g} %", f"{100 * quantile:.3g} %"
     first = predictions[0]
     yield f"{os.path.basename(image)}: {first['app']}, model {first['family']}"  # noqa: PTH119
-    runtime = f"{'runtime ' + low:>16}{'50 %':>14}{high:>14}"
-    memory = f"{'memory ' + low:>18}{'50 %':>12}{high:>12}"
-    yield f"  {'':14}{runtime}{memory}"
+    table: list[tuple[str, ...]] = [
+        ("", f"runtime {low}", "50 %", high, f"memory {low}", "50 %", high)
+    ]
     for row in predictions:
         label = Configuration(row["device"], int(row["cpus"])).label
-        times = [format_seconds(row[f"runtime_s_{q}"]) for q in ("lower", "median", "upper")]
-        sizes = [format_bytes(row[f"peak_rss_bytes_{q}"]) for q in ("lower", "median", "upper")]
-        yield (
-            f"  {label:14}{times[0]:>16}{times[1]:>14}{times[2]:>14}"
-            f"{sizes[0]:>18}{sizes[1]:>12}{sizes[2]:>12}"
-        )
+        times = [format_seconds(row[f"runtime_s_{q}"]) for q in QUANTILES]
+        sizes = [format_bytes(row[f"peak_rss_bytes_{q}"]) for q in QUANTILES]
+        table.append((label, *times, *sizes))
+    yield from text_table(table, "<>>>>>>", indent="  ").splitlines()
     for reason in json.loads(first.get("because") or "[]"):
         yield f"  {reason['text']}"
     if first["input_level"] == "header":

@@ -12,16 +12,25 @@ from typing import TYPE_CHECKING, Any
 from voxcast import project
 from voxcast.cli.shared_options import add_champion_arguments, champion_of
 from voxcast.cli.verb_parser import VerbParser
-from voxcast.errors import EXIT_BAD_INPUT, ConfigError, ImageError, TableError, one_line
+from voxcast.errors import (
+    EXIT_BAD_INPUT,
+    ConfigError,
+    ImageError,
+    RequestError,
+    TableError,
+    one_line,
+)
 from voxcast.quantities import format_seconds, parse_seconds, parse_usd
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from voxcast.allocation.machines import Candidate, Cluster
     from voxcast.allocation.recommendation import ImagePredictions
     from voxcast.config import Here
     from voxcast.serving.champion import Champion
+
+    Asked = tuple[Path, list[dict[str, Any]]]  # an image with the rows of its request
 
 IMAGES_PER_CALL = 64  # of a champion in this process
 
@@ -198,7 +207,11 @@ def _predict(
     *,
     images_per_call: int,
 ) -> tuple[list[ImagePredictions], int]:
-    """Predict every candidate for all images; unreadable images are logged and skipped."""
+    """Predict every candidate for all images.
+
+    Images that cannot be read, or that the model refuses, are logged and skipped; the exit code
+    tells.
+    """
     from tqdm import tqdm
 
     from voxcast.allocation.recommendation import ImagePredictions
@@ -207,19 +220,12 @@ def _predict(
     distinct = list(dict.fromkeys((c.configuration, c.node.host_class) for c in candidates))
     positions = [distinct.index((c.configuration, c.node.host_class)) for c in candidates]
     images: list[ImagePredictions] = []
-    pending: list[tuple[Path, list[dict[str, Any]]]] = []
-    code = 0
+    pending: list[Asked] = []
 
     def predict_pending() -> None:
-        rows = [row for _, image_rows in pending for row in image_rows]
-        predictions = champion.predict(rows, confidence)
-        for n, (path, _) in enumerate(pending):
-            image_predictions = predictions[n * len(distinct) : (n + 1) * len(distinct)]
-            images.append(
-                ImagePredictions(
-                    str(path), [image_predictions[position] for position in positions]
-                )
-            )
+        for path, predictions in _answers(champion, pending, confidence):
+            by_candidate = [predictions[position] for position in positions]
+            images.append(ImagePredictions(str(path), by_candidate))
         pending.clear()
 
     for path in tqdm(paths, disable=None, delay=2):
@@ -227,7 +233,6 @@ def _predict(
             rows = champion.request_rows(path, [configuration for configuration, _ in distinct])
         except ImageError as error:  # the other images are still predicted
             logger.error("%s", one_line(error))
-            code = EXIT_BAD_INPUT
             continue
         for row, (_, host_class) in zip(rows, distinct, strict=True):
             if host_class is not None:
@@ -237,4 +242,24 @@ def _predict(
             predict_pending()
     if pending:
         predict_pending()
-    return images, code
+    return images, EXIT_BAD_INPUT if len(images) < len(paths) else 0
+
+
+def _answers(
+    champion: Champion, asked: Sequence[Asked], confidence: float
+) -> Iterator[tuple[Path, list[dict[str, Any]]]]:
+    """Yield the predictions of each image that the champion does not refuse; log the others."""
+    try:
+        predictions = champion.predict([row for _, rows in asked for row in rows], confidence)
+    except RequestError as error:
+        if len(asked) == 1:
+            logger.error("%s: %s", asked[0][0], one_line(error))
+            return
+        half = len(asked) // 2
+        yield from _answers(champion, asked[:half], confidence)
+        yield from _answers(champion, asked[half:], confidence)
+        return
+    start = 0
+    for path, rows in asked:
+        yield path, predictions[start : start + len(rows)]
+        start += len(rows)

@@ -8,10 +8,10 @@ import math
 from typing import Any
 
 from voxcast.cli.history_options import add_history_argument, add_where_argument
-from voxcast.cli.text_table import text_table
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError
 from voxcast.quantities import format_seconds, parse_seconds
+from voxcast.text_table import text_table
 
 LOGGER = logging.getLogger(__name__)
 METHODS = {

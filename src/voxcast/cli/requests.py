@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 from voxcast.cli.history_options import HISTORY_HELP, add_where_argument
 from voxcast.cli.measured_law import law_of_column, measured_runs
 from voxcast.cli.shared_options import add_champion_arguments, champion_of
-from voxcast.cli.text_table import text_table
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError, one_line
 from voxcast.quantities import format_seconds
+from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
     from voxcast.allocation.requests.cost_model import CostModel

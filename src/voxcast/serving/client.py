@@ -14,7 +14,7 @@ import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING, Any
 
-from voxcast.errors import ModelError
+from voxcast.errors import ModelError, RequestError
 from voxcast.serving.signature import VOLUME
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def call(
 
     Raises
     ------
-    ModelError
+    RequestError
         If the model rejects the request.
     """
     from mlflow.exceptions import MlflowException
@@ -64,8 +64,10 @@ def post(
 
     Raises
     ------
+    RequestError
+        If the model rejects the request.
     ModelError
-        If the server cannot be reached or the model rejects the request.
+        If the server cannot be reached.
     """
     if not url.startswith(("http://", "https://")):
         raise ModelError("not an HTTP address", url)
@@ -104,8 +106,8 @@ def _message(reply: str) -> str:
         return reply
 
 
-def refusal(message: str, url: str | None) -> ModelError:
+def refusal(message: str, url: str | None) -> RequestError:
     """Return the error of a request that a model refused, without the request."""
     # MLflow repeats the request, voxels included, before the reason.
     reason = _REPEATED_REQUEST.sub("", message)
-    return ModelError(f"request refused: {reason[:500]}", url)
+    return RequestError(f"request refused: {reason[:500]}", url)

@@ -45,7 +45,7 @@ class LocalModel:
 
         Raises
         ------
-        ModelError
+        RequestError
             If the model rejects the request, with the message of the server.
         """
         cast_rows = [_cast(row) for row in rows]

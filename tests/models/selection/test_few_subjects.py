@@ -1,5 +1,6 @@
 """Learning from one to four subjects runs through, and claims nothing that it cannot know."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -7,10 +8,11 @@ import pandas as pd
 import pytest
 
 import planted
+from voxcast.models.conformal import REACH
 from voxcast.models.families.family import FAMILIES
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.importance import explain_model
-from voxcast.models.query import queries_of
+from voxcast.models.query import Query, queries_of
 from voxcast.models.selection.comparison import Contender, compare
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.leaderboard import Leaderboard
@@ -19,6 +21,8 @@ from voxcast.models.selection.refitting import fit_forecasters
 from voxcast.models.selection.risk import risks
 from voxcast.records import TARGETS
 
+# Families of each kind: constant, linear, in trees, with a spread, out of range, blended.
+FEW = ("median", "voxels", "ridge", "tree", "boosting", "quantile_boosting")
 TABULAR = [name for name, family in FAMILIES.items() if not family.needs_volume]
 
 
@@ -31,10 +35,12 @@ def table_of(subjects: int, cpus: list[int], *, varied: bool) -> pd.DataFrame:
     return table
 
 
-def learned_from(table: pd.DataFrame) -> tuple[Validation, Leaderboard]:
+def learned_from(
+    table: pd.DataFrame, families: Sequence[str] = TABULAR
+) -> tuple[Validation, Leaderboard]:
     validation = Validation(table, None, 4, 0)
     levels = ("volume", "header")
-    return validation, learn(validation, TABULAR, trials=1, input_levels=levels)
+    return validation, learn(validation, families, trials=1, input_levels=levels)
 
 
 @pytest.mark.parametrize("varied", [True, False])
@@ -79,3 +85,54 @@ def test_one_subject_is_learned_by_baselines_alone_with_folds_over_runs(
 def test_without_a_baseline_in_the_configuration_one_subject_gets_the_median() -> None:
     validation = Validation(table_of(1, [1], varied=True), None, 4, 0)
     assert list(learn(validation, ["ridge"], trials=1).params) == ["median"]
+
+
+def enlarged(query: Query, times: float) -> Query:
+    """Return the query for a volume so many times as large, far out of range."""
+    features = dict(query.features)
+    features["header.megavoxels"] *= times
+    features["header.log_voxels"] += np.log(times)
+    return Query(features, query.cpus, query.host_class, query.volume)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("subjects", [1, 2, 3, 4, 6, 9])
+def test_no_bound_is_far_from_the_prediction_and_all_that_was_measured(
+    subjects: int, seed: int
+) -> None:
+    everything = planted.table(subjects + 8, seed=seed, noise=0.15)
+    names = sorted(set(everything["subject"]))
+    is_known = everything["subject"].isin(names[:subjects])
+    table = everything[is_known].reset_index(drop=True)
+    held_out = queries_of(everything[~is_known], None)
+    validation, leaderboard = learned_from(table, FEW)
+    farthest = 0.0
+    for _, forecaster in fit_forecasters(validation, leaderboard, list(leaderboard.params), 1.5):
+        for queries in (held_out, [enlarged(query, 1000) for query in held_out]):
+            for prediction in forecaster.predict(queries):
+                assert not prediction.calibrated
+                assert prediction.missing_subjects == 19 - subjects
+                for target, (_, median, upper) in prediction.quantiles.items():
+                    times = upper / max(median, float(table[target].max()))
+                    farthest = max(farthest, times)
+    assert 1 < farthest <= REACH * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_chosen_model_of_three_subjects_is_no_worse_than_the_better_baseline(
+    seed: int,
+) -> None:
+    """Where nothing differs but noise, no family is chosen for having been lucky."""
+    table = planted.table(3, seed=seed)
+    rng = np.random.default_rng(seed)
+    for target in ("cpu_s", "peak_rss_bytes"):
+        table[target] = 100 * np.exp(0.3 * rng.normal(size=len(table)))
+    _, leaderboard = learned_from(table, FEW)
+    assert leaderboard.best in ("median", "voxels")
+    smallest = min(leaderboard.objectives.values())
+    assert leaderboard.objectives[leaderboard.best] >= smallest
+
+
+def test_a_law_that_holds_for_six_subjects_is_learned() -> None:
+    _, leaderboard = learned_from(planted.table(6, noise=0.01), ("median", "voxels", "ridge"))
+    assert leaderboard.best == "ridge"

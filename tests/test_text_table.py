@@ -1,4 +1,4 @@
-from voxcast.cli.text_table import text_table
+from voxcast.text_table import text_table
 
 
 def test_columns_never_touch() -> None:
