@@ -74,8 +74,8 @@ ROW = {
     "node_type", "partition", "device", "cpus", "gpus", "walltime_s", "memory_bytes", "wait_s",
     "runtime_s_median", "runtime_s_upper", "peak_rss_bytes_median", "peak_rss_bytes_upper",
     "turnaround_s", "turnaround_bound_s", "turnaround_expected_s",
-    "usd", "usd_bound", "usd_expected", "core_h", "risk", "calibrated", "out_of_range", "pareto",
-    "excluded", "measured", "host_class",
+    "usd", "usd_bound", "usd_expected", "core_h", "risk", "calibrated", "out_of_range",
+    "out_of_range_reason", "pareto", "excluded", "measured", "host_class",
 }  # fmt: skip
 
 
@@ -271,6 +271,8 @@ def test_several_images_share_one_array_job(recommend) -> None:
 def test_an_extrapolation_is_flagged(recommend) -> None:
     content = json.loads(recommend("huge.nii.gz", "--json", *HERE).out)["images"][0]["chosen"]
     assert content["out_of_range"]
+    sentence = r"this volume is \d+\.\d times larger than any that was .* million voxels, at most"
+    assert re.search(sentence, content["out_of_range_reason"])
     assert not content["calibrated"]
     assert content["risk"] is None
     text = recommend("huge.nii.gz", *HERE).out
@@ -363,6 +365,8 @@ def test_waiting_can_be_fitted_to_accounting(recommend, tmp_path: Path) -> None:
         (("--budget=-1",), "cannot be negative"),
         (("--budget", "much"), "not an amount"),
         (("--cluster", "moon"), "moon: unknown cluster; choose from"),
+        (("--slurm",), "no partitions of Slurm; choose --cluster from cloud, osc, or copy a file"),
+        (("--slurm-into", "jobs"), "choose --cluster from cloud, osc"),
         (("--policy", "bold"), "bold: unknown policy; choose from"),
         (("--partition", "moon"), "moon: unknown partition; local has here"),
         (("--cpus", "64", *HERE), "no configuration fits; cpu, 64 CPUs on machine needs more"),

@@ -75,6 +75,8 @@ def _row(recommendation: Recommendation, image: int, column: int) -> dict[str, A
         "risk": recommendation.policy.risk if prediction["calibrated"] else None,
         "calibrated": bool(prediction["calibrated"]),
         "out_of_range": str(prediction["out_of_range"]).split(),
+        # A server of an earlier release has no sentences.
+        "out_of_range_reason": str(prediction.get("out_of_range_reason", "")),
         "measured": None if measured is None else measured.includes(candidate),
         "pareto": bool(assessment.pareto[index]),
         "excluded": excluded(assessment, candidate, image, column),

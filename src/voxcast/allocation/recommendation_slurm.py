@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from voxcast.allocation.assessment import Assessment
     from voxcast.allocation.recommendation import Recommendation
 
-LOCAL = "local"  # the cluster that is this machine
-
 
 def slurm_text(recommendation: Recommendation) -> str:
     """Return the ``#SBATCH`` lines of one image, or the script of one array job for several.
@@ -29,9 +27,8 @@ def slurm_text(recommendation: Recommendation) -> str:
     Raises
     ------
     ConfigError
-        If the cluster is this machine, or there are too many images for one array.
+        If there are too many images for one array.
     """
-    _require_partitions(recommendation)
     if len(recommendation.images) == 1:
         column = int(recommendation.per_image.choice.chosen[0])
         if column < 0:
@@ -59,9 +56,8 @@ def write_array_jobs(recommendation: Recommendation, folder: Path) -> list[Path]
     Raises
     ------
     ConfigError
-        If the cluster is this machine, or ``folder`` is a file.
+        If ``folder`` is a file.
     """
-    _require_partitions(recommendation)
     if folder.exists() and not folder.is_dir():
         raise ConfigError("is not a folder", folder)
     scripts = []
@@ -74,14 +70,6 @@ def write_array_jobs(recommendation: Recommendation, folder: Path) -> list[Path]
         write_text(script, request.array_script(paths, listed))
         scripts.append(script)
     return scripts
-
-
-def _require_partitions(recommendation: Recommendation) -> None:
-    if recommendation.cluster.name == LOCAL:
-        raise ConfigError(
-            "is this machine and has no partitions of Slurm", LOCAL,
-            "choose a file of conf/cluster with --cluster",
-        )  # fmt: skip
 
 
 def _request(
@@ -103,13 +91,14 @@ def _request(
     risk = f"at most {100 * policy.risk:.3g} % of such requests are too small"
     first, *others = [os.path.basename(recommendation.images[n].image) for n in images]  # noqa: PTH119
     more = f" and {len(others)} more" if others else ""
+    candidate = recommendation.candidates[column]
+    nodes = f"nodes of type {candidate.node.name}, partition {candidate.partition.name}"
     remarks = [
-        f"{app} on {first}{more}: {recommendation.candidates[column].label}",
+        f"{app} on {first}{more}: {candidate.configuration.label}; {nodes}",
         *(reasons or [risk]),
         recommendation.machine(),
         "M of --mem is 2^20 bytes",
     ]
-    candidate = recommendation.candidates[column]
     return SlurmRequest.of(app, candidate, assessment, row, column, remarks)
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     Asked = tuple[Path, list[dict[str, Any]]]  # an image with the rows of its request
 
+LOCAL = "local"  # the cluster that is this machine
 IMAGES_PER_CALL = 64  # of a champion in this process
 
 logger = logging.getLogger(__name__)
@@ -86,6 +87,13 @@ def main(argv: list[str]) -> int:
         folder / config.CONF_DIR, args.cluster, args.policy, args.overrides, here=_here
     )
     cluster = site.cluster
+    if cluster.name == LOCAL and (args.slurm or args.slurm_into is not None):
+        clusters = config.options(folder / config.CONF_DIR / "cluster")
+        names = ", ".join(name for name in clusters if name != LOCAL)
+        raise ConfigError(
+            "is this machine and has no partitions of Slurm", LOCAL,
+            f"choose --cluster from {names or 'none'}, or copy a file of conf/cluster for yours",
+        )  # fmt: skip
     if args.waiting is not None:
         cluster = _with_fitted_waiting(cluster, args.waiting)
     champion = champion_of(args)
@@ -144,8 +152,6 @@ def _here() -> Here:
 def _with_this_machine(cluster: Cluster, host_classes: Sequence[str]) -> Cluster:
     """Return the cluster; nodes of this machine get its class if it was measured."""
     from dataclasses import replace
-
-    from voxcast.allocation.recommendation_slurm import LOCAL
 
     if cluster.name != LOCAL or not host_classes:
         return cluster
