@@ -36,7 +36,8 @@ _TYPES: dict[str, type] = {
     **dict.fromkeys(CHARACTERISTICS, float),
 }
 COLUMNS = tuple(_TYPES)
-RESTORE = "restore it with `dvc checkout data/catalogue`, or remove it to forget earlier images"
+# DVC tracks the catalogue of the project, and not those of campaigns.
+RESTORE = "restore it (data/catalogue with `dvc checkout`), or remove it to forget earlier images"
 
 
 class VolumesOnRecord:
