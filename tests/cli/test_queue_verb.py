@@ -70,8 +70,8 @@ def test_no_backfill_increases_the_wait(queue) -> None:
 
 
 def test_killed_jobs_are_reported(queue, tmp_path: Path) -> None:
-    (tmp_path / "r.csv").write_text("job,requested_s\n1,1\n")
-    assert "1 jobs were killed" in queue(SMALL, "--requests", tmp_path / "r.csv")[0]
+    (tmp_path / "r.csv").write_text("\ufeffjob,requested_s\r\n1,1\r\n")  # as Excel writes it
+    assert "killed at the requested time: 1;" in queue(SMALL, "--requests", tmp_path / "r.csv")[0]
 
 
 def test_invalid_lines_are_reported_with_their_number_and_the_rest_is_replayed(
@@ -125,11 +125,13 @@ def test_the_queue_of_an_import_is_simulated(queue, tmp_path: Path, capsys) -> N
     assert report["replays"]["given"]["jobs"] == 6
     assert report["replays"]["given"]["mean_wait_s"] == pytest.approx(600, abs=5)
     assert "1 runs are excluded: without a time limit" in err
+    (part,) = history.glob("*-sacct-1")
+    assert queue(part, *arguments[1:])[0] == out.replace(str(history), str(part))
     assert "give --processors" in queue(history, status=2)[1]
 
 
 def test_a_history_without_a_queue_is_refused(queue, capsys) -> None:
     reference = Path(__file__).parents[2] / "data" / "history" / "reference"
     message = queue(reference, "--processors", 4, status=2)[1].splitlines()[-1]
-    assert "no run is a job of a queue" in message
+    assert f"{reference}: no run is a job of a queue" in message
     assert "without a time of submission" in message

@@ -137,6 +137,8 @@ def test_invalid_histories_are_refused(
     assert message in err.splitlines()[-1]
     history.write_text("runtime_s\n0\n3\n")
     assert "positive" in voxcast("--history", history, code=2)[1]
+    history.write_text("runtime_s,outcome\n3,failed\n4,timeout\n")
+    assert "none of 2 runs has the outcome completed" in voxcast("--history", history, code=2)[1]
 
 
 def test_an_image_is_predicted_by_the_champion(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ADVICE = "import `sacct` with Submit, Start, ElapsedRaw, TimelimitRaw and AllocCPUS"
 
 
-def workload_of_history(history: pd.DataFrame) -> Workload:
+def workload_of_history(history: pd.DataFrame, where: object) -> Workload:
     """Return the jobs of a history that a queue can be simulated with.
 
     Runs of every outcome count: they took their place in the queue. Jobs have the numbers of their
@@ -32,6 +32,8 @@ def workload_of_history(history: pd.DataFrame) -> Workload:
     ----------
     history : DataFrame
         Runs, see `voxcast.history.run_table`. The time of submission is in their labels.
+    where : object
+        The history, for messages.
 
     Raises
     ------
@@ -57,7 +59,7 @@ def workload_of_history(history: pd.DataFrame) -> Workload:
     if not jobs:
         reasons = Counter(remark.reason for remark in left_out).most_common(2)
         texts = ", ".join(f"{count} {reason}" for reason, count in reasons) or "it has no runs"
-        raise TableError(f"no run is a job of a queue ({texts})", "history", ADVICE)
+        raise TableError(f"no run is a job of a queue ({texts})", where, ADVICE)
     if len(set(numbers)) == len(numbers) and all(text.isdecimal() for text in numbers):
         rows = [int(text) for text in numbers]
     table = np.array(jobs, dtype=np.float64)

@@ -168,10 +168,13 @@ def read_requests(path: Path) -> dict[int, float]:
     """
     requested_s: dict[int, float] = {}
     try:
-        with path.open(encoding="utf-8", newline="") as stream:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
             table = csv.DictReader(stream)
             if not {"job", "requested_s"} <= set(table.fieldnames or ()):
-                raise TableError("needs the columns job and requested_s", path)
+                header = ", ".join(table.fieldnames or ())[:80]
+                raise TableError(
+                    f"needs the columns job and requested_s; it has {header or 'none'}", path
+                )
             for row in table:
                 seconds = float(row["requested_s"] or "nan")
                 if not 0 < seconds <= MAX_SECONDS:

@@ -55,6 +55,8 @@ def measured_runs(history: Path, app: str | None, conditions: Sequence[str]) -> 
     if "app" in runs:
         name = only_app(set(runs["app"].dropna().astype(str)), app, history)
         runs, usable = runs[runs["app"] == name], usable[usable["app"] == name]
+    if usable.empty and len(runs):
+        raise TableError(f"none of {len(runs)} runs has the outcome completed", history)
     if len(usable) < len(runs):
         logger.info("%d of %d runs are used: %s", len(usable), len(runs), selection)
     return runs_where(usable, conditions)

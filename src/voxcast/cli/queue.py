@@ -47,9 +47,9 @@ def main(argv: list[str]) -> int:
 
     if args.trace.is_dir():
         from voxcast.allocation.history_workload import workload_of_history
-        from voxcast.history.parts import load_history
+        from voxcast.history.stored_history import open_history
 
-        trace = workload_of_history(load_history([args.trace]))
+        trace = workload_of_history(open_history(args.trace).runs, args.trace)
         for reason, count in Counter(remark.reason for remark in trace.skipped).items():
             LOGGER.warning("%d runs are excluded: %s", count, reason)
     else:
@@ -101,6 +101,6 @@ def _show(name: str, result: QueueReport) -> None:
     )
     if result.killed:
         print(
-            f"  {result.killed} jobs were killed at their requested time; without them "
+            f"  killed at the requested time: {result.killed}; without these jobs "
             f"{100 * result.useful_utilisation:.1f} % in use"
         )
