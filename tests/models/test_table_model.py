@@ -1,5 +1,7 @@
 """The zoo on tables of any columns: judged on groups not seen, saved, asked again."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,7 +15,7 @@ from voxcast.features.any_table import (
     read_csv,
 )
 from voxcast.models.table_model import TableModel, fit_table
-from voxcast.models.table_validation import MAX_ROWS
+from voxcast.models.table_validation import MAX_ROWS, groups_of, validation_of
 
 FEW = ("median", "ridge", "forest", "quantile_boosting")
 
@@ -124,6 +126,18 @@ def test_censored_runs_widen_the_bound() -> None:
         .censored
         == 1
     )
+
+
+def test_repeats_of_a_configuration_are_one_group() -> None:
+    once = table(20)[["size", "tool", "seconds"]]
+    runs = pd.concat([once, once.assign(seconds=2 * once["seconds"]), once], ignore_index=True)
+    columns = choose_columns(runs, "seconds")
+    groups = groups_of(runs, columns)
+    assert len(set(groups)) == 20
+    assert (groups[:20] == groups[20:40]).all()
+    for train, held_out in validation_of(runs, columns, 0, ()).folds():
+        assert not set(groups[train]) & set(groups[held_out])
+    assert len(set(groups_of(runs.assign(site="a"), replace(columns, group="site")))) == 1
 
 
 def test_a_large_table_is_sampled_by_group() -> None:

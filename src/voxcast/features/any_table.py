@@ -188,7 +188,7 @@ def learnable(table: pd.DataFrame, columns: Columns) -> tuple[np.ndarray, dict[s
 def censored_groups(table: pd.DataFrame, columns: Columns) -> list[str]:
     """Return the groups with a censored run, which was stopped before it completed.
 
-    Without a group column every row is a group, named by its position.
+    Without a group column every censored run is one, named by its position.
     """
     if OUTCOME not in table:
         return []

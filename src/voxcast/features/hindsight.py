@@ -6,6 +6,7 @@ apart, so nothing is left out here: the columns are returned, for the user to be
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
@@ -24,9 +25,12 @@ GAIN = 3.0  # times closer that two columns must be than the closer of them alon
 ALIKE = 1.25  # ratio between the coefficients of a sum below which they are taken for equal
 PART = 0.01  # of the target, below which a column is no part of a sum
 MIN_ROWS = 10  # and distinct targets, for any of this to mean something
-MAX_PAIRED = 40  # columns whose pairs are tried
-MAX_ROWS = 2000  # of which this is computed
+MAX_PAIRED = 80  # columns whose pairs and sums are tried
+PAIRED_ROWS = 500  # by which they are
+MAX_ROWS = 2000  # by which single columns are
 NEIGHBOURS = 2  # rows on each side, by which a column predicts a row
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,10 @@ def close_columns(
         for name, values in columns.items()
         if name not in alone and np.isfinite(values).mean() > 0.5 and np.nanstd(values) > 0
     }
-    by_name = dict(list(others.items())[:MAX_PAIRED])
+    if len(others) > MAX_PAIRED:
+        logger.info("%d columns: pairs are tried of the first %d", len(others), MAX_PAIRED)
+    by_name = {n: values[:PAIRED_ROWS] for n, values in list(others.items())[:MAX_PAIRED]}
+    y = y[:PAIRED_ROWS]
     return [*close, *_pairs(by_name, y, target_name), *_sums(by_name, y, target_name)]
 
 

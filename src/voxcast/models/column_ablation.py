@@ -14,7 +14,7 @@ import numpy as np
 from voxcast.features.screening import without
 from voxcast.models.families.family import family
 from voxcast.models.metrics import scores
-from voxcast.models.table_validation import TARGET, sampled, validation_of
+from voxcast.models.table_validation import TARGET, groups_of, sampled, validation_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,12 +65,13 @@ def ablations(
     """
     if not close:
         return []
+    groups = groups_of(table, columns)
     suspects = {name for group in close for name in group.columns}
-    error_without = _error(table, without(columns, suspects), seed)
+    error_without = _error(table, without(columns, suspects), groups, seed)
     return [
         Ablation(
             group,
-            _error(table, without(columns, suspects - set(group.columns)), seed),
+            _error(table, without(columns, suspects - set(group.columns)), groups, seed),
             error_without,
         )
         if number < MAX_GROUPS
@@ -79,9 +80,9 @@ def ablations(
     ]
 
 
-def _error(table: pd.DataFrame, columns: Columns, seed: int) -> float:
+def _error(table: pd.DataFrame, columns: Columns, groups: np.ndarray, seed: int) -> float:
     """Return the median absolute error of the best of a few recipes, in percent."""
-    validation = sampled(validation_of(table, columns, seed, ()), MAX_ROWS)
+    validation = sampled(validation_of(table, columns, seed, (), groups), MAX_ROWS)
     actual = validation.table[TARGET]
     if not columns.numbers and not columns.texts:
         return scores(actual, np.full(len(actual), actual.median()))["median_ape"]

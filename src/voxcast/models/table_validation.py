@@ -20,16 +20,40 @@ INNER = 3  # folds
 
 
 def validation_of(
-    table: pd.DataFrame, columns: Columns, seed: int, censored: Sequence[str]
+    table: pd.DataFrame,
+    columns: Columns,
+    seed: int,
+    censored: Sequence[str],
+    groups: np.ndarray | None = None,
 ) -> Validation:
-    """Return the training rows; of a large table, as many complete groups as allowed."""
+    """Return the training rows; of a large table, as many complete groups as allowed.
+
+    Parameters
+    ----------
+    groups : ndarray of str, shape (n_rows,), optional
+        By default those of `groups_of`.
+    """
     runs = feature_table(table, columns)
-    groups = np.arange(len(table)) if columns.group is None else table[columns.group]
-    runs["subject"] = np.asarray(groups).astype(str)
+    runs["subject"] = groups_of(table, columns) if groups is None else groups
     runs[TARGET] = table[columns.target].astype(float)
     runs = runs.reset_index(drop=True)
     pairs = {("", name) for name in censored}
     return sampled(Validation(runs, None, INNER, seed, (TARGET,), censored=pairs), MAX_ROWS)
+
+
+def groups_of(table: pd.DataFrame, columns: Columns) -> np.ndarray:
+    """Return the group of each row: that of the group column, or the rows of equal features.
+
+    Repeats of one configuration must not fall on both sides of a fold.
+    """
+    from pandas.util import hash_pandas_object
+
+    if columns.group is not None:
+        groups = table[columns.group]
+    else:
+        groups = hash_pandas_object(feature_table(table, columns), index=False)
+    names: np.ndarray = groups.astype(str).to_numpy()
+    return names
 
 
 def sampled(validation: Validation, rows: int) -> Validation:
