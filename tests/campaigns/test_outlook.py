@@ -13,7 +13,8 @@ from voxcast.campaigns.outlook import measure_smallest, outlook
 from voxcast.campaigns.plan import make_plan
 from voxcast.campaigns.settings import CampaignSettings, Conditions
 from voxcast.campaigns.sweeps import Sweep
-from voxcast.history.run_folders import record_rows
+from voxcast.files import read_json, write_json
+from voxcast.history.run_folders import RECORD_FILE, record_rows
 from voxcast.profiling.probes import Probes
 from voxcast.records import App, Configuration
 
@@ -76,6 +77,7 @@ def test_nothing_is_left_after_the_campaign(tmp_path, catalogue):
     measure(settings, plan)
     ahead = outlook(settings, plan)
     assert (ahead.left, ahead.left_s, ahead.shortest_s) == (0, 0.0, 0.0)
+    assert (ahead.repeats, ahead.repeats_s) == (0, 0.0)
     assert measure_smallest(settings, plan)["outcome"] == "completed"
 
 
@@ -102,3 +104,32 @@ def test_a_run_stopped_at_a_shorter_limit_is_measured_again(tmp_path, catalogue)
     assert outlook(settings, plan).left == 1
     measure(settings, plan)
     assert [row["outcome"] for row in record_rows(short.runs).values()] == ["completed"]
+
+
+def test_each_run_left_may_be_repeated_and_so_may_those_disturbed_before(tmp_path, catalogue):
+    settings = settings_of(tmp_path)
+    plan = make_plan(settings, catalogue)
+    ahead = outlook(settings, plan)
+    assert (ahead.repeats, ahead.repeats_s) == (3, pytest.approx(ahead.left_s))
+    measure_smallest(settings, plan)
+    (key,) = record_rows(settings.runs)
+    for noisy, repeats in ((True, 3), (False, 2)):
+        path = settings.runs / key / RECORD_FILE
+        record = read_json(path)
+        record["profile"]["noisy"] = noisy
+        write_json(path, record)
+        assert outlook(settings, plan).repeats == repeats
+
+
+def test_times_of_another_version_are_not_trusted(tmp_path, catalogue):
+    before = settings_of(tmp_path, expected_startup_s=0.1)
+    plan = make_plan(before, catalogue)
+    assert not outlook(before, plan).other_version
+    measure(before, plan)
+    settings = settings_of(tmp_path, expected_startup_s=0.1, version="2")
+    plan = make_plan(settings, catalogue)
+    ahead = outlook(settings, plan)
+    assert (ahead.left, ahead.other_version, ahead.trusted) == (3, True, False)
+    measure_smallest(settings, plan)
+    after = outlook(settings, plan)
+    assert (after.left, after.other_version, after.trusted) == (2, False, True)

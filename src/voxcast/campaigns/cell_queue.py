@@ -50,6 +50,7 @@ class CellQueue:
         self._lock = threading.Lock()
         self._closed = False
         self._count = len(cells)
+        self._disturbed = self._undisturbed = 0  # runs that were repeated, and that were not
         self._bar = ProgressBar(self._times.total_s())
 
     def __enter__(self) -> CellQueue:
@@ -94,7 +95,10 @@ class CellQueue:
             self.recorded.append(run)
             self._times.finish(key, cell, took_s)
             self._bar.advance(self._times.raw(key))
-            if noisy and cell.repeat < NOISY_REPEAT and time.monotonic() < self._repeat_until:
+            is_first = cell.repeat < NOISY_REPEAT and time.monotonic() < self._repeat_until
+            self._disturbed += is_first and noisy
+            self._undisturbed += is_first and not noisy
+            if is_first and noisy:
                 repeated = repeat_of(cell)
                 self._waiting.append((repeated.key, repeated))
                 self._times.add(repeated.key, repeated, self._times.raw(key))
@@ -104,7 +108,7 @@ class CellQueue:
 
     def _describe(self, cell: Cell) -> None:
         subject = f" sub-{cell.subject}" if cell.subject else ""
-        left = format_seconds(self._times.total_s())
+        left = format_seconds(self.expected_s())
         number = f"run {len(self.recorded) + 1} of {self._count}"
         self._bar.describe(f"{left}, {number}: {cell.app}{subject}, {cell.configuration.label}")
 
@@ -123,6 +127,14 @@ class CellQueue:
     def left(self) -> int:
         """Return how many cells were not taken."""
         return len(self._waiting)
+
+    def expected_s(self) -> float:
+        """Return `left_s` with repeats to come, if as many runs are disturbed as so far."""
+        left_s, count = self._times.total_s(), self._disturbed + self._undisturbed
+        if not self._disturbed or time.monotonic() >= self._repeat_until:
+            return left_s
+        first_s = (self._times.cell_s(k, c) for k, c in self._waiting if c.repeat < NOISY_REPEAT)
+        return left_s + self._disturbed / count * sum(first_s)
 
     def left_s(self) -> float:
         """Return the seconds that the cells left are expected to take."""

@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from voxcast.campaigns.cells import repeat_of
 from voxcast.campaigns.driver import missing_cells, run_campaign, tried_again
 from voxcast.campaigns.time_left import TimeLeft
 from voxcast.history.run_folders import record_rows
@@ -30,14 +31,23 @@ class Outlook:
         Expected seconds of the runs left.
     shortest_s : float
         Expected seconds of the shortest of them; 0 if none is left.
+    repeats, repeats_s : int, float
+        Runs that come in addition if other work disturbs all that are left, with those that it
+        disturbed before; their expected seconds. 0 if none is left.
+    other_version : bool
+        Whether the runs on record are all of another version of an application, so that its times
+        are too.
     trusted : bool
-        Whether the times rest on a run on record, or on what the application states.
+        Whether the times are based on a run on record, or on what the application states.
     """
 
     total: int
     left: int
     left_s: float
     shortest_s: float
+    repeats: int
+    repeats_s: float
+    other_version: bool
     trusted: bool
 
 
@@ -51,13 +61,33 @@ def outlook(settings: CampaignSettings, plan: CampaignPlan) -> Outlook:
         if key not in missing:
             times.finish(key, cell, rows[key]["runtime_s"])
     expected_s = [times.cell_s(key, cell) for key, cell in missing.items()]
+    disturbed = {key for key, row in rows.items() if row["noisy"]}
+    repeated_s = [
+        times.cell_s(key, cell)
+        for key, cell in plan.cells.items()
+        if key in missing or (key in disturbed and missing and repeat_of(cell).key not in rows)
+    ]
+    finished = {key: row for key, row in rows.items() if key not in missing}
+    other_version = bool(_apps_of_other_versions(plan, finished))
+    stated = all(map(states_times, settings.apps.values())) and not other_version
     return Outlook(
         total=len(plan.cells),
         left=len(missing),
         left_s=sum(expected_s),
         shortest_s=min(expected_s, default=0.0),
-        trusted=len(missing) < len(plan.cells) or all(map(states_times, settings.apps.values())),
+        repeats=len(repeated_s),
+        repeats_s=sum(repeated_s),
+        other_version=other_version,
+        trusted=len(missing) < len(plan.cells) or stated,
     )
+
+
+def _apps_of_other_versions(plan: CampaignPlan, rows: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    """Return the planned applications of which only other versions were ever measured."""
+    planned = {(cell.app, cell.app_version) for cell in plan.cells.values()}
+    measured = {(row["app"], row["app_version"]) for row in rows.values()}
+    of_other = {app for app, _ in measured} - {app for app, _ in measured & planned}
+    return of_other & {app for app, _ in planned}
 
 
 def states_times(app: App) -> bool:

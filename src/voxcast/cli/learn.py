@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import json
 import logging
+import math
 import os
 import shlex
 import signal
@@ -184,14 +185,20 @@ def _show_runs(devices: Sequence[DeviceOutlook], budget_s: float | None) -> None
         _say("runs", f"{ahead.left} to measure{recorded}: {names} on {' and '.join(labels)}")
         if not ahead.left:
             continue
+        _say(
+            "", f"up to {ahead.repeats} once more, those that other work on this machine disturbs"
+        )
         if not ahead.trusted:
-            _say("time", "not known: the smallest image is measured first")
+            of_version = " of this version of the tool" if ahead.other_version else ""
+            _say("time", f"not known{of_version}: the smallest image is measured first")
         elif budget_s is not None and ahead.left_s > budget_s:
             share = max(1, int(ahead.left * budget_s / ahead.left_s))
             _say("time", f"about {format_seconds(ahead.left_s)} for all; stops after "
                  f"{format_seconds(budget_s)} (--hours) with about {share}")  # fmt: skip
         else:
-            _say("time", f"about {format_seconds(ahead.left_s)}, then minutes for learning")
+            most_s = min(ahead.left_s + ahead.repeats_s, budget_s or math.inf)
+            _say("time", f"about {format_seconds(ahead.left_s)}, {format_seconds(most_s)} if all "
+                 "are measured again, then minutes for learning")  # fmt: skip
 
 
 def _agreed(yes: bool) -> bool:

@@ -71,6 +71,8 @@ def check_measurable(devices: list[DeviceOutlook], budget_s: float | None) -> No
                 check_startable(entry.settings.apps[cell.app], cell.configuration)
     if any(entry.outlook.left < entry.outlook.total for entry in devices):
         return
+    if not all(entry.outlook.trusted for entry in devices):
+        return  # the smallest image is measured first
     shortest_s = min(entry.outlook.shortest_s for entry in devices if entry.outlook.left)
     if budget_s is not None and shortest_s > budget_s:
         hours = math.ceil(10 * shortest_s / 3600) / 10
