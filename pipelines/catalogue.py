@@ -13,7 +13,7 @@ from pathlib import Path
 
 from voxcast import config
 from voxcast.errors import exits_cleanly
-from voxcast.images.image_set import catalogue_volumes, image_set_label
+from voxcast.images.image_set import catalogue_volumes, image_set_label, log_problems
 
 IMAGES = Path("data/images")
 OUT = Path("data/catalogue")
@@ -31,6 +31,7 @@ def main() -> int:
         cfg.features.max_voxels,
         image_set_label(cfg.images),
     )
+    log_problems(OUT)
     return 0
 
 

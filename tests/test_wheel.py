@@ -149,7 +149,7 @@ def test_a_project_is_written_from_the_wheel(away: Away) -> None:
     for script in (path for path in packed if path.startswith("pipelines/")):
         assert (folder / script).read_bytes() == (PROJECT / script).read_bytes()
     assert json.loads(away.voxcast("images", "--json", "--project", folder)) == []
-    assert "is not overwritten" in away.voxcast("init", "study", code=2)
+    assert "is a project already" in away.voxcast("init", "study", code=2)
 
 
 def test_an_extra_brings_the_modules_that_are_reported_with_it() -> None:

@@ -86,6 +86,10 @@ class RequestError(ModelError):
     """The model refuses a request; it may answer others."""
 
 
+class UnlearnedError(ModelError):
+    """No model of an application was learned."""
+
+
 def one_line(error: BaseException) -> str:
     """Return the message of ``error`` on one line."""
     return " ".join(str(error).split())

@@ -18,7 +18,9 @@ _SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _NUMBER_UNIT = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z]+)\s*")
 _CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d{1,2})(?::(\d{1,2}(?:\.\d+)?))?")
 _SLURM_CLOCK = re.compile(r"(?:(?:(\d{1,6})-)?(\d{1,6}):)?(\d{1,3}):(\d{1,2}(?:\.\d{1,9})?)")
-_USD = re.compile(r"\s*(?:\$\s*)?([+-]?(?:\d{1,12}\.?\d*|\.\d+))\s*(?:USD)?\s*", re.IGNORECASE)
+_USD = re.compile(
+    r"\s*(?:\$\s*)?([+-]?(?:\d{1,12}\.?\d*|\.\d+)(?:e[+-]?\d{1,2})?)\s*(?:USD)?\s*", re.IGNORECASE
+)
 _NEXTFLOW_TIME = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)(ms|d|h|m|s)")
 _NEXTFLOW_SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -70,8 +72,8 @@ def parse_usd(text: str) -> float:
 
     Examples
     --------
-    >>> parse_usd("0.50"), parse_usd("$2"), parse_usd("1.5 USD")
-    (0.5, 2.0, 1.5)
+    >>> parse_usd("0.50"), parse_usd("$2"), parse_usd("1.5 USD"), parse_usd("1e3")
+    (0.5, 2.0, 1.5, 1000.0)
     """
     match = _USD.fullmatch(text)
     if match is None:

@@ -43,11 +43,15 @@ def project(tmp_path, monkeypatch):
         (["--hours", "2"], "--app: is needed"),
         (["../heads"], "--app: is needed"),
         (["../heads", "--app", "unheard"], "unheard: unknown application; choose from"),
+        ([".", "--app", "ants_segment"], "name a BIDS dataset or a folder of .nii"),
         (["../nowhere", "--app", "ants_segment"], "no such file or folder"),
         (["../heads", "--app", "ants_segment", "--participant-label", "sub-9"], "participant 9"),
         (["--app", "ants_segment", "--participant-label", "1"], "needs the dataset"),
         (["../heads", "--app", "ants_segment", "--hours", "-1"], "must be above zero"),
-        (["../heads", "--app", "ants_segment", "--cpus", "0"], "must be at least 1"),
+        (
+            ["../heads", "--app", "ants_segment", "--cpus", "0"],
+            "must be a whole number of at least 1",
+        ),
         (["../heads", "--app", "dnn_train"], "takes no image"),
         (["../heads", "--app", "ants_segment", "-S", "tune.unheard=1"], "unheard"),
     ],
@@ -66,7 +70,7 @@ def test_a_wrong_request_is_one_line_and_changes_nothing(project, capsys, argume
 def test_away_from_a_project_init_is_named(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["learn", "heads", "--app", "ants_segment"]) == 2
-    assert "run `voxcast init` here" in capsys.readouterr().err
+    assert "make one with `voxcast init`" in capsys.readouterr().err
 
 
 def test_a_dry_run_says_what_would_be_measured(project, capsys):
@@ -82,7 +86,7 @@ def test_a_dry_run_says_what_would_be_measured(project, capsys):
 
 def test_images_that_are_not_generated_cannot_be_planned(project, capsys):
     assert main(["learn", "--dry-run"]) == 2
-    assert "not generated yet" in capsys.readouterr().err
+    assert "no images are named, and none generated yet" in capsys.readouterr().err
 
 
 def write_graph(folder: Path, code: str) -> None:

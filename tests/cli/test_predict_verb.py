@@ -182,6 +182,17 @@ def test_a_refusal_is_one_line(project: Path, arguments: tuple[str, ...], messag
     assert message in refused(run("predict", *arguments, cwd=project))
 
 
+def test_an_application_that_is_described_and_not_learned_is_said_to_be_so(
+    project: Path, tmp_path: Path
+) -> None:
+    folder = copied(project, tmp_path / "with_another")
+    (folder / "conf/app").mkdir(parents=True, exist_ok=True)
+    (folder / "conf/app/sharpen.yaml").write_text("sharpen: {}\n")
+    line = refused(run("predict", "head.nii.gz", "--app", "sharpen", cwd=folder))
+    assert "sharpen: is described, and not learned yet" in line
+    assert "run `voxcast learn IMAGES --app sharpen`" in line
+
+
 def test_an_unknown_application_is_refused_before_a_forecaster_or_image_is_read(
     project: Path, tmp_path: Path
 ) -> None:

@@ -66,6 +66,14 @@ def test_nothing_is_overwritten_and_nothing_is_left_of_a_refused_project(
     assert (tmp_path / "conf/config.yaml").read_text() == "mine"
 
 
+def test_a_project_is_not_made_in_a_project(tmp_path, capsys):
+    assert main(["init", str(tmp_path)]) == 0
+    (tmp_path / ".gitignore").write_text("mine")
+    assert main(["init", str(tmp_path)]) == 2
+    assert f"{tmp_path}: is a project already" in capsys.readouterr().err
+    assert (tmp_path / ".gitignore").read_text() == "mine"
+
+
 def test_what_was_moved_is_taken_back_if_a_file_cannot_be(tmp_path):
     (tmp_path / "pipelines").write_text("a file where a folder is needed")
     with pytest.raises(OSError, match="pipelines"):

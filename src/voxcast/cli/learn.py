@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from voxcast import project
-from voxcast.cli.shared_options import add_project_argument
+from voxcast.cli.shared_options import add_project_argument, cpu_counts
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError, VoxcastError
 from voxcast.quantities import format_seconds
@@ -113,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument("--app", help="an application of conf/app; see `voxcast app`")
     parser.add_argument(
-        "--cpus", type=_cpu_counts, default=(), metavar="N,N",
+        "--cpus", type=cpu_counts, default=(), metavar="N,N",
         help="numbers of CPUs to try (default: those of conf/device)",
     )  # fmt: skip
     parser.add_argument(
@@ -125,17 +125,14 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "-S", dest="changes", action="append", default=[], metavar="KEY=VALUE",
-        help="change the configuration, as with dvc exp run -S",
+        help="change a key of params.yaml, such as tune.trials=30 or\n"
+        "evaluation.test_fraction=0.3; may be repeated",
     )  # fmt: skip
     parser.add_argument("--dry-run", action="store_true", help="only say what would be measured")
     parser.add_argument("--yes", action="store_true", help="do not ask before measuring")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     add_project_argument(parser)
     return parser
-
-
-def _cpu_counts(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(","))
 
 
 def _request(args: argparse.Namespace, paths: list[Path]) -> LearningRequest:

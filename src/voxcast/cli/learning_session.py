@@ -104,8 +104,8 @@ class LearningSession:
             table = CATALOGUE / CATALOGUE_TABLE
             if self._new_images() or not table.is_file():
                 if composed.images.kind == "cohort":
-                    then = "run it without --dry-run, or run `dvc repro catalogue`"
-                    raise ConfigError("the images are not generated yet", IMAGES, then)
+                    then = "name IMAGES; without --dry-run the configured cohort is generated"
+                    raise ConfigError("no images are named, and none generated yet", "learn", then)
                 list_volumes(composed.images, folder / "images", hashes=SOURCES)
                 features = composed.features
                 catalogue_volumes(

@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from voxcast import project
+from voxcast.errors import UnlearnedError
 from voxcast.records import Configuration
 
 if TYPE_CHECKING:
     from voxcast.serving.champion import Champion
+
+
+CONF_APP = Path("conf/app")
 
 
 def add_project_argument(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +48,7 @@ def add_champion_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--app", help="application (needed if the model has several)")
     parser.add_argument(
         "--cpus",
-        type=_cpu_counts,
+        type=cpu_counts,
         metavar="N,N",
         help="numbers of CPUs (default: those the model was trained on)",
     )
@@ -84,8 +88,9 @@ def whole_number(text: str) -> int:
     raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text!r}")
 
 
-def _cpu_counts(text: str) -> list[int]:
-    return [whole_number(part) for part in text.split(",")]
+def cpu_counts(text: str) -> tuple[int, ...]:
+    """Read numbers of CPUs such as ``1,2``; errors as `whole_number`."""
+    return tuple(whole_number(part) for part in text.split(","))
 
 
 def champion_of(args: argparse.Namespace) -> Champion:
@@ -104,8 +109,14 @@ def champion_of(args: argparse.Namespace) -> Champion:
         from voxcast.tracking.current_champion import local_champion
 
         folder = registry_project(args.project)
-        champion = local_champion(folder, args.app)
-    cpus = args.cpus or []
+        try:
+            champion = local_champion(folder, args.app)
+        except UnlearnedError:
+            if folder is None or not (folder / CONF_APP / f"{args.app}.yaml").is_file():
+                raise
+            then = f"run `voxcast learn IMAGES --app {args.app}`"
+            raise UnlearnedError("is described, and not learned yet", args.app, then) from None
+    cpus = args.cpus or ()
     return replace(
         champion,
         app=args.app or champion.app,

@@ -71,8 +71,6 @@ class LearningRequest:
             raise ConfigError("takes no image, so there is nothing to learn of images", app.name)
         if not self.hours > 0:
             raise ConfigError(f"must be above zero, not {self.hours:g}", "--hours")
-        if self.cpus and min(self.cpus) < 1:
-            raise ConfigError(f"must be at least 1, not {min(self.cpus)}", "--cpus")
         budget_s = self.hours * 3600
         return [
             *self._image_overrides(params),

@@ -82,8 +82,11 @@ def create_project(folder: Path) -> list[str]:
     Raises
     ------
     ConfigError
-        If a file of the project exists already, or the folder cannot be written.
+        If it is a project already, a file of the project exists, or the folder cannot be written.
     """
+    if (folder / PROJECT_FILE).is_file():
+        then = "use it as it is, or name another folder"
+        raise ConfigError("is a project already", folder.resolve(), then)
     contents = project_files()
     if not _in_git(folder):
         settings = contents[DVC_CONFIG].decode()

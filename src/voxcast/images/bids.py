@@ -74,7 +74,7 @@ def find_images(folder: str | Path) -> list[ImageEntry]:
         If the folder is missing or unreadable, or holds no volume.
     """
     folder = Path(folder)
-    then = "set images.path to a BIDS dataset or a folder of .nii or .nii.gz files"
+    then = "name a BIDS dataset or a folder of .nii or .nii.gz files"
     try:
         names = [entry.name for entry in os.scandir(folder)]
     except FileNotFoundError:

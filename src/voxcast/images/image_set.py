@@ -90,7 +90,7 @@ def catalogue_volumes(
     max_voxels: int,
     image_set: str,
 ) -> int:
-    """Write the catalogue of the volumes that are listed in ``folder``; log the problems.
+    """Write the catalogue of the volumes that are listed in ``folder``.
 
     Parameters
     ----------
@@ -104,27 +104,33 @@ def catalogue_volumes(
     int
         Number of volumes that cannot be used.
     """
-    import pandas as pd
-
-    from voxcast.images.catalogue import CATALOGUE, build_catalogue
+    from voxcast.images.catalogue import build_catalogue
 
     files = read_tsv(folder / LIST_FILE)
     # The list decides which images belong to the set: identifiers of an earlier cohort match no
     # path in it.
     volume_ids = generated_ids(folder) if (folder / PARTICIPANTS).is_file() else None
-    unusable = build_catalogue(
+    return build_catalogue(
         files, catalogue, coarse_points, network_points, volume_ids,
         image_set=image_set, max_voxels=max_voxels,
     )  # fmt: skip
-    if unusable:
-        problems = pd.read_parquet(catalogue / CATALOGUE)["problem"].dropna()
-        for problem in problems.iloc[:MAX_PROBLEMS_SHOWN]:
-            logger.warning(problem)
+
+
+def log_problems(catalogue: Path) -> None:
+    """Log which volumes of a catalogue cannot be used, and why."""
+    import pandas as pd
+
+    from voxcast.images.catalogue import CATALOGUE
+
+    volumes = pd.read_parquet(catalogue / CATALOGUE)
+    problems = volumes["problem"].dropna()
+    for problem in problems.iloc[:MAX_PROBLEMS_SHOWN]:
+        logger.warning(problem)
+    if len(problems):
         logger.warning(
             "%d of %d volumes cannot be used; see column problem in %s",
-            unusable, len(files), catalogue,
+            len(problems), len(volumes), catalogue,
         )  # fmt: skip
-    return unusable
 
 
 def prepare_image_set(
@@ -147,6 +153,7 @@ def prepare_image_set(
     if not (catalogued.is_file() and read_tsv(catalogued) == files):
         label = image_set_label(choice)
         catalogue_volumes(folder, catalogue, coarse_points, network_points, max_voxels, label)
+        log_problems(catalogue)
         write_tsv(catalogued, files)  # last: it marks the catalogue as complete
     return files
 

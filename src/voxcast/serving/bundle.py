@@ -16,7 +16,7 @@ import shutil
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from voxcast.errors import ModelError
+from voxcast.errors import ModelError, UnlearnedError
 from voxcast.files import read_json, sha256_folder, write_json
 from voxcast.records import Configuration
 
@@ -196,15 +196,17 @@ class Bundle:
 
         Raises
         ------
+        UnlearnedError
+            If there is no such application.
         ModelError
-            If there is no such application, or none is named and there are several.
+            If none is named and there are several.
         """
         names = ", ".join(self.apps)
         if name is None and len(self.apps) > 1:
             raise ModelError("which application? The model has several", "app", f"one of {names}")
         served = next(iter(self.apps.values())) if name is None else self.apps.get(name)
         if served is None:
-            raise ModelError(f"unknown application; the model has {names}", name)
+            raise UnlearnedError(f"unknown application; the model has {names}", name)
         return served
 
     def forecaster(self, app: str) -> Forecaster:

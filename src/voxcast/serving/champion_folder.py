@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from voxcast.errors import ModelError
+from voxcast.errors import ModelError, UnlearnedError
 from voxcast.files import remove_folder
 from voxcast.serving import registry_database, tracking_server
 from voxcast.serving.registry_database import StoredVersion
@@ -111,4 +111,4 @@ def _downloaded(uri: str) -> Path:
 
 def no_champion(uri: str) -> ModelError:
     """Return the error of a registry without a champion."""
-    return ModelError("the registry has no champion", uri, "train one with `voxcast learn`")
+    return UnlearnedError("the registry has no champion", uri, "train one with `voxcast learn`")
