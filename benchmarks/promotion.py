@@ -74,7 +74,7 @@ def percent_above_zero(interval: Callable[..., Interval], samples: np.ndarray) -
 
 def main() -> None:
     """Print the rates by interval, population and number of subjects."""
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
     rates: dict[str, Any] = {"samples": count, "error_percent": {}, "power_percent": {}}
     for kind, gain in (("error_percent", 0.0), ("power_percent", GAIN)):
         for population, draw in POPULATIONS.items():

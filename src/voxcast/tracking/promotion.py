@@ -18,7 +18,7 @@ from voxcast.serving.bundle import FOLDER, BundlePart, Promotion, ServedApp, wri
 from voxcast.tracking import registry
 from voxcast.tracking.finals import final_run
 from voxcast.tracking.receipts import add_receipt, comparison_json, rolled_back, under_load
-from voxcast.tracking.rivals import contender_of, readable_bundle, rival_of
+from voxcast.tracking.rivals import readable_bundle, rival_of
 
 if TYPE_CHECKING:
     from voxcast.serving.bundle import Bundle
@@ -82,14 +82,14 @@ def promote(
     if challenger.forecaster_sha256 in rolled_back(project, app.name):
         detail = "a person rolled this model back; `voxcast models promote` registers it again"
         decision = Decision(False, "rolled_back", detail)
-    if decision is None and rival is not None and bundle is not None:
+    if decision is None and rival is not None and rival.contender is not None:
         comparison = compare(
             validation,
             Contender(challenger.family, challenger.params, np.ones(len(table), dtype=bool)),
-            contender_of(bundle, app.name, table),
+            rival.contender,
         )
         decision = decide(rival, comparison, risk, rule.max_under_request)
-    assert decision is not None  # noqa: S101  # a rival implies a bundle
+    assert decision is not None  # noqa: S101  # undecided only beside a contender
     if by_hand and not decision.promote and decision.reason != "unchanged":
         detail = f"by a person's decision; the rule: {decision.reason}: {decision.detail}"
         decision = Decision(True, "by_hand", detail)

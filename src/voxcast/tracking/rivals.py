@@ -71,6 +71,7 @@ def rival_of(
         new_subjects=len(set(table["subject"]) - its_subjects),
         disturbed=champion.noisy_runs / champion.runs,
         new_disturbed=float(noisy.mean()) if len(noisy) else 0.0,
+        contender=its_contender,
     )
 
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from voxcast.laws.intervals import Interval
-    from voxcast.models.selection.comparison import Comparison
+    from voxcast.models.selection.comparison import Comparison, Contender
     from voxcast.models.selection.risk import Risk
 
 BY_HAND = "`voxcast models promote` registers it nevertheless"
@@ -34,7 +34,7 @@ class Decision:
     detail: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rival:
     """The current champion of an application, beside a challenger.
 
@@ -56,6 +56,8 @@ class Rival:
         Subjects of the challenger that it did not learn from.
     disturbed, new_disturbed : float
         Share of disturbed runs among those that it learned from, and among the others.
+    contender : Contender, optional
+        Its recipe and its training runs, for a comparison.
     """
 
     readable: bool
@@ -68,6 +70,7 @@ class Rival:
     new_subjects: int = 0
     disturbed: float = 0.0
     new_disturbed: float = 0.0
+    contender: Contender | None = None
 
 
 def decide_beforehand(champion: Rival | None) -> Decision | None:
