@@ -68,6 +68,15 @@ def test_texts_of_equal_medians_are_no_steps() -> None:
     assert close({"tool": np.repeat(["a", "b"], 20), "seconds": seconds}) == {}
 
 
+def test_a_rare_flag_and_a_target_of_few_values_are_no_evidence() -> None:
+    rng = np.random.default_rng(0)
+    size, rare = rng.uniform(1, 9, ROWS), np.arange(ROWS) % 100 == 0
+    assert close({"flag": rare, "seconds": size}) == {}
+    assert close({"size": size, "flag": rare[::-1], "seconds": np.where(rare, 60.0, 5.0)}) == {}
+    minutes = np.ceil(size)
+    assert set(close({"size": size, "bill": minutes / 7, "seconds": minutes})) == {"size", "bill"}
+
+
 def test_the_order_of_the_rows_is_no_evidence() -> None:
     columns = pd.DataFrame(honest_tables()["unrelated"])
     by_time = columns.sort_values("seconds").assign(same=1.0)

@@ -20,11 +20,12 @@ CLOSE_RANKS = 0.99  # rank correlation with the target from which a column is cl
 CLOSE = 0.05  # relative error below which columns are close; runs repeat about as closely
 CLOSE_PARTS = 0.15  # the same for differences and sums, which are rarely so by chance
 MOST = 0.8  # share of the rows that must be as close
-SHARE_IN_STEPS = 0.98  # of the rows of a column that is the target in steps
-GAIN = 3.0  # times closer that two columns must be than the closer of them alone
+SHARE_IN_STEPS = 0.95  # of the rows of a column that is the target in steps
+MIN_IN_STEPS = 5  # rows that have another value than the most common
+GAIN = 3.0  # times closer that a column must be than none, and two than the closer of them
 ALIKE = 1.25  # ratio between the coefficients of a sum below which they are taken for equal
 PART = 0.01  # of the target, below which a column is no part of a sum
-MIN_ROWS = 10  # and distinct targets, for any of this to mean something
+MIN_ROWS = 10  # for any of this to mean something, and distinct values for a rank correlation
 MAX_PAIRED = 80  # columns whose pairs and sums are tried
 PAIRED_ROWS = 500  # by which they are
 MAX_ROWS = 2000  # by which single columns are
@@ -72,7 +73,7 @@ def close_columns(
     # The order of the rows must tell nothing: a table may be sorted by its target.
     rows = np.random.default_rng(0).permutation(len(target))[:MAX_ROWS]
     y = target[rows]
-    if len(rows) < MIN_ROWS or len(np.unique(y)) < MIN_ROWS:
+    if len(rows) < MIN_ROWS:
         return []
     columns = {name: values[rows] for name, values in numbers.items()}
     codes = {name: values[rows] for name, values in texts.items()}
@@ -104,7 +105,9 @@ def _alone(
             continue
         if len(np.unique(x)) >= MIN_ROWS and abs(rank := _rank_correlation(x, of)) >= CLOSE_RANKS:
             manner = f"ranks the rows as {target_name} does (correlation {rank:.4f})"
-        elif (error := _error_alone(x, of)) <= CLOSE:
+        elif (error := _error_alone(x, of)) <= CLOSE and GAIN * error < _spread(
+            np.ones(len(of)), of
+        ):
             manner = _within(error, target_name)
         elif _in_steps(x, of) or _in_steps(-x, of):
             manner = f"is {target_name} in steps"
@@ -137,9 +140,13 @@ def _error_alone(x: np.ndarray, y: np.ndarray) -> float:
 
 def _in_steps(x: np.ndarray, y: np.ndarray) -> bool:
     """Whether values are a rising step function of the target: buckets, or whole minutes."""
-    if len(np.unique(x)) > len(x) / 2:
+    values, counts = np.unique(x, return_counts=True)
+    if len(values) > len(x) / 2 or len(x) - counts.max() < MIN_IN_STEPS:
         return False
-    return bool((x[np.argsort(y, kind="stable")] == np.sort(x)).mean() >= SHARE_IN_STEPS)
+    by_target, rising = x[np.argsort(y, kind="stable")], np.sort(x)
+    most_common = values[counts.argmax()]  # of a rare flag nearly all rows agree
+    others = (by_target != most_common) | (rising != most_common)
+    return bool((by_target == rising)[others].mean() >= SHARE_IN_STEPS)
 
 
 def _pairs(
