@@ -360,7 +360,7 @@ def test_waiting_can_be_fitted_to_accounting(recommend, tmp_path: Path) -> None:
         (("--deadline", "-2h"), "cannot be negative"),
         (("--deadline",), "recommend: argument --deadline: expected one argument; see"),
         (("--json", "--slurm"), "recommend: argument --slurm: not allowed with argument --json"),
-        (("--fast",), "recommend: unrecognized arguments: --fast; see `voxcast recommend --help`"),
+        (("--fast",), "--fast: unknown option; see `voxcast recommend --help`"),
         (("--deadline", "soon"), "not a duration"),
         (("--budget=-1",), "cannot be negative"),
         (("--budget", "much"), "not an amount"),
