@@ -43,6 +43,21 @@ def test_a_full_disk_is_reported_for_every_error_type(
     assert "no space left on the device; free some" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (PermissionError(errno.EACCES, "Permission denied", "out/x"), "out/x: permission denied"),
+        (OSError(errno.EROFS, "Read-only file system", "x"), "x: read-only file system"),
+        (IsADirectoryError(errno.EISDIR, "Is a directory", ".p", None, "t"), "t: is a directory"),
+    ],
+)
+def test_a_path_that_cannot_be_used_is_named(
+    error: Exception, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert raising(error) == 2
+    assert capsys.readouterr().err == f"voxcast: {line}\n"
+
+
 @pytest.mark.parametrize("module", ["hydra", "omegaconf"])
 def test_a_missing_module_is_reported_with_the_extra_of_its_verbs(
     module: str, capsys: pytest.CaptureFixture[str]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import io
 import os
 import signal
 import sys
@@ -19,6 +20,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 EXIT_BAD_INPUT = 2
+
+# Errors of the system whose cause is a path: its rights, its length, or what is there.
+OF_THE_PATH = {
+    errno.EACCES,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+    errno.ENOTDIR,
+    errno.EPERM,
+    errno.EROFS,
+}
 
 # Modules that a plain installation lacks, and the extra of the package that installs each.
 EXTRAS = {
@@ -106,6 +118,9 @@ def exits_cleanly(main: Callable[..., int]) -> Callable[..., int]:
         try:
             _raise_interruptions()
             log.configure()
+            if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+                # The name of a file may hold bytes that are no text.
+                sys.stdout.reconfigure(errors="backslashreplace")
             return main(*args, **kwargs)
         except VoxcastError as error:
             print(f"voxcast: {one_line(error)}", file=sys.stderr)
@@ -121,13 +136,10 @@ def exits_cleanly(main: Callable[..., int]) -> Callable[..., int]:
             needed = f"needs {error.name}: pip install 'voxcast[{EXTRAS[error.name]}]'"
             print(f"voxcast: {needed}", file=sys.stderr)
         except Exception as error:
-            if not is_disk_full(error):
+            problem = system_problem(error)
+            if problem is None:
                 raise
-            print(
-                f"voxcast: {getattr(error, 'filename', None) or 'output'}: no space left on the "
-                "device; free some and run the same command again, finished work is kept",
-                file=sys.stderr,
-            )
+            print(f"voxcast: {one_line(problem)}", file=sys.stderr)
         return EXIT_BAD_INPUT
 
     return wrapped
@@ -137,6 +149,18 @@ def _raise_interruptions() -> None:
     """Undo `voxcast.interruptions`."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def system_problem(error: Exception) -> VoxcastError | None:
+    """Return what the user can act on in an error of the system; None for any other error."""
+    if is_disk_full(error):
+        where = getattr(error, "filename", None) or "output"
+        then = "free some and run the same command again, finished work is kept"
+        return VoxcastError("no space left on the device", where, then)
+    path = getattr(error, "filename2", None) or getattr(error, "filename", None)
+    if isinstance(error, OSError) and error.errno in OF_THE_PATH and path is not None:
+        return VoxcastError((error.strerror or "cannot be used").lower(), path)
+    return None
 
 
 def is_disk_full(error: Exception) -> bool:

@@ -23,7 +23,8 @@ def find(folder: Path | None) -> Path | None:
     Raises
     ------
     ConfigError
-        If the folder given by the user or the environment is not a project.
+        If the folder given by the user or the environment is not a project, or the current folder
+        was removed.
     """
     variable = os.environ.get(ENVIRONMENT_VARIABLE)
     if folder is None and variable:
@@ -32,7 +33,11 @@ def find(folder: Path | None) -> Path | None:
         if not (folder / PROJECT_FILE).is_file():
             raise ConfigError(f"not a project: it has no {PROJECT_FILE}", folder)
         return folder.resolve()
-    current = Path.cwd().resolve()
+    try:
+        current = Path.cwd().resolve()
+    except FileNotFoundError:
+        then = "cd into another"
+        raise ConfigError("the current folder no longer exists", None, then) from None
     above = (current, *current.parents)
     return next((path for path in above if (path / PROJECT_FILE).is_file()), None)
 

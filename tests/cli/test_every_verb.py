@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nibabel
+import numpy as np
 import pytest
 
 from voxcast.cli import VERBS
@@ -78,9 +80,32 @@ def test_outside_a_project_all_verbs_say_the_same(verb: str, tmp_path: Path) -> 
         ("images --refesh=1", "--refesh: unknown option; did you mean --refresh?"),
         ("images --xyzzy", "--xyzzy: unknown option; see `voxcast images --help`"),
         ("images more", "more: one argument too many; see `voxcast images --help`"),
+        ("serve --host=", "--host: is empty; leave it out for this machine only"),
+        ("fit t.csv --target b --out m --seed -1", "--seed: must be 0 to 4294967295, not -1"),
         ("inspect gone.nii", "gone.nii: no such file"),
         ("inspect .", ".: is a folder, not a volume; name a .nii or .nii.gz file in it"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_named_with_what_is_meant(arguments: str, line: str, tmp_path: Path) -> None:
     assert refusal(*arguments.split(), cwd=tmp_path) == line
+
+
+def test_a_name_that_is_no_text_is_printed(tmp_path: Path) -> None:
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/head\xff.nii"))
+    voxels = nibabel.Nifti1Image(np.ones((4, 4, 4), np.int16), np.diag([2.0, 2.0, 2.0, 1.0]))
+    path.write_bytes(voxels.to_bytes())
+    completed = subprocess.run(
+        [VOXCAST, "inspect", path, "--header-only"], capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8:strict"}, check=False,
+    )  # fmt: skip
+    assert completed.returncode == 0, completed.stderr
+    assert b"head\\udcff.nii" in completed.stdout
+
+
+def test_a_folder_that_was_removed_is_no_project(tmp_path: Path) -> None:
+    code = f"import os; os.rmdir({str(tmp_path)!r}); os.execv({str(VOXCAST)!r}, ['v', 'images'])"
+    completed = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert completed.returncode == 2
+    assert completed.stderr == "voxcast: the current folder no longer exists; cd into another\n"

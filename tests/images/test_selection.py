@@ -48,6 +48,7 @@ def test_files_of_a_plain_folder_are_chosen_by_name(tmp_path):
     ("names", "labels", "message"),
     [
         (["bids"], ["09"], "no image of participant 09; choose from 01, 02, 03"),
+        (["bids/sub-01/anat/sub-01_T1w.nii.gz"], ["02"], "no image of participant 02 is named"),
         (["nowhere"], [], "no such file or folder"),
         (["bids/sub-03/anat/sub-03_T1w.nii.gz"], [], "another image of a subject"),
         (["bids", "a.nii"], [], "not both"),

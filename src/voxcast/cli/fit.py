@@ -71,6 +71,8 @@ def main(argv: list[str]) -> int:
         raise ConfigError(f"must be between 0.5 and 1, not {args.quantile}", "--quantile")
     if args.trials is not None and args.trials < 1:
         raise ConfigError("must be at least 1", "--trials")
+    if not 0 <= args.seed < 2**32:
+        raise ConfigError(f"must be 0 to {2**32 - 1}, not {args.seed}", "--seed")
     if both := sorted({*args.keep} & {*args.excluded}):
         raise ConfigError("is both kept and excluded", both[0], "name it once")
     if args.trials is not None and args.time_budget is not None:

@@ -25,6 +25,8 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     if not 1 <= args.port <= 65535:
         raise ConfigError(f"must be 1 to 65535, not {args.port}", "--port")
+    if not args.host:  # which would listen on all addresses
+        raise ConfigError("is empty", "--host", "leave it out for this machine only")
     if args.workers < 1:
         raise ConfigError(f"must be at least 1, not {args.workers}", "--workers")
     _check_port_is_free(args.host, args.port)

@@ -61,7 +61,9 @@ def select(paths: Sequence[Path], participants: Iterable[str] = ()) -> ImageSele
             raise ImageError("not an image of its folder", path, "name a .nii or .nii.gz file")
     chosen = tuple(dict.fromkeys(by_path[path].subject for path in resolved))
     if labels:
-        chosen = tuple(label for label in chosen if label in labels)
+        if strangers := [label for label in labels if label not in chosen]:
+            raise ImageError(f"no image of participant {strangers[0]} is named", resolved[0])
+        chosen = labels
     others = {entry.path for entry in of_participants(entries, chosen, root)} - {*resolved}
     if others and not labels:
         raise ImageError("another image of a subject that is named", min(others), then)
