@@ -62,9 +62,11 @@ def refresh_sources(folder: Path, images: config.ImagesConfig) -> int:
         before, now = ({(f.path, f.sha256) for f in listed} for listed in (earlier, files))
         gone = len(before - now)
         # A volume is never used in place of another: what was measured of the earlier one counts.
-        kept = f", {gone} changed or no longer here; runs of these stay on record" if gone else ""
+        changed = (
+            f", {gone} changed or no longer here; runs of these stay on record" if gone else ""
+        )
         print(
-            f"{SOURCES}: {len(files)} images; {len(now - before)} new or changed{kept}",
+            f"{SOURCES}: {len(files)} images; {len(now - before)} new or changed{changed}",
             file=sys.stderr,
         )
     return 0

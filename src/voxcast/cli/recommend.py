@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from voxcast.config import Here
     from voxcast.serving.champion import Champion
 
-    Asked = tuple[Path, list[dict[str, Any]]]  # an image with the rows of its request
+    ImageRows = tuple[Path, list[dict[str, Any]]]  # an image with the rows of its request
 
 LOCAL = "local"  # the cluster that is this machine
 IMAGES_PER_CALL = 64  # of a champion in this process
@@ -226,7 +226,7 @@ def _predict(
     distinct = list(dict.fromkeys((c.configuration, c.node.host_class) for c in candidates))
     positions = [distinct.index((c.configuration, c.node.host_class)) for c in candidates]
     images: list[ImagePredictions] = []
-    pending: list[Asked] = []
+    pending: list[ImageRows] = []
 
     def predict_pending() -> None:
         for path, predictions in _answers(champion, pending, confidence):
@@ -252,20 +252,20 @@ def _predict(
 
 
 def _answers(
-    champion: Champion, asked: Sequence[Asked], confidence: float
+    champion: Champion, requests: Sequence[ImageRows], confidence: float
 ) -> Iterator[tuple[Path, list[dict[str, Any]]]]:
     """Yield the predictions of each image that the champion does not refuse; log the others."""
     try:
-        predictions = champion.predict([row for _, rows in asked for row in rows], confidence)
+        predictions = champion.predict([row for _, rows in requests for row in rows], confidence)
     except RequestError as error:
-        if len(asked) == 1:
-            logger.error("%s: %s", asked[0][0], one_line(error))
+        if len(requests) == 1:
+            logger.error("%s: %s", requests[0][0], one_line(error))
             return
-        half = len(asked) // 2
-        yield from _answers(champion, asked[:half], confidence)
-        yield from _answers(champion, asked[half:], confidence)
+        half = len(requests) // 2
+        yield from _answers(champion, requests[:half], confidence)
+        yield from _answers(champion, requests[half:], confidence)
         return
     start = 0
-    for path, rows in asked:
+    for path, rows in requests:
         yield path, predictions[start : start + len(rows)]
         start += len(rows)
