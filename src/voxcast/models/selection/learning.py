@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 BASELINE = "median"  # can be fitted to any table
 ALWAYS = ("median", "ridge")  # fast, so that there is a model within any budget
+STRONG = ("boosting",)  # worth more than the last second of a budget: the other families are weak
+OVERRUN = 2.0  # times the time that is left, that the trial of such a family may take
 SEARCH_SHARE = 0.6  # of a family's time; a trial is the fit of two tables, and a refit is of one
 PATIENCE = 3.0  # times its share that a family's trial may take
 
@@ -90,8 +92,11 @@ def learn(
             limit_s = math.inf
             if fit_s is not None:
                 share_s *= SEARCH_SHARE
-                if name not in ALWAYS:
-                    limit_s = min(PATIENCE * share_s, (deadline - time.monotonic()) / 2)
+                left_s = deadline - time.monotonic()
+                if name in STRONG:
+                    limit_s = OVERRUN * left_s
+                elif name not in ALWAYS:
+                    limit_s = min(PATIENCE * share_s, left_s / 2)
             try:
                 search = tune(
                     validation, name, trials=trials, budget_s=share_s, limit_s=limit_s,
