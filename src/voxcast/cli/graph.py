@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 # What ends the stages, and the time that each signal has: runs that are measured end first.
 ENDINGS = (signal.SIGINT, signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 PATIENCE_S = 5.0
+# `python -m dvc`, whose imports can be interrupted without a traceback.
+DVC = (
+    "import voxcast.interruptions, signal, sys\n"
+    "import dvc.cli.parser, dvc.commands.repro, dvc.repo.open_repo\n"
+    "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    "sys.exit(dvc.cli.main(sys.argv[1:]))"
+)
 OUTPUT_S = 1.0  # for the last lines; a process that a stage left behind may hold the pipe open
 ADVICE = "Use `dvc push`"  # there is no remote storage
 
@@ -46,7 +53,7 @@ def reproduce(*arguments: str, then: str) -> None:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     variables = {"PATH": path, "DVC_NO_ANALYTICS": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
     process = subprocess.Popen(
-        [sys.executable, "-m", "dvc", "repro", *arguments],
+        [sys.executable, "-c", DVC, "repro", *arguments],
         env={**os.environ, **variables},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
