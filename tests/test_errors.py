@@ -47,6 +47,7 @@ def test_a_full_disk_is_reported_for_every_error_type(
     ("error", "line"),
     [
         (PermissionError(errno.EACCES, "Permission denied", "out/x"), "out/x: permission denied"),
+        (PermissionError(errno.EACCES, "Denied", "out/.partial-1.csv"), "out: denied"),
         (OSError(errno.EROFS, "Read-only file system", "x"), "x: read-only file system"),
         (IsADirectoryError(errno.EISDIR, "Is a directory", ".p", None, "t"), "t: is a directory"),
     ],

@@ -159,6 +159,8 @@ def system_problem(error: Exception) -> VoxcastError | None:
         return VoxcastError("no space left on the device", where, then)
     path = getattr(error, "filename2", None) or getattr(error, "filename", None)
     if isinstance(error, OSError) and error.errno in OF_THE_PATH and path is not None:
+        if os.path.basename(path).startswith(".partial-"):  # noqa: PTH119  # see voxcast.files
+            path = os.path.dirname(path)  # noqa: PTH120  # the user knows the folder only
         return VoxcastError((error.strerror or "cannot be used").lower(), path)
     return None
 
