@@ -115,9 +115,10 @@ def bench_start() -> dict[str, Any]:
     The champion is that of this project; the image is a header alone.
     """
     from voxcast.tracking.current_champion import local_model
+    from voxcast.tracking.runs import tracking_uri
 
     voxcast = str(Path(sys.executable).with_name("voxcast"))
-    app = next(iter(local_model(PROJECT).bundle.apps))
+    app = next(iter(local_model(tracking_uri(PROJECT)).bundle.apps))
     image = next((PROJECT / "data/images").glob("sub-*/anat/*.nii.gz"))
     header = (str(image), "--header-only", "--app")
     commands = {
@@ -154,8 +155,10 @@ def bench_predict() -> dict[str, Any]:
     from dataclasses import replace
 
     from voxcast.tracking.current_champion import local_champion, local_model
+    from voxcast.tracking.runs import tracking_uri
 
-    champion = local_champion(PROJECT, next(iter(local_model(PROJECT).bundle.apps)))
+    uri = tracking_uri(PROJECT)
+    champion = local_champion(uri, next(iter(local_model(uri).bundle.apps)))
     image = next((PROJECT / "data/images").glob("sub-*/anat/*.nii.gz"))
     figures = {}
     for name, header_only in (("header", True), ("volume", False)):
@@ -177,9 +180,10 @@ def bench_bulk() -> dict[str, Any]:
     from voxcast.models.forecaster import Forecaster
     from voxcast.models.query import Query
     from voxcast.tracking.current_champion import local_model
+    from voxcast.tracking.runs import tracking_uri
 
     table = pd.read_parquet(PROJECT / "data/features/train.parquet")
-    bundle = local_model(PROJECT).bundle
+    bundle = local_model(tracking_uri(PROJECT)).bundle
     app = next(iter(bundle.apps))
     table = table[table["app"] == app]
     rows = (rows_of(table) * (20_000 // len(table) + 1))[:20_000]

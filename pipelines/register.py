@@ -16,6 +16,7 @@ from voxcast.serving.champion_folder import MODEL_NAME
 from voxcast.tracking import registry, runs
 from voxcast.tracking.challengers import challengers
 from voxcast.tracking.promotion import promote
+from voxcast.tracking.registered_versions import champion
 
 EVALUATED = Path("results/evaluate")
 RECEIPT = Path("results/register/receipt.json")
@@ -33,8 +34,8 @@ def main() -> int:
         app = app_facts(cfg, name, set(challenger.table["device"]))
         receipts[name] = promote(session, Path(), app, challenger, promotion_rule(cfg))
         receipts[name]["test"] = evaluated.get(name, {}).get(challenger.family)
-    champion = registry.champion()
-    version = None if champion is None else champion.number
+    current = champion(runs.tracking_uri(Path()))
+    version = None if current is None else current.number
     # Openings of the current test table, whose hash is on the last line.
     log = (EVALUATED / "openings.jsonl").read_text(encoding="utf-8").splitlines()
     opened = [json.loads(line)["table_sha256"] for line in log]

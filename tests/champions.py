@@ -14,15 +14,15 @@ from voxcast.models.families.family import FAMILIES
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.records import Configuration
-from voxcast.serving.bundle import (
-    FOLDER,
-    Bundle,
-    BundlePart,
-    Promotion,
-    ServedApp,
-    write_bundle,
-)
+from voxcast.serving.bundle import FOLDER, Bundle, BundlePart, write_bundle
+from voxcast.serving.served_app import Promotion, ServedApp
 from voxcast.tracking import registry, runs
+from voxcast.tracking.registered_versions import (
+    Version,
+    bundle_of,
+    required_champion,
+    version_numbered,
+)
 
 PROMOTION = Promotion(
     family="ridge", params=FAMILIES["ridge"].defaults, subjects=20, runs=40, noisy_runs=0,
@@ -62,6 +62,17 @@ def bundle_of_apps(folder: Path, subjects: int, *apps: str) -> Bundle:
         keys, labels = table["cell_key"].tolist(), table["subject"].tolist()
         parts.append(BundlePart(served, forecaster, keys, labels))
     return write_bundle(folder / FOLDER, parts)
+
+
+def registered_bundle(project: Path, number: str) -> Bundle:
+    """Open the bundle of a version in the registry of a project."""
+    uri = runs.tracking_uri(project)
+    return bundle_of(uri, version_numbered(uri, number))
+
+
+def champion_version(project: Path) -> Version:
+    """Return the champion in the registry of a project."""
+    return required_champion(runs.tracking_uri(project))
 
 
 def register_champion(folder: Path, subjects: int, *apps: str) -> None:

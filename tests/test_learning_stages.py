@@ -10,10 +10,13 @@ import pytest
 import yaml
 
 import planted
+from champions import champion_version, registered_bundle
 from voxcast.cli.models import main as models
 from voxcast.errors import ModelError
 from voxcast.files import sha256_folder
 from voxcast.tracking import receipts, registry
+from voxcast.tracking.registered_versions import versions
+from voxcast.tracking.runs import tracking_uri
 
 ROOT = Path(__file__).parents[1]
 STAGES = ("tune", "train", "evaluate", "explain", "register")
@@ -82,7 +85,7 @@ def inside(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def hash_of(version: str, app: str) -> str:
-    return sha256_folder(registry.bundle_of(version).forecaster_folder(app))
+    return sha256_folder(registered_bundle(Path(), version).forecaster_folder(app))
 
 
 def test_each_application_is_learned_alone(project: Path) -> None:
@@ -144,9 +147,9 @@ def test_a_busy_machine_more_subjects_and_a_person(
     # A person decides otherwise, and then returns to what was.
     assert models(["promote", "--app", "segment"]) == 0
     assert "segment: " in capsys.readouterr().out
-    promoted = registry.listing(project)[0]
-    assert (promoted["version"], promoted["champion"]) == ("3", True)
-    assert promoted["apps"]["segment"]["reason"] == "by_hand"
+    promoted = versions(tracking_uri(project))[0]
+    assert (promoted.number, promoted.is_champion) == ("3", True)
+    assert promoted.apps["segment"]["reason"] == "by_hand"
     assert hash_of("3", "segment") != champion
     assert models(["compare", "2", "3"]) == 0
     compared = capsys.readouterr().out
@@ -165,7 +168,7 @@ def test_a_busy_machine_more_subjects_and_a_person(
 
     # The whole bundle moves between versions too.
     assert models(["rollback", "1"]) == 0
-    assert registry.champion().number == "1"
+    assert champion_version(project).number == "1"
     assert models(["rollback", "4"]) == 0
     capsys.readouterr()
 
@@ -175,7 +178,8 @@ def test_a_busy_machine_more_subjects_and_a_person(
     assert receipt["apps"]["tile"]["reason"] == "unchanged"
     assert receipt["version"] == "5"
     assert hash_of("5", "tile") == hash_of("2", "tile")
-    assert registry.bundle_of("5").apps["tile"] == registry.bundle_of("2").apps["tile"]
+    newest, oldest = (registered_bundle(project, number) for number in ("5", "2"))
+    assert newest.apps["tile"] == oldest.apps["tile"]
     assert models([]) == 0
     listed = capsys.readouterr().out
     assert listed.startswith("version   5 champion\n  segment: ridge (")
@@ -191,9 +195,9 @@ def test_what_cannot_be_promoted_or_rolled_back_is_one_error() -> None:
         models(["promote", "--app", "unheard"])
     with pytest.raises(ModelError, match="unheard: unknown application"):
         models(["rollback", "1", "--app", "unheard"])
-    with pytest.raises(ModelError, match="version 99: cannot be read"):
+    with pytest.raises(ModelError, match="version 99: no such version; the model has 5, 4"):
         models(["rollback", "99"])
-    with pytest.raises(ModelError, match="version 99: cannot be read"):
+    with pytest.raises(ModelError, match="version 99: no such version; the model has 5, 4"):
         models(["compare", "1", "99"])
     with pytest.raises(ModelError, match="tile: unknown application"):
         models(["compare", "1", "2", "--app", "tile"])

@@ -1,6 +1,7 @@
 """The champion in this process and behind a real server: the same predictions and refusals."""
 
 import os
+import socket
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,17 +15,19 @@ from champions import HEADER_ROW
 from model_server import free_port, running_server
 from voxcast.errors import ImageError, ModelError
 from voxcast.images.headers import read_header
+from voxcast.serving import http_liveness
 from voxcast.serving.champion import Champion
 from voxcast.serving.client import post
 from voxcast.serving.request_rows import header_of
 from voxcast.tracking.current_champion import local_champion
+from voxcast.tracking.runs import tracking_uri
 
 
 @pytest.fixture(scope="module")
 def local(project: Path) -> Champion:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        return local_champion(project)
+        return local_champion(tracking_uri(project))
 
 
 @pytest.fixture(scope="module")
@@ -108,9 +111,17 @@ def test_local_and_remote_models_cast_numbers_to_doubles(
     assert local.predict([row], 0.95) == served.predict([row], 0.95) == expected
 
 
+def test_a_server_that_never_answers_is_left_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_liveness, "TIMEOUT_S", 1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(ModelError, match="the server does not answer within 1 s; is it run"):
+            post(url, [HEADER_ROW], 0.95)
+
+
 def test_an_unreachable_server_is_a_model_error() -> None:
     port = free_port()
-    with pytest.raises(ModelError, match="is the server running"):
+    with pytest.raises(ModelError, match="is it running"):
         post(f"http://127.0.0.1:{port}", [HEADER_ROW], 0.95)
     with pytest.raises(ModelError, match="not an HTTP address"):
         post("127.0.0.1", [HEADER_ROW], 0.95)

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 import planted
+from champions import champion_version, registered_bundle
 from voxcast.errors import ModelError
 from voxcast.files import sha256_folder
 from voxcast.models.families.family import FAMILIES
@@ -18,10 +19,14 @@ from voxcast.models.selection.learning import learn
 from voxcast.models.selection.refitting import fit_forecasters
 from voxcast.records import Configuration
 from voxcast.serving.bundle import INDEX, Bundle
+from voxcast.serving.champion_folder import MODEL_NAME
 from voxcast.tracking import current_champion, registry, runs
 from voxcast.tracking.challengers import AppFacts, Challenger
 from voxcast.tracking.promotion import Rule, promote
+from voxcast.tracking.receipts import receipts
+from voxcast.tracking.registered_versions import bundle_folder, versions
 from voxcast.tracking.rivals import readable_bundle
+from voxcast.tracking.versions import roll_back
 
 RULE = Rule(0.95, 0.10, 1.5)
 APP = AppFacts("segment", "1", planted.PARAMETERS, [Configuration("cpu", 1)], 64, 16)
@@ -94,10 +99,10 @@ def test_an_inherited_run_id_becomes_the_parent(
 
 def test_a_missing_registry_and_champion_are_reported(project: Path) -> None:
     with pytest.raises(ModelError, match="no such registry"):
-        current_champion.local_model(project)
+        current_champion.local_model(runs.tracking_uri(project))
     runs.connect(project)
     with pytest.raises(ModelError, match="no champion"):
-        current_champion.local_model(project)
+        current_champion.local_model(runs.tracking_uri(project))
 
 
 def test_first_then_same_then_better_then_worse(project: Path) -> None:
@@ -126,9 +131,9 @@ def test_defaults_of_every_family_are_in_its_search_space() -> None:
         assert set(family.suggest(trial)) == set(family.defaults)
 
 
-def changed_champion(change: Callable[[dict], None]) -> None:
+def changed_champion(project: Path, change: Callable[[dict], None]) -> None:
     """Change the facts of the champion in its bundle."""
-    index = registry.bundle_of(registry.champion().number).folder / INDEX
+    index = registered_bundle(project, champion_version(project).number).folder / INDEX
     content = json.loads(index.read_text())
     change(content)
     index.write_text(json.dumps(content))
@@ -140,7 +145,7 @@ def test_a_champion_of_an_unknown_recipe_is_judged_as_it_is_or_not_at_all(projec
     def change(content: dict) -> None:
         content["apps"]["segment"]["promotion"]["family"] = "of old"
 
-    changed_champion(change)
+    changed_champion(project, change)
     # It learned from all subjects on record, so none is left to judge it on.
     receipt = promoted(project, "median", "ridge")
     assert (receipt["registered"], receipt["reason"]) == (False, "not_comparable")
@@ -169,10 +174,11 @@ def test_a_champion_whose_runs_are_not_all_on_record_is_judged_as_it_is(project:
 
 def test_a_champion_without_files_of_this_release_is_replaced(project: Path) -> None:
     promoted(project, "median")
-    shutil.rmtree(registry.bundle_of("1").folder)
-    assert registry.bundle_folder("1") is None
+    shutil.rmtree(registered_bundle(project, "1").folder)
+    uri = runs.tracking_uri(project)
+    assert bundle_folder(uri, champion_version(project)) is None
     with pytest.raises(ModelError, match="version 1: has no files of this release"):
-        registry.bundle_of("1")
+        registered_bundle(project, "1")
     receipt = promoted(project, "median")
     assert (receipt["registered"], receipt["reason"]) == (True, "champion_unreadable")
 
@@ -180,14 +186,11 @@ def test_a_champion_without_files_of_this_release_is_replaced(project: Path) -> 
 def test_a_champion_on_a_server_that_fails_is_not_taken_for_lost(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import mlflow
-
     promoted(project, "median")
-    champion = registry.champion()
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    mlflow.set_tracking_uri("http://127.0.0.1:9")
+    on_server = replace(champion_version(project), location="mlflow-artifacts:/1/m")
     with pytest.raises(ModelError, match="version 1: cannot be read"):
-        readable_bundle(champion)
+        readable_bundle("http://127.0.0.1:9", on_server)
 
 
 @pytest.mark.parametrize("key", ["format", "forecaster_sha256"])
@@ -195,25 +198,25 @@ def test_a_champion_that_cannot_be_loaded_is_replaced_by_any_model(
     project: Path, key: str
 ) -> None:
     promoted(project, "median", "ridge")
-    version = registry.champion().number
+    version = champion_version(project).number
 
     def change(content: dict) -> None:
         content["format"] = 0 if key == "format" else content["format"]
         if key == "forecaster_sha256":
             content["apps"]["segment"][key] = "0" * 64
 
-    changed_champion(change)
+    changed_champion(project, change)
     receipt = promoted(project, "median")
     assert (receipt["registered"], receipt["reason"]) == (True, "champion_unreadable")
-    assert registry.champion().number != version
+    assert champion_version(project).number != version
 
 
 def test_a_promotion_carries_the_other_applications_over_unchanged(project: Path) -> None:
     assert promoted(project, "median")["version"] == "1"
-    first = registry.bundle_of("1")
+    first = registered_bundle(project, "1")
     receipt = promoted(project, "ridge", app="tile")
     assert (receipt["registered"], receipt["reason"], receipt["version"]) == (True, "first", "2")
-    second = registry.bundle_of("2")
+    second = registered_bundle(project, "2")
     assert list(second.apps) == ["segment", "tile"]
     assert second.apps["segment"] == first.apps["segment"]
     assert second.apps["tile"].host_classes == ("here",)
@@ -222,14 +225,93 @@ def test_a_promotion_carries_the_other_applications_over_unchanged(project: Path
     assert hashes[0] == hashes[1] == first.apps["segment"].forecaster_sha256
     assert second.cell_keys("segment") == first.cell_keys("segment")
     assert second.apps["tile"].promotion.from_version == "1"
-    newest, oldest = registry.listing(project)
-    assert (newest["champion"], oldest["champion"]) == (True, False)
-    assert newest["apps"]["tile"]["family"] == "ridge"
-    assert newest["apps"]["segment"] == oldest["apps"]["segment"]
+    newest, oldest = versions(runs.tracking_uri(project))
+    assert (newest.is_champion, oldest.is_champion) == (True, False)
+    assert newest.apps["tile"]["family"] == "ridge"
+    assert newest.apps["segment"] == oldest.apps["segment"]
     assert_described(first, second)
-    assert current_champion.local_champion(project, "tile").app == "tile"
+    assert current_champion.local_champion(runs.tracking_uri(project), "tile").app == "tile"
     with pytest.raises(ModelError, match="one of segment, tile"):
-        current_champion.local_champion(project)
+        current_champion.local_champion(runs.tracking_uri(project))
+
+
+def champion_of_two(project: Path) -> Bundle:
+    promoted(project, "median")
+    promoted(project, "ridge", app="tile")
+    return registered_bundle(project, "2")
+
+
+DAMAGE: dict[str, Callable[[Bundle], object]] = {
+    "forecaster": lambda bundle: shutil.rmtree(bundle.forecaster_folder("tile")),
+    "facts": lambda bundle: (bundle.folder / INDEX).write_text(
+        (bundle.folder / INDEX).read_text().replace('"family": "ridge"', '"family": 3')
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_damaged_application_is_carried_over_and_said(
+    project: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    bundle = champion_of_two(project)
+    DAMAGE[kind](bundle)
+    receipt = promoted(project, "median", "ridge")
+    assert (receipt["registered"], receipt["version"]) == (True, "3")
+    assert list(receipt["carried_over_damaged"]) == ["tile"]
+    assert "tile is carried over as it is, damaged: " in caplog.text
+    third = registered_bundle(project, "3")
+    assert third.problem_of("segment") is None
+    assert third.facts["tile"] == json.loads((bundle.folder / INDEX).read_text())["apps"]["tile"]
+    assert receipts(project)[-1]["carried_over_damaged"] == receipt["carried_over_damaged"]
+
+
+def test_a_damaged_forecaster_is_brought_back_from_an_older_version(project: Path) -> None:
+    champion_of_two(project)
+    promoted(project, "median", "ridge")
+    shutil.rmtree(registered_bundle(project, "3").forecaster_folder("tile"))
+    receipt = roll_back(project, app="tile")
+    assert (receipt["to_version"], receipt["version"]) == ("2", "4")
+    fourth = registered_bundle(project, "4")
+    assert (fourth.problem_of("tile"), fourth.problem_of("segment")) == (None, None)
+    for bundle in (registered_bundle(project, number) for number in "1234"):
+        shutil.rmtree(bundle.folder / "forecasters")
+    with pytest.raises(ModelError, match="tile: its forecaster is damaged in every version"):
+        roll_back(project, app="tile")
+
+
+def test_a_promotion_that_would_lose_another_application_needs_a_person(
+    project: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bundle = champion_of_two(project)
+    (bundle.folder / INDEX).write_text("{")
+    receipt = promoted(project, "median", "ridge")
+    assert (receipt["registered"], receipt["reason"]) == (False, "would_lose_others")
+    assert "tile would be lost; `voxcast models rollback`" in receipt["detail"]
+    assert champion_version(project).number == "2"
+    session, challenger = runs.connect(project), trained(project, ("ridge",))
+    receipt = promote(session, project, APP, challenger, RULE, by_hand=True)
+    assert (receipt["registered"], receipt["lost"]) == (True, ["tile"])
+    assert "tile is not in the new version" in caplog.text
+    assert list(registered_bundle(project, "3").facts) == ["segment"]
+
+
+def test_a_champion_whose_list_of_runs_is_damaged_stays_until_a_person_decides(
+    project: Path,
+) -> None:
+    promoted(project, "median")
+    registered_bundle(project, "1").trained_on_path("segment").write_text("[")
+    receipt = promoted(project, "median", "ridge")
+    assert (receipt["registered"], receipt["reason"]) == (False, "not_comparable")
+    assert "`voxcast models promote`" in receipt["detail"]
+    session, challenger = runs.connect(project), trained(project, ("ridge",))
+    receipt = promote(session, project, APP, challenger, RULE, by_hand=True)
+    assert (receipt["registered"], receipt["version"]) == (True, "2")
+
+
+def test_a_damaged_database_is_refused_before_mlflow_opens_it(project: Path) -> None:
+    (project / "mlflow.db").write_bytes(b"not a database" * 50)
+    with pytest.raises(ModelError, match="the registry is damaged: file is not a database"):
+        runs.connect(project)
 
 
 def assert_described(first: Bundle, second: Bundle) -> None:
@@ -238,10 +320,10 @@ def assert_described(first: Bundle, second: Bundle) -> None:
 
     client = mlflow.MlflowClient()
     assert "one forecaster for each application" in str(
-        client.get_registered_model(registry.MODEL_NAME).description
+        client.get_registered_model(MODEL_NAME).description
     )
     for number, bundle in (("1", first), ("2", second)):
-        note = str(client.get_model_version(registry.MODEL_NAME, number).description)
+        note = str(client.get_model_version(MODEL_NAME, number).description)
         for app, served in bundle.apps.items():
             facts = served.promotion
             size = f"{facts.runs} runs of {facts.subjects} subjects"
@@ -269,4 +351,4 @@ def test_an_unreachable_server_is_reported_in_one_line(
     with pytest.raises(ModelError, match="foo://nowhere"):
         runs.connect(project)
     with pytest.raises(ModelError, match="foo://nowhere"):
-        current_champion.local_model(project)
+        current_champion.local_model(runs.tracking_uri(project))

@@ -18,7 +18,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     args = parser.parse_args(argv)
     from voxcast.config.project_files import create_project
+    from voxcast.serving.registry_database import DATABASE, address_of
 
+    address_of(args.folder.resolve() / DATABASE)  # a folder of which MLflow has no address
     names = create_project(args.folder)
     if args.json:
         print(json.dumps({"project": str(args.folder.resolve()), "files": names}))

@@ -16,13 +16,12 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from voxcast import project
-from voxcast.cli.shared_options import add_project_argument, registry_project
+from voxcast.cli.shared_options import add_project_argument, registry_address
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
@@ -45,24 +44,33 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON list on stdout")
     add_project_argument(parser)
     args = parser.parse_args(argv)
-    from voxcast.tracking import registry
-
     if args.refresh:
-        if registry.forget_lost(project.require(args.project)):
+        from voxcast.tracking.registry import forget_lost
+
+        if forget_lost(project.require(args.project)):
             logger.info("the registry was lost or replaced; the next `dvc repro` fills it")
         return 0
-    rows = registry.listing(registry_project(args.project))
+    from voxcast.tracking.registered_versions import versions
+
+    present = versions(registry_address(args.project))
     if args.json:
+        rows = [
+            {"version": v.number, "champion": v.is_champion, **v.tags, "apps": v.apps}
+            for v in present
+        ]
         print(json.dumps(rows, indent=2))
         return 0
-    for row in rows:
-        print(f"version {row['version']:>3} {'champion' if row['champion'] else ''}".rstrip())
-        for app, facts in row["apps"].items():
-            print(f"  {app}: {_facts(facts)}{', new' if app == row.get('promoted') else ''}")
+    for version in present:
+        print(f"version {version.number:>3} {'champion' if version.is_champion else ''}".rstrip())
+        for app, facts in version.apps.items():
+            new = ", new" if app == version.tags.get("promoted") else ""
+            print(f"  {app}: {_facts(facts)}{new}")
     return 0
 
 
-def _facts(facts: dict[str, Any]) -> str:
+def _facts(facts: dict[str, Any] | None) -> str:
+    if facts is None:
+        return "damaged"
     calibrated = "calibrated" if facts["calibrated"] else "not calibrated"
     return (
         f"{facts['family']} ({facts['reason']}), {facts['subjects']} subjects, {calibrated}, "
@@ -78,14 +86,11 @@ def _parser(action: str, description: str) -> argparse.ArgumentParser:
 
 
 @contextlib.contextmanager
-def _registry_of(folder: Path) -> Iterator[None]:
+def _quiet_mlflow() -> Iterator[None]:
     """Keep what MLflow prints off stdout."""
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    from voxcast.tracking import registry
-
     with contextlib.redirect_stdout(sys.stderr):
-        registry.use(folder)
         yield
 
 
@@ -107,7 +112,7 @@ def _promote(argv: list[str]) -> int:
         names = ", ".join(sorted(by_app))
         raise ModelError(f"unknown application; models were trained for {names}", args.app)
     challenger = by_app[args.app]
-    with _registry_of(folder):
+    with _quiet_mlflow():
         app = app_facts(cfg, args.app, set(challenger.table["device"]))
         rule = promotion_rule(cfg)
         receipt = promote(runs.connect(folder), folder, app, challenger, rule, by_hand=True)
@@ -132,7 +137,7 @@ def _roll_back(argv: list[str]) -> int:
     folder = project.require(args.project)
     from voxcast.tracking.versions import roll_back
 
-    with _registry_of(folder):
+    with _quiet_mlflow():
         receipt = roll_back(folder, args.version, args.app)
     if args.json:
         print(json.dumps(receipt, indent=2))
@@ -153,14 +158,18 @@ def _compare(argv: list[str]) -> int:
     parser.add_argument("--app", help="default: every application that both have")
     args = parser.parse_args(argv)
     folder = project.require(args.project)
-    from voxcast import config
-    from voxcast.models.selection.validations import validations
-    from voxcast.tracking.versions import compare_bundles
+    from voxcast.tracking.runs import tracking_uri
+    from voxcast.tracking.versions import bundles_to_compare, compare_bundles
 
-    cfg = config.load(folder / config.PARAMS_FILE)
-    by_app = validations(folder, cfg.tune.folds, cfg.tune.seed)
-    with _registry_of(folder):
-        receipt = compare_bundles(folder, by_app, args.first, args.second, args.app)
+    numbers = args.first, args.second
+    with _quiet_mlflow():
+        bundles = bundles_to_compare(tracking_uri(folder), numbers, args.app)
+        from voxcast import config
+        from voxcast.models.selection.validations import validations
+
+        cfg = config.load(folder / config.PARAMS_FILE)
+        by_app = validations(folder, cfg.tune.folds, cfg.tune.seed)
+        receipt = compare_bundles(folder, by_app, numbers, bundles, args.app)
     if args.json:
         print(json.dumps(receipt, indent=2))
         return 0

@@ -14,7 +14,6 @@ from voxcast.cli.machine_checks import FULL_BYTES, Check
 from voxcast.errors import VoxcastError, one_line
 from voxcast.quantities import format_bytes
 from voxcast.serving import registry_database
-from voxcast.serving.champion_folder import CHAMPION, MODEL_NAME
 
 CONSTRAINTS = "constraints.txt"
 MAX_NAMED = 4
@@ -126,31 +125,23 @@ def _rights(project: Path) -> Check:
 
 
 def _registry(project: Path) -> Check:
+    from voxcast.tracking.registered_versions import versions
     from voxcast.tracking.runs import tracking_uri
 
-    uri = tracking_uri(project)
+    try:
+        uri = tracking_uri(project)
+    except VoxcastError as error:
+        return Check("registry", "broken", one_line(error), "nothing can be learned here")
     if registry_database.is_missing(uri):
         then = "nothing can be predicted yet; `make demo` or `voxcast learn` trains a model"
         return Check("registry", "absent", f"{uri} does not exist", then)
     try:
-        versions, champion = _versions_and_champion(project, uri)
+        present = versions(uri)
     except VoxcastError as error:
         return Check("registry", "broken", one_line(error), "nothing can be predicted")
-    fact = f"{uri}, versions: {', '.join(versions) or 'none'}; champion: {champion or 'none'}"
+    numbers = ", ".join(version.number for version in reversed(present)) or "none"
+    champion = next((version.number for version in present if version.is_champion), None)
+    fact = f"{uri}, versions: {numbers}; champion: {champion or 'none'}"
     if champion is None:
         return Check("registry", "limited", fact, "nothing can be predicted without a champion")
     return Check("registry", "works", fact, "")
-
-
-def _versions_and_champion(project: Path, uri: str) -> tuple[list[str], str | None]:
-    """Return all versions and the champion's; only a server needs MLflow to be loaded."""
-    database = registry_database.database_of(uri)
-    if database is not None:
-        champion = registry_database.version_with_alias(database, MODEL_NAME, CHAMPION)
-        number = None if champion is None else champion.number
-        return registry_database.version_numbers(database, MODEL_NAME), number
-    from voxcast.tracking.registry import listing
-
-    rows = listing(project)
-    champions = [str(row["version"]) for row in rows if row["champion"]]
-    return [str(row["version"]) for row in reversed(rows)], next(iter(champions), None)

@@ -6,9 +6,8 @@ import os
 import shlex
 import socket
 import sys
-from pathlib import Path
 
-from voxcast.cli.shared_options import add_project_argument, registry_project
+from voxcast.cli.shared_options import add_project_argument, registry_address
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError
 
@@ -32,13 +31,12 @@ def main(argv: list[str]) -> int:
     _check_port_is_free(args.host, args.port)
     from voxcast.serving.http_server import command
     from voxcast.tracking.current_champion import served_champion
-    from voxcast.tracking.runs import tracking_uri
 
-    folder = registry_project(args.project)
-    version, model = served_champion(folder)
+    uri = registry_address(args.project)
+    version, model = served_champion(uri)
     words = command(model, version, args.host, args.port, args.workers)
     sys.stdout.flush()
-    environment = {**os.environ, "MLFLOW_TRACKING_URI": tracking_uri(folder or Path.cwd())}
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": uri}
     os.execve(words[0], words, environment)  # noqa: S606  # no shell, and no second process
 
 

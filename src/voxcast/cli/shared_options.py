@@ -28,19 +28,19 @@ def add_project_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def registry_project(folder: Path | None) -> Path | None:
-    """Return the project with the registry; None if only ``MLFLOW_TRACKING_URI`` names one.
+def registry_address(folder: Path | None) -> str:
+    """Return the address of the registry: ``MLFLOW_TRACKING_URI``, or that of the project.
 
     Raises
     ------
     ConfigError
         If there is neither.
     """
-    from voxcast.tracking.runs import TRACKING_VARIABLE
+    from voxcast.tracking.runs import TRACKING_VARIABLE, tracking_uri
 
     if os.environ.get(TRACKING_VARIABLE):
-        return project.find(folder)
-    return project.require(folder)
+        return tracking_uri(project.find(folder) or Path.cwd())
+    return tracking_uri(project.require(folder))
 
 
 def add_champion_arguments(parser: argparse.ArgumentParser) -> None:
@@ -108,10 +108,11 @@ def champion_of(args: argparse.Namespace) -> Champion:
     else:
         from voxcast.tracking.current_champion import local_champion
 
-        folder = registry_project(args.project)
+        uri = registry_address(args.project)
         try:
-            champion = local_champion(folder, args.app)
+            champion = local_champion(uri, args.app)
         except UnlearnedError:
+            folder = project.find(args.project)
             if folder is None or not (folder / CONF_APP / f"{args.app}.yaml").is_file():
                 raise
             then = f"run `voxcast learn IMAGES --app {args.app}`"

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import re
 import shutil
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError, UnlearnedError
 from voxcast.files import read_json, sha256_folder, write_json
-from voxcast.records import Configuration
+from voxcast.serving.served_app import ServedApp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -32,113 +32,19 @@ INDEX = "bundle.json"
 FORECASTERS = "forecasters"
 TRAINED_ON = "trained_on"
 REPAIR = "`voxcast models rollback` returns to an older version, `voxcast learn` trains again"
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-
-
-@dataclass(frozen=True)
-class Promotion:
-    """What a forecaster is, what it learned from, and why it was promoted.
-
-    Attributes
-    ----------
-    family, params
-        The recipe, see `voxcast.models.selection.recipes`.
-    subjects, runs : int
-        Size of its training table; `noisy_runs` of the runs were disturbed.
-    reason, detail : str
-        See `voxcast.models.selection.promotion_rule.Decision`.
-    promoted_at : str
-        Time in ISO 8601.
-    calibrated : bool
-        Whether the bounds at `upper_quantile` are calibrated.
-    cv_objective : float
-        Error by cross-validation on its own training table.
-    table_sha256 : str
-        Hash of the training table's file.
-    app_version : str
-        Version of the application that was measured.
-    from_version : str or None
-        Version of the registered model that it replaced.
-    """
-
-    family: str
-    params: dict[str, Any]
-    subjects: int
-    runs: int
-    noisy_runs: int
-    reason: str
-    detail: str
-    promoted_at: str
-    calibrated: bool
-    upper_quantile: float
-    cv_objective: float
-    table_sha256: str
-    app_version: str
-    from_version: str | None = None
-
-
-@dataclass(frozen=True)
-class ServedApp:
-    """Facts of an application that its forecaster needs to predict without the project.
-
-    Attributes
-    ----------
-    name : str
-        Name of the application.
-    parameters : dict
-        Default parameters.
-    configurations : list of Configuration
-        The allocations that were measured.
-    coarse_points, network_points : int
-        Grid sizes, see `voxcast.images.volumes`.
-    forecaster_sha256 : str
-        Hash of the forecaster's folder, checked when it is read.
-    promotion : Promotion
-        What the forecaster is and why it is here.
-    host_classes : tuple of str
-        Machines on which the runs were measured, see `voxcast.profiling.host.host_class`; empty
-        where a bundle does not have them.
-    measured : tuple of (device, CPUs, GPUs)
-        Allocations of the runs; empty where a bundle does not have them.
-    """
-
-    name: str
-    parameters: dict[str, Any]
-    configurations: list[Configuration]
-    coarse_points: int
-    network_points: int
-    forecaster_sha256: str
-    promotion: Promotion
-    host_classes: tuple[str, ...] = ()
-    measured: tuple[tuple[str, int, int], ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """Return a JSON-able form, without the name."""
-        return {
-            "parameters": self.parameters,
-            "configurations": [c.to_record() for c in self.configurations],
-            "coarse_points": self.coarse_points,
-            "network_points": self.network_points,
-            "forecaster_sha256": self.forecaster_sha256,
-            "promotion": asdict(self.promotion),
-            "host_classes": list(self.host_classes),
-            "measured": [list(allocation) for allocation in self.measured],
-        }
-
-    @classmethod
-    def from_json(cls, name: str, content: dict[str, Any]) -> ServedApp:
-        """Read what `to_json` returned."""
-        configurations = [
-            Configuration(c["device"], c["cpus"], c["gpus"]) for c in content["configurations"]
-        ]
-        promotion = Promotion(**content["promotion"])
-        facts = {
-            "configurations": configurations,
-            "promotion": promotion,
-            "host_classes": tuple(content.get("host_classes", ())),
-            "measured": tuple(tuple(allocation) for allocation in content.get("measured", ())),
-        }
-        return cls(name, **{**content, **facts})
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+_NAME_RULE = "at most 100 letters, digits, and . _ -"
+_NAME_LIMIT = 40  # letters of a name in a message
+# What a damaged file may raise; a deeply nested one ends the recursion of the JSON parser.
+_DAMAGE = (
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+)
 
 
 @dataclass(frozen=True)
@@ -157,20 +63,34 @@ class BundlePart:
 
 @dataclass(frozen=True)
 class Bundle:
-    """The applications of a registered model; see `Bundle.load`."""
+    """The applications of a registered model; see `Bundle.load`.
+
+    Attributes
+    ----------
+    folder : Path
+        Folder of the files.
+    facts : dict
+        Content of ``bundle.json`` by application, as it was read.
+    apps : dict of str to ServedApp
+        Those applications whose facts can be read.
+    damaged : dict of str to str
+        Why the facts of the others cannot.
+    """
 
     folder: Path
+    facts: dict[str, Any]
     apps: dict[str, ServedApp]
+    damaged: dict[str, str]
     _forecasters: dict[str, Forecaster] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def load(cls, folder: Path) -> Bundle:
-        """Read ``bundle.json``.
+        """Read ``bundle.json``; damage to one application leaves the others as they are.
 
         Raises
         ------
         ModelError
-            If it is missing, damaged, or of another release.
+            If it is missing, of another release, or damaged as a whole.
         """
         path = folder / INDEX
         if not path.is_file():
@@ -179,17 +99,21 @@ class Bundle:
             content = read_json(path)
             if content["format"] != FORMAT:
                 raise ModelError("was written by another release", path, "run `voxcast learn`")
-            apps = {
-                name: ServedApp.from_json(name, facts) for name, facts in content["apps"].items()
-            }
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            facts = dict(content["apps"])
+        except _DAMAGE as error:
             raise ModelError(f"is damaged: {error!r}", path, REPAIR) from None
-        for name in apps:
+        for name in facts:
             if not _NAME.fullmatch(name):  # a name becomes a path
-                raise ModelError(f"is damaged: {name!r} is no name", path, REPAIR)
-        if not apps:
+                raise ModelError(f"is damaged: {name[:_NAME_LIMIT]!r} is no name", path, REPAIR)
+        if not facts:
             raise ModelError("is damaged: it has no application", path, REPAIR)
-        return cls(folder, apps)
+        apps, damaged = {}, {}
+        for name, facts_of_app in facts.items():
+            try:
+                apps[name] = ServedApp.from_json(name, facts_of_app)
+            except _DAMAGE as error:
+                damaged[name] = f"its facts in {INDEX} are damaged: {error!r}"
+        return cls(folder, facts, apps, damaged)
 
     def app_named(self, name: str | None) -> ServedApp:
         """Return the facts of an application; None stands for the only one.
@@ -199,15 +123,30 @@ class Bundle:
         UnlearnedError
             If there is no such application.
         ModelError
-            If none is named and there are several.
+            If its facts are damaged, or none is named and there are several.
         """
-        names = ", ".join(self.apps)
-        if name is None and len(self.apps) > 1:
+        names = ", ".join(self.facts)
+        if name is None and len(self.facts) > 1:
             raise ModelError("which application? The model has several", "app", f"one of {names}")
-        served = next(iter(self.apps.values())) if name is None else self.apps.get(name)
-        if served is None:
-            raise UnlearnedError(f"unknown application; the model has {names}", name)
-        return served
+        app = next(iter(self.facts)) if name is None else name
+        if app in self.damaged:
+            raise ModelError(f"application {app}: {self.damaged[app]}", self.folder, REPAIR)
+        if app not in self.apps:
+            raise UnlearnedError(f"unknown application; the model has {names}", app)
+        return self.apps[app]
+
+    def problem_of(self, app: str) -> str | None:
+        """Return what is damaged of an application, or None if it is intact."""
+        if app in self.damaged:
+            return self.damaged[app]
+        if not self.is_intact(app):
+            return "its forecaster is not the one that was registered"
+        try:
+            self.subjects(app)
+            self.cell_keys(app)
+        except ModelError:
+            return "the list of the runs that it learned from cannot be read"
+        return None
 
     def forecaster(self, app: str) -> Forecaster:
         """Return the forecaster of an application, read on the first call.
@@ -229,11 +168,22 @@ class Bundle:
     def is_intact(self, app: str) -> bool:
         """Whether the forecaster's files have the hash that was recorded."""
         folder = self.forecaster_folder(app)
-        return folder.is_dir() and sha256_folder(folder) == self.apps[app].forecaster_sha256
+        try:
+            return (
+                app in self.apps
+                and folder.is_dir()
+                and (sha256_folder(folder) == self.apps[app].forecaster_sha256)
+            )
+        except OSError:  # a file that cannot be read
+            return False
 
     def forecaster_folder(self, app: str) -> Path:
         """Return the folder of a forecaster."""
         return self.folder / FORECASTERS / app
+
+    def trained_on_path(self, app: str) -> Path:
+        """Return the file with the runs that a forecaster learned from."""
+        return self.folder / TRAINED_ON / f"{app}.json"
 
     def cell_keys(self, app: str) -> list[str]:
         """Return the cell keys of the runs that a forecaster learned from."""
@@ -244,10 +194,10 @@ class Bundle:
         return self._trained_on(app, "subjects")
 
     def _trained_on(self, app: str, key: str) -> list[str]:
-        path = self.folder / TRAINED_ON / f"{app}.json"
+        path = self.trained_on_path(app)
         try:
             return [str(value) for value in read_json(path)[key]]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except _DAMAGE as error:
             raise ModelError(f"is damaged: {error!r}", path, REPAIR) from None
 
     def part(self, app: str) -> BundlePart:
@@ -257,21 +207,52 @@ class Bundle:
         )
 
 
-def write_bundle(folder: Path, parts: Iterable[BundlePart]) -> Bundle:
+def write_bundle(
+    folder: Path, parts: Iterable[BundlePart], carried_over: Bundle | None = None
+) -> Bundle:
     """Write a bundle into ``folder``, sorted by application; forecasters are copied unchanged.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder to write.
+    parts : iterable of BundlePart
+        Applications.
+    carried_over : Bundle, optional
+        Its other applications are copied as they are. What is damaged or missing of one stays so,
+        and is refused when that application is used.
 
     Raises
     ------
     ModelError
-        If the name of an application cannot be the name of a file.
+        If the name of an application cannot be the name of a file, or a file cannot be copied.
     """
-    by_name = {part.served.name: part for part in parts}
-    for name, part in sorted(by_name.items()):
+    facts: dict[str, Any] = {}
+    for part in parts:
+        name = part.served.name
         if not _NAME.fullmatch(name):
-            raise ModelError("needs a name of letters, digits, and . _ -", name)
+            raise ModelError(f"needs a name of {_NAME_RULE}", name[:_NAME_LIMIT])
         shutil.copytree(part.forecaster, folder / FORECASTERS / name)
         trained_on = {"cell_keys": list(part.cell_keys), "subjects": sorted({*part.subjects})}
         write_json(folder / TRAINED_ON / f"{name}.json", trained_on)
-    apps = {name: by_name[name].served.to_json() for name in sorted(by_name)}
-    write_json(folder / INDEX, {"format": FORMAT, "apps": apps})
+        facts[name] = part.served.to_json()
+    if carried_over is not None:
+        for name in carried_over.facts.keys() - facts.keys():
+            _carry_over(carried_over, name, folder)
+            facts[name] = carried_over.facts[name]
+    write_json(folder / INDEX, {"format": FORMAT, "apps": dict(sorted(facts.items()))})
     return Bundle.load(folder)
+
+
+def _carry_over(bundle: Bundle, app: str, folder: Path) -> None:
+    """Copy the files of an application, those that are there."""
+    forecaster, trained_on = bundle.forecaster_folder(app), bundle.trained_on_path(app)
+    try:
+        if forecaster.is_dir():
+            shutil.copytree(forecaster, folder / FORECASTERS / app)
+        if trained_on.is_file():
+            (folder / TRAINED_ON).mkdir(exist_ok=True)
+            shutil.copyfile(trained_on, folder / TRAINED_ON / trained_on.name)
+    except OSError as error:
+        fix = "give the right to read it, or see `voxcast models rollback --app`"
+        raise ModelError(f"{app} cannot be carried over: {error}", bundle.folder, fix) from error

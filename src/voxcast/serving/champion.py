@@ -46,7 +46,8 @@ class Champion:
     max_voxels : int
         A larger volume is refused, unless only the header is read.
     host_classes, measured
-        See `voxcast.serving.bundle.ServedApp`; empty behind an address, which does not tell them.
+        See `voxcast.serving.served_app.ServedApp`; empty behind an address, which does not tell
+        them.
     """
 
     predict: Predict

@@ -14,7 +14,8 @@ import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING, Any
 
-from voxcast.errors import ModelError, RequestError
+from voxcast.errors import ModelError, RequestError, one_line
+from voxcast.serving import http_liveness
 from voxcast.serving.signature import VOLUME
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
     from mlflow.pyfunc import PyFuncModel
 
-TIMEOUT_S = 60
+TIMEOUT_S = 60  # of an answer; the first one reads a model
+PING = "/ping"  # of MLflow's server of models
 _REPEATED_REQUEST = re.compile(
     r"Failed to (?:predict|enforce schema of) data .*?\bError: ", flags=re.DOTALL
 )
@@ -69,8 +71,8 @@ def post(
     ModelError
         If the server cannot be reached.
     """
-    if not url.startswith(("http://", "https://")):
-        raise ModelError("not an HTTP address", url)
+    address = url.rstrip("/").removesuffix("/invocations")
+    http_liveness.check(address, PING, "the server", "is it running? see `voxcast serve`")
     body = json.dumps(
         {
             "dataframe_records": _encoded(rows),
@@ -78,7 +80,7 @@ def post(
         }
     )
     request = urllib.request.Request(  # noqa: S310  # the scheme is checked above
-        url.rstrip("/").removesuffix("/invocations") + "/invocations",
+        address + "/invocations",
         data=body.encode(),
         headers={"Content-Type": "application/json"},
     )
@@ -88,8 +90,11 @@ def post(
             return predictions
     except urllib.error.HTTPError as error:
         raise refusal(_message(error.read().decode(errors="replace")), url) from None
-    except (urllib.error.URLError, TimeoutError, http.client.HTTPException, ValueError) as error:
-        raise ModelError(f"no answer: {error}", url, "is the server running?") from None
+    except TimeoutError:
+        raise ModelError(f"no answer within {TIMEOUT_S} s", url, "see the server's log") from None
+    except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError) as error:
+        problem = f"no predictions: {one_line(error) or type(error).__name__}"
+        raise ModelError(problem, url, "is it the server of `voxcast serve`?") from None
 
 
 def _encoded(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

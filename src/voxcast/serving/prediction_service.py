@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from voxcast.models.forecaster import Prediction
-    from voxcast.serving.bundle import Bundle, ServedApp
+    from voxcast.serving.bundle import Bundle
+    from voxcast.serving.served_app import ServedApp
 
     # Characteristics and small volume.
     Contents = tuple[dict[str, float], np.ndarray | None]

@@ -24,7 +24,7 @@ MODELS = Path("data/models")
 
 @dataclass(frozen=True)
 class AppFacts:
-    """An application as it was measured; see `voxcast.serving.bundle.ServedApp`."""
+    """An application as it was measured; see `voxcast.serving.served_app.ServedApp`."""
 
     name: str
     version: str

@@ -2,53 +2,56 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from voxcast.serving.champion_folder import MODEL_NAME, champion_folder, version_in_database
 from voxcast.serving.local_model import LocalModel
-from voxcast.tracking.registry import required_champion
-from voxcast.tracking.runs import tracking_uri
+from voxcast.tracking.registered_versions import required_champion
 
 if TYPE_CHECKING:
     from voxcast.serving.champion import Champion
 
 
-def served_champion(project: Path | None) -> tuple[str, str]:
+def served_champion(uri: str) -> tuple[str, str]:
     """Return the number of the champion's version, and its address as MLflow reads it.
 
     The address is a folder where the files are on this machine: MLflow writes into the folder of
     a model that it finds by name.
+
+    Parameters
+    ----------
+    uri : str
+        Tracking address.
 
     Raises
     ------
     ModelError
         If there is no champion, or the registry cannot be read.
     """
-    stored = version_in_database(tracking_uri(project or Path.cwd()))
+    stored = version_in_database(uri)
     if stored is not None and stored.folder is not None:
         return stored.number, str(stored.folder)
-    number = required_champion(project).number
+    number = required_champion(uri).number
     return number, f"models:/{MODEL_NAME}/{number}"
 
 
-def local_model(project: Path | None) -> LocalModel:
+def local_model(uri: str) -> LocalModel:
     """Open the champion; its forecasters are read when they are first asked.
 
     Parameters
     ----------
-    project : Path or None
-        Project with the database that is used if ``MLFLOW_TRACKING_URI`` is not set.
+    uri : str
+        Tracking address.
 
     Raises
     ------
     ModelError
         If there is no champion or its files cannot be read.
     """
-    return LocalModel.load(champion_folder(tracking_uri(project or Path.cwd())))
+    return LocalModel.load(champion_folder(uri))
 
 
-def local_champion(project: Path | None, app: str | None = None) -> Champion:
+def local_champion(uri: str, app: str | None = None) -> Champion:
     """Return the champion in this process, with the defaults of an application.
 
     Raises
@@ -56,7 +59,7 @@ def local_champion(project: Path | None, app: str | None = None) -> Champion:
     ModelError
         See `local_model` and `voxcast.serving.bundle.Bundle.app_named`.
     """
-    model = local_model(project)
+    model = local_model(uri)
     served = model.bundle.app_named(app)
     from voxcast.serving.champion import Champion  # numpy: after everything that may be refused
 

@@ -12,18 +12,23 @@ import numpy as np
 
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.selection.comparison import Contender, compare, disturbed
-from voxcast.models.selection.promotion_rule import Decision, decide, decide_beforehand
+from voxcast.models.selection.promotion_rule import BY_HAND, Decision, decide, decide_beforehand
 from voxcast.models.selection.risk import risks
-from voxcast.serving.bundle import FOLDER, BundlePart, Promotion, ServedApp, write_bundle
+from voxcast.serving.bundle import FOLDER, BundlePart, write_bundle
+from voxcast.serving.served_app import Promotion, ServedApp
 from voxcast.tracking import registry
 from voxcast.tracking.finals import final_run
+from voxcast.tracking.other_apps import damaged_others, lost_others, warn
 from voxcast.tracking.receipts import add_receipt, comparison_json, rolled_back, under_load
+from voxcast.tracking.registered_versions import champion
 from voxcast.tracking.rivals import readable_bundle, rival_of
+from voxcast.tracking.runs import tracking_uri
 
 if TYPE_CHECKING:
     from voxcast.serving.bundle import Bundle
     from voxcast.tracking import runs
     from voxcast.tracking.challengers import AppFacts, Challenger
+    from voxcast.tracking.registered_versions import Version
 
 
 @dataclass(frozen=True)
@@ -74,8 +79,9 @@ def promote(
         rule.upper_quantile,
         rule.uncalibrated_factor,
     )
-    current = registry.champion()
-    bundle = None if current is None else readable_bundle(current)
+    uri = tracking_uri(project)
+    current = champion(uri)
+    bundle = None if current is None else readable_bundle(uri, current)
     rival = rival_of(app, challenger, current, bundle)
     comparison = None
     decision = decide_beforehand(rival)
@@ -90,12 +96,22 @@ def promote(
         )
         decision = decide(rival, comparison, risk, rule.max_under_request)
     assert decision is not None  # noqa: S101  # undecided only beside a contender
+    lost = lost_others(current, bundle, app.name)
+    if decision.promote and lost:
+        detail = (
+            f"the champion's files cannot be read, and {', '.join(lost)} would be lost; "
+            f"`voxcast models rollback` returns to an older version, {BY_HAND}"
+        )
+        decision = Decision(False, "would_lose_others", detail)
     if by_hand and not decision.promote and decision.reason != "unchanged":
         detail = f"by a person's decision; the rule: {decision.reason}: {decision.detail}"
         decision = Decision(True, "by_hand", detail)
     calibrated = _is_calibrated(challenger.forecaster, rule.upper_quantile)
-    version = current
+    version = None if current is None else current.number
+    damaged: dict[str, str] = {}
     if decision.promote:
+        damaged = damaged_others(bundle, app.name)
+        warn(damaged, lost)
         promotion = _promotion(app, challenger, decision, rule, calibrated, current)
         version = _registered(session, app, challenger, promotion, bundle)
     former = None if bundle is None else bundle.apps.get(app.name)
@@ -104,7 +120,7 @@ def promote(
         "registered": decision.promote,
         "reason": decision.reason,
         "detail": decision.detail,
-        "version": None if version is None else version.number,
+        "version": version,
         "champion": challenger.family if decision.promote else former_family,
         "challenger": {
             "family": challenger.family,
@@ -115,6 +131,8 @@ def promote(
         },
         "comparison": None if comparison is None else comparison_json(comparison),
         "under_load": under_load(table),
+        "carried_over_damaged": damaged,
+        "lost": lost if decision.promote else [],
         "upper_quantile": rule.upper_quantile,
         "training": {
             "runs": len(table),
@@ -123,7 +141,10 @@ def promote(
         },
     }
     if decision.promote:
-        facts = ("reason", "detail", "version", "comparison", "under_load", "training")
+        facts = (
+            "reason", "detail", "version", "comparison", "under_load", "carried_over_damaged",
+            "lost", "training",
+        )  # fmt: skip
         sha256 = {"app": app.name, "forecaster_sha256": challenger.forecaster_sha256}
         add_receipt(project, "promotion", sha256 | {name: receipt[name] for name in facts})
     return receipt
@@ -135,7 +156,7 @@ def _promotion(
     decision: Decision,
     rule: Rule,
     calibrated: bool,
-    current: registry.Version | None,
+    current: Version | None,
 ) -> Promotion:
     table = challenger.table
     return Promotion(
@@ -162,7 +183,7 @@ def _registered(
     challenger: Challenger,
     promotion: Promotion,
     bundle: Bundle | None,
-) -> registry.Version:
+) -> str:
     """Register a version with the challenger; the other applications are carried over."""
     table = challenger.table
     allocations = table[["device", "cpus", "gpus"]].drop_duplicates()
@@ -192,8 +213,8 @@ def _registered(
     return register_part(run_id, part, bundle)
 
 
-def register_part(run_id: str, part: BundlePart, bundle: Bundle | None) -> registry.Version:
-    """Register a version with one application replaced or added.
+def register_part(run_id: str, part: BundlePart, bundle: Bundle | None) -> str:
+    """Register a version with one application replaced or added; return its number.
 
     Parameters
     ----------
@@ -204,10 +225,8 @@ def register_part(run_id: str, part: BundlePart, bundle: Bundle | None) -> regis
     bundle : Bundle or None
         Bundle of the champion; its other applications are carried over unchanged.
     """
-    parts = {} if bundle is None else {name: bundle.part(name) for name in bundle.apps}
-    parts[part.served.name] = part
     with TemporaryDirectory() as work:
-        write_bundle(Path(work) / FOLDER, parts.values())
+        write_bundle(Path(work) / FOLDER, [part], bundle)
         return registry.register(run_id, Path(work) / FOLDER, promoted=part.served.name)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from voxcast.errors import ModelError
@@ -11,29 +12,30 @@ from voxcast.models.selection import recipes
 from voxcast.models.selection.comparison import Contender, compare, disturbed
 from voxcast.models.selection.promotion_rule import Rival
 from voxcast.serving.bundle import Bundle
-from voxcast.tracking import registry
+from voxcast.tracking.registered_versions import bundle_folder
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from voxcast.models.selection.comparison import Comparison
     from voxcast.models.selection.cross_validation import Validation
-    from voxcast.serving.bundle import ServedApp
+    from voxcast.serving.served_app import ServedApp
     from voxcast.tracking.challengers import AppFacts, Challenger
+    from voxcast.tracking.registered_versions import Version
 
 # Share of a champion's runs that must be on record. Disturbed runs may have been replaced since.
 COMPLETE = 0.9
 
 
-def readable_bundle(version: registry.Version) -> Bundle | None:
+def readable_bundle(uri: str, version: Version) -> Bundle | None:
     """Return the bundle of a version; None if this release cannot read it.
 
     Raises
     ------
     ModelError
-        If the server cannot be read, see `voxcast.tracking.registry.bundle_folder`.
+        If the server cannot be read, see `voxcast.tracking.registered_versions.bundle_folder`.
     """
-    folder = registry.bundle_folder(version.number)
+    folder = bundle_folder(uri, version)
     if folder is None:
         return None
     try:
@@ -45,26 +47,31 @@ def readable_bundle(version: registry.Version) -> Bundle | None:
 def rival_of(
     app: AppFacts,
     challenger: Challenger,
-    current: registry.Version | None,
+    current: Version | None,
     bundle: Bundle | None,
 ) -> Rival | None:
     """Describe the champion of the application; None if it has none."""
-    if current is None or (bundle is not None and app.name not in bundle.apps):
+    if current is None or (bundle is not None and app.name not in bundle.facts):
         return None
     if bundle is None or not _can_be_loaded(bundle, app.name):
         return Rival(readable=False)
     served, table = bundle.apps[app.name], challenger.table
     champion = served.promotion
-    its_contender = contender_of(bundle, app.name, table)
-    its_rows = its_contender.rows
-    its_subjects = set(table["subject"][its_rows])
-    noisy = disturbed(table)[~its_rows]
-    return Rival(
+    rival = Rival(
         readable=True,
         same_model=served.forecaster_sha256 == challenger.forecaster_sha256,
         same_facts=_facts(app) == _facts(served),
         same_version=champion.app_version == app.version,
         calibrated=champion.calibrated,
+    )
+    if bundle.problem_of(app.name) is not None:
+        return replace(rival, lists_its_runs=False)
+    its_contender = contender_of(bundle, app.name, table)
+    its_rows = its_contender.rows
+    its_subjects = set(table["subject"][its_rows])
+    noisy = disturbed(table)[~its_rows]
+    return replace(
+        rival,
         judged_as_fitted=its_contender.fitted is not None,
         # Subjects too few for a test side may be on that side now.
         is_included=champion.subjects <= max(len(its_subjects), MIN_TRAINING_SUBJECTS - 1),

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import voxcast
 from voxcast.errors import ModelError
+from voxcast.serving.champion_folder import check_registry
+from voxcast.serving.registry_database import DATABASE, address_of, is_missing
 from voxcast.tracking.views import NOTE, NOTES, describe_experiment
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ class Session:
 
 def tracking_uri(project: Path) -> str:
     """Return ``MLFLOW_TRACKING_URI``, or the address of the project's database."""
-    return os.environ.get(TRACKING_VARIABLE) or f"sqlite:///{project.resolve()}/mlflow.db"
+    return os.environ.get(TRACKING_VARIABLE) or address_of(project.resolve() / DATABASE)
 
 
 def connect(project: Path) -> Session:
@@ -50,12 +52,19 @@ def connect(project: Path) -> Session:
 
     A run id inherited from ``mlflow run`` becomes the parent of all runs. It is removed from the
     environment, so that no later ``start_run`` resumes that run by accident.
+
+    Raises
+    ------
+    ModelError
+        If the database is damaged, or the server does not answer.
     """
+    uri = tracking_uri(project)
+    if not is_missing(uri):  # MLflow makes a new one
+        check_registry(uri)
     import mlflow
 
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    uri = tracking_uri(project)
     try:
         return _open_session(project, uri)
     except (mlflow.MlflowException, OSError, ImportError) as error:

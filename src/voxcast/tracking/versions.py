@@ -8,9 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError, one_line
 from voxcast.tracking import registry
+from voxcast.tracking.other_apps import damaged_others, warn
 from voxcast.tracking.promotion import register_part
 from voxcast.tracking.receipts import add_receipt, comparison_json
+from voxcast.tracking.registered_versions import (
+    LISTED,
+    bundle_of,
+    required_champion,
+    version_numbered,
+    versions,
+)
 from voxcast.tracking.rivals import compare_versions, readable_bundle
+from voxcast.tracking.runs import tracking_uri
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,8 +27,7 @@ if TYPE_CHECKING:
 
     from voxcast.models.selection.cross_validation import Validation
     from voxcast.serving.bundle import Bundle
-
-LISTED = "`voxcast models` lists the versions"
+    from voxcast.tracking.registered_versions import Version
 
 
 def roll_back(project: Path, number: str | None = None, app: str | None = None) -> dict[str, Any]:
@@ -48,30 +56,39 @@ def roll_back(project: Path, number: str | None = None, app: str | None = None) 
     ModelError
         If there is no such version or application, or its files are damaged.
     """
-    current = registry.required_champion(project)
-    bundle = readable_bundle(current)
+    uri = tracking_uri(project)
+    current = required_champion(uri)
+    bundle = readable_bundle(uri, current)
     if app is not None and bundle is None:
         raise ModelError(
             "the champion cannot be read, so nothing can be carried over",
             f"version {current.number}",
             "roll back all applications, without --app",
         )
-    older = number or _replaced(current, bundle, app)
-    target = registry.bundle_of(older)
-    names = list(target.apps) if app is None else [target.app_named(app).name]
+    former = version_numbered(uri, number or _replaced(uri, current, bundle, app))
+    target, older = bundle_of(uri, former), former.number
+    names = list(target.facts) if app is None else [target.app_named(app).name]
     for name in names:
-        target.forecaster(name)  # its files are intact
+        if not target.is_intact(name):
+            fix = "choose another version, or one application with --app"
+            raise ModelError(f"its forecaster of {name} is damaged", f"version {older}", fix)
+        target.forecaster(name)  # this release can read it
     present = {} if bundle is None else _hashes(bundle)
     restored = {name: target.apps[name].forecaster_sha256 for name in names}
+    damaged: dict[str, str] = {}
     if app is None:
         if older == current.number:
             raise ModelError("is the champion already", f"version {older}", LISTED)
+        registry.use(project)
         registry.set_champion(older)
         version = older
     else:
-        if present.get(app) == restored[app]:
+        if bundle is not None and bundle.is_intact(app) and present[app] == restored[app]:
             raise ModelError(f"has the champion's forecaster of {app}", f"version {older}", LISTED)
-        version = _with_older_part(older, target, app, bundle, current.number)
+        registry.use(project)
+        damaged = damaged_others(bundle, app)
+        warn(damaged, ())
+        version = _with_older_part(former, target, app, bundle, current.number)
     return add_receipt(
         project,
         "rollback",
@@ -86,14 +103,20 @@ def roll_back(project: Path, number: str | None = None, app: str | None = None) 
                 if (app in (None, name)) and restored.get(name) != sha256
             },
             "restored": restored,
+            "carried_over_damaged": damaged,
         },
     )
 
 
-def _replaced(current: registry.Version, bundle: Bundle | None, app: str | None) -> str:
-    """Return the version that the champion replaced, or that an application's forecaster did."""
+def _replaced(uri: str, current: Version, bundle: Bundle | None, app: str | None) -> str:
+    """Return the version that the champion replaced, or that an application's forecaster did.
+
+    Of an application that is damaged or missing in the champion, it is the newest intact one.
+    """
     if app is None or bundle is None:
         former = current.tags.get("promoted_from_version", "none")
+    elif not bundle.is_intact(app):
+        return _newest_intact(uri, bundle, app)
     else:
         former = bundle.app_named(app).promotion.from_version or "none"
     if former == "none":
@@ -101,8 +124,20 @@ def _replaced(current: registry.Version, bundle: Bundle | None, app: str | None)
     return former
 
 
+def _newest_intact(uri: str, bundle: Bundle, app: str) -> str:
+    """Return the newest version in which an application is intact."""
+    for version in versions(uri):
+        if app in version.apps:
+            candidate = readable_bundle(uri, version)
+            if candidate is not None and candidate.is_intact(app):
+                return version.number
+    bundle.app_named(app)  # it is not known, or its facts are damaged
+    fix = f"`voxcast learn --app {app}` trains another"
+    raise ModelError("its forecaster is damaged in every version", app, fix)
+
+
 def _with_older_part(
-    older: str, target: Bundle, app: str, bundle: Bundle | None, current: str
+    former: Version, target: Bundle, app: str, bundle: Bundle | None, current: str
 ) -> str:
     """Register a version with an older forecaster of one application; return its number."""
     from mlflow.exceptions import MlflowException
@@ -111,49 +146,66 @@ def _with_older_part(
     promotion = replace(
         part.served.promotion,
         reason="rolled_back",
-        detail=f"by a person's decision, the forecaster of version {older}",
+        detail=f"by a person's decision, the forecaster of version {former.number}",
         promoted_at=datetime.now(UTC).isoformat(timespec="seconds"),
         from_version=current,
     )
     part = replace(part, served=replace(part.served, promotion=promotion))
     try:
-        return register_part(registry.run_of(older), part, bundle).number
+        return register_part(former.run_id, part, bundle)
     except (MlflowException, OSError) as error:
-        raise ModelError(f"cannot be registered: {one_line(error)}", f"version {older}") from error
+        problem = f"cannot be registered: {one_line(error)}"
+        raise ModelError(problem, f"version {former.number}") from error
 
 
 def _hashes(bundle: Bundle) -> dict[str, str]:
     return {name: served.forecaster_sha256 for name, served in bundle.apps.items()}
 
 
+def bundles_to_compare(
+    uri: str, numbers: tuple[str, str], app: str | None = None
+) -> tuple[Bundle, Bundle]:
+    """Open the bundles of two versions.
+
+    Raises
+    ------
+    ModelError
+        If there is no such version, or one of them does not have the application.
+    """
+    first, second = (bundle_of(uri, version_numbered(uri, number)) for number in numbers)
+    if app is not None:
+        for bundle in (first, second):
+            bundle.app_named(app)
+    return first, second
+
+
 def compare_bundles(
     project: Path,
     validations: Mapping[str, Validation],
-    first: str,
-    second: str,
+    numbers: tuple[str, str],
+    bundles: tuple[Bundle, Bundle],
     app: str | None = None,
 ) -> dict[str, Any]:
     """Compare the forecasters of two versions on all runs on record; return the receipt.
 
     Parameters
     ----------
+    project : Path
+        Project folder; the receipt is added to its log.
     validations : mapping
         Training runs by application, see `voxcast.models.selection.validations`.
-    first, second : str
+    numbers : (str, str)
         Versions; gains are those of the first.
+    bundles : (Bundle, Bundle)
+        Their bundles, see `bundles_to_compare`.
     app : str, optional
         Application; by default all that both versions have and that are on record.
 
     Raises
     ------
     ModelError
-        If there is no such version, or no application to compare.
+        If there is no application to compare.
     """
-    registry.use(project)
-    bundles = registry.bundle_of(first), registry.bundle_of(second)
-    if app is not None:
-        for bundle in bundles:
-            bundle.app_named(app)
     names = [
         name
         for name in validations
@@ -162,7 +214,7 @@ def compare_bundles(
     if not names:
         raise ModelError(
             "have no application in common of which runs are on record",
-            f"versions {first} and {second}",
+            f"versions {numbers[0]} and {numbers[1]}",
             LISTED,
         )
     comparisons: dict[str, Any] = {}
@@ -172,5 +224,5 @@ def compare_bundles(
             continue
         comparison = compare_versions(validations[name], name, *bundles)
         comparisons[name] = None if comparison is None else comparison_json(comparison)
-    versions = {"first": first, "second": second}
-    return add_receipt(project, "comparison", {**versions, "apps": comparisons})
+    content = {"first": numbers[0], "second": numbers[1], "apps": comparisons}
+    return add_receipt(project, "comparison", content)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from mlflow import MlflowClient
 
-    from voxcast.serving.bundle import Promotion
+    from voxcast.serving.served_app import Promotion
 
 NOTE = "mlflow.note.content"
 FINALS_FILTER = "tags.kind = 'final'"

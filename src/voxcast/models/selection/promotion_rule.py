@@ -48,6 +48,8 @@ class Rival:
         It predicts the version of the application that was measured.
     calibrated : bool
         Its bounds are calibrated.
+    lists_its_runs : bool
+        The list of the runs that it learned from can be read.
     judged_as_fitted : bool
         It could not be fitted anew, and was judged on subjects that it did not learn from.
     is_included : bool
@@ -65,6 +67,7 @@ class Rival:
     same_facts: bool = True
     same_version: bool = True
     calibrated: bool = True
+    lists_its_runs: bool = True
     judged_as_fitted: bool = False
     is_included: bool = True
     new_subjects: int = 0
@@ -87,6 +90,9 @@ def decide_beforehand(champion: Rival | None) -> Decision | None:
         reason, promoted = ("unchanged", False) if champion.same_facts else ("new_facts", True)
     elif not champion.same_version:
         reason, promoted = "new_version", True
+    elif not champion.lists_its_runs:
+        detail = "the list of the runs that the champion learned from is damaged"
+        return Decision(False, "not_comparable", f"{detail}; {BY_HAND}")
     else:
         return None
     return Decision(promoted, reason, REASONS[reason])

@@ -1,0 +1,152 @@
+"""An application as a registered model serves it: what predictions need, and its promotion.
+
+Fields that this release does not know are left out, so a record of a later release can be read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from voxcast.records import Configuration
+
+# The annotations of the fields that are read as they are.
+_TYPES: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "str | None": (str, type(None)),
+    "int": (int,),
+    "float": (int, float),
+    "bool": (bool,),
+    "dict[str, Any]": (dict,),
+}
+
+
+@dataclass(frozen=True)
+class Promotion:
+    """What a forecaster is, what it learned from, and why it was promoted.
+
+    Attributes
+    ----------
+    family, params
+        The recipe, see `voxcast.models.selection.recipes`.
+    subjects, runs : int
+        Size of its training table; `noisy_runs` of the runs were disturbed.
+    reason, detail : str
+        See `voxcast.models.selection.promotion_rule.Decision`.
+    promoted_at : str
+        Time in ISO 8601.
+    calibrated : bool
+        Whether the bounds at `upper_quantile` are calibrated.
+    cv_objective : float
+        Error by cross-validation on its own training table.
+    table_sha256 : str
+        Hash of the training table's file.
+    app_version : str
+        Version of the application that was measured.
+    from_version : str or None
+        Version of the registered model that it replaced.
+    """
+
+    family: str
+    params: dict[str, Any]
+    subjects: int
+    runs: int
+    noisy_runs: int
+    reason: str
+    detail: str
+    promoted_at: str
+    calibrated: bool
+    upper_quantile: float
+    cv_objective: float
+    table_sha256: str
+    app_version: str
+    from_version: str | None = None
+
+
+@dataclass(frozen=True)
+class ServedApp:
+    """Facts of an application that its forecaster needs to predict without the project.
+
+    Attributes
+    ----------
+    name : str
+        Name of the application.
+    parameters : dict
+        Default parameters.
+    configurations : list of Configuration
+        The allocations that were measured.
+    coarse_points, network_points : int
+        Grid sizes, see `voxcast.images.volumes`.
+    forecaster_sha256 : str
+        Hash of the forecaster's folder, checked when it is read.
+    promotion : Promotion
+        What the forecaster is and why it is here.
+    host_classes : tuple of str
+        Machines on which the runs were measured, see `voxcast.profiling.host.host_class`; empty
+        where a bundle does not have them.
+    measured : tuple of (device, CPUs, GPUs)
+        Allocations of the runs; empty where a bundle does not have them.
+    """
+
+    name: str
+    parameters: dict[str, Any]
+    configurations: list[Configuration]
+    coarse_points: int
+    network_points: int
+    forecaster_sha256: str
+    promotion: Promotion
+    host_classes: tuple[str, ...] = ()
+    measured: tuple[tuple[str, int, int], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON-able form, without the name."""
+        return {
+            "parameters": self.parameters,
+            "configurations": [c.to_record() for c in self.configurations],
+            "coarse_points": self.coarse_points,
+            "network_points": self.network_points,
+            "forecaster_sha256": self.forecaster_sha256,
+            "promotion": asdict(self.promotion),
+            "host_classes": list(self.host_classes),
+            "measured": [list(allocation) for allocation in self.measured],
+        }
+
+    @classmethod
+    def from_json(cls, name: str, content: dict[str, Any]) -> ServedApp:
+        """Read what `to_json` returned.
+
+        Raises
+        ------
+        ValueError, LookupError, TypeError, AttributeError, ArithmeticError
+            If a field is missing, empty, or of another type.
+        """
+        configurations = [
+            Configuration(str(c["device"]), int(c["cpus"]), int(c["gpus"]))
+            for c in content["configurations"]
+        ]
+        if not configurations:
+            raise ValueError("no configurations")
+        converted = {
+            "name": name,
+            "configurations": configurations,
+            "promotion": Promotion(**_fields(Promotion, content["promotion"])),
+            "host_classes": tuple(str(host) for host in content.get("host_classes", ())),
+            "measured": tuple(
+                (str(device), int(cpus), int(gpus))
+                for device, cpus, gpus in content.get("measured", ())
+            ),
+        }
+        return cls(**{**_fields(cls, content), **converted})
+
+
+def _fields(kind: type, content: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a dataclass that ``content`` has, checked for their types."""
+    checked = {}
+    for entry in fields(kind):
+        if entry.name not in content:
+            continue
+        value, annotation = content[entry.name], str(entry.type)
+        if annotation in _TYPES and not isinstance(value, _TYPES[annotation]):
+            raise TypeError(f"{entry.name} must be {annotation}, not {str(value)[:40]!r}")
+        checked[entry.name] = value
+    return checked

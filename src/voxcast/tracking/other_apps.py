@@ -1,0 +1,45 @@
+"""The applications that a promotion does not concern: what is damaged or lost of them."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from voxcast.serving.bundle import Bundle
+    from voxcast.tracking.registered_versions import Version
+
+logger = logging.getLogger(__name__)
+
+
+def damaged_others(bundle: Bundle | None, app: str) -> dict[str, str]:
+    """Return what is damaged of the other applications of a bundle, which are carried over."""
+    if bundle is None:
+        return {}
+    problems = {name: bundle.problem_of(name) for name in bundle.facts if name != app}
+    return {name: problem for name, problem in problems.items() if problem is not None}
+
+
+def lost_others(current: Version | None, bundle: Bundle | None, app: str) -> list[str]:
+    """Return the other applications of a version whose bundle cannot be read.
+
+    A new version would be without them.
+    """
+    if current is None or bundle is not None:
+        return []
+    return sorted(name for name in current.apps if name != app)
+
+
+def warn(damaged: Mapping[str, str], lost: Iterable[str]) -> None:
+    """Log what a new version carries over damaged, and what it is without."""
+    for name, problem in damaged.items():
+        logger.warning("%s is carried over as it is, damaged: %s; %s", name, problem, _fix(name))
+    for name in lost:
+        logger.warning("%s is not in the new version: it cannot be read; %s", name, _fix(name))
+
+
+def _fix(app: str) -> str:
+    command = f"`voxcast models rollback --app {app}`"
+    return f"{command} brings back the newest forecaster that is intact"
