@@ -88,6 +88,11 @@ def test_requests_are_bounds_rounded_up_with_the_margin_stated() -> None:
     )
     assert assessment.walltime_s.item() == 180  # 130 s, in whole minutes
     assert assessment.memory_bytes.item() == 1_400_000_000  # 1.2 GB × 1.1 = 1.32 GB
+    tiny = predicted([[100.0]], 1.3, 5e5, 1.2)
+    for floor, expected in ((2**25, 10**8), (3 * 10**8, 3 * 10**8), (0, 10**8)):
+        floored = dataclasses.replace(site, memory_floor_bytes=floor)
+        request = assess(tiny, floored.candidates([ONE_CPU]), floored, BALANCED)
+        assert request.memory_bytes.item() == expected
     assert assessment.cost.item() == pytest.approx(100 / 3600 * 0.003)
     assert assessment.cost_bound.item() == pytest.approx(180 / 3600 * 0.003)
     assert assessment.cost_expected.item() == pytest.approx((100 + 0.1 * 180) / 3600 * 0.003)

@@ -31,6 +31,9 @@ def test_optional_columns_of_a_header_have_defaults() -> None:
     [
         ({"shape_i": -3.0}, "shape_i: must be between 1 and 32767, not -3"),
         ({"shape_i": 20000.5}, "shape_i: must be a whole number"),
+        ({"shape_i": 2.0000001}, "shape_i: must be a whole number, not 2.0000001"),
+        ({"shape_i": 10**400}, "shape_i: must be between 1 and 32767, not inf"),
+        ({"file_size_bytes": 1e15 + 1}, r"and 1e\+15, not 1000000000000001$"),
         ({"shape_j": "many"}, "shape_j: must be a number, not 'many'"),
         ({"shape_k": None}, "shape_k: is missing"),
         ({"spacing_j_mm": 1e-200}, "spacing_j_mm: must be between 0.001 and 1000"),
@@ -83,6 +86,10 @@ def test_parameters_replace_the_defaults() -> None:
     [
         ("[1", "parameters_json: not JSON"),
         ("[1]", "parameters_json: must be a JSON object"),
+        (f'{{"iterations": {"9" * 5000}}}', "parameters_json: not JSON: Exceeds the limit"),
+        (f'{{"iterations": {"9" * 400}}}', "iterations: must be finite, and below 1e100"),
+        ('{"iterations": -Infinity}', "iterations: must be finite, and below 1e100"),
+        ('{"iterations": NaN}', "iterations: must be finite, and below 1e100"),
         ('{"iteration": 3}', "unknown parameter; choose from iterations, kernel, mask"),
         ('{"iterations": "many"}', "parameters_json: iterations: must be int, not 'many'"),
         ('{"kernel": 3}', "parameters_json: kernel: must be str, not 3"),

@@ -95,7 +95,7 @@ class Assessment:
     Attributes
     ----------
     walltime_s, memory_bytes : ndarray
-        The request, rounded up to the steps of the cluster.
+        The request, rounded up to the steps of the cluster, with its least memory.
     wait_s : ndarray
         Expected time in the queue.
     cost, cost_bound, cost_expected : ndarray
@@ -160,7 +160,8 @@ def assess(
     if shared:
         runtime, memory = (np.broadcast_to(a.max(axis=0), a.shape) for a in (runtime, memory))
     walltime = stepped(runtime, cluster.walltime_step_s)
-    memory_bytes = stepped(memory * (1 + policy.memory_margin), cluster.memory_step_bytes)
+    needed = np.maximum(memory * (1 + policy.memory_margin), cluster.memory_floor_bytes)
+    memory_bytes = stepped(needed, cluster.memory_step_bytes)
     wait, cost, bound = (np.empty_like(walltime) for _ in range(3))
     for n, candidate in enumerate(candidates):
         node = candidate.node

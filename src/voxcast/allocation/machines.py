@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     from voxcast.records import Configuration
 
+# A job script's shell, Slurm's own step and page tables need memory beside the program's.
+MEMORY_FLOOR_BYTES = 32 * 2**20
+
 
 @dataclass(frozen=True)
 class Partition:
@@ -71,6 +74,8 @@ class Cluster:
     ----------
     walltime_step_s, memory_step_bytes : float
         Requests are rounded up to multiples of these.
+    memory_floor_bytes : float
+        The least memory that is requested.
     """
 
     name: str
@@ -79,6 +84,7 @@ class Cluster:
     billing: Billing = field(default_factory=Billing)
     walltime_step_s: float = 60.0
     memory_step_bytes: int = 2**20
+    memory_floor_bytes: int = MEMORY_FLOOR_BYTES
 
     @property
     def free(self) -> bool:

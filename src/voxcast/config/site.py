@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
 from voxcast.allocation.assessment import Policy
 from voxcast.allocation.billing import Billing
-from voxcast.allocation.machines import Cluster, Partition
+from voxcast.allocation.machines import MEMORY_FLOOR_BYTES, Cluster, Partition
 from voxcast.allocation.node_types import NodeType
 from voxcast.allocation.waiting import Waiting
 from voxcast.config.sections import (
@@ -115,10 +115,11 @@ PolicyByName = Annotated[dict[str, Policy], POLICIES]
 
 
 class RequestSteps(Section):
-    """The steps to which requests are rounded up."""
+    """The steps to which requests are rounded up, and the least memory that is requested."""
 
     walltime_s: Annotated[float, SECONDS, Field(alias="walltime_step")]
     memory_bytes: Annotated[int, BYTES, Field(alias="memory_step")]
+    memory_floor_bytes: Annotated[int, BYTES, Field(alias="memory_floor")] = MEMORY_FLOOR_BYTES
 
 
 class ClusterFile(Section):
@@ -149,4 +150,5 @@ class ClusterFile(Section):
             self.billing,
             self.request.walltime_s,
             self.request.memory_bytes,
+            self.request.memory_floor_bytes,
         )

@@ -93,7 +93,8 @@ def _header(header: Mapping[str, Any], working_mm: Any) -> Row:
     extent_mm3 = voxels * math.prod(spacing)
     working = voxels
     if isinstance(working_mm, int | float) and working_mm > 0:
-        working = min(voxels, extent_mm3 / working_mm**3)  # coarser images are not resampled
+        # Coarser images are not resampled; the cube of a smaller number is 0.
+        working = min(voxels, extent_mm3 / max(working_mm, 1e-100) ** 3)
     return {
         "header.log_voxels": math.log(voxels),
         "header.log_working_voxels": math.log(working),

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from voxcast.analysis.model_comparison import ModelComparison
     from voxcast.analysis.training_runs import TrainingRuns
 
+SEVERAL = 100  # times another error, from which on the number says no more
+
 
 @dataclass(frozen=True)
 class AppNarrative:
@@ -106,7 +108,9 @@ class AppNarrative:
         if m.baseline is not None:
             rival = m.cross_validated[m.baseline]["cpu_s"]
             text += f", the {m.baseline} baseline {percent(rival)}"
-            if error > 0:
+            if rival > SEVERAL * error:
+                text += f" (more than {SEVERAL} times the error)"
+            elif error > 0:
                 text += f" ({rival / error:.1f} times the error)"
         text = f"{text}; {counted(m.training_subjects, 'subject')}{self._floor_beside()}"
         if m.training_subjects == 1:

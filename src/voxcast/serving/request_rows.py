@@ -23,6 +23,7 @@ MAX_POINTS = 2**15 - 1
 SPACING_MM = (1e-3, 1e3)
 MAX_CPUS = 65_536
 MAX_FILE_BYTES = 10**15
+MAX_PARAMETER = 1e100  # far from where its square or a distance overflows
 DTYPES = {dtype.name: dtype for dtype in map(np.dtype, "bBhHiIlLfd")}
 _AXES = ({"R", "L"}, {"A", "P"}, {"S", "I"})
 
@@ -66,7 +67,7 @@ def parameters_of(row: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[s
     """Return the application's parameters: the defaults, replaced by those of the row."""
     try:
         parameters = json.loads(str(row.get("parameters_json", "{}")))
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
         raise ModelError(f"not JSON: {error}", "parameters_json") from None
     if not isinstance(parameters, dict):
         raise ModelError("must be a JSON object", "parameters_json")
@@ -79,6 +80,8 @@ def parameters_of(row: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[s
         ):
             kind = type(defaults[name]).__name__
             raise ModelError(f"must be {kind}, not {value!r}", f"parameters_json: {name}")
+        if isinstance(value, int | float) and not abs(value) <= MAX_PARAMETER:
+            raise ModelError("must be finite, and below 1e100", f"parameters_json: {name}")
     return {**defaults, **parameters}
 
 
@@ -92,8 +95,10 @@ def _number(
         number = float(value)
     except (TypeError, ValueError):
         raise ModelError(f"must be a number, not {value!r}", name) from None
+    except OverflowError:  # an integer of more than 308 digits
+        number = math.inf
     if not (math.isfinite(number) and low <= number <= high):
-        raise ModelError(f"must be between {low:g} and {high:g}, not {number:g}", name)
+        raise ModelError(f"must be between {low:g} and {high:g}, not {_exact(number)}", name)
     return number
 
 
@@ -102,5 +107,10 @@ def _integer(
 ) -> int:
     number = _number(row, name, low, high, default)
     if number != int(number):
-        raise ModelError(f"must be a whole number, not {number:g}", name)
+        raise ModelError(f"must be a whole number, not {_exact(number)}", name)
     return int(number)
+
+
+def _exact(number: float) -> str:
+    """Write a number with all its digits, so that it never looks like a limit that it exceeds."""
+    return repr(number).removesuffix(".0")

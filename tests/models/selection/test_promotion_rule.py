@@ -136,3 +136,9 @@ def test_nine_subjects_measured_under_load_do_not_replace_a_better_champion(
     decision = decided(table, ~loaded, challenger, "ridge")
     assert not decision.promote, decision
     assert "most of the new runs were measured under load" in decision.detail
+
+
+def test_without_an_evaluated_risk_nothing_is_promoted() -> None:
+    decision = decide(Rival(True), gains(0.05, 0.1), {}, 0.10)
+    assert (decision.promote, decision.reason) == (False, "not_comparable")
+    assert "how often its bounds are exceeded was not evaluated" in decision.detail

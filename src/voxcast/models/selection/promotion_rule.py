@@ -154,6 +154,9 @@ def decide(
         )
     if not better and not more:
         return Decision(False, "under_load" if under_load else "not_better", detail)
+    if not risks:
+        detail += "; how often its bounds are exceeded was not evaluated"
+        return Decision(False, "not_comparable", f"{detail}; {BY_HAND}")
     worst = max(risks, key=lambda target: risks[target].rate)
     risk = risks[worst]
     detail += (
