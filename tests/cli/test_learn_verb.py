@@ -84,6 +84,21 @@ def test_a_dry_run_says_what_would_be_measured(project, capsys):
     assert not (project / "dvc.lock").exists()
 
 
+@pytest.mark.parametrize("only_announced", [True, False])
+def test_a_program_that_is_missing_is_said_before_anything_is_measured(
+    project, capsys, only_announced
+):
+    before = configuration(project)
+    described = (
+        "defaults: [_base@gone, _self_]\ngone:\n  argv: [no-such-tool, '{image}', '{out}']\n"
+    )
+    (project / "conf/app/gone.yaml").write_text(described + "  version: '1'\n")
+    ending = ["--dry-run"] if only_announced else ["--yes"]
+    assert main(["learn", "../heads", "--app", "gone", "--cpus", "1", *ending]) == 2
+    assert "no-such-tool: is not on PATH; install it" in capsys.readouterr().err
+    assert configuration(project) == before
+
+
 def test_images_that_are_not_generated_cannot_be_planned(project, capsys):
     assert main(["learn", "--dry-run"]) == 2
     assert "no images are named, and none generated yet" in capsys.readouterr().err

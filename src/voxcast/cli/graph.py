@@ -9,12 +9,9 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO
 
 from voxcast.errors import RunError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 # What ends the stages, and the time that each signal has: runs that are measured end first.
 ENDINGS = (signal.SIGINT, signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
@@ -82,11 +79,12 @@ def _heed_interruptions() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def _show(output: Iterable[str]) -> None:
+def _show(output: IO[str]) -> None:
     """Print what DVC and its stages print; the result alone goes to our standard output."""
-    for line in output:
-        if not line.startswith(ADVICE):
-            print(line, end="", file=sys.stderr, flush=True)
+    with output:
+        for line in output:
+            if not line.startswith(ADVICE):
+                print(line, end="", file=sys.stderr, flush=True)
 
 
 def _interrupt(process: subprocess.Popen[str]) -> None:
