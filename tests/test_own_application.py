@@ -109,13 +109,14 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> User:
     (folder / "heads" / "broken.nii.gz").write_text("no image")
     user.project.mkdir()
     refused = user.run("learn", "../heads", "--app", "smooth", code=2).stderr
-    assert "run `voxcast init`" in refused
+    assert "make one with `voxcast init`" in refused
     user.run("init")
     described = user.run(
         "app", "new", "smooth", "--command", COMMAND, "--version-command", "smooth --version",
         "--image", "../heads/head00.nii.gz",
     )  # fmt: skip
-    assert "missing" not in described.stdout
+    assert "stops you" not in described.stdout
+    assert "costs you" not in described.stdout
     begun = user.start("learn", "../heads", "--app", "smooth", "--cpus", "1", *FAST)
     while len(user.records()) < 2 and begun.poll() is None:
         time.sleep(0.1)
