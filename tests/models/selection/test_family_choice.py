@@ -1,4 +1,4 @@
-"""The choice of a family: a baseline, unless another is better beyond chance."""
+"""The choice of a family: a baseline, unless another is better by a margin."""
 
 import numpy as np
 
@@ -12,13 +12,11 @@ def test_a_smaller_error_that_chance_explains_does_not_displace_a_baseline() -> 
     lucky = BASELINE - np.array([0.10, 0.0, -0.05, 0.02])
     choice = choose_family({"voxels": BASELINE, "forest": lucky}, SUBJECTS)
     assert (choice.name, choice.smallest) == ("voxels", "forest")
-    assert choice.gain is not None
-    assert choice.gain.low < 0 < choice.gain.value
 
 
 def test_a_gain_on_every_subject_does() -> None:
     better = BASELINE - np.array([0.05, 0.05, 0.051, 0.049])
-    noisier = BASELINE - np.array([0.09, 0.09, 0.30, 0.0])  # a smaller mean, but by chance
+    noisier = BASELINE - np.array([0.0, 0.0, 0.37, -0.05])  # a smaller mean, by one subject
     choice = choose_family(
         {"median": BASELINE + 0.1, "voxels": BASELINE, "ridge": better, "forest": noisier},
         SUBJECTS,
@@ -26,8 +24,8 @@ def test_a_gain_on_every_subject_does() -> None:
     assert (choice.name, choice.smallest) == ("ridge", "forest")
 
 
-def test_two_subjects_take_a_very_even_gain_and_one_takes_a_baseline() -> None:
-    for gains, expected in (([0.10, 0.08], "voxels"), ([0.100, 0.099], "ridge")):
+def test_two_subjects_take_an_even_gain_and_one_takes_a_baseline() -> None:
+    for gains, expected in (([0.10, 0.04], "voxels"), ([0.10, 0.08], "ridge")):
         errors = {"voxels": BASELINE[:2], "ridge": BASELINE[:2] - np.array(gains)}
         assert choose_family(errors, ["a", "b"]).name == expected
         assert choose_family(errors, ["a", "a"]).name == "voxels"
@@ -39,8 +37,8 @@ def test_equal_predictions_are_a_tie_although_they_are_rounded() -> None:
 
 
 def test_many_subjects_resolve_a_small_gain() -> None:
-    rng = np.random.default_rng(0)
-    errors = {"median": np.full(400, 0.3), "tree": 0.28 + 0.1 * rng.normal(size=400)}
+    gains = np.tile([0.12, -0.08], 200)  # 0.02 in the mean, of a standard deviation of 0.1
+    errors = {"median": np.full(400, 0.3), "tree": 0.3 - gains}
     subjects = [str(n) for n in range(400)]
     assert choose_family(errors, subjects).name == "tree"
     assert choose_family({n: e[:4] for n, e in errors.items()}, subjects[:4]).name == "median"

@@ -185,8 +185,7 @@ def _chosen(
     )
     if choice.name != choice.smallest:
         logger.warning(
-            "%s: %s is chosen from the %s: %s had a smaller error, but not beyond chance on %d "
-            "subjects",
+            "%s: %s is chosen from the %s: the smaller error of %s may be chance on %d subjects",
             _title(validation), choice.name, input_level, choice.smallest, len(set(subjects)),
         )  # fmt: skip
     return choice.name
