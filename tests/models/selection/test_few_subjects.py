@@ -128,7 +128,7 @@ def test_where_there_is_only_noise_a_baseline_is_seldom_displaced() -> None:
         _, leaderboard = learned_from(table, FEW)
         displaced += leaderboard.best not in ("median", "voxels")
         assert leaderboard.objectives[leaderboard.best] >= min(leaderboard.objectives.values())
-    assert displaced <= 1  # the smallest error is that of another family in all four
+    assert displaced <= 1
 
 
 def test_a_law_that_holds_for_six_subjects_is_learned() -> None:
