@@ -240,6 +240,10 @@ def test_scripts_of_arrays_cover_every_image(recommend, tmp_path: Path) -> None:
     assert script.startswith("#!/bin/bash\n")
     assert "#SBATCH --array=1-2\n" in script
     assert f"\n{Path('usual.nii.gz').absolute()}\n" in script
+    assert "out of range" not in script
+    script = recommend(*images, "huge.nii.gz", "--cluster", "osc", "--slurm").out
+    (remark,) = (line for line in script.splitlines() if "out of range" in line)
+    assert remark.startswith("# task 3 (huge.nii.gz): out of range: this volume is ")
     folder = tmp_path / "jobs"
     printed = recommend(*images, "--cluster", "osc", "--slurm-into", str(folder)).out
     written = sorted(path.name for path in folder.iterdir())

@@ -78,6 +78,17 @@ def test_request_strategies_are_replayed(capsys) -> None:
     assert report["over_implied"] == pytest.approx(cost["per_image"] / report["implied"])
 
 
+def test_a_replay_ends_with_what_it_means_for_a_user(capsys) -> None:
+    arguments = ["replay", str(HISTORY), "--app", "tile_segment", "--trials", "1", "--folds", "2"]
+    assert main(arguments) == 0
+    printed = capsys.readouterr().out
+    assert "for all images: take it from `voxcast requests --image IMAGE`" in " ".join(
+        printed.split()
+    )
+    assert "than was predicted for these images" in printed
+    assert max(map(len, printed.splitlines())) <= 120
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -247,8 +247,8 @@ def test_the_summary_says_that_the_machine_was_busy_and_that_the_time_ended(
     assert lines(text)["noise floor"].endswith(f"{busy} and do not count here")
     _write_runs(path, runs.assign(noisy=True))
     text = summary(Narrative.of(ReportInputs.read(project)), "index.html")
-    assert "29 of 29 runs shared the machine" in lines(text)["noise floor"]
-    assert "no other was repeated" in lines(text)["noise floor"]
+    assert "all 29 runs shared the machine" in lines(text)["noise floor"]
+    assert "no undisturbed run was repeated" in lines(text)["noise floor"]
 
 
 def _write_runs(path: Path, runs: pd.DataFrame, runs_left: int = 0) -> None:
@@ -291,7 +291,10 @@ def test_one_configuration_without_repeats(build: Build) -> None:
     assert "Only one configuration was measured" in content.text
     assert "no run was repeated" in lines(text)["noise floor"]
     assert "Only 1 unseen subject:" in content.text
-    assert "(no interval)" in content.text
+    assert "An error over the runs of one subject has no interval." in content.text
+    assert "too few for an interval" in lines(text)["on unseen"]
+    assert "(no interval)" not in content.text
+    assert "by cross-validation over 10 subjects" in content.text
 
 
 def test_errors_over_runs_of_one_subject_are_said_to_be_so(build: Build) -> None:

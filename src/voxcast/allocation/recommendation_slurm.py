@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from voxcast.allocation.array_groups import array_groups
 from voxcast.allocation.recommendation import caveats
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from voxcast.allocation.assessment import Assessment
     from voxcast.allocation.recommendation import Recommendation
+
+MAX_LISTED = 3  # tasks in a comment
 
 
 def slurm_text(recommendation: Recommendation) -> str:
@@ -81,25 +83,42 @@ def _request(
 ) -> SlurmRequest:
     predictions = [recommendation.images[n].by_candidate[column] for n in images]
     policy, app = recommendation.policy, str(predictions[0]["app"])
-    reasons = {
-        reason: None
-        for prediction in predictions
-        for reason in caveats(prediction, policy.confidence)
-    }
+    names = [os.path.basename(recommendation.images[n].image) for n in images]  # noqa: PTH119
+    reasons = _reasons(predictions, names, policy.confidence)
     if recommendation.unmeasured(column):
-        reasons["an allocation that was never measured: time and risk are a guess"] = None
+        reasons.append("an allocation that was never measured: time and risk are a guess")
     risk = f"at most {100 * policy.risk:.3g} % of such requests are too small"
-    first, *others = [os.path.basename(recommendation.images[n].image) for n in images]  # noqa: PTH119
-    more = f" and {len(others)} more" if others else ""
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     candidate = recommendation.candidates[column]
     nodes = f"nodes of type {candidate.node.name}, partition {candidate.partition.name}"
     remarks = [
-        f"{app} on {first}{more}: {candidate.configuration.label}; {nodes}",
+        f"{app} on {names[0]}{more}: {candidate.configuration.label}; {nodes}",
         *(reasons or [risk]),
         recommendation.machine(),
         "M of --mem is 2^20 bytes",
     ]
     return SlurmRequest.of(app, candidate, assessment, row, column, remarks)
+
+
+def _reasons(
+    predictions: Sequence[dict[str, Any]], names: Sequence[str], confidence: float
+) -> list[str]:
+    """Return why bounds do not hold as stated, each with the tasks of an array it is true of."""
+    tasks: dict[str, list[int]] = {}
+    for n, prediction in enumerate(predictions):
+        for reason in caveats(prediction, confidence):
+            tasks.setdefault(reason, []).append(n)
+    return [
+        reason if len(concerned) == len(names) else f"{_tasks(concerned, names)}: {reason}"
+        for reason, concerned in tasks.items()
+    ]
+
+
+def _tasks(concerned: Sequence[int], names: Sequence[str]) -> str:
+    listed = ", ".join(f"{n + 1} ({names[n]})" for n in concerned[:MAX_LISTED])
+    more = len(concerned) - MAX_LISTED
+    noun = "task" if len(concerned) == 1 else "tasks"
+    return f"{noun} {listed}{f' and {more} more' if more > 0 else ''}"
 
 
 def _paths(recommendation: Recommendation, images: Sequence[int]) -> list[str]:

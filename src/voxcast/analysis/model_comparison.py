@@ -14,7 +14,8 @@ from voxcast.records import TARGETS
 if TYPE_CHECKING:
     import pandas as pd
 
-BASELINES = ("median", "voxels")
+CONSTANT = "median"  # the baseline that predicts the same for every image
+BASELINES = (CONSTANT, "voxels")
 HEADER_ONLY = "header_only"
 
 

@@ -36,7 +36,7 @@ def profile_device(device: str, settings: CampaignSettings, plan: CampaignPlan) 
     notes = list(plan.notes)
     if not settings.configurations:
         notes.append(
-            f"{device}: not measured, as the configuration does not name it; for this device set "
+            f"{device}: the configuration does not name it; to measure on this device set "
             f"-S 'device=[cpu,{device}]', or add it to `devices` of your application"
         )
     elif not any(device in app.devices for app in settings.apps.values()):

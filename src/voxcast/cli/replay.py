@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import math
-from typing import Any
+import textwrap
+from typing import TYPE_CHECKING, Any
 
 from voxcast.cli.history_options import add_history_argument, add_where_argument
 from voxcast.cli.verb_parser import VerbParser
@@ -13,6 +14,11 @@ from voxcast.errors import EXIT_BAD_INPUT, ConfigError
 from voxcast.quantities import format_seconds, parse_seconds
 from voxcast.text_table import text_table
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WIDTH = 100
+TRUSTED_PERCENT = 10.0  # difference of the replayed cost from the predicted, to be relied on
 LOGGER = logging.getLogger(__name__)
 METHODS = {
     "site_default": "the site's default", "laboratory": "mean of the last runs, × 1.5",
@@ -116,7 +122,9 @@ def _show(app: str, result: dict[str, Any]) -> None:
     accounts = result["ways"]
     runs = accounts["clairvoyant"]["runs"]
     print(f"{app}: {runs} held-out runs, standard deviation of log time {result['sd_log']:.2f}")
-    rows = [("requested", "normalised cost", "killed", "core h", "GB h", "done after")]
+    rows = [
+        ("requested", "normalised cost", "too short", "unused core h", "unused GB h", "done after")
+    ]
     for method, title in METHODS.items():
         account = accounts[method]
         low, high = account["normalised_cost_interval"]
@@ -125,7 +133,36 @@ def _show(app: str, result: dict[str, Any]) -> None:
         done_after = format_seconds(account["turnaround_s"])
         rows.append((title, cost, str(account["failures"]), *waste, done_after))
     print(text_table(rows, "<>>>>>", indent="  "))
-    print(
-        f"  by image: {result['over_implied']:.3f} times the cost that its laws imply, and "
-        f"{100 * result['excess_left']:.0f} % of the excess cost of one sequence for all images"
+    print("  normalised cost: 1 is the cost of knowing each runtime beforehand")
+    for text in _meaning(accounts, result):
+        lines = textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ")
+        print("\n".join(lines))
+
+
+def _meaning(accounts: dict[str, Any], result: dict[str, Any]) -> Iterator[str]:
+    """Yield what the comparison means for the requests of a user, as sentences."""
+    per_image, population = (
+        accounts[method]["normalised_cost"] for method in ("per_image", "population")
+    )
+    saved = 100 * (1 - per_image / population)
+    if saved > 0:
+        yield (
+            f"one request sequence for each image costs {saved:.1f} % less than one for all "
+            "images: take it from `voxcast requests --image IMAGE`"
+        )
+    else:
+        yield (
+            f"one request sequence for each image costs {-saved:.1f} % more than one for all "
+            "images: take that for all from `voxcast requests --history HISTORY`"
+        )
+    over_implied = 100 * (result["over_implied"] - 1)
+    if abs(over_implied) < TRUSTED_PERCENT:
+        verdict = "so the cost that `voxcast requests --image` prints can be relied on"
+    else:
+        verdict = "so the cost that `voxcast requests --image` prints is " + (
+            "too low" if over_implied > 0 else "too high"
+        )
+    yield (
+        f"it cost {abs(over_implied):.1f} % {'more' if over_implied >= 0 else 'less'} than was "
+        f"predicted for these images, {verdict}"
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 # Upper quantiles to predict; the lower quantiles mirror them.
 QUANTILES = (0.6, 0.75, 0.9, 0.95, 0.99)
+STATED_QUANTILE = 0.95  # of which the text says whether it is calibrated, as `predict` does
 # With fewer calibrated quantiles, uncalibrated ones are used too.
 MIN_CALIBRATED = 2
 PRINTED_REQUESTS = 5
@@ -97,24 +98,31 @@ def main(argv: list[str]) -> int:
         args.alpha, args.beta, args.gamma, args.checkpoint_s or 0.0, args.restart_s or 0.0
     )
     settings = Settings(POINTS if args.points is None else args.points, args.periods)
-    law, in_seconds = _law(args)
+    law, in_seconds, warnings = _law(args)
     can_checkpoint = args.checkpoint_s is not None
     sequences = _sequences(args.strategy, law, cost, settings, can_checkpoint=can_checkpoint)
     if args.json:
-        print(json.dumps([_json(sequence) for sequence in sequences], indent=2, allow_nan=False))
+        print(
+            json.dumps(
+                [_json(sequence, warnings) for sequence in sequences], indent=2, allow_nan=False
+            )
+        )
     else:
         _show(sequences, format_seconds if in_seconds else lambda x: f"{x:.5g}")
+        for warning in warnings:
+            print(f"  {warning}")
     return 0
 
 
-def _law(args: argparse.Namespace) -> tuple[Law, bool]:
-    """Return the distribution of runtimes, and whether it is in seconds."""
+def _law(args: argparse.Namespace) -> tuple[Law, bool, list[str]]:
+    """Return the distribution of runtimes, whether it is in seconds, and what it leaves open."""
     for name, default in (("column", "runtime_s"), ("family", None), ("where", [])):
         if getattr(args, name) != default and args.history is None:
             raise ConfigError("needs --history", f"--{name}")
     if args.app is not None and args.law is not None:
         raise ConfigError("needs --history or --image", "--app")
     law: Law
+    warnings: list[str] = []
     if args.law is not None:
         from voxcast.laws.named import parse_law
 
@@ -124,10 +132,10 @@ def _law(args: argparse.Namespace) -> tuple[Law, bool]:
         law = law_of_column(runs, args.column, args.family, args.history)
         in_seconds = args.column.endswith("_s")
     else:
-        law, in_seconds = _predicted_law(args), True
+        (law, warnings), in_seconds = _predicted_law(args), True
     if args.between is not None:
         law = _truncated(law, args.between)
-    return law, in_seconds
+    return law, in_seconds, warnings
 
 
 def _truncated(law: Law, between: str) -> Law:
@@ -142,7 +150,8 @@ def _truncated(law: Law, between: str) -> Law:
     return TruncatedLaw(law, low, high)
 
 
-def _predicted_law(args: argparse.Namespace) -> Law:
+def _predicted_law(args: argparse.Namespace) -> tuple[Law, list[str]]:
+    """Return the predicted distribution, and why it does not hold as stated; empty if it does."""
     champion = champion_of(args)
 
     from voxcast.allocation.recommendation import caveats
@@ -152,19 +161,22 @@ def _predicted_law(args: argparse.Namespace) -> Law:
     rows = champion.request_rows(args.image, [configuration])
     predictions = {quantile: champion.predict(rows, quantile)[0] for quantile in QUANTILES}
     calibrated = {q: row for q, row in predictions.items() if row["calibrated"]}
-    if len(calibrated) < MIN_CALIBRATED:
-        quantile = next(q for q in predictions if q not in calibrated)
-        for caveat in caveats(predictions[quantile], quantile):
-            logger.warning("%s", caveat)
-    else:
+    warnings = caveats(predictions[STATED_QUANTILE], STATED_QUANTILE)
+    if len(calibrated) >= MIN_CALIBRATED:
         predictions = calibrated
     knots = _knots(predictions)
+    if warnings and predictions is calibrated:  # then it is for want of subjects
+        highest, longest_s = knots[-1]
+        extended = f"beyond {format_seconds(longest_s)}, the {100 * highest:g} % quantile"
+        warnings = [warnings[0], f"requests {extended}, are extrapolated"]
+    if warnings:
+        warnings.append("so the normalised cost is an estimate only")
     first = predictions[min(predictions)]
     logger.info(
         "%s, model %s, %s: %s", first["app"], first["family"], configuration.label,
         ", ".join(f"{100 * probability:g} % {format_seconds(s)}" for probability, s in knots),
     )  # fmt: skip
-    return PredictedLaw.of(*zip(*knots, strict=True))
+    return PredictedLaw.of(*zip(*knots, strict=True)), warnings
 
 
 def _knots(predictions: dict[float, dict[str, Any]]) -> list[tuple[float, float]]:
@@ -204,7 +216,7 @@ def _sequences(
     return sequences
 
 
-def _json(sequence: RequestSequence) -> dict[str, Any]:
+def _json(sequence: RequestSequence, warnings: Sequence[str]) -> dict[str, Any]:
     requests: list[Any] = list(sequence.lengths)
     if sequence.checkpoints is not None:
         requests = [
@@ -218,7 +230,7 @@ def _json(sequence: RequestSequence) -> dict[str, Any]:
         "sequence": requests,
         "expected_cost": sequence.expected_cost,
         "normalised_cost": sequence.normalised_cost,
-        "notes": list(sequence.notes),
+        "notes": [*sequence.notes, *warnings],
     }
 
 
@@ -236,3 +248,4 @@ def _show(sequences: list[RequestSequence], format_length: Callable[[float], str
         normalised, cost = f"{sequence.normalised_cost:.4f}", f"{sequence.expected_cost:.5g}"
         rows.append((sequence.strategy, normalised, cost, ", ".join(requests)))
     print(text_table(rows, "<>><"))
+    print("  normalised: the cost over that of knowing the runtime beforehand; 1 is the least")

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 from voxcast.analysis.model_comparison import BASELINES
 from voxcast.models.selection.promotion_rule import REASONS
 from voxcast.report.formatting import counted, percent, percent_interval
+from voxcast.report.labels import baseline_title
 
 if TYPE_CHECKING:
     from voxcast.analysis.model_comparison import ModelComparison
     from voxcast.analysis.training_runs import TrainingRuns
 
+HEADLINE_SUBJECTS = 5  # unseen; with fewer their error is less certain than cross-validation
 SEVERAL = 100  # times another error, from which on the number says no more
 
 
@@ -39,37 +41,63 @@ class AppNarrative:
     floor_percent: dict[str, float]
 
     def error(self) -> float:
-        """Return the winner's error of CPU time in percent, on unseen subjects if possible."""
-        tested = self.models.tested.get(self.models.winner)
-        if tested:
-            return tested["cpu_s"].value
-        return self.models.cross_validated[self.models.winner]["cpu_s"]
+        """Return the winner's error of CPU time in percent, of the headline."""
+        m = self.models
+        if self._is_of_unseen():
+            return m.tested[m.winner]["cpu_s"].value
+        return m.cross_validated[m.winner]["cpu_s"]
+
+    def origin(self) -> str:
+        """Write which subjects the error of the headline is of."""
+        m = self.models
+        if self._is_of_unseen():
+            return f"on {counted(m.test_subjects, 'unseen subject')}"
+        return f"by cross-validation over {counted(m.training_subjects, 'subject')}"
+
+    def _is_of_unseen(self) -> bool:
+        m = self.models
+        return m.winner in m.tested and m.test_subjects >= HEADLINE_SUBJECTS
 
     def headline(self) -> str:
-        """Write the main result as one sentence."""
+        """Write the main result as one sentence.
+
+        It is of unseen subjects if there are at least `HEADLINE_SUBJECTS`, and of cross-validation
+        otherwise.
+        """
         m = self.models
-        error = m.tested.get(m.winner, {}).get("cpu_s")
-        if error is None:
-            validated = percent(m.cross_validated[m.winner]["cpu_s"])
-            return (
-                f"The {m.winner} model has an error of {validated} in CPU time by "
-                "cross-validation; it was not tested on unseen subjects"
-            )
-        text = f"The {m.winner} model has an error of {percent(error.value)} in CPU time"
+        if not self._is_of_unseen():
+            return self._validated_headline()
+        error = percent(self.error())
+        subjects = counted(m.test_subjects, "unseen subject")
         if m.winner in BASELINES:
             return (
-                f"No model beat the {m.winner} baseline, which has an error of "
-                f"{percent(error.value)} in CPU time"
+                f"No model beat the {baseline_title(m.winner)}, which has an error of "
+                f"{error} in CPU time on {subjects}"
             )
+        text = f"The {m.winner} model has an error of {error} in CPU time"
         if m.baseline is None or "cpu_s" not in m.gain:
-            return f"{text} on {counted(m.test_subjects, 'unseen subject')}"
-        rival = f"the {m.baseline} baseline {percent(m.tested[m.baseline]['cpu_s'].value)}"
+            return f"{text} on {subjects}"
+        title = baseline_title(m.baseline)
+        rival = f"the {title} {percent(m.tested[m.baseline]['cpu_s'].value)}"
         if m.gain["cpu_s"].covers(0):
-            subjects = counted(m.test_subjects, "unseen subject")
             return f"{text}, {rival}: {subjects} are too few to decide which is better"
         if m.gain["cpu_s"].value < 0:
-            return f"{text} on unseen subjects, {rival}: the baseline did better there"
-        return f"{text} on {counted(m.test_subjects, 'unseen subject')}, {rival}"
+            return f"{text} on {subjects}, {rival}: the baseline did better there"
+        return f"{text} on {subjects}, {rival}"
+
+    def _validated_headline(self) -> str:
+        m = self.models
+        error = f"{percent(self.error())} in CPU time {self.origin()}"
+        if m.winner in BASELINES:
+            text = f"No model beat the {baseline_title(m.winner)}, which has an error of {error}"
+        else:
+            text = f"The {m.winner} model has an error of {error}"
+            if m.baseline is not None:
+                rival = percent(m.cross_validated[m.baseline]["cpu_s"])
+                text += f", the {baseline_title(m.baseline)} {rival}"
+        if not m.tested:
+            return f"{text}; it was not tested on unseen subjects"
+        return text
 
     def learned_from(self) -> str:
         """Write which runs on record the models were learned from, and how many were disturbed."""
@@ -107,7 +135,7 @@ class AppNarrative:
         text = f"{m.winner} {percent(error)} in CPU time"
         if m.baseline is not None:
             rival = m.cross_validated[m.baseline]["cpu_s"]
-            text += f", the {m.baseline} baseline {percent(rival)}"
+            text += f", the {baseline_title(m.baseline)} {percent(rival)}"
             if rival > SEVERAL * error:
                 text += f" (more than {SEVERAL} times the error)"
             elif error > 0:
@@ -118,15 +146,18 @@ class AppNarrative:
         return text
 
     def tested(self) -> str:
-        """Write the errors on unseen subjects, with intervals."""
+        """Write the errors on unseen subjects, with intervals where there are any."""
         m = self.models
         errors = m.tested.get(m.winner)
         if not errors:
             return "no subject is on the test side, so the error on unseen subjects is unknown"
         text = f"{percent_interval(errors['cpu_s'])} in CPU time"
         if m.baseline is not None and m.baseline in m.tested:
-            text += f", {m.baseline} {percent_interval(m.tested[m.baseline]['cpu_s'])}"
+            rival = percent_interval(m.tested[m.baseline]["cpu_s"])
+            text += f", the {baseline_title(m.baseline)} {rival}"
         runs = f"{counted(m.test_subjects, 'subject')}, {counted(m.test_runs, 'run')}"
+        if not errors["cpu_s"].bounded:
+            runs += ", too few for an interval"
         return f"{text}; {runs}{self._floor_beside()}"
 
     def _floor_beside(self) -> str:

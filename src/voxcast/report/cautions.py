@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from voxcast.report.formatting import TITLES, counted, heading, percent
-from voxcast.report.labels import cpu_label
+from voxcast.report.formatting import TITLES, counted, percent
+from voxcast.report.labels import baseline_title, cpu_label
 from voxcast.report.sentences import cpu_verdict
 
 if TYPE_CHECKING:
@@ -28,6 +28,11 @@ def _of_the_test(narrative: AppNarrative) -> list[str]:
     m, lines = narrative.models, []
     if not m.tested:
         lines.append("No subject is on the test side, so no error below is for unseen subjects.")
+    elif m.test_subjects == 1:
+        lines.append(
+            f"Only 1 unseen subject: errors on it have no interval and say little of other "
+            f"subjects; cross-validation is over {counted(m.training_subjects, 'subject')}."
+        )
     elif m.test_subjects < FEW_SUBJECTS:
         lines.append(
             f"Only {counted(m.test_subjects, 'unseen subject')}: the intervals are wide, and "
@@ -55,23 +60,23 @@ def _of_the_training(app: AppNarrative) -> list[str]:
 
 def _of_the_model(app: AppNarrative, narrative: Narrative) -> list[str]:
     m, lines = app.models, []
+    gains = {target: gain for target, gain in m.gain.items() if gain.bounded}
+    rival = baseline_title(m.baseline) if m.baseline is not None else ""
     not_significant = [
-        f"{TITLES[target]} ({_points(gain)})" for target, gain in m.gain.items() if gain.covers(0)
+        f"{TITLES[target]} ({_points(gain)})" for target, gain in gains.items() if gain.covers(0)
     ]
     worse = [
         f"{TITLES[target]} ({_points(gain)})"
-        for target, gain in m.gain.items()
+        for target, gain in gains.items()
         if not gain.covers(0) and gain.value < 0
     ]
     if not_significant:
         lines.append(
-            f"On unseen subjects {m.winner} and the {m.baseline} baseline do not differ "
+            f"On unseen subjects {m.winner} and the {rival} do not differ "
             f"significantly in {', '.join(not_significant)}."
         )
     if worse:
-        lines.append(
-            f"On unseen subjects the {m.baseline} baseline beat {m.winner} in {', '.join(worse)}."
-        )
+        lines.append(f"On unseen subjects the {rival} beat {m.winner} in {', '.join(worse)}.")
     best = min(m.cross_validated, key=lambda name: m.cross_validated[name]["cpu_s"])
     if best != m.winner:
         lines.append(
@@ -79,7 +84,7 @@ def _of_the_model(app: AppNarrative, narrative: Narrative) -> list[str]:
             f"({percent(m.cross_validated[best]['cpu_s'])} against "
             f"{percent(m.cross_validated[m.winner]['cpu_s'])}); the choice counts memory too."
         )
-    if m.voxels_gain is not None and m.voxels_gain.covers(0):
+    if m.voxels_gain is not None and m.voxels_gain.bounded and m.voxels_gain.covers(0):
         lines.append(
             "Reading the voxels gave no significant gain over the header alone in CPU time on "
             f"unseen subjects ({_points(m.voxels_gain)})."
@@ -97,7 +102,7 @@ def run_cautions(narrative: Narrative) -> list[str]:
     inputs, lines = narrative.inputs, []
     runs = inputs.runs
     if narrative.noise is None:
-        lines.append(f"{heading(narrative.floor())}.")
+        lines.append(f"The noise floor is {narrative.floor()}.")
     lines += [
         f"{cpu_label(comparison)}: {cpu_verdict(comparison)}."
         for comparison in narrative.cpu_comparisons
@@ -127,7 +132,5 @@ def _points(gain: Interval) -> str:
     def signed(points: float) -> str:
         return f"{abs(points):.1f} {'lower' if points >= 0 else 'higher'}"
 
-    estimate = f"error in points {signed(gain.value)}"
-    if not gain.bounded:
-        return estimate
-    return f"{estimate}, 95 % interval {signed(gain.high)} to {signed(gain.low)}"
+    interval = f"95 % interval {signed(gain.high)} to {signed(gain.low)}"
+    return f"error in points {signed(gain.value)}, {interval}"

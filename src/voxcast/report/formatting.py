@@ -45,16 +45,18 @@ def percents(values: Sequence[float]) -> str:
 
 
 def percent_interval(interval: Interval) -> str:
-    """Write a percentage with its interval, whose lower end is at least 0.
+    """Write a percentage with its interval, if it has one; the lower end is at least 0.
 
     Examples
     --------
     >>> from voxcast.laws.intervals import Interval
     >>> percent_interval(Interval(9.8, -1.0, 21.0, 3))
     '9.8 % (0 to 21 %)'
+    >>> percent_interval(Interval(9.8, -math.inf, math.inf, 1))
+    '9.8 %'
     """
     if not interval.bounded:
-        return f"{percent(interval.value)} (no interval)"
+        return percent(interval.value)
     low = percent(max(interval.low, 0.0)).removesuffix(" %")
     return f"{percent(interval.value)} ({low} to {percent(interval.high)})"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from voxcast.analysis.model_comparison import CONSTANT
 from voxcast.report.formatting import counted
 
 if TYPE_CHECKING:
@@ -17,6 +18,18 @@ if TYPE_CHECKING:
     from voxcast.records import Configuration
 
 SCALED_DOWN = "scaled_down"
+BASELINE_TITLES = {CONSTANT: "constant baseline", "voxels": "voxels baseline"}
+
+
+def baseline_title(family: str) -> str:
+    """Write what a baseline is; its family may have the name of a statistic.
+
+    Examples
+    --------
+    >>> baseline_title("median")
+    'constant baseline'
+    """
+    return BASELINE_TITLES[family]
 
 
 def allocation_label(configuration: Configuration, scale: str | None) -> str:

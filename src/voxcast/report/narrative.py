@@ -80,7 +80,7 @@ class Narrative:
         """Write the main result as one sentence, or the errors of several applications."""
         if len(self.apps) == 1:
             return self.apps[0].headline()
-        errors = ", ".join(f"{app.app} {percent(app.error())}" for app in self.apps)
+        errors = ", ".join(f"{app.app} {percent(app.error())} {app.origin()}" for app in self.apps)
         return f"Errors in CPU time: {errors}"
 
     def champion(self) -> str:
@@ -126,10 +126,11 @@ class Narrative:
         noisy = int(is_noisy.sum())
         busy = f"{noisy} of {counted(len(is_noisy), 'run')} shared the machine with other work"
         if self.noise is None:
-            unknown = "so the share of noise in the errors is unknown"
-            if noisy:
-                return f"{busy}, and no other was repeated, {unknown}"
-            return f"no run was repeated, {unknown}"
+            if not noisy:
+                return "unknown, as no run was repeated"
+            if noisy == len(is_noisy):
+                busy = f"all {counted(noisy, 'run')} shared the machine with other work"
+            return f"unknown: {busy}, and no undisturbed run was repeated"
         cv = self.noise.cv
         return (
             f"repeats of one run differ by {percent(cv['cpu_s'].value)} in CPU time and "

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from voxcast.analysis.model_comparison import BASELINES, HEADER_ONLY, mean_error
+from voxcast.analysis.model_comparison import BASELINES, CONSTANT, HEADER_ONLY, mean_error
 from voxcast.analysis.run_groups import by_configuration
 from voxcast.features.descriptions import quantity_title
 from voxcast.records import TARGETS
@@ -23,6 +23,7 @@ UPP_NOTE = (
     "UPP is the share of runs for which the number is too low (under-predicted). OV_MAPE is the "
     "mean excess of the other runs (over-predicted), in percent of what they used."
 )
+ONE_SUBJECT_NOTE = "An error over the runs of one subject has no interval."
 MAX_FEATURES = 8  # listed for an application
 
 
@@ -70,15 +71,19 @@ def tested(models: ModelComparison, floor: dict[str, float]) -> Table:
         rows.append([label, *(percent_interval(error_by_target[t]) for t in TARGETS)])
     if floor:
         rows.append(["noise floor", *(percent(floor.get(t, math.nan)) for t in TARGETS)])
-    subjects = counted(models.test_subjects, "unseen subject")
-    caption = f"Mean absolute percentage error on {subjects}, with 95 % interval over subjects"
-    return Table(caption, ["Model", *map(heading, TITLES.values())], rows)
+    caption = (
+        f"Mean absolute percentage error on {counted(models.test_subjects, 'unseen subject')}"
+    )
+    if models.test_subjects > 1:
+        caption += ", with 95 % interval over subjects"
+    notes = () if models.test_subjects > 1 else (ONE_SUBJECT_NOTE,)
+    return Table(caption, ["Model", *map(heading, TITLES.values())], rows, notes)
 
 
 def _model_name(name: str, models: ModelComparison) -> str:
     parts = [name]
     if name in BASELINES:
-        parts.append("(baseline)")
+        parts.append("(constant baseline)" if name == CONSTANT else "(baseline)")
     if name == models.winner:
         parts.append("★ best")
     return " ".join(parts)
@@ -108,7 +113,8 @@ def errors(predictions: pd.DataFrame, noise: list[RepeatNoise]) -> Table:
         "Mean absolute percentage error on unseen subjects, with 95 % interval over subjects; "
         "noise floor: the expected error of predicting the mean of repeats"
     )
-    return Table(caption, head, rows)
+    has_single = any(g.runs["subject"].nunique() < 2 for g in by_configuration(predictions))
+    return Table(caption, head, rows, (ONE_SUBJECT_NOTE,) if has_single else ())
 
 
 def importance(shuffled: pd.DataFrame) -> Table | None:
