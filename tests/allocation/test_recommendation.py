@@ -423,6 +423,8 @@ def test_a_caveat_is_a_line_of_its_own() -> None:
     ]
     assert caveats(in_range | {"missing_subjects": 16}, 0.95) == [
         "not calibrated: too few subjects were measured for a 95 % bound; it needs 16 more",
-        "until then the bound is the largest error that was seen, with a margin",
+        "until then the bound is the largest error that was seen, with a margin, at least 10 %",
     ]
+    _, once = caveats(in_range | {"missing_subjects": 18, "measured_subjects": 1}, 0.95)
+    assert once.startswith("one subject tells nothing about others: the bound is twice")
     assert caveats(in_range | {"calibrated": True}, 0.95) == []

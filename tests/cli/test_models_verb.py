@@ -9,10 +9,12 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import champions
 from champions import register_champion
 from small_head import write_head
 
@@ -48,6 +50,26 @@ def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-c", SCRIPT, *arguments],
         cwd=cwd, env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
+
+
+def test_errors_over_one_subject_are_not_listed_as_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "VOXCAST_PROJECT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    once = replace(champions.PROMOTION, subjects=1, calibrated=False, cv_objective=0.0)
+    monkeypatch.setattr(champions, "PROMOTION", once)
+    register_champion(tmp_path, 1)
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    write_head(tmp_path / "head.nii.gz", spacing_mm=2.5, edge=40)
+    listed = run("models", cwd=tmp_path)
+    assert "1 subject, not calibrated, log error not known (1 subject)," in listed.stdout
+    predicted = run("predict", "head.nii.gz", "--header-only", "--json", cwd=tmp_path)
+    assert predicted.returncode == 0, predicted.stderr
+    for row in json.loads(predicted.stdout):
+        assert (row["measured_subjects"], row["missing_subjects"]) == (1, 18)
+        assert row["runtime_s_upper"] >= 2 * row["runtime_s_median"] * (1 - 1e-9)
 
 
 def test_versions_are_listed_without_mlflow(project: Path) -> None:

@@ -1,5 +1,7 @@
 """Stated risk: the rank rule, its coverage, and a cross-check against an independent library."""
 
+import itertools
+import json
 import math
 from collections.abc import Collection, Sequence
 
@@ -91,13 +93,66 @@ def test_one_subject_counts_once_however_often_it_ran() -> None:
 
 def test_too_few_subjects_fall_back_to_the_stated_multiple() -> None:
     assert upper(scores([-0.1, 0.2, 0.4]), 0.95, 2.0) == pytest.approx(0.8)
-    assert upper(scores([-0.3, -0.2, -0.1]), 0.95, 2.0) == 0.0
-    assert scores([-0.3, 0.2, 0.4]).lower(0.05, 2.0, ONE) == pytest.approx(-0.6)
+    # A model that was always too high may be too low for the next subject.
+    assert upper(scores([-0.3, -0.2, -0.1]), 0.95, 2.0) == pytest.approx(0.6)
+    assert scores([-0.3, 0.2, 0.4]).lower(0.05, 2.0, ONE) == pytest.approx(-0.8)
+
+
+@pytest.mark.parametrize(("subjects", "times"), [(1, 2.0), (2, 1.1), (6, 1.1)])
+def test_bounds_that_are_not_calibrated_have_a_margin_although_no_error_was_seen(
+    subjects: int, times: float
+) -> None:
+    calibrator = calibrator_of([0.0] * subjects, list("abcdef"[:subjects]), ["x"] * subjects)
+    low, high = offsets(calibrator, "x", 0.05, 0.95)
+    assert np.exp([low, high]) == pytest.approx([1 / times, times])
+    assert calibrator.subjects("x") == subjects
+
+
+@pytest.mark.parametrize("censored", [0, 1, 3])
+@pytest.mark.parametrize("subjects", [1, 2, 3, 5, 9, 10, 12, 18, 19, 40, 99])
+def test_bounds_never_cross_those_of_a_smaller_probability(subjects: int, censored: int) -> None:
+    rng = np.random.default_rng(subjects)
+    names = [str(n) for n in range(subjects)]
+    stopped = [("x", f"stopped {n}") for n in range(censored)]
+    for shift in (-0.3, 0.0, 0.3):
+        spread = np.exp(rng.normal(0, 0.7, (subjects, 2)))
+        logs = shift + rng.normal(0, 0.1, subjects) * spread[:, 0]
+        calibrator = Calibrator.fit(
+            logs, np.zeros(subjects), spread, names, ["x"] * subjects, FACTOR, stopped
+        )
+        widths = np.repeat([[0.0], [0.1], [1.0], [5.0]], 2, axis=1)
+        bounds = [
+            calibrator.bounds("x", np.zeros(4), widths, 1 - quantile, quantile)
+            for quantile in np.arange(0.505, 0.999, 0.005)
+        ]
+        for inner, outer in itertools.pairwise(bounds):
+            assert (outer.upper >= inner.upper).all()
+            assert (outer.lower <= inner.lower).all()
+
+
+def test_a_spread_of_zero_or_of_integers_gives_numbers() -> None:
+    logs = np.linspace(-0.2, 0.2, 24)
+    names = [str(n) for n in range(24)]
+    flat = Calibrator.fit(logs, 0 * logs, np.zeros((24, 2)), names, ["x"] * 24, FACTOR)
+    bounds = flat.bounds("x", np.zeros(1), np.zeros((1, 2)), 0.05, 0.95)
+    assert bounds.upper == pytest.approx(np.sort(logs)[23])
+    whole = scores(logs[:3]).upper(0.95, FACTOR, np.ones(2, dtype=int))
+    assert whole == pytest.approx(FACTOR * 0.2)
+
+
+@pytest.mark.parametrize("by_app", [{}, {"x": Scores((), ())}, {"x": Scores((), (-0.1,))}])
+def test_without_a_subject_the_bound_is_a_factor_of_two_and_not_calibrated(
+    by_app: dict[str, Scores],
+) -> None:
+    bounds = Calibrator(by_app, FACTOR).bounds("x", np.zeros(2), np.ones((2, 2)), 0.05, 0.95)
+    assert np.exp(bounds.upper) == pytest.approx([2, 2])
+    assert np.exp(bounds.lower) == pytest.approx([0.5, 0.5])
+    assert not bounds.calibrated.any()
 
 
 def test_few_subjects_do_not_scale_the_bound_by_a_spread() -> None:
     few = scores([-0.1, 0.2, 0.4], spread=0.01)
-    assert few.worst[-1] == pytest.approx(40)
+    assert upper(few, 0.75, 2.0, spread=1.0) == pytest.approx(0.4)
     assert upper(few, 0.95, 2.0, spread=1.0) == pytest.approx(0.8)
     many = scores([-0.1, 0.2, 0.4] * 10, spread=0.1)
     assert upper(many, 0.95, 2.0, spread=0.2) == pytest.approx(0.8)
@@ -125,7 +180,9 @@ def test_a_bound_reaches_ten_times_what_was_measured_and_is_then_not_calibrated(
 def test_calibration_of_an_earlier_release_is_read() -> None:
     content = {"worst": [0.1, 0.4], "best": [-0.2, 0.0], "censored": 0}
     calibrator = Calibrator.from_json({"by_app": {"x": content}, "factor": 2.0})
-    assert offsets(calibrator, "x", 0.05, 0.95) == pytest.approx((-0.4, 0.8))
+    assert offsets(calibrator, "x", 0.05, 0.95) == pytest.approx((-0.8, 0.8))
+    rewritten = json.loads(json.dumps(calibrator.to_json(), allow_nan=False))
+    assert Calibrator.from_json(rewritten) == calibrator
 
 
 @given(
@@ -163,4 +220,6 @@ def test_an_unseen_application_gets_the_most_conservative_bound() -> None:
 
 def test_calibration_round_trips_through_json() -> None:
     calibrator = calibrator_of([0.1, 0.2], ["a", "b"], ["x", "y"])
-    assert Calibrator.from_json(calibrator.to_json()) == calibrator
+    unknown = Calibrator(calibrator.by_app | {"z": Scores((), ())}, FACTOR)
+    text = json.dumps(unknown.to_json(), allow_nan=False)
+    assert Calibrator.from_json(json.loads(text)) == unknown

@@ -182,7 +182,16 @@ def caveats(prediction: dict[str, Any], quantile: float) -> list[str]:
     bound, missing = f"{100 * quantile:g} % bound", int(prediction.get("missing_subjects", 0))
     if not missing:  # a server of an earlier release, or a bound that was cut off
         return [f"not calibrated: what was measured does not support a {bound}"]
+    first = (
+        f"not calibrated: too few subjects were measured for a {bound}; it needs {missing} more"
+    )
+    if prediction.get("measured_subjects") == 1:
+        return [
+            first,
+            "one subject tells nothing about others: the bound is twice the prediction, or more "
+            "where errors between its own runs were large",
+        ]
     return [
-        f"not calibrated: too few subjects were measured for a {bound}; it needs {missing} more",
-        "until then the bound is the largest error that was seen, with a margin",
+        first,
+        "until then the bound is the largest error that was seen, with a margin, at least 10 %",
     ]

@@ -72,9 +72,12 @@ def _facts(facts: dict[str, Any] | None) -> str:
     if facts is None:
         return "damaged"
     calibrated = "calibrated" if facts["calibrated"] else "not calibrated"
+    subjects, error = f"{facts['subjects']} subjects", f"{facts['cv_objective']:.4f}"
+    if facts["subjects"] == 1:  # its errors are over its own runs
+        subjects, error = "1 subject", "not known (1 subject)"
     return (
-        f"{facts['family']} ({facts['reason']}), {facts['subjects']} subjects, {calibrated}, "
-        f"log error {facts['cv_objective']:.4f}, {facts['promoted_at']}"
+        f"{facts['family']} ({facts['reason']}), {subjects}, {calibrated}, "
+        f"log error {error}, {facts['promoted_at']}"
     )
 
 

@@ -184,7 +184,8 @@ def _knots(predictions: dict[float, dict[str, Any]]) -> list[tuple[float, float]
     below: list[tuple[float, float]] = []
     above: list[tuple[float, float]] = []
     for quantile, row in predictions.items():
-        # With too few subjects, outer quantiles coincide; only the innermost is used.
+        # Quantiles that are not calibrated coincide, or are cut off at the same reach: of equal
+        # ones only the innermost is used.
         if not below or row["runtime_s_lower"] < below[0][1]:
             below.insert(0, (1 - quantile, row["runtime_s_lower"]))
         if not above or row["runtime_s_upper"] > above[-1][1]:

@@ -63,6 +63,10 @@ class CalibratedModel:
         calibrators = self.calibrators.values()
         return max(calibrator.missing(query.app, quantile) for calibrator in calibrators)
 
+    def measured_subjects(self, query: Query) -> int:
+        """Return the number of subjects that the bounds are based on."""
+        return min(calibrator.subjects(query.app) for calibrator in self.calibrators.values())
+
     def save(self, folder: Path) -> dict[str, Any]:
         """Write the models into ``folder`` and return everything else in a JSON-able form."""
         folder.mkdir(parents=True, exist_ok=True)

@@ -7,8 +7,10 @@ application: its worst residual. With n subjects the bound at quantile q is the 
 where the model is less certain.
 
 When that rank exceeds n, the history is too small to calibrate q. The bound is then a fixed
-multiple of the largest residual, without the spread: few subjects do not tell it. The prediction
-is marked as not calibrated.
+multiple of the largest residual of either sign, and no less than `MINIMUM_MARGIN`, or with one
+subject `ONE_SUBJECT_MARGIN`. Nor is it less than the highest bound that is calibrated, so that
+bounds never cross. The prediction is marked as not calibrated. The spread is not used for it, nor
+for any bound from fewer than `SPREAD_SUBJECTS`: few subjects do not tell it.
 
 No bound is farther than `REACH` from both the prediction and everything measured. Where a
 spread, or a residual of a poor fit, would take it there, it stops and is not calibrated.
@@ -34,6 +36,10 @@ if TYPE_CHECKING:
 
 
 REACH = 10.0  # times the largest, or one part in so many of the smallest
+MINIMUM_MARGIN = math.log(1.1)  # 10 %: of a few residuals near zero some are so by chance
+ONE_SUBJECT_MARGIN = math.log(2.0)  # its runs tell nothing about other subjects
+SPREAD_SUBJECTS = 10
+SMALLEST_SPREAD = 1e-9  # in place of a spread of zero, by which no residual can be divided
 
 
 @dataclass(frozen=True)
@@ -43,8 +49,8 @@ class Scores:
     Attributes
     ----------
     worst, best : tuple of float
-        Each subject's largest and smallest residual, measured minus predicted, divided by the
-        spread; sorted.
+        Each subject's largest and smallest residual, measured minus predicted; divided by the
+        spread if `is_scaled`; sorted.
     censored : int
         Number of subjects with a run that was stopped before it completed. Its residual is
         unknown, so they count as above every bound.
@@ -52,6 +58,8 @@ class Scores:
         Smallest and largest residual, not divided by the spread.
     measured : tuple of float
         Smallest and largest measured value. Models of earlier releases do not tell it.
+    is_scaled : bool
+        Whether bounds are in proportion to the spread.
     """
 
     worst: tuple[float, ...]
@@ -59,6 +67,7 @@ class Scores:
     censored: int = 0
     residuals: tuple[float, float] | None = None
     measured: tuple[float, float] = (-math.inf, math.inf)
+    is_scaled: bool = True
 
     @classmethod
     def of(
@@ -83,16 +92,24 @@ class Scores:
             Subjects with a run that was stopped.
         """
         residuals = logs - predictions
+        is_scaled = len(set(subjects)) >= SPREAD_SUBJECTS
+        values = scaled(residuals, spread) if is_scaled else residuals
         by_subject: dict[str, list[float]] = {}
-        for score, subject in zip(scaled(residuals, spread).tolist(), subjects, strict=True):
-            by_subject.setdefault(subject, []).append(score)
+        for value, subject in zip(values.tolist(), subjects, strict=True):
+            by_subject.setdefault(subject, []).append(value)
         return cls(
             tuple(sorted(max(r) for s, r in by_subject.items() if s not in censored)),
             tuple(sorted(min(r) for r in by_subject.values())),
             len(set(censored)),
             (float(residuals.min()), float(residuals.max())),
             (float(logs.min()), float(logs.max())),
+            is_scaled,
         )
+
+    @property
+    def subjects(self) -> int:
+        """Number of subjects with a residual."""
+        return len(self.best)
 
     def missing(self, quantile: float) -> int:
         """Return how many more subjects it takes to calibrate ``quantile``; 0 if it is.
@@ -112,36 +129,60 @@ class Scores:
     def upper(self, quantile: float, factor: float, spread: np.ndarray) -> np.ndarray:
         """Return the offsets below which a new subject's residuals stay, at ``quantile``.
 
+        They never decrease with ``quantile``.
+
         Parameters
         ----------
         factor : float
             Multiplies the largest residual where `missing` is not 0.
         spread : ndarray, shape (n,)
             Uncertainty above each prediction.
+
+        Returns
+        -------
+        ndarray, shape (n,)
+            Logarithms, not negative.
         """
+        rank = min(_rank(len(self.worst) + self.censored, quantile), len(self.worst))
+        score = max(self.worst[rank - 1], 0.0) if self.worst else 0.0
+        calibrated = score * self._widths(spread)
         if not self.missing(quantile):
-            rank = _rank(len(self.worst) + self.censored, quantile)
-            return max(self.worst[rank - 1], 0.0) * spread
-        if self.residuals is None:
-            return max(self.worst[-1], 0.0) * factor * spread if self.worst else 0.0 * spread
-        return np.full_like(spread, max(self.residuals[1], 0.0) * factor)
+            return calibrated
+        upper: np.ndarray = np.maximum(calibrated, self._margins(factor, spread))
+        return upper
 
     def lower(self, quantile: float, factor: float, spread: np.ndarray) -> np.ndarray:
         """Return the offsets above which a new subject's residuals stay, at 1 − ``quantile``.
 
-        ``quantile`` is the lower quantile, such as 0.05.
+        ``quantile`` is the lower quantile, such as 0.05. Parameters as for `upper`; logarithms,
+        not positive.
         """
-        rank = _rank(len(self.best), 1 - quantile)
-        if rank <= len(self.best):
-            return min(self.best[-rank], 0.0) * spread
-        if self.residuals is None:
-            return min(self.best[0], 0.0) * factor * spread
-        return np.full_like(spread, min(self.residuals[0], 0.0) * factor)
+        rank = _rank(self.subjects, 1 - quantile)
+        score = min(self.best[-min(rank, self.subjects)], 0.0) if self.best else 0.0
+        calibrated = score * self._widths(spread)
+        if rank <= self.subjects:
+            return calibrated
+        lower: np.ndarray = np.minimum(calibrated, -self._margins(factor, spread))
+        return lower
+
+    def _widths(self, spread: np.ndarray) -> np.ndarray:
+        """Return what a score is multiplied by, shape (n,)."""
+        return np.maximum(spread, SMALLEST_SPREAD) if self.is_scaled else np.ones(len(spread))
+
+    def _margins(self, factor: float, spread: np.ndarray) -> np.ndarray:
+        """Return the offsets, above and below, of bounds that are not calibrated, shape (n,)."""
+        if self.residuals is not None:
+            largest = np.full(len(spread), max(map(abs, self.residuals)))
+        else:  # a model of an earlier release
+            largest = max(map(abs, (*self.worst, *self.best)), default=0.0) * self._widths(spread)
+        least = MINIMUM_MARGIN if self.subjects > 1 else ONE_SUBJECT_MARGIN
+        return np.maximum(largest * factor, least)
 
 
 def scaled(residuals: np.ndarray, spread: np.ndarray) -> np.ndarray:
     """Return residuals divided by the spread on their side, which is a last axis of ``spread``."""
-    quotients: np.ndarray = residuals / np.where(residuals > 0, spread[..., 1], spread[..., 0])
+    width = np.where(residuals > 0, spread[..., 1], spread[..., 0])
+    quotients: np.ndarray = residuals / np.maximum(width, SMALLEST_SPREAD)
     return quotients
 
 
@@ -211,6 +252,7 @@ class Calibrator:
     ) -> Bounds:
         """Return the bounds of predicted logarithms, shape (n,), with their spread, (n, 2)."""
         scores = [self.by_app[app]] if app in self.by_app else list(self.by_app.values())
+        scores = scores or [Scores((), ())]
         down = [s.lower(lower_quantile, self.factor, spread[:, 0]) for s in scores]
         up = [s.upper(upper_quantile, self.factor, spread[:, 1]) for s in scores]
         lower = predictions + np.min(down, axis=0)
@@ -226,15 +268,28 @@ class Calibrator:
         """Return how many more subjects ``app`` takes for ``quantile``, see `Scores.missing`."""
         return self.by_app.get(app, Scores((), ())).missing(quantile)
 
+    def subjects(self, app: str) -> int:
+        """Return the number of subjects of ``app`` with a residual."""
+        return self.by_app.get(app, Scores((), ())).subjects
+
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON-able form."""
-        return asdict(self)
+        """Return a JSON-able form, without what is not known."""
+        content = asdict(self)
+        for fields in content["by_app"].values():
+            if fields["residuals"] is None:
+                del fields["residuals"]
+            if not all(map(math.isfinite, fields["measured"])):
+                del fields["measured"]
+        return content
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Calibrator:
         """Read what `to_json` returned."""
         scores = {}
         for app, fields in content["by_app"].items():
-            lists = {name: tuple(v) for name, v in fields.items() if name != "censored"}
-            scores[app] = Scores(censored=fields["censored"], **lists)
+            known: dict[str, Any] = {
+                name: tuple(field) if isinstance(field, list | tuple) else field
+                for name, field in fields.items()
+            }
+            scores[app] = Scores(**known)
         return cls(scores, content["factor"])

@@ -18,7 +18,7 @@ from voxcast.models.calibrated_model import calibrate
 from voxcast.models.families.encoder import Encoder
 from voxcast.models.families.family import family
 from voxcast.models.out_of_fold import objective, run_errors
-from voxcast.models.selection.family_choice import choose_family
+from voxcast.models.selection.family_choice import SIZE_BASELINE, choose_family
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from voxcast.models.selection.cross_validation import Validation
 
 OUTER_SHARE = 0.2  # of the subjects of each application
-LINE = "voxels"  # the baseline that has a trend
 MINIMUM_SUBJECTS = 10  # with fewer, the outermost hardly differ from the others
 
 
@@ -105,7 +104,7 @@ def _cross_validated(
             validation.targets,
         )
         for name, params in params_by_family.items()
-        if family(name).extrapolates or name == LINE
+        if family(name).extrapolates or name == SIZE_BASELINE
     }
     name = choose_family(errors, validation.table["subject"].tolist()).name
     return name, params_by_family[name]

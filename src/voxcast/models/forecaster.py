@@ -39,6 +39,8 @@ class Prediction:
         Features outside the range of the training runs; the prediction is then an extrapolation.
     missing_subjects : int
         Number of subjects that the upper quantile lacks to be calibrated.
+    measured_subjects : int
+        Number of subjects that the bounds are based on.
     """
 
     quantiles: dict[str, tuple[float, float, float]]
@@ -46,7 +48,8 @@ class Prediction:
     family: str
     calibrated: bool
     out_of_range: tuple[str, ...]
-    missing_subjects: int = 0
+    missing_subjects: int
+    measured_subjects: int
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,7 @@ class Forecaster:
                     is_calibrated and not out_of_range[n],
                     out_of_range[n],
                     model.missing_subjects(queries[n], upper_quantile),
+                    model.measured_subjects(queries[n]),
                 )
         return [predictions[n] for n in range(len(queries))]
 

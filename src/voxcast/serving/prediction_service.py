@@ -158,5 +158,6 @@ def _prediction_columns(
         "family": prediction.family,
         "calibrated": prediction.calibrated,
         "missing_subjects": prediction.missing_subjects,
+        "measured_subjects": prediction.measured_subjects,
         "out_of_range": " ".join(prediction.out_of_range),
     }

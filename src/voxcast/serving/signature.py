@@ -74,6 +74,7 @@ def signature() -> ModelSignature:
         ColSpec("string", "family"),
         ColSpec("boolean", "calibrated"),
         ColSpec("long", "missing_subjects"),
+        ColSpec("long", "measured_subjects"),
         ColSpec("string", "out_of_range"),
         ColSpec("string", "out_of_range_reason"),
         ColSpec("string", "because", required=False),

@@ -115,11 +115,12 @@ def _allowed(families: Sequence[str], validation: Validation) -> list[str]:
     n_rows = len(validation.table)
     names = [name for name in families if n_rows <= (family(name).max_rows or n_rows)]
     if validation.has_one_subject:
+        unit, runs = ("subject", "runs") if _is_of_app(validation) else ("group", "rows")
         logger.warning(
-            "%s: one subject, so only baselines are fitted; their errors are over its own runs "
-            "and say nothing of other subjects",
-            _title(validation),
-        )
+            "%s: one %s, so only baselines are fitted; their errors are over its own %s "
+            "and say nothing of other %ss",
+            _title(validation), unit, runs, unit,
+        )  # fmt: skip
         names = [name for name in names if family(name).baseline]
     return names or [BASELINE]
 
@@ -184,15 +185,23 @@ def _chosen(
         subjects,
     )
     if choice.name != choice.smallest:
+        source, unit = (
+            (f" from the {input_level}", "subjects") if _is_of_app(validation) else ("", "groups")
+        )
         logger.warning(
-            "%s: %s is chosen from the %s: the smaller error of %s may be chance on %d subjects",
-            _title(validation), choice.name, input_level, choice.smallest, len(set(subjects)),
+            "%s: %s is chosen%s: the smaller error of %s may be chance on %d %s",
+            _title(validation), choice.name, source, choice.smallest, len(set(subjects)), unit,
         )  # fmt: skip
     return choice.name
 
 
 def _title(validation: Validation) -> str:
-    return str(validation.table["app"].iloc[0]) if "app" in validation.table else "the table"
+    return str(validation.table["app"].iloc[0]) if _is_of_app(validation) else "the table"
+
+
+def _is_of_app(validation: Validation) -> bool:
+    """Whether the runs are of an application's images, and not the rows of any table."""
+    return "app" in validation.table
 
 
 def _ensembles(
