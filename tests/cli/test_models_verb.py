@@ -67,7 +67,8 @@ def test_errors_over_one_subject_are_not_listed_as_known(
     assert "1 subject, not calibrated, log error not known (1 subject)," in listed.stdout
     predicted = run("predict", "head.nii.gz", "--header-only", "--json", cwd=tmp_path)
     assert predicted.returncode == 0, predicted.stderr
-    for row in json.loads(predicted.stdout):
+    (image,) = json.loads(predicted.stdout)
+    for row in image["predictions"]:
         assert (row["measured_subjects"], row["missing_subjects"]) == (1, 18)
         assert row["runtime_s_upper"] >= 2 * row["runtime_s_median"] * (1 - 1e-9)
 
