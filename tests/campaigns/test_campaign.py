@@ -19,9 +19,11 @@ from synthetic_runs import cell, write_run
 from voxcast import config
 from voxcast.campaigns import driver_lock
 from voxcast.campaigns.cells import repeat_of
-from voxcast.campaigns.driver import core_sets, missing_cells, run_campaign
+from voxcast.campaigns.driver import core_sets, run_campaign
+from voxcast.campaigns.failures import failed_images
 from voxcast.campaigns.plan import CampaignPlan
 from voxcast.campaigns.settings import CampaignSettings, Conditions
+from voxcast.campaigns.unmeasured import missing_cells
 from voxcast.errors import ConfigError, RunError
 from voxcast.history.parts import collect
 from voxcast.history.run_folders import load_records, read_record, write_profiles
@@ -140,16 +142,55 @@ def test_a_failed_run_is_recorded_and_reported(tmp_path, apps, caplog):
     assert "test sub-1, cpu, 1 CPU: failed" in caplog.text
 
 
+def _of_images(names, **parameters):
+    (cell,) = _cells(1, **parameters)
+    return [dataclasses.replace(cell, volume_id=name) for name in names]
+
+
 def test_an_application_that_only_fails_is_not_run_to_the_end(tmp_path, apps):
-    cells, paths = _cells(9, exit=3), {"v": tmp_path / "T1w.nii.gz"}
-    cells.insert(3, _cells(10)[-1])
-    with pytest.raises(RunError, match="5 runs of test failed in a row"):
-        run(cells, paths, tmp_path / "cpu", apps=apps)
+    cells = _of_images("abcdefgh", exit=3)
+    cells.insert(1, dataclasses.replace(cells[0], repeat=1))  # the same image counts once
+    paths = dict.fromkeys("abcdefgh", tmp_path / "T1w.nii.gz")
+    for _ in range(2):  # failed runs are tried again, but after the others
+        with pytest.raises(RunError, match="test failed on 5 images and never completed"):
+            run(cells, paths, tmp_path / "cpu", apps=apps)
     assert len(load_records(tmp_path / "cpu")) == 9
-    # Failed runs are tried again: the same application is stopped again, as early.
-    with pytest.raises(RunError, match="failed runs are tried again"):
-        run(cells, paths, tmp_path / "cpu", apps=apps)
-    assert len(load_records(tmp_path / "cpu")) == 9
+
+
+def test_an_image_that_always_fails_stops_nothing_and_comes_last(tmp_path, apps):
+    folder, paths = tmp_path / "cpu", dict.fromkeys("abcdefgh", tmp_path / "T1w.nii.gz")
+    bad, good = _of_images("abcdef", exit=3), _of_images("gh")
+    with pytest.raises(RunError):
+        run(bad, paths, folder, apps=apps)
+    before = _states(folder)
+    measured = run([*bad, good[0]], paths, folder, apps=apps).runs
+    assert [path.name for path in measured] == [c.key for c in (bad[5], good[0], *bad[:5])]
+    assert len(before) == 5
+    # With a completed run on record none of them ends the campaign, and nothing else is delayed.
+    measured = run([*bad, *good], paths, folder, apps=apps).runs
+    assert [path.name for path in measured] == [c.key for c in (good[1], *bad)]
+
+
+def test_a_failed_run_is_not_repeated_for_noise(tmp_path):
+    (cell,) = _cells(1)
+    record = {"noisy": True, "outcome": "failed"}
+    assert missing_cells({cell.key: cell}, {cell.key: record}) == {}
+    assert missing_cells({cell.key: cell}, {cell.key: record}, {cell.key}) == {cell.key: cell}
+
+
+def test_failed_images_are_named_with_their_cause(tmp_path, apps):
+    script = "import sys; print('step 1'); sys.exit('no AC point in ' + sys.argv[1][-1])"
+    tool = App("test", "1", argv=(sys.executable, "-c", script, "{image}"))
+    cells = _of_images("ab")
+    cells.append(dataclasses.replace(cells[0], repeat=1))
+    paths = {name: tmp_path / name for name in "ab"}
+    for path in paths.values():
+        path.touch()
+    run(cells, paths, tmp_path / "cpu", apps={"test": tool})
+    plan = CampaignPlan({cell.key: cell for cell in cells}, paths)
+    of_a, of_b = failed_images(tmp_path / "cpu", plan)
+    assert (of_a.image, of_a.runs, of_b.runs) == (str(paths["a"]), 2, 1)
+    assert of_b.cause == "no AC point in b, exit status 1"
 
 
 def test_a_broken_record_is_measured_again(tmp_path, apps):
@@ -339,8 +380,9 @@ def test_anchors_are_run_again_at_the_start_of_each_sitting_that_measures(tmp_pa
 
 def test_noisy_runs_are_repeated_exactly_once(tmp_path):
     quiet, noisy, repeated = _cells(3)
-    records = {quiet.key: {"noisy": False}, noisy.key: {"noisy": True}}
-    records |= {repeated.key: {"noisy": True}, repeat_of(repeated).key: {"noisy": True}}
+    was_quiet, was_noisy = ({"noisy": noisy, "outcome": "completed"} for noisy in (False, True))
+    records = {quiet.key: was_quiet, noisy.key: was_noisy}
+    records |= {repeated.key: was_noisy, repeat_of(repeated).key: was_noisy}
     keyed = {cell.key: cell for cell in (quiet, noisy, repeated)}
     assert missing_cells(keyed, records) == {repeat_of(noisy).key: repeat_of(noisy)}
     assert missing_cells(keyed, records, noisy=False) == {}

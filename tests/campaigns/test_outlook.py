@@ -71,6 +71,18 @@ def test_times_of_an_application_that_states_none_are_not_trusted_before_a_run(
     assert 0 < after.shortest_s <= after.left_s < before.left_s
 
 
+def test_where_the_smallest_image_fails_the_next_one_tells_the_time(tmp_path, catalogue):
+    settings = settings_of(tmp_path, code=3)
+    small_and_bad = catalogue.assign(shape_i=[30, 1, 10])
+    plan = make_plan(settings, small_and_bad)
+    assert measure_smallest(settings, plan)["volume_id"] == "c.nii"
+    ahead = outlook(settings, plan)
+    assert (ahead.left, ahead.failed, ahead.trusted) == (2, 1, True)
+    assert 0 < ahead.failed_s < ahead.left_s
+    rows = record_rows(settings.runs)
+    assert sorted(row["outcome"] for row in rows.values()) == ["completed", "failed"]
+
+
 def test_nothing_is_left_after_the_campaign(tmp_path, catalogue):
     settings = settings_of(tmp_path)
     plan = make_plan(settings, catalogue)

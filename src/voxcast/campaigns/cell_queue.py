@@ -71,7 +71,7 @@ class CellQueue:
             if self._closed:
                 return None
             if time.monotonic() >= self._repeat_until:
-                self._drop_repeats()
+                self.drop_repeats()
             left_s = self._deadline - time.monotonic()
             for position, (key, cell) in enumerate(self._waiting):
                 beside = max_cpus is None or _runs_beside_others(cell, max_cpus)
@@ -112,7 +112,8 @@ class CellQueue:
         number = f"run {len(self.recorded) + 1} of {self._count}"
         self._bar.describe(f"{left}, {number}: {cell.app}{subject}, {cell.configuration.label}")
 
-    def _drop_repeats(self) -> None:
+    def drop_repeats(self) -> None:
+        """Drop the repeats that were not taken."""
         remaining = deque((key, cell) for key, cell in self._waiting if not _is_repeat(cell))
         for key, cell in self._waiting:
             if _is_repeat(cell):

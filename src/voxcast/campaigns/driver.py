@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 from voxcast.apps.launch import choose
 from voxcast.apps.program import check_startable
 from voxcast.campaigns.cell_queue import CellQueue
-from voxcast.campaigns.cells import repeat_of
 from voxcast.campaigns.driver_lock import driver_lock
+from voxcast.campaigns.failures import Failures
 from voxcast.campaigns.recorder import Recorder
 from voxcast.campaigns.sittings import open_sitting
+from voxcast.campaigns.unmeasured import missing_cells, tried_again
 from voxcast.errors import RunError
 from voxcast.files import PARTIAL
 from voxcast.history.run_folders import record_rows
@@ -32,7 +33,7 @@ from voxcast.quantities import format_seconds
 from voxcast.records import ANCHOR_REPEAT, NOISY_REPEAT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from voxcast.campaigns.plan import CampaignPlan
     from voxcast.campaigns.settings import CampaignSettings
@@ -40,10 +41,6 @@ if TYPE_CHECKING:
     from voxcast.records import App, Cell
 
 logger = logging.getLogger(__name__)
-
-# After this many failures in a row an application is assumed unable to run here. Otherwise all of
-# its cells would be recorded as failed within minutes.
-MAX_FAILURES = 5
 
 
 @dataclass(frozen=True)
@@ -65,7 +62,7 @@ def run_campaign(
 ) -> Progress:
     """Measure the cells of ``plan`` that have no record yet, and repeat those that were noisy.
 
-    Failed runs of the folder are measured again, see `tried_again`.
+    Failed runs of the folder are tried once more, after all others, see `tried_again`.
 
     Each anchor is run once unrecorded before it is measured, as the first run of an application
     reads its libraries from disk.
@@ -83,7 +80,7 @@ def run_campaign(
     ------
     RunError
         If a volume or a container is missing, another campaign writes to the folder, the disk is
-        full, or an application fails repeatedly.
+        full, or an application fails on image after image and no run of it ever completed.
     """
     start = time.monotonic()
     folder = settings.runs
@@ -105,7 +102,7 @@ def run_campaign(
         if count := len((plan.cells.keys() & rows.keys()) - again):
             logger.info("%d of %d runs are on record", count, len(plan.cells))
         if again:
-            logger.info("%d runs that failed or were stopped are measured again", len(again))
+            logger.info("%d runs that failed or were stopped are tried once more", len(again))
         if not missing:
             return Progress([], 0, 0.0)
         sittings = {str(row["sitting"]) for row in rows.values()}
@@ -133,7 +130,10 @@ def run_campaign(
             for cell in anchors:
                 recorder.warm_up(cell)
             stop_at = deadline if settings.stop_running else None
-            _Sitting(queue, recorder, stop_at, on_record).run(settings.parallel)
+            failures = Failures(here.values())
+            _Sitting(queue, recorder, stop_at, on_record, failures).run(settings.parallel)
+            if repeat_noisy_s is not None:  # a repeat that its time did not suffice for is not due
+                queue.drop_repeats()
             return Progress(queue.recorded, queue.left(), queue.left_s())
 
 
@@ -159,52 +159,6 @@ def _times_of(cells: Mapping[str, Cell], expected_s: Mapping[str, float]) -> dic
     return times
 
 
-def tried_again(
-    keys: Iterable[str], rows: Mapping[str, Mapping[str, Any]], time_limit_s: float | None
-) -> set[str]:
-    """Return which of ``keys`` have a record that is worth another try.
-
-    These are failed runs, and runs stopped at a shorter time than the limit is now. The user has
-    started the campaign again and may have mended what they failed of.
-
-    Parameters
-    ----------
-    rows : mapping
-        Records by key.
-    time_limit_s : float or None
-        Time limit of a run; None if there is none.
-    """
-
-    def is_tried_again(row: Mapping[str, Any]) -> bool:
-        was_short = row["limit_s"] is not None and (
-            time_limit_s is None or row["limit_s"] < time_limit_s
-        )
-        return row["outcome"] == "failed" or (row["outcome"] == "timeout" and was_short)
-
-    return {key for key in keys if key in rows and is_tried_again(rows[key])}
-
-
-def missing_cells(
-    cells: Mapping[str, Cell],
-    rows: Mapping[str, Mapping[str, Any]],
-    again: Collection[str] = (),
-    *,
-    noisy: bool = True,
-) -> dict[str, Cell]:
-    """Return the cells that have no record, then repeats of those whose record is noisy.
-
-    ``rows`` are the records by key; those in ``again`` count as missing. With ``noisy=False``
-    nothing is repeated.
-    """
-    missing = {key: cell for key, cell in cells.items() if key not in rows or key in again}
-    for key, cell in cells.items() if noisy else ():
-        if key not in missing and rows[key]["noisy"] and cell.repeat < NOISY_REPEAT:
-            repeated = repeat_of(cell)
-            if (name := repeated.key) not in rows:
-                missing[name] = repeated
-    return missing
-
-
 @dataclass
 class _Sitting:
     """Takes cells from the queue until none is left, on one or several sets of cores."""
@@ -213,7 +167,7 @@ class _Sitting:
     recorder: Recorder
     stop_at: float | None
     on_record: Callable[[Path], None] | None
-    failures: dict[str, int] = dataclasses.field(default_factory=dict)
+    failures: Failures
 
     def run(self, parallel: int) -> None:
         """Measure on ``parallel`` sets of cores, then one by one cells that need more."""
@@ -239,14 +193,13 @@ class _Sitting:
                 self.queue.put_back(key, cell)
                 return
             run = self.recorder.folder / key
-            with self.queue.finished(key, cell, time.monotonic() - start, profile.noisy, run):
+            # A run that did not complete has no time to be measured better.
+            disturbed = profile.noisy and profile.outcome == "completed"
+            with self.queue.finished(key, cell, time.monotonic() - start, disturbed, run):
                 if self.on_record is not None:
                     self.on_record(run)
-                count = self.failures.get(cell.app, 0) + 1 if profile.outcome == "failed" else 0
-                self.failures[cell.app] = count
-            if count == MAX_FAILURES:
-                then = "mend it and run the same command again: failed runs are tried again"
-                raise RunError(f"{count} runs of {cell.app} failed in a row", run, then)
+                self.failures.count(cell, profile.outcome)
+            self.failures.check(cell, run)
 
 
 def core_sets(cores: Sequence[int], parallel: int) -> list[list[int]]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from voxcast.campaigns.cells import repeat_of
-from voxcast.campaigns.driver import missing_cells, run_campaign, tried_again
+from voxcast.campaigns.driver import run_campaign
 from voxcast.campaigns.time_left import TimeLeft
+from voxcast.campaigns.unmeasured import missing_cells, tried_again
 from voxcast.history.run_folders import record_rows
 from voxcast.records import App
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
     from voxcast.campaigns.plan import CampaignPlan
     from voxcast.campaigns.settings import CampaignSettings
+    from voxcast.records import Cell
+
+MAX_SMALLEST = 3
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,8 @@ class Outlook:
         Runs of the plan, and those that are not on record, or are tried again.
     left_s : float
         Expected seconds of the runs left.
+    failed, failed_s : int, float
+        Those of the runs left that failed before; their expected seconds.
     shortest_s : float
         Expected seconds of the shortest of them; 0 if none is left.
     repeats, repeats_s : int, float
@@ -44,6 +50,8 @@ class Outlook:
     total: int
     left: int
     left_s: float
+    failed: int
+    failed_s: float
     shortest_s: float
     repeats: int
     repeats_s: float
@@ -61,6 +69,7 @@ def outlook(settings: CampaignSettings, plan: CampaignPlan) -> Outlook:
         if key not in missing:
             times.finish(key, cell, rows[key]["runtime_s"])
     expected_s = [times.cell_s(key, cell) for key, cell in missing.items()]
+    failed = [key for key in again if rows[key]["outcome"] == "failed"]
     disturbed = {key for key, row in rows.items() if row["noisy"]}
     repeated_s = [
         times.cell_s(key, cell)
@@ -74,6 +83,8 @@ def outlook(settings: CampaignSettings, plan: CampaignPlan) -> Outlook:
         total=len(plan.cells),
         left=len(missing),
         left_s=sum(expected_s),
+        failed=len(failed),
+        failed_s=sum(times.cell_s(key, plan.cells[key]) for key in failed),
         shortest_s=min(expected_s, default=0.0),
         repeats=len(repeated_s),
         repeats_s=sum(repeated_s),
@@ -99,16 +110,32 @@ def states_times(app: App) -> bool:
 def measure_smallest(settings: CampaignSettings, plan: CampaignPlan) -> Mapping[str, Any] | None:
     """Measure and record the run of ``plan`` with the smallest image, if it is not on record.
 
-    It tells the order of magnitude of an application that was never measured.
+    It tells the order of magnitude of an application that was never measured. If it fails, its
+    image may be the reason: the next smallest is tried, up to `MAX_SMALLEST` of them. Images that
+    failed before come last.
 
     Returns
     -------
     mapping or None
-        The row of the run; None if the plan is empty.
+        The row of the last run; None if the plan is empty.
     """
-    if not plan.cells:
-        return None
-    key = min(plan.cells, key=lambda name: plan.expected_s.get(name, 1.0))
-    smallest = dataclasses.replace(plan, cells={key: plan.cells[key]}, anchors=[])
-    run_campaign(dataclasses.replace(settings, stop_after_s=None, repeat_noisy_s=0.0), smallest)
-    return record_rows(settings.runs).get(key)
+    rows, row = record_rows(settings.runs), None
+    failed = {plan.cells[key].volume_id for key in plan.cells.keys() & rows.keys()
+              if rows[key]["outcome"] == "failed"}  # fmt: skip
+    ordered = sorted(
+        plan.cells.items(),
+        key=lambda entry: (entry[1].volume_id in failed, plan.expected_s.get(entry[0], 1.0)),
+    )
+    by_volume: dict[str, tuple[str, Cell]] = {}
+    for key, cell in ordered:
+        by_volume.setdefault(cell.volume_id, (key, cell))
+    settings = dataclasses.replace(settings, stop_after_s=None, repeat_noisy_s=0.0)
+    for key, cell in list(by_volume.values())[:MAX_SMALLEST]:
+        smallest = dataclasses.replace(plan, cells={key: cell}, anchors=[])
+        run_campaign(
+            dataclasses.replace(settings, stop_after_s=None, repeat_noisy_s=0.0), smallest
+        )
+        row = record_rows(settings.runs).get(key)
+        if row is None or row["outcome"] != "failed":
+            break
+    return row

@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Any
 
-from voxcast.campaigns.driver import missing_cells
 from voxcast.campaigns.time_left import TimeLeft
+from voxcast.campaigns.unmeasured import missing_cells
 from voxcast.files import canonical_json
 from voxcast.history.repeats import ALLOCATION, TASK
 from voxcast.records import ANCHOR_REPEAT, NOISY_REPEAT

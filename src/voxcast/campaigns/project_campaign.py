@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.campaigns.driver import Progress, run_campaign, tried_again
+from voxcast.campaigns.driver import Progress, run_campaign
 from voxcast.campaigns.overview import overview, rows_elsewhere
 from voxcast.campaigns.plan import CampaignPlan, make_plan
+from voxcast.campaigns.unmeasured import tried_again
 from voxcast.errors import ConfigError
 from voxcast.files import atomic_path
 from voxcast.history.parts import collect, load_history, recorded_cell_keys

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
-import logging
 import math
 import os
 import shlex
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from voxcast import project
+from voxcast.cli.learning_end import show_end
 from voxcast.cli.shared_options import add_project_argument, cpu_counts
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError, VoxcastError
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from voxcast.campaigns.outlook import Outlook
     from voxcast.cli.learning_session import LearningSession
     from voxcast.config import Config
     from voxcast.config.learning import LearningRequest
@@ -37,11 +35,8 @@ if TYPE_CHECKING:
 
 CATALOGUE = Path("data/catalogue/catalogue.parquet")
 RUNS, HISTORY = Path("data/runs"), Path("data/history")
-SUMMARY = Path("results/report/summary.txt")
 MAX_PROBLEMS_SHOWN = 10
 BOUND_SUBJECTS = 19
-
-logger = logging.getLogger(__name__)
 
 
 def main(argv: list[str]) -> int:
@@ -100,8 +95,7 @@ def _learn(session: LearningSession, args: argparse.Namespace) -> int:
         devices = device_outlooks(configured, catalogue, RUNS)
         _show_runs(devices, budget_s)
     session.run(devices)
-    left = [entry.outlook for entry in device_outlooks(configured, catalogue, RUNS)]
-    _show_end(left, session.again, as_json=args.json)
+    show_end(device_outlooks(configured, catalogue, RUNS), session.again, as_json=args.json)
     return 0
 
 
@@ -184,6 +178,9 @@ def _show_runs(devices: Sequence[DeviceOutlook], budget_s: float | None) -> None
         _say("runs", f"{ahead.left} to measure{recorded}: {names} on {' and '.join(labels)}")
         if not ahead.left:
             continue
+        if ahead.failed:
+            after = "" if ahead.failed == ahead.left else ", after the others"
+            _say("", f"{ahead.failed} of them failed before and are tried once more{after}")
         _say(
             "", f"up to {ahead.repeats} once more, those that other work on this machine disturbs"
         )
@@ -206,21 +203,6 @@ def _agreed(yes: bool) -> bool:
         return True
     print("start? [Y/n] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("", "y", "yes")
-
-
-def _show_end(outlooks: Sequence[Outlook], again: str, *, as_json: bool) -> None:
-    left, left_s = sum(o.left for o in outlooks), sum(o.left_s for o in outlooks)
-    summary = SUMMARY.read_text(encoding="utf-8")
-    if as_json:
-        lines = (line.partition(" ") for line in summary.splitlines())
-        content = {name: text.strip() for name, _, text in lines}
-        print(json.dumps({"summary": content, "left": left, "left_s": left_s}, indent=2))
-    else:
-        print(summary, end="")
-    if left:
-        logger.info(
-            "%d runs are left, about %s; `%s` continues", left, format_seconds(left_s), again
-        )
 
 
 def _say(name: str, text: str) -> None:

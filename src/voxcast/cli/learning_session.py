@@ -130,6 +130,8 @@ class LearningSession:
     def measure_first(self, devices: list[DeviceOutlook]) -> None:
         """Measure one small image with applications of which no time is known.
 
+        Images on which an application fails are passed over, up to a number.
+
         Raises
         ------
         RunError
@@ -145,7 +147,8 @@ class LearningSession:
             if row is not None and row["outcome"] != "completed":
                 log = entry.settings.runs / row["cell_key"] / LOG_FILE
                 then = f"mend the application and run `{self.again}` again"
-                raise RunError(f"the run on the smallest image: {row['outcome']}", log, then)
+                images = "images" if row["outcome"] == "failed" else "image"
+                raise RunError(f"no run on the smallest {images}: {row['outcome']}", log, then)
 
     def run(self, devices: list[DeviceOutlook]) -> None:
         """Measure what is missing and run all stages that are out of date."""
