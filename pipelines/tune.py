@@ -45,6 +45,7 @@ def main() -> int:
     }
     title, params = f"campaign {cfg.campaign.name}", cfg.campaign.model_dump()
     tables, leaderboards = tables_by_app(table), {}
+    searched: list[Search] = []
     deadline = time.monotonic() + cfg.tune.budget_s
     bar = tqdm(
         total=len(tables) * len(cfg.tune.families), desc="tune", unit="family", disable=None
@@ -67,6 +68,10 @@ def main() -> int:
                 def on_search(search: Search, log: SearchRuns = searches) -> None:
                     log.on_search(search)
                     bar.update()
+                    if bar.disable:  # not on a terminal, as in `voxcast learn`
+                        searched.append(search)
+                        count = f"{len(searched)} of {bar.total} families"
+                        print(f"tune: {count}", file=sys.stderr, flush=True)
 
                 leaderboard = learn(
                     validation,

@@ -132,8 +132,9 @@ def filled(argv: Sequence[str], values: Mapping[str, str], where: str) -> list[s
             then = "double it for a literal brace"
             raise ConfigError(f"a single brace in {match.string!r}", f"{where}.argv", then)
         if match[1] not in values:
-            names = ", ".join(sorted(values))
-            raise ConfigError(f"unknown {match[0]}", f"{where}.argv", f"choose from {names}")
+            names = ", ".join(sorted(values)).replace("threads", "threads (`app new`: cpus)")
+            then = f"choose from {names}, or add a parameter (`app new -p {match[1]}=VALUE`)"
+            raise ConfigError(f"unknown {match[0]}", f"{where}.argv", then)
         return values[match[1]]
 
     return [_BRACES.sub(value, part) for part in argv]

@@ -3,7 +3,7 @@
 Three kinds of lines are recognised, in this order; the first kind that occurs is proposed:
 
 1. ``START name`` and ``END name`` (also BEGIN, FINISH, DONE; in any case), with or without a time
-   in front;
+   in front; where no line ends a phase, at least two START lines, each up to the next;
 2. a step with the seconds it took: ``name took 2.5 s``, ``name time: 2.5 seconds``,
    ``name: 2.5 sec``;
 3. messages behind a time: a phase starts at each message after which a large share of the time
@@ -53,6 +53,8 @@ def propose_phases(lines: Sequence[str]) -> PhaseProposal:
     --------
     >>> propose_phases(["START fit", "working", "END fit"]).patterns
     {'fit': '\\\\b(?:(?P<start>START)|(?P<end>END)) fit\\\\s*$'}
+    >>> propose_phases(["START fit", "START save"]).patterns["fit"]
+    '\\\\b(?P<start>START) fit\\\\s*$'
     >>> propose_phases(["warp took 2.5 s"]).patterns
     {'warp': '\\\\bwarp took (?P<seconds>\\\\S+) s\\\\b'}
     """
@@ -80,19 +82,23 @@ def phase_name(text: str) -> str:
 
 
 def _start_and_end(lines: Sequence[str]) -> dict[str, str]:
+    starts = list(_searched(_START, lines))
+    names = {match["name"].lower() for _, match in starts}
     ends = {match["name"].lower(): match for _, match in _searched(_END, lines)}
+    some_end = bool(names & ends.keys())
     patterns: dict[str, str] = {}
-    for line, match in _searched(_START, lines):
+    for line, match in starts:
         ended = ends.get(match["name"].lower())
-        if ended is None:
+        if some_end and ended is None:
             continue
-        words = [_spelt(match["word"], match), _spelt(ended["word"], ended)]
+        limits = rf"(?P<start>{_spelt(match['word'], match)})"
+        if ended is not None:
+            limits = rf"(?:{limits}|(?P<end>{_spelt(ended['word'], ended)}))"
         stamp = stamp_form(line[: match.start()])
         time = "" if stamp is None else rf"(?P<time>{stamp[0]}).*?"
-        start_or_end = rf"(?:(?P<start>{words[0]})|(?P<end>{words[1]}))"
-        pattern = rf"{time}\b{start_or_end} {_escaped(match['name'])}\s*$"
+        pattern = rf"{time}\b{limits} {_escaped(match['name'])}\s*$"
         patterns.setdefault(phase_name(match["name"]), pattern)
-    return patterns
+    return patterns if some_end or len(patterns) > 1 else {}
 
 
 def _spelt(word: str, match: re.Match[str]) -> str:

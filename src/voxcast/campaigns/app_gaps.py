@@ -70,7 +70,11 @@ def _of_trial(app: App, trial: AppTrial | None) -> list[Gap]:
         )
         gaps.append(Gap(DOUBTFUL, text))
     if not trial.profile.phases:
-        gaps.append(Gap(COSTS, "no line of its output shows phases, so a run is one phase"))
+        text = (
+            "no line of its output shows phases (START name, name took 2.5 s, messages behind a "
+            "time), so a run is one phase"
+        )
+        gaps.append(Gap(COSTS, text))
     return gaps
 
 

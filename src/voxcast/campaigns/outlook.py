@@ -132,9 +132,7 @@ def measure_smallest(settings: CampaignSettings, plan: CampaignPlan) -> Mapping[
     settings = dataclasses.replace(settings, stop_after_s=None, repeat_noisy_s=0.0)
     for key, cell in list(by_volume.values())[:MAX_SMALLEST]:
         smallest = dataclasses.replace(plan, cells={key: cell}, anchors=[])
-        run_campaign(
-            dataclasses.replace(settings, stop_after_s=None, repeat_noisy_s=0.0), smallest
-        )
+        run_campaign(settings, smallest)
         row = record_rows(settings.runs).get(key)
         if row is None or row["outcome"] != "failed":
             break

@@ -36,7 +36,7 @@ def _summary(name: str) -> str:
     try:
         app = config.load_app(CONF_APP, name)
     except ConfigError as error:
-        return str(error)
+        return f"cannot be used yet, see `voxcast app show {name}`: {error}"
     return f"{app.version}: {app.module or shlex.join(app.argv)}"
 
 

@@ -11,17 +11,15 @@ import threading
 from pathlib import Path
 from typing import IO
 
+from voxcast.cli.dvc_process import ENDINGS, LOCKED, PATIENCE_S
+from voxcast.cli.project_locks import process_of_stage
 from voxcast.errors import RunError
 
-# What ends the stages, and the time that each signal has: runs that are measured end first.
-ENDINGS = (signal.SIGINT, signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
-PATIENCE_S = 5.0
-# `python -m dvc`, whose imports can be interrupted without a traceback.
+# Its imports can be interrupted without a traceback.
 DVC = (
-    "import voxcast.interruptions, signal, sys\n"
-    "import dvc.cli.parser, dvc.commands.repro, dvc.repo.open_repo\n"
-    "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    "sys.exit(dvc.cli.main(sys.argv[1:]))"
+    "import voxcast.interruptions, sys\n"
+    "from voxcast.cli.dvc_process import main\n"
+    "sys.exit(main(sys.argv[1:]))"
 )
 OUTPUT_S = 1.0  # for the last lines; a process that a stage left behind may hold the pipe open
 ADVICE = "Use `dvc push`"  # there is no remote storage
@@ -40,7 +38,7 @@ def reproduce(*arguments: str, then: str) -> None:
     Raises
     ------
     RunError
-        If a stage fails.
+        If a stage fails, or another DVC works in the project.
     KeyboardInterrupt
         If interrupted, after the processes have ended.
     """
@@ -50,7 +48,7 @@ def reproduce(*arguments: str, then: str) -> None:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     variables = {"PATH": path, "DVC_NO_ANALYTICS": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
     process = subprocess.Popen(
-        [sys.executable, "-c", DVC, "repro", *arguments],
+        [sys.executable, "-c", DVC, str(os.getpid()), "repro", *arguments],
         env={**os.environ, **variables},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -71,6 +69,11 @@ def reproduce(*arguments: str, then: str) -> None:
         raise
     finally:
         output.join(OUTPUT_S)
+    if status == LOCKED:
+        pid = process_of_stage(Path())
+        name = "another `dvc`" if pid is None else f"another `dvc` (process {pid})"
+        by_then = "when it is done run the same command again; nothing is lost"
+        raise RunError(f"{name} works in this project", Path.cwd(), by_then)
     if status:
         raise RunError("a stage failed, for the reason above", "dvc repro", then)
 

@@ -12,6 +12,7 @@ from voxcast.cli.shared_options import add_project_argument
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError, is_disk_full
 from voxcast.images import sources
+from voxcast.text_table import text_table
 
 SOURCES = Path("data/sources.tsv")
 IMAGE_LIST = Path("data/images/images.tsv")
@@ -36,9 +37,13 @@ def main(argv: list[str]) -> int:
     if args.json:
         print(json.dumps([asdict(file) for file in files], indent=2))
     else:
-        for file in files:
-            line = f"{file.subject:12} {file.session:8} {file.suffix:8} {file.path}"
-            print(f"{line}  ({file.problem})" if file.problem else line)
+        rows = [
+            (file.subject, file.session, file.suffix, file.path,
+             f"({file.problem})" if file.problem else "")
+            for file in files
+        ]  # fmt: skip
+        if rows:
+            print(text_table(rows, "<<<<<"))
     print(f"{len(files)} images", file=sys.stderr)
     return 0
 

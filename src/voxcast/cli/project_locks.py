@@ -45,7 +45,7 @@ def dvc_lock(project: Path) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         _take(stack, project, DVC_LOCK, "DVC", PATIENCE_S)
         # DVC releases the lock while a stage runs, and lists the process in another file.
-        if pid := _pid_of_stage(project / DVC_FOLDER / DVC_STAGES):
+        if pid := process_of_stage(project):
             raise _held(project, "DVC", pid)
         yield
 
@@ -67,8 +67,9 @@ def _held(project: Path, holder: str, pid: str) -> RunError:
     return RunError(reason, project.resolve(), "wait for it, or stop it")
 
 
-def _pid_of_stage(path: Path) -> str | None:
-    """Return the living process that reads or writes for a stage."""
+def process_of_stage(project: Path) -> str | None:
+    """Return the living process that reads or writes for a stage of DVC; None if there is none."""
+    path = project / DVC_FOLDER / DVC_STAGES
     try:
         listed = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -84,7 +84,7 @@ def find_images(folder: str | Path) -> list[ImageEntry]:
     except PermissionError:
         raise ImageError("folder may not be read", folder, "change its permissions") from None
     paths, locked = _nifti_files(folder)
-    anatomical = [path for path in paths if _is_anatomical(path.relative_to(folder))]
+    anatomical = [path for path in paths if is_anatomical(path.relative_to(folder))]
     is_bids = "dataset_description.json" in names or bool(anatomical)
     if is_bids:
         paths = anatomical
@@ -165,7 +165,8 @@ def _locked_entry(path: Path, problem: str, folder: Path) -> ImageEntry:
     return ImageEntry(subject_label(path.relative_to(folder).parts[0]), "", "", path, problem)
 
 
-def _is_anatomical(relative: Path) -> bool:
+def is_anatomical(relative: Path) -> bool:
+    """Tell whether a path in a BIDS dataset is ``sub-*/[ses-*/]anat/FILE``."""
     parts = relative.parts
     with_session = len(parts) == 4 and parts[1].startswith("ses-")
     return (

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from voxcast.errors import ImageError
-from voxcast.images.bids import ImageEntry, find_images, subject_label
+from voxcast.images.bids import ImageEntry, find_images, is_anatomical, subject_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -47,7 +47,7 @@ def select(paths: Sequence[Path], participants: Iterable[str] = ()) -> ImageSele
     if len(resolved) == 1 and folders:
         of_participants(find_images(folders[0]), labels, folders[0])
         return ImageSelection(folders[0], labels)
-    then = "name one folder that holds them, and no other image"
+    then = "name one folder that holds them, or a dataset and --participant-label"
     if folders:
         raise ImageError("one folder, or files, and not both", folders[0], then)
     roots = {_dataset_of(path) for path in resolved}
@@ -94,7 +94,7 @@ def of_participants(
 
 
 def _dataset_of(path: Path) -> Path:
-    """Return the BIDS dataset that holds a file, or its folder."""
-    return next(
-        (folder for folder in path.parents if (folder / DATASET_FILE).is_file()), path.parent
-    )
+    """Return the BIDS dataset that holds a file, which may lack its description, or its folder."""
+    described = (folder for folder in path.parents if (folder / DATASET_FILE).is_file())
+    by_names = (folder for folder in path.parents if is_anatomical(path.relative_to(folder)))
+    return next((folder for folders in (described, by_names) for folder in folders), path.parent)
