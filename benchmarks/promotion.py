@@ -1,9 +1,10 @@
-"""How often two intervals take a gain for shown, with and without one; prints JSON.
+"""How often the rule of promotion takes a gain for shown, with and without one; prints JSON.
 
 The gains of a sample are one number for each subject, with standard deviation 1. ``error`` is the
 share of samples whose interval is above zero although the mean gain of the population is zero;
 2.5 % is stated. ``power`` is that share where the mean gain is ``GAIN``. A minus marks populations
-whose long tail is of losses.
+whose long tail is of losses. ``mean`` is what a challenger is judged by that learned from more
+subjects: the mean gain of the sample is above zero.
 
 python benchmarks/promotion.py [SAMPLES]
 """
@@ -17,14 +18,16 @@ from typing import Any
 
 import numpy as np
 
-from voxcast.laws.intervals import Interval, cautious_mean, clustered_mean
+from voxcast.laws.intervals import cautious_mean, clustered_mean
 
 SUBJECTS = (4, 6, 9, 15, 30, 105)
 # A gain of 20 % of the error, where the gains of subjects vary by 33 % of it.
 GAIN = 0.6
-INTERVALS: dict[str, Callable[..., Interval]] = {
-    "student_t": clustered_mean,
-    "one_more_subject": cautious_mean,
+Estimate = Callable[[np.ndarray, list[str]], float]
+ESTIMATES: dict[str, Estimate] = {  # each shows a gain where it is above zero
+    "student_t": lambda gains, subjects: clustered_mean(gains, subjects).low,
+    "one_more_subject": lambda gains, subjects: cautious_mean(gains, subjects).low,
+    "mean": lambda gains, subjects: float(gains.mean()),
 }
 Draw = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
 
@@ -48,6 +51,17 @@ def mixture(share: float) -> Draw:
     return draw
 
 
+def rare_loss(share: float) -> Draw:
+    """Return a generator of gains that are small and alike, but for a share of large losses."""
+    scale = np.sqrt(share * (1 - share) + (0.3 * share) ** 2)
+
+    def draw(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+        loses = rng.random(shape) < share
+        return np.asarray((share - loses + 0.3 * share * rng.normal(0, 1, shape)) / scale)
+
+    return draw
+
+
 def reversed_(draw: Draw) -> Draw:
     """Return a generator of the same gains with the other sign."""
     return lambda rng, shape: -draw(rng, shape)
@@ -64,27 +78,28 @@ POPULATIONS: dict[str, Draw] = {
 POPULATIONS |= {
     f"-{name}": reversed_(draw) for name, draw in list(POPULATIONS.items())[2:]
 }  # the first two are symmetric
+POPULATIONS |= {f"-one_in_{n}_loses_all": rare_loss(1 / n) for n in (10, 20, 50)}
 
 
-def percent_above_zero(interval: Callable[..., Interval], samples: np.ndarray) -> float:
-    """Return the percentage of samples, shape (samples, n_subjects), with an interval above 0."""
+def percent_above_zero(estimate: Estimate, samples: np.ndarray) -> float:
+    """Return the percentage of samples, shape (samples, n_subjects), estimated above zero."""
     subjects = [str(n) for n in range(samples.shape[1])]
-    return round(100 * float(np.mean([interval(s, subjects).low > 0 for s in samples])), 1)
+    return round(100 * float(np.mean([estimate(s, subjects) > 0 for s in samples])), 1)
 
 
 def main() -> None:
-    """Print the rates by interval, population and number of subjects."""
+    """Print the rates by population, estimate and number of subjects."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
     rates: dict[str, Any] = {"samples": count, "error_percent": {}, "power_percent": {}}
     for kind, gain in (("error_percent", 0.0), ("power_percent", GAIN)):
         for population, draw in POPULATIONS.items():
             rng = np.random.default_rng(0)
-            by_interval: dict[str, dict[int, float]] = {name: {} for name in INTERVALS}
+            by_estimate: dict[str, dict[int, float]] = {name: {} for name in ESTIMATES}
             for n in SUBJECTS:
                 samples = draw(rng, (count, n)) + gain
-                for name, interval in INTERVALS.items():
-                    by_interval[name][n] = percent_above_zero(interval, samples)
-            rates[kind][population] = by_interval
+                for name, estimate in ESTIMATES.items():
+                    by_estimate[name][n] = percent_above_zero(estimate, samples)
+            rates[kind][population] = by_estimate
     print(json.dumps(rates, indent=1))
 
 

@@ -12,7 +12,8 @@ import yaml
 import planted
 from champions import champion_version, registered_bundle
 from voxcast.cli.models import main as models
-from voxcast.errors import ModelError
+from voxcast.cli.project_locks import learning_lock
+from voxcast.errors import ModelError, RunError
 from voxcast.files import sha256_folder
 from voxcast.tracking import receipts, registry
 from voxcast.tracking.registered_versions import versions
@@ -182,7 +183,7 @@ def test_a_busy_machine_more_subjects_and_a_person(
     assert newest.apps["tile"] == oldest.apps["tile"]
     assert models([]) == 0
     listed = capsys.readouterr().out
-    assert listed.startswith("version   5 champion\n  segment: ridge (")
+    assert listed.startswith("version   5 champion\n  segment: ridge, ")
     kinds = [receipt["kind"] for receipt in receipts.receipts(project)]
     assert kinds == [
         "promotion", "promotion", "promotion", "comparison", "rollback", "rollback", "rollback",
@@ -201,3 +202,18 @@ def test_what_cannot_be_promoted_or_rolled_back_is_one_error() -> None:
         models(["compare", "1", "99"])
     with pytest.raises(ModelError, match="tile: unknown application"):
         models(["compare", "1", "2", "--app", "tile"])
+
+
+def test_a_promotion_waits_for_learning_and_needs_its_files() -> None:
+    with learning_lock(Path()), pytest.raises(RunError, match="another `voxcast learn` .process"):
+        models(["promote", "--app", "segment"])
+    train = Path("data/features/train.parquet")
+    table = pd.read_parquet(train)
+    table[table["app"] == "tile"].to_parquet(train, index=False)
+    with pytest.raises(ModelError, match="was of tile.*run `voxcast learn --app segment` first"):
+        models(["promote", "--app", "segment"])
+    with pytest.raises(ModelError, match="have segment in common.*of tile.*learn --app segment"):
+        models(["compare", "2", "5", "--app", "segment"])
+    Path("data/tune/tile/best.json").unlink()
+    with pytest.raises(ModelError, match="tuning has not ended; run `voxcast learn --app tile`"):
+        models(["promote", "--app", "tile"])

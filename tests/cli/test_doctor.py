@@ -89,7 +89,7 @@ def test_the_versions_of_the_registry_are_those_that_were_registered(
     register_champion(project, 8)
     check = _doctor(cwd=project)["registry"]
     assert check["status"] == "works"
-    assert check["fact"].endswith(f"{project}/mlflow.db, versions: 1; champion: 1")
+    assert check["fact"].endswith(f"{project}/mlflow.db, versions: 1; champion: 1, of segment")
 
 
 def test_other_versions_than_the_tested_are_named(project: Path) -> None:

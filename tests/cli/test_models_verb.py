@@ -77,7 +77,7 @@ def test_versions_are_listed_without_mlflow(project: Path) -> None:
     listed = run("models", cwd=project)
     assert listed.returncode == 0, listed.stderr
     assert listed.stderr == "[]\n"
-    assert listed.stdout.startswith("version   1 champion\n  segment: ridge (first), 20 subjects")
+    assert listed.stdout.startswith("version   1 champion\n  segment: ridge, 20 subjects")
     (row,) = json.loads(run("models", "--json", cwd=project).stdout)
     assert (row["version"], row["champion"], row["promoted"]) == ("1", True, "segment")
     assert row["apps"]["segment"]["family"] == "ridge"

@@ -23,7 +23,7 @@ from voxcast.serving.champion_folder import MODEL_NAME
 from voxcast.tracking import current_champion, registry, runs
 from voxcast.tracking.challengers import AppFacts, Challenger
 from voxcast.tracking.promotion import Rule, promote
-from voxcast.tracking.receipts import receipts
+from voxcast.tracking.receipts import receipts, rolled_back
 from voxcast.tracking.registered_versions import bundle_folder, versions
 from voxcast.tracking.rivals import readable_bundle
 from voxcast.tracking.versions import roll_back
@@ -275,8 +275,38 @@ def test_a_damaged_forecaster_is_brought_back_from_an_older_version(project: Pat
     assert (fourth.problem_of("tile"), fourth.problem_of("segment")) == (None, None)
     for bundle in (registered_bundle(project, number) for number in "1234"):
         shutil.rmtree(bundle.folder / "forecasters")
-    with pytest.raises(ModelError, match="tile: its forecaster is damaged in every version"):
+    with pytest.raises(ModelError, match="tile: is damaged in every version"):
         roll_back(project, app="tile")
+
+
+def test_a_damaged_list_of_runs_is_repaired_with_the_forecaster_as_it_is(project: Path) -> None:
+    promoted(project, "median", app="tile")
+    promoted(project, "median", "ridge", app="tile")
+    promoted(project, "median")
+    second, third = (registered_bundle(project, number) for number in "23")
+    third.trained_on_path("tile").write_text("{")
+    assert not third.is_intact("tile")
+    receipt = roll_back(project, app="tile")
+    assert (receipt["to_version"], receipt["version"], receipt["removed"]) == ("2", "4", {})
+    fourth = registered_bundle(project, "4")
+    assert fourth.is_intact("tile")
+    assert fourth.apps["tile"].forecaster_sha256 == second.apps["tile"].forecaster_sha256
+    assert rolled_back(project, "tile") == set()
+    receipt = roll_back(project, app="tile")  # what the forecaster had replaced
+    assert receipt["to_version"] == "1"
+    assert rolled_back(project, "tile") == {second.apps["tile"].forecaster_sha256}
+
+
+def test_a_version_with_a_damaged_list_of_runs_is_passed_over(project: Path) -> None:
+    promoted(project, "median", app="tile")
+    promoted(project, "median")
+    registered_bundle(project, "2").trained_on_path("tile").write_text("{")
+    promoted(project, "median", "ridge")
+    shutil.rmtree(registered_bundle(project, "3").forecaster_folder("tile"))
+    with pytest.raises(ModelError, match="tile is damaged: the list of the runs"):
+        roll_back(project, "2", "tile")
+    assert roll_back(project, app="tile")["to_version"] == "1"
+    assert registered_bundle(project, "4").is_intact("tile")
 
 
 def test_a_promotion_that_would_lose_another_application_needs_a_person(

@@ -21,7 +21,7 @@ from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 logger = logging.getLogger(__name__)
 
@@ -63,12 +63,14 @@ def main(argv: list[str]) -> int:
     for version in present:
         print(f"version {version.number:>3} {'champion' if version.is_champion else ''}".rstrip())
         for app, facts in version.apps.items():
-            new = ", new" if app == version.tags.get("promoted") else ""
+            new = "; this version was made for it" if app == version.tags.get("promoted") else ""
             print(f"  {app}: {_facts(facts)}{new}")
     return 0
 
 
 def _facts(facts: dict[str, Any] | None) -> str:
+    from voxcast.models.selection.promotion_rule import REASONS
+
     if facts is None:
         return "damaged"
     calibrated = "calibrated" if facts["calibrated"] else "not calibrated"
@@ -76,8 +78,9 @@ def _facts(facts: dict[str, Any] | None) -> str:
     if facts["subjects"] == 1:  # its errors are over its own runs
         subjects, error = "1 subject", "not known (1 subject)"
     return (
-        f"{facts['family']} ({facts['reason']}), {subjects}, {calibrated}, "
-        f"log error {error}, {facts['promoted_at']}"
+        f"{facts['family']}, {subjects}, {calibrated}, "
+        f"log error {error}, promoted {facts['promoted_at']}: "
+        f"{REASONS.get(facts['reason'], facts['reason'])}"
     )
 
 
@@ -104,18 +107,20 @@ def _promote(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     folder = project.require(args.project)
     from voxcast import config
+    from voxcast.cli.project_locks import dvc_lock, learning_lock
     from voxcast.config.served_facts import app_facts, promotion_rule
     from voxcast.tracking import runs
     from voxcast.tracking.challengers import challengers
     from voxcast.tracking.promotion import promote
+    from voxcast.tracking.runs import tracking_uri
 
-    cfg = config.load(folder / config.PARAMS_FILE)
-    by_app = challengers(folder, cfg.tune.folds, cfg.tune.seed)
-    if args.app not in by_app or args.app not in cfg.apps:
-        names = ", ".join(sorted(by_app))
-        raise ModelError(f"unknown application; models were trained for {names}", args.app)
-    challenger = by_app[args.app]
-    with _quiet_mlflow():
+    # The stages of a pass write what is read here.
+    with learning_lock(folder), dvc_lock(folder), _quiet_mlflow():
+        cfg = config.load(folder / config.PARAMS_FILE)
+        by_app = challengers(folder, cfg.tune.folds, cfg.tune.seed)
+        if args.app not in by_app or args.app not in cfg.apps:
+            raise _not_in_last_pass(args.app, by_app, tracking_uri(folder))
+        challenger = by_app[args.app]
         app = app_facts(cfg, args.app, set(challenger.table["device"]))
         rule = promotion_rule(cfg)
         receipt = promote(runs.connect(folder), folder, app, challenger, rule, by_hand=True)
@@ -129,6 +134,19 @@ def _promote(argv: list[str]) -> int:
     for sentence in receipt["under_load"]:
         logger.warning("%s", sentence)
     return 0
+
+
+def _not_in_last_pass(app: str, by_app: Iterable[str], uri: str) -> ModelError:
+    """Return the error of an application of which no model was trained in the last pass."""
+    from voxcast.tracking.registered_versions import applications
+
+    trained = ", ".join(sorted(by_app))
+    registered = applications(uri)
+    if app in registered:
+        reason = f"the last pass of learning was of {trained}, so no new model of it is at hand"
+        return ModelError(reason, app, f"run `voxcast learn --app {app}` first")
+    names = ", ".join(sorted({*by_app, *registered}))
+    return ModelError(f"unknown application; models were trained for {names}", app)
 
 
 def _roll_back(argv: list[str]) -> int:

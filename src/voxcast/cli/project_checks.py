@@ -110,7 +110,7 @@ def _configuration(project: Path) -> Check:
         params = config.load(project / config.PARAMS_FILE)
     except VoxcastError as error:
         return Check("project", "broken", one_line(error), "no verb that needs it works")
-    return Check("project", "works", f"{project}, applications: {', '.join(params.apps)}", "")
+    return Check("project", "works", f"{project}, configured: {', '.join(params.apps)}", "")
 
 
 def _rights(project: Path) -> Check:
@@ -140,8 +140,9 @@ def _registry(project: Path) -> Check:
     except VoxcastError as error:
         return Check("registry", "broken", one_line(error), "nothing can be predicted")
     numbers = ", ".join(version.number for version in reversed(present)) or "none"
-    champion = next((version.number for version in present if version.is_champion), None)
-    fact = f"{uri}, versions: {numbers}; champion: {champion or 'none'}"
+    champion = next((version for version in present if version.is_champion), None)
+    serves = "none" if champion is None else f"{champion.number}, of {', '.join(champion.apps)}"
+    fact = f"{uri}, versions: {numbers}; champion: {serves}"
     if champion is None:
         return Check("registry", "limited", fact, "nothing can be predicted without a champion")
     return Check("registry", "works", fact, "")

@@ -91,8 +91,10 @@ def cautious_mean(
 
     The interval of Student's t is too narrow for few subjects and skewed differences: the rare
     subjects on the other side are often not in the sample. So each end is that of `clustered_mean`
-    with one more subject, whose difference is as large as the largest one, on that side of zero.
-    An interval of fewer than six subjects always includes zero.
+    with one more subject, on that side of zero, whose difference is as large as the largest one.
+    A single large difference on the other side must not widen the interval towards zero: for each
+    end it first counts as the second largest on its side. An interval of fewer than six subjects
+    always includes zero.
 
     Examples
     --------
@@ -100,19 +102,27 @@ def cautious_mean(
     True
     >>> cautious_mean([1.0, 1.1, 0.9], ["a", "b", "c"]).low > 0
     False
+    >>> cautious_mean([0.05] * 9 + [1.0], list("abcdefghij")).low > 0
+    True
     """
     mean = clustered_mean(values, subjects, weights)
     if not mean.bounded:
         return mean
     x, w, cluster = _clusters(values, subjects, weights)
+    low = _low_with_one_more(x, w, cluster)
+    return replace(mean, low=low, high=-_low_with_one_more(-x, w, cluster))
+
+
+def _low_with_one_more(x: np.ndarray, w: np.ndarray, cluster: np.ndarray) -> float:
+    """Return the lower end with one more subject below zero, the largest mean above it limited."""
     weight_by_subject = np.bincount(cluster, weights=w)
-    largest = float(np.max(np.abs(np.bincount(cluster, weights=w * x)) / weight_by_subject))
-
-    def with_one_more(difference: float) -> Interval:
-        names = [*map(str, cluster), "one more"]
-        return clustered_mean([*x, difference], names, [*w, float(weight_by_subject.mean())])
-
-    return replace(mean, low=with_one_more(-largest).low, high=with_one_more(largest).high)
+    means = np.bincount(cluster, weights=w * x) / weight_by_subject
+    second, first = np.sort(means)[-2:]
+    excess = np.where(means == first, means - max(second, 0.0), 0.0).clip(min=0.0)
+    largest = float(np.max(np.abs(means - excess)))
+    names = [*map(str, cluster), "one more"]
+    weights = [*w, float(weight_by_subject.mean())]
+    return clustered_mean([*(x - excess[cluster]), -largest], names, weights).low
 
 
 def _clusters(

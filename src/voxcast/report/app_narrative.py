@@ -125,7 +125,7 @@ class AppNarrative:
             return f"{m.winner} is champion of {self.app}, version {m.version} ({reason})"
         stays = f"version {m.version} ({m.champion}) stays champion of {self.app} ({m.detail})"
         if m.champion == m.winner:
-            return f"{m.winner} is best again; {stays}"
+            return f"{m.winner} is again the best family; {stays}"
         return f"{m.winner} is best by cross-validation, but {stays}"
 
     def cross_validated(self) -> str:

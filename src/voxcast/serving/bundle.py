@@ -139,7 +139,7 @@ class Bundle:
         """Return what is damaged of an application, or None if it is intact."""
         if app in self.damaged:
             return self.damaged[app]
-        if not self.is_intact(app):
+        if not self._is_as_registered(app):
             return "its forecaster is not the one that was registered"
         try:
             self.subjects(app)
@@ -159,13 +159,17 @@ class Bundle:
         if app not in self._forecasters:
             from voxcast.models.forecaster import Forecaster
 
-            if not self.is_intact(app):
+            if not self._is_as_registered(app):
                 folder = self.forecaster_folder(app)
                 raise ModelError("is not the model that was registered", folder, REPAIR)
             self._forecasters[app] = Forecaster.load(self.forecaster_folder(app))
         return self._forecasters[app]
 
     def is_intact(self, app: str) -> bool:
+        """Whether nothing is damaged or missing of an application, see `problem_of`."""
+        return self.problem_of(app) is None
+
+    def _is_as_registered(self, app: str) -> bool:
         """Whether the forecaster's files have the hash that was recorded."""
         folder = self.forecaster_folder(app)
         try:

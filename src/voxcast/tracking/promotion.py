@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,6 +25,7 @@ from voxcast.tracking.rivals import readable_bundle, rival_of
 from voxcast.tracking.runs import tracking_uri
 
 if TYPE_CHECKING:
+    from voxcast.models.selection.promotion_rule import Rival
     from voxcast.serving.bundle import Bundle
     from voxcast.tracking import runs
     from voxcast.tracking.challengers import AppFacts, Challenger
@@ -103,6 +104,8 @@ def promote(
             f"`voxcast models rollback` returns to an older version, {BY_HAND}"
         )
         decision = Decision(False, "would_lose_others", detail)
+    if not decision.promote and not by_hand:
+        decision = replace(decision, detail=decision.detail + _outlook(rival, app.name))
     if by_hand and not decision.promote and decision.reason != "unchanged":
         detail = f"by a person's decision; the rule: {decision.reason}: {decision.detail}"
         decision = Decision(True, "by_hand", detail)
@@ -148,6 +151,20 @@ def promote(
         sha256 = {"app": app.name, "forecaster_sha256": challenger.forecaster_sha256}
         add_receipt(project, "promotion", sha256 | {name: receipt[name] for name in facts})
     return receipt
+
+
+def _outlook(rival: Rival | None, app: str) -> str:
+    """Write what becomes of the runs that a champion that stays has not learned from."""
+    new_runs = (
+        0 if rival is None or rival.contender is None else int((~rival.contender.rows).sum())
+    )
+    if not new_runs:
+        return ""
+    runs_are = "1 new run is" if new_runs == 1 else f"{new_runs} new runs are"
+    return (
+        f"; {runs_are} on record and will be used from the next promotion on, "
+        f"`voxcast models promote --app {app}` uses them now"
+    )
 
 
 def _promotion(

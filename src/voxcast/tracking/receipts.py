@@ -79,10 +79,8 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
         return value if math.isfinite(value) else None
 
     return {
-        name: finite(value)
-        if isinstance(value, float)
-        else {key: finite(number) for key, number in value.items()}
-        for name, value in asdict(comparison).items()
+        name: {key: finite(number) for key, number in interval.items()}
+        for name, interval in asdict(comparison).items()
     }
 
 

@@ -84,6 +84,11 @@ def versions(uri: str) -> list[Version]:
     ]
 
 
+def applications(uri: str) -> list[str]:
+    """Return the names of all applications that a version has, sorted; errors as `versions`."""
+    return sorted({app for version in versions(uri) for app in version.apps})
+
+
 def _versions_by_mlflow(uri: str) -> list[Version]:
     check_registry(uri)
     import mlflow

@@ -69,11 +69,13 @@ def roll_back(project: Path, number: str | None = None, app: str | None = None) 
     target, older = bundle_of(uri, former), former.number
     names = list(target.facts) if app is None else [target.app_named(app).name]
     for name in names:
-        if not target.is_intact(name):
+        problem = target.problem_of(name)
+        if problem is not None:
             fix = "choose another version, or one application with --app"
-            raise ModelError(f"its forecaster of {name} is damaged", f"version {older}", fix)
+            raise ModelError(f"{name} is damaged: {problem}", f"version {older}", fix)
         target.forecaster(name)  # this release can read it
-    present = {} if bundle is None else _hashes(bundle)
+    # What is damaged is repaired: nobody decided against the model.
+    present = {} if bundle is None else _intact_hashes(bundle)
     restored = {name: target.apps[name].forecaster_sha256 for name in names}
     damaged: dict[str, str] = {}
     if app is None:
@@ -83,12 +85,13 @@ def roll_back(project: Path, number: str | None = None, app: str | None = None) 
         registry.set_champion(older)
         version = older
     else:
-        if bundle is not None and bundle.is_intact(app) and present[app] == restored[app]:
+        if present.get(app) == restored[app]:
             raise ModelError(f"has the champion's forecaster of {app}", f"version {older}", LISTED)
         registry.use(project)
         damaged = damaged_others(bundle, app)
         warn(damaged, ())
-        version = _with_older_part(former, target, app, bundle, current.number)
+        replaced = current.number if app in present else target.apps[app].promotion.from_version
+        version = _with_older_part(former, target, app, bundle, replaced)
     return add_receipt(
         project,
         "rollback",
@@ -133,13 +136,16 @@ def _newest_intact(uri: str, bundle: Bundle, app: str) -> str:
                 return version.number
     bundle.app_named(app)  # it is not known, or its facts are damaged
     fix = f"`voxcast learn --app {app}` trains another"
-    raise ModelError("its forecaster is damaged in every version", app, fix)
+    raise ModelError("is damaged in every version", app, fix)
 
 
 def _with_older_part(
-    former: Version, target: Bundle, app: str, bundle: Bundle | None, current: str
+    former: Version, target: Bundle, app: str, bundle: Bundle | None, replaced: str | None
 ) -> str:
-    """Register a version with an older forecaster of one application; return its number."""
+    """Register a version with an older forecaster of one application; return its number.
+
+    ``replaced`` is the version to which the next rollback of the application returns.
+    """
     from mlflow.exceptions import MlflowException
 
     part = target.part(app)
@@ -148,7 +154,7 @@ def _with_older_part(
         reason="rolled_back",
         detail=f"by a person's decision, the forecaster of version {former.number}",
         promoted_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        from_version=current,
+        from_version=replaced,
     )
     part = replace(part, served=replace(part.served, promotion=promotion))
     try:
@@ -158,8 +164,13 @@ def _with_older_part(
         raise ModelError(problem, f"version {former.number}") from error
 
 
-def _hashes(bundle: Bundle) -> dict[str, str]:
-    return {name: served.forecaster_sha256 for name, served in bundle.apps.items()}
+def _intact_hashes(bundle: Bundle) -> dict[str, str]:
+    """Return the hash of the forecaster of each application that is intact."""
+    return {
+        name: served.forecaster_sha256
+        for name, served in bundle.apps.items()
+        if bundle.is_intact(name)
+    }
 
 
 def bundles_to_compare(
@@ -206,20 +217,22 @@ def compare_bundles(
     ModelError
         If there is no application to compare.
     """
-    names = [
-        name
-        for name in validations
-        if app in (None, name) and all(name in bundle.apps for bundle in bundles)
-    ]
+    both = [name for name in bundles[0].apps if app in (None, name) and name in bundles[1].apps]
+    names = [name for name in both if name in validations]
     if not names:
+        where = f"versions {numbers[0]} and {numbers[1]}"
+        if not both:
+            raise ModelError("have no application in common", where, LISTED)
         raise ModelError(
-            "have no application in common of which runs are on record",
-            f"versions {numbers[0]} and {numbers[1]}",
-            LISTED,
+            f"have {', '.join(both)} in common, but the training table has the runs of the last "
+            f"pass of learning alone, of {', '.join(validations)}",
+            where,
+            f"run `voxcast learn --app {both[0]}` first",
         )
     comparisons: dict[str, Any] = {}
     for name in names:
-        if _hashes(bundles[0])[name] == _hashes(bundles[1])[name]:
+        first, second = (bundle.apps[name].forecaster_sha256 for bundle in bundles)
+        if first == second:
             comparisons[name] = {"same_forecaster": True}
             continue
         comparison = compare_versions(validations[name], name, *bundles)

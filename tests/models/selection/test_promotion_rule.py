@@ -27,7 +27,7 @@ NOWHERE = Interval(math.nan, math.nan, math.nan, 0)
 def gains(low: float, value: float, calm: Interval | None = None) -> Comparison:
     gain = Interval(value, low, 2 * value - low, 8)
     error = Interval(0.2, 0.1, 0.3, 8)
-    return Comparison(error, error, gain, gain if calm is None else calm, standard_error=0.02)
+    return Comparison(error, error, gain, gain if calm is None else calm)
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,11 @@ def test_what_is_decided_without_a_comparison(champion: Rival | None, reason: st
         ({}, gains(-0.01, 0.1), SAFE, "not_better"),
         ({}, gains(0.0, 0.0), SAFE, "not_better"),
         ({"new_subjects": 2}, gains(-0.01, 0.03), SAFE, "more_subjects"),
-        ({"new_subjects": 2}, gains(-0.01, 0.01), SAFE, "not_better"),
-        ({"new_subjects": 2}, gains(math.nan, 0.01), SAFE, "not_better"),
+        ({"new_subjects": 2}, gains(-0.1, 0.001), SAFE, "more_subjects"),
+        ({"new_subjects": 2}, gains(math.nan, 0.01), SAFE, "more_subjects"),
+        ({"new_subjects": 2}, gains(-0.1, 0.0), SAFE, "not_better"),
+        ({"new_subjects": 2}, gains(-0.1, 0.001), RISKY, "under_request"),
+        ({"new_subjects": 2, "new_disturbed": 0.9}, gains(-0.1, 0.001), SAFE, "under_load"),
         ({"new_subjects": 2}, gains(-0.1, -0.01), SAFE, "not_better"),
         ({}, gains(0.01, 0.1), RISKY, "under_request"),
         ({"calibrated": False}, gains(0.01, 0.1), RISKY, "better"),
@@ -141,4 +144,4 @@ def test_nine_subjects_measured_under_load_do_not_replace_a_better_champion(
 def test_without_an_evaluated_risk_nothing_is_promoted() -> None:
     decision = decide(Rival(True), gains(0.05, 0.1), {}, 0.10)
     assert (decision.promote, decision.reason) == (False, "not_comparable")
-    assert "how often its bounds are exceeded was not evaluated" in decision.detail
+    assert "how often the new model's bounds are exceeded was not evaluated" in decision.detail

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.laws.intervals import Interval, cautious_mean, clustered_mean, standard_error
+from voxcast.laws.intervals import Interval, cautious_mean, clustered_mean
 from voxcast.models.query import queries_of
 from voxcast.models.selection import recipes
 
@@ -71,15 +71,12 @@ class Comparison:
         `voxcast.laws.intervals.cautious_mean`.
     undisturbed_gain : Interval
         The same over undisturbed runs alone; of no subject if there are none.
-    standard_error : float
-        Of the gain; NaN for one subject.
     """
 
     challenger: Interval
     champion: Interval
     gain: Interval
     undisturbed_gain: Interval
-    standard_error: float
 
     @property
     def subjects(self) -> int:
@@ -115,7 +112,6 @@ def compare(
         clustered_mean(champion_errors, subjects, weights),
         cautious_mean(gains, subjects, weights),
         cautious_mean(gains[calm], table["subject"][calm].tolist(), run_weights(table[calm])),
-        standard_error(gains, subjects, weights),
     )
 
 

@@ -74,12 +74,18 @@ def load_leaderboard(data: Path, cell_keys: Sequence[str] | None = None) -> Lead
     Raises
     ------
     ModelError
-        If the files were written by another release.
+        If the files are missing, of other runs, or were written by another release.
     """
+    again = f"run `voxcast learn --app {data.name}`"
+    for name in ("best.json", "out_of_fold.parquet"):
+        if not (data / name).is_file():
+            raise ModelError("no such file: tuning has not ended", data / name, again)
     content = read_json(data / "best.json")
     if "chosen" not in content:
         raise ModelError("was written by another release", data, "tune again with `voxcast learn`")
     frame = pd.read_parquet(data / "out_of_fold.parquet")
+    if cell_keys is not None and set(cell_keys) != set(frame["cell_key"]):
+        raise ModelError("was tuned on other runs than the training table has", data, again)
     by_group = dict(iter(frame.groupby(["input_level", "family"], sort=False)))
     out_of_fold: dict[InputLevel, dict[str, OutOfFold]] = {
         level: {name: _out_of_fold(by_group[level, name], cell_keys) for name in names}

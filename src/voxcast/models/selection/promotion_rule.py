@@ -20,7 +20,9 @@ REASONS = {
     "new_facts": "the former champion's model, with other default parameters or configurations",
     "new_version": "the former champion predicts another version of the application",
     "better": "better than the former champion",
-    "more_subjects": "it learned from more subjects than the former champion",
+    "by_hand": "a person promoted it",
+    "rolled_back": "a person returned to it",
+    "more_subjects": "more exact than the former champion, and learned from more subjects",
 }
 MOSTLY = 0.5  # share of disturbed runs from which new runs are said to be measured under load
 
@@ -108,11 +110,11 @@ def decide(
 
     A challenger is promoted when its error is lower than the champion's and the 95 % interval of
     the gain over subjects excludes zero; or when it learned from more subjects, which include the
-    champion's, and the gain is larger than its standard error. It is never promoted because the
-    champion could not be judged. Runs that were measured under load count less in the comparison;
-    where most of the new runs are such, but not the champion's, undisturbed runs alone decide. A
-    calibrated champion is replaced only if no target's under-request rate reaches
-    ``max_under_request``.
+    champion's, and the gain is above zero: an interval over few subjects would keep new
+    measurements from being used. It is never promoted because the champion could not be judged.
+    Runs that were measured under load count less in the comparison; where most of the new runs are
+    such, but not the champion's, undisturbed runs alone decide. A calibrated champion is replaced
+    only if no target's under-request rate reaches ``max_under_request``.
 
     Parameters
     ----------
@@ -143,24 +145,27 @@ def decide(
     if under_load:
         detail += "; most of the new runs were measured under load"
     if calm.subjects and calm.value < 0 < comparison.gain.value:
-        return Decision(False, "under_load", f"{detail}; it is better on disturbed runs only")
+        return Decision(
+            False, "under_load", f"{detail}; the new model is better on disturbed runs only"
+        )
     better = gain.bounded and gain.low > 0
     has_more = champion.is_included and champion.new_subjects > 0
-    more = has_more and not under_load and gain.value > comparison.standard_error
+    more = has_more and not under_load and gain.value > 0
     if not better and has_more and not under_load:
+        noun = "subject" if champion.new_subjects == 1 else "subjects"
         detail += (
-            f"; it learned from more subjects ({champion.new_subjects} new), and the gain is "
-            f"{'' if more else 'not '}above its standard error, {comparison.standard_error:.4f}"
+            f"; the new model learned from {champion.new_subjects} {noun} more than the champion, "
+            f"{'and' if more else 'but'} its error is {'' if more else 'not '}lower"
         )
     if not better and not more:
         return Decision(False, "under_load" if under_load else "not_better", detail)
     if not risks:
-        detail += "; how often its bounds are exceeded was not evaluated"
+        detail += "; how often the new model's bounds are exceeded was not evaluated"
         return Decision(False, "not_comparable", f"{detail}; {BY_HAND}")
     worst = max(risks, key=lambda target: risks[target].rate)
     risk = risks[worst]
     detail += (
-        f"; {worst} above its bound for {risk.exceeded} of {risk.subjects} subjects "
+        f"; {worst} above the new model's bound for {risk.exceeded} of {risk.subjects} subjects "
         f"(95 % interval {risk.interval[0]:.2f} to {risk.interval[1]:.2f})"
     )
     if champion.calibrated and risk.rate >= max_under_request:
