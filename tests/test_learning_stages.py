@@ -205,15 +205,15 @@ def test_what_cannot_be_promoted_or_rolled_back_is_one_error() -> None:
 
 
 def test_a_promotion_waits_for_learning_and_needs_its_files() -> None:
-    with learning_lock(Path()), pytest.raises(RunError, match="another `voxcast learn` .process"):
+    with learning_lock(Path()), pytest.raises(RunError, match=r"another `voxcast learn` .process"):
         models(["promote", "--app", "segment"])
     train = Path("data/features/train.parquet")
     table = pd.read_parquet(train)
     table[table["app"] == "tile"].to_parquet(train, index=False)
-    with pytest.raises(ModelError, match="was of tile.*run `voxcast learn --app segment` first"):
+    with pytest.raises(ModelError, match=r"was of tile.*run `voxcast learn --app segment` first"):
         models(["promote", "--app", "segment"])
-    with pytest.raises(ModelError, match="have segment in common.*of tile.*learn --app segment"):
+    with pytest.raises(ModelError, match=r"have segment in common.*of tile.*learn --app segment"):
         models(["compare", "2", "5", "--app", "segment"])
     Path("data/tune/tile/best.json").unlink()
-    with pytest.raises(ModelError, match="tuning has not ended; run `voxcast learn --app tile`"):
+    with pytest.raises(ModelError, match=r"tuning has not ended; run `voxcast learn --app tile`"):
         models(["promote", "--app", "tile"])
