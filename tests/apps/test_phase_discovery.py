@@ -32,6 +32,17 @@ def test_what_is_proposed_reads_the_log_it_was_proposed_from(kind):
     assert {phase.name: (phase.start_s, phase.end_s) for phase in phases} == expected
 
 
+def test_start_lines_alone_show_phases_up_to_the_next():
+    log = "START load\nSTART smooth\nnoise\nSTART label\nfinished\n"
+    proposal = propose_phases(log.splitlines())
+    assert proposal.kind == START_END
+    phases = phases_from_log(log, proposal.patterns, [0.0, 1.0, 2.0, 4.0, 9.0], runtime_s=9.0)
+    assert [(p.name, p.start_s, p.end_s) for p in phases] == [
+        ("load", 0.0, 1.0), ("smooth", 1.0, 4.0), ("label", 4.0, 9.0)
+    ]  # fmt: skip
+    assert propose_phases(["Starting the server", "noise"]).patterns == {}
+
+
 def test_messages_followed_by_much_of_the_time_start_phases():
     log = (
         "12:00:00 loading /data/a1.nii\n12:00:02 fitting the model\n"

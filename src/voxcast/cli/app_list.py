@@ -36,7 +36,9 @@ def _summary(name: str) -> str:
     try:
         app = config.load_app(CONF_APP, name)
     except ConfigError as error:
-        return f"cannot be used yet, see `voxcast app show {name}`: {error}"
+        if error.problem == "needs a value":  # the file is to be filled in for each call
+            return f"incomplete, {str(error.where).rpartition(': ')[2]} has no value"
+        return str(error)
     return f"{app.version}: {app.module or shlex.join(app.argv)}"
 
 
