@@ -34,7 +34,7 @@ def test_phases_of_a_recorded_application(capsys) -> None:
     output = capsys.readouterr()
     assert "41 of 236 runs left out: 41 with other phases" in output.err
     assert "ants_segment: 195 runs" in output.out
-    assert "expected of the chain" in output.out
+    assert "a chain of jobs, one for each phase, is expected to hold" in output.out
     (atropos,) = (line for line in output.out.splitlines() if "atropos" in line)
     assert re.fullmatch(r"  atropos +[\d.]+ GB +[\d.]+  .+", atropos)
     arguments = ["--app", "ants_segment", "--where", "scale=scaled_down", "--json"]

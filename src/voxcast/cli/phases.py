@@ -100,9 +100,9 @@ def _as_json(
 def _show(app: str, matrix: PhaseMatrix, held: MemoryHeld, jobs: Chain) -> None:
     used = "" if held.used is None else f", used {held.used:.3g}"
     runs = len(matrix.cell_keys)
-    print(f"{app}: {runs} runs; GB h of one run on average")
+    print(f"{app}: {runs} runs; memory held by one run on average, in GB h")
     print(
-        f"  at the run's peak {held.at_run_peak:.3g}, at the peak of each phase "
+        f"  requested at the run's peak {held.at_run_peak:.3g}, at the peak of each phase "
         f"{held.at_phase_peaks:.3g}{used}"
     )
     rows = [("job", "memory", "expected GB h", "requested walltimes")]
@@ -117,4 +117,7 @@ def _show(app: str, matrix: PhaseMatrix, held: MemoryHeld, jobs: Chain) -> None:
         listed = ", ".join(f"{phase} {n}" for phase, n in matrix.read_at_ends.items())
         print(f"  memory read at the ends of a phase, as no sample lies in it; runs: {listed}")
     expected = f"{jobs.expected_gb_h:.3g} GB h"
-    print(f"  expected of the chain: {expected}; a single job holds {jobs.gain:.2f} times as much")
+    print(
+        f"  a chain of jobs, one for each phase, is expected to hold {expected}; "
+        f"a single job holds {jobs.gain:.2f} times as much"
+    )

@@ -90,7 +90,7 @@ def _log_left_out(trace: Workload) -> None:
     if (unlisted := len(trace.bad) - LISTED_LINES) > 0:
         LOGGER.warning("and %d more lines", unlisted)
     if trace.skipped:
-        LOGGER.warning("%d jobs never ran and are excluded", len(trace.skipped))
+        LOGGER.warning("jobs that never ran, excluded: %d", len(trace.skipped))
 
 
 def _show(name: str, result: QueueReport) -> None:

@@ -121,9 +121,10 @@ def _gamma(text: str) -> float | str:
 def _show(app: str, result: dict[str, Any]) -> None:
     accounts = result["ways"]
     runs = accounts["clairvoyant"]["runs"]
-    print(f"{app}: {runs} held-out runs, standard deviation of log time {result['sd_log']:.2f}")
+    spread = math.exp(result["sd_log"])
+    print(f"{app}: {runs} held-out runs; wall times spread by a factor of {spread:.2f} (1 SD)")
     rows = [
-        ("requested", "normalised cost", "too short", "unused core h", "unused GB h", "done after")
+        ("requested", "normalised cost", "killed", "killed core h", "unused GB h", "done after")
     ]
     for method, title in METHODS.items():
         account = accounts[method]
@@ -133,7 +134,8 @@ def _show(app: str, result: dict[str, Any]) -> None:
         done_after = format_seconds(account["turnaround_s"])
         rows.append((title, cost, str(account["failures"]), *waste, done_after))
     print(text_table(rows, "<>>>>>", indent="  "))
-    print("  normalised cost: 1 is the cost of knowing each runtime beforehand")
+    print("  normalised cost: 1 is the cost of knowing each runtime beforehand; 95 % interval")
+    print("  killed: requests that were too short, and the core-hours lost in them")
     for text in _meaning(accounts, result):
         lines = textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ")
         print("\n".join(lines))
@@ -157,9 +159,9 @@ def _meaning(accounts: dict[str, Any], result: dict[str, Any]) -> Iterator[str]:
         )
     over_implied = 100 * (result["over_implied"] - 1)
     if abs(over_implied) < TRUSTED_PERCENT:
-        verdict = "so the cost that `voxcast requests --image` prints can be relied on"
+        verdict = "so the cost that `voxcast requests` prints for an image can be relied on"
     else:
-        verdict = "so the cost that `voxcast requests --image` prints is " + (
+        verdict = "so the cost that `voxcast requests` prints for an image is " + (
             "too low" if over_implied > 0 else "too high"
         )
     yield (
