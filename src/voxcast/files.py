@@ -193,9 +193,13 @@ def sha256_file(path: str | os.PathLike[str]) -> str:
 
 
 def sha256_folder(folder: str | os.PathLike[str]) -> str:
-    """Return the SHA-256 of the files in a folder and its subfolders: names and bytes."""
+    """Return the SHA-256 of the files in a folder and its subfolders: names and bytes.
+
+    Hidden files do not count: file managers leave them in any folder.
+    """
     digest = hashlib.sha256()
     root = Path(folder)
-    for path in sorted(p for p in root.rglob("*") if p.is_file()):
+    files = (p for p in root.rglob("*") if p.is_file() and not p.name.startswith("."))
+    for path in sorted(files):
         digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()

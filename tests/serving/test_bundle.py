@@ -154,6 +154,13 @@ def test_a_damaged_application_is_carried_over_as_it_is(
     assert files[0] == files[1]
 
 
+def test_a_hidden_file_is_no_damage_and_another_is(copied: Path) -> None:
+    (copied / "forecasters/tile/.DS_Store").write_text("left by a file manager")
+    assert Bundle.load(copied).is_intact("tile")
+    (copied / "forecasters/tile/more.json").write_text("{}")
+    assert not Bundle.load(copied).is_intact("tile")
+
+
 def test_a_name_cannot_leave_the_folder(copied: Path) -> None:
     index = json.loads((copied / INDEX).read_text())
     index["apps"]["../tile"] = index["apps"].pop("tile")
