@@ -98,6 +98,40 @@ def test_a_close_column_is_used_said_first_and_written_into_the_card(folder: Pat
         assert ("cost" in columns["used"]) == (answer == "--keep")
 
 
+def test_failed_runs_are_said_and_rows_are_printed_by_number(folder: Path) -> None:
+    table = pd.read_csv(folder / "jobs.csv")
+    state = [
+        "FAILED" if n % 9 == 0 else "TIMEOUT" if n % 9 == 1 else "COMPLETED" for n in range(90)
+    ]
+    table.assign(State=state).to_csv(folder / "states.csv", index=False)
+    options = ("--target", "seconds", "--trials", "1", "--id", "job", "--id", "site")
+    completed = voxcast(folder, "fit", "states.csv", *options, "--out", "states")
+    assert "10 rows excluded, not completed (failed): 1, 10, 19" in completed.stderr
+    assert "10 rows excluded, not completed (timeout): 2, 11, 20" in completed.stderr
+    assert "from 70 rows of 70 configurations" in completed.stdout
+    assert "errors are for configurations not seen before:" in completed.stdout
+    assert "at most 1 for each family" in completed.stdout
+    everything = ("--out", "all_states", "--keep-failed", "--json")
+    assert (
+        json.loads(voxcast(folder, "fit", "states.csv", *options, *everything).stdout)["rows"]
+        == 90
+    )
+    lines = voxcast(folder, "predict", "--model", "states", "new.csv").stdout.splitlines()
+    assert lines[0].split() == ["row", "prediction", "upper", "calibrated", "out", "of", "range"]
+    assert [line.split()[0] for line in lines[1:8]] == list("1234567")
+    assert max(len(line.split()[1]) for line in lines[1:8]) <= 6
+
+
+def test_of_a_throughput_and_a_size_no_single_column_is_blamed(folder: Path) -> None:
+    table = pd.read_csv(folder / "jobs.csv")
+    leak = table.assign(mb_per_s=table["size"] / table["seconds"]).drop(columns=["job", "site"])
+    leak.to_csv(folder / "speed.csv", index=False)
+    options = ("--target", "seconds", "--trials", "1", "--out", "speed")
+    text = voxcast(folder, "fit", "speed.csv", *options).stdout
+    assert "of size and mb_per_s leave out with --exclude what is known only after" in text
+    assert "--exclude size" not in text
+
+
 def test_a_column_is_kept_and_an_earlier_model_replaced_on_request(folder: Path) -> None:
     table = pd.read_csv(folder / "jobs.csv")
     table.assign(cpu_s=table["seconds"]).to_csv(folder / "cpu.csv", index=False)

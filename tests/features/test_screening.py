@@ -57,6 +57,10 @@ def test_what_is_close_is_said_with_the_columns_to_leave_out() -> None:
     leaks = {title: columns for title, (_, columns) in leaking_tables().items()}
     assert close(leaks["end minus start"]) == {"t1 minus t0": ("t1", "t0")}
     assert close(leaks["times CPUs"]) == {"su over cpus": ("su",)}
+    size, seconds = np.geomspace(1, 300, 80), np.random.default_rng(0).lognormal(3, 1, 80)
+    speed = {"size": size, "mb_per_s": size / seconds, "seconds": seconds}
+    # Which of the two is the input no value tells.
+    assert close(speed) == {"size over mb_per_s": ("size", "mb_per_s")}
     parts = ("load", "compute", "write")
     assert close(leaks["three parts"]) == {"load plus compute plus write": parts}
     (minutes,) = screening_of(leaks["whole minutes"]).close

@@ -8,14 +8,14 @@ import pytest
 
 from voxcast.errors import ModelError, TableError
 from voxcast.features.any_table import (
-    censored_groups,
     choose_columns,
     feature_table,
     learnable,
     read_csv,
 )
+from voxcast.features.run_status import is_censored, statuses
 from voxcast.models.table_model import TableModel, fit_table
-from voxcast.models.table_validation import MAX_ROWS, groups_of, validation_of
+from voxcast.models.table_validation import MAX_ROWS, groups_of, sampled, validation_of
 
 FEW = ("median", "ridge", "forest", "quantile_boosting")
 
@@ -99,7 +99,8 @@ def test_rows_without_a_label_are_counted_and_dropped() -> None:
     usable, left_out = learnable(runs, choose_columns(runs, "seconds", "site", ["job"]))
     assert usable.sum() == 25
     assert left_out == {
-        "without a value": [4], "not finite": [3], "zero or below": [1, 2], "not completed": [5],
+        "without a value": [4], "not finite": [3], "zero or below": [1, 2],
+        "not completed (timeout)": [5],
     }  # fmt: skip
 
 
@@ -109,13 +110,13 @@ def test_censored_runs_widen_the_bound() -> None:
     with_timeouts = runs.assign(
         outcome=["timeout" if n % 12 == 3 else "completed" for n in range(60)]
     )
-    censored = censored_groups(with_timeouts, columns)
-    assert censored == ["s3"]
+    censored = with_timeouts[is_censored(statuses(with_timeouts))]
+    assert set(censored["site"]) == {"s3"}
     plain, wider = (
         fit_table(
-            runs, columns, trials=1, families=("median", "ridge"), quantile=0.8, censored=names
+            runs, columns, trials=1, families=("median", "ridge"), quantile=0.8, censored=rows
         )
-        for names in ([], censored)
+        for rows in (None, censored)
     )
     queries = runs.head(5)
     assert (wider.model.predict(queries)["upper"] >= plain.model.predict(queries)["upper"]).all()
@@ -135,9 +136,99 @@ def test_repeats_of_a_configuration_are_one_group() -> None:
     groups = groups_of(runs, columns)
     assert len(set(groups)) == 20
     assert (groups[:20] == groups[20:40]).all()
-    for train, held_out in validation_of(runs, columns, 0, ()).folds():
+    for train, held_out in validation_of(runs, columns, 0).folds():
         assert not set(groups[train]) & set(groups[held_out])
     assert len(set(groups_of(runs.assign(site="a"), replace(columns, group="site")))) == 1
+
+
+def test_few_configurations_are_held_out_run_by_run() -> None:
+    rng = np.random.default_rng(0)
+    tool = np.repeat(["a", "b"], 40)
+    seconds = np.where(tool == "a", 10, 100) * rng.lognormal(0, 0.1, 80)
+    runs = pd.DataFrame({"tool": tool, "cpus": np.tile([1, 2], 40), "seconds": seconds})
+    fit = fit_table(runs, choose_columns(runs, "seconds"), trials=1, families=FEW)
+    assert fit.novelty == "runs"
+    assert fit.metrics["mape"] < 12  # of whole tools held out it is several hundred
+    queries = pd.DataFrame({"tool": ["a", "a"], "cpus": [2, 1.5]})
+    # A configuration that is not in the table is none that the bound was measured for.
+    assert fit.model.predict(queries)["calibrated"].tolist() == [True, False]
+
+
+def test_the_bound_holds_for_new_rows_and_for_configurations_not_seen() -> None:
+    def runs(rng: np.random.Generator, count: int, repeats: int) -> pd.DataFrame:
+        n = np.repeat(np.arange(count), repeats)
+        size, effect = rng.uniform(1, 100, count)[n], rng.normal(0, 0.15, count)[n]
+        noise = rng.normal(0, 0.05, len(n))
+        return pd.DataFrame({"size": size, "seconds": (5 + size) * np.exp(effect + noise)})
+
+    covered = []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        table_of_repeats, unseen = runs(rng, 40, 6), runs(rng, 300, 1)
+        columns = choose_columns(table_of_repeats, "seconds")
+        fit = fit_table(table_of_repeats, columns, trials=1, families=("median", "ridge"))
+        assert fit.novelty == "configurations"
+        predictions = fit.model.predict(unseen)
+        upper = predictions["upper"][predictions["calibrated"]]
+        covered.append((unseen["seconds"].loc[upper.index] <= upper).mean())
+    assert 0.85 < np.mean(covered) < 0.95
+
+
+def test_the_bound_holds_for_new_rows_of_a_mixture() -> None:
+    def runs(rng: np.random.Generator, count: int) -> pd.DataFrame:
+        # A fifth of the sizes are missing: rows of equal features whose times are far apart.
+        size = rng.uniform(1, 50, count)
+        known = np.where(rng.uniform(size=count) < 0.2, -1, size)
+        seconds = (3 + 2 * size) * rng.lognormal(0, 0.05, count)
+        return pd.DataFrame({"size": known, "cpus": rng.integers(1, 5, count), "seconds": seconds})
+
+    covered = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        table_of_runs, new = runs(rng, 300), runs(rng, 600)
+        columns = choose_columns(table_of_runs, "seconds")
+        fit = fit_table(table_of_runs, columns, trials=1, families=("median", "forest"))
+        predictions = fit.model.predict(new)
+        upper = predictions["upper"][predictions["calibrated"]]
+        covered.append((new["seconds"].loc[upper.index] <= upper).mean())
+    assert 0.85 < np.mean(covered) < 0.95
+
+
+def test_censored_rows_are_grouped_and_sampled_as_the_others_are() -> None:
+    runs = pd.DataFrame({"size": np.arange(60) // 2 + 1.0, "seconds": np.arange(60) + 1.0})
+    stopped = pd.DataFrame({"size": [1.0] * 10, "seconds": [9.0] * 10})
+    columns = choose_columns(runs, "seconds")
+    validation = validation_of(runs, columns, 0, stopped)
+    (group,) = {entry[1] for entry in validation.censored}
+    assert group in set(validation.table["subject"])
+    without = validation.part(np.flatnonzero(validation.table["subject"] != group))
+    assert len(validation.censored) == 10  # each is a row, as the others
+    assert not without.censored
+    apart = validation_of(runs, columns, 0, stopped.assign(size=1000.0 + np.arange(10)))
+    assert len(sampled(apart, 30).censored) == 5
+
+
+def test_beyond_the_range_the_trend_is_continued_and_the_bound_is_wider() -> None:
+    rng = np.random.default_rng(0)
+    runs = pd.DataFrame({"v": rng.uniform(1, 12, 300), "cpus": rng.choice([1, 2, 4], 300)})
+    runs["site"] = rng.choice(["a", "b"], 300)
+
+    def law(v: float, cpus: float) -> float:
+        return (30 + 40 * v) / cpus**0.6
+
+    runs["seconds"] = law(runs["v"], runs["cpus"]) * rng.lognormal(0, 0.05, 300)
+    runs.loc[runs["site"] == "b", "seconds"] *= 1.4
+    columns = choose_columns(runs, "seconds")
+    fit = fit_table(runs, columns, trials=1, families=("median", "ridge", "boosting", "additive"))
+    queries = pd.DataFrame({"v": [6, 40, 6, 1e300], "cpus": [2, 1, 16, 1], "site": ["a"] * 4})
+    predictions = fit.model.predict(queries)
+    for n, expected_s in ((1, law(40, 1)), (2, law(6, 16))):
+        assert predictions["prediction"][n] == pytest.approx(expected_s, rel=0.5)
+        assert predictions["upper"][n] > expected_s
+    widths = predictions["upper"] / predictions["prediction"]
+    assert (widths[1:] > 1.5 * widths[0]).all()
+    assert predictions["prediction"][3] <= 1001 * runs["seconds"].max()
+    assert predictions["calibrated"].tolist() == [True, False, False, False]
 
 
 def test_a_large_table_is_sampled_by_group() -> None:

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from voxcast.models.table_model import FittedTable, TableModel
 
 CARD_FILE = "card.json"
+NOVELTY = {
+    "groups": "groups not seen before",
+    "configurations": "configurations not seen before",
+    "runs": "new runs of the configurations in the table",
+}
 METRICS = ("mape", "median_ape", "upp", "ov_mape", "coverage")
 
 logger = logging.getLogger(__name__)
@@ -45,6 +50,10 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--keep", action="append", default=[], metavar="COL",
         help="use this column whatever its name or its values suggest; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--keep-failed", action="store_true",
+        help="use the rows of runs that failed or were stopped as if they had completed",
     )  # fmt: skip
     parser.add_argument(
         "--strict", action="store_true",
@@ -85,14 +94,18 @@ def main(argv: list[str]) -> int:
 
     from tqdm import tqdm
 
-    from voxcast.features.any_table import censored_groups, choose_columns, learnable, read_csv
+    from voxcast.features.any_table import choose_columns, learnable, read_csv
+    from voxcast.features.run_status import is_censored, statuses
     from voxcast.features.screening import screened
     from voxcast.models.column_ablation import ablations
     from voxcast.models.table_model import FAMILIES, OUTER, fit_table
 
     table = read_csv(args.table)
     columns = choose_columns(table, args.target, args.group, args.excluded)
-    usable, left_out = learnable(table, columns)
+    usable, left_out = learnable(table, columns, keep_failed=args.keep_failed)
+    censored = None
+    if not args.keep_failed:
+        censored = table[is_censored(statuses(table, (columns.target, columns.group)))]
     screening = screened(table[usable], columns, args.keep)
     close = ablations(table[usable], screening.columns, screening.close, args.seed)
     if close and args.strict:
@@ -114,7 +127,7 @@ def main(argv: list[str]) -> int:
             trials=args.trials or 50,
             budget_s=math.inf if args.trials is not None
             else started + budget_s - time.monotonic(),
-            censored=censored_groups(table, columns),
+            censored=censored,
         )  # fmt: skip
     count = int(usable.sum())
     if fitted.rows < count:
@@ -124,6 +137,7 @@ def main(argv: list[str]) -> int:
         "rows": fitted.rows,
         "rows_with_a_label": count,
         "groups": fitted.groups,
+        "errors_are_for": NOVELTY[fitted.novelty],
         "left_out": {reason: len(rows) for reason, rows in left_out.items()},
         "columns": _columns(screening, close),
         "trials": fitted.trials,
@@ -139,7 +153,7 @@ def main(argv: list[str]) -> int:
     else:
         for line in (*_close_lines(close, args.target), *_left_out_lines(screening)):
             print(line)
-        _show(fitted, args.target, args.out)
+        _show(fitted, args.target, args.out, args.trials)
     return 0
 
 
@@ -195,8 +209,15 @@ def _close_lines(close: Sequence[Ablation], target: str) -> Iterator[str]:
     yield f"Is this known before the run? It gives {target} nearly exactly:"
     for ablation in close:
         yield f"  {_close_text(ablation)}"
-    options = " ".join(f"--exclude {shlex.quote(name)}" for name in _close_names(close))
-    yield f"  what is known only after the run makes the errors below too good: {options}"
+    single = [
+        name for name in _close_names(close) if any((name,) == a.close.columns for a in close)
+    ]
+    if single:
+        options = " ".join(f"--exclude {shlex.quote(name)}" for name in single)
+        yield f"  what is known only after the run makes the errors below too good: {options}"
+    for names in dict.fromkeys(a.close.columns for a in close if len(a.close.columns) > 1):
+        listed = f"{', '.join(names[:-1])} and {names[-1]}"
+        yield f"  of {listed} leave out with --exclude what is known only after the run"
     if len(close) > 1:
         yield "  (errors without it are without all of these)"
 
@@ -222,14 +243,37 @@ def _left_out_lines(screening: Screening) -> Iterator[str]:
         yield f"kept: {name}: {reason}; the errors are too good if it is known only afterwards"
 
 
-def _show(fitted: FittedTable, target: str, out: Path) -> None:
-    print(f"{target}: {fitted.family}, from {fitted.rows} rows of {fitted.groups} groups")
-    print(f"  {'held-out groups':22}" + "".join(f"{name:>12}" for name in METRICS))
-    candidates = {"selected": fitted.metrics, **fitted.candidates}
-    for name, metrics in sorted(candidates.items(), key=lambda candidate: candidate[1]["mape"]):
-        values = [metrics[n] * (100 if n == "coverage" else 1) for n in METRICS]
-        print(f"  {name:22}" + "".join(f"{value:>10.1f} %" for value in values))
+def _show(fitted: FittedTable, target: str, out: Path, trials_by_family: int | None) -> None:
+    size = f"{fitted.rows} rows"
+    if fitted.novelty != "runs":
+        size += f" of {fitted.groups} {fitted.novelty}"
+    print(f"{target}: {fitted.family}, from {size}")
+    print(f"errors are for {NOVELTY[fitted.novelty]}:")
+    names_by_values: dict[tuple[float, ...], list[str]] = {}
+    for name, metrics in {"selected": fitted.metrics, **fitted.candidates}.items():
+        values = tuple(metrics[n] * (100 if n == "coverage" else 1) for n in METRICS)
+        names_by_values.setdefault(tuple(round(value, 1) for value in values), []).append(name)
+    labels = {values: ", ".join(names) for values, names in names_by_values.items()}
+    width = min(30, max(22, *map(len, labels.values())))
+    print(f"  {'held out':{width}}" + "".join(f"{name:>12}" for name in METRICS))
+    for values, label in sorted(labels.items()):
+        figures = "".join(f"{value:>10.1f} %" for value in values)
+        if len(label) > width:
+            print(f"  {label}")
+            label = ""
+        print(f"  {label:{width}}{figures}")
     print("  mape, median_ape: mean and median absolute error; upp: rows predicted too low")
     print("  ov_mape: mean excess of the others; coverage: rows below their upper bound")
+    print("  selected: the choice was made anew in each fold, by the errors within it")
+    smallest = min(fitted.candidates, key=lambda name: fitted.candidates[name]["mape"])
+    family_mape = fitted.candidates.get(fitted.family, fitted.metrics)["mape"]
+    if round(family_mape - fitted.candidates[smallest]["mape"], 1) > 0:
+        print(
+            f"  {fitted.family} was chosen by the errors of cross-validation on all rows; "
+            f"the smallest mape above, of {smallest}, may be chance"
+        )
     clock = "" if fitted.deterministic else "; the search stopped at the time budget"
-    print(f"  {fitted.trials} trials{clock}; model in {out}")
+    count = f"{fitted.trials} trials"
+    if trials_by_family is not None:
+        count += f", at most {trials_by_family} for each family"
+    print(f"  {count}{clock}; model in {out}")

@@ -37,7 +37,8 @@ def measured_runs(history: Path, app: str | None, conditions: Sequence[str]) -> 
     from voxcast.history.selection import only_app, runs_where
 
     if history.is_file() or history.suffix == ".csv":
-        from voxcast.features.any_table import COMPLETED, OUTCOME, read_csv
+        from voxcast.features.any_table import OUTCOME, read_csv
+        from voxcast.features.run_status import COMPLETED
 
         runs = read_csv(history)
         if app is not None and "app" not in runs:

@@ -7,10 +7,9 @@ import csv
 import json
 import logging
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from voxcast.cli.shared_options import add_champion_arguments, champion_of
 from voxcast.cli.verb_parser import VerbParser
@@ -19,6 +18,9 @@ from voxcast.quantities import format_bytes, format_seconds
 from voxcast.records import Configuration
 from voxcast.serving.signature import QUANTILES
 from voxcast.text_table import text_table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 logger = logging.getLogger(__name__)
 
@@ -107,8 +109,21 @@ def _predict_table(args: argparse.Namespace) -> int:
         names = predictions["out_of_range"].map(lambda text: text.split(SEPARATOR) if text else [])
         print(json.dumps(predictions.assign(out_of_range=names).to_dict("records"), indent=2))
     elif args.csv is None:
-        predictions.to_csv(sys.stdout, index=False)
+        for line in _row_lines(predictions):
+            print(line)
     return 0
+
+
+def _row_lines(predictions: pd.DataFrame) -> Iterator[str]:
+    """Yield the predictions of a table's rows, numbered from 1, with four digits."""
+    rows: list[tuple[str, ...]] = [("row", "prediction", "upper", "calibrated", "out of range")]
+    for number, row in enumerate(predictions.itertuples(index=False), start=1):
+        bound = "yes" if row.calibrated else "no"
+        values = (f"{row.prediction:.4g}", f"{row.upper:.4g}")
+        rows.append((str(number), *values, bound, str(row.out_of_range)))
+    yield from (line.rstrip() for line in text_table(rows, ">>><<").splitlines())
+    if predictions["out_of_range"].ne("").any():
+        yield "out of range: the trend of the table is continued; how far that holds is not known"
 
 
 def prediction_lines(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.errors import TableError, one_line
-from voxcast.features.table import CENSORED_OUTCOMES
+from voxcast.features.run_status import COMPLETED, statuses
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +25,7 @@ PREFIX, LOG = "column.", "column.log "
 WIDE = 20.0  # from this ratio of largest to smallest value, the logarithm is a feature too
 MIN_ROWS = 10
 LARGEST = 1e30  # estimators take single precision, which ends at 3e38
-OUTCOME, COMPLETED = "outcome", "completed"
+OUTCOME = "outcome"
 
 
 @dataclass(frozen=True)
@@ -142,10 +142,18 @@ def feature_table(table: pd.DataFrame, columns: Columns) -> pd.DataFrame:
     return pd.DataFrame(features, index=table.index)
 
 
-def learnable(table: pd.DataFrame, columns: Columns) -> tuple[np.ndarray, dict[str, list[int]]]:
+def learnable(
+    table: pd.DataFrame, columns: Columns, *, keep_failed: bool = False
+) -> tuple[np.ndarray, dict[str, list[int]]]:
     """Return a mask of rows with a label, and the numbers of the others (from 1) by reason.
 
-    A run that did not complete has no label: its value is a lower bound at most.
+    A run that did not complete has no label: its value is a lower bound at most. See
+    `voxcast.features.run_status`.
+
+    Parameters
+    ----------
+    keep_failed : bool
+        Whether the runs that did not complete have a label too.
 
     Raises
     ------
@@ -158,10 +166,10 @@ def learnable(table: pd.DataFrame, columns: Columns) -> tuple[np.ndarray, dict[s
     reasons["zero or below"] = np.isfinite(values) & (values <= 0)
     extreme = (values > LARGEST) | ((values > 0) & (values < 1 / LARGEST))
     reasons["too large or too small to be one"] = np.isfinite(values) & extreme
-    if OUTCOME in table:
-        outcomes = table[OUTCOME].astype(str).str.strip().str.lower()
-        if (outcomes == COMPLETED).any() or outcomes.isin([*CENSORED_OUTCOMES, "failed"]).any():
-            reasons["not completed"] = (outcomes != COMPLETED).to_numpy()
+    if not keep_failed:
+        status = statuses(table, (columns.target, columns.group))
+        for name in sorted(set(status) - {COMPLETED}):
+            reasons[f"not completed ({name.replace('_', ' ')})"] = status == name
     if columns.group is not None:
         reasons["without a group"] = table[columns.group].isna().to_numpy()
     usable = ~np.logical_or.reduce(list(reasons.values()))
@@ -183,22 +191,6 @@ def learnable(table: pd.DataFrame, columns: Columns) -> tuple[np.ndarray, dict[s
     if columns.group is not None and table.loc[usable, columns.group].nunique() < 2:
         raise TableError("has one group", columns.group, "evaluation on unseen groups needs two")
     return usable, left_out
-
-
-def censored_groups(table: pd.DataFrame, columns: Columns) -> list[str]:
-    """Return the groups with a censored run, which was stopped before it completed.
-
-    Without a group column every censored run is one, named by its position.
-    """
-    if OUTCOME not in table:
-        return []
-    indices = np.flatnonzero(
-        table[OUTCOME].astype(str).str.strip().str.lower().isin(CENSORED_OUTCOMES)
-    )
-    if columns.group is None:
-        return [f"row {n}" for n in indices]
-    names = table[columns.group].iloc[indices].dropna()
-    return sorted(set(names.astype(str)))
 
 
 def finite(column: pd.Series) -> np.ndarray:

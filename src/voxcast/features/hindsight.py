@@ -26,6 +26,7 @@ GAIN = 3.0  # times closer that a column must be than none, and two than the clo
 ALIKE = 1.25  # ratio between the coefficients of a sum below which they are taken for equal
 PART = 0.01  # of the target, below which a column is no part of a sum
 MIN_ROWS = 10  # for any of this to mean something, and distinct values for a rank correlation
+FEW_VALUES = 20  # of a column that is taken for an input beside one with more
 MAX_PAIRED = 80  # columns whose pairs and sums are tried
 PAIRED_ROWS = 500  # by which they are
 MAX_ROWS = 2000  # by which single columns are
@@ -41,7 +42,7 @@ class CloseColumns:
     Attributes
     ----------
     columns : tuple of str
-        Without which it is no longer given.
+        Of which it is no longer given without one, or without all of a sum.
     text : str
         What of them it follows: ``x``, ``b minus a``, ``core_h over cpus``.
     manner : str
@@ -154,14 +155,15 @@ def _pairs(
 ) -> list[CloseColumns]:
     """Return products, ratios and differences of two columns; of each pair the closest.
 
-    Of a product or a ratio the column with more values is returned: the other may be an input,
-    such as a number of CPUs.
+    Of a product or a ratio with a column of few values the other one is returned: the few are an
+    input, such as a number of CPUs. Otherwise no value tells which of the two is the input.
     """
     alone = {name: _alone_spread(values, y) for name, values in columns.items()}
     distinct = {name: len(np.unique(values)) for name, values in columns.items()}
     close = []
     for a, b in combinations(columns, 2):
-        varied = (max((a, b), key=lambda name: distinct[name]),)
+        few, many = sorted((a, b), key=lambda name: distinct[name])
+        varied = (many,) if distinct[few] <= FEW_VALUES else (a, b)
         u, v = columns[a], columns[b]
         forms = [
             (_spread(_positive(u) * _positive(v), y), CLOSE, f"{a} times {b}", varied),

@@ -95,7 +95,7 @@ def calibrate(
     table: pd.DataFrame,
     out_of_fold: OutOfFold,
     factor: float,
-    censored: Collection[tuple[str, str]] = (),
+    censored: Collection[tuple[str, ...]] = (),
 ) -> CalibratedModel:
     """Calibrate a model fitted on ``table`` by out-of-fold predictions.
 
@@ -104,21 +104,23 @@ def calibrate(
     model : Predictor
         Fitted on all of ``table``.
     table : DataFrame
-        Training runs.
+        Training runs. A column ``unit``, if there is one, names what gives one score instead of
+        the subject.
     out_of_fold : OutOfFold
         Predictions of the same recipe.
     factor : float
         See `voxcast.models.conformal.Scores.upper`.
-    censored : collection of (app, subject)
+    censored : collection of (app, subject) or (app, subject, unit)
         Runs that were stopped before they completed; they are not in the table.
     """
     logs, predictions = log_targets(table, model.targets), out_of_fold.log_predictions
-    subjects = table["subject"].tolist()
+    units = table["unit" if "unit" in table else "subject"].tolist()
+    censored_units = {(run[0], run[-1]) for run in censored}
     apps = table["app"].tolist() if "app" in table else [""] * len(table)
     calibrators = {
         target: Calibrator.fit(
-            logs[:, k], predictions[:, k], out_of_fold.spread[:, k], subjects, apps, factor,
-            censored,
+            logs[:, k], predictions[:, k], out_of_fold.spread[:, k], units, apps, factor,
+            censored_units,
         )
         for k, target in enumerate(model.targets)
     }  # fmt: skip

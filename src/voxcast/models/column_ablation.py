@@ -82,7 +82,7 @@ def ablations(
 
 def _error(table: pd.DataFrame, columns: Columns, groups: np.ndarray, seed: int) -> float:
     """Return the median absolute error of the best of a few recipes, in percent."""
-    validation = sampled(validation_of(table, columns, seed, (), groups), MAX_ROWS)
+    validation = sampled(validation_of(table, columns, seed, groups=groups), MAX_ROWS)
     actual = validation.table[TARGET]
     if not columns.numbers and not columns.texts:
         return scores(actual, np.full(len(actual), actual.median()))["median_ape"]

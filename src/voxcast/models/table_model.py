@@ -18,6 +18,7 @@ import numpy as np
 
 from voxcast.errors import ModelError
 from voxcast.features.any_table import LARGEST, Columns, feature_table
+from voxcast.models.continuation import continued
 from voxcast.models.fit_times import measure
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.metrics import scores, under_requests
@@ -27,7 +28,13 @@ from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.leaderboard import GRID
 from voxcast.models.selection.learning import ALWAYS, learn
 from voxcast.models.selection.refitting import fit_forecaster, fit_forecasters
-from voxcast.models.table_validation import TARGET, sampled, validation_of
+from voxcast.models.table_validation import (
+    TARGET,
+    configurations_of,
+    novelty_of,
+    sampled,
+    validation_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -37,6 +44,7 @@ if TYPE_CHECKING:
 
     from voxcast.models.query import Query
     from voxcast.models.selection.leaderboard import Leaderboard
+    from voxcast.models.table_validation import Novelty
 
     _HeldOut = tuple[np.ndarray, np.ndarray, np.ndarray]  # positions, medians, upper bounds
 
@@ -61,18 +69,24 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TableModel:
-    """A forecaster of one column, for tables with the columns of its training table."""
+    """A forecaster of one column, for tables with the columns of its training table.
+
+    ``configurations`` are those of the training table where its bound is about new runs of them;
+    it is empty where the bound is about others too.
+    """
 
     columns: Columns
     quantile: float
     forecaster: Forecaster
+    configurations: tuple[str, ...] = ()
 
     def predict(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return ``prediction``, ``upper``, ``calibrated`` and ``out_of_range`` of each row.
 
         ``calibrated`` is whether ``upper`` holds with the model's probability. ``out_of_range``
         names the columns that are outside the range of the training rows, joined by `SEPARATOR`;
-        it is empty where there are none.
+        it is empty where there are none. Such rows continue the trend of the others, see
+        `voxcast.models.continuation`.
 
         Raises
         ------
@@ -84,15 +98,18 @@ class TableModel:
         numbers = [name for name in self.columns.numbers if name in table]
         # In training infinity is a missing value; here it is out of range.
         finite = table[numbers].replace([np.inf, -np.inf], [LARGEST, -LARGEST])
-        queries = queries_of(feature_table(table.assign(**finite), self.columns))
-        predictions = self.forecaster.predict(
-            queries, lower_quantile=1 - self.quantile, upper_quantile=self.quantile
-        )
+        table = table.assign(**finite)
+        queries = queries_of(feature_table(table, self.columns))
+        predictions = continued(self.forecaster, queries, self.columns, self.quantile)
+        is_covered = np.ones(len(table), dtype=bool)
+        if self.configurations:
+            is_covered = np.isin(configurations_of(table, self.columns), self.configurations)
         return pd.DataFrame(
             {
                 "prediction": [p.quantiles[TARGET][1] for p in predictions],
                 "upper": [p.quantiles[TARGET][2] for p in predictions],
-                "calibrated": [p.calibrated for p in predictions],
+                "calibrated": is_covered
+                & np.array([p.calibrated for p in predictions], dtype=bool),
                 "out_of_range": [
                     SEPARATOR.join(self.columns.names(p.out_of_range)) for p in predictions
                 ],
@@ -103,7 +120,11 @@ class TableModel:
     def save(self, folder: Path) -> None:
         """Write the model into ``folder``."""
         self.forecaster.save(folder)
-        content = {"columns": vars(self.columns), "quantile": self.quantile}
+        content = {
+            "columns": vars(self.columns),
+            "quantile": self.quantile,
+            "configurations": self.configurations,
+        }
         write_sealed(folder / MODEL_FILE, content)
 
     @classmethod
@@ -121,7 +142,10 @@ class TableModel:
         columns: dict[str, Any] = {
             k: tuple(v) if isinstance(v, list) else v for k, v in content["columns"].items()
         }
-        return cls(Columns(**columns), content["quantile"], Forecaster.load(folder))
+        return cls(
+            Columns(**columns), content["quantile"], Forecaster.load(folder),
+            tuple(content.get("configurations", ())),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -138,6 +162,8 @@ class FittedTable:
         Selected on all rows.
     rows, groups : int
         Size of the training table.
+    novelty : {"groups", "configurations", "runs"}
+        What is new about the rows that the metrics are of.
     trials : int
         Number of trials for the model that is saved.
     deterministic : bool
@@ -150,6 +176,7 @@ class FittedTable:
     family: str
     rows: int
     groups: int
+    novelty: Novelty
     trials: int
     deterministic: bool
 
@@ -163,7 +190,7 @@ def fit_table(
     budget_s: float = float("inf"),
     seed: int = 0,
     families: Sequence[str] = FAMILIES,
-    censored: Sequence[str] = (),
+    censored: pd.DataFrame | None = None,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> FittedTable:
     """Evaluate all families on a table, and fit the best on all rows.
@@ -179,9 +206,9 @@ def fit_table(
     budget_s : float
         Total time for everything. Where it is too short for all rows, a sample of the groups is
         used; families of which no trial ends in its share are left out.
-    censored : sequence of str
-        Groups with a run that was stopped before it completed, see
-        `voxcast.features.any_table.censored_groups`; they count where bounds are calibrated.
+    censored : DataFrame, optional
+        Rows that were stopped before they completed, see `voxcast.features.run_status`; they
+        count where bounds are calibrated.
     on_step : callable
         Called with the name of the next step.
     """
@@ -223,7 +250,7 @@ def fit_table(
         if fit_s is not None:
             families = [name for name in families if name in leaderboard.tuned]
         queries = queries_of(validation.table.iloc[held_out])
-        for name, medians, uppers in _candidates(inner, leaderboard, queries, quantile):
+        for name, medians, uppers in _candidates(inner, leaderboard, queries, columns, quantile):
             predictions.setdefault(name, []).append((held_out, medians, uppers))
     # A family that was too slow in one fold is not compared.
     metrics = {
@@ -237,13 +264,18 @@ def fit_table(
         input_levels=("header",), on_family=partial(_report, on_step, "all rows"),
     )  # fmt: skip
     forecaster = fit_forecaster(validation, final, final.best, FACTOR)
+    novelty = novelty_of(table, columns)
+    configurations: tuple[str, ...] = ()
+    if novelty == "runs":
+        configurations = tuple(np.unique(configurations_of(table, columns)).tolist())
     return FittedTable(
-        TableModel(columns, quantile, forecaster),
+        TableModel(columns, quantile, forecaster, configurations),
         metrics.pop(CHOSEN),
         metrics,
         final.best,
         len(validation.table),
         int(validation.table["subject"].nunique()),
+        novelty,
         final.trials,
         not (cut_short or final.cut_short),
     )
@@ -254,13 +286,15 @@ def _report(on_step: Callable[[str], None], stage: str, family: str) -> None:
 
 
 def _candidates(
-    inner: Validation, leaderboard: Leaderboard, queries: Sequence[Query], quantile: float
+    inner: Validation,
+    leaderboard: Leaderboard,
+    queries: Sequence[Query],
+    columns: Columns,
+    quantile: float,
 ) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     """Yield medians and upper bounds of every candidate, and of the selected one."""
     for name, forecaster in fit_forecasters(inner, leaderboard, list(leaderboard.params), FACTOR):
-        predictions = forecaster.predict(
-            queries, lower_quantile=1 - quantile, upper_quantile=quantile
-        )
+        predictions = continued(forecaster, queries, columns, quantile)
         medians, uppers = (np.array([p.quantiles[TARGET][k] for p in predictions]) for k in (1, 2))
         yield name, medians, uppers
         if name == leaderboard.best_family:

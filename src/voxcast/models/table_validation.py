@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -10,12 +10,15 @@ from voxcast.features.any_table import Columns, feature_table
 from voxcast.models.selection.cross_validation import Validation
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pandas as pd
 
+    # What is new about a row that the stated errors are of.
+    Novelty = Literal["groups", "configurations", "runs"]
+
 TARGET = "target"
+UNIT = "unit"  # column: what gives one score where bounds are calibrated
 MAX_ROWS = 20_000  # a larger table is sampled
+MIN_CONFIGURATIONS = 20  # fewer do not tell what others would be like: 19 calibrate 95 %
 INNER = 3  # folds
 
 
@@ -23,45 +26,102 @@ def validation_of(
     table: pd.DataFrame,
     columns: Columns,
     seed: int,
-    censored: Sequence[str],
+    censored: pd.DataFrame | None = None,
     groups: np.ndarray | None = None,
 ) -> Validation:
     """Return the training rows; of a large table, as many complete groups as allowed.
 
+    Without a group column every row gives a score of its own, so that a bound holds for new rows
+    of the same mixture, whatever the folds are.
+
     Parameters
     ----------
+    censored : DataFrame, optional
+        Rows that were stopped before they completed. They are grouped as the others are.
     groups : ndarray of str, shape (n_rows,), optional
         By default those of `groups_of`.
     """
+    novelty = novelty_of(table, columns)
     runs = feature_table(table, columns)
-    runs["subject"] = groups_of(table, columns) if groups is None else groups
+    runs["subject"] = _groups(table, columns, novelty) if groups is None else groups
     runs[TARGET] = table[columns.target].astype(float)
     runs = runs.reset_index(drop=True)
-    pairs = {("", name) for name in censored}
-    return sampled(Validation(runs, None, INNER, seed, (TARGET,), censored=pairs), MAX_ROWS)
+    if columns.group is None:
+        runs[UNIT] = [f"row {n}" for n in range(len(runs))]
+    return sampled(
+        Validation(
+            runs, None, INNER, seed, (TARGET,), censored=_censored(censored, columns, novelty)
+        ),
+        MAX_ROWS,
+    )
+
+
+def _censored(
+    table: pd.DataFrame | None, columns: Columns, novelty: Novelty
+) -> set[tuple[str, ...]]:
+    """Return application, group and, where rows give the scores, the row."""
+    if table is None or table.empty:
+        return set()
+    if columns.group is not None:
+        return {("", name) for name in table[columns.group].dropna().astype(str)}
+    configurations = _groups(table, columns, novelty)
+    if novelty == "runs":
+        configurations = np.array([f"censored {name}" for name in configurations])
+    return {("", name, f"censored row {n}") for n, name in enumerate(configurations)}
+
+
+def novelty_of(table: pd.DataFrame, columns: Columns) -> Novelty:
+    """Return what is held out: groups, configurations, or runs of few configurations.
+
+    A configuration is the features of a row. With many of them a new row may have another one,
+    and repeats of one must not fall on both sides of a fold. With few the question is about new
+    runs of the same.
+    """
+    if columns.group is not None:
+        return "groups"
+    distinct = len(np.unique(configurations_of(table, columns)))
+    return "runs" if distinct < MIN_CONFIGURATIONS else "configurations"
 
 
 def groups_of(table: pd.DataFrame, columns: Columns) -> np.ndarray:
-    """Return the group of each row: that of the group column, or the rows of equal features.
+    """Return the group of each row, which is never split by a fold, see `novelty_of`."""
+    return _groups(table, columns, novelty_of(table, columns))
 
-    Repeats of one configuration must not fall on both sides of a fold.
-    """
+
+def _groups(table: pd.DataFrame, columns: Columns, novelty: Novelty) -> np.ndarray:
+    if novelty == "runs":
+        return np.array([f"row {n}" for n in range(len(table))])
+    if columns.group is None:
+        return configurations_of(table, columns)
+    names: np.ndarray = table[columns.group].astype(str).to_numpy()
+    return names
+
+
+def configurations_of(table: pd.DataFrame, columns: Columns) -> np.ndarray:
+    """Return one text for each row, the same for rows of equal features."""
     from pandas.util import hash_pandas_object
 
-    if columns.group is not None:
-        groups = table[columns.group]
-    else:
-        groups = hash_pandas_object(feature_table(table, columns), index=False)
-    names: np.ndarray = groups.astype(str).to_numpy()
+    features = feature_table(table, columns)
+    texts = {name: object for name in features if features[name].dtype.kind != "f"}
+    hashes = hash_pandas_object(features.astype(texts), index=False)
+    names: np.ndarray = hashes.astype(str).to_numpy()
     return names
 
 
 def sampled(validation: Validation, rows: int) -> Validation:
-    """Return complete groups of at most ``rows`` rows, or at least two groups."""
+    """Return complete groups of at most ``rows`` rows, or at least two groups.
+
+    Groups of which every run was censored are as likely to be left out as the others.
+    """
     runs = validation.table
     if len(runs) <= rows:
         return validation
     names = np.random.default_rng(validation.seed).permutation(runs["subject"].unique())
     sizes = runs["subject"].value_counts().loc[names].cumsum()
-    chosen = set(names[: max(2, int((sizes <= rows).sum()))])
-    return validation.part(np.flatnonzero(runs["subject"].isin(chosen)))
+    count = max(2, int((sizes <= rows).sum()))
+    part = validation.part(np.flatnonzero(runs["subject"].isin(set(names[:count]))))
+    measured = set(names)
+    others = sorted({entry[1] for entry in validation.censored} - measured)
+    order = np.random.default_rng(validation.seed).permutation(len(others))
+    dropped = {others[n] for n in order[round(len(others) * count / len(names)) :]}
+    return part.without_censored(dropped)

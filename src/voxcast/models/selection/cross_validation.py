@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,8 +43,9 @@ class Validation:
         Columns to predict.
     cache : FoldCache
         Cached predictions of earlier fits.
-    censored : collection of (app, subject)
-        Runs that were stopped before they completed; they count where a bound is calibrated.
+    censored : collection of (app, subject) or (app, subject, unit)
+        Runs that were stopped before they completed; they count where a bound is calibrated, see
+        `voxcast.models.calibrated_model.calibrate`.
     """
 
     table: pd.DataFrame
@@ -53,17 +54,19 @@ class Validation:
     seed: int
     targets: tuple[str, ...] = TARGETS
     cache: FoldCache = field(default_factory=FoldCache)
-    censored: Collection[tuple[str, str]] = ()
+    censored: Collection[tuple[str, ...]] = ()
 
     def part(self, rows: np.ndarray) -> Validation:
         """Return the validation of a subset of the runs, by position, for nested folds."""
         volumes = None if self.volumes is None else self.volumes[rows]
         table = self.table.iloc[rows].reset_index(drop=True)
         removed = set(self.table["subject"]) - set(table["subject"])
-        censored = {(app, subject) for app, subject in self.censored if subject not in removed}
-        return Validation(
-            table, volumes, self.n_folds, self.seed, self.targets, self.cache, censored
-        )
+        rows_of_part = replace(self, table=table, volumes=volumes)
+        return rows_of_part.without_censored(removed)
+
+    def without_censored(self, subjects: Collection[str]) -> Validation:
+        """Return the validation without the censored runs of some subjects."""
+        return replace(self, censored={run for run in self.censored if run[1] not in subjects})
 
     @property
     def has_one_subject(self) -> bool:
