@@ -21,7 +21,6 @@ from voxcast.features.any_table import LARGEST, Columns, feature_table
 from voxcast.models.continuation import continued
 from voxcast.models.fit_times import measure
 from voxcast.models.forecaster import Forecaster
-from voxcast.models.metrics import scores, under_requests
 from voxcast.models.model_files import read_sealed, write_sealed
 from voxcast.models.query import queries_of
 from voxcast.models.selection.cross_validation import Validation
@@ -31,6 +30,7 @@ from voxcast.models.selection.refitting import fit_forecaster, fit_forecasters
 from voxcast.models.table_validation import (
     TARGET,
     configurations_of,
+    held_out_metrics,
     novelty_of,
     sampled,
     validation_of,
@@ -44,9 +44,7 @@ if TYPE_CHECKING:
 
     from voxcast.models.query import Query
     from voxcast.models.selection.leaderboard import Leaderboard
-    from voxcast.models.table_validation import Novelty
-
-    _HeldOut = tuple[np.ndarray, np.ndarray, np.ndarray]  # positions, medians, upper bounds
+    from voxcast.models.table_validation import HeldOut, Novelty
 
 FAMILIES = ("median", "ridge", "additive", "tree", "forest", "extra_trees", "boosting",
             "quantile_boosting", "mlp", "gaussian_process")  # fmt: skip
@@ -235,7 +233,7 @@ def fit_table(
         name: fit_times.of(name, len(validation.table)) for name in fit_times.lines
     }  # fmt: skip
     outer = Validation(validation.table, None, OUTER, seed + 1, validation.targets).folds()
-    predictions: dict[str, list[_HeldOut]] = {}
+    predictions: dict[str, list[HeldOut]] = {}
     cut_short = False
     folds_end = started + budget_s * (1 - FINAL_SHARE)
     for number, (train, held_out) in enumerate(outer):
@@ -254,7 +252,7 @@ def fit_table(
             predictions.setdefault(name, []).append((held_out, medians, uppers))
     # A family that was too slow in one fold is not compared.
     metrics = {
-        name: _metrics(validation, folds)
+        name: held_out_metrics(validation, folds)
         for name, folds in predictions.items()
         if len(folds) == len(outer)
     }
@@ -301,18 +299,3 @@ def _candidates(
             yield GRID, medians, uppers
         if name == leaderboard.best:
             yield CHOSEN, medians, uppers
-
-
-def _metrics(validation: Validation, folds: Sequence[_HeldOut]) -> dict[str, Any]:
-    indices, medians, uppers = (np.concatenate(arrays) for arrays in zip(*folds, strict=True))
-    actual = validation.table[TARGET].to_numpy()[indices]
-    subjects = validation.table["subject"].iloc[indices]
-    exceeded, groups, interval = under_requests(actual, uppers, subjects)
-    return {
-        "mae": float(np.abs(medians - actual).mean()),
-        **scores(actual, medians),
-        "coverage": float((actual <= uppers).mean()),
-        "groups_above": exceeded / groups,
-        "groups_above_interval": list(interval),
-        "asked_over_used": float(uppers.sum() / actual.sum()),
-    }

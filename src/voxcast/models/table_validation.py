@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from voxcast.features.any_table import Columns, feature_table
+from voxcast.models.metrics import scores, under_requests
 from voxcast.models.selection.cross_validation import Validation
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
+
+    HeldOut = tuple[np.ndarray, np.ndarray, np.ndarray]  # positions, medians, upper bounds
 
     # What is new about a row that the stated errors are of.
     Novelty = Literal["groups", "configurations", "runs"]
@@ -125,3 +130,19 @@ def sampled(validation: Validation, rows: int) -> Validation:
     order = np.random.default_rng(validation.seed).permutation(len(others))
     dropped = {others[n] for n in order[round(len(others) * count / len(names)) :]}
     return part.without_censored(dropped)
+
+
+def held_out_metrics(validation: Validation, folds: Sequence[HeldOut]) -> dict[str, Any]:
+    """Return the metrics of the predictions of held-out rows, of all folds together."""
+    indices, medians, uppers = (np.concatenate(arrays) for arrays in zip(*folds, strict=True))
+    actual = validation.table[TARGET].to_numpy()[indices]
+    subjects = validation.table["subject"].iloc[indices]
+    exceeded, groups, interval = under_requests(actual, uppers, subjects)
+    return {
+        "mae": float(np.abs(medians - actual).mean()),
+        **scores(actual, medians),
+        "coverage": float((actual <= uppers).mean()),
+        "groups_above": exceeded / groups,
+        "groups_above_interval": list(interval),
+        "asked_over_used": float(uppers.sum() / actual.sum()),
+    }
