@@ -140,10 +140,10 @@ class TableModel:
         columns: dict[str, Any] = {
             k: tuple(v) if isinstance(v, list) else v for k, v in content["columns"].items()
         }
+        configurations = tuple(content.get("configurations", ()))
         return cls(
-            Columns(**columns), content["quantile"], Forecaster.load(folder),
-            tuple(content.get("configurations", ())),
-        )  # fmt: skip
+            Columns(**columns), content["quantile"], Forecaster.load(folder), configurations
+        )
 
 
 @dataclass(frozen=True)
