@@ -120,9 +120,8 @@ class TableModel:
         self.forecaster.save(folder)
         content = {
             "columns": vars(self.columns),
-            "quantile": self.quantile,
-            "configurations": self.configurations,
-        }
+            "quantile": self.quantile, "configurations": self.configurations,
+        }  # fmt: skip
         write_sealed(folder / MODEL_FILE, content)
 
     @classmethod
