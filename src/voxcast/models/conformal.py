@@ -287,9 +287,9 @@ class Calibrator:
         """Read what `to_json` returned."""
         scores = {}
         for app, fields in content["by_app"].items():
-            known: dict[str, Any] = {
+            score_fields: dict[str, Any] = {
                 name: tuple(field) if isinstance(field, list | tuple) else field
                 for name, field in fields.items()
             }
-            scores[app] = Scores(**known)
+            scores[app] = Scores(**score_fields)
         return cls(scores, content["factor"])
