@@ -17,12 +17,13 @@ STAGE_SCRIPTS = sorted({PROJECT / stage["cmd"].split()[1] for stage in GRAPH.val
 # Runs a script and interrupts it at its first import that takes time.
 INTERRUPTED = """
 import builtins, os, runpy, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by tests in the background
 plain = builtins.__import__
-def interrupted(name, names=None, *rest):
+def interrupted(name, names=None, *rest, **keywords):
     first = name in ("__future__", "voxcast.interruptions")
     if (names or {}).get("__file__") == sys.argv[1] and not first:
         os.kill(os.getpid(), signal.SIGINT)
-    return plain(name, names, *rest)
+    return plain(name, names, *rest, **keywords)
 builtins.__import__ = interrupted
 runpy.run_path(sys.argv[1], run_name="__main__")
 """

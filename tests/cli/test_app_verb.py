@@ -155,7 +155,7 @@ def test_a_file_that_is_half_written_is_listed_with_the_file_and_the_field(proje
         "defaults: [_base@half, _self_]\nhalf:\n  argv: [tool, '{image}']\n  version: ???\n"
     )
     assert main(["app", "list"]) == 0
-    assert "conf/app/half.yaml: half.version: needs a value" in capsys.readouterr().out
+    assert "incomplete, half.version has no value" in capsys.readouterr().out
 
 
 def test_a_failed_trial_shows_the_log_and_writes_nothing(project, capsys):

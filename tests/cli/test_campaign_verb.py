@@ -244,7 +244,7 @@ def test_profile_runs_any_command_line_and_reports_failures(project):
         (("--app", "moon"), "moon: unknown application; choose from"),
         (("--app", "waits"), "waits: needs an image"),
         (("--app", "waits", "gone.nii"), "gone.nii: no such file"),
-        (("--app", "waits", "mri"), "mri: is a directory"),
+        (("--app", "waits", "mri"), "mri: is a folder, not a volume"),
         (("--app", "bare", "x.nii"), "bare: takes no image"),
         (("--app", "bare", "--device", "gpu"), "bare: does not run on gpu; it runs on: cpu"),
         (("--app", "bare", "-p", "slep=1"), "bare.slep: unknown parameter"),

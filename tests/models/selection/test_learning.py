@@ -148,5 +148,6 @@ def test_the_reloaded_leaderboard_has_the_grid_as_a_row_of_the_best_family(
 
 def test_a_leaderboard_of_another_release_is_refused(tmp_path: Path) -> None:
     write_json(tmp_path / "best.json", {"families": {}})
+    (tmp_path / "out_of_fold.parquet").touch()
     with pytest.raises(ModelError, match="another release"):
         load_leaderboard(tmp_path)
