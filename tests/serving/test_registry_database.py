@@ -92,16 +92,21 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+def read_in_a_locked_folder(database: Path, reader: list[str]) -> str:
+    """Read a registry where nothing may be written, and check that nothing was."""
+    lock_folder(database.parent)
+    before = contents(database.parent)
+    answer = subprocess.run(reader, capture_output=True, text=True, check=True)
+    assert contents(database.parent) == before
+    return answer.stdout
+
+
 def test_a_killed_writer_of_a_read_only_registry_is_rolled_back_in_a_copy(
     database: Path, reader: list[str]
 ) -> None:
     kill_a_writer(KILLED, database)
     assert Path(f"{database}-journal").stat().st_size > 0
-    lock_folder(database.parent)
-    before = contents(database.parent)
-    answer = subprocess.run(reader, capture_output=True, text=True, check=True)
-    assert answer.stdout == "1 champion old\n"
-    assert contents(database.parent) == before
+    assert read_in_a_locked_folder(database, reader) == "1 champion old\n"
 
 
 def test_a_write_ahead_log_of_a_read_only_registry_is_read(
@@ -110,11 +115,7 @@ def test_a_write_ahead_log_of_a_read_only_registry_is_read(
     kill_a_writer(KILLED_IN_WAL, database)
     assert Path(f"{database}-wal").stat().st_size > 0
     Path(f"{database}-shm").unlink()  # as in a copy of the folder
-    lock_folder(database.parent)
-    before = contents(database.parent)
-    answer = subprocess.run(reader, capture_output=True, text=True, check=True)
-    assert answer.stdout == "1 champion new\n"
-    assert contents(database.parent) == before
+    assert read_in_a_locked_folder(database, reader) == "1 champion new\n"
 
 
 def test_a_read_only_registry_in_wal_mode_without_a_log_is_read(
@@ -123,9 +124,7 @@ def test_a_read_only_registry_in_wal_mode_without_a_log_is_read(
     with closing(sqlite3.connect(database)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
     assert not Path(f"{database}-wal").exists()
-    lock_folder(database.parent)
-    answer = subprocess.run(reader, capture_output=True, text=True, check=True)
-    assert answer.stdout == "1 champion old\n"
+    assert read_in_a_locked_folder(database, reader) == "1 champion old\n"
 
 
 def test_a_registry_without_the_right_to_read_is_one_error(

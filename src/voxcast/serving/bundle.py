@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from voxcast.models.forecaster import Forecaster
 
 FORMAT = 1
+ARTIFACTS = "artifacts"  # folder of MLflow's models, with the bundle's in it
 FOLDER = "bundle"  # name of the folder among the model's files
 INDEX = "bundle.json"
 FORECASTERS = "forecasters"

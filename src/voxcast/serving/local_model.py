@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError
-from voxcast.serving.bundle import FOLDER, Bundle
+from voxcast.serving.bundle import ARTIFACTS, FOLDER, Bundle
 from voxcast.serving.client import call, refusal
 from voxcast.serving.signature import INPUT_TYPES, REQUIRED_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-ARTIFACTS = "artifacts"  # folder of MLflow's models
 
 
 @dataclass(frozen=True)

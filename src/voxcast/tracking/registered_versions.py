@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from voxcast.errors import ModelError, one_line
 from voxcast.serving import registry_database
-from voxcast.serving.bundle import FOLDER, Bundle
+from voxcast.serving.bundle import ARTIFACTS, FOLDER, Bundle
 from voxcast.serving.champion_folder import (
     CHAMPION,
     MODEL_NAME,
@@ -20,7 +20,6 @@ from voxcast.serving.champion_folder import (
 )
 
 LISTED = "`voxcast models` lists the versions"
-ARTIFACTS = "artifacts"  # folder of MLflow's models
 
 
 @dataclass(frozen=True)
