@@ -59,6 +59,10 @@ campaign: setup ## Measure a recorded campaign for HOURS=2, NAME=reference; cont
 tile-weights: setup ## Train the network of tile_segment again, into data/tile_weights (minutes)
 	@dvc repro pipelines/dvc.yaml:tile_weights
 
+.PHONY: network-trunk
+network-trunk: setup ## Pretrain the network again, into data/network_trunk (half an hour)
+	@dvc repro pipelines/dvc.yaml:network_trunk
+
 .PHONY: history
 history: setup ## Statistics of the recorded histories (noise floor, drift); results/history
 	@dvc repro pipelines/dvc.yaml:history
@@ -66,6 +70,11 @@ history: setup ## Statistics of the recorded histories (noise floor, drift); res
 .PHONY: studies
 studies: setup ## Accuracy of models on the recorded histories (an hour); results/studies and a page
 	@dvc repro pipelines/dvc.yaml:studies_page
+
+BATCHES ?= second real heads
+.PHONY: judge
+judge: setup ## Judge the registered model, as it is, on BATCHES="second real heads"; each time is booked
+	python pipelines/judge.py $(BATCHES)
 
 .PHONY: recorded
 recorded: setup ## Train on the recorded reference campaign; copies the results to results/recorded

@@ -47,31 +47,35 @@ def bench_volume() -> dict[str, Any]:
     """Header row and characteristics of a 1 mm head, compared with loading it."""
     from voxcast.images.characteristics import characteristics
     from voxcast.images.headers import read_header
-    from voxcast.images.volumes import load_coarse, network_volume
+    from voxcast.images.network_volume import network_volume
+    from voxcast.images.volumes import read_volume
     from voxcast.images.voxels import load
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "head.nii.gz"
         _write_head(path)
         size = read_header(path)
-        header, loading, coarse_s, features, network = [], [], [], [], []
-        network_volume(load_coarse(path))  # imports torchio once
+        header, loading, reading, features, network = [], [], [], [], []
+        volume = read_volume(path)
+        network_volume(volume)  # imports once
         for _ in range(REPEATS):
             header.append(seconds(lambda: read_header(path)))
             loading.append(seconds(lambda: load(path)))
-            coarse_s.append(seconds(lambda: load_coarse(path)))
-            coarse = load_coarse(path)
-            features.append(seconds(functools.partial(characteristics, coarse)))
-            network.append(seconds(functools.partial(network_volume, coarse)))
-        # The coarse grid is made while the voxels are read: what it adds to plain loading counts.
+            reading.append(seconds(lambda: read_volume(path)))
+            features.append(
+                seconds(functools.partial(characteristics, volume.coarse, volume.foreground))
+            )
+            network.append(seconds(functools.partial(network_volume, volume)))
+        # Grid and foreground are made while the voxels are read: what it adds to loading counts.
         ratios = [
-            (c - load_s + f) / load_s
-            for c, f, load_s in zip(coarse_s, features, loading, strict=True)
+            (reading_s - loading_s + features_s) / loading_s
+            for reading_s, features_s, loading_s in zip(reading, features, loading, strict=True)
         ]
     return {
         "shape": list(size.shape),
         "header_ms": 1e3 * statistics.median(header),
         "load_ms": 1e3 * statistics.median(loading),
+        "read_ms": 1e3 * statistics.median(reading),
         "characteristics_ms": 1e3 * statistics.median(features),
         "network_volume_ms": 1e3 * statistics.median(network),
         "characteristics_over_load": statistics.median(ratios),
@@ -177,6 +181,7 @@ def bench_bulk() -> dict[str, Any]:
     import pandas as pd
 
     from voxcast.features.table import rows_of
+    from voxcast.images.network_volume import POINTS, volume_dtype
     from voxcast.models.forecaster import Forecaster
     from voxcast.models.query import Query
     from voxcast.tracking.current_champion import local_model
@@ -196,8 +201,8 @@ def bench_bulk() -> dict[str, Any]:
         # Without volumes, a champion with a network as a member uses its header model.
         rates[name] = len(rows) / median_seconds(functools.partial(model.predict, queries), 3)
     network = Forecaster.load(folder_of_models / "cnn")
-    cube = np.random.default_rng(0).normal(size=(32, 32, 32)).astype(np.float16)
-    with_volume = [Query(rows[0], volume=cube)]
+    volume = np.ones((), volume_dtype(POINTS))
+    with_volume = [Query(rows[0], volume=volume)]
     network.predict(with_volume)
     network_s = median_seconds(lambda: network.predict(with_volume), REPEATS)
     with tempfile.TemporaryDirectory() as folder:

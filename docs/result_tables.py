@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 PROJECT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "docs/results.md")
+PAGES = ("README.md", "docs/results.md", "docs/tables.md")
 IMAGE_APPS = ("ants_segment", "ants_register", "tile_segment")
 APPS = (*IMAGE_APPS, "dnn_train")
 TARGETS = ("cpu_s", "runtime_s", "peak_rss_bytes")
@@ -40,6 +40,8 @@ def percent(value: float) -> str:
 
 def with_interval(errors: dict[str, Any]) -> str:
     """Write a mean absolute percentage error with its 95 % interval over subjects."""
+    if errors["mape_interval"] is None:  # of one subject
+        return percent(errors["mape"])
     low, high = errors["mape_interval"]
     return f"{percent(errors['mape'])} ({max(low, 0):.1f} to {high:.1f})"
 
@@ -50,9 +52,9 @@ def markdown(head: list[str], rows: Rows) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def noise_by_app() -> dict[str, dict[str, Any]]:
-    """Return what repeats of the reference campaign say, by application."""
-    return {row["app"]: row for row in results("history/reference.json")["noise"]}
+def noise_by_app(batch: str = "reference") -> dict[str, dict[str, Any]]:
+    """Return what repeats of a recorded campaign say, by application."""
+    return {row["app"]: row for row in results(f"history/{batch}.json")["noise"]}
 
 
 def headline() -> str:
@@ -98,9 +100,20 @@ def headline() -> str:
 
 
 def reference() -> str:
-    """Return the recorded reference campaign: times, noise, two CPUs."""
-    history = results("history/reference.json")
-    noise = noise_by_app()
+    """Return the recorded campaign `reference`."""
+    return recorded_campaign("reference")
+
+
+def reference2() -> str:
+    """Return the recorded campaign `reference2`."""
+    return recorded_campaign("reference2")
+
+
+def recorded_campaign(batch: str) -> str:
+    """Return a recorded campaign: times, noise, two CPUs."""
+    history = results(f"history/{batch}.json")
+    noise = noise_by_app(batch)
+    normalised = {row["app"]: row["cv_percent"] for row in history["speed_normalised"]["noise"]}
     two_cpus = {row["app"]: row["speedup"] for row in history["cpus"]}
     rows = []
     for app in APPS:
@@ -114,8 +127,10 @@ def reference() -> str:
             f"`{app}`",
             str(cell["runs"]),
             " · ".join(f"{cell[f'cpu_s_{name}']:.1f}" for name in ("min", "median", "max")) + " s",
-            f"{cv['cpu_s']['value']:.1f} % ({cv['cpu_s']['low']:.1f} to "
-            f"{cv['cpu_s']['high']:.1f})",
+            *(
+                f"{interval['value']:.1f} % ({interval['low']:.1f} to {interval['high']:.1f})"
+                for interval in (cv["cpu_s"], normalised[app]["cpu_s"])
+            ),
             percent(cv["runtime_s"]["value"]),
             percent(cv["peak_rss_bytes"]["value"]),
             str(noise[app]["runs"] - noise[app]["cells"]),
@@ -125,8 +140,8 @@ def reference() -> str:
         ])  # fmt: skip
     head = [
         "application", "runs", "CPU time: least · median · most", "CV of repeats: CPU time",
-        "wall time", "memory", "degrees of freedom", "noise floor as an error of CPU time",
-        "speed-up by two CPUs",
+        "the same, speed-normalised", "wall time", "memory", "degrees of freedom",
+        "noise floor as an error of CPU time", "speed-up by two CPUs",
     ]  # fmt: skip
     return markdown(head, rows)
 
@@ -269,18 +284,44 @@ def second() -> str:
 
 
 def real() -> str:
-    """Return the three real heads."""
-    heads = results("studies/real.json")
-    rows = [
-        [
-            f"`{app}`",
-            *(with_interval(heads[app]["errors"][target]) for target in TARGETS),
-            f"{heads[app]['errors']['cpu_s']['runs']} runs of "
-            f"{heads[app]['errors']['cpu_s']['subjects']} heads",
-        ]
-        for app in IMAGE_APPS
-    ]
-    return markdown(["application", "CPU time", "wall time", "memory", "measured"], rows)
+    """Return the real heads: errors, coverage, answers that are calibrated."""
+    rows = []
+    for batch in ("heads", "real"):
+        for app, scores in results(f"studies/{batch}.json").items():
+            errors, answers = scores["errors"], scores["answers"]
+            bound = scores["coverage"]["cpu_s"]
+            low, high = (100 * end for end in bound["interval"])
+            normalised = {
+                "mape": errors["cpu_s"]["normalised_mape"],
+                "mape_interval": errors["cpu_s"]["normalised_mape_interval"],
+            }
+            rows.append([
+                f"`{batch}`: `{app}`",
+                with_interval(errors["cpu_s"]),
+                with_interval(normalised),
+                *(with_interval(errors[target]) for target in TARGETS[1:]),
+                f"{bound['covered']} of {bound['subjects']} ({low:.0f} to {high:.0f} %)",
+                f"{answers['calibrated']} of {answers['runs']}",
+                str(scores["local_runs"]),
+            ])  # fmt: skip
+    head = ["batch: application", "CPU time", "at the usual speed", "wall time", "memory",
+            "heads below the bound of CPU time", "calibrated answers", "local runs"]  # fmt: skip
+    return markdown(head, rows)
+
+
+def domain() -> str:
+    """Return which real heads lie within the range of a cohort."""
+    rows = []
+    for cohort, comparison in results("studies/domain.json").items():
+        misses = [miss for missed in comparison["misses"].values() for miss in missed]
+        names = sorted({f"`{miss['characteristic']}`" for miss in misses})
+        rows.append([
+            f"`{cohort}`", str(comparison["volumes"]),
+            f"{comparison['heads_inside']} of {len(comparison['heads'])}",
+            f"{len(misses)}, of {', '.join(names)}" if misses else NONE,
+        ])  # fmt: skip
+    head = ["cohort", "volumes", "heads within all ranges", "values outside"]
+    return markdown(head, rows)
 
 
 def ablation() -> str:
@@ -303,6 +344,86 @@ def ablation() -> str:
     floor = [percent(noise[app]["error_percent"]["cpu_s"]) for app in APPS]
     rows.append(["*noise floor as an error*", *floor])
     return markdown(["given", *(f"`{app}`" for app in APPS)], rows)
+
+
+def family_pairs() -> str:
+    """Return the families on the same unseen subjects, and their distance from the best."""
+    rows = []
+    for app, by_target in results("studies/families.json").items():
+        for name, scores in by_target["cpu_s"]["families"].items():
+            difference = scores["difference"]
+            rows.append([
+                f"`{app}`: " + ("chosen by inner folds" if name == "chosen" else f"`{name}`"),
+                with_interval(scores["errors"]),
+                percent(scores["errors"]["normalised_mape"]),
+                "best" if difference is None
+                else "{:+.1f} ({:+.1f} to {:+.1f})".format(
+                    difference["points"], *difference["interval"]
+                ),
+            ])  # fmt: skip
+    head = ["application: family", "CPU time", "speed-normalised", "points above the best"]
+    return markdown(head, rows)
+
+
+def curves() -> str:
+    """Return the error of CPU time by number of subjects, and the floors."""
+    study = results("studies/curves.json")
+    counts = sorted({round(p["subjects"]) for curve in study.values() for p in curve["points"]})
+    rows = []
+    for app, curve in study.items():
+        errors = {round(p["subjects"]): p["errors"]["cpu_s"] for p in curve["points"]}
+        kinds = (("raw", "mape", "raw"), ("speed-normalised", "normalised_mape", "normalised"))
+        for title, key, floor in kinds:
+            cells = [percent(errors[n][key]) if n in errors else NONE for n in counts]
+            rows.append([f"`{app}`, {title}", *cells, percent(curve["floors"][floor]["cpu_s"])])
+    return markdown(["application", *(f"{n} subjects" for n in counts), "noise floor"], rows)
+
+
+def machines() -> str:
+    """Return errors and coverage on machines and sittings that were left out."""
+    rows = []
+    for app, by_kind in results("studies/machines.json").items():
+        for kind, by_place in by_kind.items():
+            if "not_measurable" in by_place:
+                rows.append([f"`{app}`: {kind}", by_place["not_measurable"], *[NONE] * 3])
+                continue
+            for place, points in by_place.items():
+                if "not_measurable" in points:
+                    rows.append([f"`{app}`: {place}", points["not_measurable"], *[NONE] * 3])
+                    continue
+                for point in points:
+                    cpu, covered = point["errors"]["cpu_s"], point["coverage"]["cpu_s"]
+                    low, high = (100 * end for end in covered["interval"])
+                    rows.append([
+                        f"`{app}`: {place}", str(point["local_runs"]), with_interval(cpu),
+                        percent(cpu["normalised_mape"]),
+                        f"{percent(100 * covered['rate'])} ({low:.0f} to {high:.0f})",
+                    ])  # fmt: skip
+    head = ["left out", "local runs", "CPU time", "speed-normalised", "subjects below the bound"]
+    return markdown(head, rows)
+
+
+def registered_model() -> str:
+    """Return the registered model judged on reserved batches."""
+    rows = []
+    for path in sorted((PROJECT / "results/judged").iterdir()):
+        batch = results(f"judged/{path.name}")
+        for app, scores in batch["apps"].items():
+            if "not_measurable" in scores:
+                continue
+            answers, covered = scores["answers"], scores["coverage"]["cpu_s"]
+            rows.append([
+                f"{batch['batch']}: `{app}`", f"`{scores['family']}`, version {batch['version']}",
+                *(with_interval(scores["errors"][target]) for target in TARGETS),
+                f"{covered['covered']} of {covered['subjects']}",
+                "{out_of_range} · {calibrated} of {runs}".format(**answers),
+                str(batch["openings"]["any_subject"]),
+            ])  # fmt: skip
+    head = [
+        "batch: application", "model", "CPU time", "wall time", "memory",
+        "subjects below the bound of CPU time", "out of range · calibrated", "openings",
+    ]  # fmt: skip
+    return markdown(head, rows)
 
 
 def scales() -> str:
@@ -412,18 +533,75 @@ def bench() -> str:
     return markdown(["what", "measured", "allowed"], rows)
 
 
+def metronome() -> str:
+    """Return what kernels beside repeats of one run leave of the scatter of its CPU time."""
+    gauges = {
+        "nothing known": "nothing", "own start": "own start", "`compute`": "compute, same core",
+        "`copy`": "copy, same core", "`gather`": "gather, same core",
+        "`interpreter`": "interpreter, same core", "their mean": "mean of all four, same core",
+        "all four": "all four, same core", "`gather` on the other core": "gather, other core",
+        "all four on the other core": "all four, other core",
+    }  # fmt: skip
+    rows = []
+    for number, sitting in enumerate(results("bench/metronome.json")["sittings"], 1):
+        left_over, cost = sitting["left_over"], sitting["cost"]
+        rows.append([
+            str(number),
+            *(
+                f"{left_over[name]['percent']:.1f} % ({left_over[name]['low']:.1f} to "
+                f"{left_over[name]['high']:.1f})" if name in left_over else NONE
+                for name in gauges.values()
+            ),
+            NONE if cost is None else percent(100 * cost["share_of_a_core"]),
+            NONE if cost is None else f"{cost['work_slower_percent']:.1f} % ({cost['low']:.1f} to "
+            f"{cost['high']:.1f})",
+        ])  # fmt: skip
+    return markdown(["sitting", *gauges, "its share of a core", "other work slower by"], rows)
+
+
+def public_tables() -> str:
+    """Return the errors of `voxcast fit` beside the best plain model, by kind of table."""
+    rows: Rows = []
+    for name, record in results("bench/tables.json")["kinds"].items():
+        unseen = record["unseen"]
+        best = unseen["plain"][unseen["best_plain"]]
+        larger = record.get("larger")
+        rows.append([
+            name.replace("_", " "), f"{record['rows']} × {record['columns']}",
+            *(f"{unseen['fit'][metric]:.1f} %" for metric in ("mape", "median_ape")),
+            f"{best['mape']:.1f} %, {unseen['best_plain'].replace('_', ' ')}",
+            f"{100 * unseen['covered']:.0f} % "
+            f"({100 * unseen['interval'][0]:.0f} to {100 * unseen['interval'][1]:.0f})",
+            NONE if larger is None else f"{larger['fit']['mape']:.0f} %",
+            NONE if larger is None
+            else f"{larger['plain'][larger['best_plain']]['mape']:.0f} %",
+        ])  # fmt: skip
+    head = ["kind", "rows × columns", "MAPE", "median", "best of seven plain, MAPE",
+            "below the bound", "larger scales", "best plain"]  # fmt: skip
+    return markdown(head, rows)
+
+
 TABLES = {
     make.__name__: make
     for make in (
-        headline, reference, recorded, demo, methods, excess, questions, second, real, ablation,
-        scales, transfer, per_image, bench,
+        headline, reference, reference2, recorded, demo, methods, excess, questions, second, real,
+        domain, ablation, scales, transfer, per_image, metronome, bench, family_pairs, curves,
+        machines, registered_model, public_tables,
     )
 }  # fmt: skip
 
 
 def refreshed(text: str) -> str:
     """Return a page with every marked table made anew."""
-    return MARKED.sub(lambda match: match["begin"] + TABLES[match["name"]]() + match["end"], text)
+    return MARKED.sub(lambda match: match["begin"] + _table(match["name"]) + match["end"], text)
+
+
+def _table(name: str) -> str:
+    """Return a table, or a line that names the file which was not computed yet."""
+    try:
+        return TABLES[name]()
+    except FileNotFoundError as error:
+        return f"Not computed yet: `{Path(error.filename).relative_to(PROJECT)}`.\n"
 
 
 def main(argv: list[str]) -> int:

@@ -14,6 +14,7 @@ from pathlib import Path
 from voxcast import config
 from voxcast.errors import exits_cleanly
 from voxcast.images.image_set import catalogue_volumes, image_set_label, log_problems
+from voxcast.images.lab_characteristics import load_lab_characteristics
 
 IMAGES = Path("data/images")
 OUT = Path("data/catalogue")
@@ -30,6 +31,7 @@ def main() -> int:
         cfg.features.network_points,
         cfg.features.max_voxels,
         image_set_label(cfg.images),
+        load_lab_characteristics(cfg.features.characteristics, Path()),
     )
     log_problems(OUT)
     return 0

@@ -3,20 +3,26 @@
 import voxcast.interruptions  # noqa: F401, before imports that take time
 
 # isort: split
-import json
 import sys
-from datetime import UTC, datetime
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from voxcast import config
+from voxcast.commits import commit_of
 from voxcast.config import EvaluationConfig
 from voxcast.errors import exits_cleanly
 from voxcast.features.table import volumes_of
-from voxcast.files import atomic_path, sha256_file, write_json, write_text
-from voxcast.models.evaluation import headline, predict_runs, target_metrics
+from voxcast.files import atomic_path, sha256_file, write_json
+from voxcast.history import openings
+from voxcast.models.evaluation import (
+    distribution_metrics,
+    headline,
+    predict_runs,
+    target_metrics,
+)
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.selection.leaderboard import Leaderboard
 from voxcast.models.selection.leaderboard_files import load_leaderboard
@@ -24,21 +30,27 @@ from voxcast.tracking import runs
 from voxcast.tracking.finals import final_run
 
 TEST = Path("data/features/test.parquet")
-VOLUMES = Path("data/catalogue/volumes.npz")
+VOLUMES = Path("data/features/volumes.npz")
 MODELS = Path("data/models")
 TUNED = Path("data/tune")
 OUT = Path("results/evaluate")
+CODE = ("src", "pipelines", "conf")
 
 
 @exits_cleanly
 def main() -> int:
-    """Write results/evaluate and add the test metrics to the final runs."""
+    """Write results/evaluate, add the test metrics to the final runs and a line to the book."""
     cfg = config.load().evaluation
     table = pd.read_parquet(TEST)
-    _log_opening(sha256_file(TEST))
+    if len(table):
+        commit = commit_of(Path(), CODE)
+        openings.enter_opening(openings.BOOK, "test table", table, "stage evaluate", commit)
+    opening_counts = openings.counts(openings.read_openings(openings.BOOK), table)
+    write_json(OUT / "openings.json", asdict(opening_counts))
     session = runs.connect(Path())
     metrics_by_app: dict[str, dict[str, Any]] = {}
     headlines: dict[str, dict[str, Any]] = {}
+    distributions: dict[str, dict[str, Any]] = {}
     frames = []
     for tuned in sorted(folder for folder in TUNED.iterdir() if folder.is_dir()):
         app, leaderboard = tuned.name, load_leaderboard(tuned)
@@ -50,10 +62,14 @@ def main() -> int:
             "subjects": rows["subject"].nunique(),
             **{name: target_metrics(frame) for name, frame in evaluated.items()},
         }
+        if len(rows):
+            best = Forecaster.load(MODELS / app / leaderboard.best)
+            distributions[app] = distribution_metrics(best, rows, volumes_of(rows, VOLUMES))
         # The headline numbers, for DVC to compare between commits.
         headlines[app] = headline(metrics_by_app[app], leaderboard.best)
     write_json(OUT / "families.json", metrics_by_app)
     write_json(OUT / "metrics.json", headlines)
+    write_json(OUT / "distribution.json", distributions)
     with atomic_path(OUT / "predictions.csv") as partial:
         predictions = pd.concat(frames) if frames else pd.DataFrame({"family": []})
         predictions.to_csv(partial, index=False, float_format="%.6g")
@@ -86,14 +102,6 @@ def _evaluated(
         forecaster, rows, volumes, *quantiles, input_level="header"
     )
     return frames
-
-
-def _log_opening(sha256: str) -> None:
-    """Add a line to the log of openings; the receipt of the champion counts them."""
-    log = OUT / "openings.jsonl"
-    lines = log.read_text(encoding="utf-8") if log.is_file() else ""
-    line = {"table_sha256": sha256, "at": datetime.now(UTC).isoformat(timespec="seconds")}
-    write_text(log, lines + json.dumps(line) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,14 @@
-"""Stage explain: importance of features for each best model, on held-out training subjects."""
+"""Stage explain: what each best model rests on.
+
+The importance of features on held-out training subjects, and what the recorded runs alone would
+have predicted of those measured here.
+"""
 
 import voxcast.interruptions  # noqa: F401, before imports that take time
 
 # isort: split
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
@@ -12,13 +17,14 @@ from voxcast import config
 from voxcast.errors import exits_cleanly
 from voxcast.features.by_app import tables_by_app
 from voxcast.features.table import volumes_of
-from voxcast.files import atomic_path
+from voxcast.files import atomic_path, write_json
 from voxcast.models.importance import explain_model
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.leaderboard_files import load_leaderboard
+from voxcast.models.selection.recorded_runs_alone import predict_without_own_runs
 
 TRAIN = Path("data/features/train.parquet")
-VOLUMES = Path("data/catalogue/volumes.npz")
+VOLUMES = Path("data/features/volumes.npz")
 TUNED = Path("data/tune")
 OUT = Path("results/explain")
 
@@ -27,12 +33,14 @@ OUT = Path("results/explain")
 def main() -> int:
     """Write results/explain."""
     cfg = config.load()
-    importances = []
+    importances, from_records = [], {}
     for app, table in tables_by_app(pd.read_parquet(TRAIN)).items():
         leaderboard = load_leaderboard(TUNED / app)
         validation = Validation(table, volumes_of(table, VOLUMES), cfg.tune.folds, cfg.tune.seed)
         best = leaderboard.best
-        importances.append(explain_model(validation, best, leaderboard.params[best]))
+        params = leaderboard.params[best]
+        importances.append(explain_model(validation, best, params))
+        from_records[app] = predict_without_own_runs(validation, best, params)
     tables = {
         "shuffled": pd.concat([importance.shuffled for importance in importances]),
         "dependence": pd.concat([importance.dependence for importance in importances]),
@@ -40,6 +48,8 @@ def main() -> int:
     for name, frame in tables.items():
         with atomic_path(OUT / f"{name}.csv") as partial:
             frame.to_csv(partial, index=False, float_format="%.6g")
+    content = {app: asdict(errors) for app, errors in from_records.items() if errors is not None}
+    write_json(OUT / "recorded_runs_alone.json", content)
     return 0
 
 

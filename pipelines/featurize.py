@@ -13,10 +13,14 @@ import pandas as pd
 
 from voxcast import config
 from voxcast.errors import TableError, exits_cleanly
+from voxcast.features.phase_labels import phase_texts
 from voxcast.features.split import Sides, side, split
 from voxcast.features.table import build_table, censored_subjects
 from voxcast.features.training_runs import training_runs
 from voxcast.files import atomic_path, write_json
+from voxcast.images.characteristic_versions import versions_of
+from voxcast.images.characteristics import CHARACTERISTICS
+from voxcast.images.small_volumes import SMALL_VOLUMES, write_small_volumes
 
 CATALOGUE = Path("data/catalogue")
 RUNS = Path("data/runs")
@@ -41,12 +45,27 @@ def main() -> int:
         cfg.features.history,
         cfg.apps,
         cfg.features.coarse_points,
+        cfg.features.network_points,
+        versions_of(cfg.features.characteristics),
     )
     tables, left_out = [], {}
     # One by one: runs of one application are compared with each other only.
     for app in cfg.apps:
+        declared = cfg.apps[app].characteristics
+        # A laboratory's are features where they are declared by name.
+        declared = tuple(CHARACTERISTICS) if declared is None else declared
         of_app = training.profiles[training.profiles["app"] == app]
-        table, left_out[app] = build_table(of_app, training.volumes, training.characteristics)
+        table, left_out[app] = build_table(
+            of_app,
+            training.volumes,
+            training.characteristics,
+            declared=declared,
+            phase_texts=phase_texts(
+                training.phases,
+                dict(zip(of_app["cell_key"], of_app["cpu_s"], strict=True)),
+                cfg.apps[app].phase_drivers,
+            ),
+        )
         tables.append(table)
     table = pd.concat(tables, ignore_index=True)
     if table.empty:
@@ -58,6 +77,11 @@ def main() -> int:
     for name, runs in (("train", sides.train), ("test", sides.test)):
         with atomic_path(OUT / f"{name}.parquet") as partial:
             runs.to_parquet(partial, index=False)
+    used = {
+        key: training.small_volumes[key]
+        for key in set(table["volume_id"]) & training.small_volumes.keys()
+    }
+    write_small_volumes(OUT / SMALL_VOLUMES, used, cfg.features.network_points)
     usable = training.volumes[training.volumes["problem"].isna()]
     censored = censored_subjects(training.profiles, set(usable["volume_id"]))
     on_training_side = censored["subject"].map(

@@ -18,7 +18,8 @@ from voxcast.analysis.drift import drift
 from voxcast.analysis.noise import RepeatNoise, repeat_noise
 from voxcast.errors import exits_cleanly
 from voxcast.files import write_json
-from voxcast.history.parts import load_history
+from voxcast.history.parts import load_history, load_phases
+from voxcast.history.speed_deviations import at_usual_speed, speed_deviations
 from voxcast.laws.intervals import Interval
 from voxcast.records import TARGETS
 from voxcast.report.sentences import missing_devices
@@ -30,9 +31,15 @@ OUT = Path("results/history")
 @exits_cleanly
 def main() -> int:
     """Write a file for each recorded history."""
-    for batch in sorted(path.parent for path in HISTORY.glob("*/provenance.yaml")):
+    batches = sorted(path.parent for path in HISTORY.glob("*/provenance.yaml"))
+    # Of all batches at once: what is usual on a machine, and how a run depends on its speed.
+    on_record = load_history(batches)
+    speeds = speed_deviations(on_record[on_record["outcome"] == "completed"], load_phases(batches))
+    for batch in batches:
         runs = load_history([batch])
         completed = runs[runs["outcome"] == "completed"]
+        normalised = at_usual_speed(completed, speeds)
+        gauges = speeds.loc[speeds.index.isin(completed["cell_key"]), "gauge"]
         statistics = {
             "runs": len(runs),
             "outcomes": runs["outcome"].value_counts().to_dict(),
@@ -45,10 +52,14 @@ def main() -> int:
             "hosts": sorted(runs["host_class"].unique()),
             "sittings": int(runs["sitting"].nunique()),
             "cells": _cells(completed),
-            "noise": [_noise(noise) for noise in repeat_noise(completed, ["app"])],
-            "noise_of_applications_with_an_image": [
-                _noise(noise) for noise in repeat_noise(completed[completed["volume_id"] != ""])
-            ],
+            "noise": _noise_by_app(completed),
+            "noise_of_applications_with_an_image": _noise_with_an_image(completed),
+            # At the usual speed of the machine, as the gauge beside each run tells it.
+            "speed_normalised": {
+                "gauges": gauges[gauges != ""].value_counts().to_dict(),
+                "noise": _noise_by_app(normalised),
+                "noise_of_applications_with_an_image": _noise_with_an_image(normalised),
+            },
             "cpus": [_cpus(comparison) for comparison in compare_cpus(completed)],
             "drift": _drift(completed),
             "cpu_against_gpu": missing_devices(devices_without_runs(runs))
@@ -80,13 +91,21 @@ def _cpus(comparison: CpuComparison) -> dict[str, Any]:
     }
 
 
+def _noise_by_app(runs: pd.DataFrame) -> list[dict[str, Any]]:
+    return [_noise(noise) for noise in repeat_noise(runs, ["app"])]
+
+
+def _noise_with_an_image(runs: pd.DataFrame) -> list[dict[str, Any]]:
+    return [_noise(noise) for noise in repeat_noise(runs[runs["volume_id"] != ""])]
+
+
 def _noise(noise: RepeatNoise) -> dict[str, Any]:
     return {
         "app": noise.app,
         "cells": noise.cells,
         "runs": noise.runs,
         "cv_percent": {target: _interval(noise.cv[target]) for target in TARGETS},
-        # The noise floor of models without the current speed of the machine.
+        # The noise floor of models that predict the mean of the repeats.
         "error_percent": {target: round(noise.error_percent(target), 3) for target in TARGETS},
     }
 

@@ -3,7 +3,6 @@
 import voxcast.interruptions  # noqa: F401, before imports that take time
 
 # isort: split
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -36,11 +35,9 @@ def main() -> int:
         receipts[name]["test"] = evaluated.get(name, {}).get(challenger.family)
     current = champion(runs.tracking_uri(Path()))
     version = None if current is None else current.number
-    # Openings of the current test table, whose hash is on the last line.
-    log = (EVALUATED / "openings.jsonl").read_text(encoding="utf-8").splitlines()
-    opened = [json.loads(line)["table_sha256"] for line in log]
     content = {"model": MODEL_NAME, "version": version, "apps": receipts}
-    write_json(RECEIPT, {**content, "test_openings": opened.count(opened[-1])})
+    openings = read_json(EVALUATED / "openings.json")
+    write_json(RECEIPT, {**content, "test_openings": openings})
     registry.write_marker(Path(), version, session.experiment_id)
     return 0
 

@@ -1,26 +1,82 @@
-"""A study of the recorded history, written to results/studies; see `voxcast.studies`."""
+"""A study of the recorded history, written to results/studies; see `voxcast.studies`.
 
+Applications are studied side by side, one process for each core. Predictions of inner folds are
+cached in ``build/folds``, which all studies share: a study that was stopped goes on there.
+"""
+
+import voxcast.interruptions  # noqa: F401, before imports that take time
+
+# isort: split
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
+import numpy as np
+import pandas as pd
 
-from voxcast.config.project_campaigns import project_campaign
+from voxcast import config
+from voxcast.analysis.noise import repeat_noise
+from voxcast.commits import commit_of
 from voxcast.errors import ConfigError, exits_cleanly
+from voxcast.features.split import side
 from voxcast.files import write_json
+from voxcast.history.batches import batch_names, reserved_names
+from voxcast.history.openings import BOOK
+from voxcast.history.parts import load_history, load_phases
+from voxcast.history.speed_deviations import at_usual_speed, speed_deviations
+from voxcast.images.recorded import RECORDED_IMAGES
 from voxcast.models.selection.fold_cache import FoldCache
-from voxcast.studies import ablation, replayed_requests, scales, second_batch, splits, transfer
-from voxcast.studies.recorded_table import network_volumes, recorded_table, seconds_in_phase
+from voxcast.records import TARGETS, App
+from voxcast.studies import (
+    ablation,
+    family_comparison,
+    learning_curves,
+    replayed_requests,
+    scales,
+    second_batch,
+    splits,
+    transfer,
+    unseen_machines,
+)
+from voxcast.studies.recorded_table import (
+    network_volumes,
+    opened_table,
+    recorded_table,
+    seconds_in_phase,
+)
 
 HISTORY = Path("data/history")
-TRAIN_BATCH = "reference"
-TEST_BATCHES = {"second_batch": "second", "real": "real"}
-CATALOGUE = Path("data/campaigns/reference/catalogue")
+# The batches that a study opens.
+TEST_BATCHES = {"second_batch": "second", "real": "real", "heads": "heads"}
+APPS = Path("conf/app")
 FOLDS = Path("build/folds")
 OUT = Path("results/studies")
-STUDIES = ("splits", "scales", "transfer", "second_batch", "real", "ablation", "per_image")
+CODE = ("src", "pipelines", "conf")
+# All families that need no network; the two baselines too.
+FAMILIES = (
+    "median", "voxels", "ridge", "additive", "gaussian_process", "phases", "tree", "forest",
+    "extra_trees", "boosting", "mlp",
+)  # fmt: skip
+STUDIES = (
+    "splits", "families", "curves", "machines", "scales", "transfer", "second_batch", "real",
+    "heads", "ablation", "per_image",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class AppRuns:
+    """The runs of one application: to learn from, to judge on, and small volumes of the former."""
+
+    app: str
+    table: pd.DataFrame
+    judging: pd.DataFrame | None = None
+    volumes: np.ndarray | None = None
 
 
 @exits_cleanly
@@ -31,38 +87,114 @@ def main() -> int:
         raise ConfigError(
             f"unknown study {name!r}", "study.py", f"choose from {', '.join(STUDIES)}"
         )
-    bar = tqdm(desc=name, unit="step", disable=None)
-
-    def on_step(step: str) -> None:
-        bar.set_postfix_str(step)
-        bar.update()
-
-    write_json(OUT / f"{name}.json", _results(name, on_step))
+    table = table_to_learn_from()
+    judging = _opened(name)
+    batches = [HISTORY / batch for batch in sorted(table["batch"].unique())]
+    volumes = network_volumes(table, batches) if name == "ablation" else None
+    apps = table if judging is None else judging
+    jobs = [
+        AppRuns(
+            app,
+            table[table["app"] == app],
+            None if judging is None else judging[judging["app"] == app],
+            None if volumes is None else volumes[(table["app"] == app).to_numpy()],
+        )
+        for app in sorted(apps["app"].unique())
+        if name != "transfer" or app == transfer.APP
+    ]
+    write_json(OUT / f"{name}.json", _side_by_side(name, jobs))
     return 0
 
 
-def _results(name: str, on_step: Callable[[str], None]) -> dict[str, Any]:
-    if name in TEST_BATCHES:
-        table = recorded_table([HISTORY / TRAIN_BATCH, HISTORY / TEST_BATCHES[name]])
-        return second_batch.study(table, TRAIN_BATCH, TEST_BATCHES[name], on_step=on_step)
-    table = recorded_table([HISTORY / TRAIN_BATCH])
-    if name == "splits":
-        epochs_s = seconds_in_phase([HISTORY / TRAIN_BATCH], "epoch")
-        return splits.study(table, epochs_s=epochs_s, on_step=on_step)
-    if name == "scales":
-        return scales.study(table, on_step=on_step)
-    if name == "transfer":
-        return transfer.study(table, on_step=on_step)
-    if name == "per_image":
-        return replayed_requests.study(table, on_step=on_step)
-    import numpy as np
+def table_to_learn_from() -> pd.DataFrame:
+    """Return the runs of all batches that are not reserved, without the test side's subjects."""
+    evaluation = config.load().evaluation
 
-    project_campaign(TRAIN_BATCH).prepare_images()  # does nothing if they exist
-    has_volume = (table["volume_id"] != "").to_numpy()
-    small = network_volumes(table[has_volume], [CATALOGUE])
-    volumes = np.zeros((len(table), *small.shape[1:]), small.dtype)
-    volumes[has_volume] = small
-    return ablation.study(table, volumes, cache=FoldCache(FOLDS), on_step=on_step)
+    def is_sealed(subject: str) -> bool:
+        return side(subject, evaluation.split_seed, evaluation.test_fraction) == "test"
+
+    batches = _batches_to_learn_from()
+    apps = _apps_of(batches)
+    return recorded_table(
+        batches,
+        is_sealed,
+        {app.name: app.characteristics for app in apps},
+        {app.name: app.phase_drivers for app in apps},
+    )
+
+
+def _batches_to_learn_from() -> list[Path]:
+    reserved = reserved_names(HISTORY)
+    batches = [HISTORY / name for name in batch_names(HISTORY) if name not in reserved]
+    return [batch for batch in batches if (batch / RECORDED_IMAGES).is_file()]
+
+
+def _apps_of(batches: Sequence[Path]) -> list[App]:
+    """Return the applications of some batches, as they are described in ``conf/app``."""
+    names = sorted(load_history(batches)["app"].unique()) if batches else []
+    return [config.load_app(APPS, name) for name in names]
+
+
+def _opened(name: str) -> pd.DataFrame | None:
+    """Return the runs of the reserved batch that a study judges on; the book tells that."""
+    if name not in TEST_BATCHES:
+        return None
+    batch = HISTORY / TEST_BATCHES[name]
+    declared = {app.name: app.characteristics for app in _apps_of([batch])}
+    return opened_table(batch, BOOK, f"study {name}", commit_of(Path(), CODE), declared)
+
+
+def _side_by_side(name: str, jobs: Sequence[AppRuns]) -> dict[str, Any]:
+    """Run a study for each application in a process of its own, and merge the results."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # the processes share the cores
+    workers = min(len(jobs), len(os.sched_getaffinity(0)))
+    # Processes that are forked from one with threads of numerical libraries may hang.
+    with ProcessPoolExecutor(workers, get_context("spawn")) as executor:
+        results: dict[str, Any] = {}
+        for by_app in executor.map(partial(_results, name), jobs):
+            results |= by_app
+    return results
+
+
+def _results(name: str, runs: AppRuns) -> dict[str, Any]:
+    """Return the results of a study for one application."""
+    shared: dict[str, Any] = {
+        "cache": FoldCache(FOLDS),
+        "on_step": lambda step: print(f"{name}: {step}", file=sys.stderr, flush=True),
+    }
+    if name == "machines":
+        return unseen_machines.study(runs.table, **shared)
+    if runs.judging is not None:
+        return second_batch.study(runs.table, runs.judging, **shared)
+    if name == "splits":
+        epochs_s = seconds_in_phase(_batches_to_learn_from(), "epoch")
+        return splits.study(runs.table, epochs_s=epochs_s, **shared)
+    if name == "families":
+        return family_comparison.study(runs.table, FAMILIES, **shared)
+    if name == "curves":
+        floors = {runs.app: _floors(runs.app)}
+        return learning_curves.study(runs.table, floors, **shared)
+    if name == "ablation":
+        return ablation.study(runs.table, runs.volumes, **shared)
+    if name == "transfer":
+        return transfer.study(runs.table, on_step=shared["on_step"])
+    study = {"scales": scales.study, "per_image": replayed_requests.study}[name]
+    return study(runs.table, **shared)
+
+
+def _floors(app: str) -> dict[str, dict[str, float]]:
+    """Return what repeats differ by as an error in percent, raw and at the usual speed."""
+    batches = _batches_to_learn_from()
+    runs = load_history(batches)
+    completed = runs[runs["outcome"] == "completed"]
+    deviations = speed_deviations(completed, load_phases(batches))
+    tables = {"raw": completed, "normalised": at_usual_speed(completed, deviations)}
+    noise = {kind: repeat_noise(t[t["app"] == app]) for kind, t in tables.items()}
+    return {
+        kind: {target: pooled[0].error_percent(target) for target in TARGETS}
+        for kind, pooled in noise.items()
+        if pooled
+    }
 
 
 if __name__ == "__main__":

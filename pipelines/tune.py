@@ -24,7 +24,7 @@ from voxcast.tracking import runs
 from voxcast.tracking.search_runs import SearchRuns
 
 TRAIN = Path("data/features/train.parquet")
-VOLUMES = Path("data/catalogue/volumes.npz")
+VOLUMES = Path("data/features/volumes.npz")
 FOLDS = Path("build/folds")  # fits of earlier runs on the same data
 TUNED = Path("data/tune")
 LEADERBOARD = Path("results/tune/leaderboard.csv")

@@ -13,6 +13,27 @@ os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("DO_NOT_TRACK", "true")
 
 
+_STORES = ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI")
+_GIVEN_STORES = {name: os.environ[name] for name in _STORES if name in os.environ}
+
+
+def _restore_stores() -> None:
+    for name in _STORES:
+        os.environ.pop(name, None)
+    os.environ.update(_GIVEN_STORES)
+
+
+@pytest.fixture(autouse=True)
+def environment_of_mlflow() -> Iterator[None]:
+    """Take back the address of a store that MLflow leaves in the environment of the process.
+
+    Fixtures of a session or module leave it too, and are set up before: hence also at the start.
+    """
+    _restore_stores()
+    yield
+    _restore_stores()
+
+
 @pytest.fixture
 def build(tmp_path: Path) -> Callable[..., Path]:
     """Return a function that writes a project with all inputs of the report."""

@@ -39,7 +39,13 @@ def test_drift_is_detected(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("campaign", ["smoke", "tiny", "full"])
 @pytest.mark.parametrize(
-    "images", ["images=cohort", "images=cohort_reference", "images=bids images.path=x"]
+    "images",
+    [
+        "images=cohort",
+        "images=cohort_reference",
+        "images=cohort_reference2",
+        "images=bids images.path=x",
+    ],
 )
 def test_every_option_of_every_group_composes(tmp_path: Path, campaign: str, images: str) -> None:
     cfg = composed(tmp_path, f"campaign={campaign}", *images.split())
@@ -48,7 +54,8 @@ def test_every_option_of_every_group_composes(tmp_path: Path, campaign: str, ima
 
 
 @pytest.mark.parametrize(
-    ("campaign", "prefix"), [("reference", "r"), ("recorded", "r"), ("second", "s")]
+    ("campaign", "prefix"),
+    [("reference", "r"), ("recorded", "r"), ("second", "s"), ("reference2", "v")],
 )
 def test_a_recorded_campaign_selects_its_images_and_applications_unless_overridden(
     tmp_path: Path, campaign: str, prefix: str
@@ -89,7 +96,10 @@ def test_every_key_of_the_configuration_is_read(tmp_path: Path) -> None:
 
 def leaf_keys(section: dict[str, Any]) -> set[str]:
     """Return the keys below which there is no section; mappings an application fills are none."""
-    free = {"parameters", "ranges", "scaled_down", "phase_patterns", "container", "binds"}
+    free = {
+        "parameters", "ranges", "scaled_down", "phase_drivers", "phase_patterns",
+        "container", "binds",
+    }  # fmt: skip
     keys: set[str] = set()
     for key, value in section.items():
         inside = value if isinstance(value, list) else [value]
@@ -164,11 +174,14 @@ def changed(tmp_path: Path, key: str, value: object) -> Path:
         ("tune.families", ["cnn"], "tune.families: needs a family that works without volumes"),
         ("evaluation.test_fraction", 1.5, "evaluation.test_fraction: must be between 0 and 1"),
         ("images.kind", "tapes", "images.kind: 'tapes' is not one of"),
+        ("app.ants_segment.characteristics", ["mass"],
+         "app.ants_segment.characteristics: mass: unknown characteristic; see `voxcast inspect"),
         ("app", [1], "app: needs a mapping"),
         ("device.cpu.cpus", [1, "two"], "device.cpu.cpus[1]: needs int"),
         ("device.cpu.container_engine", "lxc", "device.cpu.container_engine: 'lxc' is not one of"),
         ("campaign.parallel", 0, "campaign.parallel: must be at least 1"),
-        ("campaign.budget_s", None, "campaign.sweeps.all.choose: within_budget needs"),
+        ("campaign.sweeps.one_cpu.choose", "within_budget",
+         "campaign.sweeps.one_cpu.choose: within_budget needs"),
         ("campaign.sweeps", {}, "campaign.sweeps: needs one, or a history"),
         ("campaign.sweeps", {"x": {}}, "campaign.sweeps.x.apps: key is missing"),
         ("app.ants_segment.title", "x", "remove it, nothing reads it"),

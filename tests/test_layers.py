@@ -10,7 +10,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "voxcast"
 FLOORS = {
     "log": 0, "errors": 0, "project": 0, "quantities": 0, "files": 0, "records": 0,
-    "text_table": 0,
+    "text_table": 0, "commits": 0,
     "images": 1, "laws": 1, "apps": 1,
     "history": 2,
     "profiling": 3, "features": 3, "phases": 3, "allocation": 3,

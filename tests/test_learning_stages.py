@@ -15,6 +15,9 @@ from voxcast.cli.models import main as models
 from voxcast.cli.project_locks import learning_lock
 from voxcast.errors import ModelError, RunError
 from voxcast.files import sha256_folder
+from voxcast.history.openings import BOOK, read_openings
+from voxcast.images.network_volume import volume_dtype
+from voxcast.images.small_volumes import write_small_volumes
 from voxcast.tracking import receipts, registry
 from voxcast.tracking.registered_versions import versions
 from voxcast.tracking.runs import tracking_uri
@@ -48,12 +51,8 @@ def learn(*tables: pd.DataFrame) -> dict:
     table[on_test_side].to_parquet(features / "test.parquet", index=False)
     table[["app", "subject"]].head(0).to_parquet(features / "censored.parquet", index=False)
     volumes = table.drop_duplicates("volume_id")
-    Path("data/catalogue").mkdir(exist_ok=True)
-    np.savez(
-        "data/catalogue/volumes.npz",
-        volume_id=volumes["volume_id"].to_numpy(dtype=str),
-        volumes=np.zeros((len(volumes), 8, 8, 8), dtype=np.float16),
-    )
+    unknown = np.zeros((), volume_dtype(8))
+    write_small_volumes(features / "volumes.npz", dict.fromkeys(volumes["volume_id"], unknown), 8)
     for stage in STAGES:
         assert runpy.run_path(str(ROOT / f"pipelines/{stage}.py"))["main"]() == 0
     return json.loads(Path("results/register/receipt.json").read_text())
@@ -95,6 +94,9 @@ def test_each_application_is_learned_alone(project: Path) -> None:
         "segment": "first", "tile": "first",
     }  # fmt: skip
     assert receipt["version"] == "2"
+    assert receipt["test_openings"] == {"same_runs": 1, "any_subject": 1}
+    (opening,) = read_openings(BOOK)[:1]
+    assert (opening.table, opening.subjects) == ("test table", ("0002", "0007"))
     tile = receipt["apps"]["tile"]
     assert tile["challenger"]["family"] in ("median", "voxels")  # one subject: a baseline
     assert not tile["challenger"]["calibrated"]
@@ -114,6 +116,8 @@ def test_each_application_is_learned_alone(project: Path) -> None:
     predictions = pd.read_csv("results/evaluate/predictions.csv")
     assert set(predictions["app"]) == {"segment"}
     assert set(pd.read_csv("results/explain/shuffled.csv")["app"]) == {"segment"}
+    # Nothing recorded to predict the runs of the project from.
+    assert json.loads(Path("results/explain/recorded_runs_alone.json").read_text()) == {}
 
 
 def test_runs_of_mlflow_name_their_application() -> None:

@@ -19,6 +19,7 @@ GRAPHS = ("dvc.yaml", "pipelines/dvc.yaml")
 # Code that a stage may use without depending on it, and the reason.
 IGNORED = {
     "src/voxcast/__init__.py": "the version only",
+    "src/voxcast/commits.py": "provenance, not the result",
     "src/voxcast/errors.py": "messages of failures, after which a stage has no result",
     "src/voxcast/interruptions.py": "how a stage is ended",
     "src/voxcast/log.py": "messages on stderr",

@@ -20,6 +20,7 @@ from voxcast.history.parts import collect
 from voxcast.history.run_folders import write_profiles
 from voxcast.images.catalogue import build_catalogue
 from voxcast.images.recorded import recorded_images
+from voxcast.images.small_volumes import copy_small_volumes
 from voxcast.images.sources import scan
 from voxcast.records import Configuration
 
@@ -70,7 +71,10 @@ class Project:
         """Move the runs of this project into a recorded batch, with its images, as a campaign."""
         batch = self.folder / "data/history" / name
         collect(self.folder / "data/runs/cpu", batch)
-        recorded_images(self.folder / "data/catalogue", None).to_parquet(batch / "images.parquet")
+        catalogue = self.folder / "data/catalogue"
+        images = recorded_images(catalogue, None)
+        images.to_parquet(batch / "images.parquet")
+        copy_small_volumes(catalogue, batch, set(images["volume_id"]))
         shutil.rmtree(self.folder / "data/runs")
         shutil.rmtree(self.folder / "data/catalogue")
         return batch
@@ -79,7 +83,7 @@ class Project:
         """Return the text of params.yaml, with values of its section `features`."""
         params = yaml.safe_load((ROOT / "params.yaml").read_text())
         params["app"] = {"app": params["app"]["ants_segment"]}
-        params["features"] |= {"coarse_points": 32, "network_points": 8, **features}
+        params["features"] |= {"coarse_points": 32, "network_points": 8, "history": [], **features}
         params["evaluation"]["test_fraction"] = test_fraction
         return yaml.safe_dump(params)
 

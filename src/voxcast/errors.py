@@ -45,7 +45,7 @@ EXTRAS = {
     "sklearn": "train",
     "threadpoolctl": "train",
     "torch": "train",
-    "torchio": "train",
+    "torchio": "apps",
     "mlflow": "serve",
 }
 

@@ -92,7 +92,12 @@ class App:
     packages: tuple[str, ...] = ()
     files: tuple[str, ...] = ()  # e.g. trained weights; their content is part of the version
     devices: tuple[str, ...] = ("cpu",)
+    # What its time depends on beside the header: names of characteristics; None for all.
+    characteristics: tuple[str, ...] | None = None
     phases: tuple[str, ...] = ()
+    # What decides the CPU time of a phase: grid, working, mask, names of characteristics and
+    # parameters; a phase without any takes the same time for every image.
+    phase_drivers: dict[str, tuple[str, ...]] = field(default_factory=dict)
     # Phase to a pattern with a group `seconds`, for applications that log durations.
     phase_patterns: dict[str, str] = field(default_factory=dict)
     container: dict[str, str] = field(default_factory=dict)  # image by device
@@ -174,6 +179,12 @@ class Profile:
     peak_threads: int | None = None
     peak_gpu_bytes: int | None = None
     gpu_utilisation: float | None = None  # mean over the run, 0 to 1
+    # Mean CPU time of each kernel of the metronome over the run, and how often they were timed.
+    metronome_compute_s: float | None = None
+    metronome_copy_s: float | None = None
+    metronome_gather_s: float | None = None
+    metronome_interpreter_s: float | None = None
+    metronome_ticks: int | None = None
     phases: tuple[Phase, ...] = ()
 
     @classmethod

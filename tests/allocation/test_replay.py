@@ -12,6 +12,7 @@ from voxcast.allocation.requests.replay import (
     account,
     planned_requests,
     population_law,
+    population_requests,
     replay,
 )
 from voxcast.allocation.waiting import Waiting
@@ -74,7 +75,16 @@ def test_replayed_costs_match_the_costs_implied_by_true_laws(cost: CostModel) ->
     median = np.exp(rng.normal(5, 0.8, 20_000))
     runtime = median * np.exp(rng.normal(0, 0.1, len(median)))
     law = PredictedLaw.of_residuals(rng.normal(0, 0.1, 5000))
-    ways = planned_requests(runtime[:2000], median, law, runtime, cost, site_default_s=1e4)
+    ways = planned_requests(
+        runtime[:2000],
+        median,
+        law,
+        runtime,
+        cost,
+        train_cpus=np.ones(2000),
+        cpus=np.ones(len(median)),
+        site_default_s=1e4,
+    )
     costs = {method: replay(plan, runtime, cost) for method, plan in ways.items()}
     per = {
         method: outcome.cost.sum() / outcome.omniscient.sum() for method, outcome in costs.items()
@@ -92,7 +102,9 @@ def test_replayed_costs_match_the_costs_implied_by_true_laws(cost: CostModel) ->
 def test_the_laboratory_requests_the_mean_of_its_last_five_runs() -> None:
     seen = [500.0, 1, 2, 3, 4, 5]
     law = PredictedLaw.of_residuals(np.linspace(-0.1, 0.1, 9))
-    ways = planned_requests(seen, [3.0], law, [7.0], CostModel(), site_default_s=100.0)
+    ways = planned_requests(
+        seen, [3.0], law, [7.0], CostModel(), train_cpus=[1] * 6, cpus=[1], site_default_s=100.0
+    )
     assert ways["laboratory"].requests_s.tolist() == [[3.0]]
     outcome = replay(ways["laboratory"], [7.0], CostModel())
     assert outcome.cost.tolist() == [3 + 4.5 + 6.75 + 10.125]
@@ -103,3 +115,29 @@ def test_the_population_law_is_the_observed_sample() -> None:
     law = population_law(seen)
     for p in (0.1, 0.5, 0.9):
         assert law.quantile(p) == pytest.approx(np.quantile(seen, p), rel=0.03)
+
+
+def test_the_population_is_told_the_cpus() -> None:
+    rng = np.random.default_rng(1)
+    cpus = rng.choice([1, 4], 4000)
+    runtime = 400.0 / cpus * np.exp(rng.normal(0, 0.1, len(cpus)))
+    by_cpus = population_requests(runtime[:2000], cpus[:2000], cpus[2000:], CostModel())
+    for count in (1, 4):
+        of_count = by_cpus.requests_s[cpus[2000:] == count]
+        alone = runtime[:2000][cpus[:2000] == count]
+        expected = population_requests(alone, np.full(len(alone), count), [count], CostModel())
+        finite = of_count[0][np.isfinite(of_count[0])]
+        np.testing.assert_array_equal(finite, expected.requests_s[0])
+        assert (of_count[:, 0] == of_count[0, 0]).all()
+    blind = population_requests(runtime[:2000], np.ones(2000), np.ones(2000), CostModel())
+    spent = [replay(plan, runtime[2000:], CostModel()).cost.sum() for plan in (by_cpus, blind)]
+    assert spent[0] < 0.9 * spent[1]
+
+
+def test_cpus_with_few_runs_get_the_law_of_all() -> None:
+    runtime = np.random.default_rng(1).lognormal(4, 0.3, 200)
+    cpus = np.where(np.arange(200) < 195, 1, 2)
+    everyone = population_requests(runtime, np.ones(200), [1], CostModel())
+    few = population_requests(runtime, cpus, [2, 8], CostModel())
+    np.testing.assert_array_equal(few.requests_s[0], everyone.requests_s[0])
+    np.testing.assert_array_equal(few.requests_s[1], everyone.requests_s[0])

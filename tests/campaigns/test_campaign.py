@@ -52,7 +52,7 @@ def apps(tmp_path, monkeypatch, caplog):
     caplog.set_level("INFO", logger="voxcast")
     (tmp_path / "modules").mkdir()
     (tmp_path / "modules" / "application_of_test.py").write_text(APPLICATION)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "modules"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "modules"), prepend=os.pathsep)
     (tmp_path / "T1w.nii.gz").write_bytes(b"")
     return {"test": App(name="test", module="application_of_test", version="1")}
 
@@ -212,9 +212,10 @@ def test_a_kill_at_any_moment_loses_duplicates_and_truncates_no_run(tmp_path, ap
     folder, cells = tmp_path / "cpu", _cells(kills + 2, sleep=0.1)
     paths = {"v": tmp_path / "T1w.nii.gz"}
     instants = random.Random(4)  # noqa: S311
+    conditions = Conditions(metronome=False)  # its start would come before each first run
     helpers, before, caught = set(), {}, 0
     for _ in range(kills):
-        driver = _forked(lambda: run(cells, paths, folder, apps=apps))
+        driver = _forked(lambda: run(cells, paths, folder, apps=apps, conditions=conditions))
         time.sleep(instants.uniform(0.02, 0.35))
         helpers |= _helpers(folder)
         os.kill(driver, signal.SIGKILL)
@@ -235,6 +236,18 @@ def test_a_kill_at_any_moment_loses_duplicates_and_truncates_no_run(tmp_path, ap
     assert not list(folder.glob(".*"))
     assert helpers
     assert not _alive(helpers)
+
+
+@pytest.mark.parametrize("metronome", [True, False])
+def test_a_campaign_has_a_metronome_unless_it_is_switched_off(tmp_path, apps, metronome):
+    paths, conditions = {"v": tmp_path / "T1w.nii.gz"}, Conditions(metronome=metronome)
+    run(_cells(1, sleep=2.0), paths, tmp_path / "cpu", apps=apps, conditions=conditions)
+    [row] = load_records(tmp_path / "cpu").to_dict("records")
+    assert pd.notna(row["metronome_ticks"]) == metronome
+    assert pd.notna(row["metronome_gather_s"]) == metronome
+    assert not any(
+        "metronome" in word for p in psutil.Process().children() for word in p.cmdline()
+    )
 
 
 def test_a_killed_run_is_recorded_as_failed_and_the_others_continue(tmp_path, apps):
@@ -350,7 +363,11 @@ def test_the_stage_takes_a_recorded_history_and_measures_nothing(tmp_path):
     batch = tmp_path / "data" / "history" / "batch"
     write_run(tmp_path / "runs", cell(app="ants_segment"), samples=5)
     collect(tmp_path / "runs", batch)
-    recorded = ("campaign.history=[data/history/batch]", "~campaign.sweeps.all")
+    recorded = (
+        "campaign.history=[data/history/batch]",
+        "~campaign.sweeps.one_cpu",
+        "~campaign.sweeps.two_cpus",
+    )
     profiles, _ = _stage(tmp_path, "cpu", *recorded)
     assert profiles["cell_key"].tolist() == [cell(app="ants_segment").key]
     assert profiles.attrs["notes"] == []

@@ -30,6 +30,7 @@ PLAIN = {
     "version": "1", "module": "application_of_project", "argv": [], "input": "volume",
     "parameters": {"sleep_s": 0.05, "status": 0}, "ranges": {"sleep_s": [0.01, 0.05]},
     "scaled_down": {"sleep_s": 0.01}, "packages": [], "files": [], "devices": ["cpu"],
+    "characteristics": None, "phase_drivers": {},
     "phases": [], "phase_patterns": {}, "container": {}, "binds": {}, "verify_gpu": False,
     "expected_startup_s": 0.1, "expected_s_per_mvoxel": 0.0,
 }  # fmt: skip
@@ -40,7 +41,7 @@ SWEEP = {
 }  # fmt: skip
 CAMPAIGN = {
     "name": "two", "seed": 1, "budget_s": None, "time_limit_s": 60, "stall_s": None, "parallel": 1,
-    "anchors": 1, "history": [],
+    "anchors": 1, "metronome": True, "history": [],
     "sweeps": {"images": SWEEP, "bare": {**SWEEP, "apps": ["bare"], "sample": 3, "repeats": 1}},
 }  # fmt: skip
 DEFAULTS = [
@@ -148,7 +149,7 @@ def test_a_campaign_is_run_killed_resumed_listed_and_collected(project):
 
 def test_unknown_and_recorded_campaigns_are_refused(project):
     completed = voxcast(project, "campaign", "run", "moon", status=2)
-    assert "moon: unknown campaign; choose from full, learn, real" in completed.stderr
+    assert "moon: unknown campaign; choose from demo, full" in completed.stderr
 
 
 def test_status_before_anything_is_measured_says_how_to_begin(project):

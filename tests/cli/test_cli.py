@@ -14,6 +14,7 @@ import yaml
 
 import voxcast
 import voxcast.cli.images  # before a test gives up its rights
+from voxcast import config
 from voxcast.cli import VERBS, main
 
 VOXCAST = Path(sys.executable).with_name("voxcast")
@@ -108,6 +109,32 @@ def test_inspect_shows_the_readable_images_and_names_the_others(head: Path) -> N
     assert len(result.stderr.splitlines()) == 1
 
 
+def test_inspect_shows_what_the_project_adds(head: Path, tmp_path: Path) -> None:
+    config.compose(
+        tmp_path / "params.yaml",
+        [
+            "+features.characteristics.peak_ml={function: 'peaks:volume_ml', unit: ml, "
+            "cost: strided grid, source: definition, version: 1}"
+        ],
+        PROJECT / "conf",
+    )
+    (tmp_path / "peaks.py").write_text("def volume_ml(volume):\n    return 12.5\n")
+    words = ("inspect", str(head), "--project", str(tmp_path))
+    shown = run(*words, cwd=tmp_path)
+    assert "peak_ml                      12.5 ml" in shown.stdout, shown.stderr
+    listed = json.loads(run("inspect", "--list", "--json", cwd=tmp_path).stdout)
+    assert listed[-1]["name"] == "peak_ml"
+    (tmp_path / "peaks.py").write_text("def volume_ml(volume):\n    return None\n")
+    failed = run(*words, cwd=tmp_path)
+    assert failed.returncode == 0
+    assert "peak_ml is not known" in failed.stderr
+    assert "peak_ml" not in failed.stdout
+    (tmp_path / "params.yaml").write_text("broken")
+    without = run(*words, cwd=tmp_path)
+    assert "foreground_voxels" in without.stdout
+    assert "what the project adds is not shown" in without.stderr
+
+
 def test_a_volume_above_the_limit_is_inspected_by_its_header_only(head: Path) -> None:
     few = ("inspect", str(head), "--max-voxels", "4e4")
     assert "43200 voxels (30 x 40 x 36), at most 40000" in refused(run(*few, cwd=head.parent))
@@ -189,3 +216,16 @@ def test_numbers_that_no_server_can_have_are_refused(
     options: tuple[str, str], message: str, tmp_path: Path
 ) -> None:
     assert message in refused(run("serve", *options, cwd=tmp_path))
+
+
+def test_inspect_lists_the_characteristics_with_unit_cost_and_source(head: Path) -> None:
+    listed = json.loads(run("inspect", "--list", "--json", cwd=head.parent).stdout)
+    rows = {row["name"]: row for row in listed}
+    image = json.loads(run("inspect", str(head), "--json", cwd=head.parent).stdout)[0]
+    assert set(rows) <= set(image)
+    assert rows["foreground_voxels"]["unit"] == "voxels"
+    assert rows["foreground_voxels"]["cost"] == "native mask"
+    assert "ANTs" in rows["foreground_voxels"]["source"]
+    result = run("inspect", cwd=head.parent)
+    assert result.returncode == 2
+    assert "needs an image, or --list" in result.stderr

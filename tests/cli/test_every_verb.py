@@ -22,6 +22,7 @@ ARGUMENTS: dict[str, tuple[str, ...] | None] = {
     "compare": (),
     "doctor": None,
     "fit": None,
+    "host": (),
     "import": ("sacct", "jobs.txt"),
     "images": (),
     "init": None,

@@ -15,7 +15,6 @@ HEADER = {
 CONTENTS = dict.fromkeys(CHARACTERISTICS, 0.25) | {"foreground_voxels": 2e6, "foreground_ml": 2e3}
 ROW = features(
     HEADER, CONTENTS, "segment", {"spacing_mm": 4.0, "mode": "fast"}, Configuration("cpu", 8),
-    {"probe_cpu": 20.0},
 )  # fmt: skip
 VOXELS = 176 * 256 * 256
 
@@ -35,7 +34,6 @@ VOXELS = 176 * 256 * 256
         ("content.log_foreground_ml", 2e3, "2000 ml"),
         ("content.noise_ratio", 0.25, "0.25"),
         ("allocation.log2_cpus", 8.0, "8 CPUs"),
-        ("host.log_probe_cpu", 20.0, "20"),
         ("parameter.spacing_mm", 4.0, "4"),
     ],
 )

@@ -9,6 +9,8 @@ import planted
 from voxcast.errors import TableError
 from voxcast.features.rows import features
 from voxcast.features.table import build_table, censored_subjects, feature_names, volumes_of
+from voxcast.images.network_volume import volume_dtype
+from voxcast.images.small_volumes import write_small_volumes
 from voxcast.records import Configuration
 
 HEADER = {
@@ -41,14 +43,18 @@ def test_features_use_the_grid_that_the_application_resamples_to() -> None:
     assert math.exp(coarse[name]) == pytest.approx(960_000 * 2 / 8)
 
 
-def test_machine_features_come_from_its_probes() -> None:
+def test_the_machine_is_on_record_and_no_feature() -> None:
     profiles, catalogue, characteristics = planted.history(6)
     profiles["host_id"] = ["x", "y"] * (len(profiles) // 2)
-    for name in ("probe_cpu", "probe_membw", "probe_disk"):
-        profiles[name] = [1.0, 10.0, 1.2, 12.0] * (len(profiles) // 4)
+    profiles["probe_cpu"] = [1.0, 10.0, 1.2, 12.0] * (len(profiles) // 4)
+    profiles["sitting"], profiles["batch"] = "2026-01-01-x-1", ["", "first"] * 6
     table, _ = build_table(profiles, catalogue, characteristics)
-    assert table["host.log_probe_cpu"].nunique() == 2  # not four: sittings differ by noise
-    assert "host_id" not in table
+    assert set(table["host_id"]) == {"x", "y"}
+    # Batches number their sittings alike.
+    assert set(table["sitting"]) == {"2026-01-01-x-1", "first/2026-01-01-x-1"}
+    assert set(table["node_type"]) == {"local"}
+    assert not {"host_id", "sitting", "node_type", "started_at"} & set(feature_names(table))
+    assert not [name for name in feature_names(table) if "probe" in name]
 
 
 def test_an_application_without_an_image_has_its_parameters_as_subject() -> None:
@@ -61,6 +67,36 @@ def test_an_application_without_an_image_has_its_parameters_as_subject() -> None
     table, _ = build_table(profiles, catalogue, characteristics, without_image=True)
     assert table["subject"].nunique() == 3
     assert not [name for name in table if name.startswith(("header.", "content."))]
+
+
+def test_only_declared_characteristics_are_features() -> None:
+    profiles, catalogue, characteristics = planted.history(3)
+
+    def contents(declared: tuple[str, ...] | None) -> set[str]:
+        table, left_out = build_table(profiles, catalogue, characteristics, declared=declared)
+        assert (len(table), left_out) == (6, {})
+        return {name for name in table if name.startswith("content.")}
+
+    extent = {"content.log_foreground_voxels", "content.foreground_megavoxels"}
+    assert contents(None) == extent | {"content.noise_ratio"}
+    assert contents(("foreground_voxels",)) == extent
+    assert contents(()) == set()
+
+
+def test_a_run_without_a_declared_characteristic_is_left_out_and_counted() -> None:
+    profiles, catalogue, characteristics = planted.history(3)
+    characteristics.loc[0, "noise_ratio"] = float("nan")
+    table, left_out = build_table(profiles, catalogue, characteristics)
+    assert (len(table), left_out) == (
+        4,
+        {"noise_ratio of the volume is unknown, or of another version": 2},
+    )
+    both, left_out = build_table(
+        profiles, catalogue, characteristics, declared=("foreground_voxels",)
+    )
+    assert (len(both), left_out) == (6, {})
+    _, left_out = build_table(profiles, catalogue, characteristics, declared=("asymmetry",))
+    assert left_out == {"asymmetry of the volume is unknown, or of another version": 6}
 
 
 def test_scales_are_included_on_request() -> None:
@@ -115,16 +151,20 @@ def test_volumes_follow_the_rows(tmp_path) -> None:
     import numpy as np
 
     table = planted.table(3)
-    cubes = np.arange(3)[:, None, None, None] * np.ones((1, 2, 2, 2))
-    np.savez(tmp_path / "v.npz", volume_id=["v0003", "v0001", "v0002"], volumes=cubes)
+    cubes = np.zeros(3, volume_dtype(2))
+    cubes["shape"][:, 0] = range(3)
+    volumes_by_id = dict(zip(("v0003", "v0001", "v0002"), cubes, strict=True))
+    write_small_volumes(tmp_path / "v.npz", volumes_by_id, 2)
     volumes = volumes_of(table, tmp_path / "v.npz")
     expected = table["volume_id"].map({"v0003": 0, "v0001": 1, "v0002": 2})
-    assert volumes[:, 0, 0, 0].tolist() == expected.tolist()
-    np.savez(tmp_path / "v.npz", volume_id=["v0003", "v0001"], volumes=cubes[:2] + 1)
+    assert volumes["shape"][:, 0].tolist() == expected.tolist()
+    cubes["shape"][:, 0] += 1
+    del volumes_by_id["v0002"]
+    write_small_volumes(tmp_path / "v.npz", volumes_by_id, 2)
     fewer = volumes_of(table, tmp_path / "v.npz")
     assert fewer.shape == volumes.shape
     expected = table["volume_id"].map({"v0003": 1, "v0001": 2, "v0002": 0})
-    assert fewer[:, 0, 0, 0].tolist() == expected.tolist()
+    assert fewer["shape"][:, 0].tolist() == expected.tolist()
 
 
 def test_each_device_has_its_version() -> None:

@@ -12,7 +12,9 @@ import pytest
 from training_project import Project
 from voxcast.features.table import feature_names, volumes_of
 from voxcast.history.parts import collect
+from voxcast.images.network_volume import points_of, volume_dtype
 from voxcast.images.on_record import ON_RECORD, read_on_record
+from voxcast.images.small_volumes import read_small_volumes, write_small_volumes
 from voxcast.models.families.family import family
 from voxcast.models.point_model import fit, log_targets
 from voxcast.models.query import queries_of
@@ -21,6 +23,27 @@ from voxcast.models.query import queries_of
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     return Project(tmp_path)
+
+
+def known_volumes(project: Project) -> np.ndarray:
+    volumes = volumes_of(project.rows(), project.folder / "data/features/volumes.npz")
+    assert points_of(volumes) == 8
+    return np.asarray((volumes["shape"] > 0).all(axis=1))
+
+
+def test_small_volumes_of_another_grid_are_left_out(project: Project) -> None:
+    project.measure("elsewhere", range(4))
+    batch = project.record("elsewhere")
+    ids = list(read_small_volumes(batch / "volumes.npz", ""))
+    others = {name: np.zeros((), volume_dtype(16)) for name in ids}
+    write_small_volumes(batch / "volumes.npz", others, 16)
+    project.measure("here", range(20, 24))
+    assert "4 small volumes have not 8 points" in project.featurize(history=["elsewhere"])
+    assert (known_volumes(project) == (project.rows()["batch"] == "")).all()
+    (batch / "volumes.npz").write_bytes(b"no archive")
+    message = project.featurize(2, history=["elsewhere"])
+    assert "volumes.npz: cannot be read" in message
+    assert "take elsewhere out of features.history" in message
 
 
 def test_a_second_image_set_adds_to_the_first(project: Project) -> None:
@@ -42,8 +65,7 @@ def test_a_second_image_set_adds_to_the_first(project: Project) -> None:
     }  # fmt: skip
     assert summary["of_earlier_image_sets"] == {"first": 16}
     assert summary["of_recorded_batches"] == {}
-    volumes = volumes_of(rows, project.folder / "data/catalogue/volumes.npz")
-    assert volumes.any(axis=(1, 2, 3)).all()
+    assert known_volumes(project).all()
 
 
 def test_recorded_parts_train_where_they_are_named(project: Project) -> None:
@@ -59,15 +81,17 @@ def test_recorded_parts_train_where_they_are_named(project: Project) -> None:
     assert summary["of_present_image_set"] == 8
     assert not rows[feature_names(rows)].isna().any(axis=None)
 
-    # Small volumes of recorded batches are not on record: the network is fitted without them.
-    volumes = volumes_of(rows, project.folder / "data/catalogue/volumes.npz")
-    on_record = volumes.any(axis=(1, 2, 3))
-    assert (on_record == (rows["batch"] == "")).all()
+    # A batch has its small volumes; without their file the network is fitted to the others.
+    assert known_volumes(project).all()
+    (batch / "volumes.npz").unlink()
+    project.featurize(history=["elsewhere"])
+    known = known_volumes(project)
+    assert (known == (rows["batch"] == "")).all()
+    volumes = volumes_of(rows, project.folder / "data/features/volumes.npz")
     network = fit(rows, volumes, "cnn", family("cnn").defaults, "volume", seed=1)
-    predictions = network.predict(queries_of(rows, volumes))
-    errors = np.abs(predictions - log_targets(rows))
-    assert errors[~on_record].max() < 0.5
-    assert errors[on_record].max() < 0.5
+    errors = np.abs(network.predict(queries_of(rows, volumes)) - log_targets(rows))
+    assert errors[~known].max() < 0.5
+    assert errors[known].max() < 0.5
 
     # A run that is in both is there once, as measured here.
     collect(project.folder / "data/runs/cpu", batch)
@@ -84,8 +108,8 @@ def test_recorded_parts_that_cannot_be_used_are_one_line(project: Project) -> No
         "voxcast: features.history: nowhere: no such recorded batch; choose from elsewhere"
     )
     images = pd.read_parquet(batch / "images.parquet")
-    images.drop(columns="entropy_bits").to_parquet(batch / "images.parquet")
-    assert "lacks the column entropy_bits" in project.featurize(2, history=["elsewhere"])
+    images.drop(columns="shape_i").to_parquet(batch / "images.parquet")
+    assert "lacks the column shape_i" in project.featurize(2, history=["elsewhere"])
     (batch / "images.parquet").write_bytes(b"no table")
     message = project.featurize(2, history=["elsewhere"])
     assert "images.parquet: cannot be read" in message
@@ -143,3 +167,19 @@ def test_no_usable_run_is_one_line_with_the_causes(project: Project) -> None:
     message = project.featurize(2)
     assert "no usable completed run: 4 censored: failed (app)" in message
     assert "\n" not in message
+
+
+def test_runs_on_volumes_of_an_older_release_are_left_out_and_counted(project: Project) -> None:
+    project.measure("elsewhere", range(1, 4))
+    batch = project.record("elsewhere")
+    images = pd.read_parquet(batch / "images.parquet")
+    project.measure("here", range(4, 8))
+    older = images.drop(columns=["eroded_fraction", "versions_json"])
+    older.assign(core_fraction=0.9).to_parquet(batch / "images.parquet")
+    project.featurize(history=["elsewhere"])
+    reason = "foreground_voxels of the volume is unknown, or of another version"
+    assert project.summary()["apps"]["app"]["left_out"] == {reason: 6}
+    # One that no application of this project declares may be missing.
+    images.drop(columns="entropy_bits").to_parquet(batch / "images.parquet")
+    project.featurize(history=["elsewhere"])
+    assert project.summary()["apps"]["app"]["left_out"] == {}

@@ -18,7 +18,8 @@ from voxcast.history.parts import (
 )
 from voxcast.history.recorded_runs import write_recorded
 from voxcast.history.run_folders import load_records
-from voxcast.history.run_table import DTYPES, PHASE_DTYPES, TRACE_DTYPES
+from voxcast.history.run_table import DTYPES, METRONOME, PHASE_DTYPES, TRACE_DTYPES
+from voxcast.history.stored_history import open_history
 from voxcast.history.thinning import thinned
 
 
@@ -106,6 +107,28 @@ def test_a_killed_collection_loses_and_duplicates_no_run(tmp_path):
     history = pd.concat([pd.read_parquet(p) for p in batch.glob("[!.]*/runs.parquet")])
     assert sorted(history["cell_key"]) == sorted(path.name for path in runs.iterdir())
     assert not list(batch.glob(".*"))
+
+
+def test_a_part_that_is_older_than_the_metronome_is_read_beside_a_newer_one(tmp_path):
+    runs, batch = tmp_path / "runs", tmp_path / "batch"
+    write_run(runs, cell(0))
+    (older,) = collect(runs, batch)
+    table = older / "runs.parquet"
+    pd.read_parquet(table).drop(columns=list(METRONOME)).to_parquet(table, index=False)
+    content = table.read_bytes()
+    write_run(runs, cell(1), metronome_gather_s=0.004, metronome_ticks=7)
+    collect(runs, batch)
+    for history in (load_history([batch]), open_history(batch).runs):
+        assert history.dtypes.astype(str).to_dict() == DTYPES
+        history = history.set_index("cell_key")
+        assert history.loc[cell(0).key, list(METRONOME)].isna().all()
+        assert history.loc[cell(1).key, "metronome_gather_s"] == 0.004
+        assert history.loc[cell(1).key, "metronome_ticks"] == 7
+        assert pd.isna(history.loc[cell(1).key, "metronome_copy_s"])
+    assert table.read_bytes() == content
+    pd.read_parquet(table).drop(columns="steal").to_parquet(table, index=False)
+    with pytest.raises(TableError, match="lacks the column steal"):
+        load_history([batch])
 
 
 def test_a_batch_without_parts_is_refused(tmp_path):

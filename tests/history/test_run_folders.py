@@ -1,10 +1,12 @@
+import json
+
 import pandas as pd
 
 from synthetic_runs import cell, write_run
 from voxcast.history import run_folders
 from voxcast.history.index import index_path
 from voxcast.history.run_folders import load_records, record_rows, write_profiles
-from voxcast.history.run_table import DTYPES
+from voxcast.history.run_table import DTYPES, METRONOME
 
 
 def test_no_records_give_an_empty_table_with_all_columns_and_the_reason(tmp_path):
@@ -30,6 +32,18 @@ def test_records_become_rows_in_the_order_they_were_started(tmp_path):
     assert read["probe_membw"].tolist() == [10.0] * 3
     assert read["host_id"].tolist() == ["00aa11bb"] * 3
     assert read["peak_cgroup_bytes"].isna().all()
+
+
+def test_a_record_that_is_older_than_the_metronome_has_unknown_kernel_times(tmp_path):
+    run = write_run(tmp_path, cell(), metronome_copy_s=0.5, metronome_ticks=3)
+    record = json.loads((run / "record.json").read_text())
+    record["profile"] = {k: v for k, v in record["profile"].items() if k not in METRONOME}
+    (run / "record.json").write_text(json.dumps(record))
+    write_run(tmp_path, cell(1), metronome_copy_s=0.5, metronome_ticks=3)
+    table = load_records(tmp_path).set_index("cell_key")
+    assert table.loc[run.name, list(METRONOME)].isna().all()
+    assert table.loc[cell(1).key, "metronome_copy_s"] == 0.5
+    assert table.dtypes.astype(str)["metronome_ticks"] == "Int64"
 
 
 def test_foreign_and_broken_folders_are_reported_and_skipped(tmp_path, caplog):

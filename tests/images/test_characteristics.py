@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import replace
 from pathlib import Path
 
+import nibabel
 import numpy as np
 import pytest
 
 from voxcast.images.characteristics import CHARACTERISTICS, characteristics
-from voxcast.images.volumes import CoarseVolume, load_coarse
-
-REAL_T1 = os.environ.get("VOXCAST_REAL_T1")
+from voxcast.images.volumes import read_volume
 
 
-def _coarse(data: np.ndarray, stride: int = 1) -> CoarseVolume:
-    shape = tuple(stride * n for n in data.shape)
-    return CoarseVolume(data.astype(np.float32), (stride,) * 3, shape, (1.0, 1.0, 1.0), "RAS")
+def _values(folder: Path, data: np.ndarray, points: int = 64) -> dict[str, float]:
+    """Return the characteristics of a file of 1 mm with these voxels."""
+    nibabel.save(nibabel.Nifti1Image(data.astype(np.float32), np.eye(4)), folder / "a.nii")
+    return _of(folder / "a.nii", points)
+
+
+def _of(path: Path, points: int = 64) -> dict[str, float]:
+    reading = read_volume(path, points)
+    return characteristics(reading.coarse, reading.foreground)
 
 
 def _ball(n: int = 48, radius: float = 15.0, noise: float = 0.0) -> np.ndarray:
@@ -26,72 +29,75 @@ def _ball(n: int = 48, radius: float = 15.0, noise: float = 0.0) -> np.ndarray:
     return ball + np.random.default_rng(1).normal(0, noise, ball.shape)
 
 
-def test_all_are_finite_and_described() -> None:
-    values = characteristics(_coarse(_ball(noise=3)))
+def test_all_are_finite_and_described(tmp_path: Path) -> None:
+    values = _values(tmp_path, _ball(noise=3))
     assert list(values) == list(CHARACTERISTICS)
     assert all(np.isfinite(v) and isinstance(v, float) for v in values.values())
 
 
-@pytest.mark.parametrize("stride", [1, 2, 3, 4])
-def test_foreground_of_a_ball(stride: int) -> None:
-    values = characteristics(_coarse(_ball(), stride))
-    expected = 4 / 3 * np.pi * (15.0 * stride) ** 3
-    assert values["foreground_voxels"] == pytest.approx(expected, rel=0.08)
+@pytest.mark.parametrize("points", [48, 24, 12])
+def test_extent_of_a_ball_does_not_depend_on_the_coarse_grid(tmp_path: Path, points: int) -> None:
+    values = _values(tmp_path, _ball(), points)
+    assert values["foreground_voxels"] == pytest.approx((_ball() > 0).sum(), rel=0.01)
     assert values["foreground_ml"] == pytest.approx(values["foreground_voxels"] / 1000)
+    assert values["foreground_extent_fraction"] == pytest.approx((30 / 48) ** 3)
+    # The sides of voxels of a ball have 1.5 times its surface.
+    assert values["foreground_surface_ratio"] == pytest.approx(1.5, rel=0.05)
 
 
-def test_holes_are_filled_and_specks_removed() -> None:
+def test_holes_are_filled_and_specks_removed(tmp_path: Path) -> None:
     solid = _ball()
     hollow = solid - _ball(radius=6.0)
     hollow[2:5, 2:5, 2:5] = 100
-    a, b = (characteristics(_coarse(d))["foreground_voxels"] for d in (solid, hollow))
-    assert b == pytest.approx(a, rel=0.01)
-    assert characteristics(_coarse(hollow))["component_count"] == 2
+    expected = _values(tmp_path, solid)
+    values = _values(tmp_path, hollow)
+    assert values["foreground_voxels"] == expected["foreground_voxels"]
+    assert values["component_count"] == 2
 
 
-def test_thin_objects_have_a_foreground() -> None:
+def test_thin_objects_have_a_foreground(tmp_path: Path) -> None:
     data = np.zeros((30, 30, 30))
     data[10, 5:25, 5:25] = 1
-    assert characteristics(_coarse(data))["foreground_voxels"] == pytest.approx(400)
-    assert np.isfinite(list(characteristics(_coarse(_ball()[:, :, 24:25])).values())).all()
+    values = _values(tmp_path, data)
+    assert values["foreground_voxels"] == 400
+    assert values["eroded_fraction"] == 0
+    assert np.isfinite(list(_values(tmp_path, _ball()[:, :, 24:25]).values())).all()
 
 
-def test_intensity_scale_does_not_matter() -> None:
+def test_an_object_between_the_points_of_the_coarse_grid_has_characteristics(
+    tmp_path: Path,
+) -> None:
+    data = np.random.default_rng(0).uniform(0, 1, (40, 40, 40))
+    data[11:14, 11:14, 11:14] = 1e6
+    values = _values(tmp_path, data, 10)
+    assert 0 < values["foreground_voxels"] <= 27
+    assert np.isfinite(list(values.values())).all()
+
+
+def test_intensity_scale_does_not_matter(tmp_path: Path) -> None:
     data = _ball(noise=5)
-    a, b = characteristics(_coarse(data)), characteristics(_coarse(1e-3 * data - 7))
-    for name, value in a.items():
-        assert b[name] == pytest.approx(value, rel=2e-3, abs=1e-4), name
+    turned = _values(tmp_path, 1e-3 * data - 7)
+    for name, value in _values(tmp_path, data).items():
+        assert turned[name] == pytest.approx(value, rel=2e-3, abs=1e-4), name
 
 
-def test_noise_bias_and_side_change_the_characteristics() -> None:
-    clean, noisy = (characteristics(_coarse(_ball(noise=s))) for s in (1, 8))
+def test_noise_bias_and_side_change_the_characteristics(tmp_path: Path) -> None:
+    clean, noisy = (_values(tmp_path, _ball(noise=s)) for s in (1, 8))
     assert noisy["noise_ratio"] > 4 * clean["noise_ratio"]
     ramp = np.linspace(0.5, 1.5, 48)[:, None, None]
-    assert characteristics(_coarse(_ball() * ramp))["bias_strength"] > 0.1
+    assert _values(tmp_path, _ball() * ramp)["bias_strength"] > 0.1
     assert clean["bias_strength"] < 0.02
     half = _ball()
     half[30:, :24] = 0
-    assert characteristics(_coarse(half))["asymmetry"] > clean["asymmetry"] + 0.1
+    assert _values(tmp_path, half)["asymmetry"] > clean["asymmetry"] + 0.1
 
 
-def test_orientation_does_not_matter() -> None:
+def test_orientation_does_not_matter(tmp_path: Path) -> None:
     data = _ball(noise=2)
     data[:10] = 0
-    turned = replace(_coarse(data.transpose(2, 0, 1)), axcodes="SRA")
-    a, b = characteristics(_coarse(data)), characteristics(turned)
-    for name, value in a.items():
-        assert b[name] == pytest.approx(value, rel=1e-3, abs=1e-3), name
-
-
-@pytest.mark.skipif(REAL_T1 is None, reason="VOXCAST_REAL_T1 names no folder of real heads")
-@pytest.mark.xfail(strict=True, reason="on a strided grid the mask of some real heads is missed")
-def test_foreground_of_real_heads_is_near_that_of_ants() -> None:
-    import ants
-
-    assert REAL_T1 is not None
-    paths = sorted(Path(REAL_T1).glob("*.nii.gz"))
-    assert paths
-    for path in paths:
-        mask = ants.get_mask(ants.image_read(str(path)))
-        near = characteristics(load_coarse(path))["foreground_voxels"]
-        assert near == pytest.approx(float(mask.sum()), rel=0.15), path.name
+    image = nibabel.Nifti1Image(data.astype(np.float32), np.eye(4))
+    turned = image.as_reoriented(nibabel.orientations.axcodes2ornt(("S", "R", "A")))
+    nibabel.save(turned, tmp_path / "b.nii")
+    other = _of(tmp_path / "b.nii")
+    for name, value in _values(tmp_path, data).items():
+        assert other[name] == pytest.approx(value, rel=1e-3, abs=1e-3), name

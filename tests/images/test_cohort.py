@@ -145,7 +145,7 @@ def test_cut_fields_of_view_keep_the_brain() -> None:
 
 def test_invalid_parameters_are_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"images\.voxels"):
-        write_cohort(tmp_path, seed=1, subjects=1, sizes=Sizes((1, 2), (8, 16)))
+        write_cohort(tmp_path, seed=1, subjects=1, sizes=Sizes((2, 1), (8, 16)))
     with pytest.raises(ConfigError, match=r"images\.subjects"):
         write_cohort(tmp_path, seed=1, subjects=0, sizes=SIZES)
     with pytest.raises(ConfigError, match=r"images\.label_prefix"):

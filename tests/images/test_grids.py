@@ -49,10 +49,10 @@ def test_recorded_sets_have_all_sizes_and_size_is_uncorrelated_with_content(
 
 def test_recorded_sets_share_no_seed_and_no_subject() -> None:
     raw = [yaml.safe_load((CONF / f"{name}.yaml").read_text()) for name in
-           ("cohort", "cohort_reference", "cohort_second")]  # fmt: skip
-    assert len({r["seed"] for r in raw}) == len({r["label_prefix"] for r in raw}) == 3
+           ("cohort", "cohort_reference", "cohort_second", "cohort_reference2")]  # fmt: skip
+    assert len({r["seed"] for r in raw}) == len({r["label_prefix"] for r in raw}) == 4
     different = ("seed", "subjects", "label_prefix")
-    first, second = ({k: v for k, v in r.items() if k not in different} for r in raw[1:])
+    first, second = ({k: v for k, v in r.items() if k not in different} for r in raw[1:3])
     assert first == second
 
 
@@ -73,6 +73,16 @@ def test_free_grid_stays_within_its_bounds(aspect: tuple[float, ...], share: flo
     assert 56 <= min(shape) <= max(shape) <= 256
     assert np.multiply(shape, spacing_mm) == pytest.approx(extent_mm, rel=0.02)
     assert max(spacing_mm) / min(spacing_mm) == pytest.approx(max(aspect), rel=1e-3)
+
+
+def test_two_numbers_of_voxels_spread_the_sizes_evenly() -> None:
+    sizes = Sizes((200_000, 9_000_000), (32, 400)).checked()
+    counts = [
+        float(np.prod(free_grid((190.0, 240.0, 210.0), (1, 1, 1), sizes, share)[0]))
+        for share in (0.0, 0.25, 0.5, 0.75, 1.0)
+    ]
+    steps = np.diff(np.log(counts))
+    assert steps == pytest.approx(np.full(4, np.log(45) / 4), rel=0.05)
 
 
 def test_a_field_of_view_without_a_grid_is_reported() -> None:

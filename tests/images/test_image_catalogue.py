@@ -19,9 +19,11 @@ from pydantic import TypeAdapter
 from voxcast.config.schema import ImagesConfig
 from voxcast.errors import ImageError
 from voxcast.images.catalogue import build_catalogue
+from voxcast.images.characteristic_versions import VERSIONS
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.images.headers import HEADER_COLUMNS
 from voxcast.images.image_set import image_set_label
+from voxcast.images.network_volume import volume_dtype
 from voxcast.images.on_record import read_on_record
 from voxcast.images.sources import read_tsv, scan
 
@@ -64,13 +66,13 @@ def test_invalid_volumes_are_listed_and_the_others_are_read(dataset: Path, tmp_p
     assert table.volume_id[3:].isna().all()
     assert table.volume_id[0] == table.volume_id[1] == table.voxel_sha256[0][:16]
     numbers = pd.read_parquet(tmp_path / "out/characteristics.parquet")
-    assert list(numbers) == ["volume_id", *CHARACTERISTICS]
+    assert list(numbers) == ["volume_id", *CHARACTERISTICS, VERSIONS]
     assert set(numbers.volume_id) == set(table.volume_id[:3])
     assert numbers.volume_id.is_unique
     with np.load(tmp_path / "out/volumes.npz", allow_pickle=False) as stored:
         assert list(stored["volume_id"]) == sorted(numbers.volume_id)
-        assert stored["volumes"].shape == (2, 16, 16, 16)
-        assert stored["volumes"].dtype == np.float16
+        assert stored["volumes"].shape == (2,)
+        assert stored["volumes"].dtype == volume_dtype(16)
 
 
 def test_what_cannot_be_listed_by_its_name_keeps_its_reason(dataset: Path, tmp_path: Path) -> None:

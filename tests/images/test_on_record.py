@@ -14,7 +14,10 @@ import pytest
 from versioned_project import ROOT, environment
 from voxcast.errors import TableError
 from voxcast.images.catalogue import build_catalogue
-from voxcast.images.on_record import COLUMNS, ON_RECORD, read_on_record
+from voxcast.images.characteristic_versions import VERSIONS, versions_of
+from voxcast.images.characteristics import CHARACTERISTICS
+from voxcast.images.network_volume import points_of
+from voxcast.images.on_record import ON_RECORD, columns_of, read_on_record
 from voxcast.images.sources import scan
 
 
@@ -48,7 +51,7 @@ def test_a_second_image_set_adds_to_the_first(tmp_path: Path) -> None:
     out = tmp_path / "out"
     first = catalogue(image_set(tmp_path / "a", 1, 2), out, "a")
     second = catalogue(image_set(tmp_path / "b", 3), out, "b")
-    assert list(second) == list(COLUMNS)
+    assert list(second) == list(columns_of(versions_of({})))
     assert dict(zip(second.subject, second.image_set, strict=True)) == {
         "head1": "a", "head2": "a", "head3": "b"
     }  # fmt: skip
@@ -85,7 +88,7 @@ def test_small_volumes_of_another_size_are_dropped_and_their_rows_stay(
     assert len(rows) == 3
     ((volume_id, cube),) = small_volumes(out).items()
     assert volume_id == rows.set_index("subject").volume_id["head3"]
-    assert cube.shape == (12, 12, 12)
+    assert points_of(cube) == 12
     assert "2 small volumes of earlier images are dropped" in caplog.text
 
 
@@ -123,6 +126,50 @@ def test_a_record_with_a_wrong_type_or_a_volume_twice_is_refused(tmp_path: Path)
         read_on_record(out / ON_RECORD)
     with pytest.raises(TableError, match="dvc repro catalogue"):
         read_on_record(tmp_path / "nowhere.parquet")
+
+
+def of_an_older_release(out: Path) -> None:
+    """Make a catalogue as releases wrote it that estimated the foreground."""
+    rows = pd.read_parquet(out / ON_RECORD)
+    rows = rows.rename(columns={"eroded_fraction": "core_fraction"})
+    rows["foreground_voxels"] *= 1.5
+    rows.drop(columns=[VERSIONS, "path"]).to_parquet(out / ON_RECORD)
+
+
+def test_volumes_of_an_older_release_are_computed_anew_where_their_file_is_there(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    out = tmp_path / "out"
+    first = catalogue(image_set(tmp_path / "a", 1, 2, 3), out, "a").set_index("subject")
+    of_an_older_release(out)
+    outdated = read_on_record(out / ON_RECORD)
+    assert outdated[list(CHARACTERISTICS)].isna().all(axis=None)
+    (tmp_path / "a" / "head2.nii.gz").unlink()
+    save(tmp_path / "a" / "head3.nii.gz", 30)  # other voxels under the same name
+    rows = catalogue(image_set(tmp_path / "b", 4), out, "b").set_index("subject")
+    assert sorted(rows.index) == ["head1", "head2", "head3", "head4"]
+    names = list(CHARACTERISTICS)
+    pd.testing.assert_series_equal(rows.loc["head1", names], first.loc["head1", names])
+    assert rows.loc[["head2", "head3"], names].isna().all(axis=None)
+    assert rows.loc["head4", names].notna().all()
+    assert "3 volumes of earlier image sets have characteristics of another version: 1" in (
+        caplog.text
+    )
+    assert "of 2 the file is gone or changed" in caplog.text
+    # A later reading does not take them for new ones.
+    again = read_on_record(out / ON_RECORD).set_index("subject")
+    assert again.loc["head2", names].isna().all()
+
+
+def test_a_characteristic_of_another_version_is_unknown_and_the_others_stay(
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "out"
+    catalogue(image_set(tmp_path / "a", 1), out, "a")
+    versions = {**versions_of({}), "noise_ratio": 2}
+    rows = read_on_record(out / ON_RECORD, versions)
+    assert rows["noise_ratio"].isna().all()
+    assert rows["foreground_voxels"].notna().all()
 
 
 class Project:

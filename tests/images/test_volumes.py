@@ -1,8 +1,7 @@
-"""Voxels: one load, the coarse grid, its bytes, the network's cube."""
+"""One reading of a volume: its hash and its coarse grid."""
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import nibabel
@@ -10,15 +9,7 @@ import numpy as np
 import pytest
 
 from voxcast.errors import ImageError
-from voxcast.images.characteristics import characteristics
-from voxcast.images.headers import read_header
-from voxcast.images.volumes import (
-    coarse_from_bytes,
-    coarse_to_bytes,
-    load_coarse,
-    network_volume,
-    read_volume,
-)
+from voxcast.images.volumes import load_coarse, read_volume
 from voxcast.images.voxels import load
 
 AFFINE = np.diag([-2.0, 2.0, 2.0, 1.0])
@@ -102,59 +93,3 @@ def test_voxel_hash_depends_on_content(tmp_path: Path) -> None:
     assert read_volume(_save(tmp_path / "c.nii", array, moved)).voxel_sha256 != packed
     array[0, 0, 0] += 1
     assert read_volume(_save(tmp_path / "d.nii", array)).voxel_sha256 != packed
-
-
-@pytest.mark.parametrize("factor", [1.0, 1e6])
-def test_round_trip_keeps_characteristics(tmp_path: Path, factor: float) -> None:
-    path = _save(tmp_path / "a.nii.gz", _head(dtype="float32") * np.float32(factor))
-    coarse = load_coarse(path)
-    back = coarse_from_bytes(coarse_to_bytes(coarse), read_header(path))
-    assert back.stride == coarse.stride
-    before, after = characteristics(coarse), characteristics(back)
-    for name, value in before.items():
-        assert after[name] == pytest.approx(value, rel=1e-2, abs=1e-4), name
-
-
-def test_bytes_that_are_refused(tmp_path: Path) -> None:
-    path = _save(tmp_path / "a.nii.gz", _head())
-    header, good = read_header(path), coarse_to_bytes(load_coarse(path))
-
-    def packed(array: np.ndarray) -> bytes:
-        buffer = io.BytesIO()
-        np.save(buffer, array, allow_pickle=True)
-        return buffer.getvalue()
-
-    shape = load_coarse(path).data.shape
-    refused = {
-        "at most": good + bytes(4 * 2**20),
-        "shape": packed(np.ones((4, 4), np.float16)),
-        "not a .npy": packed(np.full(shape, None, object)),
-        "of numbers": b"PK\x03\x04 something else",
-        "cut short": good[:-2],
-        "constant": packed(np.ones(shape, np.uint16)),
-    }
-    for reason, data in refused.items():
-        with pytest.raises(ImageError, match=reason):
-            coarse_from_bytes(data, header)
-    with pytest.raises(ImageError):
-        coarse_from_bytes(b"", header)
-    # A header that promises more than is there must not reserve it.
-    claim = good.replace(str(shape).encode(), b"(99999, 9999, 9)"[: len(str(shape))])
-    with pytest.raises(ImageError):
-        coarse_from_bytes(claim, header)
-
-
-def test_network_sees_canonical_axes(tmp_path: Path) -> None:
-    array = _head()
-    canonical = nibabel.Nifti1Image(array, np.diag([2.0, 2.0, 2.0, 1.0]))
-    turned = canonical.as_reoriented(nibabel.orientations.axcodes2ornt(("P", "S", "L")))
-    nibabel.save(canonical, tmp_path / "a.nii")
-    nibabel.save(turned, tmp_path / "b.nii")
-    assert read_header(tmp_path / "b.nii").axcodes != "RAS"
-    a = network_volume(load_coarse(tmp_path / "a.nii", 90), 24).astype(np.float32)
-    b = network_volume(load_coarse(tmp_path / "b.nii", 90), 24).astype(np.float32)
-    assert a.shape == (24, 24, 24)
-    assert network_volume(load_coarse(tmp_path / "a.nii"), 16).dtype == np.float16
-    assert abs(float(a.mean())) < 1e-2
-    assert float(a.std()) == pytest.approx(1, abs=1e-2)
-    np.testing.assert_allclose(a, b, atol=5e-3)

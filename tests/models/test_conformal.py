@@ -11,7 +11,8 @@ from crepes import ConformalRegressor
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voxcast.models.conformal import Calibrator, Scores
+from voxcast.models.conformal import Calibrator
+from voxcast.models.subject_scores import Scores
 
 FACTOR = 1.5
 

@@ -18,13 +18,11 @@ from voxcast.models.query import Query, queries_of
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.records import TARGETS
 
-SMALL_NET = {**FAMILIES["cnn"].defaults, "width": 4, "epochs": 3}
-
 
 def trained(name: str, subjects: int = 10) -> tuple[Forecaster, object, np.ndarray]:
     table = planted.table(subjects)
     volumes = planted.volumes(table)
-    params = SMALL_NET if name == "cnn" else FAMILIES[name].defaults
+    params = FAMILIES[name].defaults
     models = {}
     for input_level, family, chosen in (("header", "ridge", FAMILIES["ridge"].defaults),
                                   ("volume", name, params)):  # fmt: skip
@@ -58,6 +56,23 @@ def test_a_header_alone_uses_the_header_level() -> None:
     assert [p.family for p in mixed] == ["ridge", "forest"]
 
 
+def test_a_model_that_learned_no_characteristic_needs_none() -> None:
+    table = planted.table(10)
+    table = table.drop(columns=[name for name in table if name.startswith("content.")])
+    params = FAMILIES["ridge"].defaults
+    models = {
+        input_level: calibrate(
+            point_model.fit(table, None, "ridge", params, input_level, 0),
+            table,
+            Validation(table, None, 3, 0).out_of_fold("ridge", params, input_level),
+            1.5,
+        )
+        for input_level in point_model.INPUT_LEVELS
+    }
+    (prediction,) = Forecaster(models).predict(queries_of(table.head(1)))
+    assert prediction.input_level == "volume"
+
+
 def test_a_network_without_its_volume_falls_back_to_the_header_level() -> None:
     forecaster, table, _ = trained("cnn")
     assert forecaster.predict(queries_of(table.head(1)))[0].input_level == "header"
@@ -69,13 +84,13 @@ def test_a_network_is_built_when_it_is_first_asked(tmp_path: Path) -> None:
     again = Forecaster.load(tmp_path)
     model = again.model_at("volume").model
     assert isinstance(model, point_model.PointModel)
-    (network,) = (m.regressor for m in model.models_by_app.values())
+    network = model.models_by_app[table["app"][0]].regressor
     assert isinstance(network, VolumeRegressor)
     (query,) = queries_of(table.head(1), volumes[:1])
     again.predict([query.header_only()])
-    assert network.net_ is None
+    assert network.trunk_ is None
     again.predict([query])
-    assert network.net_ is not None
+    assert network.trunk_ is not None
 
 
 def test_too_few_subjects_are_refused() -> None:

@@ -27,11 +27,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a blend with a network and an extrapolator."""
     table = planted.table(6)
     volumes = planted.volumes(table)
-    nets = {"cnn": {**FAMILIES["cnn"].defaults, "width": 4, "epochs": 1}}
     members = {
-        name: point_model.fit(
-            table, volumes, name, nets.get(name, FAMILIES[name].defaults), "volume", 0
-        )
+        name: point_model.fit(table, volumes, name, FAMILIES[name].defaults, "volume", 0)
         for name in MEMBERS
     }
     blend = Blend("voting", members, dict.fromkeys(MEMBERS, (1 / 3,) * 3))
@@ -69,7 +66,7 @@ def test_the_model_has_files_of_all_kinds(model: Path) -> None:
     names = {path.name for path in model.rglob("*") if path.is_file()}
     assert names == {
         "forecaster.json", "blend.json", "point_model.json", "encoder.json", "regressor.json",
-        "regressor.npz", "network.json", "network.pt",
+        "regressor.npz", "trunk.json", "trunk.npz",
     }  # fmt: skip
 
 

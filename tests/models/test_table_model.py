@@ -14,7 +14,8 @@ from voxcast.features.any_table import (
     read_csv,
 )
 from voxcast.features.run_status import is_censored, statuses
-from voxcast.models.table_model import TableModel, fit_table
+from voxcast.models.table_fitting import fit_table
+from voxcast.models.table_model import TableModel
 from voxcast.models.table_validation import MAX_ROWS, groups_of, sampled, validation_of
 
 FEW = ("median", "ridge", "forest", "quantile_boosting")

@@ -1,5 +1,7 @@
 """Sentences about the models of an application."""
 
+from typing import Any
+
 import pytest
 
 from voxcast.analysis.model_comparison import ModelComparison
@@ -17,6 +19,33 @@ from voxcast.report.app_narrative import AppNarrative
     ],
 )
 def test_an_error_near_zero_is_no_divisor(error: float, rival: float, ending: str) -> None:
+    assert narrative(error, rival, {}).cross_validated().endswith(ending)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "corrected", "ending"),
+    [
+        (1.12, 4.6, "this machine is 12 % slower, and knowing that leaves 4.6 %"),
+        (0.8, 4.6, "this machine is 20 % faster, and knowing that leaves 4.6 %"),
+        (1.12, None, "this machine is 12 % slower"),
+    ],
+)
+def test_runs_measured_here_are_compared_with_recorded_ones(
+    ratio: float, corrected: float | None, ending: str
+) -> None:
+    alone = {
+        "family": "ridge", "runs": 11, "subjects": 8, "recorded_subjects": 105,
+        "error_percent": 14.2, "ratio": ratio, "corrected_error_percent": corrected,
+    }  # fmt: skip
+    text = narrative(6.0, 20.0, alone).predicted_before()
+    assert text.startswith(
+        "11 runs measured here lay 14 % from what 105 recorded subjects predict"
+    )
+    assert text.endswith(ending)
+    assert narrative(6.0, 20.0, {}).predicted_before() == ""
+
+
+def narrative(error: float, rival: float, recorded_alone: dict[str, Any]) -> AppNarrative:
     models = ModelComparison(
         winner="ridge", champion="ridge", version="1", registered=True, reason="first", detail="",
         calibrated=False, upper_quantile=0.95, subjects_needed=19, training_subjects=3,
@@ -25,5 +54,4 @@ def test_an_error_near_zero_is_no_divisor(error: float, rival: float, ending: st
         tested={}, gain={}, voxels_gain=None,
     )  # fmt: skip
     training = TrainingRuns(3, 3, 0, (), 0)
-    text = AppNarrative("segment", models, training, {}).cross_validated()
-    assert text.endswith(ending)
+    return AppNarrative("segment", models, training, {}, recorded_alone)

@@ -7,6 +7,7 @@ import pytest
 from voxcast.records import TARGETS
 from voxcast.report.canvas import INK, interval, panel
 from voxcast.report.figures import coverage_panels
+from voxcast.report.reliability import reliability_panels
 from voxcast.report.templates import _nonbreaking
 
 
@@ -37,6 +38,18 @@ def test_families_with_the_same_coverage_share_a_line() -> None:
         assert "other" in labels
         assert "family 0" not in labels
         assert drawing.caption.startswith("15 models: family 0, family 1, ")
+
+
+def test_reliability_is_drawn_with_its_intervals() -> None:
+    points = [
+        {"nominal": p, "below": below, "subjects": 20, "interval": [low, high]}
+        for p, below, low, high in ((0.5, 9, 0.23, 0.68), (0.95, 20, 0.83, 1.0))
+    ]
+    scores = {"crps_log": 0.0312, "reliability": points}
+    drawings = reliability_panels(dict.fromkeys(TARGETS, scores), "segment")
+    assert len(drawings) == len(TARGETS)
+    assert "45 % at 50 %, 100 % at 95 %" in str(drawings[0].svg).replace("\u00a0", " ")
+    assert drawings[0].caption.endswith("3.1 %.")
 
 
 @pytest.mark.parametrize(

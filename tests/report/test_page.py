@@ -14,9 +14,13 @@ import pytest
 import voxcast
 from synthetic_campaign import Campaign
 from voxcast import config
+from voxcast.analysis.noise import repeat_noise
 from voxcast.errors import TableError
+from voxcast.history.run_table import DTYPES, METRONOME
+from voxcast.history.speed_deviations import at_usual_speed, speed_deviations
 from voxcast.report import studies
 from voxcast.report.cautions import app_cautions
+from voxcast.report.formatting import percent_interval
 from voxcast.report.inputs import ReportInputs
 from voxcast.report.narrative import Narrative
 from voxcast.report.page import STUDIES_PAGE, TEMPLATE, page
@@ -67,7 +71,7 @@ def rendered(project: Path) -> tuple[Page, str, str]:
 
 
 def lines(text: str) -> dict[str, str]:
-    assert len(text.splitlines()) == 10
+    assert len(text.splitlines()) in (10, 11)
     return dict(re.split(r"  +", line, maxsplit=1) for line in text.splitlines())
 
 
@@ -249,6 +253,27 @@ def test_the_summary_says_that_the_machine_was_busy_and_that_the_time_ended(
     text = summary(Narrative.of(ReportInputs.read(project)), "index.html")
     assert "all 29 runs shared the machine" in lines(text)["noise floor"]
     assert "no undisturbed run was repeated" in lines(text)["noise floor"]
+
+
+def test_the_noise_floor_is_also_that_at_the_usual_speed_of_the_machine(build: Build) -> None:
+    project = build(repeated=8, noise=0.2)
+    assert "CPU time at usual speed" not in rendered(project)[0].text
+    path = project / "data/runs/cpu/profiles.parquet"
+    runs = pd.read_parquet(path)
+    cells = runs.groupby(["volume_id", "cpus"])["cpu_s"]
+    slowed = (runs["cpu_s"] / cells.transform("mean")).fillna(1.0)  # in full what noise there is
+    kernels = {name: 0.004 * slowed for name in METRONOME if name.endswith("_s")}
+    _write_runs(path, runs.assign(**kernels, metronome_ticks=20).astype(DTYPES))
+    inputs = ReportInputs.read(project)
+    [raw, _] = repeat_noise(inputs.completed, by=("app", "cpus"))
+    [normalised, _] = repeat_noise(
+        at_usual_speed(inputs.completed, speed_deviations(inputs.completed, inputs.phases)),
+        by=("app", "cpus"),
+    )
+    assert normalised.cv["cpu_s"].value < 0.3 * raw.cv["cpu_s"].value
+    text = rendered(project)[0].text.replace("\u00a0", " ")
+    assert "CPU time at usual speed" in text
+    assert percent_interval(normalised.cv["cpu_s"]).replace("\u00a0", " ") in text
 
 
 def _write_runs(path: Path, runs: pd.DataFrame, runs_left: int = 0) -> None:

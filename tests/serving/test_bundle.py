@@ -115,6 +115,18 @@ def test_fields_of_a_later_release_are_ignored_and_carried_over(
     assert carried.facts["tile"] == index["apps"]["tile"]
 
 
+def test_a_bundle_without_declared_characteristics_declares_all(
+    pair: Bundle, copied: Path
+) -> None:
+    index = json.loads((copied / INDEX).read_text())
+    del index["apps"]["tile"]["characteristics"]
+    index["apps"]["segment"]["characteristics"] = ["foreground_voxels"]
+    (copied / INDEX).write_text(json.dumps(index))
+    bundle = Bundle.load(copied)
+    assert bundle.apps["tile"] == pair.apps["tile"]
+    assert bundle.apps["segment"].characteristics == ("foreground_voxels",)
+
+
 def damage_facts(folder: Path) -> None:
     index = json.loads((folder / INDEX).read_text())
     index["apps"]["tile"]["promotion"] = None

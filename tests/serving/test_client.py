@@ -14,7 +14,9 @@ import pytest
 from champions import HEADER_ROW
 from model_server import free_port, running_server
 from voxcast.errors import ImageError, ModelError
+from voxcast.images.characteristics import characteristics
 from voxcast.images.headers import read_header
+from voxcast.images.volumes import read_volume
 from voxcast.serving import http_liveness
 from voxcast.serving.champion import Champion
 from voxcast.serving.client import post
@@ -56,9 +58,14 @@ def test_request_rows_describe_the_image(project: Path, local: Champion) -> None
     assert [row["cpus"] for row in rows] == [1.0, 2.0]
     assert {row["app"] for row in rows} == {"segment"}
     assert header_of(rows[0]) == read_header(project / "head.nii.gz")
-    assert all(isinstance(row["volume"], bytes) for row in rows)
+    reading = read_volume(project / "head.nii.gz")
+    contents = characteristics(reading.coarse, reading.foreground)
+    assert all(contents.items() <= row.items() for row in rows)
+    assert "volume" not in rows[0]  # the model has no network
     header_only = replace(local, header_only=True).request_rows(project / "head.nii.gz")
-    assert "volume" not in header_only[0]
+    assert not contents.keys() & header_only[0].keys()
+    no_voxels = replace(local, characteristics=()).request_rows(project / "head.nii.gz")
+    assert no_voxels == header_only  # the header alone decides
     with pytest.raises(ImageError, match="no such file"):
         local.request_rows(project / "gone.nii.gz")
 
@@ -79,7 +86,7 @@ def test_local_and_remote_models_predict_the_same(
         ({"app": "unheard"}, "row 0: unheard: unknown application; the model has segment"),
         ({"cpus": 0.5}, "row 0: cpus: must be between 1 and 65536"),
         ({"dtype": "elephant"}, "row 0: dtype: unknown type 'elephant'"),
-        ({"volume": b"not an array"}, "row 0: volume: not a .npy array"),
+        ({"noise_ratio": 0.1}, "row 0: foreground_voxels: is missing"),
         ({"parameters_json": '{"iteration": 3}'}, "unknown parameter; choose from iterations"),
     ],
 )

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +15,21 @@ import planted
 from champions import HEADER_ROW, bundle_of_apps
 from voxcast.errors import ModelError
 from voxcast.features.rows import features
-from voxcast.images.characteristics import characteristics
-from voxcast.images.volumes import CoarseVolume, coarse_from_bytes, coarse_to_bytes
+from voxcast.images.characteristics import CHARACTERISTICS
+from voxcast.images.network_volume import network_to_bytes, volume_dtype
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.query import Query
 from voxcast.records import TARGETS, Configuration
+from voxcast.serving.bundle import Bundle
 from voxcast.serving.prediction_service import PredictionService
 from voxcast.serving.request_rows import header_of
 
 
 @pytest.fixture
-def volume() -> bytes:
-    shape = (60, 64, 50)
-    voxels = np.random.default_rng(0).uniform(0, 100, shape).astype(np.float32)
-    return coarse_to_bytes(CoarseVolume(voxels, (1, 1, 1), shape, (2.0, 2.0, 2.0), "RAS"))
+def contents() -> dict[str, float]:
+    """Return characteristics such as those that `planted` has."""
+    values = dict.fromkeys(CHARACTERISTICS, 0.3)
+    return {**values, "foreground_voxels": 60_000.0, "foreground_ml": 480.0}
 
 
 def quantiles(row: Any) -> dict[str, tuple[float, ...]]:
@@ -48,15 +50,14 @@ def predictions(
 
 
 def test_predictions_are_those_of_the_forecaster(
-    service: PredictionService, forecaster: Forecaster, volume: bytes
+    service: PredictionService, forecaster: Forecaster, contents: dict[str, float]
 ) -> None:
-    rows = [HEADER_ROW, {**HEADER_ROW, "cpus": 2.0, "volume": volume}]
+    rows = [HEADER_ROW, {**HEADER_ROW, "cpus": 2.0, **contents}]
     table = predictions(service, rows, 0.9)
     header = header_of(HEADER_ROW)
-    content = characteristics(coarse_from_bytes(volume, header, 64))
-    for n, (cpus, contents) in enumerate(((1, None), (2, content))):
+    for n, (cpus, known) in enumerate(((1, None), (2, contents))):
         row = features(
-            header.columns(), contents, "segment", planted.PARAMETERS, Configuration("cpu", cpus)
+            header.columns(), known, "segment", planted.PARAMETERS, Configuration("cpu", cpus)
         )
         (prediction,) = forecaster.predict(
             [Query(row, cpus)], lower_quantile=1 - 0.9, upper_quantile=0.9
@@ -70,16 +71,20 @@ def test_predictions_are_those_of_the_forecaster(
     assert "because" not in table
 
 
-def test_rows_do_not_depend_on_each_other(service: PredictionService, volume: bytes) -> None:
-    row = {**HEADER_ROW, "volume": volume}
+def test_rows_do_not_depend_on_each_other(
+    service: PredictionService, contents: dict[str, float]
+) -> None:
+    row = {**HEADER_ROW, **contents}
     finer = {**row, "spacing_i_mm": 1.0, "spacing_j_mm": 1.0, "spacing_k_mm": 1.0}
     together = predictions(service, [row, finer])
     alone = [predictions(service, [r]) for r in (row, finer)]
     pd.testing.assert_frame_equal(together, pd.concat(alone, ignore_index=True))
 
 
-def test_an_explanation_names_features(service: PredictionService, volume: bytes) -> None:
-    table = predictions(service, [{**HEADER_ROW, "volume": volume}], explain=True)
+def test_an_explanation_names_features(
+    service: PredictionService, contents: dict[str, float]
+) -> None:
+    table = predictions(service, [{**HEADER_ROW, **contents}], explain=True)
     reasons = json.loads(table["because"][0])
     assert reasons
     assert set(reasons[0]) == {"name", "factor", "value", "usual", "text"}
@@ -91,7 +96,7 @@ def test_an_explanation_names_features(service: PredictionService, volume: bytes
         ({"app": "unheard"}, "row 1: unheard: unknown application; the model has segment"),
         ({"device": "tpu"}, "row 1: tpu: unknown device; the model has cpu"),
         ({"shape_i": -3.0}, "row 1: shape_i: must be between"),
-        ({"volume": b"not an array"}, "row 1: volume: not a .npy array"),
+        ({"noise_ratio": 0.1}, "row 1: foreground_voxels: is missing"),
         ({"parameters_json": "[1"}, "row 1: parameters_json: not JSON"),
     ],
 )
@@ -102,10 +107,20 @@ def test_an_invalid_request_is_refused_with_its_row(
         predictions(service, [HEADER_ROW, {**HEADER_ROW, **change}])
 
 
-def test_a_volume_of_another_size_is_refused(service: PredictionService, volume: bytes) -> None:
-    row = {**HEADER_ROW, "shape_i": 61.0, "volume": volume}
-    with pytest.raises(ModelError, match="row 0: volume: its shape is"):
-        predictions(service, [row])
+def test_a_model_with_a_network_wants_the_small_volume(
+    tmp_path: Path, contents: dict[str, float]
+) -> None:
+    service = PredictionService(bundle_of_apps(tmp_path, 6, "segment", name="cnn"))
+    header_only, without = predictions(service, [HEADER_ROW, {**HEADER_ROW, **contents}]).to_dict(
+        "records"
+    )
+    assert header_only["network_points"] == without["network_points"] == 16
+    assert without["input_level"] == "header"
+    volume = planted.volumes(planted.table(1), 16)[0]
+    row = {**HEADER_ROW, **contents, "volume": network_to_bytes(volume)}
+    assert predictions(service, [row])["input_level"][0] == "volume"
+    with pytest.raises(ModelError, match="row 0: volume: is not a cube of 16 points"):
+        predictions(service, [{**row, "volume": network_to_bytes(np.zeros((), volume_dtype(8)))}])
 
 
 def test_an_answer_out_of_range_says_in_what(service: PredictionService) -> None:
@@ -135,3 +150,17 @@ def test_each_row_is_predicted_by_the_forecaster_of_its_application(
     pd.testing.assert_series_equal(table.iloc[0], table.iloc[2], check_names=False)
     with pytest.raises(ModelError, match=r"row 0: app: which .* one of segment, tile"):
         predictions(both, [HEADER_ROW])
+
+
+def test_a_client_without_a_function_of_the_laboratory_gets_the_header_level(
+    bundle: Bundle, contents: dict[str, float]
+) -> None:
+    served = replace(bundle.apps["segment"], characteristics=("foreground_voxels", "tilt"))
+    of_lab = replace(bundle, apps={"segment": served})
+    assert of_lab.lab_characteristics == ("tilt",)
+    service = PredictionService(of_lab)
+    rows = [HEADER_ROW, {**HEADER_ROW, **contents}, {**HEADER_ROW, **contents, "tilt": 0.1}]
+    table = predictions(service, rows)
+    assert table["input_level"].tolist() == ["header", "header", "volume"]
+    assert table["missing_characteristics"].tolist() == ["", "tilt", ""]
+    assert table["cpu_s_upper"][0] == table["cpu_s_upper"][1]

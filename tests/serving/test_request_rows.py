@@ -6,8 +6,15 @@ import pytest
 
 from champions import HEADER_ROW
 from voxcast.errors import ModelError
+from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.records import Configuration
-from voxcast.serving.request_rows import configuration_of, header_of, parameters_of
+from voxcast.serving.request_rows import (
+    characteristics_of,
+    configuration_of,
+    header_of,
+    missing_of_lab,
+    parameters_of,
+)
 
 DEFAULTS = {"iterations": 30, "mask": True, "kernel": "cubic"}
 
@@ -98,3 +105,23 @@ def test_parameters_replace_the_defaults() -> None:
 def test_invalid_parameters_are_refused(text: str, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         parameters_of({"parameters_json": text}, DEFAULTS)
+
+
+def test_characteristics_are_all_there_or_none() -> None:
+    names = tuple(CHARACTERISTICS)
+    assert characteristics_of(HEADER_ROW, names) is None
+    values = dict.fromkeys(CHARACTERISTICS, 0.5)
+    assert characteristics_of({**HEADER_ROW, **values}, names) == values
+    without_asymmetry = {k: v for k, v in values.items() if k != "asymmetry"}
+    with pytest.raises(ModelError, match=r"^asymmetry: is missing"):
+        characteristics_of(without_asymmetry, names)
+    with pytest.raises(ModelError, match="noise_ratio: must be between 0"):
+        characteristics_of({**values, "noise_ratio": -0.1}, names)
+    assert characteristics_of(without_asymmetry, ("noise_ratio",)) == {"noise_ratio": 0.5}
+    assert characteristics_of(values, ()) == {}
+    of_lab = ("noise_ratio", "tilt")
+    assert characteristics_of({**values, "tilt": -2.0}, of_lab) == {"noise_ratio": 0.5, "tilt": -2}
+    assert characteristics_of(values, of_lab) is None  # this client cannot compute it
+    assert missing_of_lab(values, of_lab) == ("tilt",)
+    assert missing_of_lab(HEADER_ROW, of_lab) == ()
+    assert characteristics_of(HEADER_ROW, ()) is None

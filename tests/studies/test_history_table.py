@@ -12,10 +12,12 @@ from voxcast.history.imports.ledger import import_files
 from voxcast.history.parts import load_history
 from voxcast.history.run_folders import write_profiles
 from voxcast.history.stored_history import open_history
-from voxcast.images.on_record import COLUMNS, ON_RECORD
+from voxcast.images.characteristic_versions import versions_of
+from voxcast.images.on_record import ON_RECORD, columns_of
 from voxcast.images.recorded import RECORDED_IMAGES
 from voxcast.studies.history_table import history_table
 from voxcast.studies.recorded_table import recorded_table
+from voxcast.studies.scoring import SPEED_DEVIATION
 
 REFERENCE = Path(__file__).parents[2] / "data/history/reference"
 
@@ -23,7 +25,8 @@ REFERENCE = Path(__file__).parents[2] / "data/history/reference"
 def test_a_recorded_history_gives_the_table_of_the_studies() -> None:
     history = open_history(REFERENCE)
     table = history_table(history, history.runs)
-    expected = recorded_table([REFERENCE]).drop(columns="batch")
+    expected = recorded_table([REFERENCE], lambda subject: False)
+    expected = expected.drop(columns=["batch", "sitting", SPEED_DEVIATION])
     pd.testing.assert_frame_equal(table[expected.columns], expected)
 
 
@@ -42,9 +45,10 @@ def test_folders_of_runs_use_the_volumes_on_record_of_their_project(tmp_path: Pa
     images = pd.read_parquet(REFERENCE / RECORDED_IMAGES)
     images = images.assign(image_set="cohort", session="", coarse_points=32)
     (tmp_path / "data" / "catalogue").mkdir()
-    images[list(COLUMNS)].to_parquet(tmp_path / "data" / "catalogue" / ON_RECORD)
+    images = images.reindex(columns=columns_of(versions_of({})))
+    images.to_parquet(tmp_path / "data" / "catalogue" / ON_RECORD)
     history = open_history(tmp_path / "data" / "runs" / "cpu")
-    expected = recorded_table([REFERENCE])
+    expected = recorded_table([REFERENCE], lambda subject: False)
     expected = expected[expected["app"] == "tile_segment"]
     table = history_table(history, history.runs)
     assert table["cell_key"].tolist() == expected["cell_key"].tolist()

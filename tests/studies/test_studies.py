@@ -118,10 +118,39 @@ def test_the_one_request_for_all_is_chosen_with_hindsight() -> None:
 
 def test_the_second_batch_is_not_in_the_training_set() -> None:
     both = pd.concat([table(24, 0, "first"), table(16, 9, "second")], ignore_index=True)
-    results = second_batch.study(both, "first", "second", trials=1)["segment"]
+    first, second = (both[both["batch"] == name] for name in ("first", "second"))
+    results = second_batch.study(first, second, trials=1)["segment"]
     assert results["coverage"]["cpu_s"]["subjects"] == 16
     assert results["coverage"]["cpu_s"]["rate"] > 0.7
+    assert results["answers"]["runs"] == 32
+    assert results["answers"]["calibrated"] + results["answers"]["out_of_range"] <= 32
     assert results["errors"]["cpu_s"]["mape"] < 5
+
+
+def test_runs_of_other_subjects_on_that_day_tell_the_speed_of_the_sitting() -> None:
+    times = {"first": "2026-01-01T08:00:00", "second": "2026-03-01T09:00:00"}
+    both = pd.concat([table(30, 0, "first"), table(12, 9, "second")], ignore_index=True)
+    runs = both.assign(
+        sitting=both["batch"] + "/1", started_at=both["batch"].map(times) + "+00:00"
+    )
+    # Ten of the subjects to learn from were measured on that day as well.
+    on_that_day = runs["subject"].isin([f"first{n:04d}" for n in range(1, 11)])
+    runs.loc[on_that_day, "sitting"] = "first/2"
+    runs.loc[on_that_day, "started_at"] = "2026-03-01T07:00:00+00:00"
+    slow = on_that_day | (runs["batch"] == "second")
+    for target in ("cpu_s", "runtime_s"):
+        runs.loc[slow, target] *= 1.4
+    train, test = (runs[runs["batch"] == name] for name in ("first", "second"))
+    local = second_batch.local_runs(train[train["scale"] == "full_scale"], test)
+    assert len(local) == local["subject"].nunique() == 8
+    assert set(local["sitting"]) == {"second/1"}
+    assert set(local["started_at"]) == {"2026-03-01T07:00:00+00:00"}
+    told = second_batch.study(train, test, trials=1)["segment"]
+    late = train.assign(started_at="2025-01-01T00:00:00+00:00")
+    untold = second_batch.study(late, test, trials=1)["segment"]
+    assert (told["local_runs"], untold["local_runs"]) == (8, 0)
+    assert told["learned_from"]["subjects"] == untold["learned_from"]["subjects"] - 8
+    assert told["errors"]["cpu_s"]["mape"] < 6 < untold["errors"]["cpu_s"]["mape"]
 
 
 def test_a_tenth_of_the_cost_is_a_tenth_of_the_cost() -> None:
@@ -156,16 +185,14 @@ def test_leaving_information_out_increases_the_error(tmp_path) -> None:
     runs = table(24)
     runs = runs[runs["scale"] == "full_scale"].reset_index(drop=True)
     cache = FoldCache(tmp_path)
-    volumes = planted.volumes(runs)
-    results = ablation.study(runs, volumes[:, :8, :8, :8], seeds=2, trials=1, cache=cache)[
-        "segment"
-    ]
+    volumes = planted.volumes(runs, 8)
+    results = ablation.study(runs, volumes, folds=2, trials=1, cache=cache)["segment"]
     errors_of = {name: errors["cpu_s"]["mape"] for name, errors in results.items()}
     assert errors_of["header + content"] < 0.5 * errors_of["header"]
-    assert {"constant", "voxels", "network alone", "header + network", "all",
+    assert {"constant", "voxels", "header + network", "header + untrained network", "all",
             "without hardware"} <= set(results)  # fmt: skip
     fits = cache.fits
-    ablation.study(runs, volumes[:, :8, :8, :8], seeds=2, trials=1, cache=cache)
+    ablation.study(runs, volumes, folds=2, trials=1, cache=cache)
     assert cache.fits == fits
 
 

@@ -24,8 +24,8 @@ class NodeType:
         Whether the used or the requested time is charged (the latter for a reserved cloud
         instance).
     host_class : str or None
-        Host class in the history, where runs were measured on such nodes; None for the model's
-        default.
+        Host class in the history, where runs were measured on such nodes. If None, the speed of
+        the nodes is that of the runs of this node type, see `voxcast.models.speed`.
     """
 
     name: str

@@ -9,10 +9,11 @@ import numpy as np
 
 from voxcast.allocation.assessment import Assessment, Policy, Predictions, assess, waste
 from voxcast.allocation.choice import Choice, HardLimits, choose, choose_shared
+from voxcast.allocation.machine_speeds import machine_caveats, node_speeds
 from voxcast.allocation.reasons import why
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -118,9 +119,11 @@ class Recommendation:
         return self.measured is not None and not self.measured.includes(self.candidates[column])
 
     def machine(self) -> str:
-        """Return the machines whose times these are, and the node types that may differ."""
+        """Return the speed of each node type, or the machines whose times these are."""
         names = self.measured.host_classes if self.measured is not None else ()
         machines = " and of ".join(names) or "the machine that was measured"
+        if speeds := node_speeds(self.candidates, self.images[0].by_candidate):
+            return f"speeds relative to most runs on record: {speeds}"
         unknown = {c.node.name for c in self.candidates if c.node.host_class is None}
         differ = f"; {', '.join(sorted(unknown))} may be faster or slower" if unknown else ""
         return f"times are those of {machines}{differ}"
@@ -167,6 +170,19 @@ class Recommendation:
         }
 
 
+def input_lines(prediction: Mapping[str, Any]) -> list[str]:
+    """Return what of the image the model did not get to know; empty where it knew all it uses."""
+    if missing := prediction.get("missing_characteristics"):  # of a laboratory
+        names = ", ".join(missing.split())
+        return [
+            f"from the header alone: the model needs {names}, which was not computed",
+            "declare it in features.characteristics of the project",
+        ]
+    if prediction.get("input_level") == "header":
+        return ["from the header alone: voxels were not read, so the bounds are wider"]
+    return []
+
+
 def caveats(prediction: dict[str, Any], quantile: float) -> list[str]:
     """Return why the upper bound at ``quantile`` does not hold as stated; empty where it does.
 
@@ -179,7 +195,10 @@ def caveats(prediction: dict[str, Any], quantile: float) -> list[str]:
         return [*phrases, "extrapolated, so the risk is unknown"]
     if prediction["calibrated"]:
         return []
+    machine = machine_caveats(prediction)
     bound, missing = f"{100 * quantile:g} % bound", int(prediction.get("missing_subjects", 0))
+    if not missing and machine:
+        return machine
     if not missing:  # a server of an earlier release, or a bound that was cut off
         return [f"not calibrated: what was measured does not support a {bound}"]
     first = (
@@ -187,11 +206,13 @@ def caveats(prediction: dict[str, Any], quantile: float) -> list[str]:
     )
     if prediction.get("measured_subjects") == 1:
         return [
+            *machine,
             first,
             "one subject tells nothing about others: the bound is twice the prediction, or more "
             "where errors between its own runs were large",
         ]
     return [
+        *machine,
         first,
         "until then the bound is the largest error that was seen, with a margin, at least 10 %",
     ]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from voxcast.allocation.array_groups import array_groups
-from voxcast.allocation.recommendation import caveats
+from voxcast.allocation.recommendation import caveats, input_lines
 from voxcast.allocation.slurm_script import SlurmRequest, image_list
 from voxcast.errors import ConfigError
 from voxcast.files import write_text
@@ -84,7 +84,8 @@ def _request(
     predictions = [recommendation.images[n].by_candidate[column] for n in images]
     policy, app = recommendation.policy, str(predictions[0]["app"])
     names = [os.path.basename(recommendation.images[n].image) for n in images]  # noqa: PTH119
-    reasons = _reasons(predictions, names, policy.confidence)
+    inputs = _by_task([input_lines(prediction) for prediction in predictions], names)
+    reasons = _by_task([caveats(p, policy.confidence) for p in predictions], names)
     if recommendation.unmeasured(column):
         reasons.append("an allocation that was never measured: time and risk are a guess")
     risk = f"at most {100 * policy.risk:.3g} % of such requests are too small"
@@ -93,6 +94,7 @@ def _request(
     nodes = f"nodes of type {candidate.node.name}, partition {candidate.partition.name}"
     remarks = [
         f"{app} on {names[0]}{more}: {candidate.configuration.label}; {nodes}",
+        *inputs,
         *(reasons or [risk]),
         recommendation.machine(),
         "M of --mem is 2^20 bytes",
@@ -100,17 +102,15 @@ def _request(
     return SlurmRequest.of(app, candidate, assessment, row, column, remarks)
 
 
-def _reasons(
-    predictions: Sequence[dict[str, Any]], names: Sequence[str], confidence: float
-) -> list[str]:
-    """Return why bounds do not hold as stated, each with the tasks of an array it is true of."""
+def _by_task(lines_by_task: Sequence[Sequence[str]], names: Sequence[str]) -> list[str]:
+    """Return each line once, with the tasks of an array it is true of, unless of all."""
     tasks: dict[str, list[int]] = {}
-    for n, prediction in enumerate(predictions):
-        for reason in caveats(prediction, confidence):
-            tasks.setdefault(reason, []).append(n)
+    for n, lines in enumerate(lines_by_task):
+        for line in lines:
+            tasks.setdefault(line, []).append(n)
     return [
-        reason if len(concerned) == len(names) else f"{_tasks(concerned, names)}: {reason}"
-        for reason, concerned in tasks.items()
+        line if len(concerned) == len(names) else f"{_tasks(concerned, names)}: {line}"
+        for line, concerned in tasks.items()
     ]
 
 

@@ -7,7 +7,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from voxcast.allocation.reasons import excluded
-from voxcast.allocation.recommendation import caveats
+from voxcast.allocation.recommendation import caveats, input_lines
 from voxcast.quantities import format_seconds, slurm_clock, slurm_memory
 from voxcast.text_table import text_table
 
@@ -39,8 +39,9 @@ def text_lines(recommendation: Recommendation) -> Iterator[str]:
             yield from _wrapped(f"reason: {recommendation.why(n)}")
         if not many:
             yield from _configurations(recommendation, n)
-        for caveat in caveats(image.by_candidate[max(column, 0)], confidence):
-            yield from _wrapped(caveat)
+        prediction = image.by_candidate[max(column, 0)]
+        for line in (*input_lines(prediction), *caveats(prediction, confidence)):
+            yield from _wrapped(line)
         if column >= 0 and recommendation.unmeasured(column):
             label = recommendation.candidates[column].configuration.label
             yield from _wrapped(f"{label}: never measured, so that its time and risk are a guess")

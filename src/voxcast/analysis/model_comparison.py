@@ -115,7 +115,7 @@ def compare_models(
         training_subjects=int(receipt["training"]["subjects"]),
         test_subjects=int(metrics.get("subjects", 0)),
         test_runs=int(metrics.get("runs", 0)),
-        test_openings=int(receipt.get("test_openings", 0)),
+        test_openings=int(receipt["test_openings"]["any_subject"]),
         baseline=baseline,
         cross_validated=cross_validated,
         tested={

@@ -46,7 +46,9 @@ class RepeatNoise:
         """Return the mean absolute error of a model that predicts the mean of the repeats.
 
         It is about the square root of 2/π times the CV, since repeats differ log-normally. This
-        is the floor for models that do not know the momentary speed of the machine.
+        is the floor for models that do not know the momentary speed of the machine. With runs of
+        `voxcast.history.speed_deviations.at_usual_speed` it is the floor for errors that are
+        speed-normalised, too; their coefficients come from other cells, so the interval holds.
         """
         return math.sqrt(2 / math.pi) * self.cv[target].value
 

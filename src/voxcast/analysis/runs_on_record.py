@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from voxcast.errors import TableError
-from voxcast.history.run_table import DTYPES, PHASE_DTYPES, frame_of
+from voxcast.history.run_table import ADDED, DTYPES, PHASE_DTYPES, frame_of, in_schema
 from voxcast.history.stored_history import open_history
 from voxcast.records import MEASURED
 
@@ -67,13 +67,13 @@ def united(sources: Iterable[Source]) -> Source:
     seen: set[str] = set()
     runs, phases = [frame_of([])], [frame_of([], PHASE_DTYPES)]
     for source_runs, source_phases in sources:
-        if missing := [name for name in DTYPES if name not in source_runs.columns]:
+        if missing := [n for n in DTYPES if n not in ADDED and n not in source_runs.columns]:
             raise TableError(f"runs lack the column {missing[0]}", then="measure or import again")
         is_new = (source_runs["source"] == MEASURED) & ~source_runs["cell_key"].isin(seen)
         new = source_runs[is_new].drop_duplicates("cell_key")
         keys = set(new["cell_key"])
         seen |= keys
-        runs.append(new[list(DTYPES)].astype(DTYPES))
+        runs.append(in_schema(new))
         phases.append(source_phases[source_phases["cell_key"].isin(keys)][list(PHASE_DTYPES)])
     return (
         pd.concat([frame for frame in runs if len(frame)] or runs[:1]).sort_values(

@@ -28,6 +28,7 @@ from voxcast.errors import RunError
 from voxcast.files import PARTIAL
 from voxcast.history.run_folders import record_rows
 from voxcast.profiling.leftovers import sweep_abandoned
+from voxcast.profiling.metronome import Metronome
 from voxcast.profiling.runner import sweep
 from voxcast.quantities import format_seconds
 from voxcast.records import ANCHOR_REPEAT, NOISY_REPEAT
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from voxcast.campaigns.plan import CampaignPlan
     from voxcast.campaigns.settings import CampaignSettings
     from voxcast.profiling.probes import Probes
-    from voxcast.records import App, Cell
+    from voxcast.records import App, Cell, Profile
 
 logger = logging.getLogger(__name__)
 
@@ -185,21 +186,26 @@ class _Sitting:
         self._work(None, None)
 
     def _work(self, core_set: Sequence[int] | None, max_cpus: int | None) -> None:
-        while (cell_with_key := self.queue.take(max_cpus)) is not None:
-            key, cell = cell_with_key
-            start = time.monotonic()
-            profile = self.recorder.record(cell, key, core_set, self.stop_at)
-            if profile is None:
-                self.queue.put_back(key, cell)
-                return
-            run = self.recorder.folder / key
-            # A run that did not complete has no time to be measured better.
-            disturbed = profile.noisy and profile.outcome == "completed"
-            with self.queue.finished(key, cell, time.monotonic() - start, disturbed, run):
-                if self.on_record is not None:
-                    self.on_record(run)
-                self.failures.count(cell, profile.outcome)
-            self.failures.check(cell, run)
+        # One for each thread that measures: the metronome ends with it, as the runs do.
+        with Metronome(enabled=self.recorder.conditions.metronome) as metronome:
+            while (cell_with_key := self.queue.take(max_cpus)) is not None:
+                key, cell = cell_with_key
+                start = time.monotonic()
+                profile = self.recorder.record(cell, key, core_set, self.stop_at, metronome)
+                if profile is None:
+                    self.queue.put_back(key, cell)
+                    return
+                self._account(cell, key, profile, time.monotonic() - start)
+
+    def _account(self, cell: Cell, key: str, profile: Profile, took_s: float) -> None:
+        run = self.recorder.folder / key
+        # A run that did not complete has no time to be measured better.
+        disturbed = profile.noisy and profile.outcome == "completed"
+        with self.queue.finished(key, cell, took_s, disturbed, run):
+            if self.on_record is not None:
+                self.on_record(run)
+            self.failures.count(cell, profile.outcome)
+        self.failures.check(cell, run)
 
 
 def core_sets(cores: Sequence[int], parallel: int) -> list[list[int]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +23,13 @@ from voxcast.history.parts import collect, load_history, recorded_cell_keys
 from voxcast.history.run_folders import record_rows
 from voxcast.images.catalogue import CATALOGUE, CHARACTERISTICS_TABLE
 from voxcast.images.image_set import ImageChoice, prepare_image_set, recipes_in
+from voxcast.images.lab_characteristics import LabCharacteristic, load_lab_characteristics
 from voxcast.images.recorded import RECORDED_IMAGES, check_recorded, recorded_images
+from voxcast.images.small_volumes import copy_small_volumes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pandas as pd
 
     from voxcast.campaigns.settings import CampaignSettings
@@ -64,6 +68,7 @@ class ProjectCampaign:
     folder: Path
     batch: Path
     definition_sha256: str
+    characteristics: Mapping[str, LabCharacteristic] = field(default_factory=dict)
 
     @property
     def image_folder(self) -> Path:
@@ -84,8 +89,9 @@ class ProjectCampaign:
             self.coarse_points,
             self.network_points,
             self.max_voxels,
+            load_lab_characteristics(self.characteristics, Path()),
         )
-        generated = self.images.kind == "cohort"
+        generated = self.images.generated
         recorded = self.batch / RECORDED_IMAGES
         if generated and recorded.is_file():
             check_recorded(self.catalogue, recorded)
@@ -93,6 +99,7 @@ class ProjectCampaign:
             table = recorded_images(self.catalogue, self.image_folder if generated else None)
             with atomic_path(recorded) as partial:
                 table.to_parquet(partial, index=False)
+            copy_small_volumes(self.catalogue, self.batch, set(table["volume_id"]))
         logger.info("%d volumes, %s", len(files), self.catalogue / CATALOGUE)
 
     def volumes(self) -> pd.DataFrame | None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from voxcast.campaigns.sittings import Sitting
+    from voxcast.profiling.metronome import Metronome
     from voxcast.records import App, Cell, Profile
 
 logger = logging.getLogger(__name__)
@@ -63,6 +64,7 @@ class Recorder:
         key: str,
         core_set: Sequence[int] | None = None,
         stop_at: float | None = None,
+        metronome: Metronome | None = None,
     ) -> Profile | None:
         """Measure ``cell`` and write its record to the folder ``key``.
 
@@ -72,6 +74,8 @@ class Recorder:
             The CPUs that the run may use, where others run beside it; all of ours by default.
         stop_at : float, optional
             Time of the monotonic clock at which the run is stopped and not recorded.
+        metronome : Metronome, optional
+            Of this thread; times kernels beside the run.
 
         Returns
         -------
@@ -92,7 +96,9 @@ class Recorder:
                 conditions = dataclasses.replace(conditions, time_limit_s=left_s)
         with self._partial(key) as partial:
             with self._runs_in(partial):
-                profile = measure_app(app, image, partial, cell, conditions, core_set=core_set)
+                profile = measure_app(
+                    app, image, partial, cell, conditions, core_set=core_set, metronome=metronome
+                )
             if profile.outcome == "timeout" and conditions is not self.conditions:
                 return None  # stopped by our deadline and not by a limit of the run
             if profile.outcome != "completed":
@@ -173,6 +179,7 @@ def measure_app(
     conditions: Conditions,
     core_set: Sequence[int] | None = None,
     propose_phases: Callable[[Sequence[str]], Mapping[str, str]] | None = None,
+    metronome: Metronome | None = None,
 ) -> Profile:
     """Run ``app`` as ``cell`` describes; results go to the folder ``out`` of ``folder``.
 
@@ -180,6 +187,8 @@ def measure_app(
     ----------
     propose_phases : callable, optional
         Returns patterns of phases for the lines of the log, for an application that has none.
+    metronome : Metronome, optional
+        Of this thread; times kernels beside the run.
     """
     configuration = cell.configuration
     with staged(app, image, folder / "out", configuration):
@@ -196,6 +205,7 @@ def measure_app(
             verify_gpu=app.verify_gpu,
             core_set=core_set,
             sample_hz=conditions.sample_hz,
+            metronome=metronome,
         )
 
 

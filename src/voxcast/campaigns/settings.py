@@ -16,11 +16,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Conditions:
-    """How every run of a campaign is measured; None for no limit."""
+    """How every run of a campaign is measured; None for no limit.
+
+    `metronome`: whether kernels are timed beside each run, see `voxcast.profiling.metronome`.
+    """
 
     time_limit_s: float | None = None
     stall_s: float | None = None
     sample_hz: float = 10.0
+    metronome: bool = True
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ VERBS = {
     "compare": "CPU and GPU compared: speed-up, noise, memory, cost, smallest gains",
     "models": "versions of the registered model, and why one is the champion",
     "serve": "serve predictions of the champion over HTTP",
+    "host": "how fast this machine is; measure tells it by a few short runs",
     "doctor": "what works on this machine, and what that means for measurements",
     "clean": "remove what killed processes left behind",
     "import": "import histories of other tools: sacct, Nextflow, Snakemake, SLANT, any CSV",

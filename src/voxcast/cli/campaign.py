@@ -13,9 +13,11 @@ import logging
 import math
 import os
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast import project
+from voxcast.cli.machine_update import update_after_runs
 from voxcast.cli.shared_options import add_project_argument
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError
@@ -83,6 +85,7 @@ def _run(campaign: ProjectCampaign, args: argparse.Namespace) -> None:
     settings = dataclasses.replace(campaign.settings, **overrides)
     campaign = dataclasses.replace(campaign, settings=settings)
     progress = campaign.run(any_host=args.any_host)
+    update_after_runs(Path())
     if args.json:
         print(json.dumps({"runs": len(progress.runs), "left": progress.left}))
     else:

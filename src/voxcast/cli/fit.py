@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from voxcast.features.screening import Screening
     from voxcast.models.column_ablation import Ablation
-    from voxcast.models.table_model import FittedTable, TableModel
+    from voxcast.models.table_fitting import FittedTable
+    from voxcast.models.table_model import TableModel
 
 CARD_FILE = "card.json"
 NOVELTY = {
@@ -98,7 +99,7 @@ def main(argv: list[str]) -> int:
     from voxcast.features.run_status import is_censored, statuses
     from voxcast.features.screening import screened
     from voxcast.models.column_ablation import ablations
-    from voxcast.models.table_model import FAMILIES, OUTER, fit_table
+    from voxcast.models.table_fitting import FAMILIES, OUTER, fit_table
 
     table = read_csv(args.table)
     columns = choose_columns(table, args.target, args.group, args.excluded)

@@ -103,8 +103,11 @@ def _run_images(folder: Path, project_folder: Path | None) -> RunImages:
     if root is None:
         return RunImages(folder, POINTS)
     from voxcast import config
+    from voxcast.images.lab_characteristics import load_lab_characteristics
 
-    return RunImages(folder, config.load(root / project.PROJECT_FILE).features.coarse_points)
+    features = config.load(root / project.PROJECT_FILE).features
+    lab = load_lab_characteristics(features.characteristics, root)
+    return RunImages(folder, features.coarse_points, lab)
 
 
 def _print(ledger: Ledger, into: Path) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from voxcast import project
 from voxcast.cli.learning_end import show_end
+from voxcast.cli.machine_update import update_after_runs
 from voxcast.cli.shared_options import add_project_argument, cpu_counts
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError, VoxcastError
@@ -78,6 +79,7 @@ def _learn(session: LearningSession, args: argparse.Namespace) -> int:
     devices = device_outlooks(configured, catalogue, RUNS)
     budget_s = configured.campaign.stop_after_s
     _show_images(configured, catalogue)
+    _show_recorded(configured)
     try:
         if devices:
             _show_runs(devices, budget_s)
@@ -95,6 +97,7 @@ def _learn(session: LearningSession, args: argparse.Namespace) -> int:
         devices = device_outlooks(configured, catalogue, RUNS)
         _show_runs(devices, budget_s)
     session.run(devices)
+    update_after_runs(Path())
     show_end(device_outlooks(configured, catalogue, RUNS), session.again, as_json=args.json)
     return 0
 
@@ -135,13 +138,10 @@ def _request(args: argparse.Namespace, paths: list[Path]) -> LearningRequest:
     from voxcast.config.learning import LearningRequest
     from voxcast.history.batches import batches_to_learn_from
     from voxcast.images.selection import select
-    from voxcast.profiling.host import host_class, host_facts
 
     if args.participants and not paths:
         raise ConfigError("needs the dataset of the participants", "--participant-label")
-    batches = batches_to_learn_from(HISTORY, args.app, host_class(host_facts()))
-    for name, count in batches.items():
-        print(f"also learns from {count} runs on record in {HISTORY / name}", file=sys.stderr)
+    batches = batches_to_learn_from(HISTORY, args.app)
     return LearningRequest(
         app=args.app,
         images=select(paths, args.participants) if paths else None,
@@ -164,6 +164,15 @@ def _show_images(configured: Config, catalogue: pd.DataFrame) -> None:
         _say("", f"and {len(problems) - MAX_PROBLEMS_SHOWN} more, in {CATALOGUE}")
     if subjects < BOUND_SUBJECTS:
         _say("", f"a bound for 95 % of subjects takes {BOUND_SUBJECTS}; the answers will say so")
+
+
+def _show_recorded(configured: Config) -> None:
+    from voxcast.history.batches import batches_to_learn_from
+
+    for app in configured.apps:
+        for name, count in batches_to_learn_from(HISTORY, app).items():
+            if name in configured.features.history:
+                _say("", f"also learns from {count} runs of {app} on record in {HISTORY / name}")
 
 
 def _show_runs(devices: Sequence[DeviceOutlook], budget_s: float | None) -> None:

@@ -93,6 +93,7 @@ class LearningSession:
             image_set_label,
             list_volumes,
         )
+        from voxcast.images.lab_characteristics import load_lab_characteristics
         from voxcast.profiling.run_marks import temporary_folder
 
         with ExitStack() as stack:
@@ -103,7 +104,7 @@ class LearningSession:
                 composed = compose_request(self.request, PARAMS, folder / PARAMS)
             table = CATALOGUE / CATALOGUE_TABLE
             if self._new_images() or not table.is_file():
-                if composed.images.kind == "cohort":
+                if composed.images.generated:
                     then = "name IMAGES; without --dry-run the configured cohort is generated"
                     raise ConfigError("no images are named, and none generated yet", "learn", then)
                 list_volumes(composed.images, folder / "images", hashes=SOURCES)
@@ -115,6 +116,7 @@ class LearningSession:
                     features.network_points,
                     features.max_voxels,
                     image_set_label(composed.images),
+                    load_lab_characteristics(features.characteristics, Path()),
                 )
                 table = folder / "catalogue" / CATALOGUE_TABLE
             return composed, pd.read_parquet(table)

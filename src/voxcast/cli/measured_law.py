@@ -60,7 +60,13 @@ def measured_runs(history: Path, app: str | None, conditions: Sequence[str]) -> 
         raise TableError(f"none of {len(runs)} runs has the outcome completed", history)
     if len(usable) < len(runs):
         logger.info("%d of %d runs are used: %s", len(usable), len(runs), selection)
-    return runs_where(usable, conditions)
+    chosen = runs_where(usable, conditions)
+    if "cpus" in chosen and chosen["cpus"].nunique() > 1:
+        counts = ", ".join(map(str, sorted(chosen["cpus"].dropna().unique())))
+        logger.warning(
+            "runs on %s CPUs make one distribution; --where cpus=N takes those on N", counts
+        )
+    return chosen
 
 
 def law_of_column(runs: pd.DataFrame, column: str, family: str | None, history: Path) -> Law:

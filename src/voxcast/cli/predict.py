@@ -130,11 +130,14 @@ def prediction_lines(
     image: str, predictions: list[dict[str, Any]], quantile: float
 ) -> Iterator[str]:
     """Yield the predictions of an image as a table, and what to know about them."""
-    from voxcast.allocation.recommendation import caveats
+    from voxcast.allocation.machine_speeds import machine_line
+    from voxcast.allocation.recommendation import caveats, input_lines
 
     low, high = f"{100 * (1 - quantile):.3g} %", f"{100 * quantile:.3g} %"
     first = predictions[0]
     yield f"{os.path.basename(image)}: {first['app']}, model {first['family']}"  # noqa: PTH119
+    if line := machine_line(first):
+        yield f"  {line}"
     table: list[tuple[str, ...]] = [
         ("", f"runtime {low}", "50 %", high, f"memory {low}", "50 %", high)
     ]
@@ -146,7 +149,7 @@ def prediction_lines(
     yield from text_table(table, "<>>>>>>", indent="  ").splitlines()
     for reason in json.loads(first.get("because") or "[]"):
         yield f"  {reason['text']}"
-    if first["input_level"] == "header":
-        yield "  from the header alone: voxels were not read, so the bounds are wider"
+    for line in input_lines(first):
+        yield f"  {line}"
     for caveat in dict.fromkeys(c for row in predictions for c in caveats(row, quantile)):
         yield f"  {caveat}"

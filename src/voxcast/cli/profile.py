@@ -39,7 +39,8 @@ def main(argv: list[str]) -> int:
         type=int,
         metavar="N",
         dest="count",
-        help="run nothing; list the N runs that reduce uncertainty most for their time",
+        help="run nothing; list the N runs that reduce uncertainty most for their time; where "
+        "runs cost much the same, runs drawn at random teach more",
     )
     parser.add_argument("--campaign", default="reference", help="--next: name of the campaign")
     parser.add_argument(

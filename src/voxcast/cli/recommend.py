@@ -104,7 +104,7 @@ def main(argv: list[str]) -> int:
     candidates = cluster.candidates(champion.configurations, args.partition)
     images, code = _predict(
         champion, args.images, candidates, site.policy.confidence,
-        images_per_call=1 if args.url else IMAGES_PER_CALL,
+        images_per_call=1 if args.url else IMAGES_PER_CALL, here=cluster.name == LOCAL,
     )  # fmt: skip
     if not images:
         return EXIT_BAD_INPUT
@@ -212,8 +212,9 @@ def _predict(
     confidence: float,
     *,
     images_per_call: int,
+    here: bool,
 ) -> tuple[list[ImagePredictions], int]:
-    """Predict every candidate for all images.
+    """Predict every candidate for all images; ``here`` if the cluster is this machine.
 
     Images that cannot be read, or that the model refuses, are logged and skipped; the exit code
     tells.
@@ -222,9 +223,13 @@ def _predict(
 
     from voxcast.allocation.recommendation import ImagePredictions
 
-    # The model distinguishes candidates by configuration and host class only.
-    distinct = list(dict.fromkeys((c.configuration, c.node.host_class) for c in candidates))
-    positions = [distinct.index((c.configuration, c.node.host_class)) for c in candidates]
+    # The model distinguishes candidates by configuration, host class and machine only.
+    keys = [
+        (c.configuration, c.node.host_class, None if here else c.node.host_class or c.node.name)
+        for c in candidates
+    ]
+    distinct = list(dict.fromkeys(keys))
+    positions = [distinct.index(key) for key in keys]
     images: list[ImagePredictions] = []
     pending: list[ImageRows] = []
 
@@ -236,13 +241,15 @@ def _predict(
 
     for path in tqdm(paths, disable=None, delay=2):
         try:
-            rows = champion.request_rows(path, [configuration for configuration, _ in distinct])
-        except ImageError as error:  # the other images are still predicted
-            logger.error("%s", one_line(error))
+            rows = champion.request_rows(path, [configuration for configuration, *_ in distinct])
+        except (ImageError, RequestError) as error:  # the other images are still predicted
+            name = f"{path}: " if isinstance(error, RequestError) else ""
+            logger.error("%s%s", name, one_line(error))
             continue
-        for row, (_, host_class) in zip(rows, distinct, strict=True):
-            if host_class is not None:
-                row["host_class"] = host_class
+        for row, (_, host_class, host) in zip(rows, distinct, strict=True):
+            host = champion.host or host
+            stated = {"host_class": host_class, "host": host}
+            row |= {name: value for name, value in stated.items() if value is not None}
         pending.append((path, rows))
         if len(pending) == images_per_call:
             predict_pending()

@@ -22,7 +22,7 @@ TRUSTED_PERCENT = 10.0  # difference of the replayed cost from the predicted, to
 LOGGER = logging.getLogger(__name__)
 METHODS = {
     "site_default": "the site's default", "laboratory": "mean of the last runs, × 1.5",
-    "harp_doubling": "predicted, doubled (HARP)", "population": "optimal, one for all images",
+    "harp_doubling": "predicted, doubled (HARP)", "population": "optimal for as many CPUs",
     "per_image": "optimal for each image", "clairvoyant": "exactly the time used",
 }  # fmt: skip
 

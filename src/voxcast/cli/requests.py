@@ -154,7 +154,7 @@ def _predicted_law(args: argparse.Namespace) -> tuple[Law, list[str]]:
     """Return the predicted distribution, and why it does not hold as stated; empty if it does."""
     champion = champion_of(args)
 
-    from voxcast.allocation.recommendation import caveats
+    from voxcast.allocation.recommendation import caveats, input_lines
     from voxcast.laws.predicted import PredictedLaw
 
     configuration = champion.configurations[0]
@@ -176,7 +176,7 @@ def _predicted_law(args: argparse.Namespace) -> tuple[Law, list[str]]:
         "%s, model %s, %s: %s", first["app"], first["family"], configuration.label,
         ", ".join(f"{100 * probability:g} % {format_seconds(s)}" for probability, s in knots),
     )  # fmt: skip
-    return PredictedLaw.of(*zip(*knots, strict=True)), warnings
+    return PredictedLaw.of(*zip(*knots, strict=True)), [*input_lines(first), *warnings]
 
 
 def _knots(predictions: dict[float, dict[str, Any]]) -> list[tuple[float, float]]:

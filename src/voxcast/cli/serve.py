@@ -7,7 +7,7 @@ import shlex
 import socket
 import sys
 
-from voxcast.cli.shared_options import add_project_argument, registry_address
+from voxcast.cli.shared_options import add_project_argument, machines_file, registry_address
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError
 
@@ -30,6 +30,7 @@ def main(argv: list[str]) -> int:
         raise ConfigError(f"must be at least 1, not {args.workers}", "--workers")
     _check_port_is_free(args.host, args.port)
     from voxcast.serving.http_server import command
+    from voxcast.serving.machine_file import VARIABLE
     from voxcast.tracking.current_champion import served_champion
 
     uri = registry_address(args.project)
@@ -37,6 +38,8 @@ def main(argv: list[str]) -> int:
     words = command(model, version, args.host, args.port, args.workers)
     sys.stdout.flush()
     environment = {**os.environ, "MLFLOW_TRACKING_URI": uri}
+    if machines := machines_file(args.project):
+        environment[VARIABLE] = str(machines)
     os.execve(words[0], words, environment)  # noqa: S606  # no shell, and no second process
 
 

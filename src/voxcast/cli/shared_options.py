@@ -13,6 +13,9 @@ from voxcast.errors import UnlearnedError
 from voxcast.records import Configuration
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from voxcast.images.characteristics import Characteristic
     from voxcast.serving.champion import Champion
 
 
@@ -53,6 +56,11 @@ def add_champion_arguments(parser: argparse.ArgumentParser) -> None:
         help="numbers of CPUs (default: those the model was trained on)",
     )
     parser.add_argument("--header-only", action="store_true", help="do not read voxels")
+    parser.add_argument(
+        "--machine", metavar="NAME",
+        help="predict for this machine: its id, or a host class or node type on record "
+        "(default: where the model runs)",
+    )  # fmt: skip
     add_max_voxels_argument(parser)
     parser.add_argument("--url", help="use the server started by `voxcast serve` at this address")
     add_project_argument(parser)
@@ -110,7 +118,7 @@ def champion_of(args: argparse.Namespace) -> Champion:
 
         uri = registry_address(args.project)
         try:
-            champion = local_champion(uri, args.app)
+            champion = local_champion(uri, args.app, machines_file(args.project))
         except UnlearnedError:
             folder = project.find(args.project)
             if folder is None or not (folder / CONF_APP / f"{args.app}.yaml").is_file():
@@ -120,11 +128,59 @@ def champion_of(args: argparse.Namespace) -> Champion:
     cpus = args.cpus or ()
     return replace(
         champion,
+        lab=_lab_of(champion, project.find(args.project)),
         app=args.app or champion.app,
         configurations=[Configuration("cpu", n) for n in cpus] or champion.configurations,
         header_only=args.header_only,
         max_voxels=args.max_voxels,
+        host=args.machine,
     )
+
+
+def machines_file(folder: Path | None) -> Path | None:
+    """Return the file of measured machines of the project; None where there is no project."""
+    from voxcast.serving.machine_file import MACHINES
+
+    folder_above = project.find(folder)
+    return None if folder_above is None else folder_above / MACHINES
+
+
+def characteristic_versions(folder: Path) -> dict[str, int]:
+    """Return the versions of all characteristics, with those that a project declares."""
+    from voxcast import config
+    from voxcast.images.characteristic_versions import versions_of
+
+    return versions_of(config.load(folder / config.PARAMS_FILE).features.characteristics)
+
+
+def lab_characteristics(
+    folder: Path | None, needed: Sequence[str] | None = None
+) -> dict[str, Characteristic]:
+    """Return the characteristics that a project declares, or those of them that are needed.
+
+    Raises
+    ------
+    ConfigError
+        If the function of one cannot be imported.
+    """
+    if folder is None:
+        return {}
+    from voxcast import config
+    from voxcast.images.lab_characteristics import load_lab_characteristics
+
+    declared = config.load(folder / config.PARAMS_FILE).features.characteristics
+    wanted = {n: entry for n, entry in declared.items() if needed is None or n in needed}
+    return load_lab_characteristics(wanted, folder)
+
+
+def _lab_of(champion: Champion, folder: Path | None) -> dict[str, Characteristic]:
+    """Return those that the project declares and the champion may need."""
+    from voxcast.images.characteristics import CHARACTERISTICS
+
+    needed = champion.characteristics
+    if needed is not None and set(needed) <= set(CHARACTERISTICS):
+        return {}  # without reading the configuration
+    return lab_characteristics(folder, needed)
 
 
 def _served_champion(url: str, folder: Path | None) -> Champion:

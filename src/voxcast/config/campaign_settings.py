@@ -26,7 +26,9 @@ def campaign_settings(config: Config, runs: Path, device: str | None = None) -> 
         runs=runs,
         sweeps=campaign.sweeps,
         configurations=tuple(config.configurations(device)),
-        conditions=Conditions(campaign.time_limit_s, campaign.stall_s),
+        conditions=Conditions(
+            campaign.time_limit_s, campaign.stall_s, metronome=campaign.metronome
+        ),
         seed=campaign.seed,
         anchors=campaign.anchors,
         budget_s=campaign.budget_s,

@@ -47,6 +47,7 @@ def project_campaign(name: str, overrides: Sequence[str] = ()) -> ProjectCampaig
         folder=folder,
         batch=HISTORY / name,
         definition_sha256=sha256_of(config.model_dump(by_alias=True, include=DEFINITION)),
+        characteristics=config.features.characteristics,
     )
 
 

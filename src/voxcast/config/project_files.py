@@ -1,8 +1,9 @@
 """The files of a project that is used with an installed package, away from the repository.
 
-They are packed into the wheel; an editable installation takes them from its repository. The
-stages of such a project have no ``src/`` to depend on. They depend on ``data/package.json``, which
-holds the version and the hash of the installed code, so that a new release makes them stale.
+They are packed into the wheel; an editable installation takes them from its repository. Recorded
+runs come with them, but for the batches that are kept for judging. The stages of such a project
+have no ``src/`` to depend on. They depend on ``data/package.json``, which holds the version and
+the hash of the installed code, so that a new release makes them stale.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import yaml
 import voxcast
 from voxcast.errors import ConfigError
 from voxcast.files import PARTIAL, read_json, sha256_of, write_json
+from voxcast.history.batches import batch_names, reserved_names
 from voxcast.images.sources import write_tsv
 from voxcast.project import PROJECT_FILE
 
@@ -33,15 +35,9 @@ SINGLE_FILES = (
     ".dvc/plots/families.json", ".dvc/plots/predictions.json",
 )  # fmt: skip
 GRAPH, DVC_CONFIG = "dvc.yaml", ".dvc/config"
-# Its runs are those recorded in the repository.
-LEFT_OUT = frozenset({"conf/campaign/recorded.yaml"})
+HISTORY = "data/history"
+HISTORY_README = f"{HISTORY}/README.md"
 _SOURCE_DEPS = re.compile(r"(?m)^( +- )src/voxcast\S*\n(?: +- src/voxcast\S*\n)*")
-HISTORY_README = """# Recorded runs
-
-One folder a batch, one folder a part: `<batch>/<date>-<host>-<n>/{runs,phases,traces}.parquet`.
-`voxcast campaign collect` and `voxcast import` write here. Parts are only ever added.
-Times are seconds, sizes bytes.
-"""
 
 
 @dataclass(frozen=True)
@@ -64,10 +60,11 @@ def project_files() -> dict[str, bytes]:
     graph = (source / GRAPH).read_text(encoding="utf-8")
     scripts = [stage["cmd"].split()[1] for stage in yaml.safe_load(graph)["stages"].values()]
     conf = [path.relative_to(source).as_posix() for path in (source / "conf").rglob("*.yaml")]
-    names = [*SINGLE_FILES, DVC_CONFIG, *sorted({*conf} - LEFT_OUT), *dict.fromkeys(scripts)]
-    contents = {name: (source / name).read_bytes() for name in names}
+    names = [*SINGLE_FILES, DVC_CONFIG, *sorted(conf), *dict.fromkeys(scripts), HISTORY_README]
+    contents = {
+        name: (source / name).read_bytes() for name in [*names, *_recorded_batches(source)]
+    }
     contents[GRAPH] = _SOURCE_DEPS.sub(rf"\1{PACKAGE_FILE}\n", graph).encode()
-    contents["data/history/README.md"] = HISTORY_README.encode()
     return contents
 
 
@@ -150,6 +147,19 @@ def refresh_project(folder: Path) -> Refresh:
         written.append(name)
     write_json(folder / PACKAGE_FILE, current)
     return Refresh(tuple(written), tuple(edited))
+
+
+def _recorded_batches(source: Path) -> list[str]:
+    """Return the files of the recorded batches that may train."""
+    history = source / HISTORY
+    reserved = reserved_names(history)
+    return sorted(
+        path.relative_to(source).as_posix()
+        for name in batch_names(history)
+        if name not in reserved
+        for path in (history / name).rglob("*")
+        if path.is_file()
+    )
 
 
 def _source_folder() -> Path:

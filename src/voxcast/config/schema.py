@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -19,9 +19,14 @@ from voxcast.config.sections import (
     rule,
 )
 from voxcast.errors import ConfigError
+from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.images.grids import FixedGrid, Sizes
+from voxcast.images.lab_characteristics import LabCharacteristic, check_lab_characteristics
 from voxcast.quantities import parse_bytes
 from voxcast.records import NOISY_REPEAT, App, Configuration
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 NOT_EMPTY = rule(bool, "needs at least one")
 ABOVE_0 = rule(lambda value: value > 0, "must be above 0")
@@ -44,7 +49,7 @@ AppByName = Annotated[dict[str, App], ByName()]
 class ImagesConfig(Section):
     """The images: a generated cohort, or the user's by reference."""
 
-    kind: Literal["cohort", "bids"]
+    kind: Literal["cohort", "varied_cohort", "bids"]
     path: str | None
     participants: tuple[str, ...]
     seed: int
@@ -53,6 +58,11 @@ class ImagesConfig(Section):
     voxels: tuple[int, ...]
     axis_voxels: tuple[int, ...]
     fixed_grids: tuple[Annotated[FixedGrid, Keys()], ...]
+
+    @property
+    def generated(self) -> bool:
+        """Whether the images are made and not the user's."""
+        return self.kind != "bids"
 
     @property
     def sizes(self) -> Sizes:
@@ -84,6 +94,7 @@ class CampaignConfig(Section):
     stall_s: Annotated[float | None, ABOVE_0_OR_NULL]
     parallel: Annotated[int, at_least(1)]
     anchors: Annotated[int, at_least(0)]
+    metronome: bool
     history: tuple[str, ...]
     sweeps: Annotated[tuple[Sweep, ...], SWEEP]
 
@@ -108,11 +119,14 @@ class CampaignConfig(Section):
 
 
 class FeaturesConfig(Section):
-    """Points per axis of the grids of voxels, their limit, the recorded batches that train."""
+    """The grids of voxels and their limit, characteristics, the recorded batches that train."""
 
     coarse_points: Annotated[int, rule(lambda n: 16 <= n <= 256, "must be 16 to 256")]
-    network_points: Annotated[int, rule(lambda n: 8 <= n <= 128, "must be 8 to 128")]
+    network_points: Annotated[
+        int, rule(lambda n: 8 <= n <= 128 and n % 8 == 0, "must be a multiple of 8, to 128")
+    ]
     max_voxels: Annotated[int, at_least(1)]
+    characteristics: Annotated[dict[str, LabCharacteristic], ByName()]
     history: tuple[str, ...]
 
 
@@ -177,9 +191,20 @@ def check(config: Config, file: object) -> None:
         Naming file and key.
     """
     try:
-        if config.images.kind == "cohort":
+        if config.images.generated:
             config.images.sizes.checked()
+        check_lab_characteristics(config.features.characteristics)
         for app in config.apps.values():
             check_app(app)
+            _check_declared(app, (*CHARACTERISTICS, *config.features.characteristics))
     except ConfigError as error:
         raise ConfigError(f"{error.where}: {error.problem}", file, error.then) from None
+
+
+def _check_declared(app: App, names: Collection[str]) -> None:
+    for name in app.characteristics or ():
+        if name not in names:
+            then = "see `voxcast inspect --list`, or declare it in features.characteristics"
+            raise ConfigError(
+                "unknown characteristic", f"app.{app.name}.characteristics: {name}", then
+            )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.tracking.challengers import AppFacts
 from voxcast.tracking.promotion import Rule
 
@@ -23,6 +24,7 @@ def app_facts(config: Config, name: str, devices: Collection[str]) -> AppFacts:
         [c for c in config.configurations() if c.device in devices],
         config.features.coarse_points,
         config.features.network_points,
+        tuple(CHARACTERISTICS) if app.characteristics is None else app.characteristics,
     )
 
 

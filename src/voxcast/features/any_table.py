@@ -1,7 +1,9 @@
 """Any table of runs: which columns are features, and which rows are usable for training.
 
 Columns become features ``column.NAME``. Numbers that span orders of magnitude also give
-``column.log NAME``. Text is a category.
+``column.log NAME``, which is a logarithm, or where a column of sizes has zeros or values below
+zero, the inverse hyperbolic sine: it is that logarithm for large values, and passes zero. Text is
+a category.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 PREFIX, LOG = "column.", "column.log "
 WIDE = 20.0  # from this ratio of largest to smallest value, the logarithm is a feature too
+# From this ratio of the largest to the median magnitude, a column is heavy-tailed.
+HEAVY = 20.0
 MIN_ROWS = 10
 LARGEST = 1e30  # estimators take single precision, which ends at 3e38
 OUTCOME = "outcome"
@@ -30,7 +34,10 @@ OUTCOME = "outcome"
 
 @dataclass(frozen=True)
 class Columns:
-    """The roles of a table's columns; those in `logs` are also used as logarithms."""
+    """The roles of a table's columns; those in `logs` are also used as logarithms.
+
+    ``units`` are the smallest magnitudes of those with zeros or values below zero.
+    """
 
     target: str
     group: str | None
@@ -38,6 +45,11 @@ class Columns:
     numbers: tuple[str, ...]
     texts: tuple[str, ...]
     logs: tuple[str, ...]
+    units: tuple[tuple[str, float], ...] = ()
+
+    def unit(self, name: str) -> float:
+        """Return the unit of a column's logarithm; 0 if all its values were above zero."""
+        return dict(self.units).get(name, 0.0)
 
     def names(self, features: Sequence[str]) -> list[str]:
         """Return the columns that features are made from, each once.
@@ -106,13 +118,55 @@ def choose_columns(
     texts = [n for n in names if n not in numbers and table[n].notna().any()]
     if not numbers and not texts:
         raise TableError("is the only usable column; there are no features", target)
-    logs = []
+    logs, units = [], []
     for name in numbers:
         values = finite(table[name])
         values = values[np.isfinite(values)]
-        if len(values) and values.min() > 0 and values.max() > WIDE * values.min():
+        magnitudes = np.abs(values[values != 0])
+        if not len(magnitudes):
+            continue
+        if values.min() > 0:
+            if values.max() > WIDE * values.min():
+                logs.append(name)
+        elif is_heavy(values):
             logs.append(name)
-    return Columns(target, group, tuple(ids), tuple(numbers), tuple(texts), tuple(logs))
+            units.append((name, float(magnitudes.min())))
+    return Columns(
+        target, group, tuple(ids), tuple(numbers), tuple(texts), tuple(logs), tuple(units)
+    )
+
+
+def is_heavy(values: np.ndarray) -> bool:
+    """Whether a few values are so large that they decide the slope of a line.
+
+    Parameters
+    ----------
+    values : ndarray, shape (n,)
+        Values that are not finite are left out.
+    """
+    magnitudes = np.abs(values[np.isfinite(values) & (values != 0)])
+    return bool(len(magnitudes) and magnitudes.max() > HEAVY * np.median(magnitudes))
+
+
+def logarithm(values: Any, unit: float) -> Any:
+    """Return logarithms of numbers; with a unit their inverse hyperbolic sine in it.
+
+    Without a unit, values that are not above zero have none.
+
+    Examples
+    --------
+    >>> [round(float(logarithm(value, 2.0)), 3) for value in (-2.0, 0.0, 2.0, 2000.0)]
+    [-0.881, 0.0, 0.881, 7.601]
+    >>> float(logarithm(1.0, 0.0)), float(logarithm(0.0, 0.0))
+    (0.0, -inf)
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.arcsinh(np.asarray(values) / unit) if unit else np.log(values)
+
+
+def exponential(log: float, unit: float) -> float:
+    """Return the number of which `logarithm` is ``log``."""
+    return float(np.sinh(log) * unit if unit else np.exp(log))
 
 
 def feature_table(table: pd.DataFrame, columns: Columns) -> pd.DataFrame:
@@ -132,8 +186,8 @@ def feature_table(table: pd.DataFrame, columns: Columns) -> pd.DataFrame:
         values = _numbers(table, name)
         features[f"{PREFIX}{name}"] = np.clip(values, -LARGEST, LARGEST)
         if name in columns.logs:
-            with np.errstate(divide="ignore", invalid="ignore"):
-                features[f"{LOG}{name}"] = np.where(values > 0, np.log(values), np.nan)
+            logs = logarithm(values, columns.unit(name))
+            features[f"{LOG}{name}"] = np.where(np.isfinite(logs), logs, np.nan)
     for name in columns.texts:
         if name not in table:
             raise TableError("no such column", name, "the model needs it")

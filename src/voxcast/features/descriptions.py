@@ -55,11 +55,7 @@ QUANTITIES = {
     "is_float": Quantity("floating-point voxels", "{} voxels"),
     "cpus": Quantity("CPUs", "{}", "CPUs"),
     "gpus": Quantity("GPUs", "{}", "GPUs"),
-    "probe_cpu": Quantity("speed of the CPU", "a CPU speed of {}", "", "the CPU"),
-    "probe_membw": Quantity("memory bandwidth", "a memory bandwidth of {}", "", "the memory"),
-    "probe_disk": Quantity("speed of the disk", "a disk speed of {}", "", "the disk"),
 }
-_FASTER = frozenset({"probe_cpu", "probe_membw", "probe_disk"})
 
 
 def plain_name(column: str) -> str:
@@ -233,14 +229,11 @@ def outside(column: str, value: float | str, low: float | None, high: float | No
 
 
 def _compared(name: str, quantity: Quantity, x: float, least: float, most: float) -> str:
-    words = ("faster", "slower") if name in _FASTER else ("larger", "smaller")
     larger = x > most
-    ratio, word = (x / most, words[0]) if larger else (least / x, words[1])
+    ratio, word = (x / most, "larger") if larger else (least / x, "smaller")
     times = f"{ratio:.1f} times" if ratio >= 1.95 else f"{100 * (ratio - 1):.0f} %"
     if not larger and ratio < 1.95:
         times = f"{100 * (1 - x / least):.0f} %"
     text = f"{quantity.subject} is {times} {word} than any that was measured"
-    if name in _FASTER:  # a score without a unit
-        return text
     edge, _ = _parts(name, most if larger else least)
     return f"{text} ({amount(name, x)}, {'at most' if larger else 'at least'} {edge})"

@@ -3,8 +3,8 @@
 They use only what is known before the run: the header, the voxels' characteristics, the
 application with its parameters, and the allocation. Nothing measured during the run is used. The
 prefix of a name is its source, so that a model can exclude features of the voxels: ``header.``,
-``content.``, ``allocation.``, ``host.``, ``parameter.``. ``app``, ``device`` and text parameters
-are categories. A machine is described by its micro-benchmarks, not by its name.
+``content.``, ``allocation.``, ``parameter.``. ``app``, ``device`` and text parameters are
+categories. The machine is no feature: how fast it is, `voxcast.models.speed` tells from runs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ def features(
     app: str,
     parameters: Mapping[str, Any],
     configuration: Configuration,
-    probes: Mapping[str, float] | None = None,
 ) -> Row:
     """Return the features of running ``app`` on one volume in one configuration.
 
@@ -51,9 +50,6 @@ def features(
         this spacing, and the size of the resampled grid is a feature.
     configuration : Configuration
         The allocation.
-    probes : mapping, optional
-        ``probe_cpu``, ``probe_membw`` and ``probe_disk`` of the machine, see
-        `voxcast.profiling.probes`.
 
     Raises
     ------
@@ -65,13 +61,7 @@ def features(
         row |= _header(header, parameters.get("spacing_mm"))
     if characteristics is not None:
         for name, value in characteristics.items():
-            # Sizes for additive laws, and their logarithms for multiplicative ones.
-            if name.endswith(("_voxels", "_ml")):
-                row[f"{CONTENT}log_{name}"] = math.log1p(max(value, 0.0))
-            if name.endswith("_voxels"):
-                row[f"{CONTENT}{name.replace('_voxels', '_megavoxels')}"] = value / 1e6
-            elif not name.endswith("_ml"):
-                row[f"{CONTENT}{name}"] = float(value)
+            row |= _content(name, value)
     row["allocation.log2_cpus"] = math.log2(configuration.cpus)
     row["allocation.gpus"] = float(configuration.gpus)
     for name, value in parameters.items():
@@ -79,9 +69,31 @@ def features(
             row[f"parameter.{name}"] = float(value)
         elif isinstance(value, str):
             row[f"parameter.{name}"] = value
-    for name, value in (probes or {}).items():
-        if math.isfinite(value) and value > 0:
-            row[f"host.log_{name}"] = math.log(value)
+    return row
+
+
+def content_names(characteristic: str) -> tuple[str, ...]:
+    """Return the names of the features of a characteristic.
+
+    Examples
+    --------
+    >>> content_names("foreground_voxels")
+    ('content.log_foreground_voxels', 'content.foreground_megavoxels')
+    >>> content_names("noise_ratio")
+    ('content.noise_ratio',)
+    """
+    return tuple(_content(characteristic, 0.0))
+
+
+def _content(name: str, value: float) -> Row:
+    """Return sizes for additive laws, and their logarithms for multiplicative ones."""
+    row: Row = {}
+    if name.endswith(("_voxels", "_ml")):
+        row[f"{CONTENT}log_{name}"] = math.log1p(max(value, 0.0))
+    if name.endswith("_voxels"):
+        row[f"{CONTENT}{name.replace('_voxels', '_megavoxels')}"] = value / 1e6
+    elif not name.endswith("_ml"):
+        row[f"{CONTENT}{name}"] = float(value)
     return row
 
 

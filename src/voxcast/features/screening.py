@@ -101,6 +101,7 @@ def without(columns: Columns, names: Collection[str]) -> Columns:
         numbers=tuple(name for name in columns.numbers if name not in names),
         texts=tuple(name for name in columns.texts if name not in names),
         logs=tuple(name for name in columns.logs if name not in names),
+        units=tuple((name, unit) for name, unit in columns.units if name not in names),
     )
 
 

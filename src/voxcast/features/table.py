@@ -10,9 +10,11 @@ import json
 from typing import TYPE_CHECKING, Any, cast
 
 from voxcast.features.comparability import Comparability
+from voxcast.features.phase_labels import COLUMN as PHASES
 from voxcast.features.rows import CATEGORIES, features
 from voxcast.files import sha256_of
 from voxcast.history.repeats import settled
+from voxcast.images.small_volumes import read_stacked
 from voxcast.records import ANCHOR_REPEAT, MEASURED, TARGETS, Configuration
 
 if TYPE_CHECKING:
@@ -25,15 +27,25 @@ if TYPE_CHECKING:
     from voxcast.features.rows import Row
 
 IDENTITY = (
-    "cell_key", "volume_id", "subject", "app", "device", "cpus", "gpus", "scale", "repeat",
-    "host_class", "noisy",
-)  # fmt: skip
+    "cell_key",
+    "volume_id",
+    "subject",
+    "app",
+    "device",
+    "cpus",
+    "gpus",
+    "scale",
+    "repeat",
+    "host_class",
+    "noisy",
+)
+# Where and when a run was measured: plain columns, not features.
+PLACE = ("host_id", "node_type", "sitting", "started_at")  # fmt: skip
 
 
 CENSORED_OUTCOMES = (
     "timeout", "out_of_memory", "preempted", "stalled", "cancelled", "node_failure",
 )  # fmt: skip
-PROBES = ("probe_cpu", "probe_membw", "probe_disk")
 
 
 def build_table(
@@ -43,6 +55,8 @@ def build_table(
     *,
     scales: Collection[str] = ("full_scale",),
     without_image: bool = False,
+    declared: Collection[str] | None = None,
+    phase_texts: Mapping[str, str] | None = None,
 ) -> tuple[pd.DataFrame, dict[str, int]]:
     """Join profiles with headers and characteristics of their volumes.
 
@@ -65,13 +79,18 @@ def build_table(
     without_image : bool
         Whether to include runs of applications that take no image. Each set of parameters is a
         subject of such runs.
+    declared : collection of str, optional
+        The characteristics that are features; all of them if None. A run on a volume of which one
+        is unknown is excluded.
+    phase_texts : mapping, optional
+        Labels by phase of each run, see `voxcast.features.phase_labels`.
 
     Returns
     -------
     table : DataFrame
         One row per usable run, sorted by cell key. Beside the features, whose names have a dot or
         are in `CATEGORIES`, it has identity and targets of the run, whether it was ``noisy``,
-        and ``image_set`` and ``batch`` that it comes from, empty if unknown.
+        ``image_set`` and ``batch`` that it comes from, and `PLACE`, all empty if unknown.
     left_out : dict of str to int
         Number of excluded runs, by reason.
     """
@@ -81,15 +100,19 @@ def build_table(
     by_volume = _by_volume(catalogue[usable].drop_duplicates("volume_id"))
     problems = _by_volume(catalogue[~usable].dropna(subset="volume_id"))
     contents = _by_volume(characteristics.drop_duplicates("volume_id"))
+    computed = [str(name) for name in characteristics if name != "volume_id"]
+    names = computed if declared is None else sorted(declared)
     records = []
     left_out: dict[str, int] = {}
     comparability = Comparability.of(profiles)
     completed = profiles[profiles["outcome"] == "completed"]
     settled_keys = set(settled(completed)["cell_key"])
-    probes = _probes(profiles)
     for run in _records(profiles.sort_values("cell_key")):
         reason = _unusable(run, by_volume, problems, without_image)
-        reason = reason or comparability.objection(run)
+        content: dict[str, Any] = {
+            name: contents.get(run["volume_id"], {}).get(name) for name in names
+        }
+        reason = reason or comparability.objection(run) or _unknown(run["volume_id"], content)
         if not reason and run["scale"] not in scales:
             reason = f"scale: {run['scale']}"
         if not reason and run["cell_key"] not in settled_keys:
@@ -101,17 +124,21 @@ def build_table(
         volume_id = run["volume_id"]
         row = features(
             by_volume[volume_id] if volume_id else None,
-            contents[volume_id] if volume_id else None,
+            content if volume_id else None,
             run["app"],
             json.loads(run["parameters_json"] or "{}"),  # imports state none
             Configuration(run["device"], int(run["cpus"]), int(run["gpus"])),
-            probes.get(str(run.get("host_id"))),
         )
         identity = {n: run[n] for n in IDENTITY} | {t: run[t] for t in TARGETS}
         if not volume_id:
             identity["subject"] = sha256_of(run["parameters_json"])[:12]
         identity["image_set"] = by_volume.get(volume_id, {}).get("image_set", "")
         identity["batch"] = run.get("batch", "")
+        identity |= {name: run.get(name, "") for name in PLACE}
+        if identity["batch"] and identity["sitting"]:  # batches number their own sittings
+            identity["sitting"] = f"{identity['batch']}/{identity['sitting']}"
+        if phase_texts is not None:
+            identity[PHASES] = phase_texts.get(run["cell_key"], "")
         records.append(identity | row)
     return pd.DataFrame(records), left_out
 
@@ -153,14 +180,6 @@ def _by_volume(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
     return cast("dict[str, dict[str, Any]]", frame.set_index("volume_id").to_dict("index"))
 
 
-def _probes(profiles: pd.DataFrame) -> dict[str, dict[str, float]]:
-    """Return the probes of each machine: the median over its sittings."""
-    if not set(PROBES) <= set(profiles.columns):
-        return {}
-    medians = profiles.groupby("host_id")[list(PROBES)].median()
-    return cast("dict[str, dict[str, float]]", medians.to_dict("index"))
-
-
 def _unusable(
     run: Mapping[str, Any],
     volumes: Mapping[str, Any],
@@ -185,6 +204,13 @@ def _unusable(
     return None
 
 
+def _unknown(volume_id: str, content: Mapping[str, float | None]) -> str | None:
+    import pandas as pd
+
+    unknown = [name for name, value in content.items() if volume_id and pd.isna(value)]
+    return f"{unknown[0]} of the volume is unknown, or of another version" if unknown else None
+
+
 def feature_names(table: pd.DataFrame) -> list[str]:
     """Return the feature columns of a table, sorted."""
     return sorted(c for c in table.columns if "." in c or c in CATEGORIES)
@@ -204,24 +230,22 @@ def censored_of(path: Path) -> set[tuple[str, str]]:
 
 
 def volumes_of(table: pd.DataFrame, path: Path) -> np.ndarray:
-    """Return the small volume of each run of a table, shape (n_runs, p, p, p), float16.
+    """Return the small volume of each run of a table, shape (n_runs,).
 
-    A volume whose small volume is not on record, as those of recorded batches, is all zeros, which
-    are the mean of every other: the network sees that it is unknown.
+    A volume whose small volume is not on record is all zeros: the network sees it as unknown.
 
     Parameters
     ----------
     table : DataFrame
         Runs with their ``volume_id``.
     path : Path
-        ``volumes.npz`` of the catalogue.
+        ``volumes.npz`` of the stage featurize.
     """
     import numpy as np
 
-    with np.load(path, allow_pickle=False) as content:
-        position = {str(name): n for n, name in enumerate(content["volume_id"])}
-        stored = content["volumes"]
-    small = np.zeros((len(table), *stored.shape[1:]), stored.dtype)
+    ids, stored = read_stacked(path, "run `dvc repro featurize`, which writes it")
+    position = {name: n for n, name in enumerate(ids)}
+    small = np.zeros(len(table), stored.dtype)
     positions = np.array([position.get(v, -1) for v in table["volume_id"]], dtype=int)
     small[positions >= 0] = stored[positions[positions >= 0]]
     return small

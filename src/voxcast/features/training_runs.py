@@ -6,25 +6,32 @@ of the recorded batches that the configuration names.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from voxcast.errors import ConfigError, TableError, one_line
 from voxcast.history.batches import batch_names
-from voxcast.history.parts import load_history
-from voxcast.images.characteristics import CHARACTERISTICS
+from voxcast.history.parts import load_history, load_phases
+from voxcast.history.run_series import phases_in
+from voxcast.images.characteristic_versions import current_rows, versions_of
 from voxcast.images.headers import HEADER_COLUMNS
-from voxcast.images.on_record import ON_RECORD, read_on_record
+from voxcast.images.network_volume import points_of
+from voxcast.images.on_record import ON_RECORD, RESTORE, read_on_record
 from voxcast.images.recorded import RECORDED_IMAGES
+from voxcast.images.small_volumes import SMALL_VOLUMES, read_small_volumes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
+    import numpy as np
     import pandas as pd
 
+logger = logging.getLogger(__name__)
+
 KEY = "features.history"
-VOLUME_COLUMNS = ("volume_id", *HEADER_COLUMNS, *CHARACTERISTICS)
+VOLUME_COLUMNS = ("volume_id", *HEADER_COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -37,16 +44,26 @@ class TrainingRuns:
         Columns of `voxcast.history.run_table`, and ``batch``: the name of the recorded batch,
         empty for runs measured in the project. A run in both is there once.
     volumes : DataFrame
-        `VOLUME_COLUMNS`, ``image_set``, and ``problem``, the reason why runs on it cannot train.
+        `VOLUME_COLUMNS`, characteristics, ``image_set``, and ``problem``, the reason why runs on
+        it cannot train.
+    phases : DataFrame
+        Columns of `voxcast.history.run_table.PHASE_DTYPES`; imported runs have none.
+    versions : dict of str to int
+        Versions of the characteristics by name.
+    small_volumes : dict of str to ndarray
+        Small volumes for the network by volume id; not every volume has one.
     """
 
     profiles: pd.DataFrame
     volumes: pd.DataFrame
+    phases: pd.DataFrame
+    versions: dict[str, int]
+    small_volumes: dict[str, np.ndarray]
 
     @property
     def characteristics(self) -> pd.DataFrame:
         """The characteristics of the volumes, with ``volume_id``."""
-        return self.volumes[["volume_id", *CHARACTERISTICS]]
+        return self.volumes[["volume_id", *self.versions]]
 
 
 def training_runs(
@@ -56,6 +73,8 @@ def training_runs(
     batches: Sequence[str],
     apps: Collection[str],
     coarse_points: int,
+    network_points: int,
+    versions: Mapping[str, int] | None = None,
 ) -> TrainingRuns:
     """Read the runs of applications that may train, and the volumes they were made on.
 
@@ -73,6 +92,11 @@ def training_runs(
         Names of the applications.
     coarse_points : int
         Grid of the characteristics. Those of another grid cannot be compared.
+    network_points : int
+        Grid of the small volumes. Those of another grid are not used.
+    versions : mapping, optional
+        Versions of the characteristics by name; those of voxcast by default. Values of another
+        version are unknown.
 
     Raises
     ------
@@ -85,25 +109,50 @@ def training_runs(
 
     tables = [_read(path, "run `dvc repro profile`, which writes it") for path in profiles]
     runs = [table.assign(batch="") for table in tables]
-    volumes = [read_on_record(catalogue / ON_RECORD)]
+    phases = [phases_in(path.parent) for path in profiles]
+    versions = versions_of({}) if versions is None else dict(versions)
+    volumes = [read_on_record(catalogue / ON_RECORD, versions)]
+    small_volumes = _small_volumes(catalogue, network_points, RESTORE)
     for name in dict.fromkeys(batches):
         batch = _batch(history, name)
         images = _images(batch)
         runs.append(load_history([batch]).assign(batch=name))
-        volumes.append(images.assign(image_set=name))
+        phases.append(load_phases([batch]))
+        volumes.append(current_rows(images, versions).assign(image_set=name))
+        recorded = _small_volumes(
+            batch, network_points, f"restore it, or take {name} out of {KEY}"
+        )
+        small_volumes = {**recorded, **small_volumes}
     all_runs = pd.concat([table for table in runs if len(table)] or runs[:1], ignore_index=True)
     # The project's own come first: they stay.
     all_runs = all_runs[all_runs["app"].isin(list(apps))].drop_duplicates("cell_key")
     # Campaigns record no grid: theirs is that of the configuration that measured them.
-    columns = [*VOLUME_COLUMNS, "image_set", "coarse_points"]
+    columns = [*VOLUME_COLUMNS, *versions, "image_set", "coarse_points"]
     all_volumes = pd.concat([table.reindex(columns=columns) for table in volumes])
+    # Of a volume that is there twice, the row counts of which more is known.
+    order = all_volumes[list(versions)].isna().sum(axis=1).argsort(kind="stable")
+    all_volumes = all_volumes.iloc[order]
     all_volumes = all_volumes.drop_duplicates("volume_id", ignore_index=True)
     same_grid = all_volumes["coarse_points"].fillna(coarse_points) == coarse_points
     problem = "volume catalogued with another features.coarse_points"
     return TrainingRuns(
         all_runs.reset_index(drop=True),
         all_volumes.assign(problem=same_grid.map({True: None, False: problem})),
+        pd.concat([table for table in phases if len(table)] or phases[:1], ignore_index=True),
+        versions,
+        small_volumes,
     )
+
+
+def _small_volumes(folder: Path, points: int, then: str) -> dict[str, np.ndarray]:
+    volumes = read_small_volumes(folder / SMALL_VOLUMES, then)
+    same_size = {key: volume for key, volume in volumes.items() if points_of(volume) == points}
+    if other := len(volumes) - len(same_size):
+        logger.warning(
+            "%s: %d small volumes have not %d points; the network sees them as unknown",
+            folder / SMALL_VOLUMES, other, points,
+        )  # fmt: skip
+    return same_size
 
 
 def _batch(history: Path, name: str) -> Path:

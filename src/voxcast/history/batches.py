@@ -18,8 +18,14 @@ def batch_names(history: Path) -> list[str]:
     return sorted({path.parent.parent.name for path in history.glob(f"[!.]*/[!.]*/{RUNS}")})
 
 
-def batches_to_learn_from(history: Path, app: str, host_class: str) -> dict[str, int]:
-    """Return the number of completed runs of ``app`` on machines of ``host_class`` by batch.
+def reserved_names(history: Path) -> frozenset[str]:
+    """Return the names of the batches that are reserved for judging."""
+    path = history / RESERVED
+    return frozenset(path.read_text(encoding="utf-8").split() if path.is_file() else ())
+
+
+def batches_to_learn_from(history: Path, app: str) -> dict[str, int]:
+    """Return the number of completed runs of ``app`` by batch.
 
     Batches without characteristics of their images cannot be learned from, and those that are
     reserved for judging must not be; they are left out.
@@ -31,16 +37,14 @@ def batches_to_learn_from(history: Path, app: str, host_class: str) -> dict[str,
     """
     import pandas as pd
 
-    reserved = set()
-    if (history / RESERVED).is_file():
-        reserved = {*(history / RESERVED).read_text(encoding="utf-8").split()}
+    reserved = reserved_names(history)
     counts = {}
     for batch in (history / name for name in batch_names(history) if name not in reserved):
         if not (batch / RECORDED_IMAGES).is_file():
             continue
-        columns = ["app", "host_class", "outcome"]
+        columns = ["app", "outcome"]
         runs = [pd.read_parquet(part / RUNS, columns=columns) for part in recorded_parts(batch)]
-        wanted = pd.Series([app, host_class, "completed"], columns)
+        wanted = pd.Series([app, "completed"], columns)
         count = sum(int(frame.eq(wanted).all(axis=1).sum()) for frame in runs)
         if count:
             counts[batch.name] = count

@@ -20,7 +20,14 @@ from voxcast.errors import TableError, one_line
 from voxcast.files import PARTIAL, atomic_folder, locked, read_json, write_text
 from voxcast.history.run_folders import RECORD_FILE, read_row
 from voxcast.history.run_series import PHASES, TRACES, phases_of, traces_of
-from voxcast.history.run_table import DTYPES, PHASE_DTYPES, TRACE_DTYPES, frame_of
+from voxcast.history.run_table import (
+    ADDED,
+    DTYPES,
+    PHASE_DTYPES,
+    TRACE_DTYPES,
+    frame_of,
+    in_schema,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -144,6 +151,8 @@ def _load(batches: Sequence[Path | str], name: str, dtypes: Mapping[str, str]) -
 def read_table(path: Path, dtypes: Mapping[str, str]) -> pd.DataFrame:
     """Read one table of a part, with the columns and types of the history.
 
+    Columns that are newer than the part are unknown.
+
     Raises
     ------
     TableError
@@ -153,9 +162,9 @@ def read_table(path: Path, dtypes: Mapping[str, str]) -> pd.DataFrame:
 
     try:
         frame = pd.read_parquet(path)
-        if missing := sorted(set(dtypes) - set(frame.columns)):
+        if missing := sorted(set(dtypes) - set(frame.columns) - set(ADDED)):
             raise TableError(f"lacks the column {missing[0]}", path)
-        return frame[list(dtypes)].astype(dict(dtypes))
+        return in_schema(frame, dtypes)
     except (OSError, ValueError, TypeError) as error:
         problem = f"a part that cannot be read ({one_line(error)[:120]})"
         raise TableError(problem, path, "move that part out of the history") from None

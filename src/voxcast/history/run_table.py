@@ -55,7 +55,15 @@ DTYPES = {
     "started_at": "str",
     "source": "str",  # `voxcast.records.MEASURED`, or the source it was imported from
     "labels_json": "str",  # other information of the source
+    "metronome_compute_s": "float64",  # mean CPU time of a kernel beside the run, for these four:
+    "metronome_copy_s": "float64",  # see voxcast.profiling.kernels
+    "metronome_gather_s": "float64",
+    "metronome_interpreter_s": "float64",
+    "metronome_ticks": "Int64",  # how often the kernels were timed
 }
+METRONOME = {name: dtype for name, dtype in DTYPES.items() if name.startswith("metronome_")}
+# Columns that older tables lack; they are unknown there.
+ADDED = METRONOME
 KINDS: dict[str, tuple[type, ...]] = {
     "str": (str,),
     "bool": (bool,),
@@ -102,3 +110,16 @@ def frame_of(
     import pandas as pd
 
     return pd.DataFrame(list(rows), columns=list(dtypes)).astype(dict(dtypes))
+
+
+def in_schema(frame: pd.DataFrame, dtypes: Mapping[str, str] = DTYPES) -> pd.DataFrame:
+    """Return ``frame`` with exactly these columns; those that are newer than it are unknown.
+
+    Raises
+    ------
+    KeyError
+        If it lacks a column that every table has.
+    """
+    names = [name for name in dtypes if name in ADDED and name not in frame.columns]
+    newer = {name: UNKNOWN[dtypes[name]] for name in names}
+    return frame.assign(**newer)[list(dtypes)].astype(dict(dtypes))

@@ -16,7 +16,7 @@ from voxcast.errors import TableError, one_line
 from voxcast.history.parts import RUNS, read_table, recorded_parts
 from voxcast.history.run_folders import PROFILES_FILE, RECORD_FILE, load_records
 from voxcast.history.run_series import PHASES, TRACES, phases_in, readable, traces_in
-from voxcast.history.run_table import DTYPES, PHASE_DTYPES, TRACE_DTYPES, frame_of
+from voxcast.history.run_table import DTYPES, PHASE_DTYPES, TRACE_DTYPES, frame_of, in_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -97,7 +97,7 @@ class StoredHistory:
         frames = []
         for folder in self.run_folders:
             try:
-                frames.append(read(folder)[list(dtypes)].astype(dict(dtypes)))
+                frames.append(in_schema(read(folder), dtypes))
             except (OSError, ValueError, KeyError) as error:
                 logger.warning("%s: cannot be read (%s); left out", folder, one_line(error)[:120])
         return frames
@@ -155,5 +155,5 @@ def _records(folder: Path) -> pd.DataFrame:
 def _united(frames: Iterable[pd.DataFrame], dtypes: Mapping[str, str]) -> pd.DataFrame:
     import pandas as pd
 
-    filled = [frame[list(dtypes)] for frame in frames if len(frame)]
+    filled = [in_schema(frame, dtypes) for frame in frames if len(frame)]
     return pd.concat(filled, ignore_index=True) if filled else frame_of([], dtypes)

@@ -1,4 +1,7 @@
-"""The simulated acquisition of a clean image: bias field, motion, ghosts, noise, contrast."""
+"""The simulated acquisition of a clean image: bias field, motion, ghosts, noise, contrast.
+
+`process` is what others did with an image since.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from voxcast.images import borders
+
 if TYPE_CHECKING:
     from voxcast.images.recipe import Recipe
+    from voxcast.images.variety import Variety
 
 BIAS_ORDER = 3
 _BIAS_POINTS = (32, 32, 32)
@@ -61,13 +67,25 @@ def acquire(clean: np.ndarray, recipe: Recipe, affine: np.ndarray) -> np.ndarray
     return magnitude
 
 
+def process(image: np.ndarray, variety: Variety, retained: np.ndarray | None) -> None:
+    """Smooth an acquired image, and set to zero what was removed from it, in place."""
+    from scipy import ndimage
+
+    if variety.blur > 0:
+        ndimage.gaussian_filter(image, variety.blur, output=image, truncate=3.0)
+    if retained is not None:
+        image *= retained
+    borders.zero_borders(image, variety.zero_borders)
+
+
 def store(image: np.ndarray, recipe: Recipe) -> np.ndarray:
     """Apply the contrast and return the image in the recipe's type.
 
     The exponent works on data scaled to 0 to 1: on raw intensities it would compute 700^gamma.
     """
     # A few bright voxels of fat or noise would otherwise squeeze the brain into few integers.
-    top = float(np.percentile(image[::2, ::2, ::2], 99.9))
+    percentile = 99.9 if recipe.variety is None else recipe.variety.top_percentile
+    top = float(np.percentile(image[::2, ::2, ::2], percentile))
     scaled = np.clip(image / top, 0.0, 1.0) ** np.float32(recipe.gamma)
     values: np.ndarray = scaled * np.float32(recipe.full_range)
     dtype = np.dtype(recipe.dtype)

@@ -5,8 +5,9 @@ Each file is read once. An unusable volume is listed with the reason, and does n
 
 from __future__ import annotations
 
+import logging
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +15,16 @@ import numpy as np
 from tqdm import tqdm
 
 from voxcast.errors import ImageError, one_line
-from voxcast.images.characteristics import CHARACTERISTICS, characteristics
+from voxcast.files import canonical_json
+from voxcast.images.characteristic_versions import VERSIONS, versions_of
+from voxcast.images.characteristics import characteristics
 from voxcast.images.headers import HEADER_COLUMNS, HEADER_TYPES, ImageHeader
-from voxcast.images.on_record import VolumesOnRecord, write_rows
+from voxcast.images.lab_characteristics import lab_values
+from voxcast.images.network_volume import network_volume
+from voxcast.images.on_record import PATH, VolumesOnRecord, write_rows
 from voxcast.images.sources import changed
-from voxcast.images.volumes import network_volume, read_volume
+from voxcast.images.volume_contents import VolumeContents
+from voxcast.images.volumes import read_volume
 from voxcast.images.voxels import MAX_VOXELS
 
 if TYPE_CHECKING:
@@ -26,7 +32,10 @@ if TYPE_CHECKING:
 
     import pyarrow
 
+    from voxcast.images.characteristics import Characteristic
     from voxcast.images.sources import ImageFile
+
+logger = logging.getLogger(__name__)
 
 CATALOGUE, CHARACTERISTICS_TABLE = "catalogue.parquet", "characteristics.parquet"
 _TEXT = ("volume_id", "subject", "session", "suffix", "path", "problem")
@@ -34,13 +43,17 @@ _TEXT = ("volume_id", "subject", "session", "suffix", "path", "problem")
 
 @dataclass(frozen=True)
 class Look:
-    """The data of one volume; `problem` is why the other fields are missing."""
+    """The data of one volume; `problem` is why the other fields are missing.
+
+    `failures` are the characteristics of a laboratory that could not be computed, with the reason.
+    """
 
     problem: str | None
     header: ImageHeader | None = None
     voxel_sha256: str | None = None
     characteristics: dict[str, float] | None = None
     network: np.ndarray | None = None
+    failures: dict[str, str] = field(default_factory=dict)
 
 
 def build_catalogue(
@@ -52,6 +65,7 @@ def build_catalogue(
     root: str | Path = ".",
     image_set: str = "",
     max_voxels: int = MAX_VOXELS,
+    lab: Mapping[str, Characteristic] | None = None,
 ) -> int:
     """Write ``catalogue.parquet`` and ``characteristics.parquet``, and add to what is on record.
 
@@ -69,6 +83,8 @@ def build_catalogue(
         Label of the image set.
     max_voxels : int
         A volume with more is bad, and is not read.
+    lab : mapping, optional
+        Characteristics of a laboratory, see `voxcast.images.lab_characteristics`.
 
     Returns
     -------
@@ -84,13 +100,16 @@ def build_catalogue(
     """
     if not files:
         raise ImageError("image set is empty", out_folder, "choose images with images=… and rerun")
-    on_record = VolumesOnRecord(out_folder)
-    import torchio  # noqa: F401  # once, before threads: imports may race
+    lab = lab or {}
+    versions = versions_of(lab)
+    on_record = VolumesOnRecord(out_folder, versions)
+    earlier_paths = _paths(Path(out_folder) / CATALOGUE)
+    import nibabel.orientations  # noqa: F401  # once, before threads: imports may race
 
     paths = [Path(root) / file.path for file in files]
 
     def look(n: int) -> Look:
-        return look_at(paths[n], files[n], coarse_points, network_points, max_voxels)
+        return look_at(paths[n], files[n], coarse_points, network_points, max_voxels, lab)
 
     # Decompression and array arithmetic release the interpreter lock.
     with ThreadPoolExecutor(max_workers=2) as pool:
@@ -111,14 +130,20 @@ def build_catalogue(
         rows.append(_row(file, seen, volume_id))
         if volume_id is not None and volume_id not in new_on_record and seen.network is not None:
             grid = {"image_set": image_set, "coarse_points": coarse_points}
+            grid[VERSIONS] = canonical_json(versions)
             new_on_record[volume_id] = {**rows[-1], **grid, **(seen.characteristics or {})}
             cubes[volume_id] = seen.network
     out_folder = Path(out_folder)
     write_rows(out_folder / CATALOGUE, rows, _catalogue_schema())
     write_rows(
-        out_folder / CHARACTERISTICS_TABLE, list(new_on_record.values()), _characteristics_schema()
+        out_folder / CHARACTERISTICS_TABLE,
+        list(new_on_record.values()),
+        _characteristics_schema(versions),
     )
-    on_record.add(new_on_record.values(), cubes)
+    _log_failures(paths, looks)
+    outdated = [row for row in on_record.outdated() if row["volume_id"] not in new_on_record]
+    renewed = _renewed(outdated, earlier_paths, Path(root), max_voxels, lab)
+    on_record.add([*renewed, *new_on_record.values()], cubes)
     return len(bad)
 
 
@@ -128,6 +153,7 @@ def look_at(
     coarse_points: int,
     network_points: int | None,
     max_voxels: int = MAX_VOXELS,
+    lab: Mapping[str, Characteristic] | None = None,
 ) -> Look:
     """Read a volume once and return its data for the catalogue, or its problem.
 
@@ -140,19 +166,70 @@ def look_at(
         if file is not None and changed(file):
             raise ImageError("changed since it was listed", path, "list it again: voxcast learn")
         volume = read_volume(path, coarse_points, max_voxels)
+        contents = VolumeContents(volume.coarse, volume.foreground, volume.layout.header)
+        values, failures = lab_values(lab or {}, contents)
         return Look(
             problem=None,
             header=volume.layout.header,
             voxel_sha256=volume.voxel_sha256,
-            characteristics=characteristics(volume.coarse),
-            network=None
-            if network_points is None
-            else network_volume(volume.coarse, network_points),
+            characteristics=characteristics(volume.coarse, volume.foreground) | values,
+            failures=failures,
+            network=None if network_points is None else network_volume(volume, network_points),
         )
     except ImageError as error:
         return Look(problem=one_line(error))
     except MemoryError:
         return Look(problem=f"{path}: too large for this machine's memory; crop or resample it")
+
+
+def _log_failures(paths: Sequence[Path], looks: Sequence[Look]) -> None:
+    """Log how often a characteristic of a laboratory failed, and the first reason."""
+    for name in sorted({name for look in looks for name in look.failures}):
+        failed = [n for n, look in enumerate(looks) if name in look.failures]
+        logger.warning(
+            "%s: not computed for %d of %d volumes, whose runs are left out where it is declared; "
+            "the first is %s: %s",
+            name, len(failed), len(looks), paths[failed[0]], looks[failed[0]].failures[name],
+        )  # fmt: skip
+
+
+def _paths(catalogue: Path) -> dict[str, str]:
+    """Return the paths of the volumes in an earlier catalogue, by the hash of their voxels."""
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        rows = pyarrow.parquet.read_table(catalogue, columns=["voxel_sha256", "path"]).to_pylist()
+    except (OSError, ValueError, pyarrow.ArrowException):  # none yet, or one that is replaced now
+        return {}
+    return {row["voxel_sha256"]: row["path"] for row in rows if row["voxel_sha256"]}
+
+
+def _renewed(
+    outdated: Sequence[dict[str, Any]],
+    earlier_paths: Mapping[str, str],
+    root: Path,
+    max_voxels: int,
+    lab: Mapping[str, Characteristic],
+) -> list[dict[str, Any]]:
+    """Compute the characteristics of earlier volumes whose file is there and unchanged."""
+    versions = canonical_json(versions_of(lab))
+    renewed = []
+    for row in outdated:
+        path = row[PATH] or earlier_paths.get(row["voxel_sha256"])
+        if path is None or not (root / path).is_file():
+            continue
+        look = look_at(root / path, None, int(row["coarse_points"]), None, max_voxels, lab)
+        if look.voxel_sha256 == row["voxel_sha256"]:
+            new_values = {**(look.characteristics or {}), PATH: path, VERSIONS: versions}
+            renewed.append({**row, **new_values})
+    if outdated:
+        logger.warning(
+            "%d volumes of earlier image sets have characteristics of another version: %d are "
+            "computed anew; of %d the file is gone or changed, and their runs are left out",
+            len(outdated), len(renewed), len(outdated) - len(renewed),
+        )  # fmt: skip
+    return renewed
 
 
 def _row(file: ImageFile, seen: Look, volume_id: str | None) -> dict[str, Any]:
@@ -177,8 +254,9 @@ def _catalogue_schema() -> pyarrow.Schema:
     return pyarrow.schema([(name, arrow_types[type_]) for name, type_ in types.items()])
 
 
-def _characteristics_schema() -> pyarrow.Schema:
+def _characteristics_schema(versions: Mapping[str, int]) -> pyarrow.Schema:
     import pyarrow
 
-    numbers = [(name, pyarrow.float64()) for name in CHARACTERISTICS]
-    return pyarrow.schema([("volume_id", pyarrow.string()), *numbers])
+    numbers = [(name, pyarrow.float64()) for name in versions]
+    texts = [(name, pyarrow.string()) for name in ("volume_id", VERSIONS)]
+    return pyarrow.schema([texts[0], *numbers, texts[1]])

@@ -6,6 +6,7 @@ Subject i depends on the seed, i and the sizes only, so a cohort grows without c
 from __future__ import annotations
 
 import gzip
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +16,14 @@ from voxcast.errors import ConfigError, ImageError
 from voxcast.files import atomic_path, read_json, sha256_file, write_json
 from voxcast.images.bids import write_dataset_files
 from voxcast.images.participants import relative_path
-from voxcast.images.recipe import DESCRIPTIONS, GENERATOR_VERSION, Recipe, draw_recipe
+from voxcast.images.recipe import DESCRIPTIONS, Recipe, draw_recipe
 from voxcast.images.rendering import Rendered, render
 from voxcast.images.sources import ImageFile
+from voxcast.images.varied_recipe import draw_varied_recipe
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
 
     from voxcast.images.grids import Sizes
@@ -36,6 +40,7 @@ def write_cohort(
     sizes: Sizes,
     label_prefix: str = "",
     root: str | Path = ".",
+    varied: bool = False,
 ) -> list[ImageFile]:
     """Write a cohort as a BIDS dataset and return its list of files.
 
@@ -49,6 +54,8 @@ def write_cohort(
         Letters before a subject's number, which distinguish the subjects of several sets.
     root : str or Path
         Paths in the list are relative to it.
+    varied : bool
+        Whether heads are varied, see `voxcast.images.variety`.
 
     Raises
     ------
@@ -68,7 +75,8 @@ def write_cohort(
     for index in progress:
         label = f"{label_prefix}{index:04d}"
         path = folder / f"sub-{label}" / "anat" / f"sub-{label}_T1w.nii.gz"
-        recipe = _existing(path, seed, index, sizes) or _generate(path, seed, index, sizes)
+        draw = partial(draw_varied_recipe if varied else draw_recipe, seed, index, sizes)
+        recipe = _existing(path, draw) or _generate(path, draw)
         participants.append({"participant_id": f"sub-{label}", **recipe.columns()})
         files.append(
             ImageFile(
@@ -84,7 +92,7 @@ def write_cohort(
     write_dataset_files(
         folder,
         "Generated head MRI volumes",
-        {"Name": "voxcast", "Version": GENERATOR_VERSION},
+        {"Name": "voxcast", "Version": recipe.generator_version},
         participants,
         DESCRIPTIONS,
     )
@@ -107,30 +115,49 @@ def write_volume(path: str | Path, array: np.ndarray, affine: np.ndarray) -> Non
         packed.write(image.to_bytes())
 
 
-def _generate(path: Path, seed: int, index: int, sizes: Sizes) -> Recipe:
+def first_good(draw: Callable[[int], Recipe], label: object) -> tuple[Recipe, Rendered]:
+    """Return the first recipe of a subject whose volume passes its check, and the volume.
+
+    Parameters
+    ----------
+    draw : callable
+        Draws the recipe of an attempt, from 0.
+    label : object
+        The subject or file, for the error.
+
+    Raises
+    ------
+    ImageError
+        If five of them fail.
+    """
     problem = None
     for attempt in range(MAX_ATTEMPTS):
-        recipe = draw_recipe(seed, index, sizes, attempt)
+        recipe = draw(attempt)
         rendered = render(recipe)
         problem = rendered.problem
         if problem is None:
-            write_volume(path, rendered.array, rendered.affine)
-            # Written last: a volume without it is incomplete.
-            write_json(_sidecar(path), _sidecar_content(path, recipe, rendered))
-            return recipe
+            return recipe, rendered
     raise ImageError(
-        f"failed the check {MAX_ATTEMPTS} times ({problem})", path, "choose another images.seed"
+        f"failed the check {MAX_ATTEMPTS} times ({problem})", label, "choose another images.seed"
     )
 
 
-def _existing(path: Path, seed: int, index: int, sizes: Sizes) -> Recipe | None:
+def _generate(path: Path, draw: Callable[[int], Recipe]) -> Recipe:
+    recipe, rendered = first_good(draw, path)
+    write_volume(path, rendered.array, rendered.affine)
+    # Written last: a volume without it is incomplete.
+    write_json(_sidecar(path), _sidecar_content(path, recipe, rendered))
+    return recipe
+
+
+def _existing(path: Path, draw: Callable[[int], Recipe]) -> Recipe | None:
     sidecar = _sidecar(path)
     if not (path.is_file() and sidecar.is_file()):
         return None
     content = read_json(sidecar)
-    recipe = draw_recipe(seed, index, sizes, int(content["Attempt"]))
+    recipe = draw(int(content["Attempt"]))
     recorded = (content["RecipeSHA256"], content["GeneratorVersion"], content["FileSHA256"])
-    same = recorded == (recipe.sha256, GENERATOR_VERSION, sha256_file(path))
+    same = recorded == (recipe.sha256, recipe.generator_version, sha256_file(path))
     return recipe if same else None
 
 
@@ -142,7 +169,7 @@ def _sidecar_content(path: Path, recipe: Recipe, rendered: Rendered) -> dict[str
     return {
         "Modality": "MR",
         "Description": "Generated from the MNI152 template; no measurement",
-        "GeneratorVersion": GENERATOR_VERSION,
+        "GeneratorVersion": recipe.generator_version,
         "RecipeSHA256": recipe.sha256,
         "Attempt": recipe.attempt,
         "FileSHA256": sha256_file(path),

@@ -40,8 +40,9 @@ class FixedGrid:
 class Sizes:
     """The parameters of an image set that decide its grids.
 
-    `voxels` are the fewest, the most frequent and the most voxels of a grid, `axis_voxels` the
-    fewest and the most of one axis. A subject gets the first of its `fixed_grids`.
+    `voxels` are the fewest, the most frequent and the most voxels of a grid, or the fewest and the
+    most of evenly spread ones. `axis_voxels` are the fewest and the most of one axis. A subject
+    gets the first of its `fixed_grids`.
     """
 
     voxels: tuple[int, ...]
@@ -57,15 +58,16 @@ class Sizes:
             For an invalid parameter, with its name.
         """
         voxels, axis = self.voxels, self.axis_voxels
-        if len(voxels) != 3 or not 0 < voxels[0] <= voxels[1] <= voxels[2]:
+        if len(voxels) not in (2, 3) or voxels[0] <= 0 or list(voxels) != sorted(voxels):
             raise ConfigError(
-                f"needs three increasing numbers above 0, not {list(voxels)}", "images.voxels"
+                f"needs two or three increasing numbers above 0, not {list(voxels)}",
+                "images.voxels",
             )
         if len(axis) != 2 or not 4 <= axis[0] <= axis[1]:
             raise ConfigError(
                 f"needs two increasing numbers from 4, not {list(axis)}", "images.axis_voxels"
             )
-        if axis[1] ** 3 < voxels[0] or axis[0] ** 3 > voxels[2]:
+        if axis[1] ** 3 < voxels[0] or axis[0] ** 3 > voxels[-1]:
             raise ConfigError(f"allows no grid of {voxels[0]} voxels", "images.axis_voxels")
         for n, grid in enumerate(self.fixed_grids):
             spacing_mm = 1.0 if grid.spacing_mm is None else grid.spacing_mm
@@ -115,7 +117,7 @@ def free_grid(
         Spacing along each axis over the others, e.g. 1, 1 and 3 for thick slices.
     share : float
         Share of the volumes of the set that are smaller, 0 to 1. Logarithms of the numbers of
-        voxels have a triangular distribution, cut to what this field of view can have.
+        voxels have a triangular or an even distribution, cut to what this field of view can have.
 
     Raises
     ------
@@ -128,7 +130,7 @@ def free_grid(
         steps = extent / ratio
         total = float(np.prod(steps))
         low = max(sizes.voxels[0], total * (fewest / steps.min()) ** 3)
-        high = min(sizes.voxels[2], total * (most / steps.max()) ** 3)
+        high = min(sizes.voxels[-1], total * (most / steps.max()) ** 3)
         if low <= high:
             break
     else:
@@ -181,7 +183,9 @@ def _fixed_spacing_mm(grid: FixedGrid, extent_mm: np.ndarray, brain_mm: np.ndarr
 
 
 def _quantile(share: float, low: float, high: float, voxels: Sequence[float]) -> float:
-    """Return the quantile of the triangular distribution within `low` and `high`."""
+    """Return the quantile of the triangular or even distribution within `low` and `high`."""
+    if len(voxels) == 2:
+        return math.exp(math.log(low) + share * (math.log(high) - math.log(low)))
     a, mode, b = (math.log(n) for n in voxels)
     if a == b:
         return voxels[0]

@@ -11,8 +11,9 @@ from voxcast.images.participants import PARTICIPANTS, generated_ids, recipe_of
 from voxcast.images.sources import read_tsv, refresh, write_tsv
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from voxcast.images.characteristics import Characteristic
     from voxcast.images.grids import Sizes
     from voxcast.images.sources import ImageFile
 
@@ -23,10 +24,12 @@ MAX_PROBLEMS_SHOWN = 10
 
 
 class ImageChoice(Protocol):
-    """Which images: the generated cohort (`kind` is ``cohort``) or a user's images in `path`."""
+    """Which images: a `generated` cohort, of varied heads or not, or a user's images in `path`."""
 
     @property
     def kind(self) -> str: ...
+    @property
+    def generated(self) -> bool: ...
     @property
     def path(self) -> str | None: ...
     @property
@@ -54,7 +57,7 @@ def list_volumes(choice: ImageChoice, folder: Path, hashes: Path) -> list[ImageF
     ConfigError
         If a user's images are chosen and no path is set.
     """
-    if choice.kind == "cohort":
+    if choice.generated:
         from voxcast.images.cohort import write_cohort
 
         files = write_cohort(
@@ -63,6 +66,7 @@ def list_volumes(choice: ImageChoice, folder: Path, hashes: Path) -> list[ImageF
             subjects=choice.subjects,
             sizes=choice.sizes,
             label_prefix=choice.label_prefix,
+            varied=choice.kind == "varied_cohort",
         )
     elif choice.path is None:
         raise ConfigError("needs a value", "images.path", "set it, e.g. -S images.path=/my/bids")
@@ -76,7 +80,7 @@ def list_volumes(choice: ImageChoice, folder: Path, hashes: Path) -> list[ImageF
 
 def image_set_label(choice: ImageChoice) -> str:
     """Return a short name of an image set: the last folders of its path, or the cohort's seed."""
-    if choice.kind == "cohort" or choice.path is None:
+    if choice.generated or choice.path is None:
         return " ".join(filter(None, ("cohort", choice.label_prefix, str(choice.seed))))
     # A dataset is often called bids or rawdata, so its parent is named, too.
     return "/".join(Path(choice.path).expanduser().absolute().parts[1:][-2:])
@@ -89,6 +93,7 @@ def catalogue_volumes(
     network_points: int,
     max_voxels: int,
     image_set: str,
+    lab: Mapping[str, Characteristic] | None = None,
 ) -> int:
     """Write the catalogue of the volumes that are listed in ``folder``.
 
@@ -98,6 +103,8 @@ def catalogue_volumes(
         A volume with more cannot be used, and is not read.
     image_set : str
         Label of the image set, see `image_set_label`.
+    lab : mapping, optional
+        Characteristics of a laboratory, see `voxcast.images.lab_characteristics`.
 
     Returns
     -------
@@ -112,7 +119,7 @@ def catalogue_volumes(
     volume_ids = generated_ids(folder) if (folder / PARTICIPANTS).is_file() else None
     return build_catalogue(
         files, catalogue, coarse_points, network_points, volume_ids,
-        image_set=image_set, max_voxels=max_voxels,
+        image_set=image_set, max_voxels=max_voxels, lab=lab,
     )  # fmt: skip
 
 
@@ -140,6 +147,7 @@ def prepare_image_set(
     coarse_points: int,
     network_points: int,
     max_voxels: int,
+    lab: Mapping[str, Characteristic] | None = None,
 ) -> list[ImageFile]:
     """Generate or list the volumes and catalogue them, unless all of it is up to date.
 
@@ -152,7 +160,7 @@ def prepare_image_set(
     catalogued = catalogue / LIST_FILE
     if not (catalogued.is_file() and read_tsv(catalogued) == files):
         label = image_set_label(choice)
-        catalogue_volumes(folder, catalogue, coarse_points, network_points, max_voxels, label)
+        catalogue_volumes(folder, catalogue, coarse_points, network_points, max_voxels, label, lab)
         log_problems(catalogue)
         write_tsv(catalogued, files)  # last: it marks the catalogue as complete
     return files

@@ -80,6 +80,8 @@ def recipe_of_row(row: dict[str, str]) -> dict[str, Any]:
     # Columns of type str hold bare words, all others JSON.
     values: dict[str, Any] = {"generator_version": row["generator_version"]}
     for field in fields(Recipe):
+        if field.name == "variety" and not row.get("variety"):
+            continue  # a head as the template's
         text = row[field.name]
         values[field.name] = text if field.type == "str" else json.loads(text)
     return values

@@ -14,21 +14,13 @@ import numpy as np
 from scipy import ndimage
 
 from voxcast.images import shell
+from voxcast.images.interpolation import TemplateGrid
 
 if TYPE_CHECKING:
     import torch
 
 BRAIN_PAD = 6  # voxels kept around the brain, for smoothing and interpolation
 _SIGMA_STEP_MM = 0.25
-
-
-@dataclass(frozen=True)
-class TemplateGrid:
-    """A template-space grid: the coordinates of its first voxel's centre, and its spacing."""
-
-    low_mm: np.ndarray
-    spacing_mm: float
-    shape: tuple[int, ...]
 
 
 @dataclass(frozen=True)

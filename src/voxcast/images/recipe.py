@@ -5,7 +5,7 @@ A recipe is data; `voxcast.images.rendering` follows it.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,11 @@ import numpy as np
 from voxcast.files import canonical_json, sha256_of
 from voxcast.images import phantom
 from voxcast.images.grids import Shape, Sizes, even_share, place
+from voxcast.images.variety import Variety
 
-# Raised whenever a recipe gives other voxels: it is part of the id of every generated volume.
+# Raised whenever a recipe gives other voxels: they are part of the id of every generated volume.
 GENERATOR_VERSION = "2"
+VARIED_GENERATOR_VERSION = "3"  # of recipes with a variety
 
 DTYPES = ("uint8", "int16", "uint16", "float32")
 ORIENTATIONS = ("RAS", "LAS", "LPS", "LPI", "RPI", "PSR", "PIR", "LIA", "ASL", "ARS")
@@ -54,7 +56,8 @@ DESCRIPTIONS = {
     "gamma": "Exponent applied to intensities scaled to 0 to 1",
     "dtype": "Type of the voxels",
     "full_range": "Intensity that the brightest voxel is given",
-    "noise_seed": "Seed of elastic anatomy and noise",
+    "noise_seed": "Seed of elastic anatomy, folds and noise",
+    "variety": "Tissues, folds, vessels, scalp, coil and borders of a varied head",
 }
 
 
@@ -90,19 +93,44 @@ class Recipe:
     dtype: str
     full_range: float
     noise_seed: int
+    variety: Variety | None = None
+
+    @property
+    def generator_version(self) -> str:
+        """Version of the generator that follows it."""
+        return GENERATOR_VERSION if self.variety is None else VARIED_GENERATOR_VERSION
 
     @property
     def sha256(self) -> str:
         """Hash of all fields."""
-        return sha256_of(asdict(self))
+        return sha256_of(self.values())
+
+    def values(self) -> dict[str, Any]:
+        """Return all fields as plain values; recipes without a variety have no such field."""
+        values = asdict(self)
+        if self.variety is None:
+            del values["variety"]
+        return values
+
+    def on_grid(self, shape: Shape) -> Recipe:
+        """Return the recipe of the same head in the same field of view on another grid.
+
+        A coarse grid is rendered in a fraction of the time.
+        """
+        factor = np.array(self.shape) / np.array(shape)
+        spacing_mm = np.array(self.spacing_mm) * factor
+        corner_mm = np.array(self.corner_mm) + (spacing_mm - self.spacing_mm) / 2
+        return replace(
+            self, shape=shape, spacing_mm=vector(spacing_mm), corner_mm=vector(corner_mm)
+        )
 
     def columns(self) -> dict[str, Any]:
         """Return the recipe's columns of ``participants.tsv``; lists are JSON."""
         values: dict[str, Any] = {
             "recipe_sha256": self.sha256,
-            "generator_version": GENERATOR_VERSION,
+            "generator_version": self.generator_version,
         }
-        for name, value in asdict(self).items():
+        for name, value in self.values().items():
             plain = isinstance(value, str | int | float) and not isinstance(value, bool)
             values[name] = value if plain else canonical_json(value)
         return values
@@ -126,16 +154,16 @@ def draw_recipe(seed: int, index: int, sizes: Sizes, attempt: int = 0) -> Recipe
     rng = np.random.default_rng(np.random.SeedSequence([seed, index, attempt]))
     fixed = sizes.fixed(index)
     # Drawn in a fixed order, so that one choice does not change all others.
-    aspect = _aspect(rng)
-    scale = _vector(rng.uniform(0.87, 1.0) * rng.uniform(0.96, 1.04, 3))
-    tilt = _vector(rng.normal(0, [6.0, 4.0, 5.0]).clip(-15, 15))
-    oblique = _vector(rng.uniform(-12, 12, 3) * (rng.random() < 0.3))
+    ratio = aspect(rng)
+    scale = vector(rng.uniform(0.87, 1.0) * rng.uniform(0.96, 1.04, 3))
+    tilt = vector(rng.normal(0, [6.0, 4.0, 5.0]).clip(-15, 15))
+    oblique = vector(rng.uniform(-12, 12, 3) * (rng.random() < 0.3))
     elastic_mm = round(rng.uniform(2.0, 5.0), 4)
     close = rng.uniform(2.0, 4.0, 6)
     wide = _wide_margins(rng)
-    margins_mm = _rounded(close if rng.random() < 0.2 else wide)
+    margins_mm = rounded(close if rng.random() < 0.2 else wide)
     shell = rng.random() < 0.75
-    motion = _motion(rng)
+    degrees, shifts_mm, times = motion(rng)
     ghosts = int(rng.integers(3, 9)) * int(rng.random() < 0.2)
     dtype = str(rng.choice(DTYPES, p=(0.25, 0.4, 0.15, 0.2)))
     bright = float(round(rng.uniform(600, 4000)))
@@ -148,7 +176,7 @@ def draw_recipe(seed: int, index: int, sizes: Sizes, attempt: int = 0) -> Recipe
         sizes,
         even_share(seed, index),
         fixed,
-        aspect,
+        ratio,
         brain_mm=(low_mm, high_mm),
         wanted_mm=(low_mm - spare_mm[:, 0], high_mm + spare_mm[:, 1]),
     )
@@ -157,8 +185,8 @@ def draw_recipe(seed: int, index: int, sizes: Sizes, attempt: int = 0) -> Recipe
         index=index,
         attempt=attempt,
         shape=grid.shape,
-        spacing_mm=_vector(np.array(grid.spacing_mm)),
-        corner_mm=_vector(np.array(grid.corner_mm)),
+        spacing_mm=vector(np.array(grid.spacing_mm)),
+        corner_mm=vector(np.array(grid.corner_mm)),
         orientation=orientation,
         oblique_deg=oblique,
         rotation_deg=tilt,
@@ -169,11 +197,11 @@ def draw_recipe(seed: int, index: int, sizes: Sizes, attempt: int = 0) -> Recipe
         skull_mm=round(rng.uniform(4.0, 7.0), 4),
         fat_mm=round(rng.uniform(1.5, 5.0), 4),
         fat_intensity=round(rng.uniform(0.8, 1.35), 4),
-        bias=_rounded(rng.normal(0, rng.uniform(0.03, 0.25), 20)),
+        bias=rounded(rng.normal(0, rng.uniform(0.03, 0.25), 20)),
         noise=round(float(np.exp(rng.uniform(np.log(0.006), np.log(0.07)))), 5),
-        motion_deg=motion[0],
-        motion_mm=motion[1],
-        motion_times=motion[2],
+        motion_deg=degrees,
+        motion_mm=shifts_mm,
+        motion_times=times,
         ghosts=ghosts,
         ghost_axis=int(rng.integers(3)),
         ghost_intensity=round(rng.uniform(0.1, 0.4), 4),
@@ -184,13 +212,13 @@ def draw_recipe(seed: int, index: int, sizes: Sizes, attempt: int = 0) -> Recipe
     )
 
 
-def _aspect(rng: np.random.Generator) -> tuple[float, ...]:
-    """Two of five have thick slices, along any axis."""
-    aspect = [1.0, 1.0, 1.0]
+def aspect(rng: np.random.Generator) -> tuple[float, ...]:
+    """Draw the spacings' ratio: two of five have thick slices, along any axis."""
+    ratio = [1.0, 1.0, 1.0]
     thick, axis = float(rng.uniform(1.2, 2.0)), int(rng.integers(3))
     if rng.random() < 0.4:
-        aspect[axis] = thick
-    return tuple(aspect)
+        ratio[axis] = thick
+    return tuple(ratio)
 
 
 def _wide_margins(rng: np.random.Generator) -> np.ndarray:
@@ -201,25 +229,27 @@ def _wide_margins(rng: np.random.Generator) -> np.ndarray:
     return np.array([sides, sides, *front_and_back, inferior, rng.uniform(10, 40)])
 
 
-def _motion(
+def motion(
     rng: np.random.Generator,
 ) -> tuple[tuple[Vector, ...], tuple[Vector, ...], tuple[float, ...]]:
-    """A fifth of the subjects move, once or twice."""
+    """Draw degrees, millimetres and times: a fifth of the subjects move, once or twice."""
     count = int(rng.integers(1, 3))
     degrees = rng.uniform(-4, 4, (2, 3))
     shifts_mm = rng.uniform(-3, 3, (2, 3))
     times = np.sort(rng.uniform(0.1, 0.9, 2))
     if rng.random() >= 0.2:
         return (), (), ()
-    turns = tuple(_vector(row) for row in degrees[:count])
-    return turns, tuple(_vector(row) for row in shifts_mm[:count]), _rounded(times[:count])
+    turns = tuple(vector(row) for row in degrees[:count])
+    return turns, tuple(vector(row) for row in shifts_mm[:count]), rounded(times[:count])
 
 
-def _vector(values: np.ndarray) -> Vector:
-    x, y, z = _rounded(values)
+def vector(values: np.ndarray) -> Vector:
+    """Return three numbers as `rounded` does."""
+    x, y, z = rounded(values)
     return (x, y, z)
 
 
-def _rounded(values: np.ndarray) -> tuple[float, ...]:
-    # Rounded, so that the table holds exactly the recipe that was followed; + 0.0 for -0.0.
+def rounded(values: np.ndarray) -> tuple[float, ...]:
+    """Return numbers with the decimals that the table holds, which are those that are followed."""
+    # + 0.0 for -0.0
     return tuple(round(float(value), 4) + 0.0 for value in values)

@@ -10,19 +10,26 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.images import artifacts, phantom, shell
+from voxcast.images import artifacts, borders, phantom, shell
+from voxcast.images.interpolation import TemplateGrid, sample
+from voxcast.images.varied_head import VariedHead
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import torch
 
-    from voxcast.images.phantom import TemplateGrid
     from voxcast.images.recipe import Recipe
 
 MASK_RATIO = (0.8, 1.1)
 SIGNAL_TO_NOISE = (4.0, 1000.0)
 CONTRAST = (0.1, 3.0)
+# Of varied heads, which may be cut and noisy.
+VARIED_MASK_RATIO, VARIED_SIGNAL_TO_NOISE, VARIED_CONTRAST = (
+    (0.6, 1.15),
+    (1.5, 1000.0),
+    (0.05, 6.0),
+)
 _CONTROL_POINTS = (7, 8, 8)  # of the elastic anatomy: one every 32 mm
 _SLAB_VOXELS = 1_000_000
 
@@ -40,11 +47,18 @@ class Rendered:
     mask_ratio: float
     snr: float
     contrast: float
+    varied: bool = False
 
     @property
     def problem(self) -> str | None:
         """Why the volume must not be used, or None."""
         bounds = {"mask_ratio": MASK_RATIO, "snr": SIGNAL_TO_NOISE, "contrast": CONTRAST}
+        if self.varied:
+            bounds = {
+                "mask_ratio": VARIED_MASK_RATIO,
+                "snr": VARIED_SIGNAL_TO_NOISE,
+                "contrast": VARIED_CONTRAST,
+            }
         for name, (low, high) in bounds.items():
             value = getattr(self, name)
             if not low <= value <= high:
@@ -55,14 +69,16 @@ class Rendered:
 def render(recipe: Recipe) -> Rendered:
     """Generate the volume of a recipe; the same recipe gives the same bytes on one machine."""
     pose, affine, shape = grid_of(recipe)
-    clean, brain = _warp(recipe, pose, affine, shape)
+    clean, brain, retained = _warp(recipe, pose, affine, shape)
     image = artifacts.acquire(clean, recipe, affine)
     if not recipe.shell:
         image = image * (brain >= 0.5)  # as after brain extraction
+    if recipe.variety is not None:
+        artifacts.process(image, recipe.variety, retained)
     array = artifacts.store(image, recipe)
     checks = _checks(array, brain >= 0.5, recipe)
     array, affine = turned(array, affine, recipe)
-    return Rendered(array, affine, **checks)
+    return Rendered(array, affine, **checks, varied=recipe.variety is not None)
 
 
 def grid_of(recipe: Recipe) -> tuple[np.ndarray, np.ndarray, tuple[int, ...]]:
@@ -87,13 +103,26 @@ def turned(array: np.ndarray, affine: np.ndarray, recipe: Recipe) -> tuple[np.nd
 
 def _warp(
     recipe: Recipe, pose: np.ndarray, affine: np.ndarray, shape: tuple[int, ...]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the clean image (white matter near 1) and the brain's share of each voxel."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Return the clean image (white matter near 1), the brain's share, and what is retained.
+
+    Everything is where the last is None.
+    """
     spacing_mm = float(np.prod(recipe.spacing_mm) ** (1 / 3))
-    brain = phantom.brain_channels(spacing_mm)
     clean = np.empty(shape, np.float32)
     share = np.empty(shape, np.float32)
-    for slab, points_mm in template_points(recipe, pose, affine, shape):
+    slabs = template_points(recipe, pose, affine, shape)
+    if recipe.variety is not None:
+        head = VariedHead(recipe, recipe.variety)
+        retained = np.ones(shape, bool) if borders.removes_tissue(recipe.variety) else None
+        for slab, points_mm in slabs:
+            part = head.at(points_mm)
+            clean[slab], share[slab] = part.intensity, part.brain
+            if retained is not None:
+                retained[slab] = part.retained
+        return clean, share, retained
+    brain = phantom.brain_channels(spacing_mm)
+    for slab, points_mm in slabs:
         intensity, mask = sample(brain, phantom.brain().grid, points_mm).numpy()
         if recipe.shell:
             maps, grid = phantom.shell_channels()
@@ -107,7 +136,7 @@ def _warp(
             intensity = intensity + (1 - mask) * around
         clean[slab] = intensity
         share[slab] = mask
-    return clean, share
+    return clean, share, None
 
 
 def template_points(
@@ -156,23 +185,7 @@ def _elastic(recipe: Recipe) -> tuple[torch.Tensor, TemplateGrid]:
     field = torch.nn.functional.interpolate(control, size, mode="trilinear", align_corners=True)
     field = torch.nn.functional.avg_pool3d(field, 5, 1, 2, count_include_pad=False)[0]
     field = field * (recipe.elastic_mm / float(field.abs().max()))
-    return field, phantom.TemplateGrid(np.array([-112.0, -128.0, -128.0]), 8.0, tuple(size))
-
-
-def sample(
-    channels: torch.Tensor, grid: TemplateGrid, points_mm: torch.Tensor, edge: str = "zeros"
-) -> torch.Tensor:
-    """Interpolate channels ``(c, i, j, k)`` at points ``(..., 3)`` in reversed axis order."""
-    import torch
-
-    extent_mm = grid.spacing_mm * (np.array(grid.shape) - 1.0)
-    factor = torch.tensor((2 / extent_mm)[::-1].copy(), dtype=torch.float32)
-    shift = torch.tensor((-2 * grid.low_mm / extent_mm - 1)[::-1].copy(), dtype=torch.float32)
-    unit = torch.addcmul(shift, points_mm, factor)
-    sampled: torch.Tensor = torch.nn.functional.grid_sample(
-        channels[None], unit[None], mode="bilinear", padding_mode=edge, align_corners=True
-    )[0]
-    return sampled
+    return field, TemplateGrid(np.array([-112.0, -128.0, -128.0]), 8.0, tuple(size))
 
 
 def _checks(array: np.ndarray, brain: np.ndarray, recipe: Recipe) -> dict[str, float]:

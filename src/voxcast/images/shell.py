@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import ndimage
 
+from voxcast.images.interpolation import share_below
+
 GRID_MM = 2.0
 LOW_MM = np.array([-112.0, -150.0, -190.0])  # corner of the maps' grid
 SHAPE = (113, 143, 153)  # to +112, +134, +114 mm
@@ -20,6 +22,25 @@ CSF_MM = 1.5  # fluid between brain hull and skull
 SKIN_MM = 2.0
 # Intensities of a T1-weighted image, white matter being 1.
 CSF, BONE, MARROW, SKIN, MUSCLE, AIR = 0.16, 0.06, 0.55, 0.5, 0.48, 0.02
+
+
+@dataclass(frozen=True)
+class Tissues:
+    """Intensities of what is painted, white matter being 1, and how it is spread.
+
+    `gap_mm` is the fluid between brain hull and skull, `bone_spread` how much the thickness of the
+    skull follows the patches, 0 to 1.
+    """
+
+    gap_mm: float = CSF_MM
+    csf: float = CSF
+    bone: float = BONE
+    marrow: float = MARROW
+    skin: float = SKIN
+    bone_spread: float = 0.25
+
+
+TEMPLATE_TISSUES = Tissues()
 
 
 @dataclass(frozen=True)
@@ -60,31 +81,31 @@ def paint(
     *,
     spacing_mm: float,
     skull_mm: float,
-    fat_mm: float,
+    fat_mm: float | np.ndarray,
     fat_intensity: float,
+    tissues: Tissues = TEMPLATE_TISSUES,
 ) -> np.ndarray:
     """Return intensities around the brain for maps sampled on any grid; air outside is 0."""
 
     def below(edge_mm: np.ndarray | float, distance_mm: np.ndarray) -> np.ndarray:
-        """Share of a voxel that lies nearer than an edge."""
-        share: np.ndarray = np.clip((edge_mm - distance_mm) / spacing_mm + 0.5, 0.0, 1.0)
-        return share
+        return share_below(edge_mm, distance_mm, spacing_mm)
 
-    bone_mm = CSF_MM + skull_mm * (1 + 0.25 * patches)
+    bone_mm = tissues.gap_mm + skull_mm * (1 + tissues.bone_spread * patches)
     scalp_mm = bone_mm + 1.5 + (fat_mm + SKIN_MM) * (1 + 0.3 * patches)
     # A soft minimum joins cranium, face and neck without creases.
     outside_mm = _soft_minimum(hull_mm - scalp_mm, face_mm, 9.0)
     head = below(0.0, outside_mm)
     under_skin = below(-SKIN_MM, outside_mm)
     under_fat = below(-SKIN_MM - fat_mm * (1 + 0.5 * patches), outside_mm)
-    value = SKIN + under_skin * (fat_intensity - SKIN)
+    value = tissues.skin + under_skin * (fat_intensity - tissues.skin)
     value += under_fat * (deep - fat_intensity)
     bone = below(bone_mm, hull_mm)
-    table_mm = (bone_mm - CSF_MM) / 4  # compact bone within and without, marrow between
-    diploe = below(bone_mm - table_mm, hull_mm) - below(CSF_MM + table_mm, hull_mm)
-    skull = BONE + np.clip(diploe, 0, 1) * (MARROW * (1 + 0.4 * patches) - BONE)
+    table_mm = (bone_mm - tissues.gap_mm) / 4  # compact bone within and without, marrow between
+    diploe = below(bone_mm - table_mm, hull_mm) - below(tissues.gap_mm + table_mm, hull_mm)
+    marrow = tissues.marrow * (1 + 0.4 * patches)
+    skull = tissues.bone + np.clip(diploe, 0, 1) * (marrow - tissues.bone)
     value += bone * (skull - value)
-    value += below(CSF_MM, hull_mm) * (CSF - value)
+    value += below(tissues.gap_mm, hull_mm) * (tissues.csf - value)
     painted: np.ndarray = np.clip(head * value, 0.0, None)
     return painted
 

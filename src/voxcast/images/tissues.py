@@ -7,22 +7,20 @@ holds most of a voxel there. Motion during the acquisition moves the image and n
 
 from __future__ import annotations
 
-import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import ndimage
 from tqdm import tqdm
 
 from voxcast.images import phantom
 from voxcast.images.cohort import write_volume
+from voxcast.images.interpolation import sample
 from voxcast.images.recipe import draw_recipe
-from voxcast.images.rendering import grid_of, render, sample, template_points, turned
+from voxcast.images.rendering import grid_of, render, template_points, turned
+from voxcast.images.tissue_maps import maps_at
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import torch
 
     from voxcast.images.grids import Sizes
     from voxcast.images.recipe import Recipe
@@ -39,7 +37,7 @@ def tissue_labels(recipe: Recipe) -> np.ndarray:
         uint8, in the file's orientation, 0 to 3 as in `TISSUES`.
     """
     pose, affine, shape = grid_of(recipe)
-    maps = _maps(float(np.prod(recipe.spacing_mm) ** (1 / 3)))
+    maps = maps_at(float(np.prod(recipe.spacing_mm) ** (1 / 3)))
     labels = np.empty(shape, np.uint8)
     for slab, points_mm in template_points(recipe, pose, affine, shape):
         shares = sample(maps, phantom.brain().grid, points_mm).numpy()
@@ -70,38 +68,3 @@ def write_labelled_heads(
             write_volume(labels, tissue_labels(recipe), rendered.affine)
             written.append((scan, labels))
     return written
-
-
-@functools.cache
-def _template_maps() -> np.ndarray:
-    """Return the shares of CSF, GM and WM, float32 of shape ``(3, i, j, k)`` on brain's grid."""
-    from nilearn.datasets import load_mni152_gm_template, load_mni152_wm_template
-
-    brain = phantom.brain()
-    grey, white = (
-        _on_grid(load(resolution=1), brain.grid)
-        for load in (load_mni152_gm_template, load_mni152_wm_template)
-    )
-    # No map of the fluid is bundled: it is the part of the brain that is neither grey nor white.
-    fluid = np.clip(brain.mask - grey - white, 0, None)
-    return np.stack([fluid, grey * brain.mask, white * brain.mask]).astype(np.float32)
-
-
-@functools.cache
-def _maps(spacing_mm: float) -> torch.Tensor:
-    import torch
-
-    # As in the image: a coarse voxel is a mixture, and its label is the largest part.
-    sigma = max(0.0, spacing_mm**2 - 1.0) ** 0.5 / 2.355
-    maps = [ndimage.gaussian_filter(m, sigma, truncate=3.0) for m in _template_maps()]
-    return torch.from_numpy(np.stack(maps))
-
-
-def _on_grid(image: Any, grid: phantom.TemplateGrid) -> np.ndarray:
-    """Cut a 1 mm map to the grid, which lies on the same voxels and has a border of zeros."""
-    data = np.asarray(image.dataobj, dtype=np.float32)
-    start = np.rint(grid.low_mm - image.affine[:3, 3]).astype(int)
-    padded = np.pad(data, phantom.BRAIN_PAD)
-    start = start + phantom.BRAIN_PAD
-    window = (slice(n, n + size) for n, size in zip(start, grid.shape, strict=True))
-    return np.asarray(padded[tuple(window)])

@@ -1,30 +1,31 @@
-"""One volume, reduced: hashed and subsampled in one pass, resized for the network.
+"""One volume, read once: its hash, its foreground on the native grid, every k-th voxel of it.
 
-What is computed from them is in `voxcast.images.characteristics`.
+What is computed from them is in `voxcast.images.characteristics` and
+`voxcast.images.network_volume`.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import math
-import tokenize
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from voxcast.errors import ImageError
-from voxcast.images.headers import ImageHeader, Layout, read_layout
+from voxcast.images.foreground import Foreground, RowBits, foreground
+from voxcast.images.headers import Layout, read_layout
 from voxcast.images.voxels import MAX_VOXELS, blocks
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 POINTS = 64
-MAX_COARSE_BYTES = 4 * 2**20
+# A larger volume is decompressed a second time instead of being kept between two passes.
+KEPT_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True)
@@ -43,19 +44,22 @@ class CoarseVolume:
 
 @dataclass(frozen=True)
 class VolumeReading:
-    """What one pass over the voxels of a file gives."""
+    """What is taken from the voxels of a file; `above_mean` has a bit for each of them."""
 
     layout: Layout
     coarse: CoarseVolume
+    above_mean: RowBits
+    foreground: Foreground
     voxel_sha256: str
 
 
 def read_volume(
     path: str | os.PathLike[str], points: int = POINTS, max_voxels: int = MAX_VOXELS
 ) -> VolumeReading:
-    """Read a volume once, in bounded memory: its coarse grid and the hash of its content.
+    """Read a volume: its coarse grid, its foreground on the native grid, the hash of its content.
 
-    The hash is of voxels, type, shape, scaling and affine (to 1e-4).
+    The hash is of voxels, type, shape, scaling and affine (to 1e-4). Memory is at most 256 MiB for
+    the voxels, one bit for each of them, and what a few planes and a mask's runs take.
 
     Raises
     ------
@@ -67,8 +71,22 @@ def read_volume(
     affine = (layout.affine.round(4) + 0.0).tolist()  # + 0.0 makes -0.0 and 0.0 equal
     facts = (layout.header.shape, layout.dtype.str, layout.slope, layout.intercept, affine)
     digest = hashlib.sha256(repr(facts).encode())
-    coarse = _coarse(path, layout, points, max_voxels, lambda block: digest.update(block.data))
-    return VolumeReading(layout, coarse, digest.hexdigest())
+    keep = layout.header.voxels * layout.dtype.itemsize <= KEPT_BYTES
+    voxels: list[np.ndarray] = []
+    total = 0.0
+
+    def on_block(block: np.ndarray) -> None:
+        nonlocal total
+        digest.update(block.data)
+        total += _sum(block, layout)
+        if keep:
+            voxels.append(block)
+
+    coarse = _coarse(path, layout, points, max_voxels, on_block)
+    again = voxels if keep else blocks(path, layout, max_voxels)
+    bits = _above(again, layout, total / layout.header.voxels)
+    voxels.clear()
+    return VolumeReading(layout, coarse, bits, foreground(bits, coarse.stride), digest.hexdigest())
 
 
 def load_coarse(
@@ -111,6 +129,44 @@ def _coarse(
         _check_varies(path, layout, max_voxels)
     data = np.nan_to_num(data, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
     return CoarseVolume(data, stride, header.shape, header.spacing_mm, header.axcodes)
+
+
+def _sum(block: np.ndarray, layout: Layout) -> float:
+    """Return the sum of the voxels as stored, those that are not finite as `_values` has them."""
+    if block.dtype.kind in "iu":
+        return float(block.sum(dtype=np.int64 if block.dtype.itemsize < 8 else np.float64))
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = float(block.sum(dtype=np.float64))
+    return total if math.isfinite(total) else float(_finite(block, layout).sum(dtype=np.float64))
+
+
+def _above(stored: Iterable[np.ndarray], layout: Layout, mean: float) -> RowBits:
+    """Return the voxels at or above the mean; `mean` is that of the voxels as stored.
+
+    Scaling keeps their order, or turns it, so it need not be applied.
+    """
+    bits = RowBits(layout.header.shape)
+    width = layout.header.shape[0]
+    waiting: list[np.ndarray] = []  # parts of one row that is longer than a block
+    row = 0
+    for block in stored:
+        waiting.append(block)
+        if sum(part.size for part in waiting) % width:
+            continue
+        lines = (np.concatenate(waiting) if len(waiting) > 1 else block).reshape(-1, width)
+        waiting = []
+        if lines.dtype.kind == "f" and not np.isfinite(lines.sum()):
+            lines = _finite(lines, layout)
+        bits.set_rows(row, lines >= mean if layout.slope > 0 else lines <= mean)
+        row += len(lines)
+    return bits
+
+
+def _finite(stored: np.ndarray, layout: Layout) -> np.ndarray:
+    """Return voxels as stored; those that are not finite get the value that is scaled to 0."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        finite = np.isfinite(stored * layout.slope + layout.intercept)
+    return np.where(finite, stored, -layout.intercept / layout.slope)
 
 
 def _keep(
@@ -160,98 +216,8 @@ def strides(shape: tuple[int, int, int], points: int) -> tuple[int, int, int]:
     return (i, j, k)
 
 
-def network_volume(coarse: CoarseVolume, points: int = 32) -> np.ndarray:
-    """Return the input of the network: canonical axes, a cube, zero mean, unit variance.
-
-    Returns
-    -------
-    numpy.ndarray
-        float16, shape ``(points, points, points)``.
-    """
-    import torch
-    import torchio
-
-    affine = _affine(coarse)
-    image = torchio.ScalarImage(tensor=torch.from_numpy(coarse.data[None].copy()), affine=affine)
-    prepare = torchio.Compose(
-        [torchio.ToCanonical(), torchio.Resize(points), torchio.ZNormalization()]
-    )
-    cube: np.ndarray = prepare(image).data[0].numpy()
-    return np.clip(cube, -6e4, 6e4).astype(np.float16)
-
-
-def coarse_to_bytes(coarse: CoarseVolume) -> bytes:
-    """Write a coarse volume as ``.npy`` of uint16, its lowest value 0 and its highest 65535.
-
-    Neither characteristics nor the network depend on offset and scale. float16 would be as small
-    but rounds bright voxels by 1/4000, which shows in the noise of a clean image.
-    """
-    low, high = float(coarse.data.min()), float(coarse.data.max())
-    scaled = (coarse.data.astype(np.float64) - low) * (65535 / ((high - low) or 1.0))
-    buffer = io.BytesIO()
-    np.save(buffer, np.rint(scaled).astype(np.uint16), allow_pickle=False)
-    return buffer.getvalue()
-
-
-def coarse_from_bytes(data: bytes, header: ImageHeader, points: int = POINTS) -> CoarseVolume:
-    """Read what `coarse_to_bytes` wrote of the volume that `header` describes.
-
-    Raises
-    ------
-    ImageError
-        If it is larger than 4 MiB, not a ``.npy`` of real numbers, or does not fit the header.
-    """
-    where, then = "volume", "send what coarse_to_bytes returns for this volume"
-    if len(data) > MAX_COARSE_BYTES:
-        raise ImageError(f"{len(data)} bytes, at most {MAX_COARSE_BYTES} are read", where, then)
-    stride = strides(header.shape, points)
-    expected = tuple(len(range(0, n, k)) for n, k in zip(header.shape, stride, strict=True))
-    dtype, shape, fortran, offset = _npy_layout(data)
-    if dtype is None or dtype.kind not in "iuf":
-        raise ImageError("not a .npy array of numbers", where, then)
-    if shape != expected:
-        raise ImageError(f"its shape is {shape}, the header declares {expected}", where, then)
-    if len(data) - offset != math.prod(shape) * dtype.itemsize:
-        raise ImageError("is cut short or too long", where, then)
-    array = np.frombuffer(data, dtype, offset=offset).reshape(shape, order="F" if fortran else "C")
-    with np.errstate(over="ignore"):
-        array = np.nan_to_num(array.astype(np.float32), nan=0.0, posinf=0.0, neginf=0.0)
-    if np.ptp(array) == 0:
-        raise ImageError("is constant", where, then)
-    return CoarseVolume(array, stride, header.shape, header.spacing_mm, header.axcodes)
-
-
-def _npy_layout(data: bytes) -> tuple[np.dtype[Any] | None, tuple[int, ...], bool, int]:
-    # The header alone, so that a small message cannot make numpy reserve a large array.
-    stream = io.BytesIO(data)
-    try:
-        if np.lib.format.read_magic(stream) != (1, 0):
-            return None, (), False, 0
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
-    except (
-        ValueError,
-        EOFError,
-        SyntaxError,
-        tokenize.TokenError,
-    ):  # by numpy, for malformed headers
-        return None, (), False, 0
-    return dtype, shape, fortran, stream.tell()
-
-
 def _values(stored: np.ndarray, layout: Layout) -> np.ndarray:
     values = stored.astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         values = values * layout.slope + layout.intercept
         return np.ascontiguousarray(values, dtype=np.float32)
-
-
-def _affine(coarse: CoarseVolume) -> np.ndarray:
-    from nibabel.orientations import axcodes2ornt, inv_ornt_aff
-
-    steps = [mm * k for mm, k in zip(coarse.spacing_mm, coarse.stride, strict=True)]
-    ornt = axcodes2ornt(tuple(coarse.axcodes))
-    # inv_ornt_aff maps canonical voxels to native ones; we need native voxels to the world.
-    to_canonical = np.linalg.inv(inv_ornt_aff(ornt, coarse.data.shape))
-    canonical_steps = np.zeros(3)
-    canonical_steps[ornt[:, 0].astype(int)] = steps
-    return np.diag([*canonical_steps, 1.0]) @ to_canonical

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean with its 95 % interval; ``low`` and ``high`` are NaN for a single subject."""
+    """A mean with its interval; ``low`` and ``high`` are NaN for a single subject.
+
+    The interval is of 95 %, unless another confidence was given.
+    """
 
     value: float
     low: float
@@ -34,9 +37,12 @@ class Interval:
 
 
 def clustered_mean(
-    values: ArrayLike, subjects: Sequence[str], weights: ArrayLike | None = None
+    values: ArrayLike,
+    subjects: Sequence[str],
+    weights: ArrayLike | None = None,
+    confidence: float = 0.95,
 ) -> Interval:
-    """Return the mean over runs, weighted if told, with a 95 % interval over subjects.
+    """Return the mean over runs, weighted if told, with an interval over subjects.
 
     The interval is `standard_error` times the quantile of Student's t with ``subjects - 1``
     degrees of freedom.
@@ -59,7 +65,7 @@ def clustered_mean(
     mean = float(np.average(x, weights=weights))
     if n < 2:
         return Interval(mean, math.nan, math.nan, n)
-    half = float(t.ppf(0.975, n - 1)) * standard_error(x, subjects, weights)
+    half = float(t.ppf((1 + confidence) / 2, n - 1)) * standard_error(x, subjects, weights)
     return Interval(mean, mean - half, mean + half, n)
 
 

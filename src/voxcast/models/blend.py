@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from voxcast.features.rows import Row
     from voxcast.models.families.family import Params
     from voxcast.models.query import Query
+    from voxcast.models.speed.speeds import Speeds
 
 Weights = dict[str, tuple[float, ...]]  # by member: one weight per target
 
@@ -44,6 +45,11 @@ class Blend:
         """Whether a member needs the small volume."""
         return any(model.needs_volume for model in self.members.values())
 
+    @property
+    def needs_content(self) -> bool:
+        """Whether a member learned from characteristics of the voxels."""
+        return any(model.needs_content for model in self.members.values())
+
     def out_of_range(self, rows: Sequence[Row]) -> list[tuple[str, ...]]:
         """Return for each row the features that are out of range for any member."""
         by_member = [model.out_of_range(rows) for model in self.members.values()]
@@ -69,6 +75,15 @@ class Blend:
     def spread(self, queries: Sequence[Query]) -> np.ndarray:
         """Return the uncertainty below and above, (n, targets, 2)."""
         return weighted_mean({n: m.spread(queries) for n, m in self.members.items()}, self.weights)
+
+    def speeds_of(self, app: str) -> Speeds | None:
+        """Return the speeds of machines for an application, which all members share."""
+        return next(iter(self.members.values())).speeds_of(app)
+
+    def with_speeds(self, speeds: Mapping[str, Speeds]) -> Blend:
+        """Return the blend with other speeds of machines, by application."""
+        members = {name: model.with_speeds(speeds) for name, model in self.members.items()}
+        return replace(self, members=members)
 
     def save(self, folder: Path) -> None:
         """Write each member into a subfolder, and ``blend.json``."""

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from voxcast.models.blend import Blend
 from voxcast.models.conformal import Calibrator
-from voxcast.models.point_model import PointModel, log_targets
+from voxcast.models.distance import distances
+from voxcast.models.point_model import CPU, WALL, PointModel, log_targets
+from voxcast.models.predictor import speed_estimates
+from voxcast.models.side import Side, margins
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pandas as pd
 
     from voxcast.models.out_of_fold import OutOfFold
-    from voxcast.models.point_model import Predictor
+    from voxcast.models.predictor import Predictor
     from voxcast.models.query import Query
+    from voxcast.models.speed.speeds import Speeds
+
+Quantiles = tuple[float, float]  # lower and upper
+
+TIMES = (CPU, WALL)  # which the speed of a machine changes; memory it does not
 
 
 @dataclass(frozen=True)
@@ -27,11 +37,14 @@ class CalibratedModel:
     """A point model with a calibrator per target.
 
     ``extrapolator`` predicts queries that are out of range; if None, this model predicts them too.
+    An extrapolator has ``sides``, by name: a query past an end of the range gets the widest of
+    their bounds and of its own.
     """
 
     model: Predictor
     calibrators: dict[str, Calibrator]
     extrapolator: CalibratedModel | None = None
+    sides: dict[str, Side] | None = None
 
     def quantiles(
         self, queries: Sequence[Query], lower_quantile: float, upper_quantile: float
@@ -44,19 +57,96 @@ class CalibratedModel:
             Lower, median and upper.
         calibrated : ndarray of bool, shape (n,)
         """
-        medians, spread = self.model.predict(queries), self.model.spread(queries)
-        logs = np.stack([medians] * 3, axis=-1)
+        logs = np.stack([self.model.predict(queries)] * 3, axis=-1)
+        medians = logs[:, :, 1]
         calibrated = np.ones(len(queries), dtype=bool)
         apps = np.array([query.app for query in queries], dtype=object)
+        for positions, calibrators, spread, extra in self._layers(queries):
+            for app in dict.fromkeys(apps[positions]):
+                part = np.flatnonzero(apps[positions] == app)
+                rows = positions[part]
+                for k, target in enumerate(self.model.targets):
+                    bounds = calibrators[target].bounds(
+                        app, medians[rows, k], spread[part, k], lower_quantile, upper_quantile,
+                        extra[part],
+                    )  # fmt: skip
+                    logs[rows, k, 0] = np.minimum(logs[rows, k, 0], bounds.lower)
+                    logs[rows, k, 2] = np.maximum(logs[rows, k, 2], bounds.upper)
+                    calibrated[rows] &= bounds.calibrated
         for app in dict.fromkeys(apps):
             rows = np.flatnonzero(apps == app)
-            for k, target in enumerate(self.model.targets):
-                bounds = self.calibrators[target].bounds(
-                    app, medians[rows, k], spread[rows, k], lower_quantile, upper_quantile
-                )
-                logs[rows, k, 0], logs[rows, k, 2] = bounds.lower, bounds.upper
-                calibrated[rows] &= bounds.calibrated
+            calibrated[rows] &= self._widen(logs, rows, queries, (lower_quantile, upper_quantile))
         return np.exp(logs), calibrated
+
+    def _layers(
+        self, queries: Sequence[Query]
+    ) -> Iterator[tuple[np.ndarray, dict[str, Calibrator], np.ndarray, np.ndarray]]:
+        """Yield positions, calibrators, spread (n, targets, 2) and margins (n,) of bounds.
+
+        The widest bounds of a query hold.
+        """
+        positions = np.arange(len(queries))
+        if self.sides is None:
+            yield positions, self.calibrators, self.model.spread(queries), np.zeros(len(queries))
+            return
+        far, targets = distances(self.model, queries), self.model.targets
+        extra = margins(far, self.sides)
+        yield positions, self.calibrators, np.ones((len(queries), len(targets), 2)), extra
+        for name, side in self.sides.items():
+            past = np.array([n for n in positions if name in far[n].by_side], dtype=int)
+            lengths = np.array([far[n].by_side[name] for n in past])
+            if len(past):
+                yield past, side.calibrators, side.widths(lengths, targets), extra[past]
+
+    def _widen(
+        self, logs: np.ndarray, rows: np.ndarray, queries: Sequence[Query], quantiles: Quantiles
+    ) -> np.ndarray:
+        """Widen the bounds of times by what is not known of the machine's speed, in quadrature.
+
+        ``logs`` are changed in place; its ``rows`` are of one application.
+
+        Returns
+        -------
+        ndarray of bool, shape (rows,)
+            Whether the machine is known well enough for a calibrated bound.
+        """
+        app_queries = [queries[n] for n in rows]
+        speeds = self.model.speeds_of(app_queries[0].app)
+        if speeds is None:
+            return np.ones(len(rows), dtype=bool)
+        sd = np.array([estimate.sd for estimate in speed_estimates(self.model, app_queries)])
+        for k, target in enumerate(self.model.targets):
+            if target not in TIMES:
+                continue
+            median = logs[rows, k, 1]
+            for side, quantile in zip((0, 2), quantiles, strict=True):
+                offset = logs[rows, k, side] - median
+                wider = np.sign(side - 1) * np.hypot(offset, NormalDist().inv_cdf(quantile) * sd)
+                logs[rows, k, side] = median + np.where(sd > 0, wider, offset)
+        return np.array([speeds.knows(query.host, query.sitting) for query in app_queries])
+
+    def with_speeds(self, speeds: Mapping[str, Speeds]) -> CalibratedModel:
+        """Return the model with other speeds of machines, by application."""
+        extrapolator = self.extrapolator and self.extrapolator.with_speeds(speeds)
+        return replace(self, model=self.model.with_speeds(speeds), extrapolator=extrapolator)
+
+    def speed(
+        self, query: Query, lower_quantile: float, upper_quantile: float
+    ) -> tuple[bool, int, tuple[float, float, float]]:
+        """Return whether the machine of a query is known, its runs, and quantiles of its speed.
+
+        A speed is a multiple of that of the reference machine.
+        """
+        speeds = self.model.speeds_of(query.app)
+        if speeds is None:
+            return True, 0, (1.0, 1.0, 1.0)
+        estimate = speeds.estimate(query.host, query.sitting)
+        lower, median, upper = (
+            math.exp(estimate.log_speed + NormalDist().inv_cdf(quantile) * estimate.sd)
+            for quantile in (lower_quantile, 0.5, upper_quantile)
+        )
+        is_known = speeds.knows(query.host, query.sitting)
+        return is_known, speeds.runs(query.host), (lower, median, upper)
 
     def missing_subjects(self, query: Query, quantile: float) -> int:
         """Return how many more subjects it takes to calibrate an upper bound; 0 if it is."""
@@ -74,6 +164,8 @@ class CalibratedModel:
         content: dict[str, Any] = {
             "calibrators": {name: c.to_json() for name, c in self.calibrators.items()}
         }
+        if self.sides is not None:
+            content["sides"] = {name: side.to_json() for name, side in self.sides.items()}
         if self.extrapolator is not None:
             content["extrapolator"] = self.extrapolator.save(folder / "extrapolator")
         return content
@@ -87,7 +179,10 @@ class CalibratedModel:
             extrapolator = cls.load(content["extrapolator"], folder / "extrapolator")
         is_blend = (folder / "blend.json").is_file()
         model = Blend.load(folder) if is_blend else PointModel.load(folder)
-        return cls(model, calibrators, extrapolator)
+        sides = None
+        if "sides" in content:
+            sides = {name: Side.from_json(side) for name, side in content["sides"].items()}
+        return cls(model, calibrators, extrapolator, sides)
 
 
 def calibrate(
@@ -96,6 +191,8 @@ def calibrate(
     out_of_fold: OutOfFold,
     factor: float,
     censored: Collection[tuple[str, ...]] = (),
+    *,
+    either_sign: bool = False,
 ) -> CalibratedModel:
     """Calibrate a model fitted on ``table`` by out-of-fold predictions.
 
@@ -109,9 +206,11 @@ def calibrate(
     out_of_fold : OutOfFold
         Predictions of the same recipe.
     factor : float
-        See `voxcast.models.conformal.Scores.upper`.
+        See `voxcast.models.subject_scores.Scores.upper`.
     censored : collection of (app, subject) or (app, subject, unit)
         Runs that were stopped before they completed; they are not in the table.
+    either_sign : bool
+        See `voxcast.models.subject_scores.Scores.of`.
     """
     logs, predictions = log_targets(table, model.targets), out_of_fold.log_predictions
     units = table["unit" if "unit" in table else "subject"].tolist()
@@ -120,7 +219,7 @@ def calibrate(
     calibrators = {
         target: Calibrator.fit(
             logs[:, k], predictions[:, k], out_of_fold.spread[:, k], units, apps, factor,
-            censored_units,
+            censored_units, either_sign=either_sign,
         )
         for k, target in enumerate(model.targets)
     }  # fmt: skip

@@ -1,9 +1,10 @@
-"""Answers beyond the range of a table's training rows: the trend at the edge as a power law.
+"""Answers beyond the range of a table's training rows: the edge of the range, and a trend.
 
 A model that was fitted to logarithms grows exponentially in a feature beyond its range, and a
-tree not at all. Here a row is moved to the edge of the range, where the model is asked, and the
-trend between there and a point within the range is continued: as a power of the feature, since
-sizes and CPUs multiply the work. How far that holds is not known, so bounds widen with distance.
+tree not at all. Here a row is moved to the edge of the range, where the model is asked. The trend
+of another model, between there and a point within the range, is continued as a power of the
+feature, since sizes and CPUs multiply the work. Whether there is a trend is decided in
+`voxcast.models.table_trend`. How far it holds is not known, so bounds widen with distance.
 """
 
 from __future__ import annotations
@@ -14,114 +15,149 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.features.any_table import LOG, PREFIX
+from voxcast.features.any_table import LOG, PREFIX, exponential, logarithm
+from voxcast.models.forecaster import Forecaster
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from voxcast.features.any_table import Columns
     from voxcast.models.conformal import Calibrator
-    from voxcast.models.forecaster import Forecaster, Prediction
+    from voxcast.models.forecaster import Prediction
+    from voxcast.models.predictor import Predictor
     from voxcast.models.query import Query
 
-SPAN = 10.0  # times the edge, within which the trend is measured
+    Ranges = Mapping[str, tuple[float, float]]
+
+SPAN = math.log(10)  # from the edge into the range, over which the trend is measured
 STEEPEST = 3.0  # power that is continued; a steeper one is more likely noise
 UNCERTAIN_POWER = 0.5  # by which the bound is steeper than the prediction
 WIDER = 1.5  # times the width of a bound within the range, and at least this ratio
-FARTHEST = 1000.0  # times the largest label, or one part in so many of the smallest
 
 
 @dataclass(frozen=True)
-class _Excess:
-    """A number outside its range: the edge, a point within, and the logarithm of the distance."""
+class Step:
+    """A number beyond its range, with a trend.
 
-    edge: float
-    inner: float
-    distance: float  # with the sign of the direction; 0 where a power law is not defined
-    unsigned: float
+    Attributes
+    ----------
+    within : Query
+        The edge, with this number moved further into the range.
+    depth, distance : float
+        Logarithms of how far that is from the edge, and of how far the row lies beyond it.
+    """
+
+    within: Query
+    depth: float
+    distance: float
+
+
+@dataclass(frozen=True)
+class Path:
+    """The way of a row from the range to where it lies.
+
+    ``edge`` is the row with its numbers moved into the range; ``distance`` is the logarithm of
+    how far it lies beyond in all numbers together.
+    """
+
+    edge: Query
+    steps: tuple[Step, ...]
+    distance: float
 
 
 def continued(
     forecaster: Forecaster, queries: Sequence[Query], columns: Columns, quantile: float
 ) -> list[Prediction]:
-    """Predict the rows of a table; those out of range continue the trend of the model.
+    """Predict the rows of a table; those out of range continue the trend of the extrapolator.
 
-    The first of the three quantiles is left as the forecaster gives it.
+    Without an extrapolator they are answered as at the edge of the range. The first of the three
+    quantiles is left as the forecaster gives it.
     """
+    model = forecaster.model_at("header")
+    inside = Forecaster({"header": replace(model, extrapolator=None)})
 
     def predict(rows: Sequence[Query]) -> list[Prediction]:
-        return forecaster.predict(rows, lower_quantile=1 - quantile, upper_quantile=quantile)
+        return inside.predict(rows, lower_quantile=1 - quantile, upper_quantile=quantile)
 
     predictions = predict(queries)
     beyond = [n for n, prediction in enumerate(predictions) if prediction.out_of_range]
     if not beyond:
         return predictions
-    model = forecaster.model_at("header")
     ranges = model.model.ranges(queries[beyond[0]])
-    excesses = [_excesses(queries[n], columns, ranges) for n in beyond]
-    probes: list[Query] = []
-    for n, by_name in zip(beyond, excesses, strict=True):
-        edge = _moved(queries[n], {name: e.edge for name, e in by_name.items()}, columns, ranges)
-        probes.append(edge)
-        probes += [_moved(edge, {name: e.inner}, columns, ranges) for name, e in by_name.items()]
-    answers = iter(predict(probes))
-    for n, by_name in zip(beyond, excesses, strict=True):
-        at_edge = next(answers)
-        trend = sum(_trend(at_edge, next(answers), excess) for excess in by_name.values())
-        distance = sum(excess.unsigned for excess in by_name.values())
-        predictions[n] = _beyond(predictions[n], at_edge, trend, distance, model.calibrators)
+    paths = [path_of(queries[n], columns, ranges) for n in beyond]
+    trends = np.zeros(len(beyond))
+    if model.extrapolator is not None:
+        trends = trends_of(model.extrapolator.model, paths)
+    at_edges = predict([path.edge for path in paths])
+    for n, path, trend, at_edge in zip(beyond, paths, trends.tolist(), at_edges, strict=True):
+        predictions[n] = _beyond(predictions[n], at_edge, trend, path.distance, model.calibrators)
     return predictions
 
 
-def _excesses(
-    query: Query, columns: Columns, ranges: Mapping[str, tuple[float, float]]
-) -> dict[str, _Excess]:
-    excesses = {}
+def path_of(query: Query, columns: Columns, ranges: Ranges) -> Path:
+    """Return the path of a row; within the range it has no steps, and the distance is 0.
+
+    Parameters
+    ----------
+    ranges : mapping of str to (low, high)
+        Ranges of the training rows by feature.
+    """
+    edges: dict[str, float] = {}
+    depths: dict[str, tuple[float, float, float]] = {}
+    total = 0.0
     for name in columns.numbers:
         low, high = ranges.get(f"{PREFIX}{name}", (-math.inf, math.inf))
         value = query.features.get(f"{PREFIX}{name}")
-        if not isinstance(value, str | None) and (value < low or value > high):
-            excesses[name] = _excess(float(value), low, high)
-    return excesses
+        if isinstance(value, str | None) or not (value < low or value > high):  # NaN: missing
+            continue
+        edges[name] = edge = high if value > high else low
+        unit = columns.unit(name)
+        if unit == 0 and (edge <= 0 or value <= 0):  # a power law has no trend there
+            total += math.log1p(abs(value - edge) / (high - low or abs(edge) or 1.0))
+            continue
+        at_edge, at_value = logarithm(edge, unit), logarithm(value, unit)
+        at_other = logarithm(low if value > high else high, unit)  # -inf where it is not above 0
+        depth = min(SPAN, abs(at_edge - at_other) / 2)
+        distance = abs(at_value - at_edge)
+        total += distance
+        if depth > 0 and distance > 0:
+            within = exponential(at_edge + math.copysign(depth, at_edge - at_value), unit)
+            depths[name] = within, depth, distance
+    edge_query = _moved(query, edges, columns, ranges)
+    steps = tuple(
+        Step(_moved(edge_query, {name: within}, columns, ranges), depth, distance)
+        for name, (within, depth, distance) in depths.items()
+    )
+    return Path(edge_query, steps, total)
 
 
-def _excess(value: float, low: float, high: float) -> _Excess:
-    edge = high if value > high else low
-    if edge <= 0 or value <= 0:  # a power law has no trend there: the value at the edge is held
-        unsigned = math.log1p(abs(value - edge) / (high - low or abs(edge) or 1.0))
-        return _Excess(edge, edge, 0.0, unsigned)
-    middle = math.sqrt(low * high) if low > 0 else 0.0
-    inner = max(middle, high / SPAN) if value > high else min(middle, low * SPAN)
-    distance = math.log(value / edge)
-    return _Excess(edge, inner, distance, abs(distance))
+def trends_of(model: Predictor, paths: Sequence[Path]) -> np.ndarray:
+    """Return by how much a model's logarithm changes from each edge to its row, shape (n,)."""
+    probes = [probe for path in paths for probe in (path.edge, *(s.within for s in path.steps))]
+    logs = iter(model.predict(probes)[:, 0].tolist())
+    trends = []
+    for path in paths:
+        at_edge = next(logs)
+        powers = [(at_edge - next(logs)) / step.depth for step in path.steps]
+        trends.append(
+            sum(
+                min(max(power, -STEEPEST), STEEPEST) * step.distance
+                for power, step in zip(powers, path.steps, strict=True)
+            )
+        )
+    return np.array(trends)
 
 
-def _moved(
-    query: Query,
-    values: Mapping[str, float],
-    columns: Columns,
-    ranges: Mapping[str, tuple[float, float]],
-) -> Query:
+def _moved(query: Query, values: Mapping[str, float], columns: Columns, ranges: Ranges) -> Query:
     """Return a query with other numbers, and with their logarithms."""
     features = dict(query.features)
     for name, value in values.items():
         features[f"{PREFIX}{name}"] = value
-        if name in columns.logs and value > 0:
-            limits = ranges.get(f"{LOG}{name}", (-math.inf, math.inf))
-            features[f"{LOG}{name}"] = float(np.clip(math.log(value), *limits))
+        feature, unit = f"{LOG}{name}", columns.unit(name)
+        if name in columns.logs and (unit or value > 0):
+            limits = ranges.get(feature, (-math.inf, math.inf))
+            features[feature] = float(np.clip(logarithm(value, unit), *limits))
     return replace(query, features=features)
-
-
-def _trend(at_edge: Prediction, within: Prediction, excess: _Excess) -> float:
-    """Return by how much the logarithm of the prediction changes from the edge to the row."""
-    if excess.edge == excess.inner or not excess.distance:
-        return 0.0
-    (edge,), (inner,) = (
-        [math.log(values[1]) for values in prediction.quantiles.values()]
-        for prediction in (at_edge, within)
-    )
-    power = (edge - inner) / math.log(excess.edge / excess.inner)
-    return min(max(power, -STEEPEST), STEEPEST) * excess.distance
 
 
 def _beyond(
@@ -131,14 +167,18 @@ def _beyond(
     distance: float,
     calibrators: Mapping[str, Calibrator],
 ) -> Prediction:
+    """Return the prediction with the quantiles of its edge, moved by the trend.
+
+    No answer is farther outside the labels than they span.
+    """
     quantiles = {}
     for target, (lower, median, upper) in at_edge.quantiles.items():
         measured = [scores.measured for scores in calibrators[target].by_app.values()]
-        log = math.log(median) + trend
-        log = max(log, min(low for low, _ in measured) - math.log(FARTHEST))
-        log = min(log, max(high for _, high in measured) + math.log(FARTHEST))
+        low, high = min(low for low, _ in measured), max(high for _, high in measured)
+        span = high - low
+        log = min(max(math.log(median) + trend, low - span), high + span)
         width = max(WIDER * math.log(upper / median), math.log(WIDER))
-        width = min(width + UNCERTAIN_POWER * distance, math.log(FARTHEST))
+        width += UNCERTAIN_POWER * min(distance, span)
         quantiles[target] = (
             math.exp(log + math.log(lower / median)), math.exp(log), math.exp(log + width),
         )  # fmt: skip

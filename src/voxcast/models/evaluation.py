@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from voxcast.models.distribution_metrics import crps, pinball_losses, reliability
 from voxcast.models.metrics import scores, under_requests
 from voxcast.models.query import queries_of
 from voxcast.records import TARGETS
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from voxcast.models.forecaster import Forecaster
     from voxcast.models.point_model import InputLevel
 
+# With their mirror images and the median, the quantiles of which reliability is told.
+UPPER_QUANTILES = (0.55, 0.6, 0.7, 0.8, 0.9, 0.95)
 _IDENTITY = ("cell_key", "subject", "volume_id", "app", "device", "cpus", "repeat")
 
 
@@ -67,6 +71,41 @@ def target_metrics(predictions: pd.DataFrame) -> dict[str, dict[str, Any]]:
             "under_request_high": interval[1],
             # Requested per unit used: the price of a safe bound.
             "asked_over_used": float(high.sum() / actual.sum()),
+        }
+    return metrics
+
+
+def distribution_metrics(
+    forecaster: Forecaster, table: pd.DataFrame, volumes: np.ndarray
+) -> dict[str, dict[str, Any]]:
+    """Return how good the quantiles of each target are on the runs of a table.
+
+    Returns
+    -------
+    dict
+        By target ``crps_log``, a relative error; ``pinball_log``, by probability; and
+        ``reliability``, a list of `voxcast.models.distribution_metrics.Reliability` as dict.
+    """
+    queries = queries_of(table, volumes)
+    probabilities = [*(1 - q for q in reversed(UPPER_QUANTILES)), 0.5, *UPPER_QUANTILES]
+    by_pair = [
+        forecaster.predict(queries, lower_quantile=1 - q, upper_quantile=q)
+        for q in UPPER_QUANTILES
+    ]
+    metrics = {}
+    for target in TARGETS:
+        triples = [np.log([p.quantiles[target] for p in pair]) for pair in by_pair]
+        lower, upper = ([triple[:, k] for triple in triples] for k in (0, 2))
+        quantiles = np.stack([*reversed(lower), triples[0][:, 1], *upper], axis=1)
+        actual = np.log(table[target].to_numpy(dtype=float))
+        losses = pinball_losses(actual, quantiles, probabilities)
+        points = reliability(actual, quantiles, probabilities, table["subject"])
+        metrics[target] = {
+            "crps_log": crps(actual, quantiles, probabilities),
+            "pinball_log": {
+                f"{p:g}": float(loss) for p, loss in zip(probabilities, losses, strict=True)
+            },
+            "reliability": [asdict(point) for point in points],
         }
     return metrics
 

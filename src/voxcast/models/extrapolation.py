@@ -1,35 +1,56 @@
-"""The extrapolator: the model for queries that are out of range.
+"""The extrapolator: the model for queries that are out of range, and its bounds.
 
 Cross-validation holds out typical subjects and favours models of many features. Out of range such
-a model can be far off. The extrapolator is therefore selected by its error on the subjects that
-are least like the others, after training on those others.
+a model can be far off. The extrapolator is therefore selected by its error on the subjects at the
+ends of the range, after training on those inside, side by side
+(`voxcast.models.outer_subjects`); and its bounds are calibrated on the same subjects, which they
+are to hold for: on each side with the recipe that was best on the other sides, so that a recipe
+is not selected by the residuals that calibrate it. Each side has its own bounds
+(`voxcast.models.side`), since a law may bend at one end only. A model that was too high past the
+end of the others may be too low past that of all: errors count with either sign. They are never
+called calibrated: nobody tells how far out the next query is.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
-from voxcast.features.table import rows_of
 from voxcast.models import point_model
 from voxcast.models.calibrated_model import calibrate
-from voxcast.models.families.encoder import Encoder
+from voxcast.models.distance import distances
 from voxcast.models.families.family import family
-from voxcast.models.out_of_fold import objective, run_errors
+from voxcast.models.out_of_fold import OutOfFold, run_errors
+from voxcast.models.outer_subjects import OUTERMOST, sides
+from voxcast.models.query import queries_of
 from voxcast.models.selection.family_choice import SIZE_BASELINE, choose_family
+from voxcast.models.side import Side, growth_with_distance, widths
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from voxcast.models.calibrated_model import CalibratedModel
     from voxcast.models.families.family import Params
     from voxcast.models.point_model import InputLevel
     from voxcast.models.selection.cross_validation import Validation
 
-OUTER_SHARE = 0.2  # of the subjects of each application
-MINIMUM_SUBJECTS = 10  # with fewer, the outermost hardly differ from the others
+    Recipe = tuple[str, Params]
+
+
+@dataclass(frozen=True, eq=False)
+class _OuterRuns:
+    """The held-out runs of one side, and the predictions of each recipe for them.
+
+    ``log_predictions`` has the shape (recipes, n, targets), ``errors`` (recipes,), and
+    ``lengths``, the distances past the end of the others, (n,).
+    """
+
+    positions: np.ndarray
+    log_predictions: np.ndarray
+    errors: np.ndarray
+    lengths: np.ndarray
 
 
 def fit_extrapolator(
@@ -52,50 +73,125 @@ def fit_extrapolator(
     CalibratedModel or None
         None if no family extrapolates.
     """
-    recipe = choose(validation, params_by_family, input_level)
-    if recipe is None:
+    recipes = _recipes(params_by_family)
+    if not recipes:
         return None
+    by_side = _predicted_sides(validation, recipes, input_level)
     table, seed, targets = validation.table, validation.seed, validation.targets
-    model = point_model.fit(table, None, *recipe, input_level, seed, targets)
-    out_of_fold = validation.out_of_fold(*recipe, input_level)
-    return calibrate(model, table, out_of_fold, factor, validation.censored)
+    if not by_side:
+        # The subjects are too few to hold out the outermost: the bounds are those of all.
+        recipe = _cross_validated(validation, params_by_family, input_level)
+        model = point_model.fit(
+            table, None, *recipe, input_level, seed, targets, validation.speeds
+        )
+        out_of_fold = validation.out_of_fold(*recipe, input_level)
+        calibrated = calibrate(
+            model, table, out_of_fold, factor, validation.censored, either_sign=True
+        )
+        return replace(calibrated, sides={})
+    model = point_model.fit(
+        table, None, *recipes[_best([*by_side.values()])], input_level, seed, targets,
+        validation.speeds,
+    )  # fmt: skip
+    log_predictions = {
+        name: side.log_predictions[_best([s for s in by_side.values() if s is not side] or [side])]
+        for name, side in by_side.items()
+    }
+    actual = validation.actual()
+
+    def of_side(name: str) -> Side:
+        outer, logs = by_side[name], log_predictions[name]
+        runs = table.iloc[outer.positions]
+        errors = np.abs(actual[outer.positions] - logs)
+        growth = {
+            target: growth_with_distance(errors[:, k], outer.lengths, runs["subject"].tolist())
+            for k, target in enumerate(targets)
+        }
+        held_out = OutOfFold(logs, widths(outer.lengths, growth, targets))
+        calibrated = calibrate(
+            model, runs, held_out, factor, validation.censored, either_sign=True
+        )
+        return Side(calibrated.calibrators, growth, float(outer.lengths.max()))
+
+    positions = np.concatenate([side.positions for side in by_side.values()])
+    pooled = OutOfFold(
+        np.concatenate([*log_predictions.values()]), np.ones((len(positions), len(targets), 2))
+    )
+    calibrated = calibrate(
+        model, table.iloc[positions], pooled, factor, validation.censored, either_sign=True
+    )
+    return replace(
+        calibrated, sides={name: of_side(name) for name in by_side if name != OUTERMOST}
+    )
 
 
 def choose(
     validation: Validation,
     params_by_family: Mapping[str, Params],
     input_level: InputLevel = "volume",
-) -> tuple[str, Params] | None:
+) -> Recipe | None:
     """Return family and parameters with the smallest error on the outermost subjects.
 
     With too few subjects for that it is chosen as the best model is, by the errors of
     cross-validation; the line in voxels is then the baseline.
     """
-    recipes: list[tuple[str, Params]] = []
+    recipes = _recipes(params_by_family)
+    if not recipes:
+        return None
+    by_side = _predicted_sides(validation, recipes, input_level)
+    if not by_side:
+        return _cross_validated(validation, params_by_family, input_level)
+    return recipes[_best([*by_side.values()])]
+
+
+def _recipes(params_by_family: Mapping[str, Params]) -> list[Recipe]:
+    recipes: list[Recipe] = []
     for name, tuned in params_by_family.items():
         if family(name).extrapolates:
             tried = ((name, params) for params in (tuned, family(name).defaults))
             recipes += [recipe for recipe in tried if recipe not in recipes]
-    if not recipes:
-        return None
-    outer = outermost(validation.table, input_level)
-    if not outer.any():
-        return _cross_validated(validation, params_by_family, input_level)
-    inner, held_out = (validation.part(np.flatnonzero(mask)) for mask in (~outer, outer))
+    return recipes
 
-    def error(recipe: tuple[str, Params]) -> float:
-        model = point_model.fit(
-            inner.table, None, *recipe, input_level, validation.seed, validation.targets
-        )
-        predictions = point_model.predict_table(model, held_out.table, None)
-        return objective(held_out.actual(), predictions, validation.targets)
 
-    return min(recipes, key=error)
+def _predicted_sides(
+    validation: Validation, recipes: Sequence[Recipe], input_level: InputLevel
+) -> dict[str, _OuterRuns]:
+    return {
+        name: _predicted(validation, recipes, input_level, name, mask)
+        for name, mask in sides(validation.table, input_level).items()
+    }
+
+
+def _predicted(
+    validation: Validation,
+    recipes: Sequence[Recipe],
+    input_level: InputLevel,
+    name: str,
+    mask: np.ndarray,
+) -> _OuterRuns:
+    positions = np.flatnonzero(mask)
+    table, targets = validation.table, validation.targets
+    queries = queries_of(table.iloc[positions])
+    inner = replace(validation, volumes=None).part(np.flatnonzero(~mask))
+    models = [
+        point_model.fit(inner.table, None, *recipe, input_level, inner.seed, targets, inner.speeds)
+        for recipe in recipes
+    ]
+    log_predictions = np.stack([model.predict(queries) for model in models])
+    actual = validation.actual()[positions]
+    errors = [run_errors(actual, logs, targets).mean() for logs in log_predictions]
+    lengths = np.array([d.by_side.get(name, 0.0) for d in distances(models[0], queries)])
+    return _OuterRuns(positions, log_predictions, np.array(errors), lengths)
+
+
+def _best(by_side: Sequence[_OuterRuns]) -> int:
+    """Return the number of the recipe with the smallest mean error over all sides."""
+    return int(np.argmin(np.mean([side.errors for side in by_side], axis=0)))
 
 
 def _cross_validated(
     validation: Validation, params_by_family: Mapping[str, Params], input_level: InputLevel
-) -> tuple[str, Params]:
+) -> Recipe:
     actual = validation.actual()
     errors = {
         name: run_errors(
@@ -108,30 +204,3 @@ def _cross_validated(
     }
     name = choose_family(errors, validation.table["subject"].tolist()).name
     return name, params_by_family[name]
-
-
-def outermost(table: pd.DataFrame, input_level: InputLevel = "volume") -> np.ndarray:
-    """Return a mask of the runs of subjects least like the others, by application.
-
-    The measure is the mean distance of a subject's features from their means, in standard
-    deviations. No run is selected for applications with fewer than `MINIMUM_SUBJECTS`.
-
-    Returns
-    -------
-    ndarray of bool, shape (n_runs,)
-    """
-    apps = table["app"].to_numpy() if "app" in table else np.zeros(len(table))
-    is_outer = np.zeros(len(table), dtype=bool)
-    for app in pd.unique(apps):
-        indices = np.flatnonzero(apps == app)
-        subjects = table["subject"].iloc[indices]
-        if subjects.nunique() < MINIMUM_SUBJECTS:
-            continue
-        rows = rows_of(table.iloc[indices])
-        x = Encoder.fit(rows, content=input_level == "volume").transform(rows)
-        sd = x.std(axis=0)
-        distances = np.abs(x - x.mean(axis=0)) / np.where(sd > 0, sd, 1.0)
-        by_subject = pd.Series(distances.mean(axis=1)).groupby(subjects.to_numpy()).mean()
-        outer = by_subject.nlargest(round(OUTER_SHARE * len(by_subject))).index
-        is_outer[indices] = subjects.isin(set(outer)).to_numpy()
-    return is_outer

@@ -11,14 +11,16 @@ from voxcast.models.calibrated_model import CalibratedModel
 from voxcast.models.model_files import RETRAIN, read_object, read_sealed, write_sealed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from voxcast.models.point_model import InputLevel
     from voxcast.models.query import Query
+    from voxcast.models.speed.speeds import Speeds
 
 FILE = "forecaster.json"
-FORMAT = 3  # of the files; models of other formats are not read
+# Of the files; models of other formats are not read. Those of format 4 know no speeds of machines.
+FORMAT = 5
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,13 @@ class Prediction:
         Number of subjects that the upper quantile lacks to be calibrated.
     measured_subjects : int
         Number of subjects that the bounds are based on.
+    host_known : bool
+        Whether the machine's speed is known well enough for a calibrated bound.
+    host_runs : int
+        Number of runs on the machine, from which its speed is known.
+    speed : tuple of float
+        The machine's speed as a multiple of that of the reference machine: lower, median and
+        upper quantile.
     """
 
     quantiles: dict[str, tuple[float, float, float]]
@@ -50,6 +59,9 @@ class Prediction:
     out_of_range: tuple[str, ...]
     missing_subjects: int
     measured_subjects: int
+    host_known: bool = True
+    host_runs: int = 0
+    speed: tuple[float, float, float] = (1.0, 1.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -105,6 +117,7 @@ class Forecaster:
                     out_of_range[n],
                     model.missing_subjects(queries[n], upper_quantile),
                     model.measured_subjects(queries[n]),
+                    *model.speed(queries[n], lower_quantile, upper_quantile),
                 )
         return [predictions[n] for n in range(len(queries))]
 
@@ -123,6 +136,15 @@ class Forecaster:
             if model.extrapolator is not None and len(inside) < len(positions):
                 outside = [n for n in positions if out_of_range[n]]
                 yield input_level, model.extrapolator, outside, out_of_range
+
+    def speeds_of(self, app: str) -> Speeds | None:
+        """Return the speeds of machines for an application, None where machines are not known."""
+        return self.model_at("volume").model.speeds_of(app)
+
+    def with_speeds(self, speeds: Mapping[str, Speeds]) -> Forecaster:
+        """Return the forecaster with other speeds of machines, by application."""
+        models = self.models_by_input_level.items()
+        return Forecaster({level: model.with_speeds(speeds) for level, model in models})
 
     def medians(self, query: Query) -> dict[str, float]:
         """Return the training medians of the features, at the query's input level."""
@@ -146,7 +168,7 @@ class Forecaster:
         full = self.models_by_input_level.get("volume")
         if (
             full is not None
-            and query.knows_content
+            and (query.knows_content or not full.model.needs_content)
             and (query.volume is not None or not full.model.needs_volume)
         ):
             return "volume"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from voxcast.models.families.family import Params
-    from voxcast.models.point_model import Predictor
+    from voxcast.models.predictor import Predictor
     from voxcast.models.selection.cross_validation import Validation
 
 TARGET = "cpu_s"

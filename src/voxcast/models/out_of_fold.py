@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.models.conformal import scaled
 from voxcast.models.metrics import scores
 from voxcast.models.point_model import log_targets, regressed
+from voxcast.models.subject_scores import scaled
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:

@@ -1,34 +1,39 @@
 """One value per target: a regressor for each application, and the slowdown law.
 
-Applications differ in their laws, so a tabular family is fitted to each separately. The network
-needs as many volumes as possible and is fitted to all applications at once (`POOLED`), as is a
-table without applications. Where CPU time is a target, wall time is not regressed but derived
-from it.
+Applications differ in their laws, so a family is fitted to each separately; a table without
+applications has one model (`POOLED`). Where CPU time is a target, wall time is not regressed but
+derived from it. The regressor learns the work, that is the CPU time on the reference machine; the
+speed of the machine is subtracted from its prediction, see `voxcast.models.speed`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from voxcast.features.phase_labels import labels_of
 from voxcast.features.table import rows_of
 from voxcast.models.families.encoder import Encoder
 from voxcast.models.families.family import NO_COLUMN, Params, family
 from voxcast.models.families.regressors import Regressor
 from voxcast.models.model_files import read_sealed, write_sealed
+from voxcast.models.predictor import speed_estimates
 from voxcast.models.query import queries_of, stacked_volumes
 from voxcast.models.slowdown import SlowdownLaw
+from voxcast.models.speed.estimation import log_speeds, speeds_by_app
+from voxcast.models.speed.speeds import Speeds
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pandas as pd
 
     from voxcast.features.rows import Row
+    from voxcast.models.predictor import Predictor
     from voxcast.models.query import Query
 
 # What is known of a volume: its header alone, or its voxels too.
@@ -38,43 +43,9 @@ CPU, WALL = "cpu_s", "runtime_s"
 POOLED = ""
 
 
-class Predictor(Protocol):
-    """The interface of a single model and of a blend."""
-
-    @property
-    def family(self) -> str:
-        """Name of the family or of the ensemble."""
-
-    @property
-    def targets(self) -> tuple[str, ...]:
-        """Names of the targets."""
-
-    @property
-    def needs_volume(self) -> bool:
-        """Whether every query must have its small volume."""
-
-    def predict(self, queries: Sequence[Query]) -> np.ndarray:
-        """Return natural logarithms, shape (n, targets)."""
-
-    def spread(self, queries: Sequence[Query]) -> np.ndarray:
-        """Return the uncertainty below and above, shape (n, targets, 2)."""
-
-    def out_of_range(self, rows: Sequence[Row]) -> list[tuple[str, ...]]:
-        """Return for each row the features outside the range of the training rows."""
-
-    def medians(self, query: Query) -> dict[str, float]:
-        """Return the training medians of the features."""
-
-    def ranges(self, query: Query) -> dict[str, tuple[float, float]]:
-        """Return the training ranges of the features that are checked."""
-
-    def save(self, folder: Path) -> None:
-        """Write the model into ``folder``."""
-
-
 @dataclass(frozen=True)
 class AppModel:
-    """Encoder and regressor of one application, or of all applications."""
+    """Encoder and regressor of one application, or of a table without applications."""
 
     encoder: Encoder
     regressor: Regressor
@@ -90,11 +61,17 @@ class PointModel:
     models_by_app: dict[str, AppModel]
     law: SlowdownLaw | None
     targets: tuple[str, ...] = TARGETS
+    speeds: Mapping[str, Speeds] = field(default_factory=dict)
 
     @property
     def needs_volume(self) -> bool:
         """Whether every query must have its small volume."""
         return family(self.family).needs_volume
+
+    @property
+    def needs_content(self) -> bool:
+        """Whether it learned from characteristics of the voxels."""
+        return any(model.encoder.knows_content for model in self.models_by_app.values())
 
     def out_of_range(self, rows: Sequence[Row]) -> list[tuple[str, ...]]:
         """Return for each row the features out of range, see `Encoder.out_of_range`."""
@@ -121,6 +98,9 @@ class PointModel:
         logs = np.empty((len(queries), len(self.targets)))
         for model, outputs, x, volumes in self._encoded(queries):
             logs[outputs] = model.regressor.predict(x, volumes)
+        if self.speeds:
+            estimates = speed_estimates(self, queries)
+            logs[:, self.targets.index(CPU)] -= [estimate.log_speed for estimate in estimates]
         if self.law is not None:
             ratios = [self.law.ratio(q.app, q.cpus, q.host_class) for q in queries]
             cpu, wall = self.targets.index(CPU), self.targets.index(WALL)
@@ -130,13 +110,21 @@ class PointModel:
     def spread(self, queries: Sequence[Query]) -> np.ndarray:
         """Return the uncertainty below and above, (n, targets, 2); see `Regressor.spread`."""
         spread = np.ones((len(queries), len(self.targets), 2))
-        if not family(self.family).has_spread:
+        if not family(self.family).quantiles:
             return spread
         for model, outputs, x, volumes in self._encoded(queries):
             spread[outputs] = model.regressor.spread(x, volumes)
         if self.law is not None:
             spread[:, self.targets.index(WALL)] = spread[:, self.targets.index(CPU)]
         return spread
+
+    def speeds_of(self, app: str) -> Speeds | None:
+        """Return the speeds of machines for an application, None where machines are not known."""
+        return self.speeds.get(app)
+
+    def with_speeds(self, speeds: Mapping[str, Speeds]) -> PointModel:
+        """Return the model with other speeds of machines, by application."""
+        return replace(self, speeds={**self.speeds, **speeds})
 
     def _encoded(
         self, queries: Sequence[Query]
@@ -177,6 +165,7 @@ class PointModel:
             "apps": list(self.models_by_app),
             "law": None if self.law is None else dict(self.law.ratios),
             "targets": list(self.targets),
+            "speeds": {app: speeds.to_json() for app, speeds in self.speeds.items()},
         }
         write_sealed(folder / "point_model.json", content)
 
@@ -197,6 +186,7 @@ class PointModel:
             models_by_app,
             None if content["law"] is None else SlowdownLaw(content["law"]),
             tuple(content["targets"]),
+            {app: Speeds.from_json(speeds) for app, speeds in content["speeds"].items()},
         )
 
 
@@ -208,6 +198,7 @@ def fit(
     input_level: InputLevel,
     seed: int,
     targets: tuple[str, ...] = TARGETS,
+    speeds: Mapping[str, Speeds] | None = None,
 ) -> PointModel:
     """Fit a family on a training table.
 
@@ -216,7 +207,7 @@ def fit(
     table : DataFrame
         Completed runs as returned by `voxcast.features.table.build_table`, or any rows with
         columns of features and targets.
-    volumes : ndarray or None, shape (n_runs, p, p, p)
+    volumes : ndarray or None, shape (n_runs,)
         Small volume of each run, for a family that needs it.
     name : str
         Family.
@@ -228,18 +219,31 @@ def fit(
         Seed of the fit.
     targets : tuple of str
         Columns to predict, all above zero.
+    speeds : mapping of str to Speeds, optional
+        By application, estimated from these runs alone; by default they are estimated here.
     """
     regressor_family = family(name)
+    if speeds is None:
+        speeds = speeds_by_app(table) if CPU in targets else {}
     groups = {POOLED: np.arange(len(table))}
-    if not regressor_family.needs_volume and "app" in table:
+    if "app" in table:
         apps = table["app"].to_numpy()
         groups = {str(app): np.flatnonzero(apps == app) for app in sorted(set(apps))}
     models_by_app = {}
     for app, indices in groups.items():
         runs, rows = table.iloc[indices], rows_of(table.iloc[indices])
-        encoder = _encoder(rows, input_level, regressor_family.only(params))
+        encoder = _encoder(
+            rows,
+            input_level,
+            regressor_family.only(params),
+            on_logs=regressor_family.scale(params) == "log",
+        )
         target_logs = np.log(runs[list(regressed(targets))].to_numpy(dtype=float))
-        regressor = regressor_family.build(params, seed, encoder.columns)
+        if speeds:  # the work
+            target_logs[:, regressed(targets).index(CPU)] += log_speeds(runs, speeds)
+        labels = labels_of(runs) if regressor_family.needs_phases and CPU in targets else None
+        cpu = regressed(targets).index(CPU) if CPU in targets else 0
+        regressor = regressor_family.build(params, seed, encoder.columns, labels, cpu)
         cubes = volumes[indices] if regressor_family.needs_volume and volumes is not None else None
         models_by_app[app] = AppModel(
             encoder, regressor.fit(encoder.transform(rows), target_logs, cubes)
@@ -248,7 +252,7 @@ def fit(
     if CPU in targets and WALL in targets:
         columns = ("app", "cpus", "host_class", WALL, CPU)
         law = SlowdownLaw.fit(*(table[column].tolist() for column in columns))
-    return PointModel(name, params, input_level, models_by_app, law, targets)
+    return PointModel(name, params, input_level, models_by_app, law, targets, speeds)
 
 
 def regressed(targets: Sequence[str]) -> tuple[str, ...]:
@@ -256,12 +260,14 @@ def regressed(targets: Sequence[str]) -> tuple[str, ...]:
     return tuple(t for t in targets if not (t == WALL and CPU in targets))
 
 
-def _encoder(rows: Sequence[Row], input_level: InputLevel, only: tuple[str, ...]) -> Encoder:
+def _encoder(
+    rows: Sequence[Row], input_level: InputLevel, only: tuple[str, ...], *, on_logs: bool
+) -> Encoder:
     content = input_level == "volume"
-    encoder = Encoder.fit(rows, content=content, only=only)
+    encoder = Encoder.fit(rows, content=content, only=only, on_logs=on_logs)
     if only and only != NO_COLUMN and not encoder.numbers:
         # Tables of other tools have none of the size columns that the family is restricted to.
-        return Encoder.fit(rows, content=content)
+        return Encoder.fit(rows, content=content, on_logs=on_logs)
     return encoder
 
 

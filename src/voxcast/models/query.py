@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,14 +31,18 @@ class Query:
         CPUs of the run, for the slowdown law.
     host_class : str or None
         Machine of the run; None if it is unknown.
-    volume : ndarray or None, shape (p, p, p)
+    volume : ndarray or None
         Small volume of the image, for the network.
+    host, sitting : str or None
+        Id of the machine, and a sitting on it, see `voxcast.models.speed.speeds.Speeds.estimate`.
     """
 
     features: Row
     cpus: int = 1
     host_class: str | None = None
     volume: np.ndarray | None = None
+    host: str | None = None
+    sitting: str | None = None
 
     @property
     def app(self) -> str:
@@ -53,7 +57,7 @@ class Query:
     def header_only(self) -> Query:
         """Return the same query without anything that was read from the voxels."""
         features = {k: v for k, v in self.features.items() if not k.startswith(CONTENT)}
-        return Query(features, self.cpus, self.host_class)
+        return replace(self, features=features, volume=None)
 
 
 def queries_of(table: pd.DataFrame, volumes: np.ndarray | None = None) -> list[Query]:
@@ -62,19 +66,23 @@ def queries_of(table: pd.DataFrame, volumes: np.ndarray | None = None) -> list[Q
     Parameters
     ----------
     table : DataFrame
-        Features, and ``cpus`` and ``host_class`` if the table has them.
-    volumes : ndarray or None, shape (n_runs, p, p, p)
+        Features, and ``cpus``, ``host_class``, ``host_id`` and ``sitting`` if the table has them.
+    volumes : ndarray or None, shape (n_runs,)
         Small volume of each row.
     """
     count = len(table)
     cpus = table["cpus"].tolist() if "cpus" in table else [1] * count
-    hosts = table["host_class"].tolist() if "host_class" in table else [None] * count
+    classes, hosts, sittings = (
+        table[name].tolist() if name in table else [None] * count
+        for name in ("host_class", "host_id", "sitting")
+    )
     cubes = [None] * count if volumes is None else volumes
-    return [Query(*columns) for columns in zip(rows_of(table), cpus, hosts, cubes, strict=True)]
+    columns = zip(rows_of(table), cpus, classes, cubes, hosts, sittings, strict=True)
+    return [Query(*values) for values in columns]
 
 
 def stacked_volumes(queries: Sequence[Query]) -> np.ndarray:
-    """Return the volumes of all queries, shape (n, p, p, p).
+    """Return the volumes of all queries, shape (n,).
 
     Raises
     ------

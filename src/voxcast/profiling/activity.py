@@ -72,7 +72,7 @@ def disturbance(before: CoreTime, after: CoreTime, run_cpu_s: float, wall_s: flo
     before, after : CoreTime
         Of the same cores.
     run_cpu_s : float
-        CPU seconds of the run and of its driver.
+        CPU seconds of the run, of its metronome and of its driver.
     wall_s : float
         Seconds between the two.
     """
@@ -93,7 +93,13 @@ class Activity:
         self._before = core_time(STAT.read_text(), self._cpus)
 
     def during(self, run_cpu_s: float) -> Disturbance:
-        """Return the other load until now, while the run used ``run_cpu_s`` of CPU."""
+        """Return the other load until now.
+
+        Parameters
+        ----------
+        run_cpu_s : float
+            CPU seconds of the run and of its metronome; those of this thread are added.
+        """
         after = core_time(STAT.read_text(), self._cpus)
         measured_s = run_cpu_s + time.thread_time() - self._driver_s
         return disturbance(self._before, after, measured_s, time.monotonic() - self._start)

@@ -43,6 +43,12 @@ def host_facts() -> HostFacts:
     )
 
 
+def this_host_id() -> str:
+    """Return the id of this machine, see `host_id`, without its other facts."""
+    model = cpu_model(Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace"))
+    return host_id(platform.node(), model)
+
+
 def host_id(hostname: str, model: str, machine: Path = MACHINE_ID) -> str:
     """Return eight hexadecimal digits of a hash of name, machine id where readable, CPU model.
 

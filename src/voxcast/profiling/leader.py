@@ -25,6 +25,13 @@ _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)  # opened here: not safe between fork and exec
 
 
+def end_with(driver: int) -> None:
+    """Have the kernel kill this process when the thread that started it ends; before ``exec``."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != driver:
+        os._exit(1)  # it was killed before prctl
+
+
 @contextlib.contextmanager
 def started_leader(
     command: Sequence[str],
@@ -62,9 +69,7 @@ def started_leader(
         ]
 
         def become_the_run() -> None:
-            _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != driver:
-                os._exit(1)  # we were killed before prctl
+            end_with(driver)
             for join in joins:
                 os.write(join, b"0")
             os.sched_setaffinity(0, cpus)

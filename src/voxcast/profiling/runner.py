@@ -24,6 +24,7 @@ from voxcast.profiling.activity import Activity
 from voxcast.profiling.leader import LOG_FILE, exit_waiter, started_leader
 from voxcast.profiling.limits import RunLimits
 from voxcast.profiling.log_clock import LogClock
+from voxcast.profiling.metronome import Metronome
 from voxcast.profiling.processes import marked, stop_all
 from voxcast.profiling.run_marks import PREFIX, is_abandoned, new_run_id
 from voxcast.profiling.sampler import open_meter
@@ -61,6 +62,7 @@ def measure(
     phase_patterns: PhasePatterns | None = None,
     verify_gpu: bool = False,
     core_set: Sequence[int] | None = None,
+    metronome: Metronome | None = None,
 ) -> Profile:
     """Run ``command`` and measure it from outside.
 
@@ -95,6 +97,8 @@ def measure(
     core_set : sequence of int, optional
         The CPUs to take ``cpus`` from, for parallel runs; only other load on these then
         makes the run noisy. All that we may use by default.
+    metronome : Metronome, optional
+        Times kernels on the CPUs of the run; of this thread. None: nothing is timed.
 
     Returns
     -------
@@ -125,6 +129,8 @@ def measure(
             meter.limit_memory(mem_limit_bytes)
         gpu = _gpu_meter(gpus, stack)
         variables = _variables(env, run_id)
+        metronome = metronome or Metronome(enabled=False)
+        ticking = stack.enter_context(metronome.beside(cores[:cpus]))
         load1, started_at = os.getloadavg()[0], datetime.datetime.now(datetime.UTC)
         activity, started = Activity(cores), time.monotonic()
         trace, clock = Trace(meter, gpu, started, stall_s), LogClock(folder / LOG_FILE)
@@ -135,7 +141,8 @@ def measure(
             status, waited_s = _end(leader, meter, GRACE_S if stopped else 0.0)
             clock.read(runtime_s)
         cpu_s, peak, kills = meter.total_cpu_s(waited_s), meter.peak_bytes(), meter.oom_kills()
-        disturbed = activity.during(cpu_s)
+        reading = ticking.stop()
+        disturbed = activity.during(cpu_s + reading.cpu_s)
     trace.write(folder)
     (folder / RUN_FILE).unlink()
     outcome = "out_of_memory" if kills else stopped or ("failed" if status else "completed")
@@ -163,6 +170,11 @@ def measure(
         peak_threads=trace.peak_threads,
         peak_gpu_bytes=trace.peak_gpu_bytes,
         gpu_utilisation=trace.gpu_utilisation,
+        metronome_compute_s=reading.compute_s,
+        metronome_copy_s=reading.copy_s,
+        metronome_gather_s=reading.gather_s,
+        metronome_interpreter_s=reading.interpreter_s,
+        metronome_ticks=reading.ticks,
         phases=tuple(map(trace.with_peak, _phases(clock, started, phase_patterns, runtime_s))),
     )
 

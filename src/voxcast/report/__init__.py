@@ -1,1 +1,1 @@
-"""The page and the summary of ten lines: results and their limits."""
+"""The page and the summary: results and their limits."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from voxcast.analysis.model_comparison import BASELINES
 from voxcast.models.selection.promotion_rule import REASONS
@@ -33,12 +33,15 @@ class AppNarrative:
     floor_percent : dict of str to float
         The noise floor by target, in percent; empty if nothing was repeated. It is a mean absolute
         error, comparable with the errors of models; see `RepeatNoise.error_percent`.
+    recorded_alone : dict
+        See `voxcast.models.selection.recorded_runs_alone`; empty without recorded runs.
     """
 
     app: str
     models: ModelComparison
     training: TrainingRuns
     floor_percent: dict[str, float]
+    recorded_alone: dict[str, Any]
 
     def error(self) -> float:
         """Return the winner's error of CPU time in percent, of the headline."""
@@ -144,6 +147,26 @@ class AppNarrative:
         if m.training_subjects == 1:
             text += "; over the runs of one subject, which says nothing of other subjects"
         return text
+
+    def predicted_before(self) -> str:
+        """Write how far the runs measured here lay from what recorded runs alone predict.
+
+        Nothing is written without recorded runs.
+        """
+        alone = self.recorded_alone
+        if not alone:
+            return ""
+        percent_off = 100 * abs(alone["ratio"] - 1)
+        slower = "slower" if alone["ratio"] > 1 else "faster"
+        text = (
+            f"{counted(alone['runs'], 'run')} measured here lay {percent(alone['error_percent'])} "
+            f"from what {counted(alone['recorded_subjects'], 'recorded subject')} predict; this "
+            f"machine is {percent(percent_off)} {slower}"
+        )
+        corrected = alone["corrected_error_percent"]
+        return (
+            text if corrected is None else f"{text}, and knowing that leaves {percent(corrected)}"
+        )
 
     def tested(self) -> str:
         """Write the errors on unseen subjects, with intervals where there are any."""

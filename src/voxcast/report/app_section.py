@@ -11,6 +11,7 @@ from voxcast.report import figures, tables
 from voxcast.report.cautions import app_cautions
 from voxcast.report.coverage import coverage_table
 from voxcast.report.formatting import counted, percent, percent_interval
+from voxcast.report.reliability import reliability_panels
 from voxcast.report.slices import pictures
 from voxcast.report.tables import Table
 
@@ -49,6 +50,7 @@ class AppSection:
     importance_table: Table | None
     dependence_panels: list[Drawing]
     coverage_panels: list[Drawing]
+    reliability_panels: list[Drawing]
     bounds_table: Table
     coverage_table: Table | None
     pictures: list[Picture]
@@ -128,6 +130,11 @@ def _section(
         dependence_panels=figures.dependence_panels(dependence),
         coverage_panels=(
             figures.coverage_panels(metrics, models.upper_quantile, name) if metrics else []
+        ),
+        reliability_panels=(
+            reliability_panels(inputs.distribution[name], name)
+            if name in inputs.distribution
+            else []
         ),
         bounds_table=tables.bounds(
             metrics.get(models.winner, {}),

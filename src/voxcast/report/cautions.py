@@ -40,8 +40,8 @@ def _of_the_test(narrative: AppNarrative) -> list[str]:
         )
     if m.test_openings > 1:
         lines.append(
-            f"The test table was opened {m.test_openings} times. Errors of models that were "
-            "chosen afterwards are biased downwards."
+            f"Unseen subjects of this test table were judged on {m.test_openings} times, with "
+            "this one. Errors of models that were chosen afterwards are biased downwards."
         )
     if not m.calibrated:
         lines.append(f"The upper bound is {narrative.calibration()}.")

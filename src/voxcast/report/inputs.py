@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _NAMES = ("cell_key", "subject", "volume_id", "app", "device", "family")
 _BOUNDS = [f"{t}_{kind}" for t in TARGETS for kind in ("actual", "lower", "median", "upper")]
-_ORIGIN = ["app", "subject", "noisy", "image_set", "batch"]
+_ORIGIN = ["cell_key", "app", "subject", "noisy", "image_set", "batch"]
 _PREDICTED = [*_NAMES[:-1], "cpus", "repeat", *_BOUNDS, "family"]
 
 
@@ -41,12 +41,14 @@ class ReportInputs:
         All measured runs and their phases, including those of other image sets and of the
         recorded history: devices are compared on all of them.
     trained_on : DataFrame
-        The training side of the table: ``app subject noisy image_set batch`` of each run.
+        The training side of the table: ``cell_key app subject noisy image_set batch`` of each run.
     phases, leaderboard, predictions : DataFrame
         As written by phases, tune and evaluate; predictions are empty without a test side.
     shuffled, dependence : DataFrame
         As written by explain.
-    metrics, receipt : dict
+    recorded_runs_alone : dict
+        As written by explain, by application: what recorded runs alone predicted of those here.
+    metrics, distribution, receipt : dict
         As written by evaluate and register, by application.
     marker : dict
         Where the champion was registered, see `voxcast.tracking.registry.write_marker`.
@@ -64,7 +66,9 @@ class ReportInputs:
     predictions: pd.DataFrame
     shuffled: pd.DataFrame
     dependence: pd.DataFrame
+    recorded_runs_alone: dict[str, Any]
     metrics: dict[str, Any]
+    distribution: dict[str, Any]
     receipt: dict[str, Any]
     marker: dict[str, Any]
 
@@ -78,6 +82,17 @@ class ReportInputs:
         """Completed runs of the kind that models are trained on: at full scale, on a volume."""
         runs = self.completed
         return runs[(runs["scale"] == FULL_SCALE) & (runs["volume_id"] != "")]
+
+    @property
+    def comparable(self) -> pd.DataFrame:
+        """The modelled runs and the recorded ones beside them, whose repeats tell the noise."""
+        recorded = self.trained_on.loc[self.trained_on["batch"] != "", "cell_key"]
+        runs = self.on_record
+        beside = runs["cell_key"].isin(recorded) & (runs["scale"] == FULL_SCALE)
+        beside &= ~runs["cell_key"].isin(self.modelled["cell_key"])
+        if not beside.any():
+            return self.modelled
+        return pd.concat([self.modelled, runs[beside]], ignore_index=True)
 
     @property
     def apps(self) -> list[str]:
@@ -142,7 +157,9 @@ class ReportInputs:
             ),
             shuffled=_csv(project / "results/explain/shuffled.csv"),
             dependence=_csv(project / "results/explain/dependence.csv"),
+            recorded_runs_alone=_json(project / "results/explain/recorded_runs_alone.json"),
             metrics=_json(project / "results/evaluate/families.json"),
+            distribution=_json(project / "results/evaluate/distribution.json"),
             receipt=_json(project / "results/register/receipt.json"),
             marker=_json(project / "mlruns/registered.json"),
         )

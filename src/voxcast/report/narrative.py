@@ -31,7 +31,7 @@ class Narrative:
     apps : tuple of AppNarrative
         What was learned, by application.
     noise : RepeatNoise or None
-        Pooled over all repeats of modelled runs; None if no run was repeated undisturbed.
+        Pooled over all repeats of comparable runs; None if no run was repeated undisturbed.
     cpu_comparisons : list of CpuComparison
         Comparisons of numbers of CPUs.
     """
@@ -44,8 +44,9 @@ class Narrative:
     @classmethod
     def of(cls, inputs: ReportInputs) -> Narrative:
         """Compute the results."""
-        pooled = repeat_noise(inputs.modelled)
-        noise_by_app = {noise.app: noise for noise in repeat_noise(inputs.modelled, by=("app",))}
+        comparable = inputs.comparable
+        pooled = repeat_noise(comparable)
+        noise_by_app = {noise.app: noise for noise in repeat_noise(comparable, by=("app",))}
         return cls(
             inputs,
             tuple(
@@ -59,6 +60,7 @@ class Narrative:
                     ),
                     training_runs(inputs.trained_on, app),
                     _floor_percent(noise_by_app.get(app)),
+                    inputs.recorded_runs_alone.get(app, {}),
                 )
                 for app in inputs.apps
             ),
@@ -72,9 +74,10 @@ class Narrative:
         return _floor_percent(self.noise)
 
     def of_each(self, sentence: Callable[[AppNarrative], str]) -> str:
-        """Join a sentence of each application, with its name if there are several."""
+        """Join a sentence of each application that has one, with its name if there are several."""
         several = len(self.apps) > 1
-        return "; ".join(f"{a.app}: " * several + sentence(a) for a in self.apps)
+        sentences = [(app.app, sentence(app)) for app in self.apps]
+        return "; ".join(f"{name}: " * several + text for name, text in sentences if text)
 
     def headline(self) -> str:
         """Write the main result as one sentence, or the errors of several applications."""
@@ -94,6 +97,10 @@ class Narrative:
     def tested(self) -> str:
         """Write the errors on unseen subjects, with intervals."""
         return self.of_each(AppNarrative.tested)
+
+    def predicted_before(self) -> str:
+        """Write how far the runs measured here lay from what recorded runs alone predict."""
+        return self.of_each(AppNarrative.predicted_before)
 
     def calibration(self) -> str:
         """Write whether the upper bounds are calibrated."""
@@ -122,7 +129,7 @@ class Narrative:
 
     def floor(self) -> str:
         """Write the coefficients of variation of repeats, and how many runs were disturbed."""
-        is_noisy = self.inputs.modelled["noisy"]
+        is_noisy = self.inputs.comparable["noisy"]
         noisy = int(is_noisy.sum())
         busy = f"{noisy} of {counted(len(is_noisy), 'run')} shared the machine with other work"
         if self.noise is None:

@@ -10,9 +10,10 @@ from voxcast.allocation.pricing import Prices
 from voxcast.analysis.composed_runs import COMPOSITIONS
 from voxcast.analysis.devices import compare_devices, devices_without_runs
 from voxcast.analysis.drift import drift
-from voxcast.analysis.noise import repeat_noise
+from voxcast.analysis.noise import RepeatNoise, repeat_noise
 from voxcast.analysis.run_groups import FULL_SCALE
 from voxcast.analysis.wall_times import wall_times
+from voxcast.history.speed_deviations import at_usual_speed, speed_deviations
 from voxcast.phases.logged import phase_summary
 from voxcast.report import run_figures, run_tables
 from voxcast.report.app_section import app_sections, overview
@@ -26,10 +27,12 @@ from voxcast.report.templates import render
 if TYPE_CHECKING:
     import pandas as pd
 
+    from voxcast.report.inputs import ReportInputs
     from voxcast.report.narrative import Narrative
 
 TEMPLATE = "page.html.j2"
 STUDIES_PAGE = "studies.html"  # in the folder of the main page, written by another stage
+NOISE_GROUPS = ("app", "device", "cpus", "scale")
 SMALLEST_GAINS = 3  # listed for each comparison of devices
 
 
@@ -50,7 +53,7 @@ def _content(narrative: Narrative, project: Path) -> dict[str, Any]:
     inputs = narrative.inputs
     completed = inputs.completed
     phases = phase_summary(_phases(inputs.phases, completed))
-    noise = repeat_noise(completed, by=("app", "device", "cpus", "scale"))
+    noise = repeat_noise(completed, by=NOISE_GROUPS)
     paths = inputs.catalogue.dropna(subset="volume_id")
     names = {
         str(v): Path(str(p)).name for v, p in zip(paths["volume_id"], paths["path"], strict=True)
@@ -64,7 +67,9 @@ def _content(narrative: Narrative, project: Path) -> dict[str, Any]:
         "sections": app_sections(narrative, noise, project),
         "overview": overview(narrative.apps) if len(narrative.apps) > 1 else None,
         "measured_table": run_tables.measured(inputs.runs),
-        "noise_table": run_tables.noise_floor(noise) if noise else None,
+        "noise_table": (
+            run_tables.noise_floor(noise, _normalised_noise(inputs)) if noise else None
+        ),
         "size_panels": run_figures.size_panels(_sized(completed, inputs.catalogue)),
         "speedup_panels": run_figures.speedup_panels(narrative.cpu_comparisons),
         "cpu_lines": [f"{cpu_label(c)}: {cpu_verdict(c)}." for c in narrative.cpu_comparisons],
@@ -79,6 +84,15 @@ def _content(narrative: Narrative, project: Path) -> dict[str, Any]:
         "binaries": binaries(),
         "finals": finals(inputs),
     }
+
+
+def _normalised_noise(inputs: ReportInputs) -> list[RepeatNoise]:
+    """Return the noise that is left at the usual speed of the machine; empty if it is unknown."""
+    on_record = inputs.on_record[inputs.on_record["outcome"] == "completed"]
+    deviations = speed_deviations(on_record, inputs.phases_on_record)
+    if not (deviations["gauge"] != "").any():
+        return []
+    return repeat_noise(at_usual_speed(inputs.completed, deviations), by=NOISE_GROUPS)
 
 
 def _of_devices(narrative: Narrative, names: dict[str, str]) -> dict[str, Any]:
@@ -182,9 +196,15 @@ def _facts(narrative: Narrative) -> dict[str, str]:
         "Decision": narrative.of_each(
             lambda a: f"{receipts[a.app]['reason']}: {receipts[a.app]['detail']}"
         ),
-        "Test table opened": counted(int(inputs.receipt["test_openings"]), "time"),
+        "Test runs opened": _openings(inputs.receipt["test_openings"]),
     }
     return {name: text or "none" for name, text in facts.items()}
+
+
+def _openings(opening_counts: dict[str, int]) -> str:
+    """Write how often the runs of the test table, and any of its subjects, were opened."""
+    same_runs, any_subject = (opening_counts[key] for key in ("same_runs", "any_subject"))
+    return f"{counted(same_runs, 'time')}; any of their subjects {counted(any_subject, 'time')}"
 
 
 def _parameters(params: dict[str, Any]) -> str:

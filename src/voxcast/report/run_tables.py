@@ -86,16 +86,20 @@ def _unbroken(text: str) -> str:
     return text.replace(" ", "\u00a0")
 
 
-def noise_floor(noise: list[RepeatNoise]) -> Table:
-    """List the noise of repeats by application, device, CPUs and scale."""
+def noise_floor(noise: list[RepeatNoise], normalised: list[RepeatNoise]) -> Table:
+    """List the noise of repeats by application, device, CPUs and scale.
+
+    ``normalised`` is the noise of the same groups at the usual speed of the machine, or empty.
+    """
     rows = []
-    for group in noise:
+    for number, group in enumerate(noise):
         configuration = Configuration(str(group.device), group.cpus or 0)
         rows.append(
             [
                 f"{group.app}: {allocation_label(configuration, group.scale)}",
                 f"{group.cells} × {group.runs / group.cells:.2g}",
                 *(percent_interval(group.cv[target]) for target in TARGETS),
+                *(percent_interval(group.cv["cpu_s"]) for group in normalised[number:][:1]),
             ]
         )
     head = ["Run", "Cells × repeats", *map(heading, TITLES.values())]
@@ -104,6 +108,12 @@ def noise_floor(noise: list[RepeatNoise]) -> Table:
         "that of a variance (chi-squared, over logarithms), unlike the intervals of means on this "
         "page"
     )
+    if normalised:
+        head.append("CPU time at usual speed")
+        caption += (
+            ". The last column is what is left once the momentary speed of the machine is taken "
+            "out, which a metronome beside each run tells, or the constant work at its start"
+        )
     return Table(caption, head, rows)
 
 

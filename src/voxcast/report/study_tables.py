@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from voxcast.report.domain_table import domain_table
 from voxcast.report.formatting import TITLES, heading, percent
+from voxcast.report.judging_tables import families, interval_of, learning_curve, places, points_of
 from voxcast.report.tables import UPP_NOTE, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     Result = Mapping[str, Any]
 
@@ -105,12 +107,28 @@ def _ablation(result: Result) -> Table:
             ]
             rows.append([f"{app}: {TITLES[target]}", *cells])
     caption = (
-        "Error in percent by the features given to the model, mean of five cross-validations. The "
-        "axes are those of HARP: input, hardware, parameters of the application. Models are "
-        "selected on the folds that they are evaluated on (not nested), so all errors are "
-        "slightly too small"
+        "Error in percent by the features given to the model, on unseen subjects; models are "
+        "selected within the training runs of each fold (nested). The axes are those of HARP: "
+        "input, hardware, parameters of the application"
     )
     return Table(caption, ["", *map(heading, feature_sets)], rows)
+
+
+def _ablation_differences(result: Result) -> Table:
+    rows = []
+    for app, by_set in result.items():
+        for name, by_target in by_set.items():
+            compared = by_target["cpu_s"]
+            if "difference" not in compared:
+                continue
+            difference = compared["difference"]
+            versus = f"{app}: {name}, against {compared['against']}"
+            rows.append([versus, points_of(difference), f"{difference['ratio']:.2f}×"])
+    caption = (
+        "What leaving information out costs: difference of the errors of CPU time in points, "
+        "paired, with 95 % interval over subjects, and their ratio"
+    )
+    return Table(caption, ["", "Difference", "Ratio"], rows)
 
 
 def _second_batch(result: Result) -> Table:
@@ -118,7 +136,11 @@ def _second_batch(result: Result) -> Table:
 
 
 def _real(result: Result) -> Table:
-    return _other_batch("Real heads of other scanners, by models of generated heads", result)
+    return _other_batch("Three real heads of other scanners, by models of generated heads", result)
+
+
+def _heads(result: Result) -> Table:
+    return _other_batch("Thirteen real heads of other scanners", result)
 
 
 def _other_batch(title: str, result: Result) -> Table:
@@ -131,19 +153,29 @@ def _other_batch(title: str, result: Result) -> Table:
                 [
                     f"{app}: {target_title}",
                     _error(scores["errors"][target]),
+                    _normalised_error(scores["errors"][target]),
                     f"{coverage['covered']} of {coverage['subjects']} ({low:.0f} to {high:.0f} %)",
                     " · ".join(str(quartile["covered"]) for quartile in coverage["by_quartile"]),
                     f"{sharpness['asked_over_used']:.2f}×",
                     f"{sharpness['one_request_asked_over_used']:.2f}×",
+                    _out_of_range(scores.get("answers")),
                 ]
             )
     caption = (
-        f"{title}: error, subjects below the 95 % bound with exact interval, runs below the bound "
-        "by quartile of the measured value, and requested over used amounts"
+        f"{title}: error (of times also at the usual speed of the machine in that sitting), "
+        "subjects below the 95 % bound with exact interval, runs below the bound by quartile of "
+        "the measured value, and requested over used amounts"
     )
-    head = ["", "Error", "Subjects below the bound", "Runs by quartile", "Requested / used",
-            "Same with one request for all"]  # fmt: skip
+    head = ["", "Error", "At the usual speed", "Subjects below the bound", "Runs by quartile",
+            "Requested / used", "Same with one request for all",
+            "Runs out of range · calibrated"]  # fmt: skip
     return Table(caption, head, rows)
+
+
+def _out_of_range(answers: Result | None) -> str:
+    if answers is None:
+        return ""
+    return "{out_of_range} · {calibrated} of {runs}".format(**answers)
 
 
 def _scales(result: Result) -> Table:
@@ -209,19 +241,24 @@ def _normalised_cost(replayed: Result) -> str:
 
 
 def _error(scores: Result) -> str:
-    ends: Sequence[float] | None = scores.get("mape_interval")
-    if ends is None:
-        return percent(scores["mape"])
-    low, high = (percent(max(end, 0.0)) for end in ends)
-    return f"{percent(scores['mape'])} ({low.removesuffix(' %')} to {high})"
+    return interval_of(scores, "mape")
+
+
+def _normalised_error(scores: Result) -> str:
+    return interval_of(scores, "normalised_mape") if "normalised_mape" in scores else ""
 
 
 MAKERS: dict[str, tuple[Callable[[Result], Table], ...]] = {
     "splits": (_errors, _requests),
-    "ablation": (_ablation,),
+    "families": (families,),
+    "curves": (learning_curve,),
+    "machines": (places,),
+    "ablation": (_ablation, _ablation_differences),
     "second_batch": (_second_batch,),
     "real": (_real,),
+    "heads": (_heads,),
     "scales": (_scales,),
     "transfer": (_transfer,),
     "per_image": (_per_image,),
+    "domain": (domain_table,),
 }

@@ -1,4 +1,4 @@
-"""The summary of ten lines at the end of `make demo`."""
+"""The summary of about ten lines at the end of `make demo`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BIN = ".venv/bin/"  # of `make setup`
 
 
 def summary(narrative: Narrative, report: str) -> str:
-    """Return ten lines: runs, noise floor, best model, its errors and bounds, next commands.
+    """Return about ten lines: what was measured and learned, its errors, and the next commands.
 
     Parameters
     ----------
@@ -37,6 +37,8 @@ def summary(narrative: Narrative, report: str) -> str:
         ("next", f"{binaries()}voxcast predict {example(narrative)}"),
         ("or", f"{binaries()}mlflow ui, then {finals(narrative.inputs)}"),
     ]
+    if before := narrative.predicted_before():
+        lines.insert(3, ("beforehand", before))
     return "".join(f"{name:<12} {' '.join(text.split())}\n" for name, text in lines)
 
 

@@ -15,7 +15,7 @@ def requirements() -> list[str]:
     """Return the requirements of a served model, with the installed versions."""
     import voxcast
 
-    names = ("mlflow", "nibabel", "numpy", "pandas", "scipy", "torchio")
+    names = ("mlflow", "nibabel", "numpy", "pandas", "scipy")
     # The tag of a local build, such as +cpu, is not part of a public release.
     torch = version("torch").split("+")[0]
     return [f"voxcast=={voxcast.__version__}", f"torch=={torch}"] + [

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError, UnlearnedError
 from voxcast.files import read_json, sha256_folder, write_json
+from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.serving.served_app import ServedApp
 
 if TYPE_CHECKING:
@@ -115,6 +116,12 @@ class Bundle:
             except _DAMAGE as error:
                 damaged[name] = f"its facts in {INDEX} are damaged: {error!r}"
         return cls(folder, facts, apps, damaged)
+
+    @property
+    def lab_characteristics(self) -> tuple[str, ...]:
+        """The characteristics of laboratories that its applications declare, sorted."""
+        declared = {name for app in self.apps.values() for name in app.characteristics}
+        return tuple(sorted(declared - set(CHARACTERISTICS)))
 
     def app_named(self, name: str | None) -> ServedApp:
         """Return the facts of an application; None stands for the only one.

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from voxcast.images.headers import read_header
-from voxcast.images.volumes import POINTS, coarse_to_bytes, load_coarse
+from voxcast.images.network_volume import network_to_bytes, network_volume
+from voxcast.images.volumes import POINTS, read_volume
 from voxcast.images.voxels import MAX_VOXELS
 from voxcast.records import Configuration
-from voxcast.serving.signature import REQUEST_HEADER_COLUMNS, VOLUME
+from voxcast.serving.signature import EXAMPLE, REQUEST_HEADER_COLUMNS, VOLUME
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from voxcast.images.characteristics import Characteristic
+    from voxcast.images.volumes import VolumeReading
+
     Rows = list[dict[str, Any]]
+
+
+logger = logging.getLogger(__name__)
 
 
 class Predict(Protocol):
@@ -40,14 +49,22 @@ class Champion:
     configurations : list of Configuration
         Allocations to predict.
     coarse_points : int
-        Maximum number of voxels along an axis of the volume that is sent.
+        Maximum number of voxels along an axis of the grid of the characteristics.
     header_only : bool
         Whether only the header is read.
     max_voxels : int
         A larger volume is refused, unless only the header is read.
+    host : str, optional
+        The machine to predict for: an id, a host class or a node type; by default the one on which
+        the model runs.
     host_classes, measured
         See `voxcast.serving.served_app.ServedApp`; empty behind an address, which does not tell
         them.
+    characteristics : tuple of str or None
+        Those that the model sees; None behind an address, which gets all.
+    lab : mapping
+        Those of a laboratory that this project declares, see
+        `voxcast.images.lab_characteristics`; others are never computed.
     """
 
     predict: Predict
@@ -56,8 +73,11 @@ class Champion:
     coarse_points: int = POINTS
     header_only: bool = False
     max_voxels: int = MAX_VOXELS
+    host: str | None = None
     host_classes: tuple[str, ...] = ()
     measured: tuple[tuple[str, int, int], ...] = ()
+    characteristics: tuple[str, ...] | None = None
+    lab: Mapping[str, Characteristic] = field(default_factory=dict)
 
     def request_rows(
         self, image: Path, configurations: Sequence[Configuration] | None = None
@@ -77,14 +97,47 @@ class Champion:
             If the image cannot be used.
         """
         row: dict[str, Any] = {} if self.app is None else {"app": self.app}
+        if self.host is not None:
+            row["host"] = self.host
         columns = read_header(image).columns()
-        if not self.header_only:
-            coarse = load_coarse(image, self.coarse_points, self.max_voxels)
-            row[VOLUME] = coarse_to_bytes(coarse)
         for name in REQUEST_HEADER_COLUMNS:
             value = columns[name]
             row[name] = float(value) if isinstance(value, int) else value
+        # Where the header decides, no voxel is read.
+        if not self.header_only and (self.characteristics != () or self._network_points):
+            from voxcast.images.characteristics import characteristics
+
+            volume = read_volume(image, self.coarse_points, self.max_voxels)
+            if points := self._network_points:
+                row[VOLUME] = network_to_bytes(network_volume(volume, points))
+            row |= characteristics(volume.coarse, volume.foreground)
+            row |= self._lab_values(image, volume)
         return [
             {**row, "device": c.device, "cpus": float(c.cpus), "gpus": float(c.gpus)}
             for c in (self.configurations if configurations is None else configurations)
         ]
+
+    def _lab_values(self, image: Path, volume: VolumeReading) -> dict[str, float]:
+        """Return the values of a laboratory that could be computed; the others are logged."""
+        from voxcast.images.lab_characteristics import lab_values
+        from voxcast.images.volume_contents import VolumeContents
+
+        wanted = {
+            name: entry
+            for name, entry in self.lab.items()
+            if self.characteristics is None or name in self.characteristics
+        }
+        contents = VolumeContents(volume.coarse, volume.foreground, volume.layout.header)
+        values, failures = lab_values(wanted, contents)
+        for name, reason in failures.items():
+            logger.warning("%s: %s is not known: %s", image, name, reason)
+        return {name: value for name, value in values.items() if name not in failures}
+
+    @cached_property
+    def _network_points(self) -> int:
+        """Size of the small volume that the model's network wants, 0 if it wants none.
+
+        A model behind an address tells it in its answers only, so it is asked about any image.
+        """
+        app = {} if self.app is None else {"app": self.app}
+        return int(self.predict([{**EXAMPLE, **app}], 0.95)[0]["network_points"])

@@ -13,7 +13,7 @@ from voxcast.serving.client import call, refusal
 from voxcast.serving.signature import INPUT_TYPES, REQUIRED_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 
 @dataclass(frozen=True)
@@ -26,15 +26,18 @@ class LocalModel:
         Folder of the model, as MLflow wrote it.
     bundle : Bundle
         The bundle in it.
+    machines : Path, optional
+        See `voxcast.serving.prediction_service.PredictionService`.
     """
 
     folder: Path
     bundle: Bundle
+    machines: Path | None = None
 
     @classmethod
-    def load(cls, folder: Path) -> LocalModel:
+    def load(cls, folder: Path, machines: Path | None = None) -> LocalModel:
         """Open the bundle; errors as `Bundle.load`."""
-        return cls(folder, Bundle.load(folder / ARTIFACTS / FOLDER))
+        return cls(folder, Bundle.load(folder / ARTIFACTS / FOLDER), machines)
 
     def predict(
         self, rows: Sequence[dict[str, Any]], quantile: float, *, explain: bool = False
@@ -46,14 +49,16 @@ class LocalModel:
         RequestError
             If the model rejects the request, with the message of the server.
         """
-        cast_rows = [_cast(row) for row in rows]
+        lab = self.bundle.lab_characteristics
+        cast_rows = [_cast(row, lab) for row in rows]
         valid_rows = [row for row in cast_rows if row is not None]
         if not rows or len(valid_rows) < len(rows):
             return self._predict_by_mlflow(rows, quantile, explain=explain)
         from voxcast.serving.prediction_service import PredictionService
 
         try:
-            return PredictionService(self.bundle).predict(valid_rows, quantile, explain=explain)
+            service = PredictionService(self.bundle, self.machines)
+            return service.predict(valid_rows, quantile, explain=explain)
         except ModelError as error:
             raise refusal(str(error), None) from None
 
@@ -66,14 +71,14 @@ class LocalModel:
         return call(mlflow.pyfunc.load_model(str(self.folder)), rows, quantile, explain=explain)
 
 
-def _cast(row: Mapping[str, Any]) -> dict[str, Any] | None:
+def _cast(row: Mapping[str, Any], lab: Collection[str]) -> dict[str, Any] | None:
     """Return a row with the types of the signature, or None if that needs more than a number.
 
     Missing values are left out.
     """
     cast: dict[str, Any] = {}
     for name, value in row.items():
-        kind = INPUT_TYPES.get(name)
+        kind = "double" if name in lab else INPUT_TYPES.get(name)
         if value is None or (isinstance(value, float) and math.isnan(value)):
             continue
         if kind == "double" and isinstance(value, int | float) and not isinstance(value, bool):

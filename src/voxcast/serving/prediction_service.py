@@ -5,40 +5,75 @@ It does not import MLflow, so the predictions can be tested against the forecast
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError, VoxcastError
 from voxcast.features.rows import features
 from voxcast.files import canonical_json
-from voxcast.images.headers import ImageHeader
-from voxcast.images.volumes import coarse_from_bytes, network_volume
+from voxcast.images.network_volume import network_from_bytes
 from voxcast.models import explanation
 from voxcast.models.query import Query
+from voxcast.models.speed.updates import with_machines
+from voxcast.profiling.host import this_host_id
 from voxcast.records import TARGETS, Configuration
 from voxcast.serving import request_rows
-from voxcast.serving.signature import QUANTILES, VOLUME
+from voxcast.serving.machine_file import read_machines
+from voxcast.serving.signature import MISSING, QUANTILES, VOLUME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
-    import numpy as np
-
-    from voxcast.models.forecaster import Prediction
+    from voxcast.models.forecaster import Forecaster, Prediction
     from voxcast.serving.bundle import Bundle
+    from voxcast.serving.machine_file import MachineSpeeds
     from voxcast.serving.served_app import ServedApp
-
-    # Characteristics and small volume.
-    Contents = tuple[dict[str, float], np.ndarray | None]
-    # By application, voxels and header.
-    ContentsByVolume = dict[tuple[str, bytes, ImageHeader], Contents]
 
 
 @dataclass(frozen=True)
 class PredictionService:
-    """Predicts rows of requests, each row by the forecaster of its application."""
+    """Predicts rows of requests, each row by the forecaster of its application.
+
+    Attributes
+    ----------
+    bundle : Bundle
+        The registered model.
+    machines : Path, optional
+        File with the speeds of machines that were measured after training; read anew when it has
+        changed.
+    """
 
     bundle: Bundle
+    machines: Path | None = None
+    _read: dict[tuple[int, int, int], MachineSpeeds] = field(default_factory=dict, repr=False)
+
+    def forecaster(self, app: str) -> Forecaster:
+        """Return the forecaster of an application, with all speeds of machines on record."""
+        forecaster = self.bundle.forecaster(app)
+        speeds = forecaster.speeds_of(app)
+        if speeds is None:
+            return forecaster
+        sha256 = self.bundle.apps[app].forecaster_sha256
+        measured = {
+            host: speed
+            for (host, name, forecaster_sha256), speed in self._machine_speeds().items()
+            if (name, forecaster_sha256) == (app, sha256)
+        }
+        if not measured:
+            return forecaster
+        return forecaster.with_speeds({app: with_machines(speeds, measured)})
+
+    def _machine_speeds(self) -> MachineSpeeds:
+        if self.machines is None or not self.machines.is_file():
+            return {}
+        status = self.machines.stat()
+        key = (status.st_ino, status.st_mtime_ns, status.st_size)
+        if key not in self._read:
+            self._read.clear()
+            self._read[key] = read_machines(self.machines)
+        return self._read[key]
 
     def predict(
         self,
@@ -64,11 +99,10 @@ class PredictionService:
         ModelError
             If a row is invalid; the message names the row and the problem.
         """
-        contents_by_volume: ContentsByVolume = {}
         queries, configurations = [], []
         for number, request in enumerate(requests):
             try:
-                query, configuration = self._query(request, contents_by_volume)
+                query, configuration = self._query(request)
             except VoxcastError as error:
                 raise ModelError(f"row {number}: {error}") from None
             queries.append(query)
@@ -76,29 +110,40 @@ class PredictionService:
         predictions = self._predictions(queries, quantile)
         return [
             self._columns(query, configuration, prediction, explain=explain)
-            for query, configuration, prediction in zip(
-                queries, configurations, predictions, strict=True
+            | {MISSING: self._missing(request, query)}
+            for request, query, configuration, prediction in zip(
+                requests, queries, configurations, predictions, strict=True
             )
         ]
 
     def _columns(
         self, query: Query, configuration: Configuration, prediction: Prediction, *, explain: bool
     ) -> dict[str, Any]:
-        forecaster = self.bundle.forecaster(query.app)
+        forecaster = self.forecaster(query.app)
         reasons = forecaster.outside(query, prediction.out_of_range)
         columns = _prediction_columns(query.app, configuration, prediction)
+        columns["network_points"] = float(self._network_points(self.bundle.app_named(query.app)))
         columns["out_of_range_reason"] = "; ".join(reasons)
+        knows_machines = forecaster.speeds_of(query.app) is not None
+        columns["host"] = query.host if knows_machines else ""
+        columns["host_known"], columns["host_runs"] = prediction.host_known, prediction.host_runs
+        for name, speed in zip(QUANTILES, prediction.speed, strict=True):
+            columns[f"speed_{name}"] = speed
         if explain:
             because = explanation.explain(forecaster, query)
             columns["because"] = canonical_json([asdict(reason) for reason in because])
         return columns
+
+    def _missing(self, request: Mapping[str, Any], query: Query) -> str:
+        declared = self.bundle.app_named(query.app).characteristics
+        return " ".join(request_rows.missing_of_lab(request, declared))
 
     def _predictions(self, queries: Sequence[Query], quantile: float) -> list[Prediction]:
         """Return one prediction for each query, application by application."""
         by_position: dict[int, Prediction] = {}
         for app in dict.fromkeys(query.app for query in queries):
             positions = [n for n, query in enumerate(queries) if query.app == app]
-            predictions = self.bundle.forecaster(app).predict(
+            predictions = self.forecaster(app).predict(
                 [queries[n] for n in positions],
                 lower_quantile=1 - quantile,
                 upper_quantile=quantile,
@@ -106,11 +151,7 @@ class PredictionService:
             by_position.update(zip(positions, predictions, strict=True))
         return [by_position[n] for n in range(len(queries))]
 
-    def _query(
-        self,
-        request: Mapping[str, Any],
-        contents_by_volume: ContentsByVolume,
-    ) -> tuple[Query, Configuration]:
+    def _query(self, request: Mapping[str, Any]) -> tuple[Query, Configuration]:
         name = request.get("app")
         served = self.bundle.app_named(None if name is None else str(name))
         configuration = request_rows.configuration_of(request, served.configurations[0])
@@ -121,24 +162,23 @@ class PredictionService:
             )
         parameters = request_rows.parameters_of(request, served.parameters)
         header = request_rows.header_of(request)
-        content, volume = None, None
-        if VOLUME in request:
-            voxels = bytes(request[VOLUME])
-            key = served.name, voxels, header
-            if key not in contents_by_volume:  # rows of one volume differ only in configuration
-                contents_by_volume[key] = self._contents(served, voxels, header)
-            content, volume = contents_by_volume[key]
+        content, volume = request_rows.characteristics_of(request, served.characteristics), None
+        if VOLUME in request and self._network_points(served):
+            volume = network_from_bytes(bytes(request[VOLUME]), served.network_points)
         row = features(header.columns(), content, served.name, parameters, configuration)
-        return Query(row, configuration.cpus, request.get("host_class"), volume), configuration
+        host = request_rows.host_of(request) or this_host_id()
+        host_class, sitting = request.get("host_class"), None
+        speeds = self.forecaster(served.name).speeds_of(served.name)
+        if speeds is not None:
+            sitting = speeds.current_sitting(host, datetime.now(UTC))
+            kinds = {machine.host_class for machine in speeds.named(host)} - {""}
+            host_class = host_class or (kinds.pop() if len(kinds) == 1 else None)
+        return Query(row, configuration.cpus, host_class, volume, host, sitting), configuration
 
-    def _contents(self, served: ServedApp, volume: bytes, header: ImageHeader) -> Contents:
-        from voxcast.images.characteristics import characteristics
-
-        coarse = coarse_from_bytes(volume, header, served.coarse_points)
-        small = None
-        if self.bundle.forecaster(served.name).model_at("volume").model.needs_volume:
-            small = network_volume(coarse, served.network_points)
-        return characteristics(coarse), small
+    def _network_points(self, served: ServedApp) -> int:
+        """Return the size of the volume that the network of an application wants, or 0."""
+        model = self.bundle.forecaster(served.name).model_at("volume").model
+        return served.network_points if model.needs_volume else 0
 
 
 def _prediction_columns(

@@ -3,6 +3,7 @@
 It only connects MLflow's interface to the installed package; nothing is unpickled.
 """
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from mlflow.pyfunc.model import PythonModel
 
 from voxcast.errors import VoxcastError
 from voxcast.serving.bundle import Bundle
+from voxcast.serving.machine_file import VARIABLE
 from voxcast.serving.prediction_service import PredictionService
 
 
@@ -22,7 +24,10 @@ class VoxcastModel(PythonModel):
 
     def load_context(self, context: Any) -> None:
         """Open the bundle among the model's files; forecasters are read when they are needed."""
-        self.service = PredictionService(Bundle.load(Path(context.artifacts["bundle"])))
+        machines = os.environ.get(VARIABLE)
+        self.service = PredictionService(
+            Bundle.load(Path(context.artifacts["bundle"])), Path(machines) if machines else None
+        )
 
     def predict(
         self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None

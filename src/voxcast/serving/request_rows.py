@@ -12,17 +12,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.errors import ModelError
+from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.images.headers import SHAPE_COLUMNS, SPACING_COLUMNS, ImageHeader
 from voxcast.records import Configuration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 # NIfTI stores a size in 16 bits; no scanner has voxels outside these limits.
 MAX_POINTS = 2**15 - 1
 SPACING_MM = (1e-3, 1e3)
 MAX_CPUS = 65_536
 MAX_FILE_BYTES = 10**15
+MAX_CHARACTERISTIC = 1e15
+MAX_HOST = 500
 MAX_PARAMETER = 1e100  # far from where its square or a distance overflows
 DTYPES = {dtype.name: dtype for dtype in map(np.dtype, "bBhHiIlLfd")}
 _AXES = ({"R", "L"}, {"A", "P"}, {"S", "I"})
@@ -54,6 +57,36 @@ def header_of(row: Mapping[str, Any]) -> ImageHeader:
     )
 
 
+def characteristics_of(row: Mapping[str, Any], declared: Sequence[str]) -> dict[str, float] | None:
+    """Return the declared characteristics of the image.
+
+    None for a row that has none at all, or lacks one of a laboratory, see `missing_of_lab`.
+
+    Raises
+    ------
+    ModelError
+        If others are missing, or one is invalid.
+    """
+    if not _has_any(row, declared) or missing_of_lab(row, declared):
+        return None
+    lowest = {name: 0.0 if name in CHARACTERISTICS else -MAX_CHARACTERISTIC for name in declared}
+    return {name: _number(row, name, lowest[name], MAX_CHARACTERISTIC) for name in declared}
+
+
+def missing_of_lab(row: Mapping[str, Any], declared: Sequence[str]) -> tuple[str, ...]:
+    """Return the declared characteristics of a laboratory that a row with others lacks.
+
+    A client without the functions of that laboratory cannot compute them.
+    """
+    if not _has_any(row, declared):
+        return ()
+    return tuple(name for name in declared if name not in CHARACTERISTICS and name not in row)
+
+
+def _has_any(row: Mapping[str, Any], declared: Sequence[str]) -> bool:
+    return any(name in row for name in (*CHARACTERISTICS, *declared))
+
+
 def configuration_of(row: Mapping[str, Any], default: Configuration) -> Configuration:
     """Return the allocation of a row; missing columns are taken from ``default``."""
     return Configuration(
@@ -61,6 +94,22 @@ def configuration_of(row: Mapping[str, Any], default: Configuration) -> Configur
         cpus=_integer(row, "cpus", 1, MAX_CPUS, default.cpus),
         gpus=_integer(row, "gpus", 0, MAX_CPUS, default.gpus),
     )
+
+
+def host_of(row: Mapping[str, Any]) -> str | None:
+    """Return the machine that a row asks about: an id, a host class or a node type.
+
+    Raises
+    ------
+    ModelError
+        If it is no name.
+    """
+    if "host" not in row:
+        return None
+    name = str(row["host"])
+    if not 0 < len(name) <= MAX_HOST:
+        raise ModelError(f"must be a name of at most {MAX_HOST} letters", "host")
+    return name
 
 
 def parameters_of(row: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:

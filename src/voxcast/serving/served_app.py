@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.records import Configuration
 
 # The annotations of the fields that are read as they are.
@@ -86,6 +87,8 @@ class ServedApp:
         where a bundle does not have them.
     measured : tuple of (device, CPUs, GPUs)
         Allocations of the runs; empty where a bundle does not have them.
+    characteristics : tuple of str
+        Those that its model sees; all, where a bundle does not have them.
     """
 
     name: str
@@ -97,6 +100,7 @@ class ServedApp:
     promotion: Promotion
     host_classes: tuple[str, ...] = ()
     measured: tuple[tuple[str, int, int], ...] = ()
+    characteristics: tuple[str, ...] = tuple(CHARACTERISTICS)
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-able form, without the name."""
@@ -109,6 +113,7 @@ class ServedApp:
             "promotion": asdict(self.promotion),
             "host_classes": list(self.host_classes),
             "measured": [list(allocation) for allocation in self.measured],
+            "characteristics": list(self.characteristics),
         }
 
     @classmethod
@@ -134,6 +139,9 @@ class ServedApp:
             "measured": tuple(
                 (str(device), int(cpus), int(gpus))
                 for device, cpus, gpus in content.get("measured", ())
+            ),
+            "characteristics": tuple(
+                str(name) for name in content.get("characteristics", CHARACTERISTICS)
             ),
         }
         return cls(**{**_fields(cls, content), **converted})

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.images.headers import HEADER_TYPES
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import pandas as pd
     from mlflow.models import ModelSignature
 
@@ -22,7 +25,11 @@ OPTIONAL_COLUMNS = {
     "gpus": "double",
     "parameters_json": "string",
     "host_class": "string",
+    "host": "string",
 }
+# What a model needs of a laboratory and a request lacks, in the answer.
+MISSING = "missing_characteristics"
+# The input of the network, of an image whose characteristics are there too.
 VOLUME = "volume"
 # Types of all columns of a request, and those that every row has.
 INPUT_TYPES = {
@@ -31,35 +38,42 @@ INPUT_TYPES = {
         for name in REQUEST_HEADER_COLUMNS
     },
     **OPTIONAL_COLUMNS,
+    **dict.fromkeys(CHARACTERISTICS, "double"),
     VOLUME: "binary",
 }
 REQUIRED_COLUMNS = frozenset(REQUEST_HEADER_COLUMNS) - OPTIONAL_HEADER_COLUMNS
 QUANTILES = ("lower", "median", "upper")
 
 
+# A request without an application: a typical head scan of 1 mm, header only.
+EXAMPLE: dict[str, float | str] = {
+    "shape_i": 176.0, "shape_j": 256.0, "shape_k": 256.0,
+    "spacing_i_mm": 1.0, "spacing_j_mm": 1.0, "spacing_k_mm": 1.0,
+    "file_size_bytes": 9.0e6, "dtype": "int16",
+}  # fmt: skip
+
+
 def example(app: str) -> pd.DataFrame:
-    """Return a request for an application on a typical head scan: 1 mm, header only."""
+    """Return a request for an application, of one row."""
     import pandas as pd
 
-    return pd.DataFrame(
-        [
-            {
-                "shape_i": 176.0, "shape_j": 256.0, "shape_k": 256.0,
-                "spacing_i_mm": 1.0, "spacing_j_mm": 1.0, "spacing_k_mm": 1.0,
-                "file_size_bytes": 9.0e6, "dtype": "int16", "app": app,
-            }
-        ]
-    )  # fmt: skip
+    return pd.DataFrame([{**EXAMPLE, "app": app}])
 
 
-def signature() -> ModelSignature:
-    """Return the signature, which is the same for every family."""
+def signature(lab: Iterable[str] = ()) -> ModelSignature:
+    """Return the signature, which is the same for every family.
+
+    Parameters
+    ----------
+    lab : iterable of str
+        Characteristics of laboratories that the model's applications declare.
+    """
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema, TensorSpec
 
     inputs: list[ColSpec | TensorSpec] = [
         ColSpec(kind, name, required=name in REQUIRED_COLUMNS)
-        for name, kind in INPUT_TYPES.items()
+        for name, kind in {**INPUT_TYPES, **dict.fromkeys(lab, "double")}.items()
     ]
     outputs: list[ColSpec | TensorSpec] = [
         ColSpec("string", "app"),
@@ -72,11 +86,17 @@ def signature() -> ModelSignature:
         ),
         ColSpec("string", "input_level"),
         ColSpec("string", "family"),
+        ColSpec("double", "network_points"),
         ColSpec("boolean", "calibrated"),
         ColSpec("long", "missing_subjects"),
         ColSpec("long", "measured_subjects"),
         ColSpec("string", "out_of_range"),
         ColSpec("string", "out_of_range_reason"),
+        ColSpec("string", "host"),
+        ColSpec("boolean", "host_known"),
+        ColSpec("long", "host_runs"),
+        *(ColSpec("double", f"speed_{quantile}") for quantile in QUANTILES),
+        ColSpec("string", MISSING, required=False),
         ColSpec("string", "because", required=False),
     ]
     params = ParamSchema(

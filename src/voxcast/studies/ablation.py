@@ -1,12 +1,9 @@
 """Study: the value of each kind of information, by leaving it out.
 
 The kinds follow HARP's three axes: the input (constant, voxel count, header, contents, raw
-voxels), the hardware (allocation and machine) and the application's parameters. All variants are
-evaluated by the same folds over subjects, for several seeds; errors are averaged by subject first.
-
-The cross-validation is not nested: parameters and blend weights are tuned on the folds that also
-give the error. The error is therefore slightly optimistic, most for the variants with the most
-families. It compares variants; it does not estimate the error on new subjects.
+voxels), the hardware (allocation) and the application's parameters. All variants are
+judged on the same outer folds over subjects, and nested: families, parameters and blend weights
+are chosen by folds within the training runs of each. Differences between variants are paired.
 """
 
 from __future__ import annotations
@@ -16,47 +13,57 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.features.rows import CONTENT
-from voxcast.laws.intervals import clustered_mean
 from voxcast.models.families.family import FAMILIES
-from voxcast.models.selection.cross_validation import Validation
-from voxcast.models.selection.learning import learn
-from voxcast.records import TARGETS
+from voxcast.studies import contenders
+from voxcast.studies.holdouts import split
+from voxcast.studies.nested import CHOSEN, Learner
 from voxcast.studies.recorded_table import FULL, of_app
-from voxcast.studies.scoring import bounds_of
+from voxcast.studies.scoring import errors, paired
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import pandas as pd
 
-    from voxcast.models.out_of_fold import OutOfFold
     from voxcast.models.selection.fold_cache import FoldCache
+    from voxcast.studies.holdouts import Fold
 
-SEEDS = 5
 FOLDS = 5
 TABULAR = ("ridge", "additive", "extra_trees", "boosting", "gaussian_process")
 NETWORK = "cnn"
-HARDWARE, PARAMETERS = ("allocation.", "host."), ("parameter.",)
-CPU, MEMORY = TARGETS.index("cpu_s"), TARGETS.index("peak_rss_bytes")
+# A network that was not pretrained learns from the runs alone, by passes over them.
+UNTRAINED = {"epochs": 15, "learning_rate": 3e-3, "head": "additive"}
+HARDWARE, PARAMETERS = ("allocation.",), ("parameter.",)
+# The others are compared with the first of these that there is.
+REFERENCES = ("header + content", "all")
+COMPARED = ("cpu_s", "peak_rss_bytes")
 
 
 def study(
     table: pd.DataFrame,
     volumes: np.ndarray | None,
     *,
-    seeds: int = SEEDS,
-    trials: int = 4,
+    folds: int = FOLDS,
+    seed: int = 0,
+    trials: int = contenders.TRIALS,
     cache: FoldCache,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> dict[str, Any]:
-    """Return, by application and variant, the mean error with its interval.
+    """Return, by application and variant, errors and differences from a reference.
 
     Parameters
     ----------
     table : DataFrame
-        Runs of one batch, see `voxcast.studies.recorded_table.recorded_table`.
-    volumes : ndarray or None, shape (n_runs, p, p, p)
+        See `voxcast.studies.recorded_table.recorded_table`.
+    volumes : ndarray or None, shape (n_runs,)
         Small volume of each run; ignored for runs without an image. None excludes the network.
+
+    Returns
+    -------
+    dict
+        By application, variant and target the errors of `voxcast.studies.scoring.errors`. For
+        `COMPARED` there is ``against``, the name of the reference with which the variant is
+        compared, and ``difference``, see `voxcast.studies.scoring.paired`.
     """
     results: dict[str, Any] = {}
     for app in sorted(table["app"].unique()):
@@ -64,15 +71,14 @@ def study(
         runs = of_app(table, app, FULL)
         has_image = "header.megavoxels" in runs
         app_volumes = volumes[of_this_app] if has_image and volumes is not None else None
-        results[app] = {}
+        outer = split(runs, "subject", folds=folds, seed=seed).folds
+        predictions: dict[str, pd.DataFrame] = {}
         variants = _variants(runs, has_image, app_volumes is not None)
         for name, (columns, families) in variants.items():
             on_step(f"{app}: {name}")
-            out_of_fold_by_seed = [
-                _out_of_fold(columns, app_volumes, families, seed, trials, cache)
-                for seed in range(seeds)
-            ]
-            results[app][name] = _errors(runs, out_of_fold_by_seed)
+            learner = _learner(families, trials, seed, cache)
+            predictions[name] = _predictions(columns, app_volumes, outer, learner)
+        results[app] = _scores(predictions)
     return results
 
 
@@ -94,9 +100,9 @@ def _variants(
         del variants["all"]
     if network:
         variants |= {
-            "network alone": (without(CONTENT), (f"{NETWORK}:grid",)),
-            "header + network": (without(CONTENT), (f"{NETWORK}:all",)),
-            "all": (runs, (*TABULAR, f"{NETWORK}:all")),
+            "header + network": (without(CONTENT), (NETWORK,)),
+            "header + untrained network": (without(CONTENT), (f"{NETWORK}:untrained",)),
+            "all": (runs, (*TABULAR, NETWORK)),
         }
     if runs["cpus"].nunique() > 1:
         variants["without hardware"] = without(*HARDWARE), TABULAR
@@ -105,42 +111,34 @@ def _variants(
     return variants
 
 
-def _out_of_fold(
-    table: pd.DataFrame,
-    volumes: np.ndarray | None,
-    families: Sequence[str],
-    seed: int,
-    trials: int,
-    cache: FoldCache,
-) -> OutOfFold:
-    """Return the predictions of the best of families, or of their stack; networks are not tuned.
-
-    A family is given as ``NAME``, or as ``NAME:COLUMNS`` for a network.
-    """
-    validation = Validation(table, volumes, FOLDS, seed, cache=cache)
-    names_and_columns = [family.split(":") for family in families]
+def _learner(families: Sequence[str], trials: int, seed: int, cache: FoldCache) -> Learner:
+    """Return the learner of families; ``NAME:START`` is a network, which is not tuned."""
+    names_and_starts = [family.split(":") for family in families]
     fixed_params = {
-        name: {**FAMILIES[name].defaults, "columns": columns[0]}
-        for name, *columns in names_and_columns
-        if columns
+        name: {**FAMILIES[name].defaults, **UNTRAINED, "start": start[0]}
+        for name, *start in names_and_starts
+        if start
     }
-    names = [name for name, *_ in names_and_columns]
-    leaderboard = learn(validation, names, trials=trials, fixed_params=fixed_params)
-    return leaderboard.out_of_fold[leaderboard.input_level][leaderboard.best]
+    names = tuple(name for name, *_ in names_and_starts)
+    return Learner(names, fixed_params, trials, seed, cache)
 
 
-def _errors(runs: pd.DataFrame, out_of_fold_by_seed: Sequence[OutOfFold]) -> dict[str, Any]:
-    errors = {}
-    for target, k in (("cpu_s", CPU), ("peak_rss_bytes", MEMORY)):
-        actual = runs[target].to_numpy(dtype=float)
-        shares = [
-            100 * np.abs(np.exp(out_of_fold.log_predictions[:, k]) - actual) / actual
-            for out_of_fold in out_of_fold_by_seed
-        ]
-        mean = clustered_mean(np.mean(shares, axis=0), runs["subject"].tolist())
-        errors[target] = {
-            "mape": mean.value,
-            "mape_interval": bounds_of(mean),
-            "between_seeds": float(np.std([share.mean() for share in shares])),
-        }
-    return errors
+def _predictions(
+    runs: pd.DataFrame, volumes: np.ndarray | None, outer: Sequence[Fold], learner: Learner
+) -> pd.DataFrame:
+    by_fold = []
+    for fold in outer:
+        cubes = None if volumes is None else (volumes[fold.train], volumes[fold.test])
+        train, test = runs.iloc[fold.train], runs.iloc[fold.test]
+        by_fold.append(learner.predictions(train, test, cubes)[CHOSEN])
+    return contenders.pooled(by_fold)
+
+
+def _scores(predictions: dict[str, pd.DataFrame]) -> dict[str, Any]:
+    reference = next(name for name in REFERENCES if name in predictions)
+    scores = {name: errors(table) for name, table in predictions.items()}
+    for name, table in predictions.items():
+        for target in COMPARED if name != reference else ():
+            difference = paired(predictions[reference], table, target)
+            scores[name][target] |= {"against": reference, "difference": difference}
+    return scores

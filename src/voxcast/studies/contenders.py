@@ -21,16 +21,19 @@ from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.fold_cache import FoldCache
 from voxcast.models.selection.learning import learn
 from voxcast.models.selection.refitting import fit_forecaster
+from voxcast.models.speed.updates import run_residuals, updated
 from voxcast.records import TARGETS
 from voxcast.studies.recorded_table import FULL
+from voxcast.studies.scoring import SPEED_DEVIATION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from voxcast.models.forecaster import Forecaster
     from voxcast.models.harp.policies import SelectionPolicy
     from voxcast.models.harp.summed_phases import TimeModel
 
-FAMILIES = ("ridge", "additive", "extra_trees", "boosting", "gaussian_process")
+FAMILIES = ("ridge", "additive", "extra_trees", "boosting", "gaussian_process", "phases")
 TRIALS = 6
 INNER_FOLDS = 4
 UPPER = 0.95
@@ -49,6 +52,7 @@ def voxcast_predictions(
     trials: int = TRIALS,
     seed: int = 0,
     volumes: tuple[np.ndarray, np.ndarray] | None = None,
+    local: pd.DataFrame | None = None,
     cache: FoldCache | None = None,
 ) -> pd.DataFrame:
     """Train voxcast on ``train``, with tuning and calibration, and predict ``test``.
@@ -59,6 +63,8 @@ def voxcast_predictions(
         Runs of one application.
     volumes : (train, test), optional
         Small volumes, for the network.
+    local : DataFrame, optional
+        Runs that only tell how fast the machines are in the sittings of ``test``.
 
     Returns
     -------
@@ -75,27 +81,54 @@ def voxcast_predictions(
     )
     leaderboard = learn(validation, families, trials=trials)
     forecaster = fit_forecaster(validation, leaderboard, leaderboard.best, FACTOR)
+    if local is not None:
+        forecaster = with_local_runs(forecaster, local)
     queries = queries_of(test, None if volumes is None else volumes[1])
     by_quantile = {
         quantile: forecaster.predict(queries, lower_quantile=1 - quantile, upper_quantile=quantile)
         for quantile in QUANTILES
     }
-    table = _run_columns(test)
+    table = run_columns(test)
     for target in TARGETS:
         for k, name in ((1, "median"), (2, "upper")):
             table[f"{target}_{name}"] = [p.quantiles[target][k] for p in by_quantile[UPPER]]
     for quantile, predictions in by_quantile.items():
         table[f"runtime_s_at_{quantile:g}"] = [p.quantiles["runtime_s"][2] for p in predictions]
     return table.assign(
-        chosen=leaderboard.best, out_of_range=[bool(p.out_of_range) for p in by_quantile[UPPER]]
+        chosen=leaderboard.best,
+        out_of_range=[bool(p.out_of_range) for p in by_quantile[UPPER]],
+        calibrated=[p.calibrated for p in by_quantile[UPPER]],
     )
+
+
+def with_local_runs(forecaster: Forecaster, local: pd.DataFrame) -> Forecaster:
+    """Return a forecaster that was told the speed of machines by runs, as in production.
+
+    Parameters
+    ----------
+    local : DataFrame
+        Runs of one application, of subjects and in sittings that it did not learn from. Those
+        that it finds out of range tell nothing.
+    """
+    if local.empty:
+        return forecaster
+    app = str(local["app"].iloc[0])
+    speeds = forecaster.speeds_of(app)
+    if speeds is None:
+        return forecaster
+    for host, runs in local.groupby("host_id", sort=True):
+        # Predictions are those at the average speed of the training runs.
+        predictions = forecaster.predict(queries_of(runs.drop(columns=["host_id", "sitting"])))
+        if residuals := run_residuals(runs.to_dict("records"), predictions):
+            speeds = updated(speeds, str(host), residuals)
+    return forecaster.with_speeds({app: speeds})
 
 
 def baseline_predictions(train: pd.DataFrame, test: pd.DataFrame, baseline: str) -> pd.DataFrame:
     """Return the medians that one of `BASELINES` predicts for ``test``; there are no bounds."""
     model = point_model.fit(train, None, BASELINES[baseline], {}, "volume", 0)
     logs = point_model.predict_table(model, test, None)
-    return _run_columns(test).assign(
+    return run_columns(test).assign(
         **{f"{target}_median": np.exp(logs[:, k]) for k, target in enumerate(TARGETS)}
     )
 
@@ -133,7 +166,7 @@ def harp_predictions(
         return None
     candidate = fitted.chosen(policy)
     walltime_s = fitted.predict(test_features, candidate)
-    return _run_columns(test).assign(
+    return run_columns(test).assign(
         runtime_s_median=walltime_s,
         runtime_s_upper=walltime_s,
         chosen=f"{candidate.mix} {candidate.regressor} {candidate.factor:g}",
@@ -173,7 +206,7 @@ def harp_custom_predictions(
         walltime_s = fit_phases(phases, train, spent_s, fit).predict(test)
     except TableError:
         return None
-    return _run_columns(test).assign(runtime_s_median=walltime_s, runtime_s_upper=walltime_s)
+    return run_columns(test).assign(runtime_s_median=walltime_s, runtime_s_upper=walltime_s)
 
 
 def pooled(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -181,8 +214,10 @@ def pooled(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
-def _run_columns(test: pd.DataFrame) -> pd.DataFrame:
-    return test[list(RUN_COLUMNS)].reset_index(drop=True)
+def run_columns(test: pd.DataFrame) -> pd.DataFrame:
+    """Return what predictions of runs are scored by: identity and measured targets."""
+    columns = [*RUN_COLUMNS, *({SPEED_DEVIATION} & set(test.columns))]
+    return test[columns].reset_index(drop=True)
 
 
 def _varying_features(table: pd.DataFrame) -> list[str]:

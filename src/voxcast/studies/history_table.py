@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from voxcast.errors import TableError
+from voxcast.images.characteristic_versions import current_rows, versions_of
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.images.on_record import ON_RECORD, read_on_record
 from voxcast.images.recorded import RECORDED_IMAGES
@@ -106,7 +107,7 @@ def _images(history: StoredHistory) -> pd.DataFrame | None:
 
     batches = dict.fromkeys(part.parent for part in history.parts)
     tables = [
-        pd.read_parquet(batch / RECORDED_IMAGES)
+        current_rows(pd.read_parquet(batch / RECORDED_IMAGES), versions_of({}))
         for batch in batches
         if (batch / RECORDED_IMAGES).is_file()
     ]

@@ -76,6 +76,7 @@ def study(
     seed: int = 0,
     trials: int = contenders.TRIALS,
     families: Sequence[str] = contenders.FAMILIES,
+    cache: FoldCache | None = None,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> dict[str, Any]:
     """Return, by application and cost model, the cost of every request method.
@@ -107,7 +108,9 @@ def study(
             continue
         runs = of_app(table, app, FULL)
         held_out = [
-            _held_out_runs(runs.iloc[fold.train], runs.iloc[fold.test], families, trials, seed)
+            _held_out_runs(
+                runs.iloc[fold.train], runs.iloc[fold.test], families, trials, seed, cache
+            )
             for fold in split(runs, "subject", folds=folds, seed=seed).folds
         ]
         results[app] = {
@@ -121,12 +124,18 @@ def study(
 
 
 def _held_out_runs(
-    train: pd.DataFrame, test: pd.DataFrame, families: Sequence[str], trials: int, seed: int
+    train: pd.DataFrame,
+    test: pd.DataFrame,
+    families: Sequence[str],
+    trials: int,
+    seed: int,
+    cache: FoldCache | None,
 ) -> HeldOutRuns:
     runs = test[~test["noisy"]].reset_index(drop=True)
     validation = Validation(
-        train.reset_index(drop=True), None, contenders.INNER_FOLDS, seed, cache=FoldCache()
-    )
+        train.reset_index(drop=True), None, contenders.INNER_FOLDS, seed,
+        cache=cache or FoldCache(),
+    )  # fmt: skip
     leaderboard = learn(validation, families, trials=trials)
     model = fit_calibrated(validation, leaderboard, leaderboard.best, contenders.FACTOR)
     out_of_fold = leaderboard.out_of_fold[leaderboard.input_level][leaderboard.best]
@@ -157,13 +166,15 @@ def _costs(
     requested_bytes: dict[str, list[np.ndarray]] = {}
     implied = omniscient = 0.0
     for fold in held_out:
-        train_s = fold.train.sort_values("started_at")["runtime_s"].to_numpy(dtype=float)
+        train = fold.train.sort_values("started_at")
+        train_s = train["runtime_s"].to_numpy(dtype=float)
         price = float(np.median(train_s)) if isinstance(gamma, str) else gamma
         cost = CostModel(alpha, beta, price)
         runtime_s = fold.runs["runtime_s"].to_numpy(dtype=float)
         plans = planned_requests(
             train_s, fold.median_s, fold.residuals, runtime_s, cost,
-            down=fold.down, up=fold.up, site_default_s=site_default_s,
+            train_cpus=train["cpus"], cpus=fold.runs["cpus"], down=fold.down, up=fold.up,
+            site_default_s=site_default_s,
         )  # fmt: skip
         largest = np.full(len(fold.runs), float(fold.train["peak_rss_bytes"].max()))
         peaks = fold.runs["peak_rss_bytes"].to_numpy(dtype=float)

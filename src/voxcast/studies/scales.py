@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from voxcast.models.selection.fold_cache import FoldCache
+
 BUDGET = 0.1
 FULL_SHARE = 0.5  # of the budget, for runs at full scale
 MIN_RUNS = 4
@@ -31,6 +33,7 @@ def study(
     folds: int = 5,
     seed: int = 0,
     trials: int = contenders.TRIALS,
+    cache: FoldCache | None = None,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> dict[str, Any]:
     """Return, by application, errors at full scale for several training campaigns.
@@ -54,7 +57,9 @@ def study(
             full = runs.iloc[fold.train]
             down = runs[(runs["scale"] == DOWN) & ~runs["subject"].isin(set(test["subject"]))]
             for name, train in _campaigns(full, down, seed + number).items():
-                fold_predictions = contenders.voxcast_predictions(train, test, trials=trials)
+                fold_predictions = contenders.voxcast_predictions(
+                    train, test, trials=trials, cache=cache
+                )
                 predictions.setdefault(name, []).append(fold_predictions)
                 costs.setdefault(name, []).append(train["cpu_s"].sum() / full["cpu_s"].sum())
         results[app] = {

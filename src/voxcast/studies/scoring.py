@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.laws.intervals import clustered_mean
-from voxcast.models.metrics import binomial_interval, scores
+from voxcast.models.distribution_metrics import joint_exceedance
+from voxcast.models.metrics import binomial_interval, scores, under_requests
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from voxcast.laws.intervals import Interval
 
 QUARTILES = 4
+# Column of runs: the log of the machine's speed during the run over its usual speed.
+SPEED_DEVIATION = "speed_deviation"
+TIMES = ("cpu_s", "runtime_s")  # which follow the speed of the machine
 
 
 def scored_runs(predictions: pd.DataFrame, target: str) -> pd.DataFrame:
@@ -34,7 +38,9 @@ def errors(predictions: pd.DataFrame) -> dict[str, Any]:
     -------
     dict
         By target ``mape`` with ``mape_interval`` (95 %, over subjects), ``median_ape``, ``mae``,
-        ``upp``, ``ov_mape``, ``runs`` and ``subjects``; see `voxcast.models.metrics.scores`.
+        ``upp``, ``ov_mape``, ``runs`` and ``subjects``; see `voxcast.models.metrics.scores`. For
+        times ``normalised_mape`` and its interval are against what the run would have taken at
+        the usual speed of its machine, if the predictions have `SPEED_DEVIATION`.
     """
     by_target = {}
     for target in TARGETS:
@@ -43,15 +49,65 @@ def errors(predictions: pd.DataFrame) -> dict[str, Any]:
         runs = scored_runs(predictions, target)
         actual = runs[target].to_numpy(dtype=float)
         median = runs[f"{target}_median"].to_numpy()
-        share = clustered_mean(100 * np.abs(median - actual) / actual, runs["subject"].tolist())
+        share = clustered_mean(percentage_errors(runs, target), runs["subject"].tolist())
         by_target[target] = {
             **scores(actual, median),
             "mape_interval": bounds_of(share),
             "mae": float(np.abs(median - actual).mean()),
             "runs": len(runs),
             "subjects": share.subjects,
+            **_normalised(runs, target),
         }
     return by_target
+
+
+def percentage_errors(
+    predictions: pd.DataFrame, target: str, *, normalised: bool = False
+) -> np.ndarray:
+    """Return the absolute error of the median of each run, in percent of the measured value.
+
+    Parameters
+    ----------
+    normalised : bool
+        Whether the measured time is that at the usual speed of the machine.
+    """
+    actual = predictions[target].to_numpy(dtype=float)
+    if normalised:
+        actual = actual * np.exp(predictions[SPEED_DEVIATION].to_numpy(dtype=float))
+    shares: np.ndarray = 100 * np.abs(predictions[f"{target}_median"] - actual) / actual
+    return np.asarray(shares)
+
+
+def _normalised(runs: pd.DataFrame, target: str) -> dict[str, Any]:
+    if SPEED_DEVIATION not in runs or target not in TIMES:
+        return {}
+    shares = percentage_errors(runs, target, normalised=True)
+    mean = clustered_mean(shares, runs["subject"].tolist())
+    return {"normalised_mape": mean.value, "normalised_mape_interval": bounds_of(mean)}
+
+
+def paired(
+    predictions: pd.DataFrame, rival: pd.DataFrame, target: str, confidence: float = 0.95
+) -> dict[str, Any]:
+    """Return the error of a rival minus that of other predictions of the same runs, in points.
+
+    Returns
+    -------
+    dict
+        ``points`` (positive: the rival is worse) with ``interval`` over subjects, and ``ratio``,
+        the error of the rival over the other.
+    """
+    runs = scored_runs(predictions, target).set_index("cell_key")
+    rivals = rival.set_index("cell_key").loc[runs.index]
+    errors_of_runs, errors_of_rival = (percentage_errors(t, target) for t in (runs, rivals))
+    mean = clustered_mean(
+        errors_of_rival - errors_of_runs, runs["subject"].tolist(), confidence=confidence
+    )
+    return {
+        "points": mean.value,
+        "interval": bounds_of(mean),
+        "ratio": float(errors_of_rival.mean() / errors_of_runs.mean()),
+    }
 
 
 def requests(
@@ -116,6 +172,47 @@ def coverage(predictions: pd.DataFrame, target: str) -> dict[str, Any]:
             for q in range(QUARTILES)
         ],
     }
+
+
+def answer_counts(predictions: pd.DataFrame) -> dict[str, int]:
+    """Return how many answers there are, and how many are out of range and calibrated."""
+    return {
+        "runs": len(predictions),
+        "out_of_range": int(predictions["out_of_range"].sum()),
+        "calibrated": int(predictions["calibrated"].sum()),
+    }
+
+
+def exceedances(predictions: pd.DataFrame) -> dict[str, Any]:
+    """Return how often the upper bounds were exceeded, by subject, each target and jointly.
+
+    Wall time is counted on undisturbed runs, and so is ``joint``.
+
+    Returns
+    -------
+    dict
+        By target, and ``joint`` for all of them, ``exceeded``, ``subjects`` and ``interval``
+        (exact, 95 %); by target also ``upper_over_median``, the median ratio; ``out_of_range``,
+        the share of answers that were flagged.
+    """
+    counts: dict[str, Any] = {}
+    for target in TARGETS:
+        runs = scored_runs(predictions, target)
+        actual, upper, median = (
+            runs[name].to_numpy(dtype=float)
+            for name in (target, f"{target}_upper", f"{target}_median")
+        )
+        exceeded, subjects, interval = under_requests(actual, upper, runs["subject"])
+        counts[target] = {
+            "exceeded": exceeded, "subjects": subjects, "interval": list(interval),
+            "upper_over_median": float(np.median(upper / median)),
+        }  # fmt: skip
+    runs = scored_runs(predictions, "runtime_s")
+    exceeded, subjects, interval = joint_exceedance(
+        runs[list(TARGETS)], runs[[f"{target}_upper" for target in TARGETS]], runs["subject"]
+    )
+    counts["joint"] = {"exceeded": exceeded, "subjects": subjects, "interval": list(interval)}
+    return counts | {"out_of_range": float(predictions["out_of_range"].mean())}
 
 
 def bounds_of(interval: Interval) -> list[float] | None:

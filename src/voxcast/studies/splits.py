@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from voxcast.studies import contenders
 from voxcast.studies.holdouts import HOLDOUTS, split
 from voxcast.studies.recorded_table import FULL, of_app
-from voxcast.studies.scoring import at_no_more_risk, errors, requests
+from voxcast.studies.scoring import at_no_more_risk, errors, exceedances, requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from voxcast.models.harp.policies import SelectionPolicy
+    from voxcast.models.selection.fold_cache import FoldCache
     from voxcast.studies.holdouts import Fold
 
 EPOCHS = "parameter.epochs"
@@ -28,6 +29,7 @@ def study(
     seed: int = 0,
     trials: int = contenders.TRIALS,
     epochs_s: pd.Series | None = None,
+    cache: FoldCache | None = None,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> dict[str, Any]:
     """Return, by application and holdout, errors and requests of all contenders.
@@ -38,6 +40,8 @@ def study(
         See `voxcast.studies.recorded_table.recorded_table`.
     epochs_s : Series, optional
         Seconds in epochs by cell key, for HARP's custom estimator.
+    cache : FoldCache, optional
+        Cached predictions of inner folds, which studies of the same runs share.
     """
     results: dict[str, Any] = {}
     for app in sorted(table["app"].unique()):
@@ -51,7 +55,7 @@ def study(
             on_step(f"{app}: {meaning}")
             by_contender: dict[str, list[pd.DataFrame]] = {}
             for fold in splits.folds:
-                fold_predictions = _fold_predictions(runs, fold, holdout, trials, epochs_s)
+                fold_predictions = _fold_predictions(runs, fold, holdout, trials, epochs_s, cache)
                 for contender, predictions in fold_predictions.items():
                     by_contender.setdefault(contender, []).append(predictions)
             results[app][holdout] = _scores(
@@ -65,10 +69,17 @@ def study(
 
 
 def _fold_predictions(
-    runs: pd.DataFrame, fold: Fold, holdout: str, trials: int, epochs_s: pd.Series | None
+    runs: pd.DataFrame,
+    fold: Fold,
+    holdout: str,
+    trials: int,
+    epochs_s: pd.Series | None,
+    cache: FoldCache | None,
 ) -> dict[str, pd.DataFrame]:
     train, test = runs.iloc[fold.train], runs.iloc[fold.test]
-    predictions = {"voxcast": contenders.voxcast_predictions(train, test, trials=trials)}
+    predictions = {
+        "voxcast": contenders.voxcast_predictions(train, test, trials=trials, cache=cache)
+    }
     baselines = contenders.BASELINES if "header.megavoxels" in runs else ("constant",)
     for baseline in baselines:
         predictions[baseline] = contenders.baseline_predictions(train, test, baseline)
@@ -105,6 +116,8 @@ def _scores(by_contender: dict[str, pd.DataFrame]) -> dict[str, Any]:
         scores: dict[str, Any] = {"errors": errors(predictions)}
         if "runtime_s_upper" in predictions:
             scores["request"] = requests(predictions)
+        if "out_of_range" in predictions:
+            scores["bounds"] = exceedances(predictions)
         if "chosen" in predictions:
             scores["chosen"] = predictions["chosen"].value_counts().to_dict()
         if contender.startswith("harp"):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast.files import sha256_file, sha256_folder
+from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.models.selection.leaderboard_files import load_leaderboard
 from voxcast.models.selection.validations import TRAIN, validations
 
@@ -32,6 +33,7 @@ class AppFacts:
     configurations: list[Configuration]
     coarse_points: int
     network_points: int
+    characteristics: tuple[str, ...] = tuple(CHARACTERISTICS)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from voxcast.serving.local_model import LocalModel
 from voxcast.tracking.registered_versions import required_champion
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from voxcast.serving.champion import Champion
 
 
@@ -35,7 +37,7 @@ def served_champion(uri: str) -> tuple[str, str]:
     return number, f"models:/{MODEL_NAME}/{number}"
 
 
-def local_model(uri: str) -> LocalModel:
+def local_model(uri: str, machines: Path | None = None) -> LocalModel:
     """Open the champion; its forecasters are read when they are first asked.
 
     Parameters
@@ -48,22 +50,25 @@ def local_model(uri: str) -> LocalModel:
     ModelError
         If there is no champion or its files cannot be read.
     """
-    return LocalModel.load(champion_folder(uri))
+    return LocalModel.load(champion_folder(uri), machines)
 
 
-def local_champion(uri: str, app: str | None = None) -> Champion:
+def local_champion(uri: str, app: str | None = None, machines: Path | None = None) -> Champion:
     """Return the champion in this process, with the defaults of an application.
+
+    ``machines`` is the file of `voxcast.serving.machine_file`.
 
     Raises
     ------
     ModelError
         See `local_model` and `voxcast.serving.bundle.Bundle.app_named`.
     """
-    model = local_model(uri)
+    model = local_model(uri, machines)
     served = model.bundle.app_named(app)
     from voxcast.serving.champion import Champion  # numpy: after everything that may be refused
 
     return Champion(
         model.predict, served.name, served.configurations, served.coarse_points,
         host_classes=served.host_classes, measured=served.measured,
+        characteristics=served.characteristics,
     )  # fmt: skip

@@ -214,6 +214,7 @@ def _registered(
         promotion,
         tuple(sorted(str(name) for name in table["host_class"].unique() if name)),
         tuple(sorted((str(d), int(c), int(g)) for d, c, g in allocations.to_numpy().tolist())),
+        app.characteristics,
     )
     part = BundlePart(
         served, challenger.forecaster, table["cell_key"].tolist(), table["subject"].tolist()

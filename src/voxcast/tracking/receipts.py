@@ -78,9 +78,14 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
     def finite(value: float) -> float | None:
         return value if math.isfinite(value) else None
 
+    def numbers(interval: dict[str, Any]) -> dict[str, Any]:
+        return {key: finite(number) for key, number in interval.items()}
+
+    content = asdict(comparison)
+    by_target = content.pop("gain_by_target")
     return {
-        name: {key: finite(number) for key, number in interval.items()}
-        for name, interval in asdict(comparison).items()
+        **{name: numbers(interval) for name, interval in content.items()},
+        "gain_by_target": {name: numbers(interval) for name, interval in by_target.items()},
     }
 
 

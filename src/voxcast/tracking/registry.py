@@ -69,7 +69,7 @@ def register(run_id: str, bundle: Path, promoted: str) -> str:
             name=MODEL_NAME,
             python_model=str(predictor_file()),
             artifacts={FOLDER: str(bundle)},
-            signature=signature(),
+            signature=signature(registered_bundle.lab_characteristics),
             # Given explicitly, so that MLflow does not run pip to infer them.
             pip_requirements=requirements(),
             input_example=example(promoted),

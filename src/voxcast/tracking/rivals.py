@@ -85,7 +85,8 @@ def rival_of(
 def _facts(app: AppFacts | ServedApp) -> str:
     """Return what a forecaster is served with, in a form to compare."""
     allocations = [[c.device, c.cpus, c.gpus] for c in app.configurations]
-    return canonical_json([app.parameters, allocations, app.coarse_points, app.network_points])
+    grids = [app.coarse_points, app.network_points]
+    return canonical_json([app.parameters, allocations, grids, sorted(app.characteristics)])
 
 
 def _can_be_loaded(bundle: Bundle, app: str) -> bool:

@@ -10,7 +10,6 @@ import getpass
 import logging
 import os
 import socket
-import subprocess
 import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import voxcast
+from voxcast.commits import commit_of
 from voxcast.errors import ModelError
 from voxcast.serving.champion_folder import check_registry
 from voxcast.serving.registry_database import DATABASE, address_of, is_missing
@@ -115,15 +115,8 @@ def provenance(project: Path) -> dict[str, str]:
         tags["user"] = getpass.getuser()
     except (KeyError, OSError):  # the user of a container may have no name
         tags["user"] = str(os.getuid())
-    commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"],  # noqa: S607
-        cwd=project,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if commit.returncode == 0:
-        tags["git_commit"] = commit.stdout.strip()
+    if git_commit := commit_of(project):
+        tags["git_commit"] = git_commit
     hashes = _locked_hashes(project / "dvc.lock")
     for tag, path in (("dvc_table_md5", "data/features"), ("dvc_profiles_md5", "data/runs/cpu")):
         if path in hashes:

@@ -107,7 +107,7 @@ def test_headers_and_characteristics_are_written_beside_the_parts(tmp_path: Path
     (only,) = pd.read_parquet(tmp_path / "images.parquet").to_dict("records")
     path = folder / "sub-01/anat/sub-01_T1w.nii.gz"
     volume = read_volume(path, 32)
-    expected = {**read_header(path).columns(), **characteristics(volume.coarse)}
+    expected = {**read_header(path).columns(), **characteristics(volume.coarse, volume.foreground)}
     assert {name: only[name] for name in expected} == pytest.approx(expected)
     images = RunImages(folder, 32)
     images.match([row("02")])

@@ -26,11 +26,9 @@ def test_encoder_drops_constants_and_optionally_content() -> None:
 
 def test_encoder_flags_rows_out_of_range() -> None:
     rows = [
-        {"app": "a", "header.megavoxels": 1.0, "parameter.n": 5.0, "allocation.log2_cpus": 0.0,
-         "host.log_probe_cpu": 2.3},
-        {"app": "a", "header.megavoxels": 4.0, "parameter.n": 5.0, "allocation.log2_cpus": 1.0,
-         "host.log_probe_cpu": 2.3},
-    ]  # fmt: skip
+        {"app": "a", "header.megavoxels": 1.0, "parameter.n": 5.0, "allocation.log2_cpus": 0.0},
+        {"app": "a", "header.megavoxels": 4.0, "parameter.n": 5.0, "allocation.log2_cpus": 1.0},
+    ]
     encoder = Encoder.fit(rows, content=False)
     assert encoder.out_of_range(rows) == [()] * len(rows)
     assert encoder.out_of_range([{**rows[0], "header.megavoxels": 4.9}]) == [()]
@@ -38,12 +36,15 @@ def test_encoder_flags_rows_out_of_range() -> None:
         ("header.megavoxels",)
     ]
     assert encoder.out_of_range([{**rows[0], "parameter.n": 6.0}]) == [("parameter.n",)]
-    assert encoder.out_of_range([{**rows[0], "host.log_probe_cpu": 2.5}]) == [()]
-    assert encoder.out_of_range([{**rows[0], "host.log_probe_cpu": 2.9}]) == [
-        ("host.log_probe_cpu",)
-    ]
     other = {**rows[0], "allocation.log2_cpus": 6.0, "app": "b"}
     assert encoder.out_of_range([other]) == [("allocation.log2_cpus", "app")]
+
+
+def test_what_a_laboratory_declares_is_checked_and_textures_are_not() -> None:
+    rows = [{"content.lesion_share": s, "content.noise_ratio": s} for s in (0.1, 0.3)]
+    encoder = Encoder.fit(rows, content=True)
+    (outside,) = encoder.out_of_range([{"content.lesion_share": 0.4, "content.noise_ratio": 9.0}])
+    assert outside == ("content.lesion_share",)
 
 
 def test_encoder_imputes_missing_and_unseen_values() -> None:
@@ -62,3 +63,17 @@ def test_matrices_are_those_of_the_first_encoder(case: dict, tmp_path: Path) -> 
         assert each.transform(case["train"]).tolist() == case["train_matrix"]
         assert each.transform(queries).tolist() == case["matrix"]
         assert [list(names) for names in each.out_of_range(queries)] == case["out_of_range"]
+
+
+def test_of_a_heavy_tailed_column_only_the_logarithm_is_used_for_logarithms() -> None:
+    sizes = [0.0] * 30 + [10.0**n for n in range(10)]
+    rows = [
+        {"column.size": size, "column.log size": float(np.arcsinh(size)), "column.cpus": n % 4}
+        for n, size in enumerate(sizes)
+    ]
+    assert Encoder.fit(rows, content=False).numbers == (
+        "column.cpus", "column.log size", "column.size",
+    )  # fmt: skip
+    encoder = Encoder.fit(rows, content=False, on_logs=True)
+    assert encoder.numbers == ("column.cpus", "column.log size")
+    assert encoder.out_of_range([{"column.size": 1e10}]) == [("column.size",)]

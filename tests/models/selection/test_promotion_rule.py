@@ -1,6 +1,7 @@
 """The rule of promotion, case by case, and on small tables with planted costs."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -80,6 +81,32 @@ def test_what_a_comparison_decides(
     decision = decide(Rival(True, **facts), comparison, risk, 0.10)
     assert decision.reason == reason
     assert decision.promote == (reason in ("better", "more_subjects"))
+
+
+@pytest.mark.parametrize("high", [-0.01, 0.01])
+def test_a_gain_in_one_target_does_not_pay_for_a_loss_in_the_other(high: float) -> None:
+    by_target = {
+        "cpu_s": Interval(0.3, 0.2, 0.4, 8), "peak_rss_bytes": Interval(-0.1, -0.2, high, 8),
+    }  # fmt: skip
+    comparison = replace(gains(0.01, 0.1), gain_by_target=by_target)
+    decision = decide(Rival(True), comparison, SAFE, 0.10)
+    assert decision.reason == ("worse_target" if high < 0 else "better")
+    assert decision.promote == (high > 0)
+
+
+def test_the_gain_is_the_mean_of_those_of_the_targets() -> None:
+    table = planted.table(12, noise=0.02)
+    everything = np.ones(len(table), dtype=bool)
+    comparison = compare(
+        Validation(table, None, 4, 0),
+        Contender("ridge", FAMILIES["ridge"].defaults, everything),
+        Contender("median", {}, everything),
+    )
+    assert comparison is not None
+    values = [gain.value for gain in comparison.gain_by_target.values()]
+    assert list(comparison.gain_by_target) == ["cpu_s", "peak_rss_bytes"]
+    assert comparison.gain.value == pytest.approx(np.mean(values))
+    assert comparison.worse_targets == ()
 
 
 def decided(

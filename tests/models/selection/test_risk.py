@@ -35,6 +35,17 @@ def test_an_untestable_bound_counts_as_exceeded() -> None:
     assert all(risk.rate == 1.0 for risk in risk_by_target.values())
 
 
+def test_a_stopped_run_counts_as_above_every_bound() -> None:
+    table = planted.table(30, noise=0.02)
+    whole = risks(Validation(table, None, 4, 0), "ridge", LAW, 0.9, 1.5)
+    stopped = {("segment", "0001"), ("segment", "never completed"), ("other", "0002")}
+    validation = Validation(table, None, 4, 0, censored=stopped)
+    for target, risk in risks(validation, "ridge", LAW, 0.9, 1.5).items():
+        assert risk.subjects == whole[target].subjects + 1  # the one without any completed run
+        assert risk.censored == 2
+        assert risk.exceeded >= 2
+
+
 def test_the_worst_application_decides() -> None:
     calm = planted.table(24, noise=0.02)
     other = calm.assign(app="other")

@@ -9,6 +9,7 @@ from voxcast.models.families.family import FAMILIES
 from voxcast.models.out_of_fold import error_metrics
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.search import tune
+from voxcast.models.selection.time_limit import TimeUpError
 
 ADDITIVE = {"alpha": 1e-3, "columns": "sizes", "scale": "relative", "products": False}
 
@@ -73,6 +74,15 @@ def test_the_clock_ends_a_search_after_the_first_trial() -> None:
     assert search.cut_short
 
 
+def test_only_the_first_trial_of_a_family_that_must_finish_has_no_limit() -> None:
+    validation = Validation(planted.table(8), None, 2, 0)
+    with pytest.raises(TimeUpError):
+        tune(validation, "ridge", trials=5, budget_s=60, limit_s=-1)
+    search = tune(validation, "ridge", trials=5, budget_s=60, limit_s=-1, must_finish=True)
+    assert len(search.trials) == 1
+    assert search.cut_short
+
+
 def test_wall_time_follows_the_slowdown_of_each_cpu_count() -> None:
     table = planted.table(20, noise=0.0)
     model = point_model.fit(table, None, "ridge", FAMILIES["ridge"].defaults, "volume", 0)
@@ -82,10 +92,11 @@ def test_wall_time_follows_the_slowdown_of_each_cpu_count() -> None:
     assert ratio[table["cpus"] == 2] == pytest.approx(0.6)
 
 
-def test_the_network_learns_and_repeats_itself() -> None:
+@pytest.mark.parametrize("start", ["pretrained", "untrained"])
+def test_the_network_learns_and_repeats_itself(start: str) -> None:
     table = planted.table(12)
     volumes = planted.volumes(table)
-    params = {**FAMILIES["cnn"].defaults, "width": 4, "learning_rate": 1e-2, "dropout": 0.0}
+    params = {**FAMILIES["cnn"].defaults, "start": start, "head": "additive", "epochs": 1}
     fits = [point_model.fit(table, volumes, "cnn", params, "volume", 7) for _ in range(2)]
     logs = [point_model.predict_table(fit, table, volumes) for fit in fits]
     assert logs[0] == pytest.approx(logs[1], abs=1e-6)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 LAST_RUNS = 5  # the laboratory's rule requests their mean
 MASI_GROWTH = 1.5
+POPULATION_RUNS = 20  # fewer do not tell the tail of a law
 RESAMPLES = 2000
 
 
@@ -107,10 +108,42 @@ def replay(
 
 
 def population_law(train_s: ArrayLike) -> PredictedLaw:
-    """Return the law of all training runs, independent of the image."""
+    """Return the law of training runs, independent of the image."""
     logs = np.log(np.asarray(train_s, dtype=np.float64))
     median = float(np.median(logs))
     return PredictedLaw.of_residuals(logs - median).scaled(np.exp(median))
+
+
+def population_requests(
+    train_s: ArrayLike, train_cpus: ArrayLike, cpus: ArrayLike, cost: CostModel
+) -> PlannedRequests:
+    """Return for each run the optimal sequence for the training runs on as many CPUs.
+
+    Who submits a job knows its CPUs, so a rule that is blind to the image is still told them.
+    Where fewer than `POPULATION_RUNS` training runs had as many, the law is that of all.
+
+    Parameters
+    ----------
+    train_s, train_cpus : array_like, shape (m,)
+        Wall times and CPUs of the training runs.
+    cpus : array_like, shape (n,)
+        CPUs of the runs to request for.
+    """
+    train, of_train, of_runs = (
+        np.asarray(a, dtype=np.float64) for a in (train_s, train_cpus, cpus)
+    )
+    sequences: list[NDArray[np.float64]] = []
+    counts = np.unique(of_runs)
+    for count in counts:
+        same = train[of_train == count]
+        law = population_law(same if len(same) >= POPULATION_RUNS else train)
+        median = float(law.quantile(0.5))
+        planned = requests_per_image(law.scaled(1.0 / median), cost, [median])
+        sequences.append(planned.requests[0])
+    requests = np.full((len(of_runs), max(map(len, sequences))), np.nan)
+    for count, sequence in zip(counts, sequences, strict=True):
+        requests[of_runs == count, : len(sequence)] = sequence
+    return PlannedRequests(requests)
 
 
 def planned_requests(
@@ -120,6 +153,8 @@ def planned_requests(
     runtime_s: ArrayLike,
     cost: CostModel,
     *,
+    train_cpus: ArrayLike,
+    cpus: ArrayLike,
     down: ArrayLike = 1.0,
     up: ArrayLike = 1.0,
     site_default_s: float,
@@ -136,6 +171,8 @@ def planned_requests(
         Law of measured over predicted wall time, from out-of-fold predictions.
     runtime_s : array_like, shape (n,)
         Wall times of the runs, used by ``clairvoyant`` only.
+    train_cpus, cpus : array_like, shape (m,) and (n,)
+        CPUs of the training runs and of the runs, for ``population``.
     site_default_s : float
         Default request of the site.
 
@@ -144,22 +181,19 @@ def planned_requests(
     dict of str to PlannedRequests
         ``site_default``, ``laboratory`` (mean of the last runs, times 1.5 after each failure),
         ``harp_doubling`` (predicted wall time, doubled after each failure), ``population`` (the
-        optimal sequence for the law of the training runs), ``per_image`` (the optimal sequence
-        for the law of each image) and ``clairvoyant`` (the wall time itself).
+        optimal sequence for the law of the training runs on as many CPUs), ``per_image`` (the
+        optimal sequence for the law of each image) and ``clairvoyant`` (the wall time itself).
     """
     if not site_default_s > 0:
         raise ConfigError("must be above 0", "the site's default")
     train, medians = np.asarray(train_s, dtype=np.float64), np.asarray(median_s, dtype=np.float64)
     n = len(medians)
-    law = population_law(train)
-    law_median = float(law.quantile(0.5))
-    shared = requests_per_image(law.scaled(1.0 / law_median), cost, [law_median])
     by_image = requests_per_image(residuals, cost, medians, down, up)
     return {
         "site_default": PlannedRequests(np.full((n, 1), site_default_s)),
         "laboratory": PlannedRequests(np.full((n, 1), train[-LAST_RUNS:].mean()), MASI_GROWTH),
         "harp_doubling": PlannedRequests(medians[:, None]),
-        "population": PlannedRequests(np.repeat(shared.requests, n, axis=0)),
+        "population": population_requests(train, train_cpus, cpus, cost),
         "per_image": PlannedRequests(by_image.requests),
         "clairvoyant": PlannedRequests(np.asarray(runtime_s, dtype=np.float64)[:, None]),
     }

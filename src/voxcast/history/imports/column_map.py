@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from voxcast.errors import ConfigError, VoxcastError
-from voxcast.history.run_table import DTYPES, KINDS
+from voxcast.history.run_table import DTYPES, KINDS, METRONOME
 from voxcast.quantities import (
     nextflow_bytes,
     nextflow_seconds,
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-SET_BY_IMPORT = ("cell_key", "source", "labels_json")
-TARGETS = tuple(name for name in DTYPES if name not in SET_BY_IMPORT)
+SET_BY_IMPORT = ("cell_key", "source", "labels_json")  # metronomes run beside measured runs only
+TARGETS = tuple(name for name in DTYPES if name not in (*SET_BY_IMPORT, *METRONOME))
 # Formats of programs, which are not a single unit.
 _PARSERS: dict[str, dict[str, Callable[[str], float]]] = {
     "_s": {"": parse_seconds, "slurm": slurm_seconds, "nextflow": nextflow_seconds},

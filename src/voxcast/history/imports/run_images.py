@@ -13,19 +13,21 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import TableError, one_line
-from voxcast.files import atomic_path
+from voxcast.files import atomic_path, canonical_json
 from voxcast.images.bids import find_images, stem
 from voxcast.images.catalogue import look_at
+from voxcast.images.characteristic_versions import VERSIONS, versions_of
 from voxcast.images.recorded import RECORDED_IMAGES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     import pandas as pd
 
     from voxcast.images.bids import ImageEntry
     from voxcast.images.catalogue import Look
+    from voxcast.images.characteristics import Characteristic
 
 _SUBJECT = re.compile(r"(?:^|_)sub-([a-zA-Z0-9]+)")
 _SESSION = re.compile(r"(?:^|_)ses-([a-zA-Z0-9]+)")
@@ -41,6 +43,8 @@ class RunImages:
         BIDS dataset, or folder of NIfTI files whose names are subjects or hold BIDS labels.
     coarse_points : int
         Grid of the characteristics.
+    lab : mapping, optional
+        Characteristics of a laboratory, see `voxcast.images.lab_characteristics`.
 
     Raises
     ------
@@ -48,8 +52,14 @@ class RunImages:
         If the folder is missing or holds no volume.
     """
 
-    def __init__(self, folder: Path, coarse_points: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        coarse_points: int,
+        lab: Mapping[str, Characteristic] | None = None,
+    ) -> None:
         self.coarse_points = coarse_points
+        self._lab = lab or {}
         self._entries: dict[str, list[ImageEntry]] = {}
         for entry in find_images(folder):
             self._entries.setdefault(_labels(entry.subject)[0], []).append(entry)
@@ -132,7 +142,7 @@ class RunImages:
         new_paths = sorted(paths - set(self._looks))
 
         def look(path: Path) -> Look:
-            return look_at(path, None, self.coarse_points, None)
+            return look_at(path, None, self.coarse_points, None, lab=self._lab)
 
         with ThreadPoolExecutor(max_workers=2) as pool:
             looks = tqdm(
@@ -153,6 +163,7 @@ class RunImages:
                 "volume_id": look.voxel_sha256[:16],
                 "subject": _labels(entry.subject)[0],
                 "coarse_points": self.coarse_points,
+                VERSIONS: canonical_json(versions_of(self._lab)),
             }
             storage = {**look.header.columns(), "voxel_sha256": look.voxel_sha256}
             rows.append({**identity, **storage, **(look.characteristics or {})})

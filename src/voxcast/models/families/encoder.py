@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.errors import ModelError
-from voxcast.features.rows import CONTENT
+from voxcast.features.any_table import LOG, PREFIX, is_heavy
+from voxcast.features.rows import CONTENT, content_names
+from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.models.model_files import read_sealed, write_sealed
 
 if TYPE_CHECKING:
@@ -21,15 +23,17 @@ if TYPE_CHECKING:
 
     from voxcast.features.rows import Row
 
-# Columns that determine the work and are checked against the training range.
+# Columns that determine the work and are checked against the training range. Those of textures are
+# not: nearly every scanner has one that is beyond all others. What a laboratory declares for an
+# application is checked.
 WATCHED = (
     "allocation.",
-    "host.",
     "parameter.",
     "column.",
     "header.megavoxels",
     "content.foreground_megavoxels",
 )
+NOT_WATCHED = frozenset(name for entry in CHARACTERISTICS for name in content_names(entry))
 REACH = 1.25
 MAXIMUM_CATEGORIES = 30  # columns of one text; other values are zeros in all of them
 DUPLICATE = 1 - 1e-6  # correlation of columns that carry the same information
@@ -71,7 +75,14 @@ class Encoder:
     ranges: tuple[tuple[str, float, float], ...]
 
     @classmethod
-    def fit(cls, rows: Sequence[Row], *, content: bool, only: Iterable[str] = ()) -> Encoder:
+    def fit(
+        cls,
+        rows: Sequence[Row],
+        *,
+        content: bool,
+        only: Iterable[str] = (),
+        on_logs: bool = False,
+    ) -> Encoder:
         """Learn the columns of ``rows``.
 
         Parameters
@@ -82,16 +93,22 @@ class Encoder:
             Whether the voxels' characteristics are used.
         only : iterable of str, optional
             Restrict the numbers to these names or prefixes.
+        on_logs : bool
+            Whether the target is a logarithm. Of a heavy-tailed column of any table its logarithm
+            alone is then used: an exponential of its largest values is absurd.
         """
         prefixes = tuple(only)
         texts = {name for row in rows for name, value in row.items() if isinstance(value, str)}
         names = sorted({name for row in rows for name in row} - texts)
         values = {name: _numbers(rows, name) for name in names}
+        replaced = {f"{PREFIX}{name.removeprefix(LOG)}" for name in names if name.startswith(LOG)}
+        heavy = {name for name in replaced & set(names) if on_logs and is_heavy(values[name])}
         numbers = _informative(
             {
                 name: column
                 for name, column in values.items()
-                if (content or not name.startswith(CONTENT))
+                if name not in heavy
+                and (content or not name.startswith(CONTENT))
                 and (not prefixes or name.startswith(prefixes))
             }
         )
@@ -110,8 +127,8 @@ class Encoder:
     def out_of_range(self, rows: Sequence[Row]) -> list[tuple[str, ...]]:
         """Return for each row the features outside the training range.
 
-        Sizes and machine speeds may exceed it by the factor `REACH`; other numbers may not, and
-        categories must occur in training.
+        Sizes may exceed it by the factor `REACH`; other numbers may not, and categories must
+        occur in training.
         """
         features: list[list[str]] = [[] for _ in rows]
         for name, low, high in self.ranges:
@@ -148,6 +165,12 @@ class Encoder:
     def medians_by_column(self) -> dict[str, float]:
         """Medians of the numbers in training."""
         return dict(zip(self.numbers, self.medians, strict=True))
+
+    @property
+    def knows_content(self) -> bool:
+        """Whether the training rows had characteristics of the voxels that are used or checked."""
+        names = (*self.numbers, *(name for name, _, _ in self.ranges))
+        return any(name.startswith(CONTENT) for name in names)
 
     @property
     def columns(self) -> list[str]:
@@ -207,11 +230,15 @@ def _categories(rows: Sequence[Row], name: str) -> tuple[list[str], bool]:
 
 
 def _ranges(values: dict[str, np.ndarray]) -> Iterable[tuple[str, float, float]]:
-    for name in sorted(name for name in values if name.startswith(WATCHED)):
+    for name in sorted(filter(_is_watched, values)):
         # In a table of several applications not all rows have all columns.
         finite = values[name][np.isfinite(values[name])]
         if finite.size:
             yield name, float(finite.min()), float(finite.max())
+
+
+def _is_watched(name: str) -> bool:
+    return name.startswith(WATCHED) or (name.startswith(CONTENT) and name not in NOT_WATCHED)
 
 
 def _numbers(rows: Sequence[Row], name: str) -> np.ndarray:
@@ -231,8 +258,6 @@ def _number(value: object) -> float:
 def _within(name: str, values: np.ndarray, low: float, high: float) -> np.ndarray:
     if name.endswith("megavoxels"):
         low, high = low / REACH, high * REACH
-    elif name.startswith("host.log_"):
-        low, high = low - np.log(REACH), high + np.log(REACH)
     return (low <= values) & (values <= high)
 
 

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError
-from voxcast.models.families import estimators
+from voxcast.models.families import estimators, network_head
 from voxcast.models.families.quantile_regressor import QuantileRegressor
 from voxcast.models.families.regressors import Regressor, Scale, TabularRegressor
 
 if TYPE_CHECKING:
     import optuna
+
+    from voxcast.features.phase_labels import PhaseLabels
 
 Params = dict[str, Any]
 
@@ -25,20 +27,18 @@ _SIZES = {
         "header.log_working",
         "content.log_foreground_voxels",
         "allocation.",
-        "host.",
         "parameter.",
     ),
     "relative": (
         "header.megavoxels",
         "content.foreground_megavoxels",
         "allocation.",
-        "host.",
         "parameter.",
     ),
 }
-# Columns that the network cannot derive from its small cube.
-_GRID = (
-    "header.log_voxels", "header.log_extent", "header.spacing", "allocation.", "parameter.",
+# Sizes as logarithms, and what multiplies a time.
+_PHASE_COLUMNS = (
+    "header.log_voxels", "header.log_working", "content.", "allocation.", "parameter.",
 )  # fmt: skip
 
 _FOREST: Params = {"n_estimators": 60, "min_samples_leaf": 1, "max_features": 1.0}
@@ -63,7 +63,8 @@ class Family:
     suggest : callable
         Function that draws parameters from an Optuna trial.
     estimator : callable or None
-        ``(params, seed, columns)`` to an unfitted scikit-learn estimator; None for the network.
+        ``(params, seed, columns)`` to an unfitted scikit-learn estimator; None for the network and
+        for sums of phases.
     only : callable
         ``params`` to names or prefixes of the numeric columns it may use (empty: all).
     scale, weights
@@ -72,8 +73,12 @@ class Family:
         Whether its trend continues out of range.
     quantiles : bool
         Whether it predicts outer quantiles for each run.
+    needs_phases : bool
+        Whether it learns from CPU times by phase.
     most_rows : int or None
         Maximum number of rows; the family is not fitted to larger tables.
+    for_large : dict or None
+        What is tried first on tables of thousands of rows, which tell more.
     """
 
     name: str
@@ -88,19 +93,32 @@ class Family:
     extrapolates: bool = False
     quantiles: bool = False
     max_rows: int | None = None
+    for_large: Params | None = None
+    needs_phases: bool = False
 
-    @property
-    def has_spread(self) -> bool:
-        """Whether the uncertainty differs from run to run."""
-        return self.quantiles or self.estimator is None
+    def build(
+        self,
+        params: Params,
+        seed: int,
+        columns: Sequence[str],
+        labels: PhaseLabels | None = None,
+        cpu: int = 0,
+    ) -> Regressor:
+        """Return an unfitted regressor of ``columns``.
 
-    def build(self, params: Params, seed: int, columns: Sequence[str]) -> Regressor:
-        """Return an unfitted regressor of ``columns``."""
-        if self.estimator is None:
-            from voxcast.models.families.volume_regressor import VolumeRegressor
+        Parameters
+        ----------
+        labels, cpu
+            See `voxcast.models.families.phase_sum.PhasesRegressor`.
+        """
+        if self.needs_phases:
+            from voxcast.models.families.phase_sum import PhasesRegressor
 
-            return VolumeRegressor(seed=seed, **params)
+            return PhasesRegressor(columns, labels, cpu, **params)
+        if self.needs_volume:
+            return network_head.network_regressor(params, seed, columns)
         estimator = self.estimator
+        assert estimator is not None  # noqa: S101
         if self.quantiles:
             return QuantileRegressor(
                 lambda quantile: estimator({**params, "quantile": quantile}, seed, columns)
@@ -111,7 +129,7 @@ class Family:
 
     def load(self, folder: Path) -> Regressor:
         """Read a fitted regressor of this family."""
-        if self.estimator is None:
+        if self.needs_volume:
             from voxcast.models.families.volume_regressor import VolumeRegressor
 
             return VolumeRegressor.load(folder)
@@ -189,6 +207,10 @@ FAMILIES: dict[str, Family] = {
                 "loss": t.suggest_categorical("loss", ["squared_error", "absolute_error"]),
             },
             estimators.boosting,
+            for_large={
+                "max_iter": 300, "learning_rate": 0.1, "max_leaf_nodes": 8,
+                "min_samples_leaf": 4, "loss": "squared_error",
+            },
         ),
         Family(
             "quantile_boosting",
@@ -224,16 +246,19 @@ FAMILIES: dict[str, Family] = {
             max_rows=1500,
         ),
         Family(
+            "phases",
+            {"powers": True},
+            lambda t: {"powers": t.suggest_categorical("powers", [True, False])},
+            only=lambda p: _PHASE_COLUMNS,
+            extrapolates=True,
+            needs_phases=True,
+        ),
+        Family(
             "cnn",
-            {"width": 8, "epochs": 40, "learning_rate": 3e-3, "dropout": 0.1, "columns": "all"},
-            lambda t: {
-                "width": t.suggest_categorical("width", [4, 8]),
-                "epochs": t.suggest_int("epochs", 20, 80, step=20),
-                "learning_rate": t.suggest_float("learning_rate", 1e-3, 1e-2, log=True),
-                "dropout": t.suggest_float("dropout", 0.0, 0.4),
-                "columns": t.suggest_categorical("columns", ["all", "grid"]),
-            },
-            only=lambda p: _GRID if p["columns"] == "grid" else (),
+            network_head.DEFAULTS,
+            network_head.suggest,
+            only=lambda p: _SIZES["relative"] if p["head"] == "ridge" else (),
+            scale=network_head.scale_of,
             needs_volume=True,
         ),
     )

@@ -13,6 +13,7 @@ import numpy as np
 
 # Rows that are predicted at once: a block of intermediate values stays in the processor's cache.
 BLOCK_ROWS = 512
+LARGEST_LOG = float(np.log(1e15))
 
 
 class Formula(Protocol):
@@ -81,6 +82,80 @@ class Sum:
         """Return the sums."""
         first, *others = (term.predict(x) for term in self.terms)
         return sum(others, start=first)
+
+
+@dataclass(frozen=True, eq=False)
+class Exponentials:
+    """A formula of columns of which some, ``logs``, are logarithms of sizes: of the sizes."""
+
+    logs: np.ndarray
+    formula: Formula
+
+    def columns(self, x: np.ndarray) -> np.ndarray:
+        """Return the columns with sizes in millions, a row for each of ``x``."""
+        columns = x.astype(float)
+        columns[:, self.logs] = np.exp(np.minimum(columns[:, self.logs], LARGEST_LOG)) / 1e6
+        return columns
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        """Return the formula of the sizes."""
+        return self.formula.predict(self.columns(x))
+
+
+@dataclass(frozen=True, eq=False)
+class PhaseTime:
+    """Seconds of a phase: a constant and powers of sizes, times powers of parameters and CPUs.
+
+    Attributes
+    ----------
+    constant : float
+        Seconds that do not depend on sizes.
+    sizes, parameters, cpus : ndarray of int
+        Columns of logarithms of sizes, of parameters, and of logarithms of CPUs.
+    size_logs, parameter_logs : ndarray
+        Logarithms of the usual sizes and parameters.
+    seconds : ndarray
+        Seconds at each usual size.
+    power : float
+        Of all sizes.
+    exponents, cpus_exponents : ndarray
+        Of the parameters, and of CPUs.
+    """
+
+    constant: float
+    sizes: np.ndarray
+    size_logs: np.ndarray
+    seconds: np.ndarray
+    power: float
+    parameters: np.ndarray
+    parameter_logs: np.ndarray
+    exponents: np.ndarray
+    cpus: np.ndarray
+    cpus_exponents: np.ndarray
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        """Return the seconds."""
+        relative = np.minimum(x[:, self.sizes] - self.size_logs, LARGEST_LOG)
+        sums = self.constant + np.exp(self.power * relative) @ self.seconds
+        parameters = np.log(np.maximum(x[:, self.parameters], 1e-6)) - self.parameter_logs
+        logs = parameters @ self.exponents + x[:, self.cpus] @ self.cpus_exponents
+        seconds: np.ndarray = sums * np.exp(np.minimum(logs, LARGEST_LOG))
+        return seconds
+
+
+@dataclass(frozen=True, eq=False)
+class LogSum:
+    """The logarithm of a sum of formulas, which is at least ``lowest``, plus an offset."""
+
+    terms: tuple[Formula, ...]
+    offset: float
+    lowest: float
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        """Return the logarithms."""
+        first, *others = (term.predict(x) for term in self.terms)
+        logs: np.ndarray = np.log(np.maximum(sum(others, start=first), self.lowest)) + self.offset
+        return logs
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,282 +1,143 @@
-"""The network as a regressor: training, prediction, files. Deterministic per seed on a CPU."""
+"""The network as a regressor: characteristics estimated from the small volume, and a closed form.
+
+The trunk reads off the small volume what it learned on generated ones, see
+`voxcast.models.families.trunk`; a tabular head learns from header and estimates, on the runs. So
+few runs are needed, and a fit takes no longer than that of the head.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import io
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from voxcast.errors import ModelError
-from voxcast.files import sha256_file
-from voxcast.models.families.quantile_regressor import MINIMUM_SPREAD
-from voxcast.models.model_files import read_checked, read_sealed, write_sealed
+from voxcast.models.families.regressors import TabularRegressor
+from voxcast.models.families.trunk_files import read_trunk, write_trunk
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import torch
+    from voxcast.models.families.trunk import VolumeTrunk
 
-    from voxcast.models.families.cnn import VolumeNet
-
-_SCALES = ("x_mean", "x_scale", "y_mean", "y_scale", "y_low", "y_high")
-# The network extrapolates linearly, and columns that hardly varied in training are easily out of
-# range. Columns are therefore clipped to this many standard deviations, and predictions to a
-# factor of four outside the training values.
-COLUMN_LIMIT = 5.0
-REACH_LOG = float(np.log(4))
-# With fewer distinct volumes, all are used for training, without early stopping.
-MINIMUM_VOLUMES = 40
-NUMBERS_FILE, WEIGHTS_FILE = "network.json", "network.pt"
-STOPPING_SHARE = 1 / 8
-PATIENCE = 10
-LOW, HIGH = 0.05, 0.95
+PRETRAINED, UNTRAINED = "pretrained", "untrained"
+TRUNK_FOLDER, HEAD_FOLDER = "trunk", "head"
 
 
 class VolumeRegressor:
-    """`voxcast.models.families.cnn.VolumeNet` with the interface `Regressor`.
+    """A trunk and a tabular head with the interface `Regressor`.
 
     Parameters
     ----------
-    width, dropout
-        See `VolumeNet`.
+    head : TabularRegressor
+        Learns from the columns and the estimates.
+    estimates : tuple of str
+        Features of the contents that the head sees, as their estimates.
+    start : {"pretrained", "untrained"}
+        The trunk of the package, or one of random weights.
     epochs : int
-        Passes over the training runs.
+        Passes of the trunk over the training runs; with 0 it stays as it is.
     learning_rate : float
-        Peak of a one-cycle schedule of AdamW.
-    columns : {"all", "grid"}
-        Columns used beside the voxels; the family selects them.
+        Of these passes.
     seed : int
-        Seed of weights, order and dropout.
+        Of random weights, order and mirroring.
     """
 
     def __init__(
         self,
-        width: int = 8,
-        epochs: int = 60,
-        learning_rate: float = 3e-3,
-        dropout: float = 0.1,
-        columns: str = "all",
+        head: TabularRegressor,
+        estimates: tuple[str, ...],
+        start: str = PRETRAINED,
+        epochs: int = 0,
+        learning_rate: float = 1e-3,
         seed: int = 0,
-        batch_size: int = 16,
     ) -> None:
-        self.width = width
+        self.head = head
+        self.estimates = estimates
+        self.start = start
         self.epochs = epochs
         self.learning_rate = learning_rate
-        self.dropout = dropout
-        self.columns = columns
         self.seed = seed
-        self.batch_size = batch_size
-        self.net_: VolumeNet | None = None
-        self.weights = b""  # of a network that was read
+        self.trunk_: VolumeTrunk | None = None
+        self.weights: dict[str, np.ndarray] = {}  # of a trunk that was read
 
     def fit(self, x: np.ndarray, y: np.ndarray, volumes: np.ndarray | None) -> VolumeRegressor:
-        """Learn logarithms ``y``, shape (n, outputs), from columns and volumes (n, p, p, p)."""
-        import torch
+        """Learn logarithms ``y``, shape (n, outputs), from columns and small volumes (n,).
 
-        self.x_mean_, self.x_scale_ = _mean_and_scale(x)
-        self.y_mean_, self.y_scale_ = _mean_and_scale(y)
-        self.y_low_, self.y_high_ = y.min(axis=0), y.max(axis=0)
-        device = _device()
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed)
-            net = self._untrained(x.shape[1], y.shape[1]).to(device)
-            cubes, columns = self._tensors(x, volumes, device)
-            targets = torch.tensor((y - self.y_mean_) / self.y_scale_, dtype=torch.float32).to(
-                device
-            )
-            train, stopping = _stopping_split(volumes, self.seed)
-            net.start_from(_ridge(columns[train], targets[train]))
-            self._train(net, cubes, columns, targets, train, stopping)
-        self.net_ = net.eval().cpu()
+        Runs whose volume is unknown do not train; if all are, the estimates are constant.
+        """
+        from voxcast.models.families.trunk import is_known, pretrained
+        from voxcast.models.families.trunk_training import fit_to_runs, untrained
+
+        volumes = _checked(volumes, len(x))
+        has_volume = is_known(volumes)
+        trunk = pretrained() if self.start == PRETRAINED else untrained(self.seed)
+        if self.epochs and has_volume.any():
+            runs = x[has_volume], y[has_volume], volumes[has_volume]
+            trunk = fit_to_runs(trunk, *runs, self.epochs, self.learning_rate, self.seed)
+        self.trunk_ = trunk
+        estimated = self._estimates(volumes)
+        train = has_volume if has_volume.any() else np.ones(len(x), dtype=bool)
+        self.medians_ = np.nan_to_num(np.median(estimated[train], axis=0))
+        self.head.fit(self._filled(x[train], estimated[train]), y[train], None)
         return self
-
-    def _train(
-        self,
-        net: VolumeNet,
-        cubes: torch.Tensor,
-        columns: torch.Tensor,
-        targets: torch.Tensor,
-        train: torch.Tensor,
-        stopping: torch.Tensor,
-    ) -> None:
-        """Train; with runs for early stopping, restore the weights that were best on them."""
-        import torch
-
-        steps = self.epochs * -(-len(train) // self.batch_size)
-        optimiser = torch.optim.AdamW(net.parameters(), self.learning_rate, weight_decay=1e-2)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(
-            optimiser, self.learning_rate, total_steps=steps
-        )
-        on_gpu = cubes.device.type == "cuda"
-        scaler = torch.amp.GradScaler("cuda", enabled=on_gpu)
-        best_loss, best_weights, epochs_since_best = float("inf"), None, 0
-        for _ in range(self.epochs):
-            net.train()
-            for batch in train[torch.randperm(len(train))].split(self.batch_size):
-                optimiser.zero_grad()
-                with torch.autocast(cubes.device.type, enabled=on_gpu):
-                    medians, spreads = net(_flipped(cubes[batch]), columns[batch])
-                loss = _loss(medians.float(), spreads.float(), targets[batch])
-                scaler.scale(loss).backward()
-                scaler.step(optimiser)
-                scaler.update()
-                schedule.step()
-            if not len(stopping):
-                continue
-            net.eval()
-            with torch.inference_mode():
-                medians, spreads = net(cubes[stopping], columns[stopping])
-                stopping_loss = float(_loss(medians, spreads, targets[stopping]))
-            epochs_since_best += 1
-            if stopping_loss < best_loss:
-                best_loss, epochs_since_best = stopping_loss, 0
-                best_weights = {name: value.clone() for name, value in net.state_dict().items()}
-            if epochs_since_best >= max(PATIENCE, self.epochs // 3):
-                break
-        if best_weights is not None:
-            net.load_state_dict(best_weights)
 
     def predict(self, x: np.ndarray, volumes: np.ndarray | None) -> np.ndarray:
         """Return predicted logarithms, shape (n, outputs)."""
-        logs: np.ndarray = self._outputs(x, volumes)[0] * self.y_scale_ + self.y_mean_
-        clipped: np.ndarray = np.clip(logs, self.y_low_ - REACH_LOG, self.y_high_ + REACH_LOG)
-        return clipped
+        estimated = self._estimates(_checked(volumes, len(x)))
+        return self.head.predict(self._filled(x, estimated), None)
 
     def spread(self, x: np.ndarray, volumes: np.ndarray | None) -> np.ndarray:
-        """Return the distance of both outer quantiles from the median, shape (n, outputs, 2)."""
-        spread: np.ndarray = self._outputs(x, volumes)[1] * self.y_scale_[:, None]
-        return np.asarray(np.maximum(spread, MINIMUM_SPREAD))
-
-    def _outputs(self, x: np.ndarray, volumes: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-        import torch
-
-        net = self._network()
-        cubes, columns = self._tensors(x, volumes, torch.device("cpu"))
-        with torch.inference_mode():
-            parts = [net(cubes[batch], columns[batch]) for batch in torch.arange(len(x)).split(64)]
-        medians, spreads = (
-            torch.cat(part).numpy().astype(float) for part in zip(*parts, strict=True)
-        )
-        return medians, spreads
-
-    def _untrained(self, columns: int, outputs: int) -> VolumeNet:
-        from voxcast.models.families.cnn import VolumeNet
-
-        return VolumeNet(columns, outputs, self.width, self.dropout)
-
-    def _tensors(
-        self, x: np.ndarray, volumes: np.ndarray | None, device: torch.device
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        import torch
-
-        if volumes is None or len(volumes) != len(x):
-            raise ModelError("the network needs one volume per row")
-        cubes = torch.tensor(np.asarray(volumes, dtype=np.float32))[:, None]
-        standardised = np.clip((x - self.x_mean_) / self.x_scale_, -COLUMN_LIMIT, COLUMN_LIMIT)
-        columns = torch.tensor(standardised, dtype=torch.float32)
-        return cubes.to(device), columns.to(device)
+        """Return ones: the uncertainty is the same for all runs."""
+        return self.head.spread(x, None)
 
     def save(self, folder: Path) -> None:
-        """Write ``network.json`` (numbers) and ``network.pt`` (a state dict, weights only)."""
-        import torch
-
-        torch.save(self._network().state_dict(), folder / WEIGHTS_FILE)
-        numbers = {
-            "width": self.width,
-            "dropout": self.dropout,
-            "weights_sha256": sha256_file(folder / WEIGHTS_FILE),
-            **{name: getattr(self, f"{name}_").tolist() for name in _SCALES},
-        }
-        write_sealed(folder / NUMBERS_FILE, numbers)
+        """Write the head, and the trunk that it was fitted with."""
+        for name in (TRUNK_FOLDER, HEAD_FOLDER):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        self.head.save(folder / HEAD_FOLDER)
+        facts = {"estimates": list(self.estimates), "medians": self.medians_.tolist()}
+        write_trunk(folder / TRUNK_FOLDER, self._trunk_weights(), facts)
 
     @classmethod
     def load(cls, folder: Path) -> VolumeRegressor:
-        """Read what `save` wrote; only weights, so that the file cannot run code.
+        """Read what `save` wrote.
 
-        The network is built when it is first used: a query without voxels does not need it.
+        The network is built when a volume first needs it: a header alone needs no torch.
 
         Raises
         ------
         ModelError
             If a file is missing, damaged or of something else.
         """
-        numbers = read_sealed(folder / NUMBERS_FILE)
+        weights, facts = read_trunk(folder / TRUNK_FOLDER)
         try:
-            regressor = cls(width=numbers["width"], dropout=numbers["dropout"])
-            for name in _SCALES:
-                setattr(regressor, f"{name}_", np.array(numbers[name], dtype=float))
-            regressor.weights = read_checked(folder / WEIGHTS_FILE, numbers["weights_sha256"])
+            regressor = cls(TabularRegressor.load(folder / HEAD_FOLDER), tuple(facts["estimates"]))
+            regressor.medians_ = np.array(facts["medians"], dtype=float)
         except (KeyError, TypeError, ValueError) as error:
-            raise ModelError(f"not a network: {error!r}", folder / NUMBERS_FILE) from None
+            raise ModelError(f"not a network: {error!r}", folder / TRUNK_FOLDER) from None
+        regressor.weights = weights
         return regressor
 
-    def _network(self) -> VolumeNet:
-        """Return the network: the fitted one, or that of the weights that were read."""
-        import torch
+    def _trunk_weights(self) -> dict[str, np.ndarray]:
+        if self.trunk_ is None:
+            return self.weights
+        return self.trunk_.weights()
 
-        if self.net_ is None:
-            net = self._untrained(len(self.x_mean_), len(self.y_mean_))
-            net.load_state_dict(torch.load(io.BytesIO(self.weights), weights_only=True))
-            self.net_ = net.eval()
-        return self.net_
+    def _estimates(self, volumes: np.ndarray) -> np.ndarray:
+        """Return the estimates that the head sees, shape (n, estimates); nan where unknown."""
+        if self.trunk_ is None:
+            from voxcast.models.families.trunk import VolumeTrunk
 
+            self.trunk_ = VolumeTrunk.of_weights(self.weights)
+        columns = self.trunk_.estimates(volumes)
+        return np.column_stack([columns[name] for name in self.estimates])
 
-def _mean_and_scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    scale = values.std(axis=0)
-    return values.mean(axis=0), np.where(scale > 0, scale, 1.0)
-
-
-def _stopping_split(volumes: np.ndarray | None, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the rows for training and those for early stopping; no volume is on both sides."""
-    import torch
-
-    assert volumes is not None  # noqa: S101  # checked by `_tensors`
-    flat = np.ascontiguousarray(volumes).reshape(len(volumes), -1)
-    names, name_indices = np.unique(
-        [hashlib.sha256(row.tobytes()).hexdigest() for row in flat], return_inverse=True
-    )
-    count = round(STOPPING_SHARE * len(names)) if len(names) >= MINIMUM_VOLUMES else 0
-    stopping_names = np.random.default_rng(seed).permutation(len(names))[:count]
-    stopping = np.isin(name_indices, stopping_names)
-    return torch.from_numpy(np.flatnonzero(~stopping)), torch.from_numpy(np.flatnonzero(stopping))
+    def _filled(self, x: np.ndarray, estimated: np.ndarray) -> np.ndarray:
+        return np.hstack([x, np.where(np.isfinite(estimated), estimated, self.medians_)])
 
 
-def _loss(medians: torch.Tensor, spreads: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Return the loss of the medians, and the pinball loss of the quantiles around them."""
-    import torch
-
-    # Disturbed runs must not count quadratically.
-    median_loss = torch.nn.functional.smooth_l1_loss(medians, targets, beta=0.5)
-    detached = medians.detach()  # the quantiles must not move the median
-    below = targets - (detached - spreads[..., 0])
-    above = targets - (detached + spreads[..., 1])
-    low = torch.maximum(LOW * below, (LOW - 1) * below)
-    high = torch.maximum(HIGH * above, (HIGH - 1) * above)
-    return median_loss + (low + high).mean()
-
-
-def _ridge(columns: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Return the linear map from standardised columns to targets, (outputs, columns)."""
-    import torch
-
-    penalty = torch.eye(columns.shape[1], device=columns.device)
-    weights: torch.Tensor = torch.linalg.solve(columns.T @ columns + penalty, columns.T @ targets)
-    return weights.T
-
-
-def _flipped(cubes: torch.Tensor) -> torch.Tensor:
-    """Mirror each volume left to right with probability 0.5."""
-    import torch
-
-    mirror = (torch.rand(len(cubes)) < 0.5).to(
-        cubes.device
-    )  # drawn on the CPU, the same on all devices
-    return torch.where(mirror[:, None, None, None, None], cubes.flip(2), cubes)
-
-
-def _device() -> torch.device:
-    import torch
-
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+def _checked(volumes: np.ndarray | None, count: int) -> np.ndarray:
+    if volumes is None or len(volumes) != count:
+        raise ModelError("the network needs one volume per row")
+    return volumes

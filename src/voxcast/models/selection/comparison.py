@@ -11,7 +11,7 @@ counts `NOISY_WEIGHT` of an undisturbed one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -71,12 +71,24 @@ class Comparison:
         `voxcast.laws.intervals.cautious_mean`.
     undisturbed_gain : Interval
         The same over undisturbed runs alone; of no subject if there are none.
+    gain_by_target : dict of str to Interval
+        The gain in each target by itself.
     """
 
     challenger: Interval
     champion: Interval
     gain: Interval
     undisturbed_gain: Interval
+    gain_by_target: dict[str, Interval] = field(default_factory=dict)
+
+    @property
+    def worse_targets(self) -> tuple[str, ...]:
+        """Targets in which the interval of the gain lies below zero."""
+        return tuple(
+            target
+            for target, gain in self.gain_by_target.items()
+            if gain.bounded and gain.high < 0
+        )
 
     @property
     def subjects(self) -> int:
@@ -98,27 +110,33 @@ def compare(
     """
     other = replace(validation, seed=validation.seed + OTHER_FOLDS)
     errors = [cross_fitted_errors(other, c) for c in (challenger, champion)]
-    both = np.isfinite(errors[0]) & np.isfinite(errors[1])
+    both = np.isfinite(errors[0]).all(axis=1) & np.isfinite(errors[1]).all(axis=1)
     if not both.any():
         return None
     table = validation.table[both]
     weights = run_weights(table)
     challenger_errors, champion_errors = (e[both] for e in errors)
     subjects = table["subject"].tolist()
-    gains = champion_errors - challenger_errors
+    by_target = champion_errors - challenger_errors
+    gains = by_target.mean(axis=1)
     calm = ~disturbed(table)
     return Comparison(
-        clustered_mean(challenger_errors, subjects, weights),
-        clustered_mean(champion_errors, subjects, weights),
+        clustered_mean(challenger_errors.mean(axis=1), subjects, weights),
+        clustered_mean(champion_errors.mean(axis=1), subjects, weights),
         cautious_mean(gains, subjects, weights),
         cautious_mean(gains[calm], table["subject"][calm].tolist(), run_weights(table[calm])),
+        {
+            target: cautious_mean(by_target[:, k], subjects, weights)
+            for k, target in enumerate(JUDGED_TARGETS)
+        },
     )
 
 
 def cross_fitted_errors(validation: Validation, contender: Contender) -> np.ndarray:
-    """Return the error of each run by a model fitted without its subject, shape (n_runs,).
+    """Return the errors of each run by a model fitted without its subject.
 
-    NaN where no training run is left, and for the subjects of a fitted model.
+    The shape is (n_runs, `JUDGED_TARGETS`). NaN where no training run is left, and for the
+    subjects of a fitted model.
     """
     targets = [validation.targets.index(target) for target in JUDGED_TARGETS]
     actual = validation.actual()
@@ -136,7 +154,7 @@ def cross_fitted_errors(validation: Validation, contender: Contender) -> np.ndar
             )
             outer = validation.part(held_out)
             logs[held_out] = model.predict(queries_of(outer.table, outer.volumes))
-    errors: np.ndarray = np.abs(actual - logs)[:, targets].mean(axis=1)
+    errors: np.ndarray = np.abs(actual - logs)[:, targets]
     return errors
 
 

@@ -15,6 +15,7 @@ from voxcast.models.families.family import Params, family
 from voxcast.models.out_of_fold import OutOfFold
 from voxcast.models.query import queries_of
 from voxcast.models.selection.fold_cache import FoldCache
+from voxcast.models.speed.estimation import CPU, speeds_by_app
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from voxcast.models.point_model import InputLevel
+    from voxcast.models.speed.speeds import Speeds
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Validation:
     ----------
     table : DataFrame
         Completed runs of the training side.
-    volumes : ndarray or None, shape (n_runs, p, p, p)
+    volumes : ndarray or None, shape (n_runs,)
         Small volume of each run.
     n_folds : int
         Maximum number of folds; there are never more than subjects.
@@ -107,6 +109,19 @@ class Validation:
             digest.update(np.ascontiguousarray(self.volumes).tobytes())
         return digest.hexdigest()
 
+    @functools.cached_property
+    def speeds(self) -> dict[str, Speeds]:
+        """The speeds of machines by application, estimated from all runs."""
+        return self._speeds_from(np.arange(len(self.table)))
+
+    @functools.cached_property
+    def fold_speeds(self) -> dict[bytes, dict[str, Speeds]]:
+        """The same from the training runs of each fold alone, by the bytes of their positions."""
+        return {train.tobytes(): self._speeds_from(train) for train, _ in self.folds()}
+
+    def _speeds_from(self, positions: np.ndarray) -> dict[str, Speeds]:
+        return speeds_by_app(self.table.iloc[positions]) if CPU in self.targets else {}
+
     def predictions(
         self, name: str, params: Params, input_level: InputLevel
     ) -> Iterator[tuple[np.ndarray, OutOfFold]]:
@@ -138,6 +153,7 @@ class Validation:
             input_level,
             self.seed,
             self.targets,
+            self.fold_speeds[train.tobytes()],
         )
         queries = queries_of(
             self.table.iloc[held_out], None if volumes is None else volumes[held_out]

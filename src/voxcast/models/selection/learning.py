@@ -10,6 +10,7 @@ import math
 import time
 from typing import TYPE_CHECKING
 
+from voxcast.features.phase_labels import labels_of
 from voxcast.models.blend import blend_params
 from voxcast.models.families.family import family
 from voxcast.models.out_of_fold import error_metrics, run_errors
@@ -93,14 +94,13 @@ def learn(
             if fit_s is not None:
                 share_s *= SEARCH_SHARE
                 left_s = deadline - time.monotonic()
+                limit_s = min(PATIENCE * share_s, left_s / 2)
                 if name in STRONG:
                     limit_s = OVERRUN * left_s
-                elif name not in ALWAYS:
-                    limit_s = min(PATIENCE * share_s, left_s / 2)
             try:
                 search = tune(
                     validation, name, trials=trials, budget_s=share_s, limit_s=limit_s,
-                    input_level=input_levels[0], on_trial=on_trial,
+                    must_finish=name in ALWAYS, input_level=input_levels[0], on_trial=on_trial,
                 )  # fmt: skip
             except TimeUpError:
                 logger.info("%s: left out, a trial takes more than %.3g s", name, limit_s)
@@ -114,6 +114,13 @@ def _allowed(families: Sequence[str], validation: Validation) -> list[str]:
     """Return the families that the table allows; ``median`` if it allows none of them."""
     n_rows = len(validation.table)
     names = [name for name in families if n_rows <= (family(name).max_rows or n_rows)]
+    if labels_of(validation.table) is None and any(family(name).needs_phases for name in names):
+        names = [name for name in names if not family(name).needs_phases]
+        if _is_of_app(validation):
+            logger.info(
+                "%s: no model by phase: CPU times by phase are not on record, or the application "
+                "declares no phase_drivers", _title(validation),
+            )  # fmt: skip
     if validation.has_one_subject:
         unit, runs = ("subject", "runs") if _is_of_app(validation) else ("group", "rows")
         logger.warning(

@@ -113,7 +113,9 @@ def decide(
     champion's, and the gain is above zero: an interval over few subjects would keep new
     measurements from being used. It is never promoted because the champion could not be judged.
     Runs that were measured under load count less in the comparison; where most of the new runs are
-    such, but not the champion's, undisturbed runs alone decide. A calibrated champion is replaced
+    such, but not the champion's, undisturbed runs alone decide. A challenger that is worse in one
+    target, so that the interval of that target's gain lies below zero, is not promoted for being
+    better in the other. A calibrated champion is replaced
     only if no target's under-request rate reaches ``max_under_request``.
 
     Parameters
@@ -159,6 +161,9 @@ def decide(
         )
     if not better and not more:
         return Decision(False, "under_load" if under_load else "not_better", detail)
+    if comparison.worse_targets:
+        worse = " and ".join(comparison.worse_targets)
+        return Decision(False, "worse_target", f"{detail}; it is worse in {worse}")
     if not risks:
         detail += "; how often the new model's bounds are exceeded was not evaluated"
         return Decision(False, "not_comparable", f"{detail}; {BY_HAND}")
@@ -168,6 +173,8 @@ def decide(
         f"; {worst} above the new model's bound for {risk.exceeded} of {risk.subjects} subjects "
         f"(95 % interval {risk.interval[0]:.2f} to {risk.interval[1]:.2f})"
     )
+    if risk.censored:
+        detail += f", {risk.censored} of them with runs that were stopped before they completed"
     if champion.calibrated and risk.rate >= max_under_request:
         return Decision(False, "under_request", f"{detail}, allowed below {max_under_request}")
     return Decision(True, "better" if better else "more_subjects", detail)

@@ -13,6 +13,8 @@ from voxcast.models.query import queries_of
 from voxcast.models.selection import recipes
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from voxcast.models.families.family import Params
     from voxcast.models.selection.cross_validation import Validation
 
@@ -22,7 +24,8 @@ class Risk:
     """How often a target's upper bound was exceeded, by nested cross-validation.
 
     ``rate`` is the share of subjects, ``interval`` its exact 95 % interval, and ``app`` the
-    application with the highest rate.
+    application with the highest rate. Of the ``exceeded``, ``censored`` had a run that was stopped
+    before it completed: what it would have taken is unknown, and counts as above every bound.
     """
 
     exceeded: int
@@ -30,6 +33,7 @@ class Risk:
     rate: float
     interval: tuple[float, float]
     app: str = ""
+    censored: int = 0
 
 
 def risks(
@@ -39,8 +43,9 @@ def risks(
 
     In every fold the model is fitted and its bounds are calibrated on the training subjects alone,
     by folds within them, and then compared with the held-out subjects. If a fold has too few
-    training subjects for calibration, its held-out subjects count as above their bounds. Bounds
-    are calibrated by application, so the risk is counted by application; the worst is returned.
+    training subjects for calibration, its held-out subjects count as above their bounds, and so do
+    those with a run that was stopped, wherever they are held out. Bounds are calibrated by
+    application, so the risk is counted by application; the worst is returned.
     """
     table, targets = validation.table, validation.targets
     actual = table[list(targets)].to_numpy(dtype=float)
@@ -59,11 +64,19 @@ def risks(
     subjects = table["subject"].to_numpy()
     risk_by_target = {}
     for k, target in enumerate(targets):
-        by_app = [_risk(above[apps == a, k], subjects[apps == a], a) for a in np.unique(apps)]
+        by_app = [
+            _risk(above[apps == a, k], subjects[apps == a], validation.censored, str(a))
+            for a in np.unique(apps)
+        ]
         risk_by_target[target] = max(by_app, key=lambda risk: risk.rate)
     return risk_by_target
 
 
-def _risk(above: np.ndarray, subjects: np.ndarray, app: str) -> Risk:
-    exceeded, n, interval = under_requests(above, np.zeros(len(above)), subjects)
-    return Risk(exceeded, n, exceeded / n, interval, app)
+def _risk(
+    above: np.ndarray, subjects: np.ndarray, censored: Collection[tuple[str, ...]], app: str
+) -> Risk:
+    stopped = sorted({run[1] for run in censored if run[0] == app})
+    names = np.array([*map(str, subjects), *stopped])
+    above = np.concatenate([above, np.ones(len(stopped), dtype=bool)])
+    exceeded, n, interval = under_requests(above, np.zeros(len(above)), names)
+    return Risk(exceeded, n, exceeded / n, interval, app, len(stopped))

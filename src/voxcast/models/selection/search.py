@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from voxcast.models.point_model import InputLevel
     from voxcast.models.selection.cross_validation import Validation
 
+LARGE_ROWS = 2000
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -58,6 +60,7 @@ def tune(
     trials: int,
     budget_s: float,
     limit_s: float = math.inf,
+    must_finish: bool = False,
     input_level: InputLevel = "volume",
     on_trial: Callable[[Trial], None] = lambda trial: None,
 ) -> Search:
@@ -76,6 +79,8 @@ def tune(
     limit_s : float
         A trial is stopped at this time. If it is finite, no trial starts that would end after
         `budget_s` if it took as long as the longest so far.
+    must_finish : bool
+        Whether the first trial is never stopped.
     on_trial : callable
         Called with each completed or pruned trial.
 
@@ -92,6 +97,8 @@ def tune(
         sampler=optuna.samplers.TPESampler(seed=validation.seed, n_startup_trials=4),
         pruner=optuna.pruners.MedianPruner(n_startup_trials=3, n_warmup_steps=1),
     )
+    if model_family.for_large and len(validation.table) >= LARGE_ROWS:
+        study.enqueue_trial(model_family.for_large)
     if model_family.defaults:
         study.enqueue_trial(model_family.defaults)
     maximum = trials if model_family.defaults else 1
@@ -105,7 +112,8 @@ def tune(
         params = model_family.suggest(trial)
         trial_started = time.monotonic()
         try:
-            with time_limit(started + limit_s - trial_started):
+            is_free = must_finish and best is None
+            with time_limit(math.inf if is_free else started + limit_s - trial_started):
                 out_of_fold = _validate_or_prune(trial, validation, name, params, input_level)
         except TimeUpError:
             if best is None:

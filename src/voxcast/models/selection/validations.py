@@ -12,7 +12,7 @@ from voxcast.models.selection.fold_cache import FoldCache
 
 TRAIN = Path("data/features/train.parquet")
 CENSORED = Path("data/features/censored.parquet")
-VOLUMES = Path("data/catalogue/volumes.npz")
+VOLUMES = Path("data/features/volumes.npz")
 FOLDS = Path("build/folds")  # fits of tuning
 
 

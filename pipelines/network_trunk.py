@@ -1,0 +1,65 @@
+"""Stage network_trunk of pipelines/dvc.yaml: pretrain the network on generated volumes.
+
+No run is measured on these volumes, and no other image set has their seeds. The trunk in use is in
+the package and was written by this script; to use another, copy both files there.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from voxcast import config
+from voxcast.commits import commit_of
+from voxcast.errors import exits_cleanly
+from voxcast.files import write_json
+from voxcast.images.network_volume import POINTS
+from voxcast.models.families.trunk_examples import examples_of, recipes_of
+from voxcast.models.families.trunk_files import write_trunk
+from voxcast.models.families.trunk_training import accuracy, pretrain
+
+IMAGES = ("cohort_trunk", "varied_trunk")  # of conf/images
+EPOCHS, SEED = 24, 1
+HELD_OUT = 8  # every eighth
+CODE = ("src/voxcast/images", "src/voxcast/models/families")
+OUT = Path("data/network_trunk")
+RESULT = Path("results/network_trunk/accuracy.json")
+
+
+@exits_cleanly
+def main() -> int:
+    """Write the trunk, and how well it estimates what it was not trained on."""
+    choices = {name: _images(name) for name in IMAGES}
+    recipes = [recipe for choice in choices.values() for recipe in recipes_of(choice)]
+    with_progress = tqdm(recipes, desc="generating heads", unit="volume", disable=None)
+    examples = examples_of(with_progress, POINTS)
+    held_out = np.arange(len(examples.shares)) % HELD_OUT == 0
+    training = examples.part(~held_out)
+    trunk = pretrain(training, epochs=EPOCHS, seed=SEED)
+    facts = {
+        "images": {
+            name: {"kind": choice.kind, "seed": choice.seed, "subjects": choice.subjects}
+            for name, choice in choices.items()
+        },
+        "generator_versions": sorted({recipe.generator_version for recipe in recipes}),
+        "trained_on": len(training.shares), "epochs": EPOCHS, "seed": SEED, "points": POINTS,
+        "commit": commit_of(Path(), CODE),
+        "errors_percent": accuracy(trunk, examples.part(held_out)),
+    }  # fmt: skip
+    write_trunk(OUT, trunk.weights(), facts)
+    write_json(RESULT, facts)
+    print(f"errors of the mask's voxels, in percent: {facts['errors_percent']}", file=sys.stderr)
+    return 0
+
+
+def _images(name: str) -> config.ImagesConfig:
+    with tempfile.TemporaryDirectory() as folder:
+        composed = Path(folder) / config.PARAMS_FILE
+        config.compose(composed, [f"images={name}"])
+        return config.load(composed).images
+
+
+if __name__ == "__main__":
+    sys.exit(main())

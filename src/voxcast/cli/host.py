@@ -1,0 +1,186 @@
+"""``voxcast host [measure]``: how fast this machine is, as far as runs on record tell.
+
+``measure`` makes a few short runs of the model's applications here, and shows what they changed.
+It can be stopped at any time; the next call goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import math
+import os
+import signal
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from voxcast import project
+from voxcast.cli.shared_options import (
+    add_project_argument,
+    characteristic_versions,
+    registry_address,
+)
+from voxcast.cli.verb_parser import VerbParser
+from voxcast.errors import ConfigError
+from voxcast.text_table import text_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from voxcast.models.speed.speeds import Speeds
+    from voxcast.serving.bundle import Bundle
+
+SECONDS = 110.0
+Z = 1.645  # of the interval from 5 to 95 %
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class AppSpeed:
+    """The speed of a machine for an application, as a multiple of the reference machine's.
+
+    Attributes
+    ----------
+    speed, lower, upper : float
+        Median, and quantiles at 5 and 95 %, as answers take it now.
+    in_sitting : bool
+        Whether this is the speed of a sitting that goes on, or else of one to come.
+    runs : int
+        Runs on the machine.
+    calibrated : bool
+        Whether bounds on it are calibrated.
+    reference : str
+        Id of the reference machine.
+    """
+
+    app: str
+    speed: float
+    lower: float
+    upper: float
+    in_sitting: bool
+    runs: int
+    calibrated: bool
+    reference: str
+
+    @classmethod
+    def of(cls, app: str, speeds: Speeds, host: str) -> AppSpeed:
+        """Return the speed of a machine."""
+        sitting = speeds.current_sitting(host, datetime.now(UTC))
+        estimate = speeds.estimate(host, sitting)
+        speed, lower, upper = (
+            math.exp(estimate.log_speed + z * estimate.sd) for z in (0.0, -Z, Z)
+        )
+        runs, is_known = speeds.runs(host), speeds.knows(host, sitting)
+        return cls(app, speed, lower, upper, sitting is not None, runs, is_known, speeds.reference)
+
+
+def main(argv: list[str]) -> int:
+    """Show what is known of this machine, and with ``measure`` measure it first."""
+    parser = VerbParser(prog="voxcast host", description=__doc__)
+    parser.add_argument("action", nargs="?", choices=("show", "measure"), default="show")
+    parser.add_argument(
+        "--seconds", type=float, default=SECONDS, metavar="S",
+        help=f"measure: start no run that would end later (default {SECONDS:g})",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    add_project_argument(parser)
+    args = parser.parse_args(argv)
+    if not args.seconds > 0:
+        raise ConfigError(f"must be above zero, not {args.seconds:g}", "--seconds")
+    folder = project.require(args.project)
+    from voxcast.profiling.host import host_class, host_facts
+    from voxcast.tracking.current_champion import local_model
+
+    uri = registry_address(folder)
+    os.chdir(folder)  # all paths are relative to the project
+    bundle, facts = local_model(uri).bundle, host_facts()
+    before = _speeds(bundle, facts.host_id)
+    content: dict[str, Any] = {"host": facts.host_id, "host_class": host_class(facts)}
+    after = before
+    if args.action == "measure":
+        content["measured"], content["left"] = _measure(bundle, args)
+        after = _speeds(bundle, facts.host_id)
+        content["before"] = [vars(speed) for speed in before]
+    content["apps"] = [vars(speed) for speed in after]
+    if args.json:
+        print(json.dumps(content, indent=2))
+        return 0
+    print(f"machine {facts.host_id}: {content['host_class']}")
+    if args.action == "measure":
+        print(f"  {content['measured']} runs measured, {content['left']} left of this round")
+        _show(before, "before")
+    _show(after, "after" if args.action == "measure" else "")
+    if after:
+        references = " and ".join(sorted({speed.reference for speed in after}))
+        print(f"  speeds are multiples of that of {references}, where most runs were made")
+        if any(speed.in_sitting for speed in after):
+            print("  they are of the runs of the last 12 hours; on another day they may differ")
+    else:
+        print("  the model's runs do not state their machines, so it does not tell them apart")
+    if any(not speed.calibrated for speed in after):
+        print("  bounds are wider until the speed is known; `voxcast host measure` measures it")
+    return 0
+
+
+def _speeds(bundle: Bundle, host: str) -> list[AppSpeed]:
+    """Update the file of machines from the runs on record, and return the speeds of one."""
+    from voxcast.serving.machine_file import MACHINES
+    from voxcast.serving.machine_updates import update_machines
+    from voxcast.serving.prediction_service import PredictionService
+
+    update_machines(Path(), bundle, characteristic_versions(Path()))
+    service = PredictionService(bundle, MACHINES)
+    by_app = {app: service.forecaster(app).speeds_of(app) for app in bundle.apps}
+    return [AppSpeed.of(app, speeds, host) for app, speeds in by_app.items() if speeds is not None]
+
+
+def _measure(bundle: Bundle, args: argparse.Namespace) -> tuple[int, int]:
+    """Make anchor runs of the model's applications; return how many were made and are left."""
+    for signal_number in (signal.SIGTERM, signal.SIGHUP):  # runs end with this process
+        signal.signal(signal_number, signal.default_int_handler)
+    from voxcast import config
+    from voxcast.campaigns.anchor_runs import measure_anchors
+    from voxcast.images.lab_characteristics import load_lab_characteristics
+
+    params = config.load(config.PARAMS_FILE)
+    apps = {}
+    for name, served in bundle.apps.items():
+        app = config.load_app(f"{config.CONF_DIR}/app", name)
+        if app.input != "volume":
+            continue
+        if app.version != served.promotion.app_version:
+            logger.warning(
+                "%s is left out: version %s was learned, and %s is here",
+                name, served.promotion.app_version, app.version,
+            )  # fmt: skip
+            continue
+        apps[name] = replace(app, parameters=served.parameters)
+    grids = params.features
+    progress = measure_anchors(
+        apps,
+        args.seconds,
+        (grids.coarse_points, grids.network_points),
+        grids.max_voxels,
+        load_lab_characteristics(grids.characteristics, Path()),
+    )
+    if progress.left:
+        logger.info(
+            "the time did not suffice for %d runs; the same command goes on, --seconds gives more",
+            progress.left,
+        )
+    return len(progress.runs), progress.left
+
+
+def _show(speeds: Sequence[AppSpeed], title: str) -> None:
+    if not speeds:
+        return
+    rows: list[tuple[str, ...]] = [(title, "", "speed", "5 to 95 %", "runs")]
+    for speed in speeds:
+        interval = f"{speed.lower:.2f} to {speed.upper:.2f}"
+        state = "known" if speed.calibrated else "not known"
+        rows.append((speed.app, state, f"{speed.speed:.2f}", interval, str(speed.runs)))
+    print(text_table(rows, "<<>>>", indent="  "))

@@ -1,0 +1,36 @@
+"""The speeds of machines after further runs, brought up to date at the end of a verb."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from voxcast.cli.shared_options import characteristic_versions, registry_address
+from voxcast.errors import ModelError, UnlearnedError, VoxcastError, one_line
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+
+def update_after_runs(folder: Path) -> None:
+    """Write the speeds of machines of a project anew, if it has a champion.
+
+    A failure is logged: what was measured or learned before is not lost by it.
+    """
+    from voxcast.serving.machine_updates import update_machines
+    from voxcast.serving.registry_database import database_of
+    from voxcast.tracking.current_champion import local_model
+
+    uri = registry_address(folder)
+    try:
+        database_of(uri)
+    except ModelError:  # nothing was learned yet
+        return
+    try:
+        update_machines(folder, local_model(uri).bundle, characteristic_versions(folder))
+    except UnlearnedError:
+        return
+    except VoxcastError as error:
+        logger.warning("the speeds of machines stay as they were: %s", one_line(error))

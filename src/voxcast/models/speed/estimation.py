@@ -1,0 +1,145 @@
+"""The speeds of machines, estimated from the training runs of an application.
+
+The work is described by a linear law of the features, fitted together with the effects of
+machines, of sittings on them, and of subjects. It is the same for all families, so all of them
+learn from the same work. Runs of a machine on other subjects than those of the reference tell its
+speed by this law; runs on the same subjects tell it better.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from voxcast.features.table import rows_of
+from voxcast.models.families.encoder import Encoder
+from voxcast.models.speed.mixed_model import GroupEffects, Grouping, fit
+from voxcast.models.speed.speeds import MachineSpeed, SittingSpeed, SpeedEstimate, Speeds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pandas as pd
+
+CPU = "cpu_s"
+HOST, SITTING = "host_id", "sitting"
+# Before anything is measured: machines of today differ by this much, and sittings on one of them.
+# The prior counts as two machines and two sittings: one machine on record tells no spread.
+MACHINE_SPREAD, SITTING_SPREAD = 0.25, 0.05
+PRIOR_MEMBERS = 2.0
+# Of a single sitting, whose runs tell nothing about noise between machines.
+NOISE_SD, SUBJECT_SD = 0.07, 0.05
+
+
+def speeds_by_app(table: pd.DataFrame) -> dict[str, Speeds]:
+    """Return the speeds of machines by application.
+
+    Applications whose runs do not state any machine are left out: their times are those of the
+    machines of their source as a whole.
+    """
+    if CPU not in table or HOST not in table or "app" not in table:
+        return {}
+    return {
+        str(app): estimate(runs)
+        for app, runs in table.groupby("app", sort=True)
+        if (runs[HOST] != "").any()
+    }
+
+
+def estimate(runs: pd.DataFrame) -> Speeds:
+    """Return the speeds of machines from the runs of one application.
+
+    Parameters
+    ----------
+    runs : DataFrame
+        Training runs with their features, ``cpu_s``, ``subject``, ``host_id``, ``sitting``, and
+        ``started_at`` if it is known.
+    """
+    hosts = runs[HOST].astype(str).to_numpy()
+    sittings = sittings_of(runs)
+    host_names, host_codes = np.unique(hosts, return_inverse=True)
+    keys = list(zip(hosts.tolist(), sittings.tolist(), strict=True))
+    pairs = sorted(set(keys))
+    pair_codes = np.array([pairs.index(key) for key in keys])
+    machines = Grouping(host_codes, MACHINE_SPREAD, PRIOR_MEMBERS)
+    stretches = Grouping(pair_codes, SITTING_SPREAD, PRIOR_MEMBERS)
+    if stretches.count == 1:  # nothing to tell apart
+        effects = GroupEffects(
+            np.zeros(2), np.diag([MACHINE_SPREAD**2, SITTING_SPREAD**2]),
+            (MACHINE_SPREAD, SITTING_SPREAD), NOISE_SD, SUBJECT_SD,
+        )  # fmt: skip
+    else:
+        rows = rows_of(runs)
+        columns = Encoder.fit(rows, content=True).transform(rows)
+        logs = np.log(runs[CPU].to_numpy(dtype=float))
+        subjects = np.unique(runs["subject"].astype(str), return_inverse=True)[1]
+        effects = fit(logs, columns, (machines, stretches), subjects)
+    # Work is learned at the average speed of the runs; what is uncertain is the distance from it.
+    average = np.concatenate(
+        [np.bincount(grouping.codes) / len(runs) for grouping in (machines, stretches)]
+    )
+    reference = int(np.bincount(host_codes).argmax())
+    starts = _last_starts(runs, pair_codes)
+    count = len(host_names)
+
+    def contrast(host: int | None, pair: int | None = None) -> tuple[float, float]:
+        """Return the logarithmic speed relative to the reference, and its sd to the average."""
+        chosen = np.zeros(len(average))
+        for position in (host, None if pair is None else count + pair):
+            if position is not None:
+                chosen[position] = 1.0
+        distance = chosen - average
+        variance = float(distance @ effects.covariance @ distance)
+        log_cpu = float(chosen @ effects.means - effects.means[reference])
+        return 0.0 - log_cpu, max(variance, 0.0) ** 0.5
+
+    by_host: dict[str, MachineSpeed] = {}
+    for n, name in enumerate(host_names):
+        by_sitting = {
+            sitting: SittingSpeed(*contrast(n, k), int((pair_codes == k).sum()), starts[k])
+            for k, (host, sitting) in enumerate(pairs)
+            if host == name
+        }
+        on_host = runs[host_codes == n]
+        kinds = (_usual(on_host, "host_class"), _usual(on_host, "node_type"))
+        by_host[str(name)] = MachineSpeed(*contrast(n), len(on_host), by_sitting, *kinds)
+    log_speed, sd = contrast(None)
+    unknown = SpeedEstimate(log_speed, float(np.hypot(sd, effects.spreads[0])))
+    return Speeds(
+        str(host_names[reference]), by_host, unknown, effects.spreads[1], effects.noise_sd,
+        effects.subject_sd,
+    )  # fmt: skip
+
+
+def sittings_of(runs: pd.DataFrame) -> np.ndarray:
+    """Return the sitting of each run, empty where it is not known."""
+    if SITTING not in runs:
+        return np.full(len(runs), "")
+    return runs[SITTING].astype(str).to_numpy()
+
+
+def log_speeds(runs: pd.DataFrame, speeds: Mapping[str, Speeds]) -> np.ndarray:
+    """Return the logarithmic speed of the machine of each run, shape (n,); 0 if there is none."""
+    if not speeds:
+        return np.zeros(len(runs))
+    keys = zip(runs["app"].astype(str), runs[HOST].astype(str), sittings_of(runs), strict=True)
+    return np.array(
+        [
+            speeds[app].estimate(host, sitting).log_speed if app in speeds else 0.0
+            for app, host, sitting in keys
+        ]
+    )
+
+
+def _usual(runs: pd.DataFrame, column: str) -> str:
+    """Return the most frequent text of a column, empty if there is no such column."""
+    return str(runs[column].mode().iloc[0]) if column in runs else ""
+
+
+def _last_starts(runs: pd.DataFrame, codes: np.ndarray) -> list[str]:
+    starts = runs["started_at"].astype(str).to_numpy() if "started_at" in runs else None
+    count = int(codes.max()) + 1
+    if starts is None:
+        return [""] * count
+    return [str(max(starts[codes == code])) for code in range(count)]

@@ -1,0 +1,169 @@
+"""Speeds of machines under the champion, from runs on record that it did not learn from."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from voxcast.features.rows import features
+from voxcast.history.run_folders import load_records
+from voxcast.images.on_record import ON_RECORD, read_on_record
+from voxcast.models.query import Query
+from voxcast.models.speed import updates
+from voxcast.models.speed.updates import RunResidual, for_another_application, updated
+from voxcast.records import Configuration
+from voxcast.serving.machine_file import MACHINES, MachineSpeeds, read_machines, write_machines
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import pandas as pd
+
+    from voxcast.models.speed.speeds import MachineSpeed, Speeds
+    from voxcast.serving.bundle import Bundle
+
+RUNS, CATALOGUE, CAMPAIGNS = "runs", "catalogue", "campaigns"
+
+
+@dataclass(frozen=True)
+class ProjectRuns:
+    """Runs measured in a project, with the volumes that they were made on by id."""
+
+    runs: pd.DataFrame
+    volumes: Mapping[str, Mapping[str, Any]]
+
+    @classmethod
+    def read(cls, project: Path, versions: Mapping[str, int] | None = None) -> ProjectRuns:
+        """Read the runs of the project and of its campaigns; broken records are left out.
+
+        ``versions`` of the characteristics as in `voxcast.images.on_record.read_on_record`.
+        """
+        import pandas as pd
+
+        data = project / "data"
+        # The project has a folder of runs for each device.
+        paths = [*(data / RUNS).glob("*"), *(data / CAMPAIGNS).glob(f"*/{RUNS}")]
+        folders = sorted(path for path in paths if path.is_dir())
+        tables = [load_records(folder) for folder in folders]
+        for folder, runs in zip(folders, tables, strict=True):
+            if folder.parent.parent.name == CAMPAIGNS:  # they number their own sittings
+                runs["sitting"] = f"{folder.parent.name}/" + runs["sitting"]
+        volumes: dict[str, dict[str, Any]] = {}
+        for path in (data, *sorted((data / CAMPAIGNS).glob("*"))):
+            if (path / CATALOGUE / ON_RECORD).is_file():
+                on_record = read_on_record(path / CATALOGUE / ON_RECORD, versions)
+                for row in on_record.to_dict("records"):
+                    volumes[str(row["volume_id"])] = {str(key): row[key] for key in row}
+        if not tables:
+            return cls(pd.DataFrame(), {})
+        return cls(pd.concat(tables, ignore_index=True).drop_duplicates("cell_key"), volumes)
+
+    def hosts(self) -> list[tuple[str, str]]:
+        """Return the id and the host class of each machine with runs."""
+        if not len(self.runs):
+            return []
+        named = self.runs[self.runs["host_id"] != ""]
+        classes = named.groupby("host_id", sort=True)["host_class"].last()
+        return [(str(host), str(host_class)) for host, host_class in classes.items()]
+
+
+def update_machines(
+    project: Path, bundle: Bundle, versions: Mapping[str, int] | None = None
+) -> MachineSpeeds:
+    """Write the speeds of all machines with runs in a project, and return them.
+
+    Entries of machines whose runs are not here, such as those copied from elsewhere, stay if they
+    are of the same forecaster.
+
+    Parameters
+    ----------
+    versions : mapping, optional
+        Versions of the characteristics by name, with those that the project adds; without them
+        the runs of applications that declare such tell no speed.
+    """
+    on_record = ProjectRuns.read(project, versions)
+    path = project / MACHINES
+    hashes = {app: served.forecaster_sha256 for app, served in bundle.apps.items()}
+    machines = {
+        key: speed for key, speed in read_machines(path).items() if hashes.get(key[1]) == key[2]
+    }
+    by_app = {
+        app: speeds
+        for app in bundle.apps
+        if bundle.is_intact(app) and (speeds := bundle.forecaster(app).speeds_of(app)) is not None
+    }
+    for host, host_class in on_record.hosts():
+        for app, speed in _machine_by_app(bundle, by_app, on_record, host, host_class).items():
+            machines[host, app, hashes[app]] = speed
+    write_machines(path, machines)
+    return machines
+
+
+def _machine_by_app(
+    bundle: Bundle,
+    by_app: Mapping[str, Speeds],
+    on_record: ProjectRuns,
+    host: str,
+    host_class: str,
+) -> dict[str, MachineSpeed]:
+    """Return the speed of a machine for each application with something to tell it.
+
+    That is its own runs, or else those of the other applications.
+    """
+    residuals = {app: run_residuals(bundle, app, on_record, host) for app in by_app}
+    measured = {
+        app: updated(speeds, host, residuals[app], host_class=host_class).estimate(host)
+        for app, speeds in by_app.items()
+        if residuals[app] or host in speeds.machines
+    }
+    machines = {}
+    for app, speeds in by_app.items():
+        elsewhere = for_another_application([measured[a] for a in measured if a != app])
+        if residuals[app] or (host not in speeds.machines and elsewhere is not None):
+            after = updated(
+                speeds, host, residuals[app], elsewhere=elsewhere, host_class=host_class
+            )
+            machines[app] = after.machines[host]
+    return machines
+
+
+def run_residuals(
+    bundle: Bundle, app: str, on_record: ProjectRuns, host: str
+) -> list[RunResidual]:
+    """Return the residuals of the completed runs of an application on a machine.
+
+    Runs that the forecaster learned from, of another version of the application, scaled down, on a
+    volume of which a declared characteristic is not on record, or out of the forecaster's range
+    are left out.
+    """
+    served, trained_on = bundle.apps[app], set(bundle.cell_keys(app))
+    runs = on_record.runs
+    version = served.promotion.app_version
+    runs = runs[
+        (runs["app"] == app)
+        & (runs["host_id"] == host)
+        & (runs["outcome"] == "completed")
+        & (runs["scale"] == "full_scale")
+        & (runs["cpu_s"] > 0)
+        & runs["app_version"].isin(["", version])
+        & ~runs["cell_key"].isin(trained_on)
+    ]
+    chosen, queries = [], []
+    for run in runs.to_dict("records"):
+        volume = on_record.volumes.get(run["volume_id"])
+        if volume is None:
+            continue
+        contents = {name: float(volume.get(name, math.nan)) for name in served.characteristics}
+        if not all(map(math.isfinite, contents.values())):
+            continue
+        configuration = Configuration(run["device"], int(run["cpus"]), int(run["gpus"]))
+        parameters = json.loads(run["parameters_json"] or "{}")
+        # The predictions are those at the average speed of the training runs.
+        queries.append(Query(features(volume, contents, app, parameters, configuration)))
+        chosen.append(run)
+    if not chosen:
+        return []
+    return updates.run_residuals(chosen, bundle.forecaster(app).predict(queries))

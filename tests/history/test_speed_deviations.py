@@ -1,0 +1,117 @@
+"""The speed of a machine during a run: a planted one comes back, and repeats agree better."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from voxcast.history.repeats import plain_repeats
+from voxcast.history.run_table import DTYPES, PHASE_DTYPES, UNKNOWN, in_schema
+from voxcast.history.speed_deviations import KERNELS, at_usual_speed, speed_deviations
+
+WEIGHTS = {"ants_segment": (0.2, 0.1, 0.5, 0.3), "tile_segment": (0.5, 0.0, 0.4, 0.1)}
+NOISE = 0.01
+Tables = tuple[pd.DataFrame, pd.DataFrame, "pd.Series[float]"]
+
+
+def planted_tables(*, ticks: int | None, cells: int = 12, repeats: int = 3) -> Tables:
+    """Return runs and phases of a machine that is disturbed, and its log speed in each run.
+
+    Each neighbour slows the four kernels by different amounts, and a run by a weighted sum of
+    them; the start of a run is slowed by their mean.
+    """
+    rng = np.random.default_rng(5)
+    rows, phases, speeds = [], [], {}
+    for app, weights in WEIGHTS.items():
+        for cell in range(cells):
+            work = rng.normal(2.0, 0.6)
+            for repeat in range(repeats if cell % 4 else 1):
+                key = f"{app}-{cell}-{repeat}"
+                slowed = abs(rng.normal(0.0, 0.12)) + rng.normal(0.0, 0.03, 4)
+                speeds[key] = -float(slowed @ weights)
+                cpu_s = float(np.exp(work - speeds[key] + rng.normal(0.0, NOISE)))
+                start_s = float(np.exp(0.5 + slowed.mean() + rng.normal(0.0, NOISE)))
+                kernels = 0.004 * np.exp(slowed) if ticks else [None] * 4
+                rows.append(
+                    {name: UNKNOWN[dtype] for name, dtype in DTYPES.items()}
+                    | {"cell_key": key, "app": app, "volume_id": f"v{cell}", "repeat": repeat}
+                    | {"cpus": 1, "device": "cpu", "host_id": "00aa11bb", "scale": "full_scale"}
+                    | {"cpu_s": cpu_s, "runtime_s": cpu_s, "metronome_ticks": ticks}
+                    | {"started_at": f"2026-01-01T{len(rows) // 60:02d}:{len(rows) % 60:02d}:00Z"}
+                    | dict(zip(KERNELS, kernels, strict=True))
+                )
+                values = {"cell_key": key, "app": app, "volume_id": f"v{cell}", "cpus": 1}
+                phases.append(values | {"phase": "start", "start_s": 0.0, "cpu_s": start_s})
+    runs = pd.DataFrame(rows).sample(frac=1.0, random_state=1)  # its index is in no order
+    starts = pd.DataFrame(phases, columns=list(PHASE_DTYPES)).astype(PHASE_DTYPES)
+    return in_schema(runs), starts, pd.Series(speeds)
+
+
+def scatter(runs: pd.DataFrame) -> float:
+    repeats = plain_repeats(runs)
+    logs = np.log(repeats["cpu_s"])
+    squares = (logs - logs.groupby([repeats["app"], repeats["volume_id"]]).transform("mean")) ** 2
+    return float(np.sqrt(squares.sum() / (len(repeats) - 2 * 12)))
+
+
+@pytest.mark.parametrize(
+    ("ticks", "gauge", "left"), [(20, "metronome", 2.0), (None, "start", 5.0)]
+)
+def test_a_planted_speed_is_recovered(ticks: int | None, gauge: str, left: float) -> None:
+    runs, phases, speeds = planted_tables(ticks=ticks)
+    deviations = speed_deviations(runs, phases)
+    assert list(deviations.index) == list(runs["cell_key"])
+    assert set(deviations["gauge"]) == {gauge}
+    assert np.corrcoef(deviations["log_speed"], speeds[deviations.index])[0, 1] > 0.9
+    assert scatter(runs) > 6 * NOISE
+    assert scatter(at_usual_speed(runs, deviations)) < left * NOISE
+
+
+def test_a_few_ticks_say_less_than_the_start() -> None:
+    runs, phases, _ = planted_tables(ticks=2)
+    assert set(speed_deviations(runs, phases)["gauge"]) == {"start"}
+
+
+def test_coefficients_of_a_run_do_not_come_from_its_own_cell() -> None:
+    runs, phases, _ = planted_tables(ticks=20)
+    before = speed_deviations(runs, phases)["log_speed"]
+    in_cell = (runs["app"] == "ants_segment") & (runs["volume_id"] == "v1")
+    factors = 1.0 + 0.2 * (runs["repeat"] == 1)
+    changed = runs.assign(cpu_s=runs["cpu_s"].where(~in_cell, runs["cpu_s"] * factors))
+    after = speed_deviations(changed, phases)["log_speed"]
+    keys = runs.loc[in_cell, "cell_key"]
+    np.testing.assert_allclose(after[keys], before[keys], rtol=1e-12)
+    assert not np.allclose(after.drop(keys), before.drop(keys), rtol=1e-6)
+
+
+def test_nothing_is_concluded_without_repeats_or_gauges() -> None:
+    runs, phases, _ = planted_tables(ticks=20)
+    single = runs[runs["repeat"] == 0]
+    for table, starts in ((single, phases), (runs.iloc[:0], phases), (_blind(runs), phases[:0])):
+        deviations = speed_deviations(table, starts)
+        assert (deviations["log_speed"] == 0.0).all()
+        assert (deviations["gauge"] == "").all()
+        assert list(at_usual_speed(table, deviations)["cpu_s"]) == list(table["cpu_s"])
+
+
+def test_a_start_that_was_other_work_says_nothing_of_the_speed() -> None:
+    runs, phases, _ = planted_tables(ticks=None)
+    cold = runs.loc[runs["repeat"] == 1, "cell_key"].iloc[0]
+    slow = phases.assign(cpu_s=phases["cpu_s"].where(phases["cell_key"] != cold, 9.0))
+    deviations = speed_deviations(runs, slow)
+    assert (deviations.loc[cold, "gauge"], deviations.loc[cold, "log_speed"]) == ("", 0.0)
+    assert scatter(at_usual_speed(runs, deviations)) < 0.7 * scatter(runs)
+
+
+def test_runs_with_and_without_a_metronome_are_judged_together() -> None:
+    runs, phases, _ = planted_tables(ticks=20)
+    older = runs["volume_id"].isin(["v1", "v2", "v5"])
+    mixed = pd.concat([_blind(runs[older]), runs[~older]])
+    deviations = speed_deviations(mixed, phases)
+    assert list(deviations["gauge"]) == ["start"] * older.sum() + ["metronome"] * (~older).sum()
+    assert scatter(at_usual_speed(mixed, deviations)) < 0.6 * scatter(mixed)
+
+
+def _blind(runs: pd.DataFrame) -> pd.DataFrame:
+    return in_schema(runs.drop(columns=[*KERNELS, "metronome_ticks"]))

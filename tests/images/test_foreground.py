@@ -1,0 +1,132 @@
+"""The foreground is the mask of ANTs, whatever the volume and however it is cut into windows."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import ants
+import nibabel
+import numpy as np
+import pytest
+
+from voxcast.images import foreground as module
+from voxcast.images import volumes
+from voxcast.images.foreground import RowBits, foreground
+from voxcast.images.volumes import read_volume
+from voxcast.images.voxels import load
+
+REAL_T1 = os.environ.get("VOXCAST_REAL_T1")
+
+
+def _blobs(seed: int, shape: tuple[int, int, int]) -> np.ndarray:
+    """Return thick and thin pieces, with holes, some of which touch or reach the border."""
+    rng = np.random.default_rng(seed)
+    grid = np.stack(np.meshgrid(*map(np.arange, shape), indexing="ij")).astype(float)
+    data = rng.normal(0, 0.2, shape)
+    for _ in range(6):
+        centre = rng.uniform(0, shape)[:, None, None, None]
+        distance = np.sqrt(((grid - centre) ** 2).sum(0))
+        data[distance < rng.uniform(3, 0.4 * max(shape))] = rng.uniform(1, 4)
+        data[distance < rng.uniform(0, 5)] = 0
+    return data.astype(np.float32)
+
+
+def _of_ants(path: Path) -> np.ndarray:
+    mask: np.ndarray = ants.get_mask(ants.image_read(str(path))).numpy() > 0
+    return mask
+
+
+@pytest.mark.parametrize("window_voxels", [1, module.WINDOW_VOXELS])
+@pytest.mark.parametrize("shape", [(40, 33, 29), (25, 60, 7), (64, 9, 50)])
+def test_the_mask_is_that_of_ants(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    shape: tuple[int, int, int],
+    window_voxels: int,
+) -> None:
+    monkeypatch.setattr(module, "WINDOW_VOXELS", window_voxels)
+    path = tmp_path / "a.nii.gz"
+    for seed in range(5):
+        nibabel.save(nibabel.Nifti1Image(_blobs(seed, shape), np.eye(4)), path)
+        expected = _of_ants(path)
+        found = read_volume(path, points=max(shape)).foreground
+        np.testing.assert_array_equal(found.coarse, expected)
+        assert found.voxels == expected.sum()
+        faces = [np.count_nonzero(np.diff(found.coarse, axis=axis)) for axis in range(3)]
+        assert list(found.faces) == faces
+        corners = np.argwhere(found.coarse)
+        assert found.box_voxels == tuple(np.ptp(corners, axis=0) + 1)
+        coarse = read_volume(path, points=10).foreground.coarse
+        i, j, k = (-(-n // 10) for n in shape)
+        np.testing.assert_array_equal(coarse, found.coarse[::i, ::j, ::k])
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        np.s_[4:8, 3:9, 2:7],  # thick enough for a ball of one voxel only
+        np.s_[5:6, 2:18, 2:18],  # for none
+        np.s_[0:12, 0:12, 0:12],  # in a corner: outside counts as foreground
+    ],
+)
+def test_thin_objects_are_eroded_less_as_by_ants(tmp_path: Path, part: tuple[slice, ...]) -> None:
+    data = np.zeros((20, 20, 20), np.float32)
+    data[part] = 1
+    path = tmp_path / "a.nii"
+    nibabel.save(nibabel.Nifti1Image(data, np.eye(4)), path)
+    np.testing.assert_array_equal(read_volume(path).foreground.coarse, _of_ants(path), strict=True)
+
+
+def test_a_volume_decompressed_twice_has_the_same_foreground(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.nii.gz"
+    nibabel.save(nibabel.Nifti1Image(_blobs(3, (40, 30, 20)), np.eye(4)), path)
+    kept = read_volume(path).foreground
+    monkeypatch.setattr(volumes, "KEPT_BYTES", 0)
+    again = read_volume(path).foreground
+    np.testing.assert_array_equal(again.coarse, kept.coarse)
+    assert (again.voxels, again.core_voxels) == (kept.voxels, kept.core_voxels)
+
+
+@pytest.mark.parametrize("slope", [1.0, 0.37, -2.5])
+@pytest.mark.parametrize("dtype", ["uint8", "int16", ">i2", "float32", "float64"])
+def test_type_and_scaling_do_not_matter(tmp_path: Path, dtype: str, slope: float) -> None:
+    stored = np.rint(40 + 20 * _blobs(1, (30, 28, 26))).clip(0, 250)
+    image = nibabel.Nifti1Image(stored.astype(dtype), np.eye(4))
+    image.header.set_slope_inter(slope, -11.5)
+    image.to_filename(tmp_path / "a.nii")
+    layout = load(tmp_path / "a.nii").layout
+    assert layout.slope == pytest.approx(slope)
+    values = stored * slope
+    bits = RowBits(stored.shape)
+    above = (values >= values.mean()).transpose(2, 1, 0)
+    bits.set_rows(0, above.reshape(-1, 30))
+    expected = foreground(bits, (1, 1, 1))
+    np.testing.assert_array_equal(
+        read_volume(tmp_path / "a.nii").foreground.coarse, expected.coarse
+    )
+    assert expected.above_mean_voxels == above.sum()
+
+
+def test_voxels_that_are_not_finite_are_zero(tmp_path: Path) -> None:
+    data = _blobs(2, (30, 28, 26))
+    data[:, :, 3] = np.nan
+    data[4, 5, 6] = np.inf
+    zeroed = np.where(np.isfinite(data), data, 0)
+    masks = []
+    for name, voxels in (("a.nii", data), ("b.nii", zeroed)):
+        nibabel.save(nibabel.Nifti1Image(voxels, np.eye(4)), tmp_path / name)
+        masks.append(read_volume(tmp_path / name).foreground.coarse)
+    np.testing.assert_array_equal(*masks)
+
+
+@pytest.mark.skipif(REAL_T1 is None, reason="VOXCAST_REAL_T1 names no folder of real heads")
+def test_the_mask_of_real_heads_is_that_of_ants() -> None:
+    assert REAL_T1 is not None
+    paths = sorted(Path(REAL_T1).glob("*.nii.gz"))
+    assert paths
+    for path in paths:
+        expected = _of_ants(path).sum()
+        assert read_volume(path).foreground.voxels == expected, path.name

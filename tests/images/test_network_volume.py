@@ -1,0 +1,113 @@
+"""The network's small volume, and its bytes."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import nibabel
+import numpy as np
+import pytest
+
+from voxcast.errors import ImageError
+from voxcast.images.headers import read_header
+from voxcast.images.network_volume import (
+    STEPS,
+    network_from_bytes,
+    network_to_bytes,
+    network_volume,
+    points_of,
+    pooled,
+    volume_dtype,
+)
+from voxcast.images.volumes import read_volume
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+AFFINE = np.diag([-2.0, 2.0, 3.0, 1.0])
+SHAPE = (90, 70, 50)
+
+
+def _saved_ellipsoid(path: Path) -> Path:
+    grid = np.stack(np.meshgrid(*(np.linspace(-1, 1, n) for n in SHAPE), indexing="ij"))
+    noise = np.random.default_rng(3).normal(0, 20, SHAPE)
+    array = (1000 * ((grid**2).sum(0) < 0.6) * (1 + grid[0]) + noise).astype(np.int16)
+    nibabel.save(nibabel.Nifti1Image(array, AFFINE), path)
+    return path
+
+
+def test_the_input_of_the_network_is_the_same_after_a_round_trip(tmp_path: Path) -> None:
+    volume = network_volume(read_volume(_saved_ellipsoid(tmp_path / "a.nii.gz")), 16)
+    back = network_from_bytes(network_to_bytes(volume), 16)
+    assert back.dtype == volume.dtype == volume_dtype(16)
+    assert back.tobytes() == volume.tobytes()
+    assert points_of(back) == 16
+
+
+def test_bytes_that_are_refused() -> None:
+    def packed(array: np.ndarray) -> bytes:
+        buffer = io.BytesIO()
+        np.save(buffer, array, allow_pickle=True)
+        return buffer.getvalue()
+
+    volume = np.ones((), volume_dtype(8))
+    good = network_to_bytes(volume)
+    network_from_bytes(good, 8)
+    broken = np.copy(volume)
+    broken["spacing_mm"] = np.nan
+    bright = np.copy(volume)
+    bright["maps"][0, 0, 0, 0] = STEPS + 1
+    refused = {
+        "is not a cube of 8 points": packed(np.ones((4, 4), np.float16)[0, 0]),
+        "not a .npy array of one": packed(np.ones(2, volume_dtype(8))),
+        "not a .npy": packed(np.full((8, 8, 8), None, object)),
+        "of one small volume": b"PK\x03\x04 something else",
+        "cut short": good[:-2],
+        "a shape or spacing that is none": packed(broken),
+        "cells out of range": packed(bright),
+    }
+    for reason, data in refused.items():
+        with pytest.raises(ImageError, match=reason):
+            network_from_bytes(data, 8)
+    with pytest.raises(ImageError, match="a cube of 9 points"):
+        network_from_bytes(good, 9)
+    with pytest.raises(ImageError):
+        network_from_bytes(b"", 8)
+    # A header that promises more than is there must not reserve it.
+    with pytest.raises(ImageError):
+        network_from_bytes(good.replace(b"(3, 8, 8, 8)", b"(3, 9, 9, 9)"), 9)
+
+
+def test_network_sees_canonical_axes(tmp_path: Path) -> None:
+    array = nibabel.load(_saved_ellipsoid(tmp_path / "c.nii")).get_fdata(dtype=np.float32)
+    canonical = nibabel.Nifti1Image(array, np.diag([2.0, 2.0, 3.0, 1.0]))
+    turned = canonical.as_reoriented(nibabel.orientations.axcodes2ornt(("P", "S", "L")))
+    nibabel.save(canonical, tmp_path / "a.nii")
+    nibabel.save(turned, tmp_path / "b.nii")
+    assert read_header(tmp_path / "b.nii").axcodes != "RAS"
+    a, b = (network_volume(read_volume(tmp_path / f"{name}.nii", 90), 24) for name in "ab")
+    assert a["maps"].shape == (3, 24, 24, 24)
+    for volume in (a, b):
+        assert volume["shape"].tolist() == list(SHAPE)
+        assert volume["spacing_mm"].tolist() == [2.0, 2.0, 3.0]
+    assert np.abs(a["maps"].astype(int) - b["maps"]).max() <= 1
+    assert a["maps"][0].max() == STEPS
+
+
+def test_every_voxel_counts(tmp_path: Path) -> None:
+    """Nothing falls between samples: means of the cells are means of the native grid."""
+    reading = read_volume(_saved_ellipsoid(tmp_path / "a.nii"), 16)
+    above = reading.foreground.above_mean_voxels / np.prod(SHAPE)
+    for points in (8, 12, 32, 64):
+        share = network_volume(reading, points)["maps"][1].mean() / STEPS
+        assert share == pytest.approx(above, rel=0.01)
+    native = read_volume(tmp_path / "a.nii", 90)
+    assert native.coarse.stride == (1, 1, 1)
+    assert pooled(native.coarse.data, native.coarse, 7).mean() == pytest.approx(
+        native.coarse.data.mean(), rel=1e-4
+    )
+    finer = pooled(native.coarse.data, native.coarse, 7)
+    assert np.abs(pooled(reading.coarse.data, reading.coarse, 7) - finer).mean() < 0.1 * np.ptp(
+        finer
+    )

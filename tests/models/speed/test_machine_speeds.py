@@ -1,0 +1,186 @@
+"""Speeds of machines: planted ones are found within their uncertainty, and bounds hold."""
+
+import json
+import math
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import planted
+import several_machines
+from voxcast.models import point_model
+from voxcast.models.calibrated_model import CalibratedModel, calibrate
+from voxcast.models.families.family import FAMILIES
+from voxcast.models.forecaster import Forecaster
+from voxcast.models.query import queries_of
+from voxcast.models.selection.cross_validation import Validation
+from voxcast.models.speed.estimation import estimate, speeds_by_app
+from voxcast.models.speed.speeds import Speeds
+from voxcast.records import TARGETS
+from voxcast.studies.recorded_table import of_app, recorded_table
+
+CPU = TARGETS.index("cpu_s")
+RIDGE = FAMILIES["ridge"].defaults
+RECORDED = Path(__file__).parents[3] / "data/history"
+
+
+def calibrated_ridge(table: pd.DataFrame) -> CalibratedModel:
+    validation = Validation(table, None, 4, 0)
+    out_of_fold = validation.out_of_fold("ridge", RIDGE, "volume")
+    model = point_model.fit(table, None, "ridge", RIDGE, "volume", 0)
+    return calibrate(model, table, out_of_fold, 1.5)
+
+
+def test_a_planted_speed_is_found_from_few_runs_on_other_subjects() -> None:
+    table = several_machines.table({"slow": [-0.4], "usual": [0.0]}, {"slow": 4, "usual": 40})
+    speeds = estimate(table)
+    assert speeds.reference == "usual"
+    assert speeds.machines["usual"].log_speed == 0.0
+    slow = speeds.estimate("slow", "2026-01-01-slow-1")
+    assert abs(slow.log_speed + 0.4) < 3 * slow.sd < 0.15
+    assert speeds.runs("slow") == 8
+    # A sitting to come deviates as sittings do; a machine that was never measured, as machines.
+    assert slow.sd < speeds.estimate("slow").sd < speeds.estimate("another").sd
+    assert speeds.estimate("another").sd > 0.25
+
+
+def test_sittings_of_one_machine_are_told_apart() -> None:
+    table = several_machines.table({"a": [0.0, 0.0, 0.2]}, {"a": 45})
+    sittings = estimate(table).machines["a"].sittings
+    first, _, fast = (sittings[name].log_speed for name in sorted(sittings))
+    assert fast - first == pytest.approx(0.2, abs=0.03)
+    assert max(sitting.last_at for sitting in sittings.values()) == "2026-01-03T00:00:00+00:00"
+
+
+def test_the_sitting_that_goes_on_is_that_of_the_last_run() -> None:
+    table = several_machines.table({"a": [0.0, 0.1]}, {"a": 20})
+    first, second = sorted(table["sitting"].unique())
+    later = {first: "2026-01-05T09:00:00+00:00", second: "2026-01-05T08:00:00+00:00"}
+    speeds = estimate(table.assign(started_at=table["sitting"].map(later)))
+    noon = datetime.fromisoformat("2026-01-05T12:00:00+00:00")
+    assert str(speeds.current_sitting("a", noon)).endswith(first)
+    assert speeds.current_sitting("a", noon + timedelta(days=1)) is None
+    assert speeds.current_sitting("never measured", noon) is None
+
+
+def test_standard_deviations_are_those_of_the_errors() -> None:
+    rng = np.random.default_rng(5)
+    scores = []
+    for draw in range(40):
+        log_speed = float(rng.normal(0, 0.3))
+        machines = {"ref": [0.0], "new": [log_speed]}
+        k = (1, 2, 4)[draw % 3]
+        table = several_machines.table(machines, {"ref": 15, "new": k}, noise=0.1, seed=draw)
+        new = estimate(table).estimate("new", "2026-01-01-new-1")
+        scores.append((new.log_speed - log_speed) / new.sd)
+    assert 0.6 < np.std(scores) < 1.5
+    assert np.mean(np.abs(scores) < 1.96) > 0.85
+
+
+def test_one_machine_in_one_sitting_has_no_speed_to_learn() -> None:
+    rows = planted.table(12)
+    on_record = rows.assign(host_id="a", sitting="2026-01-01-a-1")
+    without = rows.drop(columns=["host_id", "sitting"])
+    speeds = speeds_by_app(on_record)["segment"]
+    assert speeds.estimate("a", "2026-01-01-a-1").sd == 0.0
+    models = [calibrated_ridge(table) for table in (on_record, without)]
+    quantiles = [
+        model.quantiles(queries_of(table), 0.05, 0.95)
+        for model, table in zip(models, (on_record, without), strict=True)
+    ]
+    assert (quantiles[0][0] == quantiles[1][0]).all()
+    assert (quantiles[0][1] == quantiles[1][1]).all()
+
+
+def test_speeds_of_a_fold_are_those_of_its_training_runs() -> None:
+    table = several_machines.table({"a": [0.0], "b": [0.5]}, {"a": 12, "b": 6})
+    validation = Validation(table, None, 3, 0)
+    before = validation.out_of_fold("ridge", RIDGE, "volume").log_predictions
+    train, held_out = validation.folds()[0]
+    changed = table.copy()
+    changed.loc[held_out, ["cpu_s", "runtime_s"]] *= 7.0
+    after = Validation(changed, None, 3, 0).out_of_fold("ridge", RIDGE, "volume")
+    assert (after.log_predictions[held_out] == before[held_out]).all()
+    assert (after.log_predictions[train] != before[train]).any()
+    fold = validation.fold_speeds[train.tobytes()]
+    assert fold == speeds_by_app(table.iloc[train])
+
+
+@pytest.mark.parametrize("runs", [0, 2, 4, 8])
+def test_bounds_hold_on_a_new_machine_and_narrow_with_its_runs(runs: int) -> None:
+    rng = np.random.default_rng(runs)
+    inside, widths, calibrated = [], [], []
+    for draw in range(12):
+        # Machines as the prior has them; the local runs are of subjects of their own.
+        first, second = rng.normal(0, 0.25, 2)
+        machines = {"ref": [float(first)], "new": [float(second)]}
+        table = several_machines.table(
+            machines, {"ref": 30, "new": runs // 2 + 10}, noise=0.06, seed=draw
+        )
+        at_new = np.flatnonzero(table["host_id"] == "new")
+        test = table.iloc[at_new[runs:]]
+        model = calibrated_ridge(table.drop(index=at_new[runs:]).reset_index(drop=True))
+        quantiles, is_calibrated = model.quantiles(queries_of(test), 0.05, 0.95)
+        cpu = quantiles[:, CPU, :]
+        inside.append(np.mean(test["cpu_s"].to_numpy() <= cpu[:, 2]))
+        widths.append(np.mean(np.log(cpu[:, 2] / cpu[:, 1])))
+        calibrated.append(is_calibrated.all())
+    assert np.mean(inside) >= 0.9
+    assert not any(calibrated) if runs < 3 else any(calibrated)
+    narrowest, widest = {0: (0.4, 0.9), 2: (0.1, 0.4), 4: (0.08, 0.3), 8: (0.08, 0.22)}[runs]
+    assert narrowest < np.median(widths) < widest
+
+
+def test_memory_has_no_speed() -> None:
+    table = several_machines.table({"a": [0.0], "b": [0.5]}, {"a": 20, "b": 6})
+    model = calibrated_ridge(table)
+    queries = queries_of(table.head(3).assign(host_id="nowhere"))
+    unknown, calibrated = model.quantiles(queries, 0.05, 0.95)
+    known, _ = model.quantiles(queries_of(table.head(3)), 0.05, 0.95)
+    assert not calibrated.any()
+    targets = list(model.model.targets)
+    memory, cpu, wall = map(targets.index, ("peak_rss_bytes", "cpu_s", "runtime_s"))
+    assert (unknown[:, memory] == known[:, memory]).all()
+    for time in (cpu, wall):
+        assert (unknown[:, time, 2] > 1.3 * known[:, time, 2]).all()
+
+
+def test_speeds_are_saved_as_json_with_the_forecaster(tmp_path: Path) -> None:
+    table = several_machines.table({"a": [0.0], "b": [0.5]}, {"a": 20, "b": 6})
+    forecaster = Forecaster({"volume": calibrated_ridge(table)})
+    forecaster.save(tmp_path)
+    again = Forecaster.load(tmp_path)
+    speeds = again.speeds_of("segment")
+    assert speeds == forecaster.speeds_of("segment")
+    assert Speeds.from_json(json.loads(json.dumps(speeds.to_json()))) == speeds
+    query = queries_of(table.tail(1))[0]
+    (prediction,) = again.predict([query])
+    assert prediction.host_runs == 12
+    assert prediction.speed[0] < prediction.speed[1] < prediction.speed[2]
+    assert prediction.speed[1] == pytest.approx(math.exp(0.5), rel=0.05)
+    # Another speed changes the answer by its factor.
+    machine = speeds.machines["b"]
+    slower = Speeds.from_json(
+        {
+            **speeds.to_json(),
+            "machines": {"b": {**machine.__dict__, "log_speed": 0.0, "sittings": {}}},
+        }
+    )
+    (later,) = again.with_speeds({"segment": slower}).predict([query])
+    ratio = later.quantiles["cpu_s"][1] / prediction.quantiles["cpu_s"][1]
+    assert ratio == pytest.approx(prediction.speed[1])
+
+
+def test_a_sitting_left_out_of_the_recorded_runs_is_predicted_within_its_bounds() -> None:
+    table = recorded_table([RECORDED / "reference"], lambda subject: False)
+    runs = of_app(table, "ants_segment", "full_scale")
+    for sitting in sorted(set(runs["sitting"])):
+        here = runs["sitting"] == sitting
+        model = calibrated_ridge(runs[~here].reset_index(drop=True))
+        quantiles, calibrated = model.quantiles(queries_of(runs[here]), 0.05, 0.95)
+        assert calibrated.all()  # the machine is known, the sitting is new
+        cpu_s = runs.loc[here, "cpu_s"].to_numpy()
+        assert np.mean(cpu_s <= quantiles[:, CPU, 2]) > 0.9
