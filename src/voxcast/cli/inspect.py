@@ -79,17 +79,12 @@ def _of_voxels(
 ) -> dict[str, object]:
     """Return the characteristics of an image; of the project's, those that could be computed."""
     from voxcast.images.characteristics import characteristics
-    from voxcast.images.lab_characteristics import lab_values
-    from voxcast.images.volume_contents import VolumeContents
+    from voxcast.images.lab_characteristics import computed_lab_values
     from voxcast.images.volumes import read_volume
 
     volume = read_volume(path, max_voxels=max_voxels)
-    contents = VolumeContents(volume.coarse, volume.foreground, volume.layout.header)
-    values, failures = lab_values(lab, contents)
-    for name, reason in failures.items():
-        logger.warning("%s: %s is not known: %s", path, name, reason)
-    computed = {name: value for name, value in values.items() if name not in failures}
-    return {**characteristics(volume.coarse, volume.foreground), **computed}
+    built_in = characteristics(volume.coarse, volume.foreground)
+    return {**built_in, **computed_lab_values(lab, volume, path)}
 
 
 def _list(lab: Mapping[str, Characteristic], *, as_json: bool) -> int:

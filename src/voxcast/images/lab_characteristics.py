@@ -6,6 +6,7 @@ Only what the configuration of the project names is imported, never what a model
 from __future__ import annotations
 
 import importlib
+import logging
 import math
 import re
 import sys
@@ -17,12 +18,15 @@ import numpy as np
 from voxcast.errors import ConfigError, one_line
 from voxcast.images.characteristics import CHARACTERISTICS, Characteristic, Cost
 from voxcast.images.headers import HEADER_COLUMNS
+from voxcast.images.volume_contents import VolumeContents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from voxcast.images.volume_contents import VolumeContents
+    from voxcast.images.volumes import VolumeReading
+
+logger = logging.getLogger(__name__)
 
 KEY = "features.characteristics"
 LARGEST = 1e15
@@ -138,3 +142,20 @@ def lab_values(
         else:
             failures[name] = f"returned {value!r:.80}, not a finite number"
     return values, failures
+
+
+def computed_lab_values(
+    entries: Mapping[str, Characteristic], volume: VolumeReading, image: Path
+) -> dict[str, float]:
+    """Return the values of a laboratory that could be computed; the others are logged.
+
+    Parameters
+    ----------
+    image : Path
+        Named where a value is missing.
+    """
+    contents = VolumeContents(volume.coarse, volume.foreground, volume.layout.header)
+    values, failures = lab_values(entries, contents)
+    for name, reason in failures.items():
+        logger.warning("%s: %s is not known: %s", image, name, reason)
+    return {name: value for name, value in values.items() if name not in failures}

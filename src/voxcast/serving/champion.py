@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,12 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from voxcast.images.characteristics import Characteristic
-    from voxcast.images.volumes import VolumeReading
 
     Rows = list[dict[str, Any]]
-
-
-logger = logging.getLogger(__name__)
 
 
 class Predict(Protocol):
@@ -106,32 +101,25 @@ class Champion:
         # Where the header decides, no voxel is read.
         if not self.header_only and (self.characteristics != () or self._network_points):
             from voxcast.images.characteristics import characteristics
+            from voxcast.images.lab_characteristics import computed_lab_values
 
             volume = read_volume(image, self.coarse_points, self.max_voxels)
             if points := self._network_points:
                 row[VOLUME] = network_to_bytes(network_volume(volume, points))
             row |= characteristics(volume.coarse, volume.foreground)
-            row |= self._lab_values(image, volume)
+            row |= computed_lab_values(self._lab_of_model(), volume, image)
         return [
             {**row, "device": c.device, "cpus": float(c.cpus), "gpus": float(c.gpus)}
             for c in (self.configurations if configurations is None else configurations)
         ]
 
-    def _lab_values(self, image: Path, volume: VolumeReading) -> dict[str, float]:
-        """Return the values of a laboratory that could be computed; the others are logged."""
-        from voxcast.images.lab_characteristics import lab_values
-        from voxcast.images.volume_contents import VolumeContents
-
-        wanted = {
+    def _lab_of_model(self) -> dict[str, Characteristic]:
+        """Return the characteristics of a laboratory that the model sees."""
+        return {
             name: entry
             for name, entry in self.lab.items()
             if self.characteristics is None or name in self.characteristics
         }
-        contents = VolumeContents(volume.coarse, volume.foreground, volume.layout.header)
-        values, failures = lab_values(wanted, contents)
-        for name, reason in failures.items():
-            logger.warning("%s: %s is not known: %s", image, name, reason)
-        return {name: value for name, value in values.items() if name not in failures}
 
     @cached_property
     def _network_points(self) -> int:
