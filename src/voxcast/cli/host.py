@@ -118,7 +118,7 @@ def main(argv: list[str]) -> int:
         references = " and ".join(sorted({speed.reference for speed in after}))
         print(f"  speeds are multiples of that of {references}, where most runs were made")
         if any(speed.in_sitting for speed in after):
-            print("  they are of the runs of the last 12 hours; on another day they may differ")
+            print("  they are of the runs of the last 4 hours; later they may differ")
     else:
         print("  the model's runs do not state their machines, so it does not tell them apart")
     if any(not speed.calibrated for speed in after):

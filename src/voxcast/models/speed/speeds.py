@@ -15,7 +15,9 @@ from typing import Any
 # A machine is known from so many runs on (fewer may all be disturbed), once its speed is uncertain
 # by no more than 5 %, or 1.5 times what sittings on one machine differ by.
 MINIMUM_RUNS, LARGEST_SD, RELATIVE_SD = 3, 0.05, 1.5
-SITTING_LASTS = timedelta(hours=12)  # after its last run
+# After its last run. On record, runs four hours apart differ by a quarter more than runs minutes
+# apart, and runs of another day by three times as much.
+SITTING_LASTS = timedelta(hours=4)
 
 
 @dataclass(frozen=True)
