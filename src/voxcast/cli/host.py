@@ -92,6 +92,7 @@ def main(argv: list[str]) -> int:
     if not args.seconds > 0:
         raise ConfigError(f"must be above zero, not {args.seconds:g}", "--seconds")
     folder = project.require(args.project)
+    from voxcast.models.speed.speeds import SITTING_LASTS
     from voxcast.profiling.host import host_class, host_facts
     from voxcast.tracking.current_champion import local_model
 
@@ -118,7 +119,8 @@ def main(argv: list[str]) -> int:
         references = " and ".join(sorted({speed.reference for speed in after}))
         print(f"  speeds are multiples of that of {references}, where most runs were made")
         if any(speed.in_sitting for speed in after):
-            print("  they are of the runs of the last 4 hours; later they may differ")
+            hours = SITTING_LASTS.total_seconds() / 3600
+            print(f"  they are of the runs of the last {hours:g} hours; later they may differ")
     else:
         print("  the model's runs do not state their machines, so it does not tell them apart")
     if any(not speed.calibrated for speed in after):
