@@ -42,6 +42,18 @@ def test_residuals_are_those_of_the_declared_characteristics(of_lab: Bundle) -> 
         assert residual.log_residual == pytest.approx(math.log(1.3), abs=0.1)
 
 
+@pytest.mark.parametrize(
+    ("version", "counts"),
+    [("1", True), ("1+antspyx0.6.3", True), ("", True), ("2", False), ("1.5+antspyx0.6.3", False)],
+)
+def test_runs_count_with_whatever_packages_of_the_declared_version(
+    of_lab: Bundle, version: str, counts: bool
+) -> None:
+    runs = on_record(1.3, {f"v{n:04d}": 0.1 * n for n in range(1, 9)})
+    runs.runs["app_version"] = version
+    assert bool(run_residuals(of_lab, "segment", runs, "new")) is counts
+
+
 def test_a_volume_without_a_declared_characteristic_tells_nothing(of_lab: Bundle) -> None:
     assert run_residuals(of_lab, "segment", on_record(1.3, {}), "new") == []
     assert run_residuals(of_lab, "segment", on_record(1.3, {"v0001": 1.0}), "elsewhere") == []

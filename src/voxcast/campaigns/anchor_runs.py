@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from voxcast.apps.launch import app_version
 from voxcast.campaigns.cells import expected_times, good_volumes
 from voxcast.campaigns.driver import run_campaign
 from voxcast.campaigns.plan import CampaignPlan
@@ -104,11 +105,12 @@ def measure_anchors(
     volumes = good_volumes(catalogue)
     smallest = sorted(volumes.mvoxels, key=lambda name: (volumes.mvoxels[name], name))[:VOLUMES]
     machine = host_class(host_facts())
+    versions = {name: app_version(app, configuration) for name, app in startable.items()}
     rows = record_rows(FOLDER / "runs") if FOLDER.is_dir() else {}
     for number in range(1, MAXIMUM_ROUNDS):
         cells = [
             Cell(
-                name, app.version, app.parameters, volume, volumes.subjects[volume],
+                name, versions[name], app.parameters, volume, volumes.subjects[volume],
                 configuration, "full_scale", ANCHOR_REPEAT + number, machine,
             )
             for volume in smallest

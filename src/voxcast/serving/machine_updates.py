@@ -141,14 +141,13 @@ def run_residuals(
     """
     served, trained_on = bundle.apps[app], set(bundle.cell_keys(app))
     runs = on_record.runs
-    version = served.promotion.app_version
     runs = runs[
         (runs["app"] == app)
         & (runs["host_id"] == host)
         & (runs["outcome"] == "completed")
         & (runs["scale"] == "full_scale")
         & (runs["cpu_s"] > 0)
-        & runs["app_version"].isin(["", version])
+        & runs["app_version"].map(lambda version: _is_of(version, served.promotion.app_version))
         & ~runs["cell_key"].isin(trained_on)
     ]
     chosen, queries = [], []
@@ -167,3 +166,12 @@ def run_residuals(
     if not chosen:
         return []
     return updates.run_residuals(chosen, bundle.forecaster(app).predict(queries))
+
+
+def _is_of(version: str, declared: str) -> bool:
+    """Tell whether a run was of a declared version.
+
+    It is recorded with the packages, files and container that it ran with, as
+    `voxcast.apps.launch.app_version` states them; imports may state no version.
+    """
+    return version in ("", declared) or version.startswith(f"{declared}+")
