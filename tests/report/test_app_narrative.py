@@ -25,9 +25,9 @@ def test_an_error_near_zero_is_no_divisor(error: float, rival: float, ending: st
 @pytest.mark.parametrize(
     ("ratio", "corrected", "ending"),
     [
-        (1.12, 4.6, "this machine is 12 % slower, and knowing that leaves 4.6 %"),
-        (0.8, 4.6, "this machine is 20 % faster, and knowing that leaves 4.6 %"),
-        (1.12, None, "this machine is 12 % slower"),
+        (1.12, 4.6, "runs take 12 % longer here, and knowing that leaves 4.6 %"),
+        (0.8, 4.6, "runs take 20 % less long here, and knowing that leaves 4.6 %"),
+        (1.12, None, "runs take 12 % longer here"),
     ],
 )
 def test_runs_measured_here_are_compared_with_recorded_ones(

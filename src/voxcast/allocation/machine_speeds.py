@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from voxcast.allocation.machines import Candidate
 
-MEASURE = "`voxcast host measure` there measures it"
+MEASURE = "measure it with `voxcast host measure` there"
 
 
 def machine_line(prediction: Mapping[str, Any]) -> str:
@@ -37,9 +37,10 @@ def machine_caveats(prediction: Mapping[str, Any]) -> list[str]:
     """Return what is not known of the speed of the machine, and the command that measures it."""
     if prediction.get("host_known", True):
         return []
+    then = MEASURE if int(prediction["host_runs"]) else f"check the name, or {MEASURE}"
     return [
         f"not calibrated: {_runs(prediction)} on record on {prediction['host']}, whose speed may "
-        f"be {_interval(prediction)} of the reference, so the bounds are wider; {MEASURE}"
+        f"be {_interval(prediction)} of the reference, so the bounds are wider; {then}"
     ]
 
 

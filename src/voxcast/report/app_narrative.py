@@ -157,11 +157,11 @@ class AppNarrative:
         if not alone:
             return ""
         percent_off = 100 * abs(alone["ratio"] - 1)
-        slower = "slower" if alone["ratio"] > 1 else "faster"
+        longer = "longer" if alone["ratio"] > 1 else "less long"
         text = (
             f"{counted(alone['runs'], 'run')} measured here lay {percent(alone['error_percent'])} "
-            f"from what {counted(alone['recorded_subjects'], 'recorded subject')} predict; this "
-            f"machine is {percent(percent_off)} {slower}"
+            f"from what {counted(alone['recorded_subjects'], 'recorded subject')} predict; "
+            f"runs take {percent(percent_off)} {longer} here"
         )
         corrected = alone["corrected_error_percent"]
         return (
