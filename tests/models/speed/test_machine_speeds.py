@@ -247,3 +247,20 @@ def test_a_sitting_left_out_of_the_recorded_runs_is_predicted_within_its_bounds(
         assert calibrated.all()  # the machine is known, the sitting is new
         cpu_s = runs.loc[here, "cpu_s"].to_numpy()
         assert np.mean(cpu_s <= quantiles[:, CPU, 2]) > 0.9
+
+
+@pytest.mark.parametrize("app", ["tile_segment", "ants_register"])
+def test_the_newest_sitting_on_record_is_covered_by_the_spread_of_the_others(app: str) -> None:
+    # A neighbour slowed it by a fifth to a third.
+    batches = [RECORDED / "reference", RECORDED / "reference2"]
+    runs = of_app(recorded_table(batches, lambda subject: False), app, "full_scale")
+    everywhere = estimate(runs)
+    sittings = everywhere.machines[everywhere.reference].sittings
+    name = max(sittings, key=lambda name: sittings[name].last_at)
+    before = estimate(runs[runs["sitting"] != name].reset_index(drop=True))
+    host = before.machines[before.reference]
+    # The two estimates differ in their speed of zero, so that sittings tell the distance.
+    others = [sittings[other].log_speed for other in host.sittings]
+    zero = np.mean([sitting.log_speed for sitting in host.sittings.values()]) - np.mean(others)
+    log_speed = sittings[name].log_speed + zero
+    assert log_speed - host.log_speed > before.estimate(before.reference).deviation(0.05)

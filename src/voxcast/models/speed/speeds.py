@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # A machine is known from so many runs on (fewer may all be disturbed), once its speed is uncertain
 # by no more than 5 %, or 1.5 times what sittings on one machine differ by.
 MINIMUM_RUNS, LARGEST_SD, RELATIVE_SD = 3, 0.05, 1.5
-# Sittings on record differ by 7 to 12 %. Where they differ by far more, it is not known of what
+# Sittings on record differ by 7 to 15 %. Where they differ by far more, it is not known of what
 # kind the next one is, and no bound is calibrated.
 HIGHEST_SD = 0.2
 # What sittings differ by counts as known from so many days before the data, as in
