@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from voxcast.serving.bundle import Bundle
 
 SECONDS = 110.0
-Z = 1.645  # of the interval from 5 to 95 %
+INTERVAL = (0.05, 0.95)
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class AppSpeed:
         sitting = speeds.current_sitting(host, datetime.now(UTC))
         estimate = speeds.estimate(host, sitting)
         speed, lower, upper = (
-            math.exp(estimate.log_speed + z * estimate.sd) for z in (0.0, -Z, Z)
+            math.exp(estimate.log_speed + estimate.deviation(p)) for p in (0.5, *INTERVAL)
         )
         runs, is_known = speeds.runs(host), speeds.knows(host, sitting)
         return cls(app, speed, lower, upper, sitting is not None, runs, is_known, speeds.reference)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -114,14 +113,16 @@ class CalibratedModel:
         speeds = self.model.speeds_of(app_queries[0].app)
         if speeds is None:
             return np.ones(len(rows), dtype=bool)
-        sd = np.array([estimate.sd for estimate in speed_estimates(self.model, app_queries)])
+        estimates = speed_estimates(self.model, app_queries)
+        sd = np.array([estimate.sd for estimate in estimates])
         for k, target in enumerate(self.model.targets):
             if target not in TIMES:
                 continue
             median = logs[rows, k, 1]
             for side, quantile in zip((0, 2), quantiles, strict=True):
                 offset = logs[rows, k, side] - median
-                wider = np.sign(side - 1) * np.hypot(offset, NormalDist().inv_cdf(quantile) * sd)
+                unknown = np.array([estimate.deviation(quantile) for estimate in estimates])
+                wider = np.sign(side - 1) * np.hypot(offset, unknown)
                 logs[rows, k, side] = median + np.where(sd > 0, wider, offset)
         return np.array([speeds.knows(query.host, query.sitting) for query in app_queries])
 
@@ -142,7 +143,7 @@ class CalibratedModel:
             return True, 0, (1.0, 1.0, 1.0)
         estimate = speeds.estimate(query.host, query.sitting)
         lower, median, upper = (
-            math.exp(estimate.log_speed + NormalDist().inv_cdf(quantile) * estimate.sd)
+            math.exp(estimate.log_speed + estimate.deviation(quantile))
             for quantile in (lower_quantile, 0.5, upper_quantile)
         )
         is_known = speeds.knows(query.host, query.sitting)

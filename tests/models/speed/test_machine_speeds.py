@@ -1,5 +1,6 @@
 """Speeds of machines: planted ones are found within their uncertainty, and bounds hold."""
 
+import dataclasses
 import json
 import math
 from datetime import datetime, timedelta
@@ -18,7 +19,7 @@ from voxcast.models.forecaster import Forecaster
 from voxcast.models.query import queries_of
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.speed.estimation import estimate, speeds_by_app
-from voxcast.models.speed.speeds import Speeds
+from voxcast.models.speed.speeds import MachineSpeed, SittingSpeed, SpeedEstimate, Speeds
 from voxcast.records import TARGETS
 from voxcast.studies.recorded_table import of_app, recorded_table
 
@@ -64,6 +65,68 @@ def test_the_sitting_that_goes_on_is_that_of_the_last_run() -> None:
     assert str(speeds.current_sitting("a", noon)).endswith(first)
     assert speeds.current_sitting("a", noon + timedelta(days=1)) is None
     assert speeds.current_sitting("never measured", noon) is None
+    # A run that is dated in the future is passed over, and so is a time that is none.
+    for last_at in ("2027-01-05T09:00:00+00:00", "2026-01-05T12:00:01", "yesterday"):
+        machine = speeds.machines["a"]
+        sittings = {**machine.sittings, "later": SittingSpeed(0.0, 0.01, 5, last_at)}
+        machines = {"a": dataclasses.replace(machine, sittings=sittings)}
+        wrong = dataclasses.replace(speeds, machines=machines)
+        assert str(wrong.current_sitting("a", noon)).endswith(first)
+
+
+def test_the_reference_machine_is_known_by_the_rule_of_all_machines() -> None:
+    once_each = {f"h{n}": [0.3 * (-1) ** n] for n in range(12)}
+    table = several_machines.table(once_each, dict.fromkeys(once_each, 1))
+    speeds = estimate(table.drop_duplicates("host_id").reset_index(drop=True))
+    assert speeds.runs(None) == 1
+    assert not speeds.knows(speeds.reference)
+    assert speeds.knows(None)  # the runs on record as a whole
+    many = estimate(several_machines.table({"a": [0.0, 0.03]}, {"a": 40}))
+    assert many.knows("a")
+    restless = estimate(several_machines.table({"a": [0.0, 0.8]}, {"a": 40}))
+    assert not restless.knows("a")
+    assert restless.knows("a", "2026-01-02-a-1")
+
+
+def test_a_sitting_to_come_has_the_tails_of_as_many_days_as_are_on_record() -> None:
+    two, six = (
+        estimate(several_machines.table({"a": [0.05, -0.05] * half}, {"a": 48})) for half in (1, 3)
+    )
+    assert two.sitting_freedom == 3.0
+    assert six.sitting_freedom == 7.0
+    few, more = (speeds.estimate("a") for speeds in (two, six))
+    assert few.deviation(0.95) == pytest.approx(2.353 * few.sd, rel=1e-3)
+    assert more.deviation(0.95) == pytest.approx(1.895 * more.sd, rel=1e-3)
+    assert few.deviation(0.5) == pytest.approx(0.0, abs=1e-9)
+    on_record = two.estimate("a", "2026-01-01-a-1")
+    assert on_record.deviation(0.95) == pytest.approx(1.645 * on_record.sd, rel=1e-3)
+    # Sittings of one day are alike, and tell little of another day.
+    table = several_machines.table({"a": [0.0] * 6}, {"a": 48})
+    one_day = estimate(table.assign(started_at="2026-01-01T00:00:00+00:00"))
+    assert one_day.sitting_freedom == 2.0
+    assert one_day.sitting_spread > estimate(table).sitting_spread
+
+
+def test_a_class_of_machines_is_known_by_its_machines_not_by_their_runs() -> None:
+    def of_class(machines: dict[str, MachineSpeed]) -> Speeds:
+        return Speeds("a", machines, SpeedEstimate(0.0, 0.25), 0.05, 0.07, 0.05)
+
+    two = of_class(
+        {
+            "a": MachineSpeed(0.0, 0.02, 1000, {}, "CPU", "big"),
+            "b": MachineSpeed(0.7, 0.02, 3, {}, "CPU", "big"),
+        }
+    )
+    for name in ("CPU", "big"):
+        assert two.estimate(name).log_speed == pytest.approx(0.35)
+        assert two.estimate(name).sd > 0.3
+        assert not two.knows(name)
+    single = of_class({"a": MachineSpeed(0.0, 0.02, 1000, {}, "CPU", "big")})
+    assert single.knows("a")
+    assert not single.knows("CPU")
+    alike = {f"h{n}": MachineSpeed(0.0, 0.02, 10, {}, "CPU", "") for n in range(12)}
+    assert of_class(alike).knows("CPU")
+    assert of_class(alike).estimate("CPU").sd < 0.075
 
 
 def test_standard_deviations_are_those_of_the_errors() -> None:
@@ -160,7 +223,8 @@ def test_speeds_are_saved_as_json_with_the_forecaster(tmp_path: Path) -> None:
     (prediction,) = again.predict([query])
     assert prediction.host_runs == 12
     assert prediction.speed[0] < prediction.speed[1] < prediction.speed[2]
-    assert prediction.speed[1] == pytest.approx(math.exp(0.5), rel=0.05)
+    # With a single sitting on each, part of the difference may be that of the sittings.
+    assert prediction.speed[1] == pytest.approx(math.exp(0.5), rel=0.08)
     # Another speed changes the answer by its factor.
     machine = speeds.machines["b"]
     slower = Speeds.from_json(
@@ -184,3 +248,20 @@ def test_a_sitting_left_out_of_the_recorded_runs_is_predicted_within_its_bounds(
         assert calibrated.all()  # the machine is known, the sitting is new
         cpu_s = runs.loc[here, "cpu_s"].to_numpy()
         assert np.mean(cpu_s <= quantiles[:, CPU, 2]) > 0.9
+
+
+@pytest.mark.parametrize("app", ["tile_segment", "ants_register"])
+def test_the_newest_sitting_on_record_is_covered_by_the_spread_of_the_others(app: str) -> None:
+    # A neighbour slowed it by a fifth to a third.
+    batches = [RECORDED / "reference", RECORDED / "reference2"]
+    runs = of_app(recorded_table(batches, lambda subject: False), app, "full_scale")
+    everywhere = estimate(runs)
+    sittings = everywhere.machines[everywhere.reference].sittings
+    name = max(sittings, key=lambda name: sittings[name].last_at)
+    before = estimate(runs[runs["sitting"] != name].reset_index(drop=True))
+    host = before.machines[before.reference]
+    # The two estimates differ in their speed of zero, so that sittings tell the distance.
+    others = [sittings[other].log_speed for other in host.sittings]
+    zero = np.mean([sitting.log_speed for sitting in host.sittings.values()]) - np.mean(others)
+    log_speed = sittings[name].log_speed + zero
+    assert log_speed - host.log_speed > before.estimate(before.reference).deviation(0.05)

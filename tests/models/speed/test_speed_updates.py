@@ -6,7 +6,12 @@ import pytest
 import several_machines
 from voxcast.models.speed.estimation import estimate
 from voxcast.models.speed.speeds import SpeedEstimate, Speeds
-from voxcast.models.speed.updates import RunResidual, for_another_application, updated
+from voxcast.models.speed.updates import (
+    RunResidual,
+    for_another_application,
+    updated,
+    with_machines,
+)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +44,10 @@ def test_a_machine_becomes_known_by_its_runs(speeds: Speeds) -> None:
         assert after.knows("new", "s1") == (count >= 3)
     assert sds == sorted(sds, reverse=True)
     assert after.machines["ref"] == speeds.machines["ref"]
-    assert after.estimate("slow") == after.estimate("new")
+    # Another machine of its class may differ from it.
+    assert after.estimate("slow").log_speed == after.estimate("new").log_speed
+    assert after.estimate("slow").sd > after.estimate("new").sd + 0.05
+    assert not after.knows("slow")
     assert not speeds.knows("new")
 
 
@@ -66,6 +74,84 @@ def test_another_day_on_the_reference_machine_is_a_sitting_of_its_own(speeds: Sp
     assert today.log_speed == pytest.approx(-0.13, abs=0.05)
     assert abs(after.machines["ref"].log_speed) < abs(today.log_speed) / 2
     assert set(after.machines["ref"].sittings) > set(speeds.machines["ref"].sittings)
+
+
+@pytest.mark.parametrize(
+    "log_speeds",
+    [[-1.5, 0.0, 1.5], [1.0, -1.0] * 4, [0.0, 5.0, 5.2], [0.0, 0.01, 5.0], [0.0, 4.0]],
+)
+@pytest.mark.parametrize("host", ["new", "ref"])
+def test_runs_that_disagree_do_not_tell_a_speed(
+    speeds: Speeds, host: str, log_speeds: list[float]
+) -> None:
+    runs = [
+        RunResidual("s1", f"sub{n}", f"2026-02-01T00:{n:02}:00+00:00", -value)
+        for n, value in enumerate(log_speeds)
+    ]
+    after = updated(speeds, host, runs)
+    assert not after.knows(host, "s1")
+    assert not after.knows(host, "s2")
+    # The smaller group of runs cannot move the speed as surely as runs that agree.
+    agreeing = updated(speeds, host, residuals(0.1, len(runs)))
+    assert after.estimate(host, "s1").sd > 2 * agreeing.estimate(host, "s1").sd
+
+
+def test_runs_as_noisy_as_expected_keep_their_precision(speeds: Speeds) -> None:
+    expected = np.hypot(speeds.noise_sd, speeds.subject_sd) / np.sqrt(8)
+    sds = []
+    for seed in range(40):
+        after = updated(speeds, "new", residuals(0.3, 8, seed=seed))
+        assert after.knows("new", "s1")
+        sds.append(after.estimate("new", "s1").sd)
+    assert np.median(sds) < 1.1 * expected
+    assert max(sds) < 2 * expected
+
+
+def test_a_sitting_in_conflict_with_the_record_is_doubted_until_another_confirms_it(
+    speeds: Speeds,
+) -> None:
+    for host, log_speed in (("ref", -0.7), ("new", -2.3)):
+        first = updated(speeds, host, residuals(log_speed, 8))
+        assert first.estimate(host, "s1").log_speed == pytest.approx(log_speed, abs=0.1)
+        assert not first.knows(host, "s1")
+        assert not first.knows(host, "s2")
+        runs = [
+            RunResidual(
+                f"s{n}", run.subject, f"2026-02-{n + 1:02}T00:00:00+00:00", run.log_residual
+            )
+            for n in range(4)
+            for run in residuals(log_speed, 8, seed=n)
+        ]
+        confirmed = updated(speeds, host, runs)
+        assert confirmed.knows(host, "s3")
+    # A sitting as far from the record as sittings are is not doubted.
+    assert updated(speeds, "ref", residuals(-0.12, 8)).knows("ref", "s1")
+
+
+def test_many_sittings_outweigh_the_record_and_tell_what_sittings_differ_by(
+    speeds: Speeds,
+) -> None:
+    def in_days(log_speeds: list[float]) -> Speeds:
+        runs = [
+            RunResidual(
+                f"s{n}", run.subject, f"2026-02-{n + 1:02}T00:00:00+00:00", run.log_residual
+            )
+            for n, log_speed in enumerate(log_speeds)
+            for run in residuals(log_speed, 8, seed=n)
+        ]
+        return updated(speeds, "ref", runs)
+
+    slower = in_days([-0.69] * 10)
+    assert slower.machines["ref"].log_speed == pytest.approx(-0.69, abs=0.06)
+    assert slower.sitting_freedom == speeds.sitting_freedom + 10
+    restless = in_days([-0.3, 0.3] * 5)
+    assert restless.sitting_spread == pytest.approx(0.3, abs=0.08)
+    assert not restless.knows("ref")
+    calm = in_days([0.0] * 10)
+    assert calm.sitting_spread < speeds.sitting_spread
+    # Machines that are read from a file change the spread as the update did.
+    read = with_machines(speeds, {"ref": restless.machines["ref"]})
+    assert read == restless
 
 
 def test_other_applications_tell_what_they_can(speeds: Speeds) -> None:

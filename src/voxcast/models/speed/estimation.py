@@ -15,7 +15,14 @@ import numpy as np
 from voxcast.features.table import rows_of
 from voxcast.models.families.encoder import Encoder
 from voxcast.models.speed.mixed_model import GroupEffects, Grouping, fit
-from voxcast.models.speed.speeds import MachineSpeed, SittingSpeed, SpeedEstimate, Speeds
+from voxcast.models.speed.speeds import (
+    PRIOR_DAYS,
+    MachineSpeed,
+    SittingSpeed,
+    SpeedEstimate,
+    Speeds,
+    day_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,8 +32,9 @@ if TYPE_CHECKING:
 CPU = "cpu_s"
 HOST, SITTING = "host_id", "sitting"
 # Before anything is measured: machines of today differ by this much, and sittings on one of them.
-# The prior counts as two machines and two sittings: one machine on record tells no spread.
-MACHINE_SPREAD, SITTING_SPREAD = 0.25, 0.05
+# The prior counts as two machines and two days: one machine on record tells no spread. On the
+# recorded machine, which is shared, days differ by 7 to 15 %.
+MACHINE_SPREAD, SITTING_SPREAD = 0.25, 0.1
 PRIOR_MEMBERS = 2.0
 # Of a single sitting, whose runs tell nothing about noise between machines.
 NOISE_SD, SUBJECT_SD = 0.07, 0.05
@@ -62,8 +70,11 @@ def estimate(runs: pd.DataFrame) -> Speeds:
     keys = list(zip(hosts.tolist(), sittings.tolist(), strict=True))
     pairs = sorted(set(keys))
     pair_codes = np.array([pairs.index(key) for key in keys])
+    starts = _last_starts(runs, pair_codes)
+    days = [(host, day_of(start)) for (host, _), start in zip(pairs, starts, strict=True)]
+    blocks = np.array([sorted(set(days)).index(day) for day in days])
     machines = Grouping(host_codes, MACHINE_SPREAD, PRIOR_MEMBERS)
-    stretches = Grouping(pair_codes, SITTING_SPREAD, PRIOR_MEMBERS)
+    stretches = Grouping(pair_codes, SITTING_SPREAD, PRIOR_DAYS, blocks)
     if stretches.count == 1:  # nothing to tell apart
         effects = GroupEffects(
             np.zeros(2), np.diag([MACHINE_SPREAD**2, SITTING_SPREAD**2]),
@@ -80,7 +91,6 @@ def estimate(runs: pd.DataFrame) -> Speeds:
         [np.bincount(grouping.codes) / len(runs) for grouping in (machines, stretches)]
     )
     reference = int(np.bincount(host_codes).argmax())
-    starts = _last_starts(runs, pair_codes)
     count = len(host_names)
 
     def contrast(host: int | None, pair: int | None = None) -> tuple[float, float]:

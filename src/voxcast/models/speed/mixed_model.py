@@ -35,11 +35,15 @@ class Grouping:
         Spread between members, before the data.
     prior_members : float
         Number of members that the prior counts as.
+    blocks : ndarray of int, shape (members,), optional
+        Block of each member, from 0. Members of one are much alike, and count as one member where
+        their spread is estimated.
     """
 
     codes: np.ndarray
     prior_sd: float
     prior_members: float
+    blocks: np.ndarray | None = None
 
     @property
     def count(self) -> int:
@@ -93,7 +97,7 @@ def fit(
     edges = np.cumsum([1, x.shape[1], *(grouping.count for grouping in groupings)])
     parts = [slice(low, high) for low, high in itertools.pairwise(edges)]
     spreads = [0.3, *(grouping.prior_sd for grouping in groupings)]
-    priors = [(0.0, 0.0), *((g.prior_sd, g.prior_members) for g in groupings)]
+    priors = [(0.0, 0.0, None), *((g.prior_sd, g.prior_members, g.blocks) for g in groupings)]
     counts = np.bincount(subjects)
     noise_sd, subject_sd, observed = FIRST_NOISE, FIRST_NOISE, y
     means, covariance = np.zeros(design.shape[1]), np.eye(design.shape[1])
@@ -141,10 +145,16 @@ def _sums(values: np.ndarray, codes: np.ndarray) -> np.ndarray:
 
 
 def _spread(
-    means: np.ndarray, variances: np.ndarray, prior_sd: float, prior_members: float
+    means: np.ndarray,
+    variances: np.ndarray,
+    prior_sd: float,
+    prior_members: float,
+    blocks: np.ndarray | None,
 ) -> float:
-    members = len(means) + prior_members
+    squares = means**2 + variances
+    if blocks is not None:
+        squares = np.bincount(blocks, squares) / np.bincount(blocks)
+    members = len(squares) + prior_members
     if not members:
         return prior_sd
-    total = means @ means + variances.sum() + prior_members * prior_sd**2
-    return float(np.sqrt(total / members))
+    return float(np.sqrt((squares.sum() + prior_members * prior_sd**2) / members))

@@ -1,8 +1,9 @@
-"""The speed of a machine after further runs: a normal prior, and normal observations.
+"""The speed of a machine after further runs.
 
 An observation is the measured CPU time of a run against what the model predicts on the reference
 machine. Runs of one sitting share its deviation, so that many runs in one sitting leave it
-uncertain how fast the machine is in another.
+uncertain how fast the machine is in another. Runs that disagree more than the model expects tell
+less, and a sitting far from all that was known before is not believed until another confirms it.
 """
 
 from __future__ import annotations
@@ -13,15 +14,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voxcast.models.speed.speeds import MachineSpeed, SittingSpeed, SpeedEstimate, Speeds
+from voxcast.models.speed.posterior import Spread, posterior
+from voxcast.models.speed.sitting_mean import SittingMean, sitting_mean
+from voxcast.models.speed.speeds import (
+    HIGHEST_SD,
+    MachineSpeed,
+    SittingSpeed,
+    SpeedEstimate,
+    Speeds,
+    by_day,
+    day_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from voxcast.models.forecaster import Prediction
 
-HUBER = 1.5  # standard deviations, beyond which an observation counts less
 APP_SPREAD = 0.1  # between the speeds of one machine for several applications
+# A sitting conflicts with all that is known beside it from so many standard deviations on.
+CONFLICT = 4.0
 
 
 @dataclass(frozen=True)
@@ -58,14 +70,6 @@ def run_residuals(
     ]
 
 
-@dataclass(frozen=True)
-class _Observed:
-    """The mean logarithmic speed of a sitting and the variance of that mean."""
-
-    mean: float
-    variance: float
-
-
 def updated(
     speeds: Speeds,
     host: str,
@@ -92,28 +96,53 @@ def updated(
     by_sitting: dict[str, list[RunResidual]] = {}
     for residual in residuals:
         by_sitting.setdefault(residual.sitting, []).append(residual)
-    observed = {name: _observed(runs, speeds) for name, runs in by_sitting.items()}
-    spread = speeds.sitting_spread**2
-    sittings = dict(machine.sittings)
-    for name, runs in by_sitting.items():
-        others = {other: values for other, values in observed.items() if other != name}
-        before = _combined(machine, others, spread)
-        own_sitting = _posterior(
-            before.log_speed, before.sd**2 + spread, observed[name].mean, observed[name].variance
+    observed = {name: _mean_of(runs, speeds) for name, runs in by_sitting.items()}
+    before = SpeedEstimate(machine.log_speed, machine.sd)
+    spread = Spread(speeds.sitting_spread, speeds.sitting_freedom)
+    last_at = {name: max(run.started_at for run in runs) for name, runs in by_sitting.items()}
+    days = {name: day_of(start) for name, start in last_at.items()}
+    after = posterior(before, observed, days, spread)
+    sittings, is_doubtful = dict(machine.sittings), False
+    # In the order of time: the last sitting tells whether the machine is in doubt now.
+    for name in sorted(by_sitting, key=last_at.__getitem__):
+        values = observed[name]
+        others = {other: mean for other, mean in observed.items() if other != name}
+        elsewhere_on_it = posterior(before, others, days, spread)
+        sd = math.hypot(elsewhere_on_it.machine.sd, elsewhere_on_it.spread, values.variance**0.5)
+        gap = abs(values.log_speed - elsewhere_on_it.machine.log_speed)
+        is_doubtful = gap > CONFLICT * sd or not values.agree
+        here = _doubted(after.sittings[name]) if is_doubtful else after.sittings[name]
+        sittings[name] = SittingSpeed(
+            here.log_speed, here.sd, len(by_sitting[name]), last_at[name]
         )
-        last_at = max(run.started_at for run in runs)
-        sittings[name] = SittingSpeed(own_sitting.log_speed, own_sitting.sd, len(runs), last_at)
-    after = _combined(machine, observed, spread)
+    on_it = _doubted(after.machine) if is_doubtful else after.machine
     runs_on_machine = machine.runs + len(residuals)
     machine = replace(
-        machine, log_speed=after.log_speed, sd=after.sd, runs=runs_on_machine, sittings=sittings
+        machine, log_speed=on_it.log_speed, sd=on_it.sd, runs=runs_on_machine, sittings=sittings
     )
     return with_machines(speeds, {host: machine})
 
 
 def with_machines(speeds: Speeds, machines: Mapping[str, MachineSpeed]) -> Speeds:
-    """Return speeds with some machines replaced or added."""
-    return replace(speeds, machines={**speeds.machines, **machines})
+    """Return speeds with some machines replaced or added.
+
+    The spread between sittings is estimated anew, with what their further days tell of it.
+    """
+    squares, days = 0.0, 0
+    for host, machine in machines.items():
+        before = speeds.machines.get(host)
+        earlier = {} if before is None else before.sittings
+        further = by_day(
+            sitting for name, sitting in machine.sittings.items() if name not in earlier
+        )
+        squares += sum(
+            float(np.mean([(sitting.log_speed - machine.log_speed) ** 2 for sitting in sittings]))
+            for sittings in further
+        )
+        days += len(further) - (not earlier and bool(further))  # the first tells the machine
+    freedom = speeds.sitting_freedom
+    variance = (freedom * speeds.sitting_spread**2 + squares) / (freedom + days)
+    return replace(speeds, machines={**speeds.machines, **machines}, sitting_spread=variance**0.5)
 
 
 def for_another_application(estimates: Sequence[SpeedEstimate]) -> SpeedEstimate | None:
@@ -128,32 +157,15 @@ def for_another_application(estimates: Sequence[SpeedEstimate]) -> SpeedEstimate
     return SpeedEstimate(float(mean), math.hypot(APP_SPREAD, float(1 / weights.sum()) ** 0.5))
 
 
-def _combined(
-    machine: MachineSpeed, observed: Mapping[str, _Observed], spread: float
-) -> SpeedEstimate:
-    """Return a machine's own speed after the sittings observed; ``spread`` is a variance."""
-    estimate = SpeedEstimate(machine.log_speed, machine.sd)
-    for values in observed.values():
-        estimate = _posterior(
-            estimate.log_speed, estimate.sd**2, values.mean, values.variance + spread
-        )
-    return estimate
+def _mean_of(runs: Sequence[RunResidual], speeds: Speeds) -> SittingMean:
+    return sitting_mean(
+        [-run.log_residual for run in runs],
+        [run.subject for run in runs],
+        speeds.noise_sd,
+        speeds.subject_sd,
+    )
 
 
-def _posterior(mean: float, variance: float, observed: float, noise: float) -> SpeedEstimate:
-    share = variance / (variance + noise) if variance else 0.0
-    return SpeedEstimate(mean + share * (observed - mean), (variance * (1 - share)) ** 0.5)
-
-
-def _observed(runs: Sequence[RunResidual], speeds: Speeds) -> _Observed:
-    """Return the mean of a sitting; a run far from the others, such as a disturbed one, hardly
-    counts.
-    """
-    values = -np.array([run.log_residual for run in runs])
-    limit = HUBER * math.hypot(speeds.noise_sd, speeds.subject_sd)
-    mean = float(np.median(values))
-    for _ in range(20):
-        weights = limit / np.maximum(np.abs(values - mean), limit)
-        mean = float(weights @ values / weights.sum())
-    subjects = len({run.subject for run in runs})
-    return _Observed(mean, speeds.noise_sd**2 / len(runs) + speeds.subject_sd**2 / subjects)
+def _doubted(estimate: SpeedEstimate) -> SpeedEstimate:
+    """Return an estimate too uncertain for a calibrated bound."""
+    return replace(estimate, sd=math.hypot(estimate.sd, HIGHEST_SD))
