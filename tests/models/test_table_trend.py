@@ -79,6 +79,7 @@ def test_the_shares_of_a_trend_are_saved(tmp_path) -> None:
     columns = choose_columns(table, "seconds")
     model, _ = fit_on_all(validation_of(table, columns, 0), columns, FAMILIES, trials=1)
     at_header = model.forecaster.model_at("header")
+    assert at_header.extrapolator is not None
     bent = replace(at_header.extrapolator, trend_shares={"size": 0.0})
     model = replace(
         model, forecaster=Forecaster({"header": replace(at_header, extrapolator=bent)})

@@ -61,7 +61,7 @@ def shares_past_bends(
         for past in parts:  # the last that shows a bend is the closest to the edge
             x = np.column_stack([np.ones(len(rows)), trend, past[rows], total[rows] - trend])
             share, before, margin = _share(missed[rows], x, codes[rows], CHANCE / count)
-            if share + margin < BENT * max(before, 1.0):
+            if share + margin < min(BENT * max(before, 1.0), 1.0):
                 shares[name] = min(share, 1.0) if share > margin else 0.0
     return shares
 
