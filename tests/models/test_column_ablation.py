@@ -42,3 +42,10 @@ def test_of_many_close_columns_the_first_are_measured() -> None:
     close = [CloseColumns(("size",), "size", "gives it")] * (MAX_GROUPS + 1)
     measured = ablations(table, choose_columns(table, "seconds"), close)
     assert [ablation.error_with is None for ablation in measured] == [False] * MAX_GROUPS + [True]
+
+
+def test_without_time_nothing_is_measured() -> None:
+    table = pd.DataFrame(honest_tables()["exact law of one size"])
+    close = [CloseColumns(("size",), "size", "gives it")]
+    (ablation,) = ablations(table, choose_columns(table, "seconds"), close, budget_s=0.0)
+    assert (ablation.error_with, ablation.error_without) == (None, None)

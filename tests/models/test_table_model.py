@@ -14,6 +14,7 @@ from voxcast.features.any_table import (
     read_csv,
 )
 from voxcast.features.run_status import is_censored, statuses
+from voxcast.features.screening import screened
 from voxcast.models.table_fitting import fit_table
 from voxcast.models.table_model import TableModel
 from voxcast.models.table_validation import MAX_ROWS, groups_of, sampled, validation_of
@@ -140,6 +141,27 @@ def test_repeats_of_a_configuration_are_one_group() -> None:
     for train, held_out in validation_of(runs, columns, 0).folds():
         assert not set(groups[train]) & set(groups[held_out])
     assert len(set(groups_of(runs.assign(site="a"), replace(columns, group="site")))) == 1
+
+
+def test_repeats_hidden_by_an_idle_number_are_one_group() -> None:
+    def runs(rng: np.random.Generator, count: int, repeats: int) -> pd.DataFrame:
+        n = np.repeat(np.arange(count), repeats)
+        size, effect = rng.uniform(1, 100, count)[n], rng.normal(0, 0.3, count)[n]
+        seconds = (5 + size) * np.exp(effect + rng.normal(0, 0.03, len(n)))
+        return pd.DataFrame({"size": size, "wait": rng.exponential(60, len(n)), "s": seconds})
+
+    covered = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        train, unseen = runs(rng, 40, 8), runs(rng, 300, 1)
+        columns = screened(train, choose_columns(train, "s")).columns
+        assert columns.idle == ("wait",)
+        fit = fit_table(train, columns, trials=1, families=("median", "ridge", "forest"))
+        assert (fit.groups, fit.novelty) == (40, "configurations")
+        answers = fit.model.predict(unseen)
+        upper = answers["upper"][answers["calibrated"]]
+        covered.append((unseen["s"].loc[upper.index] <= upper).mean())
+    assert 0.82 < np.mean(covered) < 0.98
 
 
 def test_few_configurations_are_held_out_run_by_run() -> None:

@@ -29,6 +29,7 @@ NOVELTY = {
     "configurations": "configurations not seen before",
     "runs": "new runs of the configurations in the table",
 }
+CLOSE_SHARE = 0.05  # of the time, to measure what close columns do to the error
 METRICS = ("mape", "median_ape", "upp", "ov_mape", "coverage")
 
 logger = logging.getLogger(__name__)
@@ -108,7 +109,10 @@ def main(argv: list[str]) -> int:
     if not args.keep_failed:
         censored = table[is_censored(statuses(table, (columns.target, columns.group)))]
     screening = screened(table[usable], columns, args.keep)
-    close = ablations(table[usable], screening.columns, screening.close, args.seed)
+    close = ablations(
+        table[usable], screening.columns, screening.close, args.seed,
+        math.inf if args.trials is not None else CLOSE_SHARE * budget_s,
+    )  # fmt: skip
     if close and args.strict:
         raise TableError(
             "; ".join(_close_text(ablation) for ablation in close), args.target,
@@ -154,6 +158,8 @@ def main(argv: list[str]) -> int:
     else:
         for line in (*_close_lines(close, args.target), *_left_out_lines(screening)):
             print(line)
+        for line in _idle_lines(screening, args.target):
+            print(line)
         _show(fitted, args.target, args.out, args.trials)
     return 0
 
@@ -190,6 +196,7 @@ def _columns(screening: Screening, close: Sequence[Ablation]) -> dict[str, objec
     """Return which columns are used, left out, kept by request, and close to the target."""
     return {
         "used": sorted((*screening.columns.numbers, *screening.columns.texts)),
+        "idle": list(screening.columns.idle),
         "left_out": screening.left_out,
         "kept": screening.requested,
         "close": [
@@ -242,6 +249,16 @@ def _left_out_lines(screening: Screening) -> Iterator[str]:
         yield f"left out: {name} {reason}; --keep {shlex.quote(name)} uses it"
     for name, reason in screening.requested.items():
         yield f"kept: {name}: {reason}; the errors are too good if it is known only afterwards"
+
+
+def _idle_lines(screening: Screening, target: str) -> Iterator[str]:
+    if names := screening.columns.idle:
+        verb = "tells" if len(names) == 1 else "tell"
+        yield (
+            f"rows that differ only in {' and '.join(names)} are taken for repeats, since within "
+            f"them {'it' if len(names) == 1 else 'these'} {verb} nothing of {target}; "
+            "--group COL says which rows belong together"
+        )
 
 
 def _show(fitted: FittedTable, target: str, out: Path, trials_by_family: int | None) -> None:

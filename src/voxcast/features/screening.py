@@ -15,6 +15,7 @@ from voxcast.errors import TableError
 from voxcast.features.any_table import Columns, finite
 from voxcast.features.column_names import is_measurement, names_moment, names_rows
 from voxcast.features.hindsight import CloseColumns, close_columns
+from voxcast.features.idle_columns import idle_columns
 from voxcast.features.table import CENSORED_OUTCOMES
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Screening:
     Attributes
     ----------
     columns : Columns
-        With the features that are used.
+        With the features that are used, and those of them that are idle.
     left_out : dict of str to str
         Column to the reason, as a clause about it.
     requested : dict of str to str
@@ -91,6 +92,7 @@ def screened(table: pd.DataFrame, columns: Columns, keep: Sequence[str] = ()) ->
             requested |= dict.fromkeys(group.columns, f"{group.text} {group.manner}")
         else:
             unconfirmed.append(group)
+    used = replace(used, idle=idle_columns(table, used))
     return Screening(used, left_out, requested, unconfirmed)
 
 
@@ -102,6 +104,7 @@ def without(columns: Columns, names: Collection[str]) -> Columns:
         texts=tuple(name for name in columns.texts if name not in names),
         logs=tuple(name for name in columns.logs if name not in names),
         units=tuple((name, unit) for name, unit in columns.units if name not in names),
+        idle=tuple(name for name in columns.idle if name not in names),
     )
 
 

@@ -37,13 +37,15 @@ class CalibratedModel:
 
     ``extrapolator`` predicts queries that are out of range; if None, this model predicts them too.
     An extrapolator has ``sides``, by name: a query past an end of the range gets the widest of
-    their bounds and of its own.
+    their bounds and of its own. Of tables it has ``trend_shares``: by column, how much of its
+    trend is continued, see `voxcast.models.trend_bend`; 1 where a column lacks.
     """
 
     model: Predictor
     calibrators: dict[str, Calibrator]
     extrapolator: CalibratedModel | None = None
     sides: dict[str, Side] | None = None
+    trend_shares: dict[str, float] | None = None
 
     def quantiles(
         self, queries: Sequence[Query], lower_quantile: float, upper_quantile: float
@@ -167,6 +169,8 @@ class CalibratedModel:
         }
         if self.sides is not None:
             content["sides"] = {name: side.to_json() for name, side in self.sides.items()}
+        if self.trend_shares:
+            content["trend_shares"] = self.trend_shares
         if self.extrapolator is not None:
             content["extrapolator"] = self.extrapolator.save(folder / "extrapolator")
         return content
@@ -183,7 +187,7 @@ class CalibratedModel:
         sides = None
         if "sides" in content:
             sides = {name: Side.from_json(side) for name, side in content["sides"].items()}
-        return cls(model, calibrators, extrapolator, sides)
+        return cls(model, calibrators, extrapolator, sides, content.get("trend_shares"))
 
 
 def calibrate(

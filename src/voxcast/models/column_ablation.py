@@ -6,6 +6,8 @@ two errors tell the user what hangs on the answer.
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +16,8 @@ import numpy as np
 from voxcast.features.screening import without
 from voxcast.models.families.family import family
 from voxcast.models.metrics import scores
-from voxcast.models.table_validation import TARGET, groups_of, sampled, validation_of
+from voxcast.models.selection.time_limit import TimeUpError, time_limit
+from voxcast.models.table_validation import TARGET, groups_of, validation_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +55,11 @@ class Ablation:
 
 
 def ablations(
-    table: pd.DataFrame, columns: Columns, close: Sequence[CloseColumns], seed: int = 0
+    table: pd.DataFrame,
+    columns: Columns,
+    close: Sequence[CloseColumns],
+    seed: int = 0,
+    budget_s: float = math.inf,
 ) -> list[Ablation]:
     """Measure the error with each group of close columns, and without all of them.
 
@@ -62,27 +69,44 @@ def ablations(
         Rows with a label; a sample of a large one is used.
     columns : Columns
         Of which the close columns are features.
+    budget_s : float
+        Time; errors that take longer are not measured.
     """
     if not close:
         return []
+    end = time.monotonic() + budget_s
     groups = groups_of(table, columns)
+    table, groups = _sample(table, groups, seed)
     suspects = {name for group in close for name in group.columns}
-    error_without = _error(table, without(columns, suspects), groups, seed)
+    removed = [suspects, *(suspects - set(group.columns) for group in close[:MAX_GROUPS])]
+    errors: list[float | None] = [None] * (len(close) + 1)
+    try:
+        for number, names in enumerate(removed):
+            with time_limit(end - time.monotonic()):
+                errors[number] = _error(table, without(columns, names), groups, seed)
+    except TimeUpError:
+        pass
+    error_without, *errors_with = errors
     return [
-        Ablation(
-            group,
-            _error(table, without(columns, suspects - set(group.columns)), groups, seed),
-            error_without,
-        )
-        if number < MAX_GROUPS
-        else Ablation(group, None, None)
-        for number, group in enumerate(close)
+        Ablation(group, error, None if error is None else error_without)
+        for group, error in zip(close, errors_with, strict=True)
     ]
+
+
+def _sample(table: pd.DataFrame, groups: np.ndarray, seed: int) -> tuple[pd.DataFrame, np.ndarray]:
+    """Return complete groups of at most `MAX_ROWS` rows, or at least two groups."""
+    if len(table) <= MAX_ROWS:
+        return table, groups
+    names, codes, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    order = np.random.default_rng(seed).permutation(len(names))
+    count = max(2, int((sizes[order].cumsum() <= MAX_ROWS).sum()))
+    rows = np.flatnonzero(np.isin(codes, order[:count]))
+    return table.iloc[rows], groups[rows]
 
 
 def _error(table: pd.DataFrame, columns: Columns, groups: np.ndarray, seed: int) -> float:
     """Return the median absolute error of the best of a few recipes, in percent."""
-    validation = sampled(validation_of(table, columns, seed, groups=groups), MAX_ROWS)
+    validation = validation_of(table, columns, seed, groups=groups)
     actual = validation.table[TARGET]
     if not columns.numbers and not columns.texts:
         return scores(actual, np.full(len(actual), actual.median()))["median_ape"]

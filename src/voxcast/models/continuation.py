@@ -4,7 +4,8 @@ A model that was fitted to logarithms grows exponentially in a feature beyond it
 tree not at all. Here a row is moved to the edge of the range, where the model is asked. The trend
 of another model, between there and a point within the range, is continued as a power of the
 feature, since sizes and CPUs multiply the work. Whether there is a trend is decided in
-`voxcast.models.table_trend`. How far it holds is not known, so bounds widen with distance.
+`voxcast.models.table_trend`, and how much of it is left at the edge. How far it holds is
+not known, so bounds widen with distance.
 """
 
 from __future__ import annotations
@@ -41,15 +42,21 @@ class Step:
 
     Attributes
     ----------
+    column : str
+        The number.
     within : Query
         The edge, with this number moved further into the range.
     depth, distance : float
         Logarithms of how far that is from the edge, and of how far the row lies beyond it.
+    is_above : bool
+        Whether the row lies past the largest value.
     """
 
+    column: str
     within: Query
     depth: float
     distance: float
+    is_above: bool
 
 
 @dataclass(frozen=True)
@@ -85,12 +92,14 @@ def continued(
         return predictions
     ranges = model.model.ranges(queries[beyond[0]])
     paths = [path_of(queries[n], columns, ranges) for n in beyond]
-    trends = np.zeros(len(beyond))
+    trends: list[dict[str, float]] = [{} for _ in beyond]
     if model.extrapolator is not None:
-        trends = trends_of(model.extrapolator.model, paths)
+        trends = trends_of(model.extrapolator.model, paths, model.extrapolator.trend_shares)
     at_edges = predict([path.edge for path in paths])
-    for n, path, trend, at_edge in zip(beyond, paths, trends.tolist(), at_edges, strict=True):
-        predictions[n] = _beyond(predictions[n], at_edge, trend, path.distance, model.calibrators)
+    for n, path, trend, at_edge in zip(beyond, paths, trends, at_edges, strict=True):
+        predictions[n] = _beyond(
+            predictions[n], at_edge, sum(trend.values()), path.distance, model.calibrators
+        )
     return predictions
 
 
@@ -103,7 +112,7 @@ def path_of(query: Query, columns: Columns, ranges: Ranges) -> Path:
         Ranges of the training rows by feature.
     """
     edges: dict[str, float] = {}
-    depths: dict[str, tuple[float, float, float]] = {}
+    depths: dict[str, tuple[float, float, float, bool]] = {}
     total = 0.0
     for name in columns.numbers:
         low, high = ranges.get(f"{PREFIX}{name}", (-math.inf, math.inf))
@@ -122,30 +131,37 @@ def path_of(query: Query, columns: Columns, ranges: Ranges) -> Path:
         total += distance
         if depth > 0 and distance > 0:
             within = exponential(at_edge + math.copysign(depth, at_edge - at_value), unit)
-            depths[name] = within, depth, distance
+            depths[name] = within, depth, distance, value > high
     edge_query = _moved(query, edges, columns, ranges)
     steps = tuple(
-        Step(_moved(edge_query, {name: within}, columns, ranges), depth, distance)
-        for name, (within, depth, distance) in depths.items()
+        Step(name, _moved(edge_query, {name: within}, columns, ranges), depth, distance, is_above)
+        for name, (within, depth, distance, is_above) in depths.items()
     )
     return Path(edge_query, steps, total)
 
 
-def trends_of(model: Predictor, paths: Sequence[Path]) -> np.ndarray:
-    """Return by how much a model's logarithm changes from each edge to its row, shape (n,)."""
+def trends_of(
+    model: Predictor, paths: Sequence[Path], shares: Mapping[str, float] | None = None
+) -> list[dict[str, float]]:
+    """Return by how much a model's logarithm changes from each edge to its row, by column.
+
+    Parameters
+    ----------
+    shares : mapping of str to float, optional
+        Of the trend past the largest value of a column, how much is continued; by default all.
+    """
     probes = [probe for path in paths for probe in (path.edge, *(s.within for s in path.steps))]
     logs = iter(model.predict(probes)[:, 0].tolist())
     trends = []
     for path in paths:
         at_edge = next(logs)
-        powers = [(at_edge - next(logs)) / step.depth for step in path.steps]
-        trends.append(
-            sum(
-                min(max(power, -STEEPEST), STEEPEST) * step.distance
-                for power, step in zip(powers, path.steps, strict=True)
-            )
-        )
-    return np.array(trends)
+        trend = {}
+        for step in path.steps:
+            power = (at_edge - next(logs)) / step.depth
+            share = (shares or {}).get(step.column, 1.0) if step.is_above else 1.0
+            trend[step.column] = share * min(max(power, -STEEPEST), STEEPEST) * step.distance
+        trends.append(trend)
+    return trends
 
 
 def _moved(query: Query, values: Mapping[str, float], columns: Columns, ranges: Ranges) -> Query:

@@ -2,11 +2,14 @@
 
 The rows that lie farthest up are held out, whatever their group, since groups may have rows of
 all sizes; the model learns from the others. The trend of a family is continued only if held-out
-rows beyond the others are then predicted better than by the model at the edge of the range.
+rows beyond the others are then predicted better than by the model at the edge of the range. Where
+the last of them show that it bends down, only what is left of it there is continued, see
+`voxcast.models.trend_bend`.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +22,7 @@ from voxcast.models.families.family import FAMILIES, family
 from voxcast.models.query import queries_of
 from voxcast.models.selection import recipes
 from voxcast.models.table_validation import sampled
+from voxcast.models.trend_bend import shares_past_bends
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,6 +39,15 @@ MIN_OUTER_ROWS = 5  # out of range, without which nothing is known of what lies 
 SHORTEST = 0.1  # logarithm of the distance from which a row counts as beyond the others
 
 
+@dataclass(frozen=True)
+class Trend:
+    """The recipe of a trend, and by column which share of it is left where it bends down."""
+
+    family: str
+    params: Params
+    shares: dict[str, float]
+
+
 def fit_trend(
     validation: Validation, leaderboard: Leaderboard, columns: Columns
 ) -> CalibratedModel | None:
@@ -45,19 +58,20 @@ def fit_trend(
     CalibratedModel or None
         None if the model at the edge of the range predicts the outermost rows best.
     """
-    recipe = choose_trend(sampled(validation, MAX_ROWS), leaderboard, columns)
-    if recipe is None:
+    trend = choose_trend(sampled(validation, MAX_ROWS), leaderboard, columns)
+    if trend is None:
         return None
     model = point_model.fit(
-        validation.table, None, *recipe, "header", validation.seed, validation.targets
-    )
-    return CalibratedModel(model, {})
+        validation.table, None, trend.family, trend.params, "header", validation.seed,
+        validation.targets,
+    )  # fmt: skip
+    return CalibratedModel(model, {}, trend_shares=trend.shares)
 
 
 def choose_trend(
     validation: Validation, leaderboard: Leaderboard, columns: Columns
-) -> tuple[str, Params] | None:
-    """Return family and parameters of the best trend, or None, see `fit_trend`."""
+) -> Trend | None:
+    """Return the best trend, or None, see `fit_trend`."""
     is_outer = outermost(validation.table, columns)
     inner, outer = (validation.part(np.flatnonzero(mask)) for mask in (~is_outer, is_outer))
     if outer.table.empty or inner.table.empty:
@@ -69,20 +83,23 @@ def choose_trend(
     beyond = [n for n, path in enumerate(paths) if path.distance > SHORTEST]
     if len(beyond) < MIN_OUTER_ROWS:
         return None
-    paths = [paths[n] for n in beyond]
-    missed = outer.actual()[beyond, 0] - inside.predict([path.edge for path in paths])[:, 0]
-
-    def error(trends: np.ndarray) -> float:
-        return float(np.abs(missed - trends).mean())
-
-    smallest, best = error(np.zeros(len(paths))), None
+    missed = outer.actual()[:, 0] - inside.predict([path.edge for path in paths])[:, 0]
+    smallest = float(np.abs(missed[beyond]).mean())
+    best: tuple[str, Params, list[dict[str, float]]] | None = None
     for family_name, params in _trends(leaderboard):
         model = point_model.fit(
             inner.table, None, family_name, params, "header", inner.seed, inner.targets
         )
-        if (candidate := error(trends_of(model, paths))) < smallest:
-            smallest, best = candidate, (family_name, params)
-    return best
+        trends = trends_of(model, paths)
+        total = np.array([sum(trend.values()) for trend in trends])
+        if (error := float(np.abs(missed - total)[beyond].mean())) < smallest:
+            smallest, best = error, (family_name, params, trends)
+    if best is None:
+        return None
+    family_name, params, trends = best
+    distances = [{step.column: step.distance for step in path.steps} for path in paths]
+    groups = outer.table["subject"].tolist()
+    return Trend(family_name, params, shares_past_bends(missed, trends, distances, groups))
 
 
 def _trends(leaderboard: Leaderboard) -> list[tuple[str, Params]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from voxcast.features.any_table import Columns, feature_table
+from voxcast.features.screening import without
 from voxcast.models.metrics import scores, under_requests
 from voxcast.models.selection.cross_validation import Validation
 
@@ -78,9 +79,9 @@ def _censored(
 def novelty_of(table: pd.DataFrame, columns: Columns) -> Novelty:
     """Return what is held out: groups, configurations, or runs of few configurations.
 
-    A configuration is the features of a row. With many of them a new row may have another one,
-    and repeats of one must not fall on both sides of a fold. With few the question is about new
-    runs of the same.
+    A configuration is the features of a row without the idle ones. With many of them a new row may
+    have another one, and repeats of one must not fall on both sides of a fold. With few the
+    question is about new runs of the same.
     """
     if columns.group is not None:
         return "groups"
@@ -103,10 +104,10 @@ def _groups(table: pd.DataFrame, columns: Columns, novelty: Novelty) -> np.ndarr
 
 
 def configurations_of(table: pd.DataFrame, columns: Columns) -> np.ndarray:
-    """Return one text for each row, the same for rows of equal features."""
+    """Return one text for each row, the same for rows that differ in idle columns alone."""
     from pandas.util import hash_pandas_object
 
-    features = feature_table(table, columns)
+    features = feature_table(table, without(columns, columns.idle))
     texts = {name: object for name in features if features[name].dtype.kind != "f"}
     hashes = hash_pandas_object(features.astype(texts), index=False)
     names: np.ndarray = hashes.astype(str).to_numpy()
