@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError
@@ -147,6 +147,11 @@ class Forecaster:
         """Return the forecaster with other speeds of machines, by application."""
         models = self.models_by_input_level.items()
         return Forecaster({level: model.with_speeds(speeds) for level, model in models})
+
+    def without_extrapolators(self) -> Forecaster:
+        """Return the forecaster with its best models alone, for queries out of range too."""
+        models = self.models_by_input_level.items()
+        return Forecaster({level: replace(model, extrapolator=None) for level, model in models})
 
     def medians(self, query: Query) -> dict[str, float]:
         """Return the training medians of the features, at the query's input level."""

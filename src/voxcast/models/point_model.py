@@ -87,14 +87,12 @@ class PointModel:
 
     def joint_distances(self, rows: Sequence[Row]) -> list[dict[str, float]]:
         """Return the distance of each row in combinations, see `Encoder.joint_distances`."""
-        by_row: list[dict[str, float]] = [{}] * len(rows)
+        by_row: dict[int, dict[str, float]] = {}
         for name, indices in self._rows_by_app(rows):
             encoder = self.models_by_app[name].encoder
-            for n, far in zip(
-                indices, encoder.joint_distances([rows[n] for n in indices]), strict=True
-            ):
-                by_row[n] = far
-        return by_row
+            far = encoder.joint_distances([rows[n] for n in indices])
+            by_row.update(zip(indices.tolist(), far, strict=True))
+        return [by_row[n] for n in range(len(rows))]
 
     def medians(self, query: Query) -> dict[str, float]:
         """Return the training medians of the features, for the application of ``query``."""

@@ -5,18 +5,17 @@ It needs numpy only, and its file is JSON.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from voxcast.errors import ModelError
-from voxcast.features.any_table import LOG, PREFIX, WIDE, is_heavy
+from voxcast.features.any_table import LOG, PREFIX, is_heavy
 from voxcast.features.rows import CONTENT, content_names
 from voxcast.images.characteristics import CHARACTERISTICS
-from voxcast.models.families.joint_range import JointRange, coordinate_of, subject_codes
+from voxcast.models.families.joint_range import JointRange, joint_range_of
 from voxcast.models.model_files import read_sealed, write_sealed
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ class Encoder:
     categories: tuple[tuple[str, ...], ...]
     truncated: tuple[str, ...]
     ranges: tuple[tuple[str, float, float], ...]
-    joint: JointRange = JointRange()
+    joint: JointRange = field(default_factory=JointRange)
 
     @classmethod
     def fit(
@@ -130,7 +129,7 @@ class Encoder:
             tuple(tuple(common) for common, _ in categories.values()),
             truncated,
             tuple(_ranges(values)),
-            _joint_range(values, subjects) if len(subjects) else JointRange(),
+            joint_range_of(values, sorted(filter(_is_watched, values)), subjects),
         )
 
     def out_of_range(self, rows: Sequence[Row]) -> list[tuple[str, ...]]:
@@ -252,26 +251,6 @@ def _ranges(values: dict[str, np.ndarray]) -> Iterable[tuple[str, float, float]]
         finite = values[name][np.isfinite(values[name])]
         if finite.size:
             yield name, float(finite.min()), float(finite.max())
-
-
-def _joint_range(values: dict[str, np.ndarray], subjects: Sequence[str]) -> JointRange:
-    """Return the range of combinations; sizes and what spans orders of magnitude on logarithms."""
-    coordinates = {}
-    for name in filter(_is_watched, sorted(values)):
-        log = f"{LOG}{name.removeprefix(PREFIX)}"
-        if name.startswith(LOG) and f"{PREFIX}{name.removeprefix(LOG)}" in values:
-            continue
-        source = log if name.startswith(PREFIX) and log in values else name
-        column = values[source]
-        low, high = np.nanmin(column, initial=math.inf), np.nanmax(column, initial=-math.inf)
-        is_size = name.endswith("megavoxels") or high > WIDE * low
-        is_log = source == name and bool(low > 0) and bool(is_size)
-        log_unit = math.log(2) if "log2_" in name else float(is_log or source != name)
-        if entry := coordinate_of(name, source, column, is_log=is_log, log_unit=log_unit):
-            coordinates[entry] = column
-    if not coordinates:
-        return JointRange()
-    return JointRange.fit(coordinates, subject_codes(subjects, list(coordinates.values())))
 
 
 def _is_watched(name: str) -> bool:

@@ -18,18 +18,20 @@ Pairs of independent columns are not checked: all their combinations occur soone
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from voxcast.features.combinations import combination
+from voxcast.models.families.coordinate import Coordinate, coordinates_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 MINIMUM_SUBJECTS = 10
 MOST_PAIRS = 100  # of the strongest correlation
+MOST_NAMED = 3  # combinations of one row: columns that hang together are outside together
 # A pair is checked if its correlation exceeds both; the second is in standard errors of one by
 # chance.
 WEAKEST, SUPPORT = 0.1, 2.5
@@ -40,50 +42,6 @@ MATERIAL = 0.05  # least margin, as a share of what an axis spans over the range
 DIAGONAL = math.sqrt(0.5)
 ROUNDING = 1e-9  # of standardised values
 BLOCK = 4096  # rows at a time, for memory
-
-
-@dataclass(frozen=True)
-class Coordinate:
-    """A column as it is compared with others.
-
-    Attributes
-    ----------
-    name : str
-        The column.
-    source : str
-        The feature that is read: the column or its logarithm.
-    is_log : bool
-        Whether the logarithm of the source is taken.
-    low, high : float
-        Range over the training rows; queries are moved into it.
-    scale : float
-        Standard deviation.
-    log_unit : float
-        Natural logarithms in one unit; 0 if the unit is no logarithm.
-    """
-
-    name: str
-    source: str
-    is_log: bool
-    low: float
-    high: float
-    scale: float
-    log_unit: float
-
-    def standardised(self, values: np.ndarray) -> np.ndarray:
-        """Return standardised values, (n,), NaN where they are missing or have no logarithm."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            numbers = np.log(values) if self.is_log else values
-        numbers = np.where(np.isfinite(numbers), numbers, np.nan)
-        scaled: np.ndarray = (np.clip(numbers, self.low, self.high) - self.low) / self.scale
-        return scaled
-
-    def distance(self, deviation: float) -> float:
-        """Return a deviation in standard deviations as a logarithm of a ratio."""
-        length = abs(deviation) * self.scale
-        if self.log_unit:
-            return length * self.log_unit
-        return math.log1p(length / (self.high - self.low))
 
 
 @dataclass(frozen=True)
@@ -122,12 +80,12 @@ class JointRange:
         Parameters
         ----------
         coordinates : mapping of Coordinate to ndarray, shape (n,)
-            Values of the sources, see `coordinate_of`.
+            Values of the sources.
         subjects : ndarray of int, shape (n,)
             Rows of one subject are left out together.
         """
         count = len(np.unique(subjects))
-        if len(coordinates) < 2 or count < MINIMUM_SUBJECTS:
+        if count < MINIMUM_SUBJECTS:
             return cls()
         z = np.column_stack([c.standardised(values) for c, values in coordinates.items()])
         within = np.column_stack([_within_others(column, subjects) for column in z.T])
@@ -154,10 +112,23 @@ class JointRange:
         rank = max(1, int(SHARE * (count + 1)))
         ordered = sorted(scores.values(), reverse=True)
         score = ordered[rank - 1] if len(ordered) >= rank else 0.0
-        return cls(tuple(coordinates), tuple(axes), max(MARGIN + CAUTION / count, score))
+        return cls._of(tuple(coordinates), axes, max(MARGIN + CAUTION / count, score))
+
+    @classmethod
+    def _of(
+        cls, coordinates: Sequence[Coordinate], axes: Sequence[Axis], margin: float
+    ) -> JointRange:
+        """Return one without the coordinates that no axis has."""
+        order = sorted({k for axis in axes for k in (axis.first, axis.second)})
+        position = {k: n for n, k in enumerate(order)}
+        moved = (
+            replace(axis, first=position[axis.first], second=position[axis.second])
+            for axis in axes
+        )
+        return cls(tuple(coordinates[k] for k in order), tuple(moved), margin)
 
     def outside(self, values: Mapping[str, np.ndarray], count: int) -> list[dict[str, float]]:
-        """Return the combinations in which each row is outside, the farthest first.
+        """Return the combinations in which each row is farthest outside, the farthest first.
 
         Parameters
         ----------
@@ -185,14 +156,14 @@ class JointRange:
             scores = beyond / width
             for n in np.flatnonzero((scores > self.margin).any(axis=1)):
                 order = np.argsort(-scores[n], kind="stable")
-                for k in order[: int((scores[n] > self.margin).sum())]:
+                for k in order[: min(int((scores[n] > self.margin).sum()), MOST_NAMED)]:
                     self._add(names[start + n], self.axes[k], float(beyond[n, k]))
         return names
 
     @property
     def sources(self) -> tuple[str, ...]:
         """Features that are read."""
-        return tuple(c.source for c in self.coordinates) if self.axes else ()
+        return tuple(c.source for c in self.coordinates)
 
     def _add(self, distances: dict[str, float], axis: Axis, beyond: float) -> None:
         pair = self.coordinates[axis.first], self.coordinates[axis.second]
@@ -210,22 +181,27 @@ class JointRange:
         )
 
 
-def coordinate_of(
-    name: str, source: str, values: np.ndarray, *, is_log: bool, log_unit: float
-) -> Coordinate | None:
-    """Return a column as a coordinate, or None if it is constant; see `Coordinate`."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        numbers = np.log(values) if is_log else values
-    numbers = numbers[np.isfinite(numbers)]
-    low, high = (float(numbers.min()), float(numbers.max())) if len(numbers) else (0.0, 0.0)
-    with np.errstate(over="ignore"):
-        scale = float(np.std(numbers)) if high > low else 0.0
-    if not (0 < scale < math.inf):
-        return None
-    return Coordinate(name, source, is_log, low, high, scale, log_unit)
+def joint_range_of(
+    values: Mapping[str, np.ndarray], names: Sequence[str], subjects: Sequence[str]
+) -> JointRange:
+    """Return the range of the combinations of some features; empty without subjects.
+
+    Parameters
+    ----------
+    values : mapping of str to ndarray, shape (n,)
+        Training values of these and other features.
+    names : sequence of str
+        Features that are combined.
+    subjects : sequence of str
+        Subject of each row.
+    """
+    coordinates = coordinates_of(values, names) if len(subjects) else {}
+    if len(coordinates) < 2:
+        return JointRange()
+    return JointRange.fit(coordinates, _subject_codes(subjects, [*coordinates.values()]))
 
 
-def subject_codes(subjects: Sequence[str], values: Sequence[np.ndarray]) -> np.ndarray:
+def _subject_codes(subjects: Sequence[str], values: Sequence[np.ndarray]) -> np.ndarray:
     """Return a number for each row; subjects whose first rows are equal have the same.
 
     Repeats of one row tell nothing of a row that has not occurred, even if each is a subject.
