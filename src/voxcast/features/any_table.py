@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.errors import TableError, one_line
+from voxcast.features.combinations import members
 from voxcast.features.run_status import COMPLETED, statuses
 
 if TYPE_CHECKING:
@@ -54,17 +55,23 @@ class Columns:
         return dict(self.units).get(name, 0.0)
 
     def names(self, features: Sequence[str]) -> list[str]:
-        """Return the columns that features are made from, each once.
+        """Return the columns that features are made from, and combinations of them, each once.
 
         Examples
         --------
         >>> columns = Columns("seconds", None, (), ("a b", "log c"), (), ("a b",))
         >>> columns.names(["column.a b", "column.log a b", "column.log c"])
         ['a b', 'log c']
+        >>> columns.names(["column.a b×column.log c"])
+        ['a b with log c']
         """
         by_feature = {f"{PREFIX}{name}": name for name in (*self.numbers, *self.texts)}
         by_feature |= {f"{LOG}{name}": name for name in self.logs}
-        return list(dict.fromkeys(by_feature.get(name, name) for name in features))
+        named = (
+            by_feature.get(name) or " with ".join(by_feature.get(m, m) for m in members(name))
+            for name in features
+        )
+        return list(dict.fromkeys(named))
 
 
 def read_csv(path: Path) -> pd.DataFrame:

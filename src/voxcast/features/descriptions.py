@@ -9,8 +9,12 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from voxcast.quantities import format_voxels
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 # Of these only integers exist.
 COUNTS = frozenset({"cpus", "gpus", "is_float"})
@@ -226,6 +230,24 @@ def outside(column: str, value: float | str, low: float | None, high: float | No
         verbs = ("was", "were")
         return f"{amount(name, x)} {verbs[x != 1]} not measured ({span} {verbs[most != 1]})"
     return f"{quantity_title(name) if quantity else name} is {amount(name, x)} (measured: {span})"
+
+
+def outside_together(values: Mapping[str, float | str]) -> str:
+    """Write which values a question combines that were measured apart only.
+
+    Examples
+    --------
+    >>> outside_together({"content.foreground_megavoxels": 2.5, "allocation.log2_cpus": 0.0})
+    '2.50 million voxels in the foreground with 1 CPU were not measured together'
+    >>> outside_together({"parameter.n4_iterations": 60.0, "allocation.log2_cpus": 1.0})
+    'n4_iterations 60 with 2 CPUs were not measured together'
+    """
+    phrases = []
+    for column, value in values.items():
+        name = plain_name(column)
+        phrase = QUANTITIES[name].phrase if name in QUANTITIES else f"{name} {{}}"
+        phrases.append(phrase.format(amount(name, natural(column, float(value)))))
+    return f"{' with '.join(phrases)} were not measured together"
 
 
 def _compared(name: str, quantity: Quantity, x: float, least: float, most: float) -> str:

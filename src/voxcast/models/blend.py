@@ -55,7 +55,19 @@ class Blend:
         by_member = [model.out_of_range(rows) for model in self.members.values()]
         by_row = zip(*by_member, strict=True)
         return [
-            tuple(sorted({f for names in names_of_row for f in names})) for names_of_row in by_row
+            tuple(dict.fromkeys(f for names in names_of_row for f in names))
+            for names_of_row in by_row
+        ]
+
+    def joint_distances(self, rows: Sequence[Row]) -> list[dict[str, float]]:
+        """Return the distance of each row in combinations, the largest of all members."""
+        by_member = [model.joint_distances(rows) for model in self.members.values()]
+        return [
+            {
+                name: max(far.get(name, 0.0) for far in of_row)
+                for name in dict.fromkeys(name for far in of_row for name in far)
+            }
+            for of_row in zip(*by_member, strict=True)
         ]
 
     def medians(self, query: Query) -> dict[str, float]:

@@ -6,6 +6,9 @@ of another model, between there and a point within the range, is continued as a 
 feature, since sizes and CPUs multiply the work. Whether there is a trend is decided in
 `voxcast.models.table_trend`, and how much of it is left at the edge. How far it holds is
 not known, so bounds widen with distance.
+
+A row that only combines numbers as no training row does stays where it is, and its bound widens
+with the distance to the combinations that occurred.
 """
 
 from __future__ import annotations
@@ -96,9 +99,13 @@ def continued(
     if model.extrapolator is not None:
         trends = trends_of(model.extrapolator.model, paths, model.extrapolator.trend_shares)
     at_edges = predict([path.edge for path in paths])
-    for n, path, trend, at_edge in zip(beyond, paths, trends, at_edges, strict=True):
+    together = model.model.joint_distances([queries[n].features for n in beyond])
+    for n, path, trend, at_edge, far in zip(
+        beyond, paths, trends, at_edges, together, strict=True
+    ):
+        distance = path.distance + max(far.values(), default=0.0)  # combinations share columns
         predictions[n] = _beyond(
-            predictions[n], at_edge, sum(trend.values()), path.distance, model.calibrators
+            predictions[n], at_edge, sum(trend.values()), distance, model.calibrators
         )
     return predictions
 

@@ -33,7 +33,8 @@ class Distance:
     Attributes
     ----------
     by_side : dict of str to float
-        Logarithmic distance to the end of the range, for features that varied.
+        Logarithmic distance to the end of the range, for features that varied, and for the
+        farthest combination of two features.
     unknown : float
         Logarithm of the factor that features without a measured effect may account for.
     """
@@ -50,17 +51,29 @@ def side_name(feature: str, *, is_high: bool) -> str:
 def distances(model: Predictor, queries: Sequence[Query]) -> list[Distance]:
     """Return the distance of each query from the training runs of a model."""
     outside = model.out_of_range([query.features for query in queries])
+    far: list[Mapping[str, float]] = [{}] * len(queries)
+    if any(outside):
+        far = [*model.joint_distances([query.features for query in queries])]
     return [
-        _distance(query, names, model.ranges(query) if names else {})
-        for query, names in zip(queries, outside, strict=True)
+        _distance(query, names, model.ranges(query) if names else {}, together)
+        for query, names, together in zip(queries, outside, far, strict=True)
     ]
 
 
 def _distance(
-    query: Query, names: Iterable[str], ranges: Mapping[str, tuple[float, float]]
+    query: Query,
+    names: Iterable[str],
+    ranges: Mapping[str, tuple[float, float]],
+    together: Mapping[str, float],
 ) -> Distance:
     by_side, unknown = {}, 0.0
+    combinations = [name for name in names if name in together]
+    if combinations:  # they share columns: the farthest counts
+        farthest = max(combinations, key=lambda name: together[name])
+        by_side[farthest] = together[farthest]
     for name in names:
+        if name in together:
+            continue
         value = query.features.get(name)
         if name not in ranges or isinstance(value, str | None):
             unknown += MOST

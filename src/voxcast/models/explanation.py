@@ -65,10 +65,14 @@ def explain(
     for name, value in usual_row.items():
         if isinstance(row.get(name), int | float) and row[name] != value:
             groups.setdefault(stem(name), []).append(name)
-    predictions = forecaster.predict(
-        [query, *(_with_usual(query, usual_row, names) for names in groups.values())]
+    changed = [_with_usual(query, usual_row, names) for names in groups.values()]
+    (answer,) = forecaster.predict([query])
+    if not answer.out_of_range:
+        # A usual value may not occur with the other values: the same model is asked nevertheless.
+        forecaster = forecaster.without_extrapolators()
+    predicted, *others = (
+        prediction.quantiles[target][1] for prediction in [answer, *forecaster.predict(changed)]
     )
-    predicted, *others = (prediction.quantiles[target][1] for prediction in predictions)
     reasons = [
         _reason(plainest(names), predicted / other, row, usual_row)
         for names, other in zip(groups.values(), others, strict=True)

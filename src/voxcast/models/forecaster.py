@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError
-from voxcast.features.descriptions import outside
+from voxcast.features.combinations import members
+from voxcast.features.descriptions import outside, outside_together
 from voxcast.models.calibrated_model import CalibratedModel
 from voxcast.models.model_files import RETRAIN, read_object, read_sealed, write_sealed
 
@@ -38,7 +39,8 @@ class Prediction:
     calibrated : bool
         Whether the history has enough subjects for the upper quantile, and the run is in range.
     out_of_range : tuple of str
-        Features outside the range of the training runs; the prediction is then an extrapolation.
+        Features outside the range of the training runs, or combinations of two, see
+        `voxcast.features.combinations`; the prediction is then an extrapolation.
     missing_subjects : int
         Number of subjects that the upper quantile lacks to be calibrated.
     measured_subjects : int
@@ -146,6 +148,11 @@ class Forecaster:
         models = self.models_by_input_level.items()
         return Forecaster({level: model.with_speeds(speeds) for level, model in models})
 
+    def without_extrapolators(self) -> Forecaster:
+        """Return the forecaster with its best models alone, for queries out of range too."""
+        models = self.models_by_input_level.items()
+        return Forecaster({level: replace(model, extrapolator=None) for level, model in models})
+
     def medians(self, query: Query) -> dict[str, float]:
         """Return the training medians of the features, at the query's input level."""
         return self.model_at(self.input_level(query)).model.medians(query)
@@ -159,9 +166,15 @@ class Forecaster:
             ``out_of_range`` of its prediction.
         """
         ranges = self.model_at(self.input_level(query)).model.ranges(query)
-        return [
-            outside(name, query.features[name], *ranges.get(name, (None, None))) for name in names
-        ]
+        phrases = []
+        for name in names:
+            pair = members(name)
+            if len(pair) > 1:
+                phrases.append(outside_together({part: query.features[part] for part in pair}))
+            else:
+                limits = ranges.get(name, (None, None))
+                phrases.append(outside(name, query.features[name], *limits))
+        return phrases
 
     def input_level(self, query: Query) -> InputLevel:
         """Return the best input level that a query allows."""

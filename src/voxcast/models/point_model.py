@@ -9,6 +9,7 @@ speed of the machine is subtracted from its prediction, see `voxcast.models.spee
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -83,6 +84,15 @@ class PointModel:
                 unseen = name not in (str(rows[n].get("app", POOLED)), POOLED)
                 features[n] = ("app", *(f for f in outside if f != "app")) if unseen else outside
         return features
+
+    def joint_distances(self, rows: Sequence[Row]) -> list[dict[str, float]]:
+        """Return the distance of each row in combinations, see `Encoder.joint_distances`."""
+        by_row: dict[int, dict[str, float]] = {}
+        for name, indices in self._rows_by_app(rows):
+            encoder = self.models_by_app[name].encoder
+            far = encoder.joint_distances([rows[n] for n in indices])
+            by_row.update(zip(indices.tolist(), far, strict=True))
+        return [by_row[n] for n in range(len(rows))]
 
     def medians(self, query: Query) -> dict[str, float]:
         """Return the training medians of the features, for the application of ``query``."""
@@ -237,6 +247,7 @@ def fit(
             input_level,
             regressor_family.only(params),
             on_logs=regressor_family.scale(params) == "log",
+            subjects=runs["subject"].astype(str).tolist() if "subject" in runs else (),
         )
         target_logs = np.log(runs[list(regressed(targets))].to_numpy(dtype=float))
         if speeds:  # the work
@@ -261,13 +272,20 @@ def regressed(targets: Sequence[str]) -> tuple[str, ...]:
 
 
 def _encoder(
-    rows: Sequence[Row], input_level: InputLevel, only: tuple[str, ...], *, on_logs: bool
+    rows: Sequence[Row],
+    input_level: InputLevel,
+    only: tuple[str, ...],
+    *,
+    on_logs: bool,
+    subjects: Sequence[str],
 ) -> Encoder:
-    content = input_level == "volume"
-    encoder = Encoder.fit(rows, content=content, only=only, on_logs=on_logs)
+    fit_columns = partial(
+        Encoder.fit, rows, content=input_level == "volume", on_logs=on_logs, subjects=subjects
+    )
+    encoder = fit_columns(only=only)
     if only and only != NO_COLUMN and not encoder.numbers:
         # Tables of other tools have none of the size columns that the family is restricted to.
-        return Encoder.fit(rows, content=content, on_logs=on_logs)
+        return fit_columns()
     return encoder
 
 

@@ -45,6 +45,12 @@ class Predictor(Protocol):
     def out_of_range(self, rows: Sequence[Row]) -> list[tuple[str, ...]]:
         """Return for each row the features outside the range of the training rows."""
 
+    def joint_distances(self, rows: Sequence[Row]) -> list[dict[str, float]]:
+        """Return for each row how far it is outside, by combination of two features.
+
+        As logarithms, see `voxcast.models.families.joint_range`.
+        """
+
     def medians(self, query: Query) -> dict[str, float]:
         """Return the training medians of the features."""
 

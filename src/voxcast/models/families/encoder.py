@@ -6,7 +6,7 @@ It needs numpy only, and its file is JSON.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from voxcast.errors import ModelError
 from voxcast.features.any_table import LOG, PREFIX, is_heavy
 from voxcast.features.rows import CONTENT, content_names
 from voxcast.images.characteristics import CHARACTERISTICS
+from voxcast.models.families.joint_range import JointRange, joint_range_of
 from voxcast.models.model_files import read_sealed, write_sealed
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ class Encoder:
         Texts with more values than columns; a new value of these is not out of range.
     ranges : tuple of (column, low, high)
         Ranges over the training rows, for the columns in `WATCHED`.
+    joint : JointRange
+        Combinations of these columns that the training rows cover.
     """
 
     numbers: tuple[str, ...]
@@ -73,6 +76,7 @@ class Encoder:
     categories: tuple[tuple[str, ...], ...]
     truncated: tuple[str, ...]
     ranges: tuple[tuple[str, float, float], ...]
+    joint: JointRange = field(default_factory=JointRange)
 
     @classmethod
     def fit(
@@ -82,6 +86,7 @@ class Encoder:
         content: bool,
         only: Iterable[str] = (),
         on_logs: bool = False,
+        subjects: Sequence[str] = (),
     ) -> Encoder:
         """Learn the columns of ``rows``.
 
@@ -96,6 +101,8 @@ class Encoder:
         on_logs : bool
             Whether the target is a logarithm. Of a heavy-tailed column of any table its logarithm
             alone is then used: an exponential of its largest values is absurd.
+        subjects : sequence of str, optional
+            Subject of each row. Without them no combination of columns is out of range.
         """
         prefixes = tuple(only)
         texts = {name for row in rows for name, value in row.items() if isinstance(value, str)}
@@ -122,13 +129,15 @@ class Encoder:
             tuple(tuple(common) for common, _ in categories.values()),
             truncated,
             tuple(_ranges(values)),
+            joint_range_of(values, sorted(filter(_is_watched, values)), subjects),
         )
 
     def out_of_range(self, rows: Sequence[Row]) -> list[tuple[str, ...]]:
         """Return for each row the features outside the training range.
 
         Sizes may exceed it by the factor `REACH`; other numbers may not, and categories must
-        occur in training.
+        occur in training. Of a row in range of all of them, the combinations of two numbers that
+        training does not cover are named, see `voxcast.features.combinations`.
         """
         features: list[list[str]] = [[] for _ in rows]
         for name, low, high in self.ranges:
@@ -142,7 +151,13 @@ class Encoder:
             for n, row in enumerate(rows):
                 if isinstance(row.get(name), str) and row[name] not in categories:
                     features[n].append(name)
-        return [tuple(names) for names in features]
+        together = self.joint_distances(rows)
+        return [tuple(names or far) for names, far in zip(features, together, strict=True)]
+
+    def joint_distances(self, rows: Sequence[Row]) -> list[dict[str, float]]:
+        """Return the distance of each row in combinations, see `JointRange.outside`."""
+        values = {name: _numbers(rows, name) for name in self.joint.sources}
+        return self.joint.outside(values, len(rows))
 
     def transform(self, rows: Sequence[Row]) -> np.ndarray:
         """Return the matrix of ``rows``, shape (n_rows, columns), float64."""
@@ -197,8 +212,9 @@ class Encoder:
         """
         content = read_sealed(folder / FILE)
         try:
-            return cls(**{name: _tuples(value) for name, value in content.items()})
-        except TypeError as error:
+            joint = JointRange.from_json(content.pop("joint", asdict(JointRange())))
+            return cls(**{name: _tuples(value) for name, value in content.items()}, joint=joint)
+        except (KeyError, TypeError) as error:
             raise ModelError(f"not an encoder: {error}", folder / FILE) from None
 
 
