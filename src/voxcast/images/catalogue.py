@@ -19,6 +19,7 @@ from voxcast.files import canonical_json
 from voxcast.images.characteristic_versions import VERSIONS, versions_of
 from voxcast.images.characteristics import characteristics
 from voxcast.images.headers import HEADER_COLUMNS, HEADER_TYPES, ImageHeader
+from voxcast.images.itk_refusals import log_itk_refusals
 from voxcast.images.lab_characteristics import lab_values
 from voxcast.images.network_volume import network_volume
 from voxcast.images.on_record import PATH, VolumesOnRecord, write_rows
@@ -141,6 +142,11 @@ def build_catalogue(
         _characteristics_schema(versions),
     )
     _log_failures(paths, looks)
+    log_itk_refusals(
+        (path, seen.header)
+        for path, seen in zip(paths, looks, strict=True)
+        if seen.header is not None
+    )
     outdated = [row for row in on_record.outdated() if row["volume_id"] not in new_on_record]
     renewed = _renewed(outdated, earlier_paths, Path(root), max_voxels, lab)
     on_record.add([*renewed, *new_on_record.values()], cubes)

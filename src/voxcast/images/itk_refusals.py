@@ -1,0 +1,73 @@
+"""Volumes that applications built on ITK, such as ANTs, refuse though NIfTI allows them.
+
+voxcast reads them, so there is an answer for them; a run would fail. What is refused was tried
+with antspyx 0.6.3 (ITK 5.4.5).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from voxcast.images.headers import ImageHeader
+
+logger = logging.getLogger(__name__)
+
+_REFUSERS = "applications built on ITK, such as ANTs,"
+# ITK multiplies the matrix of normalised axes by its transpose and compares it with the identity.
+_ORTHONORMAL_TOLERANCE = 1e-4
+_AS_FLOAT32 = "save it as float32, e.g. with nibabel"
+_AS_NIFTI1 = "save it as NIfTI-1, e.g. with nibabel's Nifti1Image.from_image"
+_RESAMPLED = "resample it, e.g. with nibabel.processing.resample_to_output"
+
+
+def itk_refusal(image: Any) -> str:
+    """Return why ITK or ANTs refuses a volume, and what to do; empty where they read it.
+
+    Parameters
+    ----------
+    image : nibabel.Nifti1Image or nibabel.Nifti2Image
+        With a valid affine; no voxel is read.
+    """
+    import nibabel
+
+    if isinstance(image, nibabel.Nifti2Image):
+        return f"it is NIfTI-2; {_AS_NIFTI1}"
+    dtype, voxels = image.get_data_dtype(), image.dataobj
+    # With a scaling ITK converts the voxels to float.
+    if dtype.kind in "iu" and dtype.itemsize > 4 and (voxels.slope, voxels.inter) == (1, 0):
+        return f"its voxels are {dtype.name}; {_AS_FLOAT32}"
+    if not int(image.header["qform_code"]) and not _is_orthonormal(image.affine):
+        return f"its axes are not at right angles (sform, and qform code is 0); {_RESAMPLED}"
+    return ""
+
+
+def _is_orthonormal(affine: np.ndarray) -> bool:
+    axes = affine[:3, :3] / np.linalg.norm(affine[:3, :3], axis=0)
+    return bool(np.abs(axes @ axes.T - np.eye(3)).max() <= _ORTHONORMAL_TOLERANCE)
+
+
+def log_itk_refusal(path: Path, header: ImageHeader) -> None:
+    """Warn of a volume that applications built on ITK refuse."""
+    if header.itk_refusal:
+        logger.warning("%s: %s refuse it: %s", path, _REFUSERS, header.itk_refusal)
+
+
+def log_itk_refusals(volumes: Iterable[tuple[Path, ImageHeader]]) -> None:
+    """Warn of the volumes of an image set, in one line for each reason."""
+    paths: dict[str, list[Path]] = defaultdict(list)
+    for path, header in volumes:
+        if header.itk_refusal:
+            paths[header.itk_refusal].append(path)
+    for refusal, refused in paths.items():
+        logger.warning(
+            "%s refuse %d of the volumes, the first is %s: %s",
+            _REFUSERS, len(refused), refused[0], refusal,
+        )  # fmt: skip
