@@ -50,14 +50,13 @@ def main(argv: list[str]) -> int:
     rows = []
     for path in args.images:
         try:
-            header = read_header(path)
-            columns: dict[str, object] = {"path": str(path), **header.columns()}
+            columns: dict[str, object] = {"path": str(path), **read_header(path).columns()}
             if not args.header_only:
                 columns |= _of_voxels(path, args.max_voxels, lab)
         except ImageError as error:  # the other images are still shown
             logger.error("%s", one_line(error))
             continue
-        log_itk_refusal(path, header)
+        log_itk_refusal(path)
         rows.append(columns)
     if args.json and rows:
         print(json.dumps(rows, indent=2))

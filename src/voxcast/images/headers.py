@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.errors import ImageError, one_line
-from voxcast.images.itk_refusals import itk_refusal
 
 if TYPE_CHECKING:
     import os
@@ -43,11 +42,7 @@ HEADER_COLUMNS = tuple(HEADER_TYPES)
 
 @dataclass(frozen=True)
 class ImageHeader:
-    """Grid and storage of one volume; `spacing_mm` and `shape` are in the file's own order.
-
-    `itk_refusal` is why applications built on ITK refuse the file, empty where they read it; it is
-    in no table.
-    """
+    """Grid and storage of one volume; `spacing_mm` and `shape` are in the file's own order."""
 
     shape: tuple[int, int, int]
     spacing_mm: tuple[float, ...]
@@ -56,7 +51,6 @@ class ImageHeader:
     dtype: str
     bytes_per_voxel: int
     file_size_bytes: int
-    itk_refusal: str = ""
 
     @property
     def voxels(self) -> int:
@@ -134,7 +128,6 @@ def read_layout(path: str | os.PathLike[str]) -> Layout:
             dtype=dtype.name,
             bytes_per_voxel=dtype.itemsize,
             file_size_bytes=size_bytes,
-            itk_refusal=itk_refusal(image),
         ),
         affine=affine,
         dtype=dtype,

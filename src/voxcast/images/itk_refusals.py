@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
-
-    from voxcast.images.headers import ImageHeader
 
 logger = logging.getLogger(__name__)
 
@@ -28,16 +26,19 @@ _AS_NIFTI1 = "save it as NIfTI-1, e.g. with nibabel's Nifti1Image.from_image"
 _RESAMPLED = "resample it, e.g. with nibabel.processing.resample_to_output"
 
 
-def itk_refusal(image: Any) -> str:
+def itk_refusal(path: Path) -> str:
     """Return why ITK or ANTs refuses a volume, and what to do; empty where they read it.
 
     Parameters
     ----------
-    image : nibabel.Nifti1Image or nibabel.Nifti2Image
-        With a valid affine; no voxel is read.
+    path : Path
+        A file that `voxcast.images.headers.read_header` accepts; no voxel is read.
     """
     import nibabel
 
+    image = nibabel.load(path)
+    if not isinstance(image, nibabel.Nifti1Image):  # accepted files are
+        return ""
     if isinstance(image, nibabel.Nifti2Image):
         return f"it is NIfTI-2; {_AS_NIFTI1}"
     dtype, voxels = image.get_data_dtype(), image.dataobj
@@ -54,18 +55,24 @@ def _is_orthonormal(affine: np.ndarray) -> bool:
     return bool(np.abs(axes @ axes.T - np.eye(3)).max() <= _ORTHONORMAL_TOLERANCE)
 
 
-def log_itk_refusal(path: Path, header: ImageHeader) -> None:
+def log_itk_refusal(path: Path) -> None:
     """Warn of a volume that applications built on ITK refuse."""
-    if header.itk_refusal:
-        logger.warning("%s: %s refuse it: %s", path, _REFUSERS, header.itk_refusal)
+    if refusal := itk_refusal(path):
+        logger.warning("%s: %s refuse it: %s", path, _REFUSERS, refusal)
 
 
-def log_itk_refusals(volumes: Iterable[tuple[Path, ImageHeader]]) -> None:
-    """Warn of the volumes of an image set, in one line for each reason."""
+def log_itk_refusals(refusals: Iterable[tuple[Path, str]]) -> None:
+    """Warn of the volumes of an image set, in one line for each reason.
+
+    Parameters
+    ----------
+    refusals : iterable of tuple
+        Of each volume the path, and what `itk_refusal` returns for it.
+    """
     paths: dict[str, list[Path]] = defaultdict(list)
-    for path, header in volumes:
-        if header.itk_refusal:
-            paths[header.itk_refusal].append(path)
+    for path, refusal in refusals:
+        if refusal:
+            paths[refusal].append(path)
     for refusal, refused in paths.items():
         logger.warning(
             "%s refuse %d of the volumes, the first is %s: %s",

@@ -95,9 +95,8 @@ class Champion:
         row: dict[str, Any] = {} if self.app is None else {"app": self.app}
         if self.host is not None:
             row["host"] = self.host
-        header = read_header(image)
-        log_itk_refusal(image, header)
-        columns = header.columns()
+        columns = read_header(image).columns()
+        log_itk_refusal(image)
         for name in REQUEST_HEADER_COLUMNS:
             value = columns[name]
             row[name] = float(value) if isinstance(value, int) else value
