@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,7 +41,8 @@ def itk_refusal(path: Path) -> str:
         return ""
     if isinstance(image, nibabel.Nifti2Image):
         return f"it is NIfTI-2; {_AS_NIFTI1}"
-    dtype, voxels = image.get_data_dtype(), image.dataobj
+    dtype = image.get_data_dtype()
+    voxels: Any = image.dataobj  # nibabel types it as any array; for a file it is a proxy
     # With a scaling ITK converts the voxels to float.
     if dtype.kind in "iu" and dtype.itemsize > 4 and (voxels.slope, voxels.inter) == (1, 0):
         return f"its voxels are {dtype.name}; {_AS_FLOAT32}"
