@@ -109,6 +109,19 @@ def test_inspect_shows_the_readable_images_and_names_the_others(head: Path) -> N
     assert len(result.stderr.splitlines()) == 1
 
 
+def test_inspect_warns_once_of_a_volume_that_itk_refuses(head: Path) -> None:
+    image = nibabel.load(head)
+    voxels = np.asarray(image.dataobj).astype(np.int64)
+    int64 = head.with_name("int64.nii.gz")
+    nibabel.save(nibabel.Nifti1Image(voxels, image.affine, dtype="int64"), int64)
+    result = run("inspect", str(int64), str(head), "--json", cwd=head.parent)
+    assert result.returncode == 0
+    assert len(json.loads(result.stdout)) == 2
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"voxcast: {int64}: ")
+    assert "refuse it: its voxels are int64; save it as float32" in line
+
+
 def test_inspect_shows_what_the_project_adds(head: Path, tmp_path: Path) -> None:
     config.compose(
         tmp_path / "params.yaml",

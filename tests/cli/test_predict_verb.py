@@ -157,6 +157,20 @@ def test_predictions_of_images_are_written_as_csv(project: Path, tmp_path: Path)
     assert run("predict", "head.nii.gz", "--csv", str(path), cwd=project).stdout == ""
 
 
+def test_a_volume_that_itk_refuses_is_predicted_with_a_warning(
+    project: Path, tmp_path: Path
+) -> None:
+    image = nibabel.load(project / "head.nii.gz")
+    voxels = np.asarray(image.dataobj).astype(np.int64)
+    path = tmp_path / "int64.nii.gz"
+    nibabel.save(nibabel.Nifti1Image(voxels, image.affine, dtype="int64"), path)
+    for options in ((), ("--header-only",)):
+        result = run("predict", str(path), "--json", *options, cwd=project)
+        assert json.loads(result.stdout)[0]["predictions"]
+        (line,) = [line for line in result.stderr.splitlines() if "ITK" in line]
+        assert f"{path}: applications built on ITK, such as ANTs, refuse it: its voxels" in line
+
+
 def test_a_path_may_begin_with_a_dash(project: Path) -> None:
     result = run("predict", "--json", "--header-only", "--", "-dash.nii.gz", cwd=project)
     (prediction,) = json.loads(result.stdout)

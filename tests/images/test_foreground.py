@@ -9,6 +9,7 @@ import ants
 import nibabel
 import numpy as np
 import pytest
+from scipy import ndimage
 
 from voxcast.images import foreground as module
 from voxcast.images import volumes
@@ -76,6 +77,71 @@ def test_thin_objects_are_eroded_less_as_by_ants(tmp_path: Path, part: tuple[sli
     path = tmp_path / "a.nii"
     nibabel.save(nibabel.Nifti1Image(data, np.eye(4)), path)
     np.testing.assert_array_equal(read_volume(path).foreground.coarse, _of_ants(path), strict=True)
+
+
+def _dilated_lines(*lengths: int) -> np.ndarray:
+    """Return lines of voxels along the first axis, far apart, grown by the ball of radius 2."""
+    lines = np.zeros((60, 12, 10 * len(lengths)), bool)
+    for number, length in enumerate(lengths):
+        lines[3 : 3 + length, 5, 5 + 10 * number] = True
+    ball = (np.square(np.indices((5, 5, 5)) - 2).sum(0)) <= 6
+    grown: np.ndarray = ndimage.binary_dilation(lines, ball)
+    return grown.astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "core_voxels"),
+    [
+        ((51,), 51),
+        ((50,), 50),
+        ((49,), None),
+        ((51, 50, 49), 51),
+        ((50, 49, 50), 100),  # equally large pieces are all kept
+        ((49, 49, 30), None),  # too small: the ball of radius 1, and all pieces
+    ],
+)
+def test_small_pieces_are_dropped_and_equal_ones_are_kept_as_by_ants(
+    tmp_path: Path, lengths: tuple[int, ...], core_voxels: int | None
+) -> None:
+    data, path = _dilated_lines(*lengths), tmp_path / "a.nii"
+    nibabel.save(nibabel.Nifti1Image(data, np.eye(4)), path)
+    of_volume = read_volume(path).foreground
+    np.testing.assert_array_equal(of_volume.coarse, _of_ants(path))
+    assert of_volume.voxels == of_volume.coarse.sum()
+    if core_voxels is None:
+        assert of_volume.core_voxels > sum(lengths)
+    else:
+        assert of_volume.core_voxels == core_voxels
+
+
+def _sparse_bright(rng: np.random.Generator, radius_voxels: float) -> np.ndarray:
+    data = rng.normal(0, 0.01, (48, 48, 30))
+    grid = np.indices(data.shape)
+    for _ in range(12):
+        centre = np.array([rng.integers(6, n - 6) for n in data.shape])
+        data[np.square(grid - centre[:, None, None, None]).sum(0) <= radius_voxels**2] = 100
+    return data
+
+
+def _smooth_noise(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    noise: np.ndarray = ndimage.gaussian_filter(rng.normal(size=shape), rng.uniform(0, 2.5))
+    return noise
+
+
+def test_the_mask_of_sparse_and_of_tiny_volumes_is_that_of_ants(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    cases = [_sparse_bright(rng, radius) for radius in (1.0, 2.3, 2.6, 3.0, 3.4, 4.0)]
+    for _ in range(20):
+        cases.append(_smooth_noise(rng, tuple(rng.integers(4, 28, 3))))
+        slices = [*rng.integers(10, 40, 2), rng.integers(1, 3)]
+        cases.append(_smooth_noise(rng, tuple(rng.permutation(slices))))
+    path = tmp_path / "a.nii"
+    for data in cases:
+        nibabel.save(nibabel.Nifti1Image(data.astype(np.float32), np.eye(4)), path)
+        of_volume = read_volume(path).foreground
+        expected = _of_ants(path).reshape(data.shape)
+        np.testing.assert_array_equal(of_volume.coarse, expected, err_msg=str(data.shape))
+        assert of_volume.voxels == expected.sum()
 
 
 def test_a_volume_decompressed_twice_has_the_same_foreground(

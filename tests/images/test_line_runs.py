@@ -46,6 +46,17 @@ def test_pieces_are_those_of_labelling(mask: np.ndarray) -> None:
         )
 
 
+@pytest.mark.parametrize("mask", _masks())
+@pytest.mark.parametrize("min_voxels", [0, 2, 5, 30])
+def test_all_of_the_largest_pieces_are_returned(mask: np.ndarray, min_voxels: int) -> None:
+    labels, count = ndimage.label(mask)
+    sizes = np.bincount(labels.ravel(), minlength=count + 1)
+    sizes[0] = 0
+    kept = (sizes == sizes.max()) & (sizes >= min_voxels) & (sizes > 0)
+    largest = _runs(mask).largest_pieces(min_voxels)
+    np.testing.assert_array_equal(largest.planes(0, len(mask)), kept[labels])
+
+
 def test_bounds() -> None:
     mask = np.zeros((9, 8, 7), bool)
     mask[2:4, 1:6, 3:5] = True

@@ -20,6 +20,7 @@ from voxcast.cli.shared_options import (
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError, ImageError, one_line
 from voxcast.images.headers import read_header
+from voxcast.images.itk_refusals import log_itk_refusal
 from voxcast.quantities import format_voxels
 from voxcast.text_table import text_table
 
@@ -55,6 +56,7 @@ def main(argv: list[str]) -> int:
         except ImageError as error:  # the other images are still shown
             logger.error("%s", one_line(error))
             continue
+        log_itk_refusal(path)
         rows.append(columns)
     if args.json and rows:
         print(json.dumps(rows, indent=2))

@@ -19,6 +19,7 @@ from voxcast.files import canonical_json
 from voxcast.images.characteristic_versions import VERSIONS, versions_of
 from voxcast.images.characteristics import characteristics
 from voxcast.images.headers import HEADER_COLUMNS, HEADER_TYPES, ImageHeader
+from voxcast.images.itk_refusals import itk_refusal, log_itk_refusals
 from voxcast.images.lab_characteristics import lab_values
 from voxcast.images.network_volume import network_volume
 from voxcast.images.on_record import PATH, VolumesOnRecord, write_rows
@@ -45,7 +46,8 @@ _TEXT = ("volume_id", "subject", "session", "suffix", "path", "problem")
 class Look:
     """The data of one volume; `problem` is why the other fields are missing.
 
-    `failures` are the characteristics of a laboratory that could not be computed, with the reason.
+    `failures` are the characteristics of a laboratory that could not be computed, with the reason;
+    `itk_refusal` is why applications built on ITK refuse the file.
     """
 
     problem: str | None
@@ -54,6 +56,7 @@ class Look:
     characteristics: dict[str, float] | None = None
     network: np.ndarray | None = None
     failures: dict[str, str] = field(default_factory=dict)
+    itk_refusal: str = ""
 
 
 def build_catalogue(
@@ -141,6 +144,7 @@ def build_catalogue(
         _characteristics_schema(versions),
     )
     _log_failures(paths, looks)
+    log_itk_refusals((path, seen.itk_refusal) for path, seen in zip(paths, looks, strict=True))
     outdated = [row for row in on_record.outdated() if row["volume_id"] not in new_on_record]
     renewed = _renewed(outdated, earlier_paths, Path(root), max_voxels, lab)
     on_record.add([*renewed, *new_on_record.values()], cubes)
@@ -174,6 +178,7 @@ def look_at(
             voxel_sha256=volume.voxel_sha256,
             characteristics=characteristics(volume.coarse, volume.foreground) | values,
             failures=failures,
+            itk_refusal=itk_refusal(path),
             network=None if network_points is None else network_volume(volume, network_points),
         )
     except ImageError as error:

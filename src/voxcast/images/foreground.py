@@ -5,8 +5,10 @@ long these run. On a coarser grid nobody can tell whether two voxels of erosion 
 brain, and that decides the mask.
 
 The steps are those of antspyx 0.6.3: threshold at the mean, erosion, largest piece, dilation, and
-holes filled, where a hole is every piece of the background but the largest. Where nothing is as
-thick as the ball, a smaller one is tried, and then none.
+holes filled, where a hole is every piece of the background but the largest. Equally large pieces
+are all kept. Where no piece of 50 voxels is left by the ball of radius 2, or the mask would be the
+whole grid, the ball of radius 1 is tried, with all pieces whatever their size, and then none
+(``get_mask``, and ``iMathGetLargestComponent`` of ANTs, whose mask is then constant).
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     Planes = Callable[[int, int], np.ndarray]
 
 RADII_VOXELS = (2, 1)
+MIN_PIECE_VOXELS = 50  # ANTs drops smaller pieces after the first erosion
 WINDOW_VOXELS = 2 * 2**20
 
 
@@ -37,7 +40,7 @@ class Foreground:
     voxels, above_mean_voxels : int
         In the mask, and at or above the mean intensity.
     core_voxels : int
-        In the largest piece after erosion.
+        In the pieces after erosion from which the mask was grown; 0 if there was no erosion.
     box_voxels : tuple of int
         Size of the bounding box along each axis.
     faces : tuple of int
@@ -121,10 +124,10 @@ def foreground(above_mean: RowBits, stride: tuple[int, int, int]) -> Foreground:
 
 
 def _mask(above_mean: RowBits, eroded: LineRuns) -> tuple[LineRuns, int]:
-    """Return the mask and the number of voxels that its largest piece kept in the erosion."""
+    """Return the mask and the number of voxels from which it was grown."""
     for radius in RADII_VOXELS:
         if radius == RADII_VOXELS[0]:
-            core = eroded.largest_piece()
+            core = eroded.largest_pieces(MIN_PIECE_VOXELS)
         else:
             core = _moved(above_mean.planes, above_mean.shape, radius, np.logical_and)
         grown = _moved(core.planes, core.shape, radius, np.logical_or)

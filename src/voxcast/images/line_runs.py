@@ -60,9 +60,21 @@ class LineRuns:
         """Return the largest 6-connected piece; of equal ones the first."""
         if not len(self.starts):
             return self
-        pieces = self._pieces()
-        largest = pieces == np.bincount(pieces, weights=self.ends - self.starts).argmax()
-        return LineRuns(self.shape, self.starts[largest], self.ends[largest])
+        pieces, voxels = self._pieces()
+        return self._only(pieces == voxels.argmax())
+
+    def largest_pieces(self, min_voxels: int) -> LineRuns:
+        """Return all 6-connected pieces of the size of the largest, none if it is too small.
+
+        Parameters
+        ----------
+        min_voxels : int
+            The size from which a piece counts.
+        """
+        if not len(self.starts):
+            return self
+        pieces, voxels = self._pieces()
+        return self._only(voxels[pieces] == max(voxels.max(), min_voxels))
 
     def bounds(self) -> tuple[int, int, int]:
         """Return the size of the bounding box in voxels along each axis."""
@@ -76,8 +88,14 @@ class LineRuns:
             int(np.ptp(plane)) + 1,
         )
 
-    def _pieces(self) -> np.ndarray:
-        """Return the number of the connected piece of each run, from 0."""
+    def _only(self, runs: np.ndarray) -> LineRuns:
+        return LineRuns(self.shape, self.starts[runs], self.ends[runs])
+
+    def _pieces(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the number of the connected piece of each run, from 0, and voxels of each piece.
+
+        Pieces are numbered in the order of their first runs.
+        """
         from scipy.sparse import coo_array
         from scipy.sparse.csgraph import connected_components
 
@@ -91,7 +109,7 @@ class LineRuns:
         size = len(self.starts)
         graph = coo_array((np.ones(len(upper), np.int8), (upper, lower)), (size, size))
         pieces: np.ndarray = connected_components(graph, directed=False)[1]
-        return pieces
+        return pieces, np.bincount(pieces, weights=self.ends - self.starts)
 
     def _overlaps(self, runs: np.ndarray, distance: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the pairs of a run and one that touches it ``distance`` positions further on."""

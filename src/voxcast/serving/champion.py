@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from voxcast.images.headers import read_header
+from voxcast.images.itk_refusals import log_itk_refusal
 from voxcast.images.network_volume import network_to_bytes, network_volume
 from voxcast.images.volumes import POINTS, read_volume
 from voxcast.images.voxels import MAX_VOXELS
@@ -95,6 +96,7 @@ class Champion:
         if self.host is not None:
             row["host"] = self.host
         columns = read_header(image).columns()
+        log_itk_refusal(image)
         for name in REQUEST_HEADER_COLUMNS:
             value = columns[name]
             row[name] = float(value) if isinstance(value, int) else value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from voxcast.errors import ConfigError, ImageError
+from voxcast.errors import ConfigError, ImageError, one_line
 from voxcast.files import atomic_path
 
 if TYPE_CHECKING:
@@ -33,8 +33,12 @@ def read_volume(image: Path) -> Any:
         raise ImageError("no such file", image)
     try:
         volume = ants.image_read(str(image))
+    except KeyError as error:  # its name of a type of voxels
+        raise ImageError(
+            f"ANTs cannot read voxels of type {error}", image, "save it as float32"
+        ) from None
     except (RuntimeError, ValueError) as error:
-        raise ImageError(f"ANTs cannot read it ({error})", image) from None
+        raise ImageError(f"ANTs cannot read it ({one_line(error)})", image) from None
     if volume.dimension != 3 or volume.components != 1:
         raise ImageError("is not one 3-D volume", image)
     return volume
