@@ -69,7 +69,7 @@ def load_submit(
             raise ConfigError(
                 f"unknown {group}", name,
                 f"choose from {', '.join(names) or 'none'}, or copy a file of {folder / group} to "
-                f"{folder / group / name}.yaml and put yours into it",
+                f"{folder / group / name}.yaml and edit it",
             )  # fmt: skip
     root = folder / SUBMIT
     chosen = [f"{group}={name}" for group, name in chosen_files.items()]
