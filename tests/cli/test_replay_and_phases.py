@@ -127,7 +127,8 @@ def test_an_import_is_replayed_by_what_its_source_states(tmp_path: Path, capsys)
     assert main([*arguments, "--site-default", "21m"]) == 0
     printed = capsys.readouterr().out
     assert "cheapest here: " in printed
-    assert "image" not in printed  # there are none to be asked about
+    assert "--image" not in printed  # there are none to be asked about
+    assert "each image" not in printed
     assert "optimal for each run" in printed
     assert main([*arguments, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)["recon"]
