@@ -98,7 +98,7 @@ def test_an_inherited_run_id_becomes_the_parent(
 
 
 def test_a_missing_registry_and_champion_are_reported(project: Path) -> None:
-    with pytest.raises(ModelError, match="no such registry; train a model with `voxcast learn`$"):
+    with pytest.raises(ModelError, match=r"no such registry; train a model with `voxcast learn`$"):
         current_champion.local_model(runs.tracking_uri(project))
     (project / "dvc.yaml").touch()
     (project / "Makefile").write_text("demo: setup ## Run the whole graph\n")  # as in a clone
