@@ -149,9 +149,9 @@ def _reason_lines(predictions: pd.DataFrame, model: TableModel) -> Iterator[str]
         CUT_OFF: "the bound ends at ten times all that was measured, so it may be too low",
         evidence.reason: f"{evidence.text()}; for a calibrated one {evidence.advice()}",
     }
-    given = {reason for text in predictions["reason"] for reason in text.split(SEPARATOR)}
+    reasons = {reason for text in predictions["reason"] for reason in text.split(SEPARATOR)}
     for reason, text in texts.items():
-        if reason and reason in given:
+        if reason and reason in reasons:
             yield from textwrap.wrap(f"{reason}: {text}", WIDTH, subsequent_indent="  ")
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ALIKE = 0.75  # share of equal letters of two names
-SHOWN = 3
+MOST_NAMES = 3
 
 
 def text_target(table: pd.DataFrame, target: str, numbers: Sequence[str]) -> TableError:
@@ -53,7 +53,7 @@ def alike(name: str, others: Sequence[str]) -> list[str]:
         if ratio >= ALIKE or (min(len(key), len(_key(other))) > 2
                               and (key in _key(other) or _key(other) in key))
     ]  # fmt: skip
-    return sorted(near, key=lambda other: -ratios[other])[:SHOWN]
+    return sorted(near, key=lambda other: -ratios[other])[:MOST_NAMES]
 
 
 def _key(name: str) -> str:

@@ -72,9 +72,8 @@ class FittedTable:
     Attributes
     ----------
     metrics : dict
-        Metrics of the procedure on held-out groups: ``mae mape median_ape upp ov_mape coverage``,
-        ``asked_over_used`` of the upper bounds, and ``calibrated``, the share of the held-out rows
-        of which the model of their fold calls the bound calibrated.
+        Of the procedure on held-out groups: ``mae mape median_ape upp ov_mape coverage``,
+        ``asked_over_used``, and ``calibrated``, the share of rows whose bound was calibrated.
     candidates : dict of str to dict
         The same metrics for every family and ensemble.
     family : str
@@ -252,15 +251,14 @@ def _evaluated(
         if fit_s is not None:
             families = [name for name in families if name in leaderboard.tuned]
         queries = queries_of(validation.table.iloc[held_out])
-        for name, medians, uppers, count in _candidates(
-            inner, leaderboard, queries, columns, quantile
-        ):
+        candidates = _candidates(inner, leaderboard, queries, columns, quantile)
+        for name, medians, uppers, count in candidates:
             predictions.setdefault(name, []).append((held_out, medians, uppers))
             calibrated[name] = calibrated.get(name, 0) + count
     metrics = {
         name: {
             **held_out_metrics(validation, folds),
-            "calibrated": calibrated[name] / sum(len(held_out) for held_out, _, _ in folds),
+            "calibrated": calibrated[name] / len(validation.table),
         }
         for name, folds in predictions.items()
         if len(folds) == len(outer)
@@ -279,10 +277,7 @@ def _candidates(
     columns: Columns,
     quantile: float,
 ) -> Iterator[tuple[str, np.ndarray, np.ndarray, int]]:
-    """Yield medians, upper bounds and how many of these are calibrated, of every candidate.
-
-    The selected one is yielded once more, under the name `CHOSEN`.
-    """
+    """Yield medians, upper bounds and how many are calibrated, of all and of the selected one."""
     for name, forecaster in _fitted(inner, leaderboard, list(leaderboard.params), columns):
         predictions = continued(forecaster, queries, columns, quantile)
         medians, uppers = (np.array([p.quantiles[TARGET][k] for p in predictions]) for k in (1, 2))
