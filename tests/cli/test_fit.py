@@ -50,9 +50,12 @@ def test_a_table_is_fitted_evaluated_and_predicted(folder: Path) -> None:
     for metrics in (report["metrics"], *report["candidates"].values()):
         assert {"mae", "mape", "median_ape", "upp", "ov_mape", "coverage"} <= set(metrics)
     assert report["metrics"]["mape"] < 15 < report["candidates"]["median"]["mape"]
-    voxcast(folder, "predict", "--model", "model", "new.csv", "--csv", "out.csv")
+    written = voxcast(folder, "predict", "--model", "model", "new.csv", "--csv", "out.csv")
+    assert written.stdout == ""
+    assert written.stderr == "voxcast: out.csv: 7 rows predicted, 0 with a calibrated bound\n"
     predictions = pd.read_csv(folder / "out.csv")
-    assert list(predictions) == ["prediction", "upper", "calibrated", "out_of_range"]
+    columns = ["prediction", "upper", "calibrated", "out_of_range", "reason"]
+    assert list(predictions) == columns
     assert len(predictions) == 7
     assert predictions["out_of_range"].tolist() == ["tool"] * 7  # a category never measured
     assert not predictions["calibrated"].any()
@@ -120,6 +123,40 @@ def test_failed_runs_are_said_and_rows_are_printed_by_number(folder: Path) -> No
     assert lines[0].split() == ["row", "prediction", "upper", "calibrated", "out", "of", "range"]
     assert [line.split()[0] for line in lines[1:8]] == list("1234567")
     assert max(len(line.split()[1]) for line in lines[1:8]) <= 6
+
+
+def test_a_bound_that_too_many_stopped_runs_leave_uncalibrated_says_so(folder: Path) -> None:
+    table = pd.read_csv(folder / "jobs.csv").drop(columns="job")
+    table["site"] = [f"s{n % 30:02}" for n in range(90)]
+    few, many = ["COMPLETED"] * 90, ["COMPLETED"] * 90
+    few[:1], many[:8] = ["TIMEOUT"], ["TIMEOUT", "OUT_OF_MEMORY"] * 4
+    for name, state in (("few", few), ("many", many)):
+        table.assign(State=state).to_csv(folder / f"{name}.csv", index=False)
+        options = ("--target", "seconds", "--group", "site", "--trials", "1", "--out", name)
+        text = " ".join(voxcast(folder, "fit", f"{name}.csv", *options).stdout.split())
+        assert "asked/used" in text
+        assert ("the 90 % bound is not calibrated: of 30 groups, 8 with a run" in text) == (
+            name == "many"
+        )
+        assert ("add 59 groups in which all runs completed" in text) == (name == "many")
+        assert ("take --quantile 0.7, the highest that holds" in text) == (name == "many")
+    card = json.loads((folder / "many/card.json").read_text())
+    assert card["bound"] == {
+        "calibrated": False, "quantile": 0.9, "unit": "groups", "complete": 22, "stopped": 8,
+        "missing": 59, "highest_quantile": 0.7, "reason": "too many stopped runs",
+    }  # fmt: skip
+    table.head(2).assign(tool=["a", "new"]).to_csv(folder / "next.csv", index=False)
+    text = voxcast(folder, "predict", "--model", "many", "next.csv").stdout
+    assert "\ntoo many stopped runs: of 30 groups, 8 with a run that was stopped" in text
+    rows = json.loads(voxcast(folder, "predict", "--model", "many", "next.csv", "--json").stdout)
+    assert [row["reason"] for row in rows] == [
+        ["too many stopped runs"], ["out of range", "too many stopped runs"]
+    ]  # fmt: skip
+    again = ("fit", "many.csv", *options[:-1], "lower", "--quantile", "0.7")
+    assert "bound is not calibrated" not in voxcast(folder, *again).stdout
+    rows = json.loads(voxcast(folder, "predict", "--model", "lower", "next.csv", "--json").stdout)
+    assert [row["calibrated"] for row in rows] == [True, False]
+    assert [row["reason"] for row in rows] == [[], ["out of range"]]
 
 
 def test_of_a_throughput_and_a_size_no_single_column_is_blamed(folder: Path) -> None:

@@ -82,10 +82,12 @@ def test_a_replay_ends_with_what_it_means_for_a_user(capsys) -> None:
     arguments = ["replay", str(HISTORY), "--app", "tile_segment", "--trials", "1", "--folds", "2"]
     assert main(arguments) == 0
     printed = capsys.readouterr().out
-    assert "for all images: take it from `voxcast requests --image IMAGE`" in " ".join(
-        printed.split()
+    text = " ".join(printed.split())
+    assert re.search(
+        "cheapest here: optimal for (each image|as many CPUs), .* less than the", text
     )
-    assert "than was predicted for these images" in printed
+    assert "for each image costs" in text
+    assert "than was predicted for these images" in text
     assert max(map(len, printed.splitlines())) <= 120
 
 
@@ -122,6 +124,12 @@ def test_an_import_is_replayed_by_what_its_source_states(tmp_path: Path, capsys)
     assert main([*jobs, *patterns]) == 0
     capsys.readouterr()
     arguments = ["replay", str(tmp_path / "jobs"), "--trials", "1", "--folds", "2"]
+    assert main([*arguments, "--site-default", "21m"]) == 0
+    printed = capsys.readouterr().out
+    assert "cheapest here: " in printed
+    assert "--image" not in printed  # there are none to be asked about
+    assert "each image" not in printed
+    assert "optimal for each run" in printed
     assert main([*arguments, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)["recon"]
     assert report["ways"]["clairvoyant"]["runs"] == 24

@@ -61,10 +61,41 @@ def test_all_strategies_of_a_law() -> None:
 def test_strategies_that_need_checkpoints_are_left_out_and_listed() -> None:
     out, err = voxcast(*LAW)
     assert "need --checkpoint-s and --restart-s: all_ckpt, mixed_ckpt, all_periodic" in err
-    assert [line.split()[0] for line in out.splitlines()[1:-1]] == [
-        name for name, strategy in STRATEGIES.items() if not strategy.checkpoints
-    ]
+    plain = [name for name, strategy in STRATEGIES.items() if not strategy.checkpoints]
+    rows = [line.split()[:2] for line in out.splitlines()[1 : len(plain) + 1]]
+    assert {name for name, _ in rows} == set(plain)
+    costs = [float(cost) for _, cost in rows]
+    assert costs == sorted(costs)  # the cheapest first
     assert "29.737, 50.823" in out
+    assert (
+        "take the cheapest, equal_time (no_ckpt is the same): request 29.737, 50.823 if that was "
+        "too short, and so on" in out
+    )
+    assert "take the cheapest" not in voxcast(*LAW, "--strategy", "equal_time")[0]
+
+
+def test_every_strategy_has_a_meaning_in_the_help_and_on_its_page() -> None:
+    out, _ = voxcast("--help")
+    page = (Path(__file__).parents[2] / "docs/requests.md").read_text(encoding="utf-8")
+    for name, strategy in STRATEGIES.items():
+        assert f"{name}: {strategy.meaning}" in out
+        assert f"| `{name}` |" in page
+
+
+def test_runs_of_accounting_that_did_not_complete_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    states = ["COMPLETED"] * 8 + ["TIMEOUT", "FAILED", "OUT_OF_MEMORY", "CANCELLED by 1000"]
+    lines = [f"{state},{100 + n}" for n, state in enumerate(states)]
+    path.write_text("\n".join(["State,ElapsedRaw", *lines]) + "\n")
+    out, err = voxcast("--history", path, "--column", "ElapsedRaw")
+    assert "8 of 12 runs are used: completed" in err
+    assert "left out, not completed: 1 cancelled, 1 failed, 1 out of memory, 1 timeout" in err
+    assert "3 runs were stopped before they completed, and may be the longest" in err
+    completed = tmp_path / "completed.csv"
+    completed.write_text("\n".join(["State,ElapsedRaw", *lines[:8]]) + "\n")
+    alone = voxcast("--history", completed, "--column", "ElapsedRaw")
+    assert alone[0] == out
+    assert "left out" not in alone[1]
 
 
 def test_a_history_is_a_law_in_seconds(history: Path) -> None:

@@ -98,7 +98,11 @@ def test_an_inherited_run_id_becomes_the_parent(
 
 
 def test_a_missing_registry_and_champion_are_reported(project: Path) -> None:
-    with pytest.raises(ModelError, match="no such registry"):
+    with pytest.raises(ModelError, match=r"no such registry; train a model with `voxcast learn`$"):
+        current_champion.local_model(runs.tracking_uri(project))
+    (project / "dvc.yaml").touch()
+    (project / "Makefile").write_text("demo: setup ## Run the whole graph\n")  # as in a clone
+    with pytest.raises(ModelError, match="train a model with `make demo`, or with"):
         current_champion.local_model(runs.tracking_uri(project))
     runs.connect(project)
     with pytest.raises(ModelError, match="no champion"):

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from voxcast.cli.fit_report import NOVELTY, show
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError, TableError
 from voxcast.files import atomic_folder, remove_folder, write_text
@@ -20,17 +21,10 @@ if TYPE_CHECKING:
 
     from voxcast.features.screening import Screening
     from voxcast.models.column_ablation import Ablation
-    from voxcast.models.table_fitting import FittedTable
     from voxcast.models.table_model import TableModel
 
 CARD_FILE = "card.json"
-NOVELTY = {
-    "groups": "groups not seen before",
-    "configurations": "configurations not seen before",
-    "runs": "new runs of the configurations in the table",
-}
 CLOSE_SHARE = 0.05  # of the time, to measure what close columns do to the error
-METRICS = ("mape", "median_ape", "upp", "ov_mape", "coverage")
 
 logger = logging.getLogger(__name__)
 
@@ -148,6 +142,7 @@ def main(argv: list[str]) -> int:
         "trials": fitted.trials,
         "deterministic": fitted.deterministic,
         "quantile": args.quantile,
+        "bound": fitted.model.evidence().to_json(),
         "metrics": fitted.metrics,
         "candidates": fitted.candidates,
         "model": str(args.out),
@@ -160,7 +155,7 @@ def main(argv: list[str]) -> int:
             print(line)
         for line in _idle_lines(screening, args.target):
             print(line)
-        _show(fitted, args.target, args.out, args.trials)
+        show(fitted, args.target, args.out, args.trials)
     return 0
 
 
@@ -259,39 +254,3 @@ def _idle_lines(screening: Screening, target: str) -> Iterator[str]:
             f"them {'it' if len(names) == 1 else 'these'} {verb} nothing of {target}; "
             "--group COL says which rows belong together"
         )
-
-
-def _show(fitted: FittedTable, target: str, out: Path, trials_by_family: int | None) -> None:
-    size = f"{fitted.rows} rows"
-    if fitted.novelty != "runs":
-        size += f" of {fitted.groups} {fitted.novelty}"
-    print(f"{target}: {fitted.family}, from {size}")
-    print(f"errors are for {NOVELTY[fitted.novelty]}:")
-    names_by_values: dict[tuple[float, ...], list[str]] = {}
-    for name, metrics in {"selected": fitted.metrics, **fitted.candidates}.items():
-        values = tuple(metrics[n] * (100 if n == "coverage" else 1) for n in METRICS)
-        names_by_values.setdefault(tuple(round(value, 1) for value in values), []).append(name)
-    labels = {values: ", ".join(names) for values, names in names_by_values.items()}
-    width = min(30, max(22, *map(len, labels.values())))
-    print(f"  {'held out':{width}}" + "".join(f"{name:>12}" for name in METRICS))
-    for values, label in sorted(labels.items()):
-        figures = "".join(f"{value:>10.1f} %" for value in values)
-        if len(label) > width:
-            print(f"  {label}")
-            label = ""
-        print(f"  {label:{width}}{figures}")
-    print("  mape, median_ape: mean and median absolute error; upp: rows predicted too low")
-    print("  ov_mape: mean excess of the others; coverage: rows below their upper bound")
-    print("  selected: the choice was made anew in each fold, by the errors within it")
-    smallest = min(fitted.candidates, key=lambda name: fitted.candidates[name]["mape"])
-    family_mape = fitted.candidates.get(fitted.family, fitted.metrics)["mape"]
-    if round(family_mape - fitted.candidates[smallest]["mape"], 1) > 0:
-        print(
-            f"  {fitted.family} was chosen by the errors of cross-validation on all rows; "
-            f"the smallest mape above, of {smallest}, may be chance"
-        )
-    clock = "" if fitted.deterministic else "; the search stopped at the time budget"
-    count = f"{fitted.trials} trials"
-    if trials_by_family is not None:
-        count += f", at most {trials_by_family} for each family"
-    print(f"  {count}{clock}; model in {out}")

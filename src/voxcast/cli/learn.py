@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from voxcast.config.learning_outlook import DeviceOutlook
 
 CATALOGUE = Path("data/catalogue/catalogue.parquet")
+IMAGES = Path("data/images")
 RUNS, HISTORY = Path("data/runs"), Path("data/history")
 MAX_PROBLEMS_SHOWN = 10
 BOUND_SUBJECTS = 19
@@ -75,6 +76,11 @@ def main(argv: list[str]) -> int:
 def _learn(session: LearningSession, args: argparse.Namespace) -> int:
     from voxcast.config.learning_outlook import check_measurable, device_outlooks
 
+    if count := session.generated_to_replace():  # before it is done
+        volumes = "volume" if count == 1 else f"{count} volumes"
+        _say("images", f"the {volumes} generated in {IMAGES} will be removed, a list of yours "
+             "takes their place")  # fmt: skip
+        _say("", "runs on them are kept; copy those that you still want to ask about")
     configured, catalogue = session.look() if args.dry_run else session.prepare()
     devices = device_outlooks(configured, catalogue, RUNS)
     budget_s = configured.campaign.stop_after_s

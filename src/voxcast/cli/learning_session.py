@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from voxcast import config
 from voxcast.cli.graph import reproduce
 from voxcast.cli.project_locks import dvc_lock
-from voxcast.errors import ConfigError, RunError, VoxcastError
+from voxcast.errors import ConfigError, ImageError, RunError, VoxcastError
 from voxcast.files import write_text
 
 if TYPE_CHECKING:
@@ -120,6 +120,17 @@ class LearningSession:
                 )
                 table = folder / "catalogue" / CATALOGUE_TABLE
             return composed, pd.read_parquet(table)
+
+    def generated_to_replace(self) -> int:
+        """Return how many generated volumes the named images take the place of."""
+        from voxcast.images.participants import PARTICIPANTS, generated_ids
+
+        if not self._new_images() or not (IMAGES / PARTICIPANTS).is_file():
+            return 0
+        try:
+            return sum(Path(path).is_file() for path in generated_ids(IMAGES))
+        except ImageError:  # no generated set
+            return 0
 
     def _new_images(self) -> bool:
         return self.request is not None and self.request.images is not None

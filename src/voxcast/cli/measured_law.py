@@ -6,6 +6,8 @@ import logging
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from voxcast.errors import ConfigError, TableError
 
 if TYPE_CHECKING:
@@ -19,8 +21,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def measured_runs(history: Path, app: str | None, conditions: Sequence[str]) -> pd.DataFrame:
+def measured_runs(
+    history: Path, app: str | None, conditions: Sequence[str], column: str
+) -> pd.DataFrame:
     """Return the completed runs of one application in a history or a CSV table, each once.
+
+    How a run of a table ended is told by the columns of `voxcast.features.run_status`.
 
     Parameters
     ----------
@@ -28,22 +34,27 @@ def measured_runs(history: Path, app: str | None, conditions: Sequence[str]) -> 
         Needed if there are several; a CSV table without a column ``app`` has none.
     conditions : sequence of str
         See `voxcast.history.selection.runs_where`.
+    column : str
+        Column of times, which tells of no outcome whatever its name.
 
     Raises
     ------
     TableError
         If there is no such history, application, column or value.
     """
+    import pandas as pd
+
+    from voxcast.features.run_status import COMPLETED, statuses
     from voxcast.history.selection import only_app, runs_where
 
     if history.is_file() or history.suffix == ".csv":
-        from voxcast.features.any_table import OUTCOME, read_csv
-        from voxcast.features.run_status import COMPLETED
+        from voxcast.features.any_table import read_csv
 
         runs = read_csv(history)
         if app is not None and "app" not in runs:
             raise TableError("has no column app", history, "leave out --app")
-        usable = runs[runs[OUTCOME] == COMPLETED] if OUTCOME in runs else runs
+        status = pd.Series(statuses(runs, (column,)), index=runs.index)
+        usable = runs[status == COMPLETED]
         selection = "completed"
     else:
         from voxcast.history.repeats import settled
@@ -51,7 +62,8 @@ def measured_runs(history: Path, app: str | None, conditions: Sequence[str]) -> 
 
         runs = open_history(history).runs
         # Anchors, and disturbed runs that were repeated undisturbed, would count twice.
-        usable = settled(runs[runs["outcome"] == "completed"])
+        status = runs["outcome"].astype(str)
+        usable = settled(runs[status == COMPLETED])
         selection = "completed, and each once"
     if "app" in runs:
         name = only_app(set(runs["app"].dropna().astype(str)), app, history)
@@ -60,6 +72,7 @@ def measured_runs(history: Path, app: str | None, conditions: Sequence[str]) -> 
         raise TableError(f"none of {len(runs)} runs has the outcome completed", history)
     if len(usable) < len(runs):
         logger.info("%d of %d runs are used: %s", len(usable), len(runs), selection)
+    _log_left_out(status.loc[runs.index].to_numpy())
     chosen = runs_where(usable, conditions)
     if "cpus" in chosen and chosen["cpus"].nunique() > 1:
         counts = ", ".join(map(str, sorted(chosen["cpus"].dropna().unique())))
@@ -67,6 +80,24 @@ def measured_runs(history: Path, app: str | None, conditions: Sequence[str]) -> 
             "runs on %s CPUs make one distribution; --where cpus=N takes those on N", counts
         )
     return chosen
+
+
+def _log_left_out(status: np.ndarray) -> None:
+    """Log how many runs did not complete, and that those that were stopped may be the longest."""
+    from voxcast.features.run_status import COMPLETED, is_censored
+
+    names, counts = np.unique(status[status != COMPLETED].astype(str), return_counts=True)
+    if not len(names):
+        return
+    listed = (
+        f"{count} {name.replace('_', ' ')}" for name, count in zip(names, counts, strict=True)
+    )
+    logger.info("left out, not completed: %s", ", ".join(listed))
+    if count := int(is_censored(status).sum()):
+        logger.warning(
+            "%d runs were stopped before they completed, and may be the longest: the requests "
+            "below are for those that completed, and fail more often on all", count,
+        )  # fmt: skip
 
 
 def law_of_column(runs: pd.DataFrame, column: str, family: str | None, history: Path) -> Law:

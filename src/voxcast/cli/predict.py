@@ -7,6 +7,7 @@ import csv
 import json
 import logging
 import os
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,10 @@ from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from voxcast.models.table_model import TableModel
+
+WIDTH = 100  # of lines of text
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +96,8 @@ def _write_csv(path: Path, results: list[dict[str, Any]]) -> None:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
+    count = f"{len(results)} images" if len(results) > 1 else "1 image"
+    logger.info("%s: predictions of %s, %d rows", path, count, len(rows))
 
 
 def _predict_table(args: argparse.Namespace) -> int:
@@ -101,15 +108,22 @@ def _predict_table(args: argparse.Namespace) -> int:
 
     if len(args.images) != 1:
         raise ConfigError("needs exactly one table", "--model")
-    predictions = TableModel.load(args.model).predict(read_csv(args.images[0]))
+    model = TableModel.load(args.model)
+    predictions = model.predict(read_csv(args.images[0]))
     if args.csv is not None:
         with atomic_path(args.csv) as partial:
             predictions.to_csv(partial, index=False)
+        count = f"{len(predictions)} rows" if len(predictions) > 1 else "1 row"
+        calibrated = int(predictions["calibrated"].sum())
+        logger.info("%s: %s predicted, %d with a calibrated bound", args.csv, count, calibrated)
     if args.json:
-        names = predictions["out_of_range"].map(lambda text: text.split(SEPARATOR) if text else [])
-        print(json.dumps(predictions.assign(out_of_range=names).to_dict("records"), indent=2))
+        lists = {
+            column: predictions[column].map(lambda text: text.split(SEPARATOR) if text else [])
+            for column in ("out_of_range", "reason")
+        }
+        print(json.dumps(predictions.assign(**lists).to_dict("records"), indent=2))
     elif args.csv is None:
-        for line in _row_lines(predictions):
+        for line in (*_row_lines(predictions), *_reason_lines(predictions, model)):
             print(line)
     return 0
 
@@ -122,8 +136,23 @@ def _row_lines(predictions: pd.DataFrame) -> Iterator[str]:
         values = (f"{row.prediction:.4g}", f"{row.upper:.4g}")
         rows.append((str(number), *values, bound, str(row.out_of_range)))
     yield from (line.rstrip() for line in text_table(rows, ">>><<").splitlines())
-    if predictions["out_of_range"].ne("").any():
-        yield "out of range: the trend of the table is continued; how far that holds is not known"
+
+
+def _reason_lines(predictions: pd.DataFrame, model: TableModel) -> Iterator[str]:
+    """Yield why bounds are not calibrated, a line for each reason."""
+    from voxcast.models.table_model import CUT_OFF, NEW_CONFIGURATION, OUT_OF_RANGE, SEPARATOR
+
+    evidence = model.evidence()
+    texts = {
+        OUT_OF_RANGE: "the trend of the table is continued; how far that holds is not known",
+        NEW_CONFIGURATION: "the bound is about new runs of the configurations in the table",
+        CUT_OFF: "the bound ends at ten times all that was measured, so it may be too low",
+        evidence.reason: f"{evidence.text()}; for a calibrated one {evidence.advice()}",
+    }
+    reasons = {reason for text in predictions["reason"] for reason in text.split(SEPARATOR)}
+    for reason, text in texts.items():
+        if reason and reason in reasons:
+            yield from textwrap.wrap(f"{reason}: {text}", WIDTH, subsequent_indent="  ")
 
 
 def prediction_lines(

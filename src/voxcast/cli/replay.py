@@ -6,25 +6,17 @@ import json
 import logging
 import math
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from voxcast.cli.history_options import add_history_argument, add_where_argument
+from voxcast.cli.replay_meaning import meaning, titles
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError
 from voxcast.quantities import format_seconds, parse_seconds
 from voxcast.text_table import text_table
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 WIDTH = 100
-TRUSTED_PERCENT = 10.0  # difference of the replayed cost from the predicted, to be relied on
 LOGGER = logging.getLogger(__name__)
-METHODS = {
-    "site_default": "the site's default", "laboratory": "mean of the last runs, × 1.5",
-    "harp_doubling": "predicted, doubled (HARP)", "population": "optimal for as many CPUs",
-    "per_image": "optimal for each image", "clairvoyant": "exactly the time used",
-}  # fmt: skip
 
 
 def main(argv: list[str]) -> int:
@@ -105,7 +97,8 @@ def main(argv: list[str]) -> int:
         print(json.dumps(replays, indent=2, allow_nan=False))
     else:
         for app, result in replays.items():
-            _show(app, result)
+            has_images = bool((runs.loc[runs["app"] == app, "volume_id"] != "").any())
+            _show(app, result, has_images=has_images)
     return 0
 
 
@@ -118,7 +111,7 @@ def _gamma(text: str) -> float | str:
         raise ConfigError(f"must be seconds or `median`, not {text!r}", "--gamma") from None
 
 
-def _show(app: str, result: dict[str, Any]) -> None:
+def _show(app: str, result: dict[str, Any], *, has_images: bool) -> None:
     accounts = result["ways"]
     runs = accounts["clairvoyant"]["runs"]
     spread = math.exp(result["sd_log"])
@@ -126,7 +119,7 @@ def _show(app: str, result: dict[str, Any]) -> None:
     rows = [
         ("requested", "normalised cost", "killed", "killed core h", "unused GB h", "done after")
     ]
-    for method, title in METHODS.items():
+    for method, title in titles(has_images=has_images).items():
         account = accounts[method]
         low, high = account["normalised_cost_interval"]
         cost = f"{account['normalised_cost']:.3f} ({low:.3f} to {high:.3f})"
@@ -136,35 +129,6 @@ def _show(app: str, result: dict[str, Any]) -> None:
     print(text_table(rows, "<>>>>>", indent="  "))
     print("  normalised cost: 1 is the cost of knowing each runtime beforehand; 95 % interval")
     print("  killed: requests that were too short, and the core-hours lost in them")
-    for text in _meaning(accounts, result):
+    for text in meaning(app, result, has_images=has_images):
         lines = textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ")
         print("\n".join(lines))
-
-
-def _meaning(accounts: dict[str, Any], result: dict[str, Any]) -> Iterator[str]:
-    """Yield what the comparison means for the requests of a user, as sentences."""
-    per_image, population = (
-        accounts[method]["normalised_cost"] for method in ("per_image", "population")
-    )
-    saved = 100 * (1 - per_image / population)
-    if saved > 0:
-        yield (
-            f"one request sequence for each image costs {saved:.1f} % less than one for all "
-            "images: take it from `voxcast requests --image IMAGE`"
-        )
-    else:
-        yield (
-            f"one request sequence for each image costs {-saved:.1f} % more than one for all "
-            "images: take that for all from `voxcast requests --history HISTORY`"
-        )
-    over_implied = 100 * (result["over_implied"] - 1)
-    if abs(over_implied) < TRUSTED_PERCENT:
-        verdict = "so the cost that `voxcast requests` prints for an image can be relied on"
-    else:
-        verdict = "so the cost that `voxcast requests` prints for an image is " + (
-            "too low" if over_implied > 0 else "too high"
-        )
-    yield (
-        f"it cost {abs(over_implied):.1f} % {'more' if over_implied >= 0 else 'less'} than was "
-        f"predicted for these images, {verdict}"
-    )

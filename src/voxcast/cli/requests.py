@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,9 +71,7 @@ def main(argv: list[str]) -> int:
         "--checkpoint-s", type=float, metavar="C", help="duration of writing a checkpoint"
     )
     parser.add_argument("--restart-s", type=float, metavar="R", help="duration of a restart")
-    parser.add_argument(
-        "--strategy", default="all", metavar="NAME|all", help="strategy (default all)"
-    )
+    parser.add_argument("--strategy", default="all", metavar="NAME|all", help=_strategy_help())
     parser.add_argument(
         "--points", type=int, metavar="N", help="points of a discretisation (default 1000)"
     )
@@ -114,6 +112,17 @@ def main(argv: list[str]) -> int:
     return 0
 
 
+def _strategy_help() -> str:
+    """Return the meaning of each strategy, a line for each."""
+    from voxcast.allocation.requests.strategies import STRATEGIES
+
+    lines = (
+        f"  {name}: {s.meaning}" + " (needs --checkpoint-s)" * s.checkpoints
+        for name, s in STRATEGIES.items()
+    )
+    return "\n".join(("strategy (default all, the cheapest first):", *lines))
+
+
 def _law(args: argparse.Namespace) -> tuple[Law, bool, list[str]]:
     """Return the distribution of runtimes, whether it is in seconds, and what it leaves open."""
     for name, default in (("column", "runtime_s"), ("family", None), ("where", [])):
@@ -128,7 +137,7 @@ def _law(args: argparse.Namespace) -> tuple[Law, bool, list[str]]:
 
         law, in_seconds = parse_law(args.law), False
     elif args.history is not None:
-        runs = measured_runs(args.history, args.app, args.where)
+        runs = measured_runs(args.history, args.app, args.where, args.column)
         law = law_of_column(runs, args.column, args.family, args.history)
         in_seconds = args.column.endswith("_s")
     else:
@@ -213,7 +222,10 @@ def _sequences(
             logger.warning("skipped: %s", one_line(error))
     if len(names) < len(STRATEGIES):
         omitted = ", ".join(name for name in STRATEGIES if name not in names)
-        logger.info("skipped, because they need --checkpoint-s and --restart-s: %s", omitted)
+        logger.info(
+            "skipped, for jobs that can write a checkpoint; they need --checkpoint-s and "
+            "--restart-s: %s", omitted,
+        )  # fmt: skip
     return sequences
 
 
@@ -236,6 +248,7 @@ def _json(sequence: RequestSequence, warnings: Sequence[str]) -> dict[str, Any]:
 
 
 def _show(sequences: list[RequestSequence], format_length: Callable[[float], str]) -> None:
+    sequences = sorted(sequences, key=lambda sequence: sequence.expected_cost)
     rows = [("strategy", "normalised", "cost", "requests (* ends with a checkpoint)")]
     for sequence in sequences:
         lengths = sequence.lengths
@@ -250,3 +263,21 @@ def _show(sequences: list[RequestSequence], format_length: Callable[[float], str
         rows.append((sequence.strategy, normalised, cost, ", ".join(requests)))
     print(text_table(rows, "<>><"))
     print("  normalised: the cost over that of knowing the runtime beforehand; 1 is the least")
+    if len(sequences) > 1:
+        for line in _choice_lines(sequences, format_length):
+            print(line)
+
+
+def _choice_lines(
+    sequences: list[RequestSequence], format_length: Callable[[float], str]
+) -> Iterator[str]:
+    """Yield which sequence to take, and how it is used; the cheapest is the first."""
+    cheapest = sequences[0]
+    equal = [s.strategy for s in sequences[1:] if s.lengths == cheapest.lengths]
+    same = f" ({', '.join(equal)} {'is' if len(equal) == 1 else 'are'} the same)" if equal else ""
+    first, *others = (format_length(length) for length in cheapest.lengths)
+    use = f"request {first}"
+    if others:
+        use += f", {others[0]} if that was too short" + ", and so on" * (len(others) > 1)
+    yield f"  take the cheapest, {cheapest.strategy}{same}: {use}"
+    yield "  what the names mean: `voxcast requests --help`"

@@ -67,8 +67,10 @@ def load_submit(
         names = options(folder / group)
         if name not in names:
             raise ConfigError(
-                f"unknown {group}", name, f"choose from {', '.join(names) or 'none'}"
-            )
+                f"unknown {group}", name,
+                f"choose from {', '.join(names) or 'none'}, or copy a file of {folder / group} to "
+                f"{folder / group / name}.yaml and edit it",
+            )  # fmt: skip
     root = folder / SUBMIT
     chosen = [f"{group}={name}" for group, name in chosen_files.items()]
     content, files = compose_file(root, [*chosen, *overrides])

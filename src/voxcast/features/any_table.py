@@ -17,6 +17,7 @@ import numpy as np
 from voxcast.errors import TableError, one_line
 from voxcast.features.combinations import members
 from voxcast.features.run_status import COMPLETED, statuses
+from voxcast.features.text_target import text_target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -121,7 +122,7 @@ def choose_columns(
                 "no such column", name, f"choose from {', '.join(map(str, table))[:300]}"
             )
     if not _is_number(table[target]):
-        raise TableError("is text", target, "the target must be a column of numbers")
+        raise text_target(table, target, [str(n) for n in table if _is_number(table[n])])
     names = [str(n) for n in table if n not in {target, group, OUTCOME, *ids}]
     numbers = [n for n in names if _is_number(table[n])]
     texts = [n for n in names if n not in numbers and table[n].notna().any()]

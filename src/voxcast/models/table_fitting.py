@@ -72,7 +72,8 @@ class FittedTable:
     Attributes
     ----------
     metrics : dict
-        Metrics of the procedure on held-out groups: ``mae mape median_ape upp ov_mape coverage``.
+        Of the procedure on held-out groups: ``mae mape median_ape upp ov_mape coverage``,
+        ``asked_over_used``, and ``calibrated``, the share of rows whose bound was calibrated.
     candidates : dict of str to dict
         The same metrics for every family and ensemble.
     family : str
@@ -236,6 +237,7 @@ def _evaluated(
         validation.table, None, OUTER, validation.seed + 1, validation.targets
     ).folds()
     predictions: dict[str, list[HeldOut]] = {}
+    calibrated: dict[str, int] = {}
     cut_short = False
     for number, (train, held_out) in enumerate(outer):
         inner = validation.part(train)
@@ -249,10 +251,15 @@ def _evaluated(
         if fit_s is not None:
             families = [name for name in families if name in leaderboard.tuned]
         queries = queries_of(validation.table.iloc[held_out])
-        for name, medians, uppers in _candidates(inner, leaderboard, queries, columns, quantile):
+        candidates = _candidates(inner, leaderboard, queries, columns, quantile)
+        for name, medians, uppers, count in candidates:
             predictions.setdefault(name, []).append((held_out, medians, uppers))
+            calibrated[name] = calibrated.get(name, 0) + count
     metrics = {
-        name: held_out_metrics(validation, folds)
+        name: {
+            **held_out_metrics(validation, folds),
+            "calibrated": calibrated[name] / len(validation.table),
+        }
         for name, folds in predictions.items()
         if len(folds) == len(outer)
     }
@@ -269,16 +276,17 @@ def _candidates(
     queries: Sequence[Query],
     columns: Columns,
     quantile: float,
-) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Yield medians and upper bounds of every candidate, and of the selected one."""
+) -> Iterator[tuple[str, np.ndarray, np.ndarray, int]]:
+    """Yield medians, upper bounds and how many are calibrated, of all and of the selected one."""
     for name, forecaster in _fitted(inner, leaderboard, list(leaderboard.params), columns):
         predictions = continued(forecaster, queries, columns, quantile)
         medians, uppers = (np.array([p.quantiles[TARGET][k] for p in predictions]) for k in (1, 2))
-        yield name, medians, uppers
+        calibrated = sum(p.calibrated for p in predictions)
+        yield name, medians, uppers, calibrated
         if name == leaderboard.best_family:
-            yield GRID, medians, uppers
+            yield GRID, medians, uppers, calibrated
         if name == leaderboard.best:
-            yield CHOSEN, medians, uppers
+            yield CHOSEN, medians, uppers, calibrated
 
 
 def _fitted(

@@ -9,10 +9,12 @@ import numpy as np
 
 from voxcast.errors import ModelError
 from voxcast.features.any_table import LARGEST, Columns, feature_table
+from voxcast.models.bound_evidence import BoundEvidence
 from voxcast.models.continuation import continued
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.model_files import read_sealed, write_sealed
 from voxcast.models.query import queries_of
+from voxcast.models.subject_scores import Scores
 from voxcast.models.table_validation import TARGET, configurations_of
 
 if TYPE_CHECKING:
@@ -20,8 +22,12 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from voxcast.models.forecaster import Prediction
+
 MODEL_FILE = "table_model.json"
 SEPARATOR = "; "  # a column's name may hold a space
+# Why a bound is not calibrated, beside `BoundEvidence.reason`.
+OUT_OF_RANGE, NEW_CONFIGURATION, CUT_OFF = "out of range", "new configuration", "cut off"
 
 
 @dataclass(frozen=True)
@@ -38,12 +44,13 @@ class TableModel:
     configurations: tuple[str, ...] = ()
 
     def predict(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Return ``prediction``, ``upper``, ``calibrated`` and ``out_of_range`` of each row.
+        """Return ``prediction``, ``upper``, ``calibrated``, ``out_of_range`` and ``reason``.
 
         ``calibrated`` is whether ``upper`` holds with the model's probability. ``out_of_range``
         names the columns that are outside the range of the training rows, joined by `SEPARATOR`;
         it is empty where there are none. Such rows continue the trend of the others, see
-        `voxcast.models.continuation`.
+        `voxcast.models.continuation`. ``reason`` tells why a bound is not calibrated, in a few
+        words joined by `SEPARATOR`; it is empty where it is.
 
         Raises
         ------
@@ -61,18 +68,41 @@ class TableModel:
         is_covered = np.ones(len(table), dtype=bool)
         if self.configurations:
             is_covered = np.isin(configurations_of(table, self.columns), self.configurations)
+        reasons = [
+            self._reasons(prediction, covered=covered)
+            for prediction, covered in zip(predictions, is_covered.tolist(), strict=True)
+        ]
         return pd.DataFrame(
             {
                 "prediction": [p.quantiles[TARGET][1] for p in predictions],
                 "upper": [p.quantiles[TARGET][2] for p in predictions],
-                "calibrated": is_covered
-                & np.array([p.calibrated for p in predictions], dtype=bool),
+                "calibrated": [not because for because in reasons],
                 "out_of_range": [
                     SEPARATOR.join(self.columns.names(p.out_of_range)) for p in predictions
                 ],
+                "reason": [SEPARATOR.join(because) for because in reasons],
             },
             index=table.index,
         )
+
+    def _reasons(self, prediction: Prediction, *, covered: bool) -> list[str]:
+        """Return why the bound of a row is not calibrated; empty if it is."""
+        if covered and prediction.calibrated:
+            return []
+        evidence = self.evidence()
+        reasons = {
+            OUT_OF_RANGE: bool(prediction.out_of_range),
+            NEW_CONFIGURATION: not covered,
+            evidence.reason: evidence.missing > 0,
+        }
+        return [reason for reason, holds in reasons.items() if holds] or [CUT_OFF]
+
+    def evidence(self) -> BoundEvidence:
+        """Return what the bound rests on: groups or rows, and how many of them were stopped."""
+        calibrator = self.forecaster.model_at("header").calibrators[TARGET]
+        scores = calibrator.by_app.get("", Scores((), ()))
+        unit = "rows" if self.columns.group is None else "groups"
+        return BoundEvidence.of(scores, self.quantile, unit)
 
     def save(self, folder: Path) -> None:
         """Write the model into ``folder``."""

@@ -27,6 +27,7 @@ SQLITE = "sqlite:///"
 SQLITE_DRIVER = "sqlite+pysqlite:///"
 DATABASE = "mlflow.db"  # of a project
 TRAIN = "train a model with `voxcast learn`"
+TRAIN_BY_DEMO = "train a model with `make demo`, or with `voxcast learn` on images of yours"
 REPAIR = (
     "bring back a copy; or move it away and run `voxcast learn`, which registers a model again"
 )
@@ -121,8 +122,22 @@ def database_of(uri: str) -> Path | None:
         If the address is a database file that does not exist.
     """
     if is_missing(uri):
-        raise ModelError("no such registry", uri, TRAIN)
+        raise ModelError("no such registry", uri, _train_in(path_of(uri)))
     return path_of(uri)
+
+
+def _train_in(database: Path | None) -> str:
+    """Return how the first model is trained: in a clone of this project by its demo, too."""
+    if database is None:
+        return TRAIN
+    makefile = database.parent / "Makefile"
+    try:
+        has_demo = (database.parent / "dvc.yaml").is_file() and any(
+            line.startswith("demo:") for line in makefile.read_text(encoding="utf-8").splitlines()
+        )
+    except (OSError, UnicodeDecodeError):  # no project, or none that this user can read
+        has_demo = False
+    return TRAIN_BY_DEMO if has_demo else TRAIN
 
 
 def is_missing(uri: str) -> bool:

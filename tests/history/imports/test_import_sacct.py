@@ -376,3 +376,15 @@ def test_a_lower_bound_of_memory_is_no_memory(tmp_path: Path, caplog) -> None:
     rows = sacct.read(tmp_path / "x").rows
     assert [row["memory_method"] for row in rows] == ["slurm_maxrss"] * 4
     assert "no column NTasks: each step is taken to be of one task" in caplog.text
+
+
+@pytest.mark.parametrize("mark", [",", ";", "\t"])
+def test_another_separator_is_named(tmp_path: Path, mark: str) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text((HEADER + "1|recon|COMPLETED|0:0|60|1G|4G|\n").replace("|", mark))
+    with pytest.raises(TableError) as caught:
+        sacct.read(path)
+    assert f"its columns are separated by {mark!r}, not by '|'; write it with" in str(caught.value)
+    path.write_text("JobName|Comment\nrecon|JobID, State\n")
+    with pytest.raises(TableError, match="no column JobID or JobIDRaw in line 1"):
+        sacct.read(path)

@@ -97,23 +97,24 @@ class Draft:
 
 @dataclass(frozen=True)
 class Strategy:
-    """The function that makes the sequence, and whether it uses checkpoints."""
+    """The function that makes the sequence, its meaning, and whether it uses checkpoints."""
 
     make: Callable[[Law, CostModel, Settings], Draft]
+    meaning: str
     checkpoints: bool = False
 
 
-def _rule(make: Callable[[Law, CostModel], NDArray[np.float64]]) -> Strategy:
+def _rule(make: Callable[[Law, CostModel], NDArray[np.float64]], meaning: str) -> Strategy:
     def draft(law: Law, cost: CostModel, settings: Settings) -> Draft:
         t = make(law, cost)
         truncation = f"doubled after {heuristics.MAX_REQUESTS} requests"
         return Draft(t, notes=(truncation,) if len(t) >= heuristics.MAX_REQUESTS else ())
 
-    return Strategy(draft)
+    return Strategy(draft, meaning)
 
 
 def _programme(
-    name: str, discretisation: str = "equal_time", checkpoints: bool = False
+    name: str, meaning: str, discretisation: str = "equal_time", checkpoints: bool = False
 ) -> Strategy:
     optimum = getattr(dynamic_programme, name)
     max_points = MOST_MIXED_POINTS if name == "mixed_checkpoints" else MOST_POINTS
@@ -139,33 +140,54 @@ def _programme(
             optimal.milestones, optimal.checkpoints if checkpoints else None, tuple(notes)
         )
 
-    return Strategy(draft, checkpoints)
+    return Strategy(draft, meaning, checkpoints)
 
 
-def _periodic(checkpoints: bool) -> Strategy:
+def _periodic(meaning: str, checkpoints: bool) -> Strategy:
     def draft(law: Law, cost: CostModel, settings: Settings) -> Draft:
         periods = settings.periods or best_periods(law, cost, checkpoints=checkpoints)
         t, flags = periodic(law, periods, checkpoints=checkpoints)
         choice = "as requested" if settings.periods else f"the best of 1 to {MOST_PERIODS}"
         return Draft(t, flags if checkpoints else None, (f"{periods} periods, {choice}",))
 
-    return Strategy(draft, checkpoints)
+    return Strategy(draft, meaning, checkpoints)
 
 
 STRATEGIES: dict[str, Strategy] = {
-    "brute_force": _rule(brute_force),
-    "mean_by_mean": _rule(heuristics.mean_by_mean),
-    "mean_stdev": _rule(heuristics.mean_stdev),
-    "mean_doubling": _rule(heuristics.mean_doubling),
-    "median_by_median": _rule(heuristics.median_by_median),
-    "equal_time": _programme("without_checkpoints"),
-    "equal_probability": _programme("without_checkpoints", "equal_probability"),
-    "no_ckpt": _programme("without_checkpoints"),
-    "all_ckpt": _programme("all_checkpoints", checkpoints=True),
-    "mixed_ckpt": _programme("mixed_checkpoints", checkpoints=True),
-    "all_periodic": _periodic(checkpoints=True),
-    "no_periodic": _periodic(checkpoints=False),
-}
+    "brute_force": _rule(brute_force, "the best of many first requests, which give all others"),
+    "mean_by_mean": _rule(
+        heuristics.mean_by_mean, "the mean, then the mean of the jobs that take longer"
+    ),
+    "mean_stdev": _rule(
+        heuristics.mean_stdev, "the mean, then one standard deviation more each time"
+    ),
+    "mean_doubling": _rule(heuristics.mean_doubling, "the mean, then twice as much each time"),
+    "median_by_median": _rule(
+        heuristics.median_by_median, "the median, then the median of the jobs that take longer"
+    ),
+    "equal_time": _programme(
+        "without_checkpoints", "optimal among points that are equally far apart"
+    ),
+    "equal_probability": _programme(
+        "without_checkpoints", "optimal among points that are equally probable",
+        "equal_probability",
+    ),
+    "no_ckpt": _programme(
+        "without_checkpoints", "optimal without a checkpoint: equal_time beside all_ckpt"
+    ),
+    "all_ckpt": _programme(
+        "all_checkpoints", "optimal with a checkpoint after each request", checkpoints=True
+    ),
+    "mixed_ckpt": _programme(
+        "mixed_checkpoints", "optimal, and where to write a checkpoint", checkpoints=True
+    ),
+    "all_periodic": _periodic(
+        "equal steps, with a checkpoint after each: to compare with", checkpoints=True
+    ),
+    "no_periodic": _periodic(
+        "equal steps without a checkpoint: to compare with", checkpoints=False
+    ),
+}  # fmt: skip
 
 
 def request_sequence(

@@ -108,6 +108,9 @@ def columns_of(
     header = [title.lower() for title in titles]
     for group in needed:
         if not {name.lower() for name in group} & set(header):
+            if mark := _other_delimiter(header_line, delimiter, needed):
+                problem = f"its columns are separated by {mark!r}, not by {delimiter!r}"
+                raise TableError(problem, records.path, advice)
             missing = " or ".join(group)
             raise TableError(f"no column {missing} in line {number}", records.path, advice)
     title_by_name = dict(zip(header, titles, strict=True))
@@ -124,3 +127,14 @@ def columns_of(
         fields = [text.strip() for text in fields]
         if fields != titles:
             yield number, Cells(dict(zip(header, fields, strict=True)), title_by_name, absent)
+
+
+def _other_delimiter(
+    header_line: str, delimiter: str, needed: tuple[tuple[str, ...], ...]
+) -> str | None:
+    """Return the mark that separates a header with the needed columns instead; None if none."""
+    for mark in ",;\t|":
+        titles = {title.strip(' "').lower() for title in header_line.split(mark)}
+        if mark != delimiter and any({n.lower() for n in group} & titles for group in needed):
+            return mark
+    return None
