@@ -62,8 +62,8 @@ def _distance(
     by_side, unknown = {}, 0.0
     for name in names:
         value = query.features.get(name)
-        if name not in ranges or isinstance(value, str | None):
-            unknown += MOST
+        if name not in ranges or isinstance(value, str | None) or not math.isfinite(value):
+            unknown += MOST  # a text, or a value that is missing
             continue
         low, high = ranges[name]
         value = float(value)

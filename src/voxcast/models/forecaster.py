@@ -160,7 +160,8 @@ class Forecaster:
         """
         ranges = self.model_at(self.input_level(query)).model.ranges(query)
         return [
-            outside(name, query.features[name], *ranges.get(name, (None, None))) for name in names
+            outside(name, query.features.get(name), *ranges.get(name, (None, None)))
+            for name in names
         ]
 
     def input_level(self, query: Query) -> InputLevel:

@@ -243,11 +243,10 @@ def fit(
             target_logs[:, regressed(targets).index(CPU)] += log_speeds(runs, speeds)
         labels = labels_of(runs) if regressor_family.needs_phases and CPU in targets else None
         cpu = regressed(targets).index(CPU) if CPU in targets else 0
+        encoder, x = _training_matrix(encoder, runs, target_logs, regressor_family.only(params))
         regressor = regressor_family.build(params, seed, encoder.columns, labels, cpu)
         cubes = volumes[indices] if regressor_family.needs_volume and volumes is not None else None
-        models_by_app[app] = AppModel(
-            encoder, regressor.fit(encoder.transform(rows), target_logs, cubes)
-        )
+        models_by_app[app] = AppModel(encoder, regressor.fit(x, target_logs, cubes))
     law = None
     if CPU in targets and WALL in targets:
         columns = ("app", "cpus", "host_class", WALL, CPU)
@@ -269,6 +268,17 @@ def _encoder(
         # Tables of other tools have none of the size columns that the family is restricted to.
         return Encoder.fit(rows, content=content, on_logs=on_logs)
     return encoder
+
+
+def _training_matrix(
+    encoder: Encoder, runs: pd.DataFrame, target_logs: np.ndarray, only: tuple[str, ...]
+) -> tuple[Encoder, np.ndarray]:
+    """Return the encoder with the effects of levels, unless it is of categories alone."""
+    rows = rows_of(runs)
+    if only == NO_COLUMN:
+        return encoder, encoder.transform(rows)
+    groups = runs["subject"].tolist() if "subject" in runs else list(range(len(runs)))
+    return encoder.with_effects(rows, target_logs, groups)
 
 
 def predict_table(model: Predictor, table: pd.DataFrame, volumes: np.ndarray | None) -> np.ndarray:

@@ -5,8 +5,7 @@ It needs numpy only, and its file is JSON.
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +14,8 @@ from voxcast.errors import ModelError
 from voxcast.features.any_table import LOG, PREFIX, is_heavy
 from voxcast.features.rows import CONTENT, content_names
 from voxcast.images.characteristics import CHARACTERISTICS
+from voxcast.models.families.level_effects import effects_of, out_of_fold
+from voxcast.models.families.levels import codes, digest, encoded_and_all
 from voxcast.models.model_files import read_sealed, write_sealed
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ WATCHED = (
 )
 NOT_WATCHED = frozenset(name for entry in CHARACTERISTICS for name in content_names(entry))
 REACH = 1.25
-MAXIMUM_CATEGORIES = 30  # columns of one text; other values are zeros in all of them
 DUPLICATE = 1 - 1e-6  # correlation of columns that carry the same information
 MINIMUM_ROWS = 10  # fewer may correlate by chance
 FILE = "encoder.json"
@@ -61,9 +61,14 @@ class Encoder:
     categories : tuple of tuple of str
         Values of each text that have a column.
     truncated : tuple of str
-        Texts with more values than columns; a new value of these is not out of range.
+        Texts with more values than columns.
     ranges : tuple of (column, low, high)
         Ranges over the training rows, for the columns in `WATCHED`.
+    levels : tuple of (text, tuple of (digest, effects))
+        All values of the truncated texts, with their effect on each output if they have columns.
+        Models of earlier releases have none; no value of a truncated text is then out of range.
+    complete : tuple of str
+        Checked numbers, and texts, that no training row lacks: out of range where missing.
     """
 
     numbers: tuple[str, ...]
@@ -73,6 +78,8 @@ class Encoder:
     categories: tuple[tuple[str, ...], ...]
     truncated: tuple[str, ...]
     ranges: tuple[tuple[str, float, float], ...]
+    levels: tuple[tuple[str, tuple[tuple[str, tuple[float, ...]], ...]], ...] = ()
+    complete: tuple[str, ...] = ()
 
     @classmethod
     def fit(
@@ -112,35 +119,92 @@ class Encoder:
                 and (not prefixes or name.startswith(prefixes))
             }
         )
-        categories = {name: _categories(rows, name) for name in sorted(texts)}
-        truncated = tuple(name for name, (_, is_truncated) in categories.items() if is_truncated)
+        found = {name: encoded_and_all(row.get(name) for row in rows) for name in sorted(texts)}
+        truncated = {
+            name: levels for name, (encoded, levels) in found.items() if len(levels) > len(encoded)
+        }
+        ranges = tuple(_ranges(values))
+        # A question from the header alone is asked without content, and lacks none.
+        checked = [name for name, _, _ in ranges if content or not name.startswith(CONTENT)]
         return cls(
             numbers,
-            tuple(categories),
+            tuple(found),
             tuple(float(np.nanmedian(values[name])) for name in numbers),
             tuple(n for n, name in enumerate(numbers) if np.isnan(values[name]).any()),
-            tuple(tuple(common) for common, _ in categories.values()),
-            truncated,
-            tuple(_ranges(values)),
+            tuple(encoded for encoded, _ in found.values()),
+            tuple(truncated),
+            ranges,
+            tuple(
+                (name, tuple((digest(text), ()) for text in levels))
+                for name, levels in truncated.items()
+            ),
+            tuple(
+                [name for name in checked if not np.isnan(values[name]).any()]
+                + [n for n in found if all(isinstance(row.get(n), str) for row in rows)]
+            ),
         )
+
+    def with_effects(
+        self, rows: Sequence[Row], targets: np.ndarray, groups: Sequence[object]
+    ) -> tuple[Encoder, np.ndarray]:
+        """Add a column with the effects of their levels for each truncated text and output.
+
+        Parameters
+        ----------
+        rows : sequence of Row
+            Training rows.
+        targets : ndarray, shape (n_rows, outputs)
+            Logarithms of the targets.
+        groups : sequence, length n_rows
+            Group of each row, without which its effects in the matrix are estimated.
+
+        Returns
+        -------
+        encoder : Encoder
+            The encoder of other rows.
+        matrix : ndarray, shape (n_rows, columns)
+            That of the training rows, see `voxcast.models.families.level_effects`.
+        """
+        matrix = self.transform(rows)
+        if not self.levels:
+            return self, matrix
+        truncated = tuple(f"{name}=" for name in self.truncated)
+        others = matrix[:, [not name.startswith(truncated) for name in self.columns]]
+        digests = {name: [key for key, _ in levels] for name, levels in self.levels}
+        code = [_codes(rows, name, keys) for name, keys in digests.items()]
+        held_out = out_of_fold(others, code, targets, groups)
+        ends = [np.split(end, len(code)) for end in (held_out.min(axis=0), held_out.max(axis=0))]
+        # A level of one group has an effect but showed none in the matrix: nothing was learned
+        # of effects beyond those.
+        levels = tuple(
+            (name, tuple(zip(keys, map(tuple, np.clip(effect, *end).tolist()), strict=False)))
+            for (name, keys), effect, *end in zip(
+                digests.items(), effects_of(others, code, targets), *ends, strict=True
+            )
+        )
+        return replace(self, levels=levels), np.hstack([matrix, held_out])
 
     def out_of_range(self, rows: Sequence[Row]) -> list[tuple[str, ...]]:
         """Return for each row the features outside the training range.
 
         Sizes may exceed it by the factor `REACH`; other numbers may not, and categories must
-        occur in training.
+        occur in training. What is missing is outside if no training row lacks it.
         """
         features: list[list[str]] = [[] for _ in rows]
+        complete = set(self.complete)
         for name, low, high in self.ranges:
             values = _numbers(rows, name)
             within = _within(name, values, low, high)
-            for n in np.flatnonzero(np.isfinite(values) & ~within):
+            for n in np.flatnonzero(~within & (np.isfinite(values) | (name in complete))):
                 features[n].append(name)
+        digests = {name: {key for key, _ in levels} for name, levels in self.levels}
         for name, categories in zip(self.texts, self.categories, strict=True):
-            if name in self.truncated:
-                continue
+            is_listed = name in digests or name not in self.truncated
+            seen = {*map(digest, categories), *digests.get(name, ())}
             for n, row in enumerate(rows):
-                if isinstance(row.get(name), str) and row[name] not in categories:
+                text = row.get(name)
+                is_new = isinstance(text, str) and is_listed and digest(text) not in seen
+                if is_new or (name in complete and not isinstance(text, str)):
                     features[n].append(name)
         return [tuple(names) for names in features]
 
@@ -156,6 +220,10 @@ class Encoder:
         for name, categories in zip(self.texts, self.categories, strict=True):
             values = np.array([row.get(name) for row in rows], dtype=object)
             columns += [values == category for category in categories]
+        for name, levels in self._effects:
+            code = _codes(rows, name, [key for key, _ in levels])
+            effects = np.array([effect for _, effect in levels] + [(0.0,) * len(levels[0][1])])
+            columns += [*effects[code].T]
         matrix = np.empty((len(rows), len(columns)))
         for n, column in enumerate(columns):
             matrix[:, n] = column
@@ -180,7 +248,17 @@ class Encoder:
             *self.numbers,
             *(f"{self.numbers[n]} missing" for n in self.incomplete),
             *(f"{name}={text}" for name, categories in texts for text in categories),
+            *(
+                f"{name} effect {output}"
+                for name, levels in self._effects
+                for output in range(len(levels[0][1]))
+            ),
         ]
+
+    @property
+    def _effects(self) -> list[tuple[str, tuple[tuple[str, tuple[float, ...]], ...]]]:
+        """The truncated texts with columns of effects."""
+        return [(name, levels) for name, levels in self.levels if levels and levels[0][1]]
 
     def save(self, folder: Path) -> None:
         """Write ``encoder.json``."""
@@ -222,11 +300,10 @@ def _informative(values: dict[str, np.ndarray]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _categories(rows: Sequence[Row], name: str) -> tuple[list[str], bool]:
-    """Return the values of a text that get a column, and whether any were dropped."""
-    counts = Counter(value for row in rows if isinstance(value := row.get(name), str))
-    common = sorted(counts, key=lambda text: (-counts[text], text))[:MAXIMUM_CATEGORIES]
-    return sorted(common), len(counts) > len(common)
+def _codes(rows: Sequence[Row], name: str, digests: Sequence[str]) -> np.ndarray:
+    """Return the position of each row's level among the digests, -1 for others."""
+    texts = [row.get(name) for row in rows]
+    return codes([digest(text) if isinstance(text, str) else None for text in texts], digests)
 
 
 def _ranges(values: dict[str, np.ndarray]) -> Iterable[tuple[str, float, float]]:
