@@ -119,19 +119,23 @@ class Encoder:
                 and (not prefixes or name.startswith(prefixes))
             }
         )
-        found = {name: encoded_and_all(row.get(name) for row in rows) for name in sorted(texts)}
+        levels_by_text = {
+            name: encoded_and_all(row.get(name) for row in rows) for name in sorted(texts)
+        }
         truncated = {
-            name: levels for name, (encoded, levels) in found.items() if len(levels) > len(encoded)
+            name: levels
+            for name, (encoded, levels) in levels_by_text.items()
+            if len(levels) > len(encoded)
         }
         ranges = tuple(_ranges(values))
         # A question from the header alone is asked without content, and lacks none.
         checked = [name for name, _, _ in ranges if content or not name.startswith(CONTENT)]
         return cls(
             numbers,
-            tuple(found),
+            tuple(levels_by_text),
             tuple(float(np.nanmedian(values[name])) for name in numbers),
             tuple(n for n, name in enumerate(numbers) if np.isnan(values[name]).any()),
-            tuple(encoded for encoded, _ in found.values()),
+            tuple(encoded for encoded, _ in levels_by_text.values()),
             tuple(truncated),
             ranges,
             tuple(
@@ -140,7 +144,7 @@ class Encoder:
             ),
             tuple(
                 [name for name in checked if not np.isnan(values[name]).any()]
-                + [n for n in found if all(isinstance(row.get(n), str) for row in rows)]
+                + [n for n in levels_by_text if all(isinstance(row.get(n), str) for row in rows)]
             ),
         )
 
