@@ -14,8 +14,9 @@ from voxcast.errors import ModelError
 from voxcast.features.any_table import LOG, PREFIX, is_heavy
 from voxcast.features.rows import CONTENT, content_names
 from voxcast.images.characteristics import CHARACTERISTICS
-from voxcast.models.families.level_effects import effects_of, out_of_fold
+from voxcast.models.families.level_effects import effects_and_matrix
 from voxcast.models.families.levels import codes, digest, encoded_and_all
+from voxcast.models.families.numeric_columns import informative, numbers_of
 from voxcast.models.model_files import read_sealed, write_sealed
 
 if TYPE_CHECKING:
@@ -36,8 +37,6 @@ WATCHED = (
 )
 NOT_WATCHED = frozenset(name for entry in CHARACTERISTICS for name in content_names(entry))
 REACH = 1.25
-DUPLICATE = 1 - 1e-6  # correlation of columns that carry the same information
-MINIMUM_ROWS = 10  # fewer may correlate by chance
 FILE = "encoder.json"
 
 
@@ -107,10 +106,10 @@ class Encoder:
         prefixes = tuple(only)
         texts = {name for row in rows for name, value in row.items() if isinstance(value, str)}
         names = sorted({name for row in rows for name in row} - texts)
-        values = {name: _numbers(rows, name) for name in names}
+        values = {name: numbers_of(rows, name) for name in names}
         replaced = {f"{PREFIX}{name.removeprefix(LOG)}" for name in names if name.startswith(LOG)}
         heavy = {name for name in replaced & set(names) if on_logs and is_heavy(values[name])}
-        numbers = _informative(
+        numbers = informative(
             {
                 name: column
                 for name, column in values.items()
@@ -175,16 +174,11 @@ class Encoder:
         truncated = tuple(f"{name}=" for name in self.truncated)
         others = matrix[:, [not name.startswith(truncated) for name in self.columns]]
         digests = {name: [key for key, _ in levels] for name, levels in self.levels}
-        code = [_codes(rows, name, keys) for name, keys in digests.items()]
-        held_out = out_of_fold(others, code, targets, groups)
-        ends = [np.split(end, len(code)) for end in (held_out.min(axis=0), held_out.max(axis=0))]
-        # A level of one group has an effect but showed none in the matrix: nothing was learned
-        # of effects beyond those.
+        code = [codes([row.get(name) for row in rows], keys) for name, keys in digests.items()]
+        effects, held_out = effects_and_matrix(others, code, targets, groups)
         levels = tuple(
-            (name, tuple(zip(keys, map(tuple, np.clip(effect, *end).tolist()), strict=False)))
-            for (name, keys), effect, *end in zip(
-                digests.items(), effects_of(others, code, targets), *ends, strict=True
-            )
+            (name, tuple(zip(keys, map(tuple, effect.tolist()), strict=True)))
+            for (name, keys), effect in zip(digests.items(), effects, strict=True)
         )
         return replace(self, levels=levels), np.hstack([matrix, held_out])
 
@@ -197,7 +191,7 @@ class Encoder:
         features: list[list[str]] = [[] for _ in rows]
         complete = set(self.complete)
         for name, low, high in self.ranges:
-            values = _numbers(rows, name)
+            values = numbers_of(rows, name)
             within = _within(name, values, low, high)
             for n in np.flatnonzero(~within & (np.isfinite(values) | (name in complete))):
                 features[n].append(name)
@@ -214,7 +208,7 @@ class Encoder:
 
     def transform(self, rows: Sequence[Row]) -> np.ndarray:
         """Return the matrix of ``rows``, shape (n_rows, columns), float64."""
-        columns = [_numbers(rows, name) for name in self.numbers]
+        columns = [numbers_of(rows, name) for name in self.numbers]
         missing = [np.isnan(column) for column in columns]
         columns = [
             np.where(is_missing, median, column)
@@ -225,7 +219,7 @@ class Encoder:
             values = np.array([row.get(name) for row in rows], dtype=object)
             columns += [values == category for category in categories]
         for name, levels in self._effects:
-            code = _codes(rows, name, [key for key, _ in levels])
+            code = codes([row.get(name) for row in rows], [key for key, _ in levels])
             effects = np.array([effect for _, effect in levels] + [(0.0,) * len(levels[0][1])])
             columns += [*effects[code].T]
         matrix = np.empty((len(rows), len(columns)))
@@ -284,32 +278,6 @@ class Encoder:
             raise ModelError(f"not an encoder: {error}", folder / FILE) from None
 
 
-def _informative(values: dict[str, np.ndarray]) -> tuple[str, ...]:
-    """Return the columns that are neither constant nor duplicates of an earlier one."""
-    names: list[str] = []
-    directions: list[np.ndarray] = []
-    for name, column in values.items():
-        finite = np.isfinite(column)
-        if not finite.any() or np.ptp(column[finite]) <= 0:
-            continue
-        filled = np.where(finite, column, np.median(column[finite]))
-        centred = filled - filled.mean()
-        norm = float(np.linalg.norm(centred))
-        direction = centred / norm if norm else centred
-        comparable = len(column) >= MINIMUM_ROWS and finite.all() and bool(directions)
-        if comparable and np.abs(np.stack(directions) @ direction).max() > DUPLICATE:
-            continue
-        names.append(name)
-        directions.append(direction)
-    return tuple(names)
-
-
-def _codes(rows: Sequence[Row], name: str, digests: Sequence[str]) -> np.ndarray:
-    """Return the position of each row's level among the digests, -1 for others."""
-    texts = [row.get(name) for row in rows]
-    return codes([digest(text) if isinstance(text, str) else None for text in texts], digests)
-
-
 def _ranges(values: dict[str, np.ndarray]) -> Iterable[tuple[str, float, float]]:
     for name in sorted(filter(_is_watched, values)):
         # In a table of several applications not all rows have all columns.
@@ -320,20 +288,6 @@ def _ranges(values: dict[str, np.ndarray]) -> Iterable[tuple[str, float, float]]
 
 def _is_watched(name: str) -> bool:
     return name.startswith(WATCHED) or (name.startswith(CONTENT) and name not in NOT_WATCHED)
-
-
-def _numbers(rows: Sequence[Row], name: str) -> np.ndarray:
-    """Return a column of numbers; missing and non-finite values are NaN."""
-    values = [row.get(name) for row in rows]
-    try:
-        column = np.array(values, dtype=float)  # None becomes NaN
-    except (TypeError, ValueError):
-        column = np.array([_number(value) for value in values])
-    return np.where(np.isfinite(column), column, np.nan)
-
-
-def _number(value: object) -> float:
-    return np.nan if value is None or isinstance(value, str) else float(value)  # type: ignore[arg-type]
 
 
 def _within(name: str, values: np.ndarray, low: float, high: float) -> np.ndarray:

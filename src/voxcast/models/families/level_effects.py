@@ -74,6 +74,25 @@ def out_of_fold(
     return columns
 
 
+def effects_and_matrix(
+    x: np.ndarray, codes: Sequence[np.ndarray], y: np.ndarray, groups: Sequence[object]
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Return the effects for other rows, (levels, outputs) each, and those of `out_of_fold`.
+
+    A level of one group has an effect but showed none in the training rows. Nothing was learned of
+    effects beyond those that these show, so the effects for other rows are clipped to them.
+    """
+    held_out = out_of_fold(x, codes, y, groups)
+    lowest, highest = (
+        np.split(end, len(codes)) for end in (held_out.min(axis=0), held_out.max(axis=0))
+    )
+    effects = [
+        np.clip(effect[:-1], low, high)
+        for effect, low, high in zip(effects_of(x, codes, y), lowest, highest, strict=True)
+    ]
+    return effects, held_out
+
+
 def effect_columns(effects: Sequence[np.ndarray], codes: Sequence[np.ndarray]) -> np.ndarray:
     """Return the effects of rows, shape (n, categorical columns × outputs)."""
     return np.hstack([effect[code] for effect, code in zip(effects, codes, strict=True)])

@@ -38,7 +38,9 @@ def digest(text: str) -> str:
     return hashlib.blake2b(text.encode(errors="replace"), digest_size=DIGEST_BYTES).hexdigest()
 
 
-def codes(values: Iterable[object], levels: Sequence[str]) -> np.ndarray:
-    """Return the position of each value among the levels, -1 for others, shape (n,)."""
-    position = {text: n for n, text in enumerate(levels)}
-    return np.array([position.get(v, -1) if isinstance(v, str) else -1 for v in values], dtype=int)
+def codes(values: Iterable[object], digests: Sequence[str]) -> np.ndarray:
+    """Return the position of each value's digest, -1 for others and what is no text, (n,)."""
+    position = {key: n for n, key in enumerate(digests)}
+    return np.array(
+        [position.get(digest(v), -1) if isinstance(v, str) else -1 for v in values], dtype=int
+    )
