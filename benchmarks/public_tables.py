@@ -333,6 +333,33 @@ def subjects(
                          "voxels": voxels, "cpus": cpus, "seconds": seconds})  # fmt: skip
 
 
+def levels60(
+    w: np.random.Generator, r: np.random.Generator, rows: int, scale: float
+) -> pd.DataFrame:
+    """Sixty programs, of which some are rarely run, with a rate and a power each."""
+    programs = [f"program-{n}" for n in range(60)]
+    rate, power = _effects(w, programs, 1.1), pd.Series(w.uniform(0.7, 1, 60), index=programs)
+    share = w.gamma(1.5, size=60) + 0.2
+    program = r.choice(programs, rows, p=share / share.sum())
+    size, cpus = _over(r, 1, 200, rows, scale), r.choice([1, 2, 4, 8], rows)
+    work = 4 * rate[program].to_numpy() * size ** power[program].to_numpy()
+    seconds = work / cpus**0.6 * r.lognormal(0, 0.1, rows)
+    return pd.DataFrame({"program": program, "size": size, "cpus": cpus, "seconds": seconds})
+
+
+def hosts32(
+    w: np.random.Generator, r: np.random.Generator, rows: int, scale: float
+) -> pd.DataFrame:
+    """Machines of two steps, 32 on record; rows of larger scales are of eight bought later."""
+    hosts = [f"host-{n:02d}" for n in range(40)]
+    slowness = _effects(w, hosts, 0.6)
+    host = r.choice(hosts[:32] if scale == 1 else hosts[32:], rows)
+    step, size = r.choice(["prepare", "solve"], rows), _over(r, 1, 150, rows, scale)
+    work = np.where(step == "solve", 2 + 1.5 * size, 5 + 0.2 * size)
+    seconds = work * slowness[host].to_numpy() * r.lognormal(0, 0.06, rows)
+    return pd.DataFrame({"host": host, "step": step, "size": size, "seconds": seconds})
+
+
 def slant(w: np.random.Generator, r: np.random.Generator, rows: int, scale: float) -> pd.DataFrame:
     """Return 312 real runs of SLANT; a third of the subjects is unseen, and none is larger."""
     runs = pd.read_csv(Path(os.environ[SLANT]) / "slant_runs.csv")
@@ -371,6 +398,8 @@ KINDS: dict[str, Kind] = {
         Kind("timeouts", timeouts, 400),
         Kind("subjects", subjects, 300, group="subject"),
         Kind("wide", wide, 20_000),
+        Kind("levels60", levels60, 900),
+        Kind("hosts32", hosts32, 800),
         Kind("slant", slant, 201, group="subject"),
     )
 }

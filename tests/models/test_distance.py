@@ -37,6 +37,11 @@ def test_the_distance_in_a_size_is_the_ratio_to_the_end(model: point_model.Point
         assert far.unknown == 0
 
 
+def test_of_a_value_that_is_missing_nothing_is_known(model: point_model.PointModel) -> None:
+    (far,) = distances(model, [changed(content__foreground_megavoxels=math.nan)])
+    assert far == Distance({}, MOST)
+
+
 @pytest.mark.parametrize(
     ("features", "factor"),
     [

@@ -75,6 +75,37 @@ def test_a_reloaded_model_predicts_unseen_rows_in_order(fitted, tmp_path) -> Non
         fitted.model.predict(unseen.drop(columns="size"))
 
 
+def test_forty_tools_are_told_apart_and_a_new_one_is_flagged(tmp_path) -> None:
+    rng = np.random.default_rng(4)
+    rows, effect = 400, rng.lognormal(0, 1, 60)
+    tool, size = rng.integers(0, 40, rows), np.exp(rng.uniform(0, 4, rows))
+    runs = pd.DataFrame(
+        {
+            "tool": [f"tool {n}" for n in tool], "size": size,
+            "note": np.where(rng.uniform(size=rows) < 0.1, None, "x"),
+            "seconds": effect[tool] * size**0.8 * rng.lognormal(0, 0.1, rows),
+        }
+    )  # fmt: skip
+    columns = choose_columns(runs, "seconds")
+    fitted = fit_table(runs, columns, trials=1, families=("median", "ridge", "boosting"))
+    assert fitted.metrics["mape"] < 20  # with thirty of the tools it was above 40
+    assert 0.8 < fitted.metrics["coverage"] <= 1
+    fitted.model.save(tmp_path / "model")
+    model = TableModel.load(tmp_path / "model")
+    known = model.predict(runs)
+    assert known["out_of_range"].eq("").all()
+    assert known["calibrated"].all()
+    for changed, name in (
+        ({"tool": "bought later"}, "tool"), ({"tool": None}, "tool"), ({"size": np.nan}, "size"),
+    ):  # fmt: skip
+        answers = model.predict(runs.assign(**changed))
+        assert answers["out_of_range"].eq(name).all()
+        assert not answers["calibrated"].any()
+        assert np.isfinite(answers[["prediction", "upper"]]).all(axis=None)
+    # The note was missing in training, too.
+    assert model.predict(runs.assign(note=None))["calibrated"].all()
+
+
 def test_a_fit_with_fixed_trials_is_reproducible_bit_for_bit() -> None:
     runs = table(60)
     columns = choose_columns(runs, "seconds", "site", ["job"])

@@ -194,15 +194,16 @@ def change(name: str, factor: float, value: float, usual_value: float) -> str:
     )
 
 
-def outside(column: str, value: float | str, low: float | None, high: float | None) -> str:
+def outside(column: str, value: float | str | None, low: float | None, high: float | None) -> str:
     """Write in what a question lies outside everything measured.
 
     Parameters
     ----------
     column : str
         Name of the feature.
-    value : float or str
-        Its value, a number on the scale of the column, or a text that never occurred.
+    value : float, str or None
+        Its value, a number on the scale of the column, or a text that never occurred; None or NaN
+        if it is missing, which it never was in the measured runs.
     low, high : float or None
         Range of the column over the measured runs; None for a text.
 
@@ -216,10 +217,14 @@ def outside(column: str, value: float | str, low: float | None, high: float | No
     'n4_iterations is 200 (measured: 50)'
     >>> outside("parameter.network", "vgg16", None, None)
     'network vgg16 was not measured'
+    >>> outside("parameter.network", None, None, None)
+    'network is missing; all runs that were measured have it'
     """  # noqa: E501
     name = plain_name(column)
+    noun = {"app": "the application", "device": "the device"}.get(column, quantity_title(name))
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return f"{noun} is missing; all runs that were measured have it"
     if isinstance(value, str) or low is None or high is None:
-        noun = {"app": "the application", "device": "the device"}.get(column, quantity_title(name))
         return f"{noun} {value} was not measured"
     x, least, most = (natural(column, v) for v in (value, low, high))
     quantity = QUANTITIES.get(name)

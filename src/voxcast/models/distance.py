@@ -75,8 +75,8 @@ def _distance(
         if name in together:
             continue
         value = query.features.get(name)
-        if name not in ranges or isinstance(value, str | None):
-            unknown += MOST
+        if name not in ranges or isinstance(value, str | None) or not math.isfinite(value):
+            unknown += MOST  # a text, or a value that is missing
             continue
         low, high = ranges[name]
         value = float(value)

@@ -173,7 +173,7 @@ class Forecaster:
                 phrases.append(outside_together({part: query.features[part] for part in pair}))
             else:
                 limits = ranges.get(name, (None, None))
-                phrases.append(outside(name, query.features[name], *limits))
+                phrases.append(outside(name, query.features.get(name), *limits))
         return phrases
 
     def input_level(self, query: Query) -> InputLevel:

@@ -9,16 +9,15 @@ speed of the machine is subtracted from its prediction, see `voxcast.models.spee
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from voxcast.features.phase_labels import labels_of
-from voxcast.features.table import rows_of
 from voxcast.models.families.encoder import Encoder
-from voxcast.models.families.family import NO_COLUMN, Params, family
+from voxcast.models.families.family import Params, family
 from voxcast.models.families.regressors import Regressor
+from voxcast.models.families.training_matrix import training_matrix
 from voxcast.models.model_files import read_sealed, write_sealed
 from voxcast.models.predictor import speed_estimates
 from voxcast.models.query import queries_of, stacked_volumes
@@ -241,24 +240,22 @@ def fit(
         groups = {str(app): np.flatnonzero(apps == app) for app in sorted(set(apps))}
     models_by_app = {}
     for app, indices in groups.items():
-        runs, rows = table.iloc[indices], rows_of(table.iloc[indices])
-        encoder = _encoder(
-            rows,
-            input_level,
-            regressor_family.only(params),
-            on_logs=regressor_family.scale(params) == "log",
-            subjects=runs["subject"].astype(str).tolist() if "subject" in runs else (),
-        )
+        runs = table.iloc[indices]
         target_logs = np.log(runs[list(regressed(targets))].to_numpy(dtype=float))
         if speeds:  # the work
             target_logs[:, regressed(targets).index(CPU)] += log_speeds(runs, speeds)
         labels = labels_of(runs) if regressor_family.needs_phases and CPU in targets else None
         cpu = regressed(targets).index(CPU) if CPU in targets else 0
+        encoder, x = training_matrix(
+            runs,
+            target_logs,
+            regressor_family.only(params),
+            content=input_level == "volume",
+            on_logs=regressor_family.scale(params) == "log",
+        )
         regressor = regressor_family.build(params, seed, encoder.columns, labels, cpu)
         cubes = volumes[indices] if regressor_family.needs_volume and volumes is not None else None
-        models_by_app[app] = AppModel(
-            encoder, regressor.fit(encoder.transform(rows), target_logs, cubes)
-        )
+        models_by_app[app] = AppModel(encoder, regressor.fit(x, target_logs, cubes))
     law = None
     if CPU in targets and WALL in targets:
         columns = ("app", "cpus", "host_class", WALL, CPU)
@@ -269,24 +266,6 @@ def fit(
 def regressed(targets: Sequence[str]) -> tuple[str, ...]:
     """Return the targets that are regressed; wall time is derived if CPU time is among them."""
     return tuple(t for t in targets if not (t == WALL and CPU in targets))
-
-
-def _encoder(
-    rows: Sequence[Row],
-    input_level: InputLevel,
-    only: tuple[str, ...],
-    *,
-    on_logs: bool,
-    subjects: Sequence[str],
-) -> Encoder:
-    fit_columns = partial(
-        Encoder.fit, rows, content=input_level == "volume", on_logs=on_logs, subjects=subjects
-    )
-    encoder = fit_columns(only=only)
-    if only and only != NO_COLUMN and not encoder.numbers:
-        # Tables of other tools have none of the size columns that the family is restricted to.
-        return fit_columns()
-    return encoder
 
 
 def predict_table(model: Predictor, table: pd.DataFrame, volumes: np.ndarray | None) -> np.ndarray:

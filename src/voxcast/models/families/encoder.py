@@ -5,17 +5,19 @@ It needs numpy only, and its file is JSON.
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from voxcast.errors import ModelError
 from voxcast.features.any_table import LOG, PREFIX, is_heavy
-from voxcast.features.rows import CONTENT, content_names
-from voxcast.images.characteristics import CHARACTERISTICS
+from voxcast.features.rows import CONTENT
 from voxcast.models.families.joint_range import JointRange, joint_range_of
+from voxcast.models.families.level_effects import effects_and_matrix
+from voxcast.models.families.levels import codes, digest, encoded_and_all
+from voxcast.models.families.number_ranges import is_watched, ranges_of, within
+from voxcast.models.families.numeric_columns import informative, numbers_of
 from voxcast.models.model_files import read_sealed, write_sealed
 
 if TYPE_CHECKING:
@@ -24,21 +26,6 @@ if TYPE_CHECKING:
 
     from voxcast.features.rows import Row
 
-# Columns that determine the work and are checked against the training range. Those of textures are
-# not: nearly every scanner has one that is beyond all others. What a laboratory declares for an
-# application is checked.
-WATCHED = (
-    "allocation.",
-    "parameter.",
-    "column.",
-    "header.megavoxels",
-    "content.foreground_megavoxels",
-)
-NOT_WATCHED = frozenset(name for entry in CHARACTERISTICS for name in content_names(entry))
-REACH = 1.25
-MAXIMUM_CATEGORIES = 30  # columns of one text; other values are zeros in all of them
-DUPLICATE = 1 - 1e-6  # correlation of columns that carry the same information
-MINIMUM_ROWS = 10  # fewer may correlate by chance
 FILE = "encoder.json"
 
 
@@ -62,11 +49,16 @@ class Encoder:
     categories : tuple of tuple of str
         Values of each text that have a column.
     truncated : tuple of str
-        Texts with more values than columns; a new value of these is not out of range.
+        Texts with more values than columns.
     ranges : tuple of (column, low, high)
         Ranges over the training rows, for the columns in `WATCHED`.
+    levels : tuple of (text, tuple of (digest, effects))
+        All values of the truncated texts, with their effect on each output if they have columns.
+        Models of earlier releases have none; no value of a truncated text is then out of range.
+    complete : tuple of str
+        Checked numbers, and texts, that no training row lacks: out of range where missing.
     joint : JointRange
-        Combinations of these columns that the training rows cover.
+        Combinations of columns with a range that the training rows cover.
     """
 
     numbers: tuple[str, ...]
@@ -76,6 +68,8 @@ class Encoder:
     categories: tuple[tuple[str, ...], ...]
     truncated: tuple[str, ...]
     ranges: tuple[tuple[str, float, float], ...]
+    levels: tuple[tuple[str, tuple[tuple[str, tuple[float, ...]], ...]], ...] = ()
+    complete: tuple[str, ...] = ()
     joint: JointRange = field(default_factory=JointRange)
 
     @classmethod
@@ -107,10 +101,10 @@ class Encoder:
         prefixes = tuple(only)
         texts = {name for row in rows for name, value in row.items() if isinstance(value, str)}
         names = sorted({name for row in rows for name in row} - texts)
-        values = {name: _numbers(rows, name) for name in names}
+        values = {name: numbers_of(rows, name) for name in names}
         replaced = {f"{PREFIX}{name.removeprefix(LOG)}" for name in names if name.startswith(LOG)}
         heavy = {name for name in replaced & set(names) if on_logs and is_heavy(values[name])}
-        numbers = _informative(
+        numbers = informative(
             {
                 name: column
                 for name, column in values.items()
@@ -119,49 +113,106 @@ class Encoder:
                 and (not prefixes or name.startswith(prefixes))
             }
         )
-        categories = {name: _categories(rows, name) for name in sorted(texts)}
-        truncated = tuple(name for name, (_, is_truncated) in categories.items() if is_truncated)
+        levels_by_text = {
+            name: encoded_and_all(row.get(name) for row in rows) for name in sorted(texts)
+        }
+        truncated = {
+            name: levels
+            for name, (encoded, levels) in levels_by_text.items()
+            if len(levels) > len(encoded)
+        }
+        ranges = tuple(ranges_of(values))
+        # A question from the header alone is asked without content, and lacks none.
+        checked = [name for name, _, _ in ranges if content or not name.startswith(CONTENT)]
         return cls(
             numbers,
-            tuple(categories),
+            tuple(levels_by_text),
             tuple(float(np.nanmedian(values[name])) for name in numbers),
             tuple(n for n, name in enumerate(numbers) if np.isnan(values[name]).any()),
-            tuple(tuple(common) for common, _ in categories.values()),
-            truncated,
-            tuple(_ranges(values)),
-            joint_range_of(values, sorted(filter(_is_watched, values)), subjects),
+            tuple(encoded for encoded, _ in levels_by_text.values()),
+            tuple(truncated),
+            ranges,
+            tuple(
+                (name, tuple((digest(text), ()) for text in levels))
+                for name, levels in truncated.items()
+            ),
+            tuple(
+                [name for name in checked if not np.isnan(values[name]).any()]
+                + [n for n in levels_by_text if all(isinstance(row.get(n), str) for row in rows)]
+            ),
+            joint_range_of(values, sorted(filter(is_watched, values)), subjects),
         )
+
+    def with_effects(
+        self, rows: Sequence[Row], targets: np.ndarray, groups: Sequence[object]
+    ) -> tuple[Encoder, np.ndarray]:
+        """Add a column with the effects of their levels for each truncated text and output.
+
+        Parameters
+        ----------
+        rows : sequence of Row
+            Training rows.
+        targets : ndarray, shape (n_rows, outputs)
+            Logarithms of the targets.
+        groups : sequence, length n_rows
+            Group of each row, without which its effects in the matrix are estimated.
+
+        Returns
+        -------
+        encoder : Encoder
+            The encoder of other rows.
+        matrix : ndarray, shape (n_rows, columns)
+            That of the training rows, see `voxcast.models.families.level_effects`.
+        """
+        matrix = self.transform(rows)
+        if not self.levels:
+            return self, matrix
+        truncated = tuple(f"{name}=" for name in self.truncated)
+        others = matrix[:, [not name.startswith(truncated) for name in self.columns]]
+        digests = {name: [key for key, _ in levels] for name, levels in self.levels}
+        code = [codes([row.get(name) for row in rows], keys) for name, keys in digests.items()]
+        effects, held_out = effects_and_matrix(others, code, targets, groups)
+        levels = tuple(
+            (name, tuple(zip(keys, map(tuple, effect.tolist()), strict=True)))
+            for (name, keys), effect in zip(digests.items(), effects, strict=True)
+        )
+        return replace(self, levels=levels), np.hstack([matrix, held_out])
 
     def out_of_range(self, rows: Sequence[Row]) -> list[tuple[str, ...]]:
         """Return for each row the features outside the training range.
 
-        Sizes may exceed it by the factor `REACH`; other numbers may not, and categories must
-        occur in training. Of a row in range of all of them, the combinations of two numbers that
-        training does not cover are named, see `voxcast.features.combinations`.
+        Sizes may exceed it a little, see `number_ranges`; other numbers may not, categories must
+        occur in training. What is missing is outside if no training row lacks it. Of a row in
+        range of all of them, the combinations of two numbers that training does not cover are
+        named, see `voxcast.features.combinations`.
         """
         features: list[list[str]] = [[] for _ in rows]
+        complete = set(self.complete)
         for name, low, high in self.ranges:
-            values = _numbers(rows, name)
-            within = _within(name, values, low, high)
-            for n in np.flatnonzero(np.isfinite(values) & ~within):
+            values = numbers_of(rows, name)
+            inside = within(name, values, low, high)
+            for n in np.flatnonzero(~inside & (np.isfinite(values) | (name in complete))):
                 features[n].append(name)
+        digests = {name: {key for key, _ in levels} for name, levels in self.levels}
         for name, categories in zip(self.texts, self.categories, strict=True):
-            if name in self.truncated:
-                continue
+            is_listed = name in digests or name not in self.truncated
+            seen = {*map(digest, categories), *digests.get(name, ())}
             for n, row in enumerate(rows):
-                if isinstance(row.get(name), str) and row[name] not in categories:
+                text = row.get(name)
+                is_new = isinstance(text, str) and is_listed and digest(text) not in seen
+                if is_new or (name in complete and not isinstance(text, str)):
                     features[n].append(name)
         together = self.joint_distances(rows)
         return [tuple(names or far) for names, far in zip(features, together, strict=True)]
 
     def joint_distances(self, rows: Sequence[Row]) -> list[dict[str, float]]:
         """Return the distance of each row in combinations, see `JointRange.outside`."""
-        values = {name: _numbers(rows, name) for name in self.joint.sources}
+        values = {name: numbers_of(rows, name) for name in self.joint.sources}
         return self.joint.outside(values, len(rows))
 
     def transform(self, rows: Sequence[Row]) -> np.ndarray:
         """Return the matrix of ``rows``, shape (n_rows, columns), float64."""
-        columns = [_numbers(rows, name) for name in self.numbers]
+        columns = [numbers_of(rows, name) for name in self.numbers]
         missing = [np.isnan(column) for column in columns]
         columns = [
             np.where(is_missing, median, column)
@@ -171,6 +222,10 @@ class Encoder:
         for name, categories in zip(self.texts, self.categories, strict=True):
             values = np.array([row.get(name) for row in rows], dtype=object)
             columns += [values == category for category in categories]
+        for name, levels in self._effects:
+            code = codes([row.get(name) for row in rows], [key for key, _ in levels])
+            effects = np.array([effect for _, effect in levels] + [(0.0,) * len(levels[0][1])])
+            columns += [*effects[code].T]
         matrix = np.empty((len(rows), len(columns)))
         for n, column in enumerate(columns):
             matrix[:, n] = column
@@ -195,7 +250,17 @@ class Encoder:
             *self.numbers,
             *(f"{self.numbers[n]} missing" for n in self.incomplete),
             *(f"{name}={text}" for name, categories in texts for text in categories),
+            *(
+                f"{name} effect {output}"
+                for name, levels in self._effects
+                for output in range(len(levels[0][1]))
+            ),
         ]
+
+    @property
+    def _effects(self) -> list[tuple[str, tuple[tuple[str, tuple[float, ...]], ...]]]:
+        """The truncated texts with columns of effects."""
+        return [(name, levels) for name, levels in self.levels if levels and levels[0][1]]
 
     def save(self, folder: Path) -> None:
         """Write ``encoder.json``."""
@@ -216,65 +281,6 @@ class Encoder:
             return cls(**{name: _tuples(value) for name, value in content.items()}, joint=joint)
         except (KeyError, TypeError) as error:
             raise ModelError(f"not an encoder: {error}", folder / FILE) from None
-
-
-def _informative(values: dict[str, np.ndarray]) -> tuple[str, ...]:
-    """Return the columns that are neither constant nor duplicates of an earlier one."""
-    names: list[str] = []
-    directions: list[np.ndarray] = []
-    for name, column in values.items():
-        finite = np.isfinite(column)
-        if not finite.any() or np.ptp(column[finite]) <= 0:
-            continue
-        filled = np.where(finite, column, np.median(column[finite]))
-        centred = filled - filled.mean()
-        norm = float(np.linalg.norm(centred))
-        direction = centred / norm if norm else centred
-        comparable = len(column) >= MINIMUM_ROWS and finite.all() and bool(directions)
-        if comparable and np.abs(np.stack(directions) @ direction).max() > DUPLICATE:
-            continue
-        names.append(name)
-        directions.append(direction)
-    return tuple(names)
-
-
-def _categories(rows: Sequence[Row], name: str) -> tuple[list[str], bool]:
-    """Return the values of a text that get a column, and whether any were dropped."""
-    counts = Counter(value for row in rows if isinstance(value := row.get(name), str))
-    common = sorted(counts, key=lambda text: (-counts[text], text))[:MAXIMUM_CATEGORIES]
-    return sorted(common), len(counts) > len(common)
-
-
-def _ranges(values: dict[str, np.ndarray]) -> Iterable[tuple[str, float, float]]:
-    for name in sorted(filter(_is_watched, values)):
-        # In a table of several applications not all rows have all columns.
-        finite = values[name][np.isfinite(values[name])]
-        if finite.size:
-            yield name, float(finite.min()), float(finite.max())
-
-
-def _is_watched(name: str) -> bool:
-    return name.startswith(WATCHED) or (name.startswith(CONTENT) and name not in NOT_WATCHED)
-
-
-def _numbers(rows: Sequence[Row], name: str) -> np.ndarray:
-    """Return a column of numbers; missing and non-finite values are NaN."""
-    values = [row.get(name) for row in rows]
-    try:
-        column = np.array(values, dtype=float)  # None becomes NaN
-    except (TypeError, ValueError):
-        column = np.array([_number(value) for value in values])
-    return np.where(np.isfinite(column), column, np.nan)
-
-
-def _number(value: object) -> float:
-    return np.nan if value is None or isinstance(value, str) else float(value)  # type: ignore[arg-type]
-
-
-def _within(name: str, values: np.ndarray, low: float, high: float) -> np.ndarray:
-    if name.endswith("megavoxels"):
-        low, high = low / REACH, high * REACH
-    return (low <= values) & (values <= high)
 
 
 def _tuples(value: Any) -> Any:

@@ -1,0 +1,125 @@
+"""Columns with more texts than columns: the effects of their levels."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from voxcast.errors import ModelError
+from voxcast.models.families.encoder import Encoder
+from voxcast.models.families.level_effects import effects_of, out_of_fold
+from voxcast.models.families.levels import MAXIMUM_ENCODED
+from voxcast.models.model_files import read_sealed, write_sealed
+
+LEVELS, ROWS = 80, 1200
+
+
+def drawn(seed: int = 0, noise: float = 0.1) -> tuple[list[dict], np.ndarray, np.ndarray]:
+    """Return rows, logarithms of a target, and the effect of each row's level."""
+    rng = np.random.default_rng(seed)
+    effects, level = rng.normal(0, 1, LEVELS), rng.integers(0, LEVELS, ROWS)
+    # Rows of a level are of similar sizes: the mean of a level is not its effect.
+    size = rng.normal(0, 1, LEVELS)[level] + rng.normal(0, 1, ROWS)
+    logs = 2 * size + effects[level] + rng.normal(0, noise, ROWS)
+    rows = [
+        {"column.tool": f"t{n}", "column.size": float(x)} for n, x in zip(level, size, strict=True)
+    ]
+    return rows, logs[:, None], effects[level]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_effects_are_apart_from_those_of_other_columns(seed: int) -> None:
+    rows, logs, effects = drawn(seed)
+    encoder, matrix = Encoder.fit(rows, content=False).with_effects(rows, logs, list(range(ROWS)))
+    assert encoder.columns[-1] == "column.tool effect 0"
+    assert matrix.shape == (ROWS, len(encoder.columns)) == encoder.transform(rows).shape
+    for column in (matrix[:, -1], encoder.transform(rows)[:, -1]):
+        difference = column - effects
+        assert np.std(difference) < 0.15
+        assert np.corrcoef(column, effects)[0, 1] > 0.98
+
+
+def test_effects_of_levels_of_noise_are_nearly_none() -> None:
+    rng = np.random.default_rng(1)
+    code, noise = rng.integers(0, 60, 300), rng.normal(0, 1, (300, 2))
+    (effects,) = effects_of(np.empty((300, 0)), [code], noise)
+    assert effects.shape == (61, 2)
+    assert np.abs(effects).max() < 0.5
+    means = [np.abs(noise[code == n].mean(axis=0)) for n in range(60) if (code == n).any()]
+    assert np.abs(effects).mean() < 0.3 * np.mean(means)
+
+
+def test_a_row_has_no_effect_of_its_own_label_or_group() -> None:
+    rows, logs, _ = drawn(2)
+    code = np.array([int(row["column.tool"][1:]) for row in rows])
+    x = np.array([[row["column.size"]] for row in rows])
+    groups = np.arange(ROWS) // 2
+    before = out_of_fold(x, [code], logs, groups)
+    changed = logs.copy()
+    changed[groups == 7] += 50.0
+    after = out_of_fold(x, [code], changed, groups)
+    np.testing.assert_array_equal(before[groups == 7], after[groups == 7])
+    # A level of one group alone has no effect in the rows of that group.
+    assert not out_of_fold(x, [code], logs, code).any()
+
+
+def test_an_effect_that_only_its_group_tells_is_not_used_in_other_rows() -> None:
+    rows, logs, _ = drawn(3)
+    encoder, matrix = Encoder.fit(rows, content=False).with_effects(
+        rows, logs, [row["column.tool"] for row in rows]
+    )
+    assert not matrix[:, -1].any()
+    assert not encoder.transform(rows)[:, -1].any()
+
+
+def test_levels_without_a_column_are_seen_and_others_are_not(tmp_path: Path) -> None:
+    rows, logs, _ = drawn()
+    encoder, _ = Encoder.fit(rows, content=False).with_effects(rows, logs, list(range(ROWS)))
+    assert len(encoder.categories[0]) == MAXIMUM_ENCODED
+    encoder.save(tmp_path)
+    for each in (encoder, Encoder.load(tmp_path)):
+        assert each.out_of_range(rows) == [()] * ROWS
+        new = {**rows[0], "column.tool": "bought later"}
+        assert each.out_of_range([new]) == [("column.tool",)]
+        assert each.transform([new])[0, -1] == 0.0
+        np.testing.assert_array_equal(each.transform(rows), encoder.transform(rows))
+
+
+def test_a_model_of_an_earlier_release_is_read(tmp_path: Path) -> None:
+    rows, _, _ = drawn()
+    encoder = Encoder.fit(rows, content=False)
+    encoder.save(tmp_path)
+    content = read_sealed(tmp_path / "encoder.json")
+    del content["levels"], content["complete"]
+    write_sealed(tmp_path / "encoder.json", content)
+    old = Encoder.load(tmp_path)
+    np.testing.assert_array_equal(old.transform(rows), encoder.transform(rows))
+    # It does not tell what it has seen of this column, and what was never missing.
+    assert old.out_of_range([{"column.tool": "bought later"}, {}]) == [(), ()]
+    write_sealed(tmp_path / "encoder.json", {**content, "unheard_of": 1})
+    with pytest.raises(ModelError, match="not an encoder"):
+        Encoder.load(tmp_path)
+    assert "unheard_of" in json.loads((tmp_path / "encoder.json").read_text())
+
+
+def test_what_no_training_row_lacks_is_out_of_range_where_it_is_missing() -> None:
+    rows = [
+        {"column.size": 1.0 + n, "column.gap": None if n == 3 else 1.0, "column.tool": "ab"[n % 2],
+         "column.note": None if n == 4 else "x", "column.fixed": 2.0,
+         "content.foreground_megavoxels": 1.0 + n, "content.noise_ratio": 0.1 * n}
+        for n in range(12)
+    ]  # fmt: skip
+    lacking = [{**rows[0], name: None} for name in rows[0]]
+    missing = [(name,) for name in rows[0]]
+    volume = Encoder.fit(rows, content=True).out_of_range(lacking)
+    assert volume == [
+        names if names[0] not in ("column.gap", "column.note", "content.noise_ratio") else ()
+        for names in missing
+    ]
+    # At the level of the header no question has content.
+    header = Encoder.fit(rows, content=False).out_of_range(lacking)
+    assert header == [
+        names if names[0] in ("column.size", "column.tool", "column.fixed") else ()
+        for names in missing
+    ]
