@@ -51,7 +51,7 @@ def idle_columns(table: pd.DataFrame, columns: Columns) -> tuple[str, ...]:
     least = max(MIN_DISTINCT, DISTINCT * len(table))
     candidates = [name for name in columns.numbers if distinct[name] >= least]
     candidates += [name for name in columns.texts if distinct[name] >= UNIQUE * len(table)]
-    if not candidates or len(candidates) == len(names):
+    if not candidates:
         return ()
     hashes = _hashes(values)
     configurations = int(_groups(hashes, ()).max()) + 1
@@ -64,7 +64,7 @@ def idle_columns(table: pd.DataFrame, columns: Columns) -> tuple[str, ...]:
         removed.append(name)
         removed = _idle(removed, values, logs, _groups(hashes, removed), configurations)
     removed = _idle(removed, values, logs, _groups(hashes, removed), configurations)
-    if not _is_repeated(_groups(hashes, removed), configurations):
+    if len(removed) == len(names) or not _is_repeated(_groups(hashes, removed), configurations):
         return ()
     return tuple(name for name in names if name in removed)
 
@@ -110,8 +110,11 @@ def _hashes(values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def _groups(hashes: Mapping[str, np.ndarray], removed: Sequence[str]) -> np.ndarray:
     """Return the number of the configuration of each row, by the columns that are not removed."""
-    rest = [of_column for name, of_column in hashes.items() if name not in removed]
-    groups: np.ndarray = np.unique(np.sum(rest, axis=0, dtype=np.uint64), return_inverse=True)[1]
+    total = np.zeros_like(next(iter(hashes.values())))  # without any column all rows are equal
+    for name, of_column in hashes.items():
+        if name not in removed:
+            total += of_column
+    groups: np.ndarray = np.unique(total, return_inverse=True)[1]
     return groups
 
 
