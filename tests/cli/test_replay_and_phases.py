@@ -124,7 +124,7 @@ def test_an_import_is_replayed_by_what_its_source_states(tmp_path: Path, capsys)
     assert main([*jobs, *patterns]) == 0
     capsys.readouterr()
     arguments = ["replay", str(tmp_path / "jobs"), "--trials", "1", "--folds", "2"]
-    assert main([*arguments, "--site-default", "21m"]) == 0
+    assert main([*arguments, "--site-default", "1260s"]) == 0
     printed = capsys.readouterr().out
     assert "cheapest here: " in printed
     assert "--image" not in printed  # there are none to be asked about
