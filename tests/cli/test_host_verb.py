@@ -137,4 +137,5 @@ def test_node_types_of_a_cluster_have_speeds_of_their_own(project: Path) -> None
     content = json.loads(measured)
     assert "12 runs)" in content["machine"]
     rows = {row["node_type"]: row for row in content["images"][0]["configurations"]}
-    assert rows["pitzer"]["calibrated"]
+    # One machine of a class tells little of the others: three are needed.
+    assert not rows["pitzer"]["calibrated"]
