@@ -57,6 +57,7 @@ def start(project: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "voxcast.cli", *arguments], cwd=project, env=environment,
         text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # as at a terminal
     )  # fmt: skip
 
 
