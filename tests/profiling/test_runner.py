@@ -132,12 +132,15 @@ def _state(pid):
 @BOTH_METERS
 def test_peak_of_a_known_pattern_is_found_and_shared_pages_count_once(tmp_path, groups):
     idle = _measure(tmp_path, "import time; time.sleep(0.15)", groups=groups)
-    # Where processes are sampled one by one, a busy machine may see pages of one that has ended.
-    profiles = [_measure(tmp_path, ALLOCATE, groups=groups) for _ in range(1 if groups else 3)]
-    assert {profile.outcome for profile in profiles} == {"completed"}
-    profile = min(profiles, key=lambda profile: profile.peak_rss_bytes)
     # An interpreter's own pages come on top, at most three times.
-    assert 180e6 * 0.95 < profile.peak_rss_bytes < 180e6 * 1.05 + 3 * idle.peak_rss_bytes
+    highest = 180e6 * 1.05 + 3 * idle.peak_rss_bytes
+    profile = _measure(tmp_path, ALLOCATE, groups=groups)
+    for _ in range(0 if groups else 2):
+        # Where processes are sampled one by one, a busy machine may count a page twice.
+        if profile.peak_rss_bytes > highest:
+            profile = _measure(tmp_path, ALLOCATE, groups=groups)
+    assert profile.outcome == "completed"
+    assert 180e6 * 0.95 < profile.peak_rss_bytes < highest
     if groups and profile.memory_method.startswith("cgroup"):
         assert profile.peak_rss_bytes < 180e6 * 1.05 + 15e6
         assert profile.peak_cgroup_bytes >= profile.peak_rss_bytes
