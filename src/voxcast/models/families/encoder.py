@@ -6,6 +6,7 @@ It needs numpy only, and its file is JSON.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -193,13 +194,11 @@ class Encoder:
             inside = within(name, values, low, high)
             for n in np.flatnonzero(~inside & (np.isfinite(values) | (name in complete))):
                 features[n].append(name)
-        digests = {name: {key for key, _ in levels} for name, levels in self.levels}
-        for name, categories in zip(self.texts, self.categories, strict=True):
-            is_listed = name in digests or name not in self.truncated
-            seen = {*map(digest, categories), *digests.get(name, ())}
+        for name in self.texts:
+            seen = self._digests.get(name)
             for n, row in enumerate(rows):
                 text = row.get(name)
-                is_new = isinstance(text, str) and is_listed and digest(text) not in seen
+                is_new = seen is not None and isinstance(text, str) and digest(text) not in seen
                 if is_new or (name in complete and not isinstance(text, str)):
                     features[n].append(name)
         together = self.joint_distances(rows)
@@ -256,6 +255,16 @@ class Encoder:
                 for output in range(len(levels[0][1]))
             ),
         ]
+
+    @cached_property
+    def _digests(self) -> dict[str, frozenset[str]]:
+        """Digests of the values in training, of the texts of which all values are on record."""
+        listed = {name: {key for key, _ in levels} for name, levels in self.levels}
+        return {
+            name: frozenset({*map(digest, categories), *listed.get(name, ())})
+            for name, categories in zip(self.texts, self.categories, strict=True)
+            if name in listed or name not in self.truncated
+        }
 
     @property
     def _effects(self) -> list[tuple[str, tuple[tuple[str, tuple[float, ...]], ...]]]:
