@@ -37,7 +37,7 @@ def main() -> int:
     examples = examples_of(with_progress, POINTS)
     held_out = np.arange(len(examples.shares)) % HELD_OUT == 0
     training = examples.part(~held_out)
-    trunk = pretrain(training, epochs=EPOCHS, seed=SEED)
+    trunk = pretrain(training, epochs=EPOCHS, seed=SEED, on_epoch=_print_epoch)
     facts = {
         "images": {
             name: {"kind": choice.kind, "seed": choice.seed, "subjects": choice.subjects}
@@ -52,6 +52,10 @@ def main() -> int:
     write_json(RESULT, facts)
     print(f"errors of the mask's voxels, in percent: {facts['errors_percent']}", file=sys.stderr)
     return 0
+
+
+def _print_epoch(epoch: int, loss: float) -> None:
+    print(f"pass {epoch} of {EPOCHS}: loss {loss:.3f}", file=sys.stderr, flush=True)
 
 
 def _images(name: str) -> config.ImagesConfig:

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from torch import nn
-from tqdm import tqdm
 
 from voxcast.images.network_volume import STEPS
 from voxcast.models.families.trunk import BATCH, VolumeTrunk, tensors
 from voxcast.models.families.trunk_files import OTHERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from voxcast.models.families.trunk_examples import Examples
 
@@ -34,7 +33,13 @@ def untrained(seed: int) -> VolumeTrunk:
         return VolumeTrunk().eval()
 
 
-def pretrain(examples: Examples, *, epochs: int, seed: int) -> VolumeTrunk:
+def pretrain(
+    examples: Examples,
+    *,
+    epochs: int,
+    seed: int,
+    on_epoch: Callable[[int, float], None] = lambda epoch, loss: None,
+) -> VolumeTrunk:
     """Train a trunk on generated volumes.
 
     The losses are of the mask in each block of cells, of the logarithm of its voxels, and of the
@@ -46,6 +51,8 @@ def pretrain(examples: Examples, *, epochs: int, seed: int) -> VolumeTrunk:
         Small volumes, masks and characteristics.
     epochs : int
         Passes over the examples.
+    on_epoch : callable
+        Called after each pass with its number from 1, and the mean loss.
 
     Returns
     -------
@@ -68,8 +75,9 @@ def pretrain(examples: Examples, *, epochs: int, seed: int) -> VolumeTrunk:
         optimiser, LEARNING_RATE, total_steps=steps, pct_start=0.2
     )
     generator = torch.Generator().manual_seed(seed)
-    with tqdm(total=steps, desc="training", unit="batch", disable=None) as progress:
-        for batch in _batches(np.arange(len(maps)), epochs, generator):
+    for epoch in range(1, epochs + 1):
+        losses = []
+        for batch in _batches(np.arange(len(maps)), generator):
             cubes, truth = _mirrored([maps[batch], masks[batch]], generator)
             mask, log_share, estimated = trunk(cubes, grid[batch])
             loss = nn.functional.binary_cross_entropy_with_logits(mask, truth)
@@ -79,7 +87,8 @@ def pretrain(examples: Examples, *, epochs: int, seed: int) -> VolumeTrunk:
             loss = loss + OTHERS_WEIGHT * nn.functional.smooth_l1_loss(estimated, others[batch])
             _step(optimiser, loss)
             schedule.step()
-            progress.update()
+            losses.append(loss.item())
+        on_epoch(epoch, float(np.mean(losses)))
     return trunk.eval()
 
 
@@ -129,7 +138,7 @@ def fit_to_runs(
     best_loss, best_weights, worse = float("inf"), copy.deepcopy(trunk.state_dict()), 0
     for _ in range(epochs):
         trunk.train()
-        for batch in _batches(train, 1, generator):
+        for batch in _batches(train, generator):
             (cubes,) = _mirrored([maps[batch]], generator)
             _step(optimiser, loss_of(batch, cubes))
         stopping_loss = -float("inf")  # of none: the last pass is kept
@@ -148,11 +157,10 @@ def fit_to_runs(
     return trunk.eval()
 
 
-def _batches(rows: np.ndarray, epochs: int, generator: torch.Generator) -> Iterator[torch.Tensor]:
-    for _ in range(epochs):
-        order = torch.from_numpy(rows)[torch.randperm(len(rows), generator=generator)]
-        # Statistics need more than one volume.
-        yield from (batch for batch in order.split(BATCH) if len(batch) > 1 or len(rows) == 1)
+def _batches(rows: np.ndarray, generator: torch.Generator) -> Iterator[torch.Tensor]:
+    order = torch.from_numpy(rows)[torch.randperm(len(rows), generator=generator)]
+    # Statistics need more than one volume.
+    return (batch for batch in order.split(BATCH) if len(batch) > 1 or len(rows) == 1)
 
 
 def _step(optimiser: torch.optim.Optimizer, loss: torch.Tensor) -> None:
