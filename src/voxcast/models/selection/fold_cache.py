@@ -1,6 +1,7 @@
 """Cache of the predictions of each fold: ensembles and repeated runs refit nothing.
 
-The code of all models is part of a key: predictions of older code are not reused.
+The code of all models and the packaged weights are part of a key: predictions of others are not
+reused.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ def _code_sha256() -> str:
     import sklearn
 
     digest = hashlib.sha256(sklearn.__version__.encode())
-    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
+    files = Path(__file__).parents[1].rglob("*")
+    for path in sorted(path for path in files if path.suffix in (".py", ".npz")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
