@@ -28,6 +28,7 @@ from voxcast.campaigns.settings import CampaignSettings
 from voxcast.features.table import build_table
 from voxcast.history.run_folders import load_records
 from voxcast.images.catalogue import CATALOGUE, CHARACTERISTICS_TABLE
+from voxcast.images.characteristic_versions import VERSIONS
 from voxcast.images.image_set import prepare_image_set
 from voxcast.models import point_model
 from voxcast.models.families.family import FAMILIES
@@ -92,7 +93,8 @@ def measured(folder: Path, app_name: str) -> pd.DataFrame:
         os.sched_setaffinity(0, set(cores))
     runs = pd.concat([load_records(folder / "runs" / machine) for machine in MACHINES])
     characteristics = pd.read_parquet(folder / "catalogue" / CHARACTERISTICS_TABLE)
-    return build_table(runs.assign(noisy=False), catalogue, characteristics)[0]
+    values = characteristics.drop(columns=VERSIONS)
+    return build_table(runs.assign(noisy=False), catalogue, values)[0]
 
 
 def errors(table: pd.DataFrame, local_runs: int) -> dict[str, float]:
