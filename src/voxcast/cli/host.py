@@ -116,8 +116,11 @@ def main(argv: list[str]) -> int:
         _show(before, "before")
     _show(after, "after" if args.action == "measure" else "")
     if after:
-        references = " and ".join(sorted({speed.reference for speed in after}))
-        print(f"  speeds are multiples of that of {references}, where most runs were made")
+        references = {speed.reference for speed in after}
+        usual = "that of " + " and ".join(sorted(references))
+        if references == {facts.host_id}:
+            usual = "the average of this machine"
+        print(f"  speeds are multiples of {usual}, where most runs were made")
         if any(speed.in_sitting for speed in after):
             hours = SITTING_LASTS.total_seconds() / 3600
             print(f"  they are of the runs of the last {hours:g} hours; later they may differ")
