@@ -48,7 +48,7 @@ def measured_runs(
     from voxcast.history.selection import only_app, runs_where
 
     if history.is_file() or history.suffix == ".csv":
-        from voxcast.features.any_table import read_csv
+        from voxcast.features.csv_table import read_csv
 
         runs = read_csv(history)
         if app is not None and "app" not in runs:
