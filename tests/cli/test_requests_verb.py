@@ -155,7 +155,7 @@ def test_invalid_requests_are_refused(arguments: tuple[object, ...], message: st
     ("arguments", "message"),
     [
         (("--column", "walltime"), "has no column walltime, but subject, runtime_s"),
-        (("--column", "subject"), "subject is not a column of numbers"),
+        (("--column", "subject"), "subject: is text, such as"),
         (("--strategy", "brute_force"), "needs a law with a density"),
         (("--family", "guess"), "unknown family"),
         (("--between", "1,2"), "give --family"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -130,9 +129,17 @@ def law_of_column(runs: pd.DataFrame, column: str, family: str | None, history: 
     try:
         values = numbers.to_numpy(dtype=float)
     except (TypeError, ValueError):
-        raise TableError(f"{column} is not a column of numbers", history) from None
-    if not len(values) or not (values > 0).all() or not math.isfinite(values.max()):
-        raise TableError(f"{column} must hold positive finite numbers", history)
+        from voxcast.features.text_target import text_target
+
+        names = runs.select_dtypes("number").columns.map(str).tolist()
+        raise text_target(runs, column, names) from None
+    if not len(values):
+        raise TableError(f"{column} has no values", history)
+    if count := int((~(values > 0) | np.isinf(values)).sum()):
+        raise TableError(
+            f"{count} of {len(values)} values of {column} are not finite numbers above 0", history,
+            "leave their rows out",
+        )  # fmt: skip
     if family is None:
         return EmpiricalLaw(values)
     if family not in (*FAMILIES, "best"):

@@ -135,8 +135,9 @@ def spelled_as_numbers(column: pd.Series) -> str | None:
         return "is text for a cell in a row without a label: leave such cells empty"
     odd = cells[~is_number]
     if is_number.mean() >= MOST:
-        row = column.index.get_indexer([odd.index[0]])[0] + 1
-        return f"is text for {odd.iloc[0][:20]!r} in row {row}: leave such cells empty"
+        label = odd.index[0]  # of a table that was read, the number of its row from 0
+        where = f" in row {label + 1}" if isinstance(label, int) else ""
+        return f"is text for {odd.iloc[0][:20]!r}{where}: leave such cells empty"
     if odd.map(lambda cell: bool(_QUANTITY.fullmatch(cell))).mean() >= MOST:
         return f"is text, such as {odd.iloc[0][:20]!r}: write plain numbers, all in one unit"
     return None
