@@ -106,13 +106,13 @@ def _clean(column: pd.Series, *, as_text: bool) -> pd.Series:
     cells = column.map(lambda cell: str(cell).strip(), na_action="ignore")
     if as_text:
         return cells
-    told = cells.mask(cells.isin(MISSING))
-    if not told.notna().any():
+    present = cells.mask(cells.isin(MISSING))
+    if not present.notna().any():
         return cells
-    truth = told.dropna().str.lower().map(TRUTH)
-    numbers = truth.reindex(cells.index) if truth.notna().all() else told
+    truth = present.dropna().str.lower().map(TRUTH)
+    numbers = truth.reindex(cells.index) if truth.notna().all() else present
     numbers = pd.to_numeric(numbers, errors="coerce")
-    return cells if numbers[told.notna()].isna().any() else numbers.astype(float)
+    return cells if numbers[present.notna()].isna().any() else numbers.astype(float)
 
 
 def spelled_as_numbers(column: pd.Series) -> str | None:
