@@ -131,8 +131,8 @@ def law_of_column(runs: pd.DataFrame, column: str, family: str | None, history: 
     except (TypeError, ValueError):
         from voxcast.features.text_target import text_target
 
-        names = runs.select_dtypes("number").columns.map(str).tolist()
-        raise text_target(runs, column, names) from None
+        numeric = runs.select_dtypes("number").columns.map(str).tolist()
+        raise text_target(runs, column, numeric) from None
     if not len(values):
         raise TableError(f"{column} has no values", history)
     if count := int((~(values > 0) | np.isinf(values)).sum()):
