@@ -114,7 +114,7 @@ def law_of_column(runs: pd.DataFrame, column: str, family: str | None, history: 
     ConfigError
         If there is no such family.
     TableError
-        If there is no such column, or it holds no positive finite numbers.
+        If there is no such column, it has no values, or one is no finite number above 0.
     """
     from voxcast.laws.distributions import FAMILIES
     from voxcast.laws.empirical import EmpiricalLaw
