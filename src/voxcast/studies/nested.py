@@ -76,7 +76,7 @@ class Learner:
             self.seed,
             cache=self.cache,
         )
-        params_by_name, best = self._learned(validation)
+        params_by_name, best = self._params_and_choice(validation)
         names = list(params_by_name) if every_family else [best]
         fitted: dict[str, PointModel] = {}
         by_name = {}
@@ -89,7 +89,7 @@ class Learner:
             by_name[name] = contenders.run_columns(test).assign(**medians, chosen=best)
         return by_name | {CHOSEN: by_name[best]}
 
-    def _learned(self, validation: Validation) -> tuple[dict[str, Params], str]:
+    def _params_and_choice(self, validation: Validation) -> tuple[dict[str, Params], str]:
         """Return the parameters of families and ensembles by name, and the chosen name."""
         if len(self.families) == 1 and self.families[0] in self.fixed_params:
             return dict(self.fixed_params), self.families[0]  # nothing is to be chosen
