@@ -11,8 +11,8 @@ from voxcast.features.any_table import (
     choose_columns,
     feature_table,
     learnable,
-    read_csv,
 )
+from voxcast.features.csv_table import read_csv
 from voxcast.features.run_status import is_censored, statuses
 from voxcast.features.screening import screened
 from voxcast.models.table_fitting import fit_table
