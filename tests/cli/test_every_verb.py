@@ -37,6 +37,8 @@ ARGUMENTS: dict[str, tuple[str, ...] | None] = {
     "replay": None,
     "requests": ("--image", "head.nii"),
     "serve": (),
+    "status": None,
+    "submit": ("head.nii", "--out", "results"),
     "variation": None,
 }
 

@@ -20,6 +20,8 @@ VERBS = {
     "fit": "train a model of any table, evaluated on held-out groups",
     "predict": "predict runtime and memory of an application on an image, per configuration",
     "recommend": "recommend a request: the cheapest or fastest that is safe",
+    "submit": "run an application on a cluster: predicted requests, more after a failure",
+    "status": "where a submission stands: tasks, attempts, what was asked and used",
     "queue": "replay a workload trace with other requested times",
     "requests": "sequences of ever longer requests, and their expected cost",
     "profile": "run an application on this machine and measure it",

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from voxcast.errors import TableError
 from voxcast.history.imports.cells import positive
 from voxcast.history.imports.file_records import ImportedRun, NotARunError
 
+if TYPE_CHECKING:
+    from voxcast.records import Outcome
+
 # Runs that something else ended did not fail; the state is also recorded as a label.
-OUTCOMES = {
+OUTCOMES: dict[str, Outcome] = {
     "COMPLETED": "completed",
     "TIMEOUT": "timeout",
     "DEADLINE": "timeout",
@@ -99,7 +103,7 @@ class SlurmJob:
         NotARunError
             If the job has not ended, or was never started.
         """
-        state = _state(self.state)
+        state = slurm_state(self.state)
         if state in UNFINISHED:
             raise NotARunError(f"job {self.job_id} is {state}")
         if not self.runtime_s and OUTCOMES[state] in _MAYBE_NEVER_RUN:
@@ -122,7 +126,7 @@ class SlurmJob:
                 "cpus": self.cpus,
                 "gpus": self.gpus,
                 "mem_limit_bytes": positive(self.mem_limit_bytes),
-                "outcome": self._outcome(state),
+                "outcome": self.outcome(),
                 "exit_status": -self.signal if self.signal else self.exit_status,
                 "limit_s": self.time_limit_s,
                 "runtime_s": self.runtime_s,
@@ -159,7 +163,20 @@ class SlurmJob:
         start_in_quarter_s = None if self.start_s is None else self.start_s % _QUARTER_HOUR_S
         return [self.job_id, start_in_quarter_s]
 
-    def _outcome(self, state: str) -> str:
+    def outcome(self) -> Outcome:
+        """Return how the job ended, by its state; the exit code alone decides nothing.
+
+        A job above its memory limit is ``OUT_OF_MEMORY`` where the kernel enforces the limit, and
+        ``FAILED`` by a SIGKILL where Slurm does.
+
+        Raises
+        ------
+        TableError
+            If the state is unknown, or that of a job that has not ended.
+        """
+        state = slurm_state(self.state)
+        if state in UNFINISHED:
+            raise TableError(f"job {self.job_id} is {state} and has not ended")
         oom_step = any(state_of_step.startswith("OUT_OF_ME") for state_of_step in self.step_states)
         if oom_step and state in ("COMPLETED", "FAILED"):
             # A script may continue and complete after a step was killed.
@@ -190,7 +207,19 @@ def _het_job(job_id: str) -> str:
     return het_job if sign else ""
 
 
-def _state(text: str) -> str:
+def slurm_state(text: str) -> str:
+    """Return the full name of a state that may be cut off, or be followed by who caused it.
+
+    Raises
+    ------
+    TableError
+        If it is not a state of Slurm.
+
+    Examples
+    --------
+    >>> slurm_state("CANCELLED by 1000"), slurm_state("OUT_OF_ME+")
+    ('CANCELLED', 'OUT_OF_MEMORY')
+    """
     state_prefix = (text.split() or [""])[0].rstrip("+").upper()
     for name in (*OUTCOMES, *UNFINISHED):
         if state_prefix and name.startswith(state_prefix):
