@@ -29,7 +29,8 @@ import psutil
 from private_slurm_conf import Layout, cgroup_conf, gres_conf, slurm_conf, slurmdbd_conf
 
 PROGRAMS = (
-    "munged", "slurmctld", "slurmd", "slurmdbd", "mariadbd", "mariadb-install-db", "sbatch", "sacct",
+    "munged", "slurmctld", "slurmd", "slurmdbd", "mariadbd", "mariadb-install-db", "sbatch",
+    "sacct",
 )  # fmt: skip
 SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 PACKAGES = "slurm-wlm slurmdbd slurm-client munge mariadb-server"
@@ -72,7 +73,7 @@ class PrivateSlurm:
     accounting : bool
         Whether slurmdbd is started; without it there is no ``sacct``.
     gpus : int
-        GPUs that each node claims to have.
+        GPUs that each node claims to have, at most 4.
     """
 
     folder: Path
@@ -314,7 +315,7 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--memory", choices=("linux", "cgroup"), default="linux")
-    parser.add_argument("--gpus", type=int, default=0, help="of each node, not real ones")
+    parser.add_argument("--gpus", type=int, choices=range(5), default=0, help="of each node, not real ones")
     parser.add_argument("--without-accounting", action="store_true", help="no slurmdbd, no sacct")
     args = parser.parse_args()
     slurm = PrivateSlurm(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CPUS = 4  # of a virtual node
+STAND_INS = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random")  # for GPUs
 
 
 @dataclass(frozen=True)
@@ -160,5 +161,6 @@ def cgroup_conf(layout: Layout) -> str:
 
 
 def gres_conf(layout: Layout) -> str:
-    """Return ``gres.conf``, of GPUs without devices; empty without GPUs."""
-    return f"Name=gpu Count={layout.gpus}\n" if layout.gpus else ""
+    """Return ``gres.conf``, of GPUs that are other devices; empty without GPUs."""
+    files = ",".join(STAND_INS[: layout.gpus])  # Slurm leaves out a GPU without a device
+    return f"Name=gpu File={files}\n" if layout.gpus else ""
