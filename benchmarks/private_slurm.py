@@ -315,7 +315,9 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--memory", choices=("linux", "cgroup"), default="linux")
-    parser.add_argument("--gpus", type=int, choices=range(5), default=0, help="of each node, not real ones")
+    parser.add_argument(
+        "--gpus", type=int, choices=range(5), default=0, help="of each node, not real ones"
+    )
     parser.add_argument("--without-accounting", action="store_true", help="no slurmdbd, no sacct")
     args = parser.parse_args()
     slurm = PrivateSlurm(

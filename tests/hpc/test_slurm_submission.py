@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import followed, outcomes, running
 from planted_tasks import COPY, HOLD, MB, plan_of, shell_app, write_images
 
+from conftest import followed, outcomes, running
 from private_slurm import PrivateSlurm
 from voxcast.hpc.escalation import Stop
 from voxcast.hpc.follower import Follower
@@ -116,13 +116,14 @@ def test_waiting_tasks_that_are_cancelled_as_one_line_are_all_ended(
     slurm: PrivateSlurm, follower_of, tmp_path: Path
 ) -> None:
     images = write_images(tmp_path / "in", [f"{n}.nii" for n in range(5)])
-    follower = follower_of(plan_of(shell_app(COPY), images, cpus=4, slurm=SlurmOptions(throttle=1)))
-    hold = Once("0", lambda job: None)
+    follower = follower_of(
+        plan_of(shell_app(COPY), images, cpus=4, slurm=SlurmOptions(throttle=1))
+    )
     slurm.command("scontrol", "update", "PartitionName=debug", "State=DOWN")
     try:
         follower.step()
         slurm.command("scancel", follower.state.arrays[1].job)
-        followed(follower, hold)
+        followed(follower)
     finally:
         slurm.command("scontrol", "update", "PartitionName=debug", "State=UP")
     assert [outcomes(follower, str(n)) for n in range(5)] == [["cancelled"]] * 5

@@ -1,4 +1,4 @@
-"""``voxcast submit IMAGE… --app APP --out DIR``: run an application on a cluster, healing failures.
+"""``voxcast submit IMAGE… --app APP --out DIR``: run it on a cluster, as predicted.
 
 Requests are predicted for each image, from the project's champion, from ``--url``, or read from a
 file (``--requests``), which needs no project. Images with similar requests share an array job of
@@ -13,8 +13,10 @@ is 1 if a task was given up.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import logging
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,11 +28,14 @@ from voxcast.errors import EXIT_BAD_INPUT, ConfigError
 from voxcast.quantities import parse_seconds
 
 if TYPE_CHECKING:
+    from voxcast.hpc.executor import Executor
+    from voxcast.hpc.follower import Follower
     from voxcast.hpc.plan import Plan
     from voxcast.hpc.submission import Submission
 
 INTERRUPTED = 130
 TASKS_GIVEN_UP = 1
+LOCAL_POLL_S = 0.5
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +84,8 @@ def main(argv: list[str]) -> int:
     from voxcast.cli.submission_plan import plan_of
     from voxcast.hpc.submission import Submission, check_outputs
 
+    if args.detach and args.executor != "slurm":
+        raise ConfigError("needs Slurm", "--detach", "leave it out with --executor local")
     if args.out is None and not args.dry_run:
         raise ConfigError("is needed: results go nowhere else", "--out", "give --out DIR")
     plan, code = plan_of(args)
@@ -103,6 +110,8 @@ def _resume(args: argparse.Namespace, poll_s: float) -> int:
     if args.paths or args.images or args.requests or args.out:
         raise ConfigError("takes no images and no --out: the submission has them", "--resume")
     submission = Submission.open(args.resume)
+    if args.detach and submission.executor != "slurm":
+        raise ConfigError("needs Slurm", "--detach", "the submission runs on this machine")
     if submission.executor == "slurm":
         from voxcast.hpc.slurm import check_installed
 
@@ -137,39 +146,42 @@ def _run(submission: Submission, args: argparse.Namespace, poll_s: float) -> int
     from voxcast.hpc.follower import Follower
     from voxcast.hpc.follower_lock import claimed
 
-    if args.detach and submission.executor != "slurm":
-        raise ConfigError("needs Slurm", "--detach", "leave it out with --executor local")
-    with claimed(submission.folder, DETACHED_PATIENCE_S if args.detach else 0.0) as claim:
-        follower = Follower(submission, _executor(submission))
+    with contextlib.ExitStack() as stack:
+        patience_s = DETACHED_PATIENCE_S if args.detach else 0.0
+        claim = stack.enter_context(claimed(submission.folder, patience_s))
+        follower = Follower(submission, _executor(submission, stack))
         if args.detach:
-            goes_on = follower.step()
-            if goes_on:
+            if follower.step():
                 job = submit_follow_up(submission, follower.state)
-                then = f"voxcast status {submission.folder}"
+                then = f"voxcast status {shlex.quote(str(submission.folder))}"
                 logger.info("job %s follows when jobs end; see `%s`", job, then)
                 return 0
         else:
+            if submission.executor == "local":
+                poll_s = min(poll_s, LOCAL_POLL_S)
             try:
                 follow(follower, claim, poll_s)
             except KeyboardInterrupt:
-                then = f"voxcast submit --resume {submission.folder}"
+                then = f"voxcast submit --resume {shlex.quote(str(submission.folder))}"
                 left = "jobs go on" if submission.executor == "slurm" else "its runs were stopped"
                 logger.warning("interrupted; %s; `%s` continues", left, then)
                 return INTERRUPTED
     return _print_end(submission, follower, as_json=args.json)
 
 
-def _executor(submission: Submission):  # type: ignore[no-untyped-def]
+def _executor(submission: Submission, stack: contextlib.ExitStack) -> Executor:
     if submission.executor == "local":
         from voxcast.hpc.local_executor import LocalExecutor
 
-        return LocalExecutor(submission)
+        local = LocalExecutor(submission)
+        stack.callback(local.close)
+        return local
     from voxcast.hpc.slurm_executor import SlurmExecutor
 
     return SlurmExecutor(submission)
 
 
-def _print_end(submission: Submission, follower, *, as_json: bool) -> int:  # type: ignore[no-untyped-def]
+def _print_end(submission: Submission, follower: Follower, *, as_json: bool) -> int:
     from voxcast.hpc.submission_status import summary, task_rows, text_lines
 
     rows = task_rows(submission, follower.state, follower.current)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from voxcast.hpc.job_states import TaskId, TaskState
     from voxcast.hpc.submission_state import SubmittedArray
@@ -23,8 +23,8 @@ class Executor(Protocol):
     def states(self, arrays: Sequence[SubmittedArray]) -> dict[TaskId, TaskState]:
         """Return the states of the tasks of arrays; one that is not known is left out."""
 
-    def stalled(self, arrays: Sequence[SubmittedArray]) -> list[TaskId]:
-        """Return running tasks that use no CPU for too long."""
+    def stalled(self, running: Mapping[TaskId, TaskState]) -> list[TaskId]:
+        """Return those of the running tasks that have used no CPU for too long."""
 
     def cancel(self, tasks: Sequence[TaskId]) -> None:
         """Stop tasks of arrays."""

@@ -126,7 +126,8 @@ class Follower:
         if attempt.outcome == "completed":
             return
         step = self.state.next_step(name, self.submission.plan)
-        after = f"{name}: {attempt.outcome.replace('_', ' ')} after {format_seconds(attempt.runtime_s)}"
+        cause, ran = attempt.outcome.replace("_", " "), format_seconds(attempt.runtime_s)
+        after = f"{name}: {cause} after {ran}"
         if isinstance(step, Request):
             self.submission.discard(array, number)
             asked = f"{format_seconds(step.walltime_s)} and {format_bytes(step.memory_bytes)}"
@@ -138,16 +139,15 @@ class Follower:
             logger.error("%s%s; given up: %s; see %s", after, last_words, step.reason, log)
 
     def _stop_stalled(self) -> None:
-        running = {
-            self.state.live[name][0]
-            for name, task_state in self.current.items()
-            if task_state.is_running
-        }
-        arrays = {n: self.state.arrays[n] for n in sorted(running)}
-        numbers = {array.job: n for n, array in arrays.items()}
-        tasks = self.executor.stalled(list(arrays.values()))
+        places = {}
+        for name, task_state in self.current.items():
+            if task_state.is_running:
+                array, number = self.state.live[name]
+                places[self.state.arrays[array].job, number] = array, task_state
+        tasks = self.executor.stalled({task: state for task, (_, state) in places.items()})
         for job, number in tasks:
-            self._record(event="stopping", array=numbers[job], number=number, outcome="stalled")
+            array, _ = places[job, number]
+            self._record(event="stopping", array=array, number=number, outcome="stalled")
         if tasks:
             self.executor.cancel(tasks)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -58,6 +58,8 @@ class TaskState:
         How it ended; None if it has not.
     runtime_s, cpu_s, peak_bytes : float, float, int or None
         None where not told: ``scontrol`` has no CPU time and no memory.
+    job : str
+        Number of the job that the task is; the first one of an array has the array's.
     """
 
     state: str
@@ -65,6 +67,7 @@ class TaskState:
     runtime_s: float = 0.0
     cpu_s: float | None = None
     peak_bytes: int | None = None
+    job: str = ""
     node: str = ""
     submitted_at: str = ""
     started_at: str = ""
@@ -118,7 +121,7 @@ def from_scontrol(text: str, notes: Notes = _no_notes) -> dict[TaskId, TaskState
             _set_exit(slurm_job, fields.get("ExitCode", ""))
             states[key] = _state(
                 slurm_job, fields.get("NodeList", ""), fields.get("SubmitTime", ""),
-                fields.get("StartTime", ""), partial(notes, key),
+                fields.get("StartTime", ""), fields.get("JobId", ""), partial(notes, key),
             )  # fmt: skip
     return states
 
@@ -134,7 +137,10 @@ def _of_lines(key: TaskId, lines: Sequence[Mapping[str, str]], notes: Notes) -> 
     _set_exit(slurm_job, job["ExitCode"])
     for step in steps:
         slurm_job.add_step(_bytes(step["MaxRSS"]), None, None)
-    return _state(slurm_job, job["NodeList"], job["Submit"], job["Start"], partial(notes, key))
+    return _state(
+        slurm_job, job["NodeList"], job["Submit"], job["Start"], job["JobIDRaw"],
+        partial(notes, key),
+    )  # fmt: skip
 
 
 def _state(
@@ -142,6 +148,7 @@ def _state(
     node: str,
     submitted_at: str,
     started_at: str,
+    job_number: str,
     notes: Callable[[], Sequence[str]],
 ) -> TaskState:
     state = slurm_state(job.state)
@@ -149,8 +156,8 @@ def _state(
         job.notes = list(notes())
     outcome = None if state in UNFINISHED else job.outcome()
     return TaskState(
-        state, outcome, job.runtime_s or 0.0, job.cpu_s, job.peak_bytes, node, submitted_at,
-        started_at,
+        state, outcome, job.runtime_s or 0.0, job.cpu_s, job.peak_bytes, job_number, node,
+        submitted_at, started_at,
     )  # fmt: skip
 
 
@@ -160,18 +167,17 @@ def _set_exit(job: SlurmJob, text: str) -> None:
         job.exit_status, job.signal = int(status), int(signal)
 
 
-def cpu_seconds(text: str) -> Iterator[tuple[TaskId, float]]:
-    """Yield the CPU time of each running task, in the lines of `voxcast.hpc.slurm.cpu_times`."""
-    totals: dict[TaskId, float] = {}
+def cpu_seconds(text: str) -> dict[str, float]:
+    """Return the CPU time of each running job, of the lines of `voxcast.hpc.slurm.cpu_times`."""
+    totals: dict[str, float] = {}
     for line in text.splitlines():
-        job_id, _, rest = line.partition("|")
+        step, _, rest = line.partition("|")
         average, _, tasks = rest.partition("|")
-        match = _TASK_ID.fullmatch(job_id)
-        if match is not None and match[3] != "extern":
+        job, _, name = step.partition(".")
+        if name != "extern":
             seconds = (_seconds(average) or 0.0) * (_number(tasks) or 1)
-            key = match[1], int(match[2])
-            totals[key] = totals.get(key, 0.0) + seconds
-    yield from totals.items()
+            totals[job] = totals.get(job, 0.0) + seconds
+    return totals
 
 
 def _seconds(text: str) -> float | None:

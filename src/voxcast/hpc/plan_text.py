@@ -86,16 +86,14 @@ def plan_lines(plan: Plan) -> Iterator[str]:
         "4 GB count as a core"
     )
     if total["usd_bound"]:
-        yield f"  costs {total['usd_median']:.2f} USD, at most {total['usd_bound']:.2f} if all run to their limits"
+        usd, bound = total["usd_median"], total["usd_bound"]
+        yield f"  costs {usd:.2f} USD, at most {bound:.2f} if all run to their limits"
     failures = total["expected_failures"]
-    risk = "not known for all tasks" if failures is None else f"{failures:.2g} too small, at most"
-    yield (
-        f"  requests expected to be too small: {risk}"
-        if failures is None
-        else f"  of the first requests, {risk}"
-    )
+    if failures is None:
+        yield "  how many first requests are too small is not known: some are not calibrated"
+    else:
+        yield f"  of the first requests at most {failures:.2g} are expected to be too small"
     if total["expected_end_s"] is not None:
-        throttle = (
-            f", {plan.slurm.throttle} at a time in each array" if plan.slurm.throttle else ""
-        )
-        yield f"  done {format_seconds(total['expected_end_s'])} after all start{throttle}; the queue's wait is not in it"
+        end, throttle = format_seconds(total["expected_end_s"]), plan.slurm.throttle
+        throttled = f", {throttle} at a time in each array" if throttle else ""
+        yield f"  done {end} after the first starts{throttled}, if none waits in the queue"

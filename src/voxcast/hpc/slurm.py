@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ANSWER_S = 60.0  # patience with a command
 IDS_PER_CALL = 1000
 SACCT_COLUMNS = (
-    "JobID", "State", "ExitCode", "ElapsedRaw", "TotalCPU", "MaxRSS", "ReqMem", "AllocCPUS",
+    "JobID", "JobIDRaw", "State", "ExitCode", "ElapsedRaw", "TotalCPU", "MaxRSS", "ReqMem",
     "NodeList", "Submit", "Start", "End",
 )  # fmt: skip
 _PREFIX = re.compile(r"^(sbatch|sacct|scontrol|scancel|sinfo|sstat|squeue): ")
@@ -134,7 +134,7 @@ def controller_lines(jobs: Iterable[str]) -> str:
 
 
 def cpu_times(jobs: Iterable[str]) -> str:
-    """Return ``JobID|AveCPU|NTasks`` of the steps of running jobs."""
+    """Return ``JobID|AveCPU|NTasks`` of the steps of running jobs; each task has its own."""
     return "".join(
         call(["sstat", "-a", "-P", "-n", "-j", ",".join(chunk), "--format=JobID,AveCPU,NTasks"])
         for chunk in _chunks(jobs)

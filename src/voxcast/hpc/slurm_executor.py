@@ -14,7 +14,7 @@ from voxcast.hpc.slurm import SlurmAwayError, SlurmRefusedError
 from voxcast.profiling.limits import IDLE_CORES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from voxcast.hpc.job_states import TaskId
     from voxcast.hpc.submission import Submission
@@ -72,18 +72,21 @@ class SlurmExecutor:
         seen = {job for job, _ in states}
         return states | self._lost([array for array in arrays if array.job not in seen])
 
-    def stalled(self, arrays: Sequence[SubmittedArray]) -> list[TaskId]:
-        """Return running tasks whose CPU time has not grown for the time of the plan."""
+    def stalled(self, running: Mapping[TaskId, TaskState]) -> list[TaskId]:
+        """Return the tasks whose CPU time has not grown for the time of the plan."""
         stall_s = self.submission.plan.stall_s
         now = time.monotonic()
-        if stall_s is None or not arrays or now < self._next_look:
+        if stall_s is None or not running or now < self._next_look:
             return []
         self._next_look = now + stall_s / LOOKS_PER_STALL
+        totals = cpu_seconds(slurm.cpu_times(state.job for state in running.values()))
         stalled = []
-        for task, cpu_s in cpu_seconds(slurm.cpu_times(array.job for array in arrays)):
+        for task, state in running.items():
+            if state.job not in totals:  # it has just ended
+                continue
             used_s, since = self._used.get(task, (-math.inf, now))
-            if cpu_s - used_s >= IDLE_CORES * stall_s:
-                self._used[task] = cpu_s, now
+            if totals[state.job] - used_s >= IDLE_CORES * stall_s:
+                self._used[task] = totals[state.job], now
             elif now - since >= stall_s:
                 stalled.append(task)
         return stalled

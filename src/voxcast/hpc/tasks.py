@@ -106,11 +106,13 @@ def task_names(images: Sequence[str]) -> list[str]:
     names = [_safe(stem(Path(image))) for image in images]
     counts = Counter(names)
     return [
-        f"{name}-{hashlib.sha256(image.encode('utf-8', 'surrogateescape')).hexdigest()[:_HASH_DIGITS]}"
-        if counts[name] > 1
-        else name
+        f"{name}-{_digest(image)}" if counts[name] > 1 else name
         for name, image in zip(names, images, strict=True)
     ]
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:_HASH_DIGITS]
 
 
 def _safe(text: str) -> str:
