@@ -129,7 +129,8 @@ def without_slurm(tmp_path: Path) -> str:
         ("submit --requests plan.json --out out",
          "sbatch: no such command here; run this on a login node of the cluster, or give "
          "--executor local"),
-        ("submit --requests plan.json", "--out: is needed: results go nowhere else; give --out DIR"),
+        ("submit --requests plan.json",
+         "--out: is needed: results go nowhere else; give --out DIR"),
         ("submit --requests gone.json --out out", "gone.json: no such file"),
         ("submit --requests in/a.nii --out out",
          "in/a.nii: not JSON: Expecting value: line 1 column 1 (char 0)"),
@@ -139,8 +140,8 @@ def without_slurm(tmp_path: Path) -> str:
         ("submit --resume in --out out",
          "--resume: takes no images and no --out: the submission has them"),
         ("submit --requests empty.json --out out",
-         "empty.json: neither a plan nor a recommendation; write it with `voxcast submit --dry-run "
-         "--json` or `voxcast recommend --json`"),
+         "empty.json: neither a plan nor a recommendation; write it with `voxcast submit "
+         "--dry-run --json` or `voxcast recommend --json`"),
         ("submit --requests plan.json --out out --executor local --detach",
          "--detach: needs Slurm; leave it out with --executor local"),
         ("status in", "in: no submission here; name the folder of one"),
@@ -162,7 +163,7 @@ def test_an_image_that_is_gone_is_named(tmp_path: Path) -> None:
 
 
 def test_too_much_memory_is_stopped_and_asked_for_again(tmp_path: Path) -> None:
-    hold = "exec perl -e 'my $x = \"x\" x 250e6; sleep 1'"
+    hold = "exec perl -e 'my $x = \"x\" x ($ARGV[0] * 1e6); sleep 1' 250"
     plan = written(tmp_path, hold, names=("a.nii",), memories_bytes=(100 * MB, 400 * MB))
     command = ("submit", "--requests", plan, "--out", "out", "--executor", "local", "--json")
     completed = voxcast(*command, cwd=tmp_path)

@@ -53,8 +53,9 @@ def plan_of(args: argparse.Namespace) -> tuple[Plan, int]:
         if is_plan(content):
             plan = Plan.from_record(content, args.requests)
         else:
+            name = app_name(content, args.requests)
             tasks = recommended_tasks(content, args.requests)
-            app = _described(args, args.app or app_name(content, args.requests))
+            app = _described(args, args.app or name)
             plan = _plan(app, tasks, args, str(content.get("cluster", "")))
     else:
         tasks, app, cluster, code = _predicted(args)
