@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -200,3 +204,25 @@ def test_what_uses_no_cpu_is_stopped_and_tried_once_more(
     images = write_images(tmp_path / "in", ["head.nii"])
     follower = followed(follower_of(plan_of(shell_app(WAIT_FIRST), images, stall_s=5.0)))
     assert outcomes(follower, "head") == ["stalled", "completed"]
+
+
+def test_a_small_job_follows_in_place_of_the_command(slurm: PrivateSlurm, tmp_path: Path) -> None:
+    images = write_images(tmp_path / "in", ["large.nii", "small.nii"])
+    for image, megabytes in zip(images, ("250", "20"), strict=True):
+        image.write_text(megabytes)
+    (tmp_path / "plan.json").write_text(json.dumps(plan_of(shell_app(HOLD), images).to_record()))
+    command = [sys.executable, "-m", "voxcast.cli", "submit", "--requests", "plan.json"]
+    source = str(Path(__file__).parents[2] / "src")
+    completed = subprocess.run(
+        [*command, "--out", "out", "--detach"], cwd=tmp_path, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": source}, check=False,
+    )  # fmt: skip
+    assert completed.returncode == 0, completed.stderr
+    assert "follows when jobs end" in completed.stderr
+    slurm.wait(lambda: not slurm.command("squeue", "-h").stdout.strip(), "the jobs", 180)
+    submission = Submission.open(tmp_path / "out")
+    follower = Follower(submission, SlurmExecutor(submission))
+    logs = [log.read_text() for log in (submission.folder / "logs").glob("follow-*")]
+    assert outcomes(follower, "large") == ["out_of_memory", "completed"], logs
+    assert outcomes(follower, "small") == ["completed"]
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {".voxcast", "large", "small"}

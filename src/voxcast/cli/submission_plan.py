@@ -78,9 +78,9 @@ def plan_of(args: argparse.Namespace) -> tuple[Plan, int]:
         moved = (dataclasses.replace(task, partition=args.partition) for task in plan.tasks)
         plan = dataclasses.replace(plan, tasks=tuple(moved))
     if args.skip_existing and args.out is not None:
-        there = set(existing_outputs(plan, args.out))
-        logger.info("%d of %d images have results", len(there), len(plan.tasks))
-        tasks_left = tuple(task for task in plan.tasks if task.name not in there)
+        existing = set(existing_outputs(plan, args.out))
+        logger.info("%d of %d images have results", len(existing), len(plan.tasks))
+        tasks_left = tuple(task for task in plan.tasks if task.name not in existing)
         plan = dataclasses.replace(plan, tasks=tasks_left)
     _check(plan)
     return plan, code

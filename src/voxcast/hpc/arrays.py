@@ -112,8 +112,8 @@ def _groups(
         # Groups of the levels start..end-1, for each start.
         largest = np.maximum.accumulate(memory[:end][::-1])[::-1]
         tasks = np.cumsum(counts[:end][::-1])[::-1]
-        asked = tasks * _core_h(walltime_s[end - 1], largest, cpus)
-        cost = least[:end] + asked + array_core_h
+        reserved_core_h = tasks * _core_h(walltime_s[end - 1], largest, cpus)
+        cost = least[:end] + reserved_core_h + array_core_h
         starts[end] = int(cost.argmin())
         least[end] = cost[starts[end]]
     groups: list[list[int]] = []

@@ -130,8 +130,8 @@ class Follower:
         after = f"{name}: {cause} after {ran}"
         if isinstance(step, Request):
             self.submission.discard(array, number)
-            asked = f"{format_seconds(step.walltime_s)} and {format_bytes(step.memory_bytes)}"
-            logger.info("%s; next: %s", after, asked)
+            following = f"{format_seconds(step.walltime_s)} and {format_bytes(step.memory_bytes)}"
+            logger.info("%s; next: %s", after, following)
         elif isinstance(step, Stop):
             last = self.submission.log_tail(array, number).strip().splitlines()[-1:]
             last_words = f" ({last[0][:200]})" if last else ""
@@ -187,7 +187,9 @@ class Follower:
             reason = one_line(error)
             self._record(event="refused", array=number, reason=reason)
             self._refused |= set(names)
-            asked = canonical_json(request.to_record())
-            logger.error("%d tasks were refused: %s (asked %s)", len(names), reason, asked)
+            refused_request = canonical_json(request.to_record())
+            logger.error(
+                "%d tasks were refused: %s (requested %s)", len(names), reason, refused_request
+            )
             return
         self._record(event="submitted", array=number, job=job)

@@ -66,7 +66,7 @@ def claimed(folder: Path, patience_s: float = 0.0) -> Iterator[Claim]:
     token = secrets.token_hex(8)
     content = json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "token": token})
     deadline = time.monotonic() + patience_s
-    while not _made(path, content):
+    while not _created(path, content):
         if _is_abandoned(path):
             # Only one of several processes succeeds in renaming it.
             with contextlib.suppress(FileNotFoundError):
@@ -86,7 +86,7 @@ def claimed(folder: Path, patience_s: float = 0.0) -> Iterator[Claim]:
             path.unlink(missing_ok=True)
 
 
-def _made(path: Path, content: str) -> bool:
+def _created(path: Path, content: str) -> bool:
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:

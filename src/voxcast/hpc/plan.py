@@ -92,7 +92,10 @@ class Plan:
                 app[name] = {key: tuple(values) for key, values in app[name].items()}
             if app["characteristics"] is not None:
                 app["characteristics"] = tuple(app["characteristics"])
-            bounds = {k: math.inf if v is None else v for k, v in fields["bounds"].items()}
+            bounds: dict[str, Any] = {
+                name: math.inf if value is None else value
+                for name, value in fields["bounds"].items()
+            }
             return cls(
                 App(**app),
                 tuple(map(Task.from_record, fields["tasks"])),

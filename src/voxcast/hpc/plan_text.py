@@ -80,9 +80,9 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     yield text_table(table, ">><>>>>>")
     if len(arrays) > MOST_LISTED:
         yield f"  and {len(arrays) - MOST_LISTED} more arrays"
-    asked, excess = total["requested_core_h"], total["excess_core_h"]
+    core_hours, excess = total["requested_core_h"], total["excess_core_h"]
     yield (
-        f"  asks for {asked:.3g} core-hours, of which sharing arrays costs {excess:.2g}; "
+        f"  asks for {core_hours:.3g} core-hours, of which sharing arrays costs {excess:.2g}; "
         "4 GB count as a core"
     )
     if total["usd_bound"]:

@@ -210,11 +210,11 @@ def check_outputs(plan: Plan, out: Path) -> None:
     ConfigError
         Naming those that are.
     """
-    there = existing_outputs(plan, out)
-    if there:
-        more = f" and {len(there) - 3} more" if len(there) > 3 else ""
+    existing = existing_outputs(plan, out)
+    if existing:
+        more = f" and {len(existing) - 3} more" if len(existing) > 3 else ""
         then = "outputs are never written over: name another --out, or give --skip-existing"
-        raise ConfigError(f"is there already: {', '.join(there[:3])}{more}", out, then)
+        raise ConfigError(f"is there already: {', '.join(existing[:3])}{more}", out, then)
 
 
 def existing_outputs(plan: Plan, out: Path) -> list[str]:

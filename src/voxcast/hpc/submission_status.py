@@ -74,7 +74,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "by_status": {status: counts[status] for status in ORDER if counts[status]},
         "attempts": len(attempts),
         "by_outcome": dict(sorted(outcomes.items())),
-        "requested_core_h": sum(cpus * asked for cpus, asked, _ in hours) / 3600,
+        "requested_core_h": sum(cpus * walltime_s for cpus, walltime_s, _ in hours) / 3600,
         "used_core_h": sum(cpus * used for cpus, _, used in hours) / 3600,
         "usd": sum(attempt["usd"] for attempt in attempts),
     }
@@ -91,13 +91,13 @@ def text_lines(submission: Submission, rows: list[dict[str, Any]]) -> Iterator[s
         )
         yield f"  {total['attempts']} attempts ended: {outcomes}"
         usd = f", {total['usd']:.2f} USD" if total["usd"] else ""
-        asked, used = total["requested_core_h"], total["used_core_h"]
-        yield f"  asked for {asked:.3g} core-hours and used {used:.3g}{usd}"
+        requested, used = total["requested_core_h"], total["used_core_h"]
+        yield f"  requested {requested:.3g} core-hours and used {used:.3g}{usd}"
     yield f"  outputs in {submission.out}"
     unfinished = [row for row in rows if row["status"] in ("refused", "given up")]
     if unfinished:
         yield ""
-        table = [("task", "ended as", "asked", "why")]
+        table = [("task", "ended as", "requested", "why")]
         table += [_row(row) for row in unfinished[:MOST_LISTED]]
         yield text_table(table, "<<<<")
         if len(unfinished) > MOST_LISTED:
@@ -111,8 +111,8 @@ def _row(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
         return row["task"], row["status"], "", row["reason"]
     last = row["attempts"][-1]
     request = last["request"]
-    asked = f"{format_seconds(request['walltime_s'])}, {format_bytes(request['memory_bytes'])}"
-    return row["task"], last["outcome"].replace("_", " "), asked, row["reason"]
+    requested = f"{format_seconds(request['walltime_s'])}, {format_bytes(request['memory_bytes'])}"
+    return row["task"], last["outcome"].replace("_", " "), requested, row["reason"]
 
 
 def _finite(value: float) -> float | None:
