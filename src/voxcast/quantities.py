@@ -26,11 +26,7 @@ _USD = re.compile(
     r"\s*(?:\$\s*)?([+-]?(?:\d{1,12}\.?\d*|\.\d+)(?:e[+-]?\d{1,2})?)\s*(?:USD)?\s*", re.IGNORECASE
 )
 _NEXTFLOW_TIME = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)(ms|d|h|m|s)")
-_NEXTFLOW_SGE_BYTES: dict[str, dict[str, int]] = {
-    "": {"b": 1}, "K": {"k": 2**10}, "M": {"m": 2**20}, "G": {"g": 2**30}, "T": {"t": 2**40},
-    "k": {"k": 10**3}, "m": {"m": 10**6}, "g": {"g": 10**9}, "t": {"t": 10**12},
-}  # fmt: skip
-_SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_NEXTFLOW_SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def parse_bytes(text: str) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from voxcast.errors import TableError
 from voxcast.history.imports import lsf_texts
 from voxcast.history.imports.file_records import FileRecords
+from voxcast.history.imports.lsf_texts import command_name
 from voxcast.history.imports.lines import opening, text_lines
 from voxcast.history.imports.scheduler_fields import (
     NEAR_LIMIT,
@@ -158,9 +159,10 @@ def _run_fields(fields: dict[str, str]) -> dict[str, str]:
     n_gpus = int(gpus[1]) * hosts if gpus else 0
     return fields | {
         "array_job": job,
-        "runTime": f"{runtime:g}",
-        "runLimit": f"{limit:g}" if limit > 0 else "",
-        "cpu_s": f"{sum(cpu):g}" if min(cpu) >= 0 else "",
+        "jobName": fields["jobName"] or command_name(fields["command"]),
+        "runTime": f"{runtime:.3f}",
+        "runLimit": f"{limit:.0f}" if limit > 0 else "",
+        "cpu_s": f"{sum(cpu):.6f}" if min(cpu) >= 0 else "",
         "maxRMem": f"{used_kib:.0f}" if used_kib > 0 else "",
         "cpus": str(cpus),
         "n_nodes": str(hosts),

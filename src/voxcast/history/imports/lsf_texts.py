@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from voxcast.history.imports.file_records import FileRecords
 
 _RULE = "-" * 20
-_ATTRIBUTE = re.compile(r"\b(Job Name|Job|User|Project|Status|Queue|Application) <([^<>]*)>")
+_ATTRIBUTE = re.compile(r"\b(Job Name|Job|User|Project|Status|Queue|Command) <([^<>]*)>")
 _RESOURCES = re.compile(r"(?:Requested Resources|Effective RES_REQ|RES_REQ) <([^>]*)>")
 _HEADING = re.compile(r"CPU_T\s+WAIT\s+TURNAROUND\s+STATUS\s+HOG_FACTOR\s+MEM\s+SWAP")
 _STATES = re.compile(r"PEND\s+PSUSP\s+RUN\s+USUSP\s+SSUSP\s+UNKWN\s+TOTAL")
@@ -31,6 +31,20 @@ _REASONS = {
     "FORCE_ADMIN": "cancelled", "BUCKET_KILL": "cancelled", "PREEMPT": "preempted",
     "REQUEUE_OWNER": "preempted", "REQUEUE_ADMIN": "preempted", "ZOMBIE": "node_failure",
 }  # fmt: skip
+
+
+def command_name(command: str) -> str:
+    """Return the name that LSF gives a job without one: its command, here the program only.
+
+    Examples
+    --------
+    >>> command_name("/bin/sleep 3"), command_name("#!/bin/tcsh;date")
+    ('sleep', '(no name)')
+    """
+    words = command.split()
+    if not words or command.startswith("#"):
+        return "(no name)"
+    return words[0].rpartition("/")[2] or words[0]
 
 
 def jobs_of(records: FileRecords) -> Iterator[tuple[int, list[str]]]:
@@ -76,14 +90,14 @@ def run_fields(lines: list[str]) -> dict[str, str]:
     term = _TERM.search(text)
     return {
         "array_job": job,
-        "jobName": attributes.get("Job Name") or attributes.get("Application") or "(no name)",
+        "jobName": attributes.get("Job Name") or command_name(attributes.get("Command", "")),
         "userName": attributes.get("User", ""),
         "projectName": attributes.get("Project", ""),
         "queue": attributes.get("Queue", ""),
-        "runTime": f"{runtime:g}",
-        "cpu_s": f"{cpu_s:g}" if cpu_s > 0 else "",
+        "runTime": f"{runtime:.3f}",
+        "cpu_s": f"{cpu_s:.6f}" if cpu_s > 0 else "",
         "maxRMem": f"{memory / 1024:.0f}" if memory > 0 else "",
-        "runLimit": f"{60 * float(limit[1]):g}" if limit else "",
+        "runLimit": f"{60 * float(limit[1]):.0f}" if limit else "",
         "requested_memory": f"{asked_bytes / 1024:.0f}" if asked_bytes else "",
         "cpus": slots or "1",
         "gpus": "0",

@@ -104,7 +104,7 @@ class AppJobs:
 
     def groups(self) -> NDArray[np.int64]:
         """Return what jobs were submitted together: an array, or a user's day."""
-        array_job = self.jobs["job_id"].str.extract(r"^(\d+)_", expand=False)
+        array_job = self.jobs["job_id"].str.extract(r"^(\d+)[_\[]", expand=False)
         day = pd.Series(np.nan_to_num(self.submit_s) // 86_400, self.jobs.index).astype("int64")
         by_day = self.jobs["user"].cat.codes.astype(str) + "/" + day.astype(str)
         codes: NDArray[np.int64] = pd.factorize(array_job.fillna(by_day))[0]
@@ -126,19 +126,21 @@ class AppJobs:
     def replayed_memory(self, objective: Objective) -> RequestReplay | None:
         has_peak = self.completed & (self.peak_bytes > 0) & (self.cpus > 0)
         judged_jobs = has_peak & (self.asked_bytes > 0)
+        killed = (self.outcome == "out_of_memory") & (self.asked_bytes > 0) & (self.cpus > 0)
+        needed = np.where(killed, np.fmax(self.asked_bytes, self.peak_bytes), self.peak_bytes)
         cores = float(np.median(self.cpus[has_peak])) if has_peak.any() else 1.0
         cost = CostModel(1.0, 0.0, cores * objective.bytes_per_core / BYTES_PER_GB)
 
         def plan(learned: NDArray[np.bool_], judged: NDArray[np.bool_]) -> PlannedRequests:
             gigabytes = population_requests(
-                self.peak_bytes[learned] / BYTES_PER_GB, self.cpus[learned], self.cpus[judged], cost
+                needed[learned] / BYTES_PER_GB, self.cpus[learned], self.cpus[judged], cost
             )
             in_bytes = PlannedRequests(gigabytes.requests_s * BYTES_PER_GB)
             step, floor = objective.memory_step_bytes, objective.memory_floor_bytes
             return _rounded(in_bytes, step, floor)
 
         return self._replayed(
-            plan, self.peak_bytes, self.asked_bytes, judged_jobs, has_peak, memory=True
+            plan, needed, self.asked_bytes, judged_jobs, has_peak | killed, memory=True
         )
 
     def _replayed(
@@ -194,7 +196,14 @@ class AppJobs:
 
 
 def _rounded(plan: PlannedRequests, step: float, floor: float = 0.0) -> PlannedRequests:
-    return PlannedRequests(np.maximum(stepped(plan.requests_s, step), floor), plan.growth)
+    """Return requests in whole steps; those that are equal then are made once."""
+    rows = np.maximum(stepped(plan.requests_s, step), floor)
+    distinct, places = np.unique(rows, axis=0, return_inverse=True)
+    requests = np.full(distinct.shape, np.nan)
+    for row, sequence in zip(requests, distinct, strict=True):
+        values = np.unique(sequence[np.isfinite(sequence)])
+        row[: len(values)] = values
+    return PlannedRequests(requests[places.reshape(-1)], plan.growth)
 
 
 def _granted(plan: PlannedRequests, used: Floats) -> Floats:

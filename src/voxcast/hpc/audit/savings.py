@@ -26,7 +26,8 @@ ASSUMPTIONS = (
     "a job killed for its memory had run to its end: more is lost here than would be",
     "time and memory fail apart from each other; each failure is counted in full",
     "judged on completed jobs of a minute and more; what a killed job had needed is not known",
-    "jobs killed at their time limit count as of that length where requests are learned",
+    "jobs killed at a limit count as of that time or memory where requests are learned, which is "
+    "less than they needed",
     "the waiting of jobs in the queue is not counted; shorter requests usually start sooner",
 )
 
