@@ -38,6 +38,8 @@ def main(argv: list[str]) -> int:
     keys = _keys(args.by)
     if len(args.delimiter) != 1:
         raise ConfigError("must be one character", "--delimiter")
+    if args.picture is not None and args.picture.suffix.lower() != ".svg":
+        raise ConfigError("the picture is an SVG", args.picture, "let its name end in .svg")
     cluster = None if args.cluster is None else _cluster(args.cluster, args.project)
     objective = _objective(args, cluster)
 
@@ -206,7 +208,5 @@ def _write_picture(path: Path, jobs: AuditedJobs) -> None:
     from voxcast.files import atomic_path
     from voxcast.hpc.audit.picture import picture
 
-    if path.suffix.lower() != ".svg":
-        raise ConfigError("the picture is an SVG", path, "let its name end in .svg")
     with atomic_path(path) as partial:
         partial.write_text(picture(jobs.frame), encoding="utf-8")
