@@ -1,7 +1,7 @@
 """Measure ``voxcast audit`` on a generated export: time, memory, and whether it tells the truth.
 
-``python benchmarks/audit.py [LINES]``; a million lines by default. The command runs in a process of
-its own, whose CPU time counts beside its wall time, since the machine may be shared.
+``python benchmarks/audit.py [LINES]``; a million lines by default. The command runs in a
+process of its own, whose CPU time counts beside its wall time, since the machine may be shared.
 """
 
 from __future__ import annotations

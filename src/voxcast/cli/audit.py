@@ -3,8 +3,8 @@
 FILE is what ``sacct -P`` writes, with any columns, or the accounting of PBS, SGE or LSF; a folder
 is all its files. Nothing of it needs to have been submitted by voxcast. Export from Slurm with:
 
-  sacct -a -D -P -S 2026-01-01 -E now --format=JobID,JobName,User,Account,Partition,State,ExitCode,\\
-Submit,Start,End,ElapsedRaw,TotalCPU,MaxRSS,ReqMem,ReqCPUS,AllocCPUS,AllocTRES,AllocNodes,\\
+  sacct -a -D -P -S 2026-01-01 -E now --format=JobID,JobName,User,Account,Partition,State,\\
+ExitCode,Submit,Start,End,ElapsedRaw,TotalCPU,MaxRSS,ReqMem,ReqCPUS,AllocCPUS,AllocTRES,AllocNodes,\\
 TimelimitRaw,NTasks,TRESUsageInTot,SubmitLine > jobs.txt
 """
 
@@ -79,7 +79,8 @@ def _parser() -> VerbParser:
         help=f"group by any of {', '.join(KEYS)} (default: all four)",
     )  # fmt: skip
     parser.add_argument(
-        "--cluster", metavar="NAME",
+        "--cluster",
+        metavar="NAME",
         help="price the jobs by conf/cluster/NAME.yaml of the project (default: core-hours only)",
     )
     parser.add_argument(
@@ -117,7 +118,10 @@ def _parser() -> VerbParser:
         help=f"groups that are printed of each kind (default {TOP})",
     )  # fmt: skip
     parser.add_argument(
-        "--picture", type=Path, metavar="FILE.svg", help="write requested against used as a picture"
+        "--picture",
+        type=Path,
+        metavar="FILE.svg",
+        help="write requested against used as a picture",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     add_project_argument(parser)

@@ -63,7 +63,16 @@ def test_records_of_lsb_acct() -> None:
     assert runs("lsb.acct") == {
         "386": ("completed", 3, 0.011152, 2048 * 1024, None, None, 1, 0),
         # 2000 MB on each of 8 hosts.
-        "404717": ("completed", 40368, 5794523.29, 10725376 * 1024, 43200, 8 * 2000 * 2**20, 128, 0),
+        "404717": (
+            "completed",
+            40368,
+            5794523.29,
+            10725376 * 1024,
+            43200,
+            8 * 2000 * 2**20,
+            128,
+            0,
+        ),
         "7610_3": ("timeout", 839, None, 2048 * 1024, 600, 4 * 2**30, 1, 0),  # TERM_RUNLIMIT
         "101": ("failed", 10, 0.020995, 2080 * 1024, None, None, 1, 0),  # of version 7
     }

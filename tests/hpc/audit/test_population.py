@@ -176,4 +176,10 @@ def test_the_kind_is_known_by_the_first_lines(name: str, kind: str) -> None:
         jobs.refused.total() + jobs.not_ended.total()
     )
     assert result.total.core_hours > 0
-    assert {group.key for group in result.groups["user"]} <= {"ann", "bob", "cat", "dan", "sanders"}
+    assert {group.key for group in result.groups["user"]} <= {
+        "ann",
+        "bob",
+        "cat",
+        "dan",
+        "sanders",
+    }

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from voxcast.errors import TableError
+from voxcast.history.imports import sacct
 from voxcast.hpc.audit import sacct_table, slurm_cells, text_blocks
 from voxcast.hpc.audit.jobs import AuditedJobs
-from voxcast.history.imports import sacct
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "imports"
 AMOUNTS = ("runtime_s", "cpu_s", "cpus", "gpus", "limit_s", "mem_limit_bytes", "peak_rss_bytes")
@@ -81,8 +81,8 @@ def record(job: str = "1", state: str = "COMPLETED", **cells: str) -> str:
 
 def step(job: str, name: str = "batch", **cells: str) -> str:
     empty = dict.fromkeys(HEADER.split("|"), "")
-    return record(f"{job}.{name}", **(empty | {"JobID": f"{job}.{name}", "State": "COMPLETED",
-                                              "MaxRSS": "100M", "NTasks": "1"} | cells))  # fmt: skip
+    usual = {"JobID": f"{job}.{name}", "State": "COMPLETED", "MaxRSS": "100M", "NTasks": "1"}
+    return record(f"{job}.{name}", **(empty | usual | cells))
 
 
 ODD = [
@@ -102,7 +102,8 @@ ODD = [
     record("14", AllocTRES="", ReqMem="4Q"), record("15", AllocTRES="mem=lots", ReqMem="1G"),
     record("16", AllocTRES="billing=3", ReqMem="500Mc", AllocCPUS="0"),
     record("17", TotalCPU="1-02:03:04", ElapsedRaw=""), record("18", TotalCPU="INVALID"),
-    record("19", ElapsedRaw="", Elapsed=""), record("20", ElapsedRaw="", Elapsed="", End="Unknown"),
+    record("19", ElapsedRaw="", Elapsed=""), 
+    record("20", ElapsedRaw="", Elapsed="", End="Unknown"),
     record("21", ElapsedRaw="0"), record("22", ElapsedRaw="-5"), record("23", ElapsedRaw="1e3"),
     record("24", "RUNNING", End="Unknown"), record("25", "SLEEPING"), record("26", "OUT_OF_ME+"),
     record("27", Timelimit="UNLIMITED"), record("28", Timelimit="Partition_Limit"),
@@ -182,8 +183,7 @@ def test_sites_that_export_few_columns(columns: str, tmp_path: Path) -> None:
         if line and len(cells) == len(names):
             lines.append(
                 "|".join(
-                    cells[names[c]] if c in names else other[c]
-                    for c in columns.lower().split("|")
+                    cells[names[c]] if c in names else other[c] for c in columns.lower().split("|")
                 )
             )
     path = tmp_path / "few.txt"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from voxcast.errors import TableError
 from voxcast.history.imports import lsf_texts
 from voxcast.history.imports.file_records import FileRecords
-from voxcast.history.imports.lsf_texts import command_name
 from voxcast.history.imports.lines import opening, text_lines
+from voxcast.history.imports.lsf_texts import command_name
 from voxcast.history.imports.scheduler_fields import (
     NEAR_LIMIT,
     amount,
@@ -31,7 +31,8 @@ _FINISH = "JOB_FINISH"
 # lsb.acct(5), in order; an `*` is a number and as many fields after it.
 _BEFORE = (
     "event", "version", "eventTime", "jobId", "userId", "options", "numProcessors", "submitTime",
-    "beginTime", "termTime", "startTime", "userName", "queue", "resReq", "dependCond", "preExecCmd",
+    "beginTime", "termTime", "startTime", "userName", "queue", "resReq", "dependCond",
+    "preExecCmd",
     "fromHost", "cwd", "inFile", "outFile", "errFile", "jobFile", "*askedHosts", "*execHosts",
     "jStatus", "hostFactor", "jobName", "command", "ru_utime", "ru_stime", "ru_maxrss", "ru_ixrss",
     "ru_ismrss", "ru_idrss", "ru_isrss", "ru_minflt", "ru_majflt", "ru_nswap", "ru_inblock",
@@ -92,7 +93,8 @@ def read(path: Path, app: str | None = None) -> FileRecords:
 def _records(records: FileRecords) -> Iterator[tuple[int, dict[str, str]]]:
     for number, line in text_lines(records):
         tokens = [
-            quoted.replace('""', '"') if bare == "" else bare for quoted, bare in _TOKEN.findall(line)
+            quoted.replace('""', '"') if bare == "" else bare
+            for quoted, bare in _TOKEN.findall(line)
         ]
         if not tokens or tokens[0] != _FINISH:
             if not line.startswith('"'):

@@ -26,8 +26,10 @@ _PEAK = re.compile(r"MAX MEM: ([\d.]+) ([KMGT])bytes")
 _TERM = re.compile(r"TERM_([A-Z_]+)")
 _MEMORY = re.compile(r"rusage\[[^\]]*?\bmem\s*=\s*([\d.]+)\s*([KMGT]?)", re.IGNORECASE)
 _REASONS = {
-    "RUNLIMIT": "timeout", "DEADLINE": "timeout", "CPULIMIT": "timeout", "MEMLIMIT": "out_of_memory",
-    "SWAP": "out_of_memory", "OWNER": "cancelled", "ADMIN": "cancelled", "FORCE_OWNER": "cancelled",
+    "RUNLIMIT": "timeout", "DEADLINE": "timeout", "CPULIMIT": "timeout",
+    "MEMLIMIT": "out_of_memory",
+    "SWAP": "out_of_memory", "OWNER": "cancelled", "ADMIN": "cancelled",
+    "FORCE_OWNER": "cancelled",
     "FORCE_ADMIN": "cancelled", "BUCKET_KILL": "cancelled", "PREEMPT": "preempted",
     "REQUEUE_OWNER": "preempted", "REQUEUE_ADMIN": "preempted", "ZOMBIE": "node_failure",
 }  # fmt: skip
@@ -72,9 +74,7 @@ def run_fields(lines: list[str]) -> dict[str, str]:
     The times of these texts have no year, so that the start of a job is not known.
     """
     # A wrapped line is continued at a fixed indent, in the middle of a word.
-    text = "".join(
-        line.strip() if line.startswith(" " * 15) else f"\n{line}" for line in lines
-    )
+    text = "".join(line.strip() if line.startswith(" " * 15) else f"\n{line}" for line in lines)
     attributes: dict[str, str] = {}
     for name, value in _ATTRIBUTE.findall(text.split("\nAccounting", 1)[0]):
         attributes.setdefault(name, value)
@@ -110,10 +110,10 @@ def _usage(text: str, lines: list[str]) -> tuple[float, float, float]:
     """Return run time and CPU time in seconds, and peak memory in bytes."""
     for n, line in enumerate(lines[:-1]):
         cells = lines[n + 1].split()
-        if _HEADING.search(line) and len(cells) >= 7:  # noqa: PLR2004
+        if _HEADING.search(line) and len(cells) >= 7:
             wait, turnaround = amount(cells[1], float), amount(cells[2], float)
             return turnaround - wait, amount(cells[0], float), _size(cells[5])
-        if _STATES.search(line) and len(cells) >= 7:  # noqa: PLR2004
+        if _STATES.search(line) and len(cells) >= 7:
             cpu, peak = _CPU.search(text), _PEAK.search(text)
             memory = _size(f"{peak[1]}{peak[2]}") if peak else 0.0
             return amount(cells[2], float), float(cpu[1]) if cpu else 0.0, memory

@@ -65,7 +65,9 @@ def read(path: Path, app: str | None = None) -> FileRecords:
         elif kind in _ALIVE_OR_DELETED:
             dropped.setdefault(job, number)
     if not n_records:
-        raise TableError("is no accounting log of PBS", path, "name a file of server_priv/accounting")
+        raise TableError(
+            "is no accounting log of PBS", path, "name a file of server_priv/accounting"
+        )
     for job, number in dropped.items():
         if job not in ended:
             records.skip(number, f"job {job} was deleted and never run")
@@ -105,10 +107,12 @@ def _unquoted(value: str) -> str:
 def _size(fields: dict[str, str]) -> tuple[int, int, int]:
     """Return numbers of nodes, CPUs and GPUs.
 
-    ``nodes`` of Torque and ``select`` of PBS are chunks such as ``2:ppn=8`` or ``2:ncpus=4:ngpus=1``,
-    joined by ``+``.
+    ``nodes`` of Torque and ``select`` of PBS are chunks such as ``2:ppn=8`` or
+    ``2:ncpus=4:ngpus=1``, joined by ``+``.
     """
-    chunks = (fields.get("Resource_List.select") or fields.get("Resource_List.nodes", "")).split("+")
+    chunks = (fields.get("Resource_List.select") or fields.get("Resource_List.nodes", "")).split(
+        "+"
+    )
     nodes = cpus = gpus = 0
     for chunk in chunks if chunks != [""] else []:
         first = chunk.partition(":")[0]
@@ -118,8 +122,10 @@ def _size(fields: dict[str, str]) -> tuple[int, int, int]:
         cpus += count * int(per_node.get("ncpus") or per_node.get("ppn") or 1)
         gpus += count * int(per_node.get("ngpus") or per_node.get("gpus") or 0)
     stated = fields.get("resources_used.ncpus") or fields.get("Resource_List.ncpus", "")
-    n_cpus = int(amount(stated, float)) or cpus or int(
-        amount(fields.get("total_execution_slots", ""), float)
+    n_cpus = (
+        int(amount(stated, float))
+        or cpus
+        or int(amount(fields.get("total_execution_slots", ""), float))
     )
     n_gpus = int(amount(fields.get("Resource_List.ngpus", ""), float)) or gpus
     n_nodes = int(amount(fields.get("Resource_List.nodect", ""), float)) or nodes or 1

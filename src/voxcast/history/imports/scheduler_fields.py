@@ -37,7 +37,7 @@ def run_of(fields: Mapping[str, str], columns: ColumnMap, app: str | None) -> Im
         If it has no outcome.
     """
     needed = [source.column for source in columns.columns.values()]
-    cells = {name: "" for name in (*needed, *columns.labels.values(), *columns.identity)}
+    cells = dict.fromkeys((*needed, *columns.labels.values(), *columns.identity), "")
     cells |= {name: text for name, text in fields.items() if name in cells}
     identity: list[object] = [columns.study, *(cells[name] for name in columns.identity)]
     return imported_run(cells, identity, columns, app)

@@ -31,7 +31,8 @@ FIELDS = (
     "qsub_time", "start_time", "end_time", "failed", "exit_status", "ru_wallclock", "ru_utime",
     "ru_stime", "ru_maxrss", "ru_ixrss", "ru_ismrss", "ru_idrss", "ru_isrss", "ru_minflt",
     "ru_majflt", "ru_nswap", "ru_inblock", "ru_oublock", "ru_msgsnd", "ru_msgrcv", "ru_nsignals",
-    "ru_nvcsw", "ru_nivcsw", "project", "department", "granted_pe", "slots", "taskid", "cpu", "mem",
+    "ru_nvcsw", "ru_nivcsw", "project", "department", "granted_pe", "slots", "taskid", "cpu",
+    "mem",
     "io", "category", "iow", "pe_taskid", "maxvmem", "arid", "ar_sub_time",
 )  # fmt: skip
 LEAST_FIELDS = FIELDS.index("category") + 1  # of versions without the later ones
@@ -146,7 +147,7 @@ def _outcome(
         return "cancelled"
     if code == 0 and exit_status == 0:
         return "completed"
-    if exit_status > 128 and near_memory:  # noqa: PLR2004  # killed by a signal
+    if exit_status > 128 and near_memory:  # killed by a signal
         return "out_of_memory"
     return "failed"
 
@@ -168,7 +169,9 @@ def _seconds(text: str) -> float:
         pass
     for clock in _CLOCKS:
         try:
-            return (datetime.strptime(" ".join(text.split()), clock) - datetime(1970, 1, 1)).total_seconds()  # noqa: DTZ001, DTZ007
+            return (
+                datetime.strptime(" ".join(text.split()), clock) - datetime(1970, 1, 1)
+            ).total_seconds()
         except ValueError:
             continue
     return 0.0

@@ -62,7 +62,9 @@ def records_text(jobs: AuditedJobs) -> str:
     lines = [f"{jobs.records:,} records = {listed}"]
     for reason, count in jobs.refused.most_common(10):
         places = jobs.examples.get(reason, [])[:3]
-        lines.append(f"  not used: {count:,} × {reason}" + f" ({', '.join(places)})" * bool(places))
+        lines.append(
+            f"  not used: {count:,} × {reason}" + f" ({', '.join(places)})" * bool(places)
+        )
     if jobs.unread:
         fields = ", ".join(f"{count:,} × {name}" for name, count in jobs.unread.most_common())
         lines.append(f"  fields that could not be read, and are unknown: {fields}")
@@ -107,10 +109,11 @@ def _cells(group: GroupAudit) -> tuple[str, ...]:
 
 def _legend(audit: Audit) -> str:
     lines = [
-        "done: share of jobs that completed; timeout, memory: killed at these limits; failed: also "
-        "cancelled, preempted or lost with their node; lost: core-hours of all that did not complete",
-        "CPU used: CPU time of allocated core time; time used: of requested core-hours; memory used: "
-        "of requested GB-hours; each over completed jobs that state both",
+        "done: share of jobs that completed; timeout, memory: killed at these limits; failed: "
+        "also cancelled, preempted or lost with their node; lost: core-hours of all that did not "
+        "complete",
+        "CPU used: CPU time of allocated core time; time used: of requested core-hours; memory "
+        "used: of requested GB-hours; each over completed jobs that state both",
     ]
     if audit.cluster is not None:
         lines.append(f"USD: by conf/cluster/{audit.cluster}.yaml")
@@ -128,9 +131,14 @@ def _savings_lines(audit: Audit) -> Iterator[str]:
         )
         return
     yield "what other requests would have saved: learned from earlier jobs, judged on later ones"
-    rows = [("application", "judged", "resource", "asked", "instead", "ratio (95 %)", "killed", "lost")]
+    rows = [
+        ("application", "judged", "resource", "asked", "instead", "ratio (95 %)", "killed", "lost")
+    ]
     for saving in audit.savings:
-        for name, part, unit in (("time", saving.time, "core h"), ("memory", saving.memory, "GB h")):
+        for name, part, unit in (
+            ("time", saving.time, "core h"),
+            ("memory", saving.memory, "GB h"),
+        ):
             if part is not None:
                 rows.append(_saving_row(saving.app if name == "time" else "", name, part, unit))
         if saving.time is None and saving.memory is not None:
@@ -162,7 +170,9 @@ def _saving_row(app: str, name: str, part: Saving, unit: str) -> tuple[str, ...]
 def _next_line(saving: AppSavings) -> str:
     texts = [f"{saving.app}: ask for"]
     if saving.time is not None:
-        texts.append("--time " + ", then ".join(_first(map(slurm_clock, saving.time.next_requests))))
+        texts.append(
+            "--time " + ", then ".join(_first(map(slurm_clock, saving.time.next_requests)))
+        )
     if saving.memory is not None:
         sizes = map(format_bytes, saving.memory.next_requests)
         texts.append("--mem " + ", then ".join(_first(sizes)))

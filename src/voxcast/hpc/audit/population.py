@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 SAMPLING_S = 30.0
 INTERACTIVE_APPS = frozenset(
     {
-        "interactive", "bash", "sh", "zsh", "tcsh", "csh", "fish", "salloc", "jupyter", "jupyterlab",
+        "interactive", "bash", "sh", "zsh", "tcsh", "csh", "fish", "salloc", "jupyter",
+        "jupyterlab",
         "jupyter_notebook", "spawner_jupyterhub", "jupyterhub", "rstudio", "vscode", "code_server",
         "matlab_desktop", "xfce", "vnc", "desktop", "remote_desktop", "qlogin", "qrsh",
     }
@@ -74,18 +75,20 @@ def remarks_of(audited: AuditedJobs) -> list[Remark]:
     add("interactive", frame["interactive"].to_numpy(),
         "opened by hand: counted in all hours, left out of savings")  # fmt: skip
     add("all memory asked for", frame["all_memory"].to_numpy(),
-        "ReqMem is 0, all memory of the nodes: no amount was asked for, so no over-request")  # fmt: skip
+        "ReqMem is 0, all memory of the nodes: no amount was asked for, so there is no "
+            "over-request")  # fmt: skip
     if "requested_cpus" in has:
         more = cpus > frame["requested_cpus"].to_numpy()
         add("more CPUs than asked for", more,
-            "given whole nodes or cores with two threads: their CPU efficiency is the site's too")  # fmt: skip
+            "given whole nodes or cores with two threads: their CPU efficiency is the site's "
+            "too")  # fmt: skip
     if "limit_s" in has:
         add("no time limit", ~np.isfinite(frame["limit_s"].to_numpy()),
             "asked for no time: left out of requested time")  # fmt: skip
     if "peak_rss_bytes" in has:
         add("memory of one task only", np.isfinite(frame["peak_at_least_bytes"].to_numpy()),
-            "MaxRSS is that of the largest of several tasks; export TRESUsageInTot for that of all. "
-            "Left out of used memory, in place of MaxRSS times tasks as seff has it")  # fmt: skip
+            "MaxRSS is that of the largest of several tasks; export TRESUsageInTot for that of "
+            "all. Left out of used memory, in place of MaxRSS times tasks as seff has it")  # fmt: skip
         unseen = completed & ~np.isfinite(peak) & ~np.isfinite(frame["peak_at_least_bytes"])
         add("memory not sampled", unseen & (runtime >= SAMPLING_S), "no step states a peak")
         limit = frame["mem_limit_bytes"].to_numpy()
@@ -93,7 +96,8 @@ def remarks_of(audited: AuditedJobs) -> list[Remark]:
             "the site does not enforce memory, or counts shared memory twice")  # fmt: skip
         killed = (outcome == "out_of_memory") & (peak < 0.5 * limit)
         add("killed for memory below half of it", killed,
-            "the peak was between two samples: used memory of killed jobs is not counted")  # fmt: skip
+            "the peak was between two samples: used memory of killed jobs is not "
+            "counted")  # fmt: skip
     if "cpu_s" in has:
         add("no CPU time", completed & ~np.isfinite(cpu_s) & (runtime >= MINUTE_S),
             "TotalCPU is 0: left out of CPU efficiency")  # fmt: skip

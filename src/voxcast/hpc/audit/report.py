@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from voxcast.allocation.machines import Cluster
+    from voxcast.history.imports.name_patterns import NamePattern
     from voxcast.hpc.audit.jobs import AuditedJobs
     from voxcast.hpc.audit.predicted_jobs import PredictionErrors
-    from voxcast.history.imports.name_patterns import NamePattern
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ that it, or a job that ended after its submission, helped to choose.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -52,7 +53,7 @@ class Objective:
         Requests are rounded up to these steps, and to at least this memory.
     """
 
-    time: CostModel = CostModel(1.0, 1.0)
+    time: CostModel = field(default_factory=lambda: CostModel(1.0, 1.0))
     bytes_per_core: float = BYTES_PER_CORE
     time_step_s: float = 60.0
     memory_step_bytes: float = 2.0**20
@@ -157,7 +158,7 @@ class AppJobs:
         first, requested, kills, busy, granted = (np.full(n, np.nan) for _ in range(5))
         judged = np.zeros(n, dtype=bool)
         bounds = [*self.moments, np.inf]
-        for begin, end in zip(bounds[:-1], bounds[1:], strict=True):
+        for begin, end in pairwise(bounds):
             learned = learnable & (self.end_s <= begin)
             later = (self.submit_s >= begin) & (self.submit_s < end) & (self.cpus > 0)
             if learned.sum() < POPULATION_RUNS or not later.any():

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from voxcast.errors import TableError
-from voxcast.hpc.audit.jobs import COLUMNS, MAX_CPU_SECONDS, AuditedJobs
 from voxcast.history.imports.file_records import MAX_BYTES, MAX_SECONDS
 from voxcast.history.imports.slurm_job import (
     MAYBE_NEVER_RUN,
@@ -20,6 +19,7 @@ from voxcast.history.imports.slurm_job import (
     UNFINISHED,
     state_of,
 )
+from voxcast.hpc.audit.jobs import COLUMNS, MAX_CPU_SECONDS, AuditedJobs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

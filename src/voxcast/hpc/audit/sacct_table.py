@@ -15,11 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from voxcast.errors import TableError
-from voxcast.hpc.audit import slurm_cells
-from voxcast.hpc.audit.sacct_outcomes import judged
-from voxcast.hpc.audit.sacct_steps import add_steps, step_memory, steps_of
-from voxcast.hpc.audit.slurm_cells import Tres, stated_cells
-from voxcast.hpc.audit.text_blocks import Refusals, blocks
 from voxcast.history.imports.sacct import (
     ADVICE,
     NEEDED,
@@ -29,6 +24,11 @@ from voxcast.history.imports.sacct import (
     memory_of,
 )
 from voxcast.history.imports.slurm_job import MEMORY_NOTE
+from voxcast.hpc.audit import slurm_cells
+from voxcast.hpc.audit.sacct_outcomes import judged
+from voxcast.hpc.audit.sacct_steps import add_steps, step_memory, steps_of
+from voxcast.hpc.audit.slurm_cells import Tres, stated_cells
+from voxcast.hpc.audit.text_blocks import Refusals, blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,12 +11,12 @@ import numpy as np
 import pandas as pd
 
 from voxcast.errors import ConfigError, TableError, VoxcastError
-from voxcast.hpc.audit import sacct_table
-from voxcast.hpc.audit.jobs import AMOUNTS, COLUMNS, FLAGS, TEXTS, AuditedJobs, joined
-from voxcast.hpc.audit.text_blocks import EXAMPLES
 from voxcast.history.imports import columns, lsf, pbs, sacct_json, sge
 from voxcast.history.imports.lines import opening
 from voxcast.history.imports.sacct import moment
+from voxcast.hpc.audit import sacct_table
+from voxcast.hpc.audit.jobs import AMOUNTS, COLUMNS, FLAGS, TEXTS, AuditedJobs, joined
+from voxcast.hpc.audit.text_blocks import EXAMPLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ KINDS = (SACCT, *READERS, CSV)
 _OPENINGS = (
     (SACCT_JSON, re.compile(rb"\s*\{")),
     (PBS, re.compile(rb"\s*\d{2}/\d{2}/\d{4} \d{2}:\d{2}:\d{2};[A-Za-z];")),
-    (LSF, re.compile(rb'\s*(?:"[A-Z_]+" "\d|Job <|.{0,400}?Accounting information about jobs)', re.DOTALL)),
+    (LSF, re.compile(rb'\s*(?:"[A-Z_]+" "\d|Job <|Accounting information about jobs)')),
     (SGE, re.compile(rb"\s*(?:#[^\n]*\n)*\s*(?:={20,}|qname\s|[^:|\n]*(?::[^:\n]*){30})")),
 )  # fmt: skip
 
@@ -130,11 +130,12 @@ def _reasons(jobs: AuditedJobs) -> str:
 def jobs_of(records: FileRecords) -> AuditedJobs:
     """Return runs of an import as jobs of an audit."""
     labels = [json.loads(row["labels_json"]) for row in records.rows]
+    pairs = list(zip(records.rows, labels, strict=True))
     texts = {
-        "name": [label.get("job_name") or row["app"] for row, label in zip(records.rows, labels, strict=True)],
+        "name": [label.get("job_name") or row["app"] for row, label in pairs],
         "partition": [
             label.get("partition") or label.get("queue") or row["node_type"]
-            for row, label in zip(records.rows, labels, strict=True)
+            for row, label in pairs
         ],
         "outcome": [row["outcome"] for row in records.rows],
     }  # fmt: skip
