@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -125,6 +125,7 @@ def lines(jobs: pd.DataFrame, *, steps: bool = True, columns: str = COLUMNS) -> 
     """Yield the lines of ``sacct -P`` for jobs of `truth`, without line breaks."""
     names = columns.split("|")
     yield columns
+    job: Any
     for job in jobs.itertuples():
         state, exit_code = _STATES[job.outcome]
         start = START + timedelta(seconds=job.start_s)

@@ -62,8 +62,8 @@ def test_json_with_money(export: Path, project: Path, capsys: pytest.CaptureFixt
     by_app = sum(group["core_hours"] for group in result["by"]["app"])
     assert by_app == pytest.approx(result["total"]["core_hours"])
     saving = result["savings"][0]
-    assert saving["time"]["asked"] > 0
-    assert saving["usd_asked"] > 0
+    assert saving["time"]["requested"] > 0
+    assert saving["usd_requested"] > 0
     assert result["assumptions"]
 
 

@@ -184,7 +184,11 @@ def _read(args: argparse.Namespace, column_map: Any) -> AuditedJobs:
     with tqdm(
         total=size, desc="read", unit="B", unit_scale=True, disable=None, delay=2
     ) as bar:  # fmt: skip
-        return read_jobs(files, args.kind, column_map, args.delimiter, bar.update)
+
+        def step(n_bytes: int) -> None:
+            bar.update(n_bytes)
+
+        return read_jobs(files, args.kind, column_map, args.delimiter, step)
 
 
 def _audited(

@@ -111,9 +111,9 @@ def test_savings_ask_for_less_and_lose_little(result: Audit, truth: pd.DataFrame
         assert saving.time is not None
         assert saving.memory is not None
         # Half of the jobs end before the first moment.
-        assert 0.3 * len(part) < saving.time.judged < 0.52 * len(part)
-        usual = saving.time.judged * part["limit_s"].iloc[0] * part["cpus"].iloc[0] / 3600
-        assert saving.time.asked == pytest.approx(usual)
+        assert 0.3 * len(part) < saving.time.evaluated < 0.52 * len(part)
+        usual = saving.time.evaluated * part["limit_s"].iloc[0] * part["cpus"].iloc[0] / 3600
+        assert saving.time.requested == pytest.approx(usual)
         for resource in (saving.time, saving.memory):
             assert resource.ratio.low is not None
             assert resource.ratio.high is not None
@@ -153,7 +153,7 @@ def test_constant_jobs_are_asked_for_as_they_are() -> None:
     assert saving.time.next_requests == (1020.0,)  # 17 minutes
     assert saving.time.ratio.value == pytest.approx(1020 / 3600)
     assert saving.memory.ratio.value == pytest.approx(0.25, rel=1e-3)
-    assert saving.time.judged == 100
+    assert saving.time.evaluated == 100
 
 
 def test_no_job_is_judged_by_requests_that_later_jobs_chose() -> None:

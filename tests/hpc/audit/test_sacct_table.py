@@ -102,7 +102,7 @@ ODD = [
     record("14", AllocTRES="", ReqMem="4Q"), record("15", AllocTRES="mem=lots", ReqMem="1G"),
     record("16", AllocTRES="billing=3", ReqMem="500Mc", AllocCPUS="0"),
     record("17", TotalCPU="1-02:03:04", ElapsedRaw=""), record("18", TotalCPU="INVALID"),
-    record("19", ElapsedRaw="", Elapsed=""), 
+    record("19", ElapsedRaw="", Elapsed=""),
     record("20", ElapsedRaw="", Elapsed="", End="Unknown"),
     record("21", ElapsedRaw="0"), record("22", ElapsedRaw="-5"), record("23", ElapsedRaw="1e3"),
     record("24", "RUNNING", End="Unknown"), record("25", "SLEEPING"), record("26", "OUT_OF_ME+"),

@@ -49,7 +49,7 @@ _AFTER = (
     "options3", "avgMem", "effectiveResReq", "srcCluster", "srcJobId", "dstCluster", "dstJobId",
     "forwardTime", "flow_id", "acJobWaitTime", "totalProvisionTime", "outdir", "runTime",
 )  # fmt: skip
-_DONE = "64"
+_COMPLETED = "64"
 # By lsbatch.h: numbers of the reasons that `bacct` shows as TERM_RUNLIMIT and so on.
 _REASONS = {
     "1": "preempted", "2": "preempted", "3": "preempted", "5": "timeout", "6": "timeout",
@@ -178,9 +178,9 @@ def _run_fields(fields: dict[str, str]) -> dict[str, str]:
 
 
 def _outcome(
-    fields: dict[str, str], runtime_s: float, limit_s: float, used: float, asked: float
+    fields: dict[str, str], runtime_s: float, limit_s: float, used: float, requested: float
 ) -> str:
-    if fields["jStatus"] == _DONE:
+    if fields["jStatus"] == _COMPLETED:
         return "completed"
     if reason := _REASONS.get(fields["exitInfo"]):
         return reason
@@ -188,7 +188,7 @@ def _outcome(
         return "timeout"
     status = int(amount(fields["exitStatus"], float))
     killed = status in (137, 137 << 8, 9)  # SIGKILL, as an exit code or as a wait status
-    return "out_of_memory" if killed and asked and used >= NEAR_LIMIT * asked else "failed"
+    return "out_of_memory" if killed and requested and used >= NEAR_LIMIT * requested else "failed"
 
 
 def requested_kib(requirement: str) -> float:

@@ -83,10 +83,12 @@ def run_fields(lines: list[str]) -> dict[str, str]:
     if runtime <= 0 and "ispatched" not in text and "tarted" not in text:
         raise not_a_run(job, "was ended before its start and was never run")
     slots = next((a or b for a, b in _SLOTS.findall(text)), "")
-    asked = _MEMORY.search(" ".join(_RESOURCES.findall(text)))
-    asked_bytes = amount(f"{asked[1]}{asked[2] or 'M'}", slurm_bytes) if asked else 0.0
+    requested = _MEMORY.search(" ".join(_RESOURCES.findall(text)))
+    requested_bytes = (
+        amount(f"{requested[1]}{requested[2] or 'M'}", slurm_bytes) if requested else 0.0
+    )
     limit = _RUN_LIMIT.search(text)
-    done = attributes.get("Status", "") == "DONE" or "Done successfully" in text
+    completed = attributes.get("Status", "") == "DONE" or "Done successfully" in text
     term = _TERM.search(text)
     return {
         "array_job": job,
@@ -98,11 +100,11 @@ def run_fields(lines: list[str]) -> dict[str, str]:
         "cpu_s": f"{cpu_s:.6f}" if cpu_s > 0 else "",
         "maxRMem": f"{memory / 1024:.0f}" if memory > 0 else "",
         "runLimit": f"{60 * float(limit[1]):.0f}" if limit else "",
-        "requested_memory": f"{asked_bytes / 1024:.0f}" if asked_bytes else "",
+        "requested_memory": f"{requested_bytes / 1024:.0f}" if requested_bytes else "",
         "cpus": slots or "1",
         "gpus": "0",
         "device": "cpu",
-        "outcome": "completed" if done else _REASONS.get(term[1] if term else "", "failed"),
+        "outcome": "completed" if completed else _REASONS.get(term[1] if term else "", "failed"),
     }
 
 

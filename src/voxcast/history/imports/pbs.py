@@ -79,7 +79,7 @@ def _fields(job: str, text: str, *, rerun: bool) -> dict[str, str]:
     if rerun and "resources_used.walltime" not in fields:
         raise not_a_run(job, "was rerun and never run")
     nodes, cpus, gpus = _size(fields)
-    asked = _requested_memory(fields, cpus)
+    requested = _requested_memory(fields, cpus)
     account = fields.get("account") or fields.get("project", "")
     return fields | {
         "job_id": job.partition(".")[0],
@@ -88,10 +88,10 @@ def _fields(job: str, text: str, *, rerun: bool) -> dict[str, str]:
         "gpus": str(gpus),
         "device": "gpu" if gpus else "cpu",
         "n_nodes": str(nodes),
-        "requested_memory": str(asked) if asked else "",
+        "requested_memory": str(requested) if requested else "",
         "started_at": utc(fields.get("start", "")),
         "submitted_at": utc(fields.get("qtime") or fields.get("ctime", "")),
-        "outcome": "preempted" if rerun else _outcome(fields, asked),
+        "outcome": "preempted" if rerun else _outcome(fields, requested),
     }
 
 
@@ -139,7 +139,7 @@ def _requested_memory(fields: dict[str, str], cpus: int) -> int:
     return 0
 
 
-def _outcome(fields: dict[str, str], asked: int) -> str:
+def _outcome(fields: dict[str, str], requested: int) -> str:
     code = fields.get("Exit_status", "")
     if code in ("0", ""):
         return "completed" if code else "failed"
@@ -154,7 +154,7 @@ def _outcome(fields: dict[str, str], asked: int) -> str:
         # The same codes for a limit and for qdel: what was used tells them apart.
         if limit_s and used_s >= limit_s:
             return "timeout"
-        if asked and used >= NEAR_LIMIT * asked:
+        if requested and used >= NEAR_LIMIT * requested:
             return "out_of_memory"
         return "cancelled" if code in _SIGTERM else "failed"
     return "failed"

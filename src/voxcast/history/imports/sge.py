@@ -110,7 +110,7 @@ def _run_fields(record: dict[str, str]) -> dict[str, str]:
     limit = amount(requests.get("h_rt", "") or requests.get("s_rt", ""), sge_seconds)
     per_slot = next((requests[n] for n in ("h_vmem", "mem_free", "m_mem_free", "h_rss")
                      if n in requests), "")  # fmt: skip
-    asked = round(amount(per_slot, sge_bytes) * slots)
+    requested = round(amount(per_slot, sge_bytes) * slots)
     gpus = int(amount(requests.get("gpu", "") or requests.get("ngpus", ""), float))
     has_rss = amount(fields.get("maxrss", ""), sge_bytes) > 0
     peak = fields.get("maxrss", "") if has_rss else fields.get("maxvmem", "")
@@ -121,22 +121,27 @@ def _run_fields(record: dict[str, str]) -> dict[str, str]:
         "memory_method": "sge_maxrss" if has_rss else "sge_maxvmem",
         "slots": str(slots),
         "limit": f"{limit:.0f}" if limit else "",
-        "requested_memory": str(asked) if asked else "",
+        "requested_memory": str(requested) if requested else "",
         "gpus": str(gpus),
         "device": "gpu" if gpus else "cpu",
         "started_at": utc(str(start)),
         "submitted_at": utc(str(_seconds(fields.get("qsub_time", "")))),
         "exit_status": fields.get("exit_status", "").split(" ")[0],
-        "outcome": _outcome(fields, code, runtime, limit, amount(peak, sge_bytes), asked),
+        "outcome": _outcome(fields, code, runtime, limit, amount(peak, sge_bytes), requested),
     }
 
 
 def _outcome(
-    fields: dict[str, str], code: int, runtime_s: float, limit_s: float, peak: float, asked: float
+    fields: dict[str, str],
+    code: int,
+    runtime_s: float,
+    limit_s: float,
+    peak: float,
+    requested: float,
 ) -> str:
     exit_status = int(amount(fields.get("exit_status", "").split(" ")[0], float))
     at_limit = bool(limit_s) and runtime_s >= limit_s - 1
-    near_memory = bool(asked) and peak >= NEAR_LIMIT * asked
+    near_memory = bool(requested) and peak >= NEAR_LIMIT * requested
     if code in _TIME_LIMIT or (code in (_ANY_LIMIT, 100) and at_limit):
         return "timeout"
     if code in (_ANY_LIMIT, 100) and near_memory:

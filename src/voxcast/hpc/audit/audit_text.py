@@ -131,7 +131,7 @@ def _savings_lines(audit: Audit) -> Iterator[str]:
         )
         return
     yield "what other requests would have saved: learned from earlier jobs, judged on later ones"
-    rows = [
+    rows: list[tuple[str, ...]] = [
         ("application", "judged", "resource", "asked", "instead", "ratio (95 %)", "killed", "lost")
     ]
     for saving in audit.savings:
@@ -157,9 +157,9 @@ def _savings_lines(audit: Audit) -> Iterator[str]:
 def _saving_row(app: str, name: str, part: Saving, unit: str) -> tuple[str, ...]:
     return (
         _short(app),
-        f"{part.judged:,}",
+        f"{part.evaluated:,}",
         f"{name}, {unit}",
-        _hours(part.asked),
+        _hours(part.requested),
         _hours(part.proposed),
         _interval(part.ratio),
         f"{part.repeated:,}",
@@ -177,9 +177,9 @@ def _next_line(saving: AppSavings) -> str:
         sizes = map(format_bytes, saving.memory.next_requests)
         texts.append("--mem " + ", then ".join(_first(sizes)))
     text = " ".join(texts)
-    if saving.usd_ratio is not None and saving.usd_asked is not None:
-        saved = saving.usd_asked - (saving.usd_proposed or 0.0)
-        text += f"; {saved:,.2f} USD saved of {saving.usd_asked:,.2f}"
+    if saving.usd_ratio is not None and saving.usd_requested is not None:
+        saved = saving.usd_requested - (saving.usd_proposed or 0.0)
+        text += f"; {saved:,.2f} USD saved of {saving.usd_requested:,.2f}"
     avoided = saving.too_short + saving.too_small
     if avoided:
         text += (

@@ -123,7 +123,7 @@ class _Sums:
             weights = np.nan_to_num(values)
             if mask is not None:
                 weights = np.where(mask, weights, 0.0)
-            return np.bincount(codes, weights, n)
+            return np.bincount(codes, weights, n).astype(np.float64)
 
         runtime, cpus = jobs["runtime_s"].to_numpy(), jobs["cpus"].to_numpy()
         outcome = jobs["outcome"].to_numpy(dtype=object)
@@ -144,14 +144,14 @@ class _Sums:
         has_limit = completed & np.isfinite(limit) & (limit > 0) & (cpus > 0)
         self.requested_core_hours = total(cpus * limit / SECONDS_PER_HOUR, has_limit)
         self.used_core_hours = total(core_h, has_limit)
-        asked, used = requested_memory(jobs), jobs["peak_rss_bytes"].to_numpy()
-        has_memory = completed & np.isfinite(asked) & np.isfinite(used)
-        self.requested_gb_hours = total(asked / BYTES_PER_GB * hours, has_memory)
+        requested, used = requested_memory(jobs), jobs["peak_rss_bytes"].to_numpy()
+        has_memory = completed & np.isfinite(requested) & np.isfinite(used)
+        self.requested_gb_hours = total(requested / BYTES_PER_GB * hours, has_memory)
         self.used_gb_hours = total(used / BYTES_PER_GB * hours, has_memory)
         long = runtime >= MINUTE_S
         self.time_ratio = _quartiles(limit / runtime, has_limit & long, codes, n)
         with np.errstate(invalid="ignore", divide="ignore"):
-            self.memory_ratio = _quartiles(asked / used, has_memory & long, codes, n)
+            self.memory_ratio = _quartiles(requested / used, has_memory & long, codes, n)
         self.usd = None if usd is None else total(usd)
         self.lost_usd = None if usd is None else total(usd, ~completed)
 
@@ -179,9 +179,9 @@ class _Sums:
 
 def requested_memory(jobs: pd.DataFrame) -> Floats:
     """Return the memory that each job asked for, NaN where it asked for all of its nodes."""
-    asked: Floats = jobs["mem_limit_bytes"].to_numpy(copy=True)
-    asked[jobs["all_memory"].to_numpy()] = np.nan
-    return asked
+    requested: Floats = jobs["mem_limit_bytes"].to_numpy(copy=True)
+    requested[jobs["all_memory"].to_numpy()] = np.nan
+    return requested
 
 
 def plausible_cpu(jobs: pd.DataFrame) -> NDArray[np.bool_]:

@@ -42,7 +42,7 @@ _SIZES = ((1e6, "1 MB"), (1e7, "10 MB"), (1e8, "100 MB"), (1e9, "1 GB"), (1e10, 
 @dataclass(frozen=True, eq=False)
 class _Panel:
     title: str
-    asked: Floats
+    requested: Floats
     used: Floats
     killed: NDArray[np.bool_]
     ticks: tuple[tuple[float, str], ...]
@@ -83,41 +83,41 @@ def picture(jobs: pd.DataFrame, title: str = "") -> str:
 
 def _panel(
     title: str,
-    asked: pd.Series | Floats,
+    requested: pd.Series | Floats,
     used: pd.Series,
     completed: NDArray[np.bool_],
     killed: NDArray[np.bool_],
     ticks: tuple[tuple[float, str], ...],
     cause: str,
 ) -> _Panel:
-    x, y = np.asarray(asked, dtype=np.float64), used.to_numpy()
+    x, y = np.asarray(requested, dtype=np.float64), used.to_numpy()
     stated = (x > 0) & (y > 0) & (completed | killed)
     return _Panel(title, x[stated], y[stated], killed[stated], ticks, cause)
 
 
 def _drawn(panel: _Panel, left: int, top: int) -> list[str]:
     n_killed = int(panel.killed.sum())
-    heading = f"{panel.title}: {len(panel.asked) - n_killed:,} jobs completed"
+    heading = f"{panel.title}: {len(panel.requested) - n_killed:,} jobs completed"
     parts = [f'<text x="{left}" y="{top - 10}">{heading}</text>']
-    if not len(panel.asked):
+    if not len(panel.requested):
         middle = f'x="{left + SIDE / 2}" y="{top + SIDE / 2}" text-anchor="middle"'
         return [*parts, f"<text {middle}>the export does not state both</text>"]
-    both = np.log10(np.concatenate([panel.asked, panel.used]))
+    both = np.log10(np.concatenate([panel.requested, panel.used]))
     low = math.floor(both.min() * BINS_PER_DECADE) / BINS_PER_DECADE
     high = math.ceil(both.max() * BINS_PER_DECADE + 1e-6) / BINS_PER_DECADE
     scale = SIDE / (high - low)
 
     def x_of(value: float) -> float:
-        return left + (value - low) * scale
+        return float(left + (value - low) * scale)
 
     def y_of(value: float) -> float:
-        return top + SIDE - (value - low) * scale
+        return float(top + SIDE - (value - low) * scale)
 
     parts += _axes(panel, left, top, (low, high), x_of, y_of)
     n_bins = round((high - low) * BINS_PER_DECADE)
     edges = np.linspace(low, high, n_bins + 1)
     for css, mask in (("c", ~panel.killed), ("k", panel.killed)):
-        x, y = np.log10(panel.asked[mask]), np.log10(panel.used[mask])
+        x, y = np.log10(panel.requested[mask]), np.log10(panel.used[mask])
         counts, _, _ = np.histogram2d(x, y, bins=[edges, edges])
         parts += _cells(counts, edges, css, x_of, y_of)
     if n_killed:

@@ -87,8 +87,8 @@ def remarks_of(audited: AuditedJobs) -> list[Remark]:
             "asked for no time: left out of requested time")  # fmt: skip
     if "peak_rss_bytes" in has:
         add("memory of one task only", np.isfinite(frame["peak_at_least_bytes"].to_numpy()),
-            "MaxRSS is that of the largest of several tasks; export TRESUsageInTot for that of "
-            "all. Left out of used memory, in place of MaxRSS times tasks as seff has it")  # fmt: skip
+            "MaxRSS is that of the largest task of several; export TRESUsageInTot for "
+            "all. Left out of used memory; seff takes MaxRSS times tasks")  # fmt: skip
         unseen = completed & ~np.isfinite(peak) & ~np.isfinite(frame["peak_at_least_bytes"])
         add("memory not sampled", unseen & (runtime >= SAMPLING_S), "no step states a peak")
         limit = frame["mem_limit_bytes"].to_numpy()

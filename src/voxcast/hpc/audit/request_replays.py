@@ -65,13 +65,13 @@ class RequestReplay:
     """Requests of one resource replayed; arrays over all jobs of an application.
 
     ``first`` is the first request of each later job, NaN before the first moment. The others hold
-    for the jobs in ``judged``: requested amount of all attempts and core-hours lost in killed
+    for the jobs in ``evaluated``: requested amount of all attempts and core-hours lost in killed
     ones, and their number.
     """
 
-    judged: NDArray[np.bool_]
+    evaluated: NDArray[np.bool_]
     first: Floats
-    asked: Floats
+    requested: Floats
     proposed: Floats
     kills: Floats
     lost_core_hours: Floats
@@ -112,17 +112,20 @@ class AppJobs:
         return codes
 
     def replayed_time(self, objective: Objective) -> RequestReplay | None:
-        known_limit = self.completed & (self.limit_s > 0) & (self.cpus > 0)
+        has_limit = self.completed & (self.limit_s > 0) & (self.cpus > 0)
 
-        def plan(learned: NDArray[np.bool_], judged: NDArray[np.bool_]) -> PlannedRequests:
+        def plan(training: NDArray[np.bool_], evaluated: NDArray[np.bool_]) -> PlannedRequests:
             return _rounded(
                 population_requests(
-                    self.runtime_s[learned], self.cpus[learned], self.cpus[judged], objective.time
+                    self.runtime_s[training],
+                    self.cpus[training],
+                    self.cpus[evaluated],
+                    objective.time,
                 ),
                 objective.time_step_s,
             )
 
-        return self._replayed(plan, self.runtime_s, self.limit_s, known_limit, self.learnable)
+        return self._replayed(plan, self.runtime_s, self.limit_s, has_limit, self.learnable)
 
     def replayed_memory(self, objective: Objective) -> RequestReplay | None:
         has_peak = self.completed & (self.peak_bytes > 0) & (self.cpus > 0)
@@ -132,9 +135,9 @@ class AppJobs:
         cores = float(np.median(self.cpus[has_peak])) if has_peak.any() else 1.0
         cost = CostModel(1.0, 0.0, cores * objective.bytes_per_core / BYTES_PER_GB)
 
-        def plan(learned: NDArray[np.bool_], judged: NDArray[np.bool_]) -> PlannedRequests:
+        def plan(training: NDArray[np.bool_], evaluated: NDArray[np.bool_]) -> PlannedRequests:
             gigabytes = population_requests(
-                needed[learned] / BYTES_PER_GB, self.cpus[learned], self.cpus[judged], cost
+                needed[training] / BYTES_PER_GB, self.cpus[training], self.cpus[evaluated], cost
             )
             in_bytes = PlannedRequests(gigabytes.requests_s * BYTES_PER_GB)
             step, floor = objective.memory_step_bytes, objective.memory_floor_bytes
@@ -148,30 +151,30 @@ class AppJobs:
         self,
         plan: Callable[[NDArray[np.bool_], NDArray[np.bool_]], PlannedRequests],
         needed: Floats,
-        asked: Floats,
+        requested: Floats,
         judgeable: NDArray[np.bool_],
         learnable: NDArray[np.bool_],
         *,
         memory: bool = False,
     ) -> RequestReplay | None:
         n = len(needed)
-        first, requested, kills, busy, granted = (np.full(n, np.nan) for _ in range(5))
-        judged = np.zeros(n, dtype=bool)
+        first, proposed, kills, busy, granted = (np.full(n, np.nan) for _ in range(5))
+        evaluated = np.zeros(n, dtype=bool)
         bounds = [*self.moments, np.inf]
         for begin, end in pairwise(bounds):
-            learned = learnable & (self.end_s <= begin)
+            training = learnable & (self.end_s <= begin)
             later = (self.submit_s >= begin) & (self.submit_s < end) & (self.cpus > 0)
-            if learned.sum() < POPULATION_RUNS or not later.any():
+            if training.sum() < POPULATION_RUNS or not later.any():
                 continue
-            planned = plan(_newest(learned, self.end_s), later)
+            planned = plan(_newest(training, self.end_s), later)
             first[later] = planned.requests_s[:, 0]
             used = np.where(judgeable, needed, 1.0)[later]
             outcome = replay(planned, used, CostModel(1.0))
-            requested[later], kills[later] = outcome.cost, outcome.attempts - 1
+            proposed[later], kills[later] = outcome.cost, outcome.attempts - 1
             busy[later] = outcome.busy_s - used
             granted[later] = _granted(planned, used)
-            judged |= later & judgeable
-        if not judged.any():
+            evaluated |= later & judgeable
+        if not evaluated.any():
             return None
         now = plan(_newest(learnable, self.end_s), _usual(self.cpus, learnable)).requests_s[0]
         hours = core_hours(self.cpus, self.runtime_s)
@@ -182,7 +185,7 @@ class AppJobs:
             scale, lost = self.cpus / SECONDS_PER_HOUR, core_hours(self.cpus, busy)
         sequence = tuple(now[np.isfinite(now)].tolist())
         return RequestReplay(
-            judged, first, asked * scale, requested * scale, kills, lost, granted, sequence
+            evaluated, first, requested * scale, proposed * scale, kills, lost, granted, sequence
         )
 
     def avoidable(

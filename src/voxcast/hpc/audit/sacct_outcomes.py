@@ -46,7 +46,7 @@ SOURCES = {
 }
 
 
-def judged(
+def with_outcomes(
     frame: pd.DataFrame,
     columns: set[str],
     refused: Refusals,

@@ -25,7 +25,7 @@ from voxcast.history.imports.sacct import (
 )
 from voxcast.history.imports.slurm_job import MEMORY_NOTE
 from voxcast.hpc.audit import slurm_cells
-from voxcast.hpc.audit.sacct_outcomes import judged
+from voxcast.hpc.audit.sacct_outcomes import with_outcomes
 from voxcast.hpc.audit.sacct_steps import add_steps, step_memory, steps_of
 from voxcast.hpc.audit.slurm_cells import Tres, stated_cells
 from voxcast.hpc.audit.text_blocks import Refusals, blocks
@@ -77,7 +77,7 @@ def read(
     frame = _concatenated(parts)
     orphans = add_steps(frame, pd.concat(steps, ignore_index=True))
     refused.add("a step without a job line before it", orphans)
-    return judged(frame, columns, refused, unread, path.name)
+    return with_outcomes(frame, columns, refused, unread, path.name)
 
 
 def _concatenated(parts: list[dict[str, Any]]) -> pd.DataFrame:

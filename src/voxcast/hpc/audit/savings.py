@@ -38,9 +38,9 @@ class Saving:
 
     Attributes
     ----------
-    judged : int
+    evaluated : int
         Number of jobs.
-    asked, proposed : float
+    requested, proposed : float
         Requested core-hours, or GB-hours, of all attempts.
     ratio : Ratio
         Proposed over asked, with its interval.
@@ -52,8 +52,8 @@ class Saving:
         What to request now, by all jobs: seconds or bytes, increasing.
     """
 
-    judged: int
-    asked: float
+    evaluated: int
+    requested: float
     proposed: float
     ratio: Ratio
     repeated: int
@@ -67,7 +67,7 @@ class AppSavings:
 
     Attributes
     ----------
-    learned : int
+    training_jobs : int
         Jobs before the first moment.
     too_short : int
         Later jobs that were killed at their limit, and had asked for less than the first request.
@@ -75,7 +75,7 @@ class AppSavings:
         Later jobs that were killed for their memory, likewise.
     lost_core_hours : float
         Core-hours of these two.
-    usd_asked, usd_proposed : float or None
+    usd_requested, usd_proposed : float or None
         Cost of the judged jobs that state time and memory; None without prices.
     usd_ratio : Ratio or None
         Proposed over asked.
@@ -83,13 +83,13 @@ class AppSavings:
 
     app: str
     core_hours: float
-    learned: int
+    training_jobs: int
     time: Saving | None
     memory: Saving | None
     too_short: int
     too_small: int
     lost_core_hours: float
-    usd_asked: float | None = None
+    usd_requested: float | None = None
     usd_proposed: float | None = None
     usd_ratio: Ratio | None = None
 
@@ -143,13 +143,13 @@ def savings_of(
 
 
 def _saving(replayed: RequestReplay, groups: NDArray[np.int64]) -> Saving:
-    mask = replayed.judged
-    asked, proposed = replayed.asked[mask], replayed.proposed[mask]
+    mask = replayed.evaluated
+    requested, proposed = replayed.requested[mask], replayed.proposed[mask]
     return Saving(
         int(mask.sum()),
-        float(asked.sum()),
+        float(requested.sum()),
         float(proposed.sum()),
-        ratio_of(proposed, asked, groups[mask]),
+        ratio_of(proposed, requested, groups[mask]),
         int((replayed.kills[mask] > 0).sum()),
         float(replayed.lost_core_hours[mask].sum()),
         replayed.next_requests,
@@ -166,10 +166,10 @@ def _usd(
     """Return the cost of judged jobs as they asked, and by the sequences of both resources."""
     if time is None or memory is None:
         return None
-    judged = time.judged & memory.judged & prices.priced
-    if not judged.any():
+    evaluated = time.evaluated & memory.evaluated & prices.priced
+    if not evaluated.any():
         return None
-    asked = prices.usd(jobs.asked_bytes, jobs.runtime_s, jobs.limit_s)
+    requested = prices.usd(jobs.asked_bytes, jobs.runtime_s, jobs.limit_s)
     proposed = prices.usd(memory.granted, jobs.runtime_s, time.granted)
     # What was used and requested in attempts that were killed, for time and for memory.
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -178,11 +178,11 @@ def _usd(
     small = memory.first  # of the sequence; later ones cost more, and are rare
     killed = prices.usd(small, jobs.runtime_s, time.granted)
     proposed += np.where(memory.kills > 0, memory.kills * killed, 0.0)
-    asked, proposed = asked[judged], proposed[judged]
-    if not asked.sum() > 0:
+    requested, proposed = requested[evaluated], proposed[evaluated]
+    if not requested.sum() > 0:
         return None  # a site that charges nothing
-    ratio = ratio_of(proposed, asked, groups[judged])
-    return float(asked.sum()), float(proposed.sum()), ratio
+    ratio = ratio_of(proposed, requested, groups[evaluated])
+    return float(requested.sum()), float(proposed.sum()), ratio
 
 
 def select_apps(jobs: pd.DataFrame, most: int) -> list[str]:

@@ -152,8 +152,9 @@ def _tres_columns(texts: pa.StringArray) -> tuple[Floats, NDArray[np.bool_], NDA
 
 def _clock_seconds(texts: pa.StringArray) -> Floats:
     fields = pc.extract_regex(texts, _CLOCK)
-    days, hours, minutes, secs = (_floats(pc.struct_field(fields, name)) for name in "dhms")
-    return np.nan_to_num(days) * 86400 + np.nan_to_num(hours) * 3600 + minutes * 60 + secs
+    days, hours, minutes, rest = (_floats(pc.struct_field(fields, name)) for name in "dhms")
+    whole_hours: Floats = np.nan_to_num(days) * 86400 + np.nan_to_num(hours) * 3600
+    return whole_hours + minutes * 60 + rest
 
 
 def _sizes(texts: pa.StringArray) -> Floats:

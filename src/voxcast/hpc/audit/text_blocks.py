@@ -153,8 +153,8 @@ def _readable(
         refused.add("contains a NUL byte", lines[nul])
         decoded, lines = decoded.filter(pa.array(~nul)), lines[~nul]
     empty = pc.equal(pc.binary_length(pc.utf8_trim_whitespace(decoded)), 0)
-    kept = ~empty.to_numpy(zero_copy_only=False)
-    return pc.utf8_rtrim(decoded, "\r\n").filter(pa.array(kept)), lines[kept]
+    has_text = ~empty.to_numpy(zero_copy_only=False)
+    return pc.utf8_rtrim(decoded, "\r\n").filter(pa.array(has_text)), lines[has_text]
 
 
 def _is_utf8(text: bytes) -> bool:
