@@ -155,6 +155,17 @@ def test_the_picture_shows_each_job_once(export: Path) -> None:
         assert shown == sum(int((frame["outcome"] == outcome).sum()) for outcome in outcomes)
 
 
+def test_names_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    name = "\x1b[31mred\x07" + "x" * 60
+    (tmp_path / "x").write_text(f"JobID|User|State|Elapsed|NCPUS\n1|{name}|COMPLETED|01:00:00|1\n")
+    jobs = read_jobs([tmp_path / "x"])
+    prepare(jobs)
+    text = audit_text(audit(jobs), 5)
+    assert "?[31mred?xxx" in text
+    assert "\x1b" not in text
+    assert "x" * 30 not in text
+
+
 def test_a_picture_of_jobs_without_requests_says_so(few_columns: Path) -> None:
     jobs = read_jobs([few_columns])
     prepare(jobs)

@@ -28,6 +28,7 @@ _HEAD = (
 )  # fmt: skip
 TITLES = {"user": "user", "account": "account", "partition": "partition", "app": "application"}
 NEXT_SHOWN = 3
+LONGEST_KEY = 28
 
 
 def audit_text(audit: Audit, top: int) -> str:
@@ -168,7 +169,7 @@ def _saving_row(app: str, name: str, part: Saving, unit: str) -> tuple[str, ...]
 
 
 def _next_line(saving: AppSavings) -> str:
-    texts = [f"{saving.app}: ask for"]
+    texts = [f"{_short(saving.app)}: ask for"]
     if saving.time is not None:
         texts.append(
             "--time " + ", then ".join(_first(map(slurm_clock, saving.time.next_requests)))
@@ -234,7 +235,9 @@ def _over(part: float | None, whole_amount: float | None) -> float | None:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= 28 else f"{text[:27]}…"
+    # Names are anybody's: what is no letter, digit or mark could steer a terminal.
+    shown = "".join(c if c.isprintable() else "?" for c in text[:LONGEST_KEY])
+    return shown if len(text) <= LONGEST_KEY else f"{shown[:-1]}…"
 
 
 def _wrapped(text: str) -> str:

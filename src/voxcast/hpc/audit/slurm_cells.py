@@ -154,7 +154,8 @@ def _clock_seconds(texts: pa.StringArray) -> Floats:
     fields = pc.extract_regex(texts, _CLOCK)
     days, hours, minutes, rest = (_floats(pc.struct_field(fields, name)) for name in "dhms")
     whole_hours: Floats = np.nan_to_num(days) * 86400 + np.nan_to_num(hours) * 3600
-    return whole_hours + minutes * 60 + rest
+    total: Floats = whole_hours + minutes * 60 + rest
+    return total
 
 
 def _sizes(texts: pa.StringArray) -> Floats:
