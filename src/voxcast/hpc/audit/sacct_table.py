@@ -1,7 +1,8 @@
 """``sacct -P`` of millions of jobs as a table, column by column.
 
 The jobs, their outcomes and their amounts are those of `voxcast.history.imports.sacct`, which
-reads line by line; a test compares the two.
+reads line by line; a test compares the two. Only CPU time of more than ten years, which jobs of
+many cores reach, is kept here and not there.
 """
 
 from __future__ import annotations

@@ -164,7 +164,8 @@ def _sizes(texts: pa.StringArray) -> Floats:
     encoded = pc.utf8_lower(unit).dictionary_encode()
     factors = np.array([_UNITS[u] for u in encoded.dictionary.to_pylist()] + [np.nan])
     places = encoded.indices.fill_null(len(factors) - 1).to_numpy(zero_copy_only=False)
-    return np.rint(value * factors[places])
+    sizes: Floats = np.rint(value * factors[places])
+    return sizes
 
 
 def _integers(texts: pa.StringArray) -> Floats:
