@@ -267,6 +267,11 @@ def bench_campaign() -> Any:
     return _script("campaign.py")
 
 
+def bench_audit() -> Any:
+    """``voxcast audit`` of a million lines of sacct; see ``audit.py``."""
+    return _script("audit.py")
+
+
 def _script(name: str, *arguments: str) -> Any:
     # The exit status is ignored: the printed JSON shows a missed bound.
     command = [sys.executable, str(PROJECT / "benchmarks" / name), *arguments]
@@ -285,6 +290,7 @@ BENCHMARKS = {
     "bulk": bench_bulk,
     "recommend": bench_recommend,
     "requests": bench_requests,
+    "audit": bench_audit,
 }
 
 

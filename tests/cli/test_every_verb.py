@@ -17,6 +17,7 @@ VOXCAST = Path(sys.executable).with_name("voxcast")
 # The least that each verb needs to get to its project; None: it needs none.
 ARGUMENTS: dict[str, tuple[str, ...] | None] = {
     "app": ("list",),
+    "audit": None,
     "campaign": ("status", "reference"),
     "clean": None,
     "compare": (),

@@ -35,12 +35,12 @@ UNFINISHED = (
     "REQUEUE_FED", "RESV_DEL_HOLD", "UPDATE_DB",
 )  # fmt: skip
 # A job in one of these may have ended before it was started.
-_MAYBE_NEVER_RUN = ("preempted", "cancelled", "node_failure", "timeout")
-_MEMORY_NOTE = re.compile(r"memory limit|out.of.memory|oom[- ]?kill", re.IGNORECASE)
-_SIGKILL = 9
-_NEAR_LIMIT = 0.9  # of the memory limit: Slurm samples every 30 s and misses the last increase
+MAYBE_NEVER_RUN = ("preempted", "cancelled", "node_failure", "timeout")
+MEMORY_NOTE = re.compile(r"memory limit|out.of.memory|oom[- ]?kill", re.IGNORECASE)
+SIGKILL = 9
+NEAR_LIMIT = 0.9  # of the memory limit: Slurm samples every 30 s and misses the last increase
 _QUARTER_HOUR_S = 900
-_SUMMER_TIME_S = 3600  # by local time a job may end before it starts
+SUMMER_TIME_S = 3600  # by local time a job may end before it starts
 
 
 @dataclass
@@ -106,12 +106,12 @@ class SlurmJob:
         state = slurm_state(self.state)
         if state in UNFINISHED:
             raise NotARunError(f"job {self.job_id} is {state}")
-        if not self.runtime_s and OUTCOMES[state] in _MAYBE_NEVER_RUN:
+        if not self.runtime_s and OUTCOMES[state] in MAYBE_NEVER_RUN:
             raise NotARunError(f"job {self.job_id} is {state} and was never run")
         if (
             self.start_s is not None
             and self.end_s is not None
-            and self.end_s < self.start_s - _SUMMER_TIME_S
+            and self.end_s < self.start_s - SUMMER_TIME_S
         ):
             raise TableError("ends before it starts")
         memory_method = "slurm_maxrss" if self.tasks == 1 else "slurm_tresusageintot"
@@ -183,16 +183,16 @@ class SlurmJob:
             return "out_of_memory"
         if state not in ("FAILED", "CANCELLED"):
             return OUTCOMES[state]
-        if any(_MEMORY_NOTE.search(note) for note in self.notes):
+        if any(MEMORY_NOTE.search(note) for note in self.notes):
             return "out_of_memory"
         if state == "CANCELLED":
             return OUTCOMES[state]
-        if self.signal != _SIGKILL:
+        if self.signal != SIGKILL:
             return "failed"
         # Without cgroups Slurm kills a job above its memory limit: FAILED 0:9, with the step
         # "CANCELLED by 0". A SIGKILL for another reason differs only in the memory used.
         if self.peak_bytes and self.mem_limit_bytes and "CANCELLED by 0" not in self.step_states:
-            near = self.peak_bytes >= _NEAR_LIMIT * self.mem_limit_bytes
+            near = self.peak_bytes >= NEAR_LIMIT * self.mem_limit_bytes
             return "out_of_memory" if near else "failed"
         return "out_of_memory"
 

@@ -1,0 +1,35 @@
+"""Exports of a site whose truth is known; see ``benchmarks/accounting.py``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
+
+import accounting
+
+N_JOBS = 4000
+
+
+@pytest.fixture(scope="session")
+def truth() -> pd.DataFrame:
+    return accounting.truth(N_JOBS)
+
+
+@pytest.fixture(scope="session")
+def export(truth: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("site") / "jobs.txt"
+    path.write_text("".join(f"{line}\n" for line in accounting.lines(truth)))
+    return path
+
+
+@pytest.fixture(scope="session")
+def few_columns(truth: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("site") / "few.txt"
+    rows = accounting.lines(truth[:500], columns=accounting.FEW_COLUMNS)
+    path.write_text("".join(f"{line}\n" for line in rows))
+    return path
