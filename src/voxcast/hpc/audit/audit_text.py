@@ -236,8 +236,8 @@ def _over(part: float | None, whole_amount: float | None) -> float | None:
 
 def _short(text: str) -> str:
     # Names are anybody's: what is no letter, digit or mark could steer a terminal.
-    shown = "".join(c if c.isprintable() else "?" for c in text[:LONGEST_KEY])
-    return shown if len(text) <= LONGEST_KEY else f"{shown[:-1]}…"
+    printable = "".join(c if c.isprintable() else "?" for c in text[:LONGEST_KEY])
+    return printable if len(text) <= LONGEST_KEY else f"{printable[:-1]}…"
 
 
 def _wrapped(text: str) -> str:
