@@ -38,6 +38,7 @@ ARGUMENTS: dict[str, tuple[str, ...] | None] = {
     "requests": ("--image", "head.nii"),
     "serve": (),
     "variation": None,
+    "work": None,
 }
 
 
