@@ -72,7 +72,9 @@ class PoolSettings:
     @classmethod
     def from_record(cls, fields: Mapping[str, Any]) -> PoolSettings:
         """Return the settings with the fields that `to_record` gave."""
-        bounds = {n: float("inf") if v is None else v for n, v in fields["bounds"].items()}
+        bounds: dict[str, Any] = {
+            n: float("inf") if v is None else v for n, v in fields["bounds"].items()
+        }
         return cls(
             name=fields["name"],
             apps={name: App.from_record(app) for name, app in fields["apps"].items()},

@@ -54,7 +54,9 @@ class PoolCell:
     @classmethod
     def from_record(cls, fields: dict[str, Any]) -> PoolCell:
         """Return the cell with the fields that `to_record` gave."""
-        ladder = {n: tuple(v) if isinstance(v, list) else v for n, v in fields["ladder"].items()}
+        ladder: dict[str, Any] = {
+            n: tuple(v) if isinstance(v, list) else v for n, v in fields["ladder"].items()
+        }
         return cls(
             Cell.from_record(fields["cell"]), Ladder(**ladder), float(fields["expected_s"]),
             str(fields["part_of"]),
