@@ -10,7 +10,16 @@ import time
 import pytest
 
 from small_pool import (
-    ALLOCATION, LADDER, PROBES, SCRIPT, ended, forked, make_old, pool_cell, run_worker, small_pool,
+    ALLOCATION,
+    LADDER,
+    PROBES,
+    SCRIPT,
+    ended,
+    forked,
+    make_old,
+    pool_cell,
+    run_worker,
+    small_pool,
     wait_for,
 )  # fmt: skip
 from voxcast.campaigns.settings import Conditions
