@@ -110,8 +110,11 @@ class Recorder:
         conditions: Conditions,
         core_set: Sequence[int] | None = None,
         metronome: Metronome | None = None,
+        stopped: Callable[[], bool] | None = None,
     ) -> Profile:
         """Measure ``cell`` in ``partial``, a folder of `run_folder`; nothing is recorded.
+
+        `stopped` is that of `voxcast.profiling.runner.measure`.
 
         Raises
         ------
@@ -121,8 +124,9 @@ class Recorder:
         app, image = self._app_and_image(cell)
         with self._runs_in(partial):
             profile = measure_app(
-                app, image, partial, cell, conditions, core_set=core_set, metronome=metronome
-            )
+                app, image, partial, cell, conditions,
+                core_set=core_set, metronome=metronome, stopped=stopped,
+            )  # fmt: skip
         if profile.outcome != "completed":
             _refuse_full_disk(partial, self.folder)
         return profile
@@ -212,6 +216,7 @@ def measure_app(
     core_set: Sequence[int] | None = None,
     propose_phases: Callable[[Sequence[str]], Mapping[str, str]] | None = None,
     metronome: Metronome | None = None,
+    stopped: Callable[[], bool] | None = None,
 ) -> Profile:
     """Run ``app`` as ``cell`` describes; results go to the folder ``out`` of ``folder``.
 
@@ -221,6 +226,8 @@ def measure_app(
         Returns patterns of phases for the lines of the log, for an application that has none.
     metronome : Metronome, optional
         Of this thread; times kernels beside the run.
+    stopped : callable, optional
+        As in `voxcast.profiling.runner.measure`.
     """
     configuration = cell.configuration
     limits_bytes = (configuration.mem_limit_bytes, conditions.mem_limit_bytes)
@@ -239,6 +246,7 @@ def measure_app(
             core_set=core_set,
             sample_hz=conditions.sample_hz,
             metronome=metronome,
+            stopped=stopped,
         )
 
 

@@ -58,7 +58,7 @@ def main(argv: list[str]) -> int:
     if args.max_hours is not None and not 0 < args.max_hours < math.inf:
         raise ConfigError(f"must be above zero, not {args.max_hours:g}", "--max-hours")
     from voxcast.hpc.pool import open_pool
-    from voxcast.hpc.worker import WorkSummary, work
+    from voxcast.hpc.worker import work
     from voxcast.hpc.worker_allocation import worker_allocation
     from voxcast.profiling.host import host_facts
     from voxcast.quantities import parse_bytes
@@ -77,17 +77,11 @@ def main(argv: list[str]) -> int:
     _enter_project(pool)
     if args.retry:
         logger.info("%d cells wait again", pool.retry())
-    warned = _interrupt_on_warning()
+    received = _noted_signals()
     logger.info("%s, for %s", pool.settings.name, allocation)
-    try:
-        summary = work(pool, allocation, facts, wanted=wanted)
-    except KeyboardInterrupt:
-        if not warned:
-            raise
-        logger.warning("stopped by the system; the cell at hand was returned")
-        summary = WorkSummary("", left=len(pool.tokens.waiting()))
-        if not args.json:
-            return 0
+    summary = work(pool, allocation, facts, wanted=wanted, stopped=lambda: bool(received))
+    if summary.stopped:
+        logger.warning("asked to stop; the cell at hand was returned")
     if args.json:
         print(json.dumps(dataclasses.asdict(summary)))
     else:
@@ -130,19 +124,13 @@ def _enter_project(pool: Pool) -> None:
         raise RunError(reason, pool.settings.project, then) from None
 
 
-def _interrupt_on_warning() -> list[int]:
-    """Have signals of the system interrupt; return a list that then holds them.
+def _noted_signals() -> list[int]:
+    """Return a list that gets the signals by which a system asks this process to end.
 
-    Batch systems send SIGTERM some time before they kill a job, terminals SIGHUP when they close.
+    Batch systems send SIGTERM some time before they kill a job, terminals SIGHUP when they
+    close. They raise no exception: Python loses one that comes while it starts a process.
     """
     received: list[int] = []
-
-    def interrupt(number: int, _: object) -> None:
-        received.append(number)
-        for again in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(again, signal.SIG_IGN)  # the cell is being returned
-        raise KeyboardInterrupt
-
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, interrupt)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, lambda received_number, _: received.append(received_number))
     return received

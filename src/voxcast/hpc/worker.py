@@ -61,6 +61,8 @@ class WorkSummary:
         Cells that wait at its end.
     lacking : dict
         What cells that wait lack on this worker, with their number.
+    stopped : bool
+        Whether it was asked to end.
     """
 
     worker: str
@@ -70,6 +72,7 @@ class WorkSummary:
     split: int = 0
     left: int = 0
     lacking: dict[str, int] = field(default_factory=dict)
+    stopped: bool = False
 
 
 def work(
@@ -79,6 +82,7 @@ def work(
     *,
     wanted: Callable[[PoolCell], bool] = lambda _: True,
     probes: Probes | None = None,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> WorkSummary:
     """Run cells of ``pool`` until none that remains fits, or the time is up.
 
@@ -91,6 +95,8 @@ def work(
         Which cells this worker may take.
     probes : Probes, optional
         Speeds of the machine, if known.
+    stopped : callable
+        Asked several times a second: once it is true the cell at hand is returned.
 
     Raises
     ------
@@ -103,7 +109,7 @@ def work(
     pool.check_writable()
     sweep_abandoned()
     sitting = open_worker(pool, facts, probes, allocation)
-    worker = _Worker(pool, allocation, sitting, host_class(facts), wanted)
+    worker = _Worker(pool, allocation, sitting, host_class(facts), wanted, stopped)
     path = pool.workers / f"{sitting.name}.json"
     with Heartbeat(path, pool.settings.heartbeat_s, worker.check_claim):
         try:
@@ -122,16 +128,18 @@ class _Worker:
         sitting: Sitting,
         machine: str,
         wanted: Callable[[PoolCell], bool],
+        stopped: Callable[[], bool],
     ) -> None:
         self.summary = WorkSummary(sitting.name)
         self._pool, self._allocation, self._sitting = pool, allocation, sitting
-        self._machine = machine
+        self._machine, self._stopped = machine, stopped
         self._fit = MachineFit(pool.settings, allocation)
         self._remaining = Remaining(pool, wanted, self._fit.shortfall)
         self._numbers = itertools.count(1)
         self._failures = Failures([])
         self._lock = threading.Lock()
-        self._running: tuple[Claim, Recorder] | None = None
+        self._running: Claim | None = None
+        self._is_lost = False
         seed = int.from_bytes(os.urandom(4))
         self._cores = usable_cores(allocation.cpus, sorted(os.sched_getaffinity(0)), seed)
 
@@ -142,21 +150,23 @@ class _Worker:
             self._remaining.look()
             heal(self._pool, self._remaining, self._holder)
             self._remaining.look()
-            while True:
+            while not self._stopped():
                 taken = self._remaining.take(self._holder())
                 if taken is not None:
                     self._run(*taken, metronome)
                 elif not self._look_again():
                     break
+        self.summary.stopped = self._stopped()
         self.summary.left = len(self._pool.tokens.waiting())
         self.summary.lacking = dict(self._remaining.lacking)
-        self._fit.check(self.summary.recorded)
+        if not self.summary.stopped:
+            self._fit.check(self.summary.recorded)
 
     def check_claim(self) -> None:
-        """End the run at hand if another worker has taken it over; called by the heartbeat."""
+        """Notice if another worker has taken over the run at hand; called by the heartbeat."""
         with self._lock:
-            if self._running is not None and not self._pool.tokens.holds(self._running[0]):
-                self._running[1].stop()
+            if self._running is not None and not self._pool.tokens.holds(self._running):
+                self._is_lost = True
 
     def return_claims(self) -> None:
         """Let the cells wait that this worker still holds, and finish what it has committed."""
@@ -191,10 +201,16 @@ class _Worker:
             if not silent and not healed:
                 return False
             pause_s = min(settings.heartbeat_s / 2, 5.0)
-            if self._allocation.left_s <= pause_s:
+            if self._allocation.left_s <= pause_s or self._slept_until_stopped(pause_s):
                 return False
-            time.sleep(pause_s)
             waited_s += pause_s
+
+    def _slept_until_stopped(self, pause_s: float) -> bool:
+        """Sleep; return at once, with true, when asked to end."""
+        end = time.monotonic() + pause_s
+        while time.monotonic() < end and not self._stopped():
+            time.sleep(min(0.2, pause_s))
+        return self._stopped()
 
     def _run(
         self, claim: Claim, pool_cell: PoolCell, request: Request, metronome: Metronome
@@ -210,9 +226,16 @@ class _Worker:
         )
         try:
             with recorder.run_folder(pool.partial(claim.name)) as partial:
-                with _Watched(self, (claim, recorder)):
-                    profile = recorder.measure(cell, partial, conditions, self._cores, metronome)
-                if is_record(pool, cell, profile, conditions):
+                self._watch(claim)
+                profile = recorder.measure(
+                    cell, partial, conditions, self._cores, metronome,
+                    lambda: self._is_lost or self._stopped(),
+                )  # fmt: skip
+                self._watch(None)
+                if profile.outcome == "preempted":
+                    if not pool.tokens.give_back(claim):
+                        self._lose(claim)
+                elif is_record(pool, cell, profile, conditions):
                     recorder.write_record(cell, profile, partial, pool.runs / cell.key)
                     sync_folder(partial)
                     self._commit(claim, cell.key)
@@ -223,6 +246,7 @@ class _Worker:
                     )
                     self._fail(claim, pool_cell, run)
         except (OSError, RunError):
+            self._watch(None)
             if pool.tokens.holds(claim) or pool.tokens.committed_key(claim) is not None:
                 raise
             self._lose(claim)  # its folder may have been removed under the run
@@ -240,10 +264,10 @@ class _Worker:
             mem_limit_bytes=self._allocation.memory_bytes,
         )
 
-    def set_running(self, running: tuple[Claim, Recorder] | None) -> None:
-        """Say which run `check_claim` watches."""
+    def _watch(self, claim: Claim | None) -> None:
+        """Have `check_claim` watch a claim, or none."""
         with self._lock:
-            self._running = running
+            self._running, self._is_lost = claim, False
 
     def _commit(self, claim: Claim, record_key: str) -> None:
         if not self._pool.tokens.commit(claim, record_key):
@@ -268,16 +292,3 @@ class _Worker:
     def _any_done(self, app: str) -> bool:
         cells = map(self._remaining.cell, self._pool.tokens.done())
         return any(cell is not None and cell.cell.app == app for cell in cells)
-
-
-class _Watched:
-    """A block whose run the heartbeat ends if its claim is lost."""
-
-    def __init__(self, worker: _Worker, running: tuple[Claim, Recorder]) -> None:
-        self._worker, self._running = worker, running
-
-    def __enter__(self) -> None:
-        self._worker.set_running(self._running)
-
-    def __exit__(self, *_: object) -> None:
-        self._worker.set_running(None)
