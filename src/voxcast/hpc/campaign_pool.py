@@ -93,7 +93,8 @@ def make_campaign_pool(
         ),
     )
     added, again = pool.add(cells), pool.retry()
-    logger.info("%d runs are on record, %d added to %s", len(rows), added, pool.folder)
+    recorded = len(plan.cells.keys() & rows.keys())
+    logger.info("%d runs are on record, %d added to %s", recorded, added, pool.folder)
     if again:
         logger.info("%d that were given up are tried again", again)
     return pool, plan
