@@ -26,23 +26,19 @@ from typing import Any
 CELLS, WORKERS, WORKERS_PER_NODE = 300, 16, 4
 RUN_S = (0.1, 0.6)
 NODE_SHARE = 0.15  # of the kills that take a node
-KILLS_PER_RUN = 3.0  # of the long form: cells are as many as the kills need
 HEARTBEAT_S, STALE_S = 1.0, 15.0
 
 
 def soak_pool(folder: Path, cells: int) -> Any:
     """Return a pool of short cells."""
     from voxcast.campaigns.settings import Conditions
-    from voxcast.hpc.escalation import Bounds, Ladder
+    from voxcast.hpc.escalation import Bounds
     from voxcast.hpc.pool import PoolSettings, make_pool
-    from voxcast.hpc.pool_cells import PoolCell
-    from voxcast.records import App, Cell, Configuration
+    from voxcast.records import App
 
-    chance = random.Random(1)  # noqa: S311
     app = App(
         "nap", "1", argv=("sleep", "{seconds}"), input="none", parameters={"seconds": RUN_S[0]}
     )
-    configuration, ladder = Configuration("cpu", 1), Ladder((60.0,), (10**7,), 1)
     settings = PoolSettings(
         "soak", {"nap": app}, {}, str(folder),
         conditions=Conditions(metronome=False),
@@ -50,6 +46,18 @@ def soak_pool(folder: Path, cells: int) -> Any:
         heartbeat_s=HEARTBEAT_S, stale_s=STALE_S,
     )  # fmt: skip
     pool = make_pool(folder / "pool", settings)
+    add_cells(pool, 0, cells)
+    return pool
+
+
+def add_cells(pool: Any, first: int, count: int) -> None:
+    """Add short cells to a pool."""
+    from voxcast.hpc.escalation import Ladder
+    from voxcast.hpc.pool_cells import PoolCell
+    from voxcast.records import Cell, Configuration
+
+    configuration, ladder = Configuration("cpu", 1), Ladder((60.0,), (10**7,), 1)
+    chance = random.Random(first)  # noqa: S311
     pool.add(
         PoolCell(
             Cell("nap", "1", {"seconds": round(chance.uniform(*RUN_S), 2)}, "", "", configuration,
@@ -57,9 +65,8 @@ def soak_pool(folder: Path, cells: int) -> Any:
             ladder,
             RUN_S[1],
         )
-        for repeat in range(cells)
+        for repeat in range(first, first + count)
     )  # fmt: skip
-    return pool
 
 
 @dataclass
@@ -108,16 +115,22 @@ class Workers:
 
 
 def soak(folder: Path, cells: int, workers: int, kills: int | None, seed: int) -> dict[str, Any]:
-    """Run it; without a number of kills it kills until the cells are done."""
+    """Run it until the cells are done, and as many workers killed, on more cells if need be."""
     chance = random.Random(seed)  # noqa: S311
     pool, start = soak_pool(folder, cells), time.monotonic()
     fleet = Workers(pool)
-    while (done := len(pool.tokens.done())) < cells:
+    while True:
+        recorded, killed = len(pool.tokens.recorded()), fleet.kills["processes"]
+        if recorded == cells and killed >= (kills or 0):
+            break
+        if recorded == cells:
+            add_cells(pool, cells, CELLS)
+            cells += CELLS
         fleet.start(workers)
         time.sleep(chance.uniform(0.2, 1.5))
-        if kills is None or fleet.kills["processes"] < kills:
+        if kills is None or killed < kills:
             fleet.kill(chance)
-        counts = f"{done} of {cells} cells done, {fleet.kills['processes']} workers killed"
+        counts = f"{recorded} of {cells} cells on record, {killed} workers killed"
         print(f"\r{counts}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     fleet.end()
@@ -125,8 +138,14 @@ def soak(folder: Path, cells: int, workers: int, kills: int | None, seed: int) -
     fleet.places.clear()
     fleet.start(1)  # puts right what the last kills left
     fleet.end()
-    return {**outcome(folder, pool), "kills": dict(fleet.kills), "workers_started": fleet.started,
-            "workers": workers, "seed": seed, "elapsed_s": round(time.monotonic() - start, 1)}  # fmt: skip
+    return {
+        **outcome(folder, pool),
+        "kills": dict(fleet.kills),
+        "workers_started": fleet.started,
+        "workers": workers,
+        "seed": seed,
+        "elapsed_s": round(time.monotonic() - start, 1),
+    }
 
 
 def outcome(folder: Path, pool: Any) -> dict[str, Any]:
@@ -137,14 +156,14 @@ def outcome(folder: Path, pool: Any) -> dict[str, Any]:
     collect(pool.runs, folder / "history")
     history = load_history([folder / "history"])
     tokens, keys = pool.tokens, pool.cells().keys()
-    recorded = [tokens.record_key(key) for key in tokens.done()]
+    recorded = [tokens.record_key(key) for key in tokens.recorded()]
     attempts = ErrorLog(pool.folder / "errors").folder.glob("*.json")
     return {
         "cells": len(keys),
         "in_the_history": len(history),
         "not_in_the_history": len(set(recorded) - set(history["cell_key"])),
         "more_than_once": len(history) - int(history["cell_key"].nunique()),
-        "not_done": len(keys - tokens.done()),
+        "not_done": len(keys - tokens.recorded()),
         "claims_left": len(tokens.claims()) + len(tokens.commits()),
         "partial_runs_left": len(list((pool.folder / "partial").iterdir())),
         "taken_back_from_dead_workers": len(list(attempts)),
@@ -154,15 +173,14 @@ def outcome(folder: Path, pool: Any) -> dict[str, Any]:
 def main() -> int:
     """Run the soak and write its outcome."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cells", type=int, help=f"default: {CELLS}, more for many kills")
+    parser.add_argument("--cells", type=int, default=CELLS, help="at first")
     parser.add_argument("--workers", type=int, default=WORKERS)
     parser.add_argument("--kills", type=int, help="go on until so many workers were killed")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, help="file to write; default: print only")
     args = parser.parse_args()
-    cells = args.cells or max(CELLS, int(KILLS_PER_RUN * (args.kills or 0)))
     with tempfile.TemporaryDirectory() as name:
-        figures = soak(Path(name), cells, args.workers, args.kills, args.seed)
+        figures = soak(Path(name), args.cells, args.workers, args.kills, args.seed)
     figures["lost_or_twice"] = (
         figures["not_in_the_history"] + figures["more_than_once"] + figures["not_done"]
         + abs(figures["cells"] - figures["in_the_history"])

@@ -159,7 +159,7 @@ def test_a_campaign_is_run_by_workers_of_a_pool(project):
     pool, batch = _as_campaign(project, "pooled")
     command = ("campaign", "run", "pooled", "--cluster", "local", "--parallel", "2", *MINE)
     summary = json.loads(voxcast(project, *command, "--json").stdout)
-    assert (summary["cells"], summary["done"], summary["left"]) == (7, 7, 0)
+    assert (summary["cells"], summary["recorded"], summary["left"]) == (7, 7, 0)
     history = pd.concat([pd.read_parquet(part) for part in batch.glob("*/runs.parquet")])
     assert history["cell_key"].is_unique
     assert set(history["cell_key"]) == {path.name for path in (pool / "runs").glob("[!.]*")}
@@ -189,7 +189,7 @@ def test_on_another_cluster_the_line_that_starts_workers_is_printed(project):
     all_of_them = json.loads(voxcast(project, *worker, "--json").stdout)
     assert (all_of_them["recorded"], all_of_them["left"]) == (7, 0)
     summary = json.loads(voxcast(project, *command, "--json").stdout)
-    assert (summary["done"], summary["left"], summary["workers"]) == (7, 0, None)
+    assert (summary["recorded"], summary["left"], summary["workers"]) == (7, 0, None)
     assert len(list(batch.glob("*/runs.parquet"))) == 1
 
 

@@ -26,9 +26,9 @@ def test_a_cell_that_is_too_long_goes_in_parts_and_joins(tmp_path):
     (key,) = pool.cells()
     for _ in range(12):
         run_worker(pool, WorkerAllocation(1, 0, 10**9, time.monotonic() + 1.3))
-        if pool.tokens.done() >= {key}:
+        if pool.tokens.recorded() >= {key}:
             break
-    assert pool.tokens.is_done(key)
+    assert pool.tokens.is_recorded(key)
     assert pool.tokens.waiting() == pool.tokens.given_up() == pool.tokens.split() == {}
     (row,) = load_records(pool.runs).to_dict("records")  # the parts are no runs of the history
     assert (row["outcome"], row["cell_key"]) == ("completed", pool.tokens.record_key(key))
@@ -69,7 +69,7 @@ def test_a_split_that_was_cut_short_is_finished_once(tmp_path):
     assert pool.tokens.waiting() == {part.key: 0 for part in parts}
     split_cell(pool, dead, 1, parts)  # repeated: no token comes into being again
     assert run_worker(pool).recorded == len(parts)
-    assert pool.tokens.is_done(key)
+    assert pool.tokens.is_recorded(key)
     assert len(load_records(pool.runs)) == 1
 
 

@@ -35,15 +35,15 @@ from voxcast.profiling.host import host_class, host_facts
 
 def assert_done_once(pool, count):
     tokens = pool.tokens
-    assert tokens.done() == pool.cells().keys()
-    assert len(tokens.done()) == count
+    assert tokens.recorded() == pool.cells().keys()
+    assert len(tokens.recorded()) == count
     assert tokens.waiting() == tokens.given_up() == {}
     assert tokens.claims() == tokens.commits() == []
     assert list((pool.folder / "partial").iterdir()) == []
     rows = load_records(pool.runs)
     assert len(rows) == count
     assert rows["cell_key"].is_unique
-    assert {tokens.record_key(key) for key in tokens.done()} == set(rows["cell_key"])
+    assert {tokens.record_key(key) for key in tokens.recorded()} == set(rows["cell_key"])
 
 
 def errors_of(pool, key, attempts):
@@ -79,7 +79,7 @@ def test_kills_at_any_moment_lose_and_duplicate_nothing(tmp_path, cells, kills):
     )  # fmt: skip
     chance = random.Random(7)  # noqa: S311
     workers, killed = [], 0
-    while len(pool.tokens.done()) < cells:
+    while len(pool.tokens.recorded()) < cells:
         while len(workers) < 4:
             workers.append(forked(lambda: run_worker(pool)))
         time.sleep(chance.uniform(0.05, 0.5))

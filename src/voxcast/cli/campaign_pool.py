@@ -47,7 +47,7 @@ def run_on_cluster(campaign: ProjectCampaign, args: argparse.Namespace) -> None:
         summary = dataclasses.asdict(state) | {"left": state.left, "pool": str(pool.folder)}
         print(json.dumps(summary | {"parts": list(map(str, parts)), "workers": line}))
         return
-    print(f"{args.name}: {state.done} of {state.cells} cells done, {state.running} running, "
+    print(f"{args.name}: {state.recorded} of {state.cells} cells done, {state.running} running, "
           f"{state.waiting} waiting, {state.given_up} given up")  # fmt: skip
     if state.given_up:
         print(f"  why: {pool.folder / 'errors'}; the same command again lets them wait again")
@@ -78,7 +78,7 @@ def _run_here(campaign: ProjectCampaign, pool: Pool, args: argparse.Namespace) -
 
     def on_progress() -> None:
         state = pool_state(pool)
-        logger.info("%d of %d cells done, %d left", state.done, state.cells, state.left)
+        logger.info("%d of %d cells done, %d left", state.recorded, state.cells, state.left)
 
     for workers in (count, 1) if count > 1 else (1,):
         if not pool_state(pool).left:

@@ -40,7 +40,7 @@ class PoolState:
     """Numbers of cells by state."""
 
     cells: int
-    done: int
+    recorded: int
     waiting: int
     running: int
     given_up: int
@@ -116,7 +116,7 @@ def pool_state(pool: Pool) -> PoolState:
     held = {claim.key for claim in (*tokens.claims(), *tokens.commits())}
     return PoolState(
         cells=len(pool.cells()),
-        done=len(tokens.done()),
+        recorded=len(tokens.recorded()),
         waiting=len(tokens.waiting()),
         running=len(held),
         given_up=len(tokens.given_up()),

@@ -101,7 +101,7 @@ def move_into_place(pool: Pool, claim: Claim, remaining: Remaining) -> None:
 
 def _return(pool: Pool, remaining: Remaining, old: Claim, claim: Claim) -> None:
     """Let the cell of a worker that is gone wait again; ``claim`` is ours, taken from ``old``."""
-    if pool.tokens.is_done(claim.key):
+    if pool.tokens.is_recorded(claim.key):
         pool.tokens.drop(claim)
         return
     if is_split(pool, claim.key):

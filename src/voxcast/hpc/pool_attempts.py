@@ -92,9 +92,9 @@ def log_lost_worker(
 ) -> Fate:
     """Add to the error log that ``worker`` is gone, and give the cell back that it had."""
     request = next_request(pool_cell.ladder, earlier, pool.settings.bounds)
-    asked = earlier[-1].request if isinstance(request, Stop) else request
+    again = earlier[-1].request if isinstance(request, Stop) else request
     cell = pool_cell.cell
-    attempt = Attempt(asked, "node_failure")
+    attempt = Attempt(again, "node_failure")
     error = PoolError(claim.key, attempt, LOST, worker, cell.app, cell.subject)
     return _log(pool, claim, pool_cell, earlier, error)
 

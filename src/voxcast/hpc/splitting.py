@@ -39,11 +39,11 @@ def items(app: App, cell: Cell) -> range:
     --------
     >>> from voxcast.records import App, Configuration
     >>> app = App("a", "1", split={"count": "folds", "range": "some"})
-    >>> whole = {"folds": 5, "some": ""}
-    >>> cell = Cell("a", "1", whole, "", "", Configuration("cpu", 1), "full_scale", 0, "")
+    >>> parameters = {"folds": 5, "some": ""}
+    >>> cell = Cell("a", "1", parameters, "", "", Configuration("cpu", 1), "full_scale", 0, "")
     >>> items(app, cell)
     range(0, 5)
-    >>> items(app, dataclasses.replace(cell, parameters=whole | {"some": "2:4"}))
+    >>> items(app, dataclasses.replace(cell, parameters=parameters | {"some": "2:4"}))
     range(2, 4)
     """
     if not app.split:
@@ -122,7 +122,7 @@ def release_parts(pool: Pool, key: str) -> None:
 def joinable(pool: Pool, key: str) -> bool:
     """Tell whether all parts of a cell are done."""
     parts = read_cells((pool.folder / "parts" / key).with_suffix(".jsonl"))
-    return all(map(pool.tokens.is_done, parts))
+    return all(map(pool.tokens.is_recorded, parts))
 
 
 def join_parts(pool: Pool, key: str, attempts: int, holder: str, cell: Cell) -> Claim | None:
@@ -176,8 +176,8 @@ def joined_profile(profiles: Sequence[Profile]) -> Profile:
     largest = ("peak_rss_bytes", "peak_cgroup_bytes", "peak_threads", "peak_gpu_bytes")
     for name in (*sums, *largest):
         values = [getattr(profile, name) for profile in profiles]
-        whole = None if None in values else (sum if name in sums else max)(values)
-        changes[name] = whole
+        combined = None if None in values else (sum if name in sums else max)(values)
+        changes[name] = combined
     return dataclasses.replace(first, **changes)
 
 

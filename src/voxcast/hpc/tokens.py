@@ -4,16 +4,16 @@ A token only ever moves by a rename, which is atomic on local disks, NFS and par
 and succeeds for exactly one process. The name of its target is unique to the process, so that a
 reply that NFS has lost cannot be mistaken for a refusal. There are no locks.
 
-=========== ==================================== ===============================================
-folder      name                                 the cell
-=========== ==================================== ===============================================
-``todo``    ``KEY.ATTEMPTS``                     waits
-``claims``  ``KEY.ATTEMPTS.HOLDER``              is run by a worker, which alone may record it
-``commits`` as in ``claims``                     has a complete run that is about to be recorded
-``done``    ``KEY``                              is on record; the file holds the key of the record
-``failed``  ``KEY.ATTEMPTS``                     is given up
-``split``   ``KEY.ATTEMPTS``                     is run in parts
-=========== ==================================== ===============================================
+============ ======================== ==========================================================
+folder       name                     the cell
+============ ======================== ==========================================================
+``todo``     ``KEY.ATTEMPTS``         waits
+``claims``   ``KEY.ATTEMPTS.HOLDER``  is run by a worker, which alone may record it
+``commits``  as in ``claims``         has a complete run that is about to be recorded
+``recorded`` ``KEY``                  is on record; the file holds the key of the record
+``failed``   ``KEY.ATTEMPTS``         is given up
+``split``    ``KEY.ATTEMPTS``         is run in parts
+============ ======================== ==========================================================
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-TODO, CLAIMS, COMMITS, DONE = "todo", "claims", "commits", "done"
+TODO, CLAIMS, COMMITS, RECORDED = "todo", "claims", "commits", "recorded"
 FAILED, SPLIT = "failed", "split"
-FOLDERS = (TODO, CLAIMS, COMMITS, DONE, FAILED, SPLIT)
+FOLDERS = (TODO, CLAIMS, COMMITS, RECORDED, FAILED, SPLIT)
 
 
 @dataclass(frozen=True)
@@ -94,17 +94,17 @@ class Tokens:
         """Return the number of attempts by key, of the cells that are run in parts."""
         return dict(self._numbered(SPLIT))
 
-    def done(self) -> set[str]:
+    def recorded(self) -> set[str]:
         """Return the keys of the cells on record."""
-        return set(_names(self.folder / DONE))
+        return set(_names(self.folder / RECORDED))
 
-    def is_done(self, key: str) -> bool:
+    def is_recorded(self, key: str) -> bool:
         """Tell whether a cell is on record."""
-        return (self.folder / DONE / key).exists()
+        return (self.folder / RECORDED / key).exists()
 
     def record_key(self, key: str) -> str:
         """Return the key of the record of a cell that is done."""
-        return (self.folder / DONE / key).read_text(encoding="ascii")
+        return (self.folder / RECORDED / key).read_text(encoding="ascii")
 
     def claims(self) -> list[Claim]:
         """Return the claims of all workers."""
@@ -175,7 +175,7 @@ class Tokens:
 
     def finish(self, claim: Claim) -> None:
         """Count the cell as done, after its run was moved into place."""
-        self._moved(f"{COMMITS}/{claim.name}", f"{DONE}/{claim.key}")
+        self._moved(f"{COMMITS}/{claim.name}", f"{RECORDED}/{claim.key}")
 
     def _moved(self, source: str, target: str) -> bool:
         try:

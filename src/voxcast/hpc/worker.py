@@ -216,7 +216,7 @@ class _Worker:
         self, claim: Claim, pool_cell: PoolCell, request: Request, metronome: Metronome
     ) -> None:
         pool, settings = self._pool, self._pool.settings
-        if pool.tokens.is_done(claim.key):
+        if pool.tokens.is_recorded(claim.key):
             pool.tokens.drop(claim)
             return
         cell = dataclasses.replace(pool_cell.cell, host_class=self._machine)
@@ -290,5 +290,5 @@ class _Worker:
         self.summary.split += fate == "split"
 
     def _any_done(self, app: str) -> bool:
-        cells = map(self._remaining.cell, self._pool.tokens.done())
+        cells = map(self._remaining.cell, self._pool.tokens.recorded())
         return any(cell is not None and cell.cell.app == app for cell in cells)

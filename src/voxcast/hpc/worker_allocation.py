@@ -85,7 +85,7 @@ def worker_allocation(
     cpus, memory_bytes, max_hours : optional
         Of the worker's options; they go before what the job says.
     """
-    job_cpus = _whole(environment, "SLURM_CPUS_PER_TASK") or _whole(
+    job_cpus = _integer(environment, "SLURM_CPUS_PER_TASK") or _integer(
         environment, "SLURM_CPUS_ON_NODE"
     )
     chosen_cpus = cpus or min(job_cpus or facts.cores, facts.cores)
@@ -106,7 +106,7 @@ def job_left_s(environment: Mapping[str, str], now: float | None = None) -> floa
 
     By ``SLURM_JOB_END_TIME``, else by asking ``squeue``.
     """
-    if end := _whole(environment, "SLURM_JOB_END_TIME"):
+    if end := _integer(environment, "SLURM_JOB_END_TIME"):
         return max(0.0, end - (time.time() if now is None else now))
     if not (job := environment.get("SLURM_JOB_ID")):
         return None
@@ -155,9 +155,9 @@ def usable_cores(cpus: int, cores: list[int], seed: int) -> list[int]:
 
 def _job_memory(environment: Mapping[str, str], cpus: int) -> int | None:
     """Return the memory of the job on this node, in bytes; 0 MiB stands for all of the node."""
-    if per_node := _whole(environment, "SLURM_MEM_PER_NODE"):
+    if per_node := _integer(environment, "SLURM_MEM_PER_NODE"):
         return per_node * MIB
-    if per_cpu := _whole(environment, "SLURM_MEM_PER_CPU"):
+    if per_cpu := _integer(environment, "SLURM_MEM_PER_CPU"):
         return per_cpu * cpus * MIB
     return None
 
@@ -165,9 +165,9 @@ def _job_memory(environment: Mapping[str, str], cpus: int) -> int | None:
 def _gpus(environment: Mapping[str, str], present: int) -> int:
     if "SLURM_JOB_ID" not in environment:
         return present
-    return min(present, _whole(environment, "SLURM_GPUS_ON_NODE") or 0)
+    return min(present, _integer(environment, "SLURM_GPUS_ON_NODE") or 0)
 
 
-def _whole(environment: Mapping[str, str], name: str) -> int | None:
+def _integer(environment: Mapping[str, str], name: str) -> int | None:
     text = environment.get(name, "")
     return int(text) if text.isdigit() else None
