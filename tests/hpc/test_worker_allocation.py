@@ -58,12 +58,17 @@ def test_options_go_before_the_job():
 @pytest.mark.parametrize(
     ("answer", "left_s"), [("2:05:00", 7500.0), ("UNLIMITED", None), ("INVALID", None)]
 )
-def test_an_older_slurm_is_asked_for_the_time_left(tmp_path, monkeypatch, answer, left_s):
+def test_an_older_slurm_is_asked_for_the_time_left(tmp_path, monkeypatch, caplog, answer, left_s):
     program = tmp_path / "squeue"
     program.write_text(f'#!/bin/sh\n[ "$3" = 7 ] && echo {answer}\n')
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     assert job_left_s(JOB) == left_s
+    assert bool(caplog.messages) == (answer == "INVALID")
+    # The last task of an array has the array's own id, by which squeue lists all of its tasks.
+    array = {"SLURM_JOB_ID": "5", "SLURM_ARRAY_JOB_ID": "5", "SLURM_ARRAY_TASK_ID": "2"}
+    program.write_text(f'#!/bin/sh\n[ "$3" = 5_2 ] && echo {answer}\n')
+    assert job_left_s(array) == left_s
     assert job_left_s({}) is None
 
 

@@ -5,6 +5,7 @@ Variables of Slurm as in ``man sbatch`` (22.05 and later), where memory is in Mi
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import time
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from voxcast.hpc.attempts import Request
     from voxcast.profiling.host import HostFacts
     from voxcast.records import Configuration
+
+logger = logging.getLogger(__name__)
 
 MIB = 2**20
 WORKER_BYTES = 256 * MIB  # the worker, its metronome and its sampling, beside the run
@@ -110,14 +113,21 @@ def job_left_s(environment: Mapping[str, str], now: float | None = None) -> floa
         return max(0.0, end - (time.time() if now is None else now))
     if not (job := environment.get("SLURM_JOB_ID")):
         return None
+    if "SLURM_ARRAY_TASK_ID" in environment:  # the id of one task is that of the array, too
+        job = f"{environment['SLURM_ARRAY_JOB_ID']}_{environment['SLURM_ARRAY_TASK_ID']}"
     command = ["squeue", "--noheader", "--jobs", job, "--format", "%L"]
     try:
         answer = subprocess.run(
             command, capture_output=True, text=True, timeout=SQUEUE_S, check=True
         )
-    except (OSError, subprocess.SubprocessError):
+    except (OSError, subprocess.SubprocessError) as error:
+        logger.warning("the time that the job has left is unknown (%s); give --max-hours", error)
         return None
-    return parse_time_left(answer.stdout)
+    left_s = parse_time_left(answer.stdout)
+    if left_s is None and answer.stdout.strip() != "UNLIMITED":
+        text = answer.stdout.strip() or "nothing"
+        logger.warning("squeue says %s of the time that is left; give --max-hours", text)
+    return left_s
 
 
 def parse_time_left(text: str) -> float | None:
