@@ -14,8 +14,9 @@ from voxcast.campaigns.settings import Conditions
 from voxcast.hpc.escalation import Bounds, Ladder
 from voxcast.hpc.pool import Pool, PoolSettings, make_pool
 from voxcast.hpc.pool_cells import PoolCell
-from voxcast.hpc.worker import WorkSummary, work
+from voxcast.hpc.worker import work
 from voxcast.hpc.worker_allocation import WorkerAllocation
+from voxcast.hpc.worker_file import WorkSummary
 from voxcast.profiling.host import HostFacts, host_facts
 from voxcast.profiling.probes import Probes
 from voxcast.records import App, Cell, Configuration

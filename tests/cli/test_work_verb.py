@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 
 from small_pool import SCRIPT, pool_cell, small_pool, wait_for
@@ -54,6 +55,22 @@ def test_sigterm_returns_the_cell_at_once(tmp_path):
     assert list(pool.tokens.waiting().values()) == [0]
     assert pool.tokens.claims() == []
     assert not list((pool.folder / "partial").iterdir())
+
+
+def test_a_job_that_is_ended_as_a_whole_counts_no_failure(tmp_path):
+    """scancel, and the end of a job's time, signal all of its processes: the run is first."""
+    pool = small_pool(tmp_path / "pool", pool_cell(seconds=600.0))
+    worker = subprocess.Popen(stderr=subprocess.PIPE, **command("--pool", pool.folder))
+    process = psutil.Process(worker.pid)
+    wait_for(lambda: [p for p in process.children() if p.name() == "sleep"])
+    for run in [p for p in process.children() if p.name() == "sleep"]:
+        run.terminate()
+    time.sleep(0.2)
+    worker.send_signal(signal.SIGTERM)
+    _, messages = worker.communicate(timeout=60)
+    assert worker.returncode == 0, messages
+    assert list(pool.tokens.waiting().values()) == [0]
+    assert not list((pool.folder / "errors").glob("*.json"))
 
 
 def test_cells_that_were_given_up_wait_again_on_request(tmp_path):

@@ -13,7 +13,6 @@ import logging
 import os
 import threading
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from voxcast.campaigns.failures import Failures
@@ -26,7 +25,7 @@ from voxcast.hpc.machine_fit import MachineFit
 from voxcast.hpc.pool_attempts import FailedRun, is_record, log_failed_run
 from voxcast.hpc.remaining import Remaining
 from voxcast.hpc.worker_allocation import usable_cores
-from voxcast.hpc.worker_file import close_worker, open_worker
+from voxcast.hpc.worker_file import WorkSummary, close_worker, open_worker
 from voxcast.profiling.host import host_class
 from voxcast.profiling.leftovers import sweep_abandoned
 from voxcast.profiling.metronome import Metronome
@@ -43,36 +42,12 @@ if TYPE_CHECKING:
     from voxcast.hpc.worker_allocation import WorkerAllocation
     from voxcast.profiling.host import HostFacts
     from voxcast.profiling.probes import Probes
+    from voxcast.records import Profile
 
 logger = logging.getLogger(__name__)
 
-
-@dataclass
-class WorkSummary:
-    """What a worker did, and what it left.
-
-    Attributes
-    ----------
-    worker : str
-    recorded, failed, lost, split : int
-        Runs on record; attempts that failed; runs whose claims another worker had taken over;
-        cells that were split.
-    left : int
-        Cells that wait at its end.
-    lacking : dict
-        What cells that wait lack on this worker, with their number.
-    stopped : bool
-        Whether it was asked to end.
-    """
-
-    worker: str
-    recorded: int = 0
-    failed: int = 0
-    lost: int = 0
-    split: int = 0
-    left: int = 0
-    lacking: dict[str, int] = field(default_factory=dict)
-    stopped: bool = False
+TERMINATED = (-15, 143)  # by SIGTERM; the latter seen through a shell
+SAME_SIGNAL_S = 1.0  # in which a signal to all processes of a job reaches us too
 
 
 def work(
@@ -232,7 +207,7 @@ class _Worker:
                     lambda: self._is_lost or self._stopped(),
                 )  # fmt: skip
                 self._watch(None)
-                if profile.outcome == "preempted":
+                if profile.outcome == "preempted" or self._ended_with_us(profile):
                     if not pool.tokens.give_back(claim):
                         self._lose(claim)
                 elif is_record(pool, cell, profile, conditions):
@@ -251,9 +226,17 @@ class _Worker:
                 raise
             self._lose(claim)  # its folder may have been removed under the run
             return
-        if profile.outcome == "failed" and not self._any_done(cell.app):
+        if profile.outcome == "failed" and not self._stopped() and not self._any_done(cell.app):
             self._failures.count(cell, "failed")
             self._failures.check(cell, pool.folder / "errors")
+
+    def _ended_with_us(self, profile: Profile) -> bool:
+        """Tell whether a run failed as the system ends the job: all of its processes at once."""
+        if profile.outcome != "failed":
+            return False
+        return self._stopped() or (
+            profile.exit_status in TERMINATED and self._slept_until_stopped(SAME_SIGNAL_S)
+        )
 
     def _conditions(self) -> Conditions:
         conditions, left_s = self._pool.settings.conditions, self._allocation.left_s

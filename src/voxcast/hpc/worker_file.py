@@ -10,7 +10,8 @@ import contextlib
 import dataclasses
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from voxcast.campaigns.sittings import Sitting, open_sitting
 from voxcast.files import read_json, write_json
@@ -26,6 +27,34 @@ if TYPE_CHECKING:
 
 JOB_VARIABLES = ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID")
 PROBES_AGE_S = 6 * 3600.0  # older probes are of another time of the machine
+
+
+@dataclass
+class WorkSummary:
+    """What a worker did, and what it left.
+
+    Attributes
+    ----------
+    worker : str
+    recorded, failed, lost, split : int
+        Runs on record; attempts that failed; runs whose claims another worker had taken over;
+        cells that were split.
+    left : int
+        Cells that wait at its end.
+    lacking : dict
+        What cells that wait lack on this worker, with their number.
+    stopped : bool
+        Whether it was asked to end.
+    """
+
+    worker: str
+    recorded: int = 0
+    failed: int = 0
+    lost: int = 0
+    split: int = 0
+    left: int = 0
+    lacking: dict[str, int] = field(default_factory=dict)
+    stopped: bool = False
 
 
 def open_worker(
@@ -63,7 +92,7 @@ def open_worker(
         return dataclasses.replace(sitting, name=name, number=number)
 
 
-def close_worker(path: Path, summary: Any) -> None:
+def close_worker(path: Path, summary: WorkSummary) -> None:
     """Add to a worker's file what it did; nothing happens where that cannot be written."""
     with contextlib.suppress(OSError, ValueError):
         write_json(path, {**read_json(path), "ended": dataclasses.asdict(summary)})
