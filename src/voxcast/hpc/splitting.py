@@ -37,7 +37,7 @@ def items(app: App, cell: Cell) -> range:
 
     Examples
     --------
-    >>> from voxcast.records import App, Configuration
+    >>> from voxcast.records import App, Cell, Configuration
     >>> app = App("a", "1", split={"count": "folds", "range": "some"})
     >>> parameters = {"folds": 5, "some": ""}
     >>> cell = Cell("a", "1", parameters, "", "", Configuration("cpu", 1), "full_scale", 0, "")
