@@ -169,7 +169,8 @@ def test_a_campaign_is_run_by_workers_of_a_pool(project):
     assert "pooled: 7 of 7 cells done, 0 running, 0 waiting, 0 given up" in again.stdout
     assert "7 runs are on record, 0 added" in again.stderr
     status = ("campaign", "status", "pooled", "--any-host", *MINE, "--json")
-    assert sum(row["left"] for row in json.loads(voxcast(project, *status).stdout)) == 0
+    rows = json.loads(voxcast(project, *status).stdout)
+    assert sum(row["done"] for row in rows) == 7  # `left` counts repeats of noisy runs, too
 
 
 def test_on_another_cluster_the_line_that_starts_workers_is_printed(project):
