@@ -272,6 +272,11 @@ def bench_audit() -> Any:
     return _script("audit.py")
 
 
+def bench_pool() -> Any:
+    """Claims of 64 workers on 10,000 cells, and the pool's time per cell; see ``pool.py``."""
+    return _script("pool.py")
+
+
 def _script(name: str, *arguments: str) -> Any:
     # The exit status is ignored: the printed JSON shows a missed bound.
     command = [sys.executable, str(PROJECT / "benchmarks" / name), *arguments]
@@ -283,6 +288,7 @@ BENCHMARKS = {
     "help": bench_help,
     "sampler": bench_sampler,
     "campaign": bench_campaign,
+    "pool": bench_pool,
     "volume": bench_volume,
     "repro": bench_repro,
     "start": bench_start,

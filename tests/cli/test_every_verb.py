@@ -41,6 +41,7 @@ ARGUMENTS: dict[str, tuple[str, ...] | None] = {
     "status": None,
     "submit": ("head.nii", "--out", "results"),
     "variation": None,
+    "work": None,
 }
 
 

@@ -26,6 +26,7 @@ VERBS = {
     "requests": "sequences of ever longer requests, and their expected cost",
     "profile": "run an application on this machine and measure it",
     "campaign": "run|status|collect NAME: measure a campaign in sittings and record it",
+    "work": "--pool DIR: take cells of a pool that fit this machine or job, run and record them",
     "compare": "CPU and GPU compared: speed-up, noise, memory, cost, smallest gains",
     "models": "versions of the registered model, and why one is the champion",
     "serve": "serve predictions of the champion over HTTP",
