@@ -60,7 +60,7 @@ tile-weights: setup ## Train the network of tile_segment again, into data/tile_w
 	@dvc repro pipelines/dvc.yaml:tile_weights
 
 .PHONY: network-trunk
-network-trunk: setup ## Pretrain the network again, into data/network_trunk (an hour)
+network-trunk: setup ## Pretrain the network again, into data/network_trunk (20 min)
 	@dvc repro pipelines/dvc.yaml:network_trunk
 
 .PHONY: history

@@ -17,6 +17,7 @@ from voxcast.features.phase_labels import phase_texts
 from voxcast.features.split import Sides, side, split
 from voxcast.features.table import build_table, censored_subjects
 from voxcast.features.training_runs import training_runs
+from voxcast.features.usual_speed import with_speed_deviations
 from voxcast.files import atomic_path, write_json
 from voxcast.images.characteristic_versions import versions_of
 from voxcast.images.characteristics import CHARACTERISTICS
@@ -72,6 +73,7 @@ def main() -> int:
         causes = [f"{n} {why} ({app})" for app in left_out for why, n in left_out[app].items()]
         problem = f"no usable completed run: {', '.join(causes) or 'none is on record'}"
         raise TableError(problem, RUNS, "see outcome in profiles.parquet, or measure more volumes")
+    table = with_speed_deviations(table, training.profiles, training.phases)
     split_seed, test_fraction = cfg.evaluation.split_seed, cfg.evaluation.test_fraction
     sides = split(table, split_seed, test_fraction)
     for name, runs in (("train", sides.train), ("test", sides.test)):

@@ -229,6 +229,29 @@ def test_a_time_budget_gives_a_model_of_a_sample(folder: Path) -> None:
     assert report["metrics"]["mape"] < report["candidates"]["median"]["mape"]
 
 
+def test_a_new_table_is_read_as_the_model_learned_it(folder: Path) -> None:
+    """A file with one version alone looks like numbers; so does one with one node."""
+    rng = np.random.default_rng(1)
+    tool, node = rng.choice(["1.1", "1.10", "2.0-rc1"], 150), rng.choice(["007", "7b"], 150)
+    size = np.exp(rng.uniform(0, 5, 150))
+    factor = np.select([tool == "1.1", tool == "1.10"], [1.0, 3.0], 0.5) * (1 + (node == "007"))
+    pd.DataFrame(
+        {
+            "size": [f"{s:.3f}" if n else "-" for n, s in enumerate(size)], "tool": tool,
+            "node": node, "limit": [f"{s:.1f} GB" for s in size],
+            "seconds": (2 + size) * factor * rng.lognormal(0, 0.05, 150),
+        }
+    ).to_csv(folder / "versions.csv", index=False)  # fmt: skip
+    (folder / "version.csv").write_text("size,tool,node\n10,1.10,007\n50,1.10,007\n")
+    options = ("--target", "seconds", "--trials", "1", "--out", "versions")
+    text = voxcast(folder, "fit", "versions.csv", *options).stdout
+    assert "left out: limit is text, such as" in text
+    voxcast(folder, "predict", "--model", "versions", "version.csv", "--csv", "versions-out.csv")
+    predictions = pd.read_csv(folder / "versions-out.csv")
+    assert predictions["out_of_range"].isna().all()
+    assert predictions["prediction"].tolist() == pytest.approx([12 * 6, 52 * 6], rel=0.15)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

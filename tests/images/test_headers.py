@@ -55,6 +55,20 @@ def test_header_of_oblique_and_flipped_axes(tmp_path: Path) -> None:
     assert header.obliqueness_deg == pytest.approx(10, abs=0.01)
 
 
+@pytest.mark.parametrize(
+    ("unit", "mm"), [("micron", 1e-3), ("meter", 1e3), ("mm", 1.0), ("unknown", 1.0)]
+)
+def test_spacing_is_in_millimetres_as_itk_reads_it(tmp_path: Path, unit: str, mm: float) -> None:
+    ants = pytest.importorskip("ants")
+    affine = np.diag([0.5 / mm, 0.5 / mm, 0.8 / mm, 1.0])
+    image = nibabel.Nifti1Image(_noise(10, 12, 14), affine)
+    image.header.set_xyzt_units(unit, "sec")
+    nibabel.save(image, tmp_path / "a.nii")
+    spacing_mm = read_header(tmp_path / "a.nii").spacing_mm
+    assert spacing_mm == pytest.approx((0.5, 0.5, 0.8), rel=1e-4)
+    assert spacing_mm == pytest.approx(ants.image_read(str(tmp_path / "a.nii")).spacing, rel=1e-4)
+
+
 def test_trailing_axis_of_one_and_nifti2_are_accepted(tmp_path: Path) -> None:
     assert read_header(_save(tmp_path / "a.nii.gz", _noise(5, 6, 7, 1))).shape == (5, 6, 7)
     nibabel.save(nibabel.Nifti2Image(_noise(5, 6, 7), np.eye(4)), tmp_path / "b.nii")

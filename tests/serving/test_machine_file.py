@@ -25,6 +25,18 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert read_machines(path) == machines
 
 
+def test_files_of_earlier_releases_state_no_lasting_change(tmp_path: Path) -> None:
+    path = tmp_path / "machines.json"
+    write_machines(path, {("new", "segment", "0" * 64): MACHINE})
+    content = json.loads(path.read_text())
+    del content["machines"][0]["speed"]["since"]
+    path.write_text(json.dumps(content))
+    assert read_machines(path) == {("new", "segment", "0" * 64): MACHINE}
+    changed = dataclasses.replace(MACHINE, since="2026-01-02")
+    write_machines(path, {("new", "segment", "0" * 64): changed})
+    assert read_machines(path)["new", "segment", "0" * 64] == changed
+
+
 def test_answers_use_it_as_soon_as_it_is_written(tmp_path: Path) -> None:
     bundle = machines_bundle(tmp_path)
     path = tmp_path / "machines.json"
@@ -56,6 +68,7 @@ def damaged(**changes: object) -> str:
         "", "[]", "{", '{"format": 2, "machines": []}', '{"format": 1}', "[" * 100_000,
         damaged(sd=-1.0), damaged(log_speed="NaN"), damaged(log_speed=50.0), damaged(runs="3"),
         damaged(sittings={"s": {}}), damaged(sittings=3), damaged(runs=-1),
+        damaged(since="yesterday"),
         damaged(sittings={"s": {**dataclasses.asdict(SITTING), "last_at": "yesterday"}}),
         damaged(sittings={"s": {**dataclasses.asdict(SITTING), "last_at": "2026-01-01"}}),
     ],

@@ -7,6 +7,7 @@ import pytest
 
 from synthetic_runs import cell, write_run
 from voxcast.errors import TableError
+from voxcast.features.usual_speed import SPEED_DEVIATION
 from voxcast.history.imports.column_map import load_map
 from voxcast.history.imports.ledger import import_files
 from voxcast.history.parts import load_history
@@ -17,7 +18,6 @@ from voxcast.images.on_record import ON_RECORD, columns_of
 from voxcast.images.recorded import RECORDED_IMAGES
 from voxcast.studies.history_table import history_table
 from voxcast.studies.recorded_table import recorded_table
-from voxcast.studies.scoring import SPEED_DEVIATION
 
 REFERENCE = Path(__file__).parents[2] / "data/history/reference"
 

@@ -5,11 +5,12 @@ import pandas as pd
 import pytest
 
 import planted
+from voxcast.features.usual_speed import SPEED_DEVIATION
 from voxcast.laws.intervals import clustered_mean
 from voxcast.models.selection.fold_cache import FoldCache
 from voxcast.studies import family_comparison, learning_curves
 from voxcast.studies.nested import CHOSEN, Learner
-from voxcast.studies.scoring import SPEED_DEVIATION, errors, paired
+from voxcast.studies.scoring import errors, paired
 
 FAST = ("median", "voxels", "ridge")
 FLOORS = {"segment": {"raw": {"cpu_s": 4.0}, "normalised": {"cpu_s": 1.0}}}

@@ -90,7 +90,8 @@ def main(argv: list[str]) -> int:
 
     from tqdm import tqdm
 
-    from voxcast.features.any_table import choose_columns, learnable, read_csv
+    from voxcast.features.any_table import choose_columns, learnable
+    from voxcast.features.csv_table import read_csv
     from voxcast.features.run_status import is_censored, statuses
     from voxcast.features.screening import screened
     from voxcast.models.column_ablation import ablations
@@ -153,7 +154,7 @@ def main(argv: list[str]) -> int:
     else:
         for line in (*_close_lines(close, args.target), *_left_out_lines(screening)):
             print(line)
-        for line in _idle_lines(screening, args.target):
+        for line in (*_spelled_lines(screening), *_idle_lines(screening, args.target)):
             print(line)
         show(fitted, args.target, args.out, args.trials)
     return 0
@@ -194,6 +195,7 @@ def _columns(screening: Screening, close: Sequence[Ablation]) -> dict[str, objec
         "idle": list(screening.columns.idle),
         "left_out": screening.left_out,
         "kept": screening.requested,
+        "spelled_as_numbers": screening.spelled,
         "close": [
             {
                 "columns": list(ablation.close.columns),
@@ -244,6 +246,11 @@ def _left_out_lines(screening: Screening) -> Iterator[str]:
         yield f"left out: {name} {reason}; --keep {shlex.quote(name)} uses it"
     for name, reason in screening.requested.items():
         yield f"kept: {name}: {reason}; the errors are too good if it is known only afterwards"
+
+
+def _spelled_lines(screening: Screening) -> Iterator[str]:
+    for name, reason in screening.spelled.items():
+        yield f"used as categories: {name} {reason}"
 
 
 def _idle_lines(screening: Screening, target: str) -> Iterator[str]:

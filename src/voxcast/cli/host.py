@@ -55,6 +55,8 @@ class AppSpeed:
         Whether bounds on it are calibrated.
     reference : str
         Id of the reference machine.
+    since : str
+        Day (ISO) of a lasting change, since which alone runs tell the speed; empty without one.
     """
 
     app: str
@@ -65,6 +67,7 @@ class AppSpeed:
     runs: int
     calibrated: bool
     reference: str
+    since: str = ""
 
     @classmethod
     def of(cls, app: str, speeds: Speeds, host: str) -> AppSpeed:
@@ -75,7 +78,9 @@ class AppSpeed:
             math.exp(estimate.log_speed + estimate.deviation(p)) for p in (0.5, *INTERVAL)
         )
         runs, is_known = speeds.runs(host), speeds.knows(host, sitting)
-        return cls(app, speed, lower, upper, sitting is not None, runs, is_known, speeds.reference)
+        since = speeds.machines[host].since if host in speeds.machines else ""
+        is_current = sitting is not None
+        return cls(app, speed, lower, upper, is_current, runs, is_known, speeds.reference, since)
 
 
 def main(argv: list[str]) -> int:
@@ -124,6 +129,9 @@ def main(argv: list[str]) -> int:
         if any(speed.in_sitting for speed in after):
             hours = SITTING_LASTS.total_seconds() / 3600
             print(f"  they are of the runs of the last {hours:g} hours; later they may differ")
+        for speed in after:
+            if speed.since:
+                print(f"  {speed.app}: changed for good on {speed.since}; only runs since count")
     else:
         print("  the model's runs do not state their machines, so it does not tell them apart")
     if any(not speed.calibrated for speed in after):

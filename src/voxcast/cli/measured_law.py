@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -48,7 +47,7 @@ def measured_runs(
     from voxcast.history.selection import only_app, runs_where
 
     if history.is_file() or history.suffix == ".csv":
-        from voxcast.features.any_table import read_csv
+        from voxcast.features.csv_table import read_csv
 
         runs = read_csv(history)
         if app is not None and "app" not in runs:
@@ -115,7 +114,7 @@ def law_of_column(runs: pd.DataFrame, column: str, family: str | None, history: 
     ConfigError
         If there is no such family.
     TableError
-        If there is no such column, or it holds no positive finite numbers.
+        If there is no such column, it has no values, or one is no finite number above 0.
     """
     from voxcast.laws.distributions import FAMILIES
     from voxcast.laws.empirical import EmpiricalLaw
@@ -130,9 +129,17 @@ def law_of_column(runs: pd.DataFrame, column: str, family: str | None, history: 
     try:
         values = numbers.to_numpy(dtype=float)
     except (TypeError, ValueError):
-        raise TableError(f"{column} is not a column of numbers", history) from None
-    if not len(values) or not (values > 0).all() or not math.isfinite(values.max()):
-        raise TableError(f"{column} must hold positive finite numbers", history)
+        from voxcast.features.text_target import text_target
+
+        numeric = runs.select_dtypes("number").columns.map(str).tolist()
+        raise text_target(runs, column, numeric) from None
+    if not len(values):
+        raise TableError(f"{column} has no values", history)
+    if count := int((~(values > 0) | np.isinf(values)).sum()):
+        raise TableError(
+            f"{count} of {len(values)} values of {column} are not finite numbers above 0", history,
+            "leave their rows out",
+        )  # fmt: skip
     if family is None:
         return EmpiricalLaw(values)
     if family not in (*FAMILIES, "best"):

@@ -102,14 +102,14 @@ def _write_csv(path: Path, results: list[dict[str, Any]]) -> None:
 
 def _predict_table(args: argparse.Namespace) -> int:
     """Predict the rows of one table with a model of `voxcast fit`."""
-    from voxcast.features.any_table import read_csv
+    from voxcast.features.csv_table import read_csv
     from voxcast.files import atomic_path
     from voxcast.models.table_model import SEPARATOR, TableModel
 
     if len(args.images) != 1:
         raise ConfigError("needs exactly one table", "--model")
     model = TableModel.load(args.model)
-    predictions = model.predict(read_csv(args.images[0]))
+    predictions = model.predict(read_csv(args.images[0], model.columns.texts))
     if args.csv is not None:
         with atomic_path(args.csv) as partial:
             predictions.to_csv(partial, index=False)

@@ -8,20 +8,18 @@ a category.
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voxcast.errors import TableError, one_line
+from voxcast.errors import TableError
 from voxcast.features.combinations import members
 from voxcast.features.run_status import COMPLETED, statuses
 from voxcast.features.text_target import text_target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     import pandas as pd
 
@@ -73,37 +71,6 @@ class Columns:
             for name in features
         )
         return list(dict.fromkeys(named))
-
-
-def read_csv(path: Path) -> pd.DataFrame:
-    """Read a CSV table with a header of unique names.
-
-    Raises
-    ------
-    TableError
-        If the file is missing or empty, is no table with commas, or repeats a column name.
-    """
-    import pandas as pd
-
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as stream:
-            header = next(csv.reader(stream), [])
-        header = [name.strip() for name in header]
-        duplicates = sorted({name for name in header if name and header.count(name) > 1})
-        if duplicates:
-            raise TableError(f"names the column {duplicates[0]} twice", path, "rename one of them")
-        if not header:
-            raise TableError("is empty", path)
-        if len(header) == 1 and (mark := next((m for m in ";\t|" if m in header[0]), None)):
-            raise TableError(f"has {mark!r} between its columns", path, "save it with commas")
-        table = pd.read_csv(path, encoding="utf-8-sig", low_memory=False)
-    except (OSError, UnicodeDecodeError, csv.Error, pd.errors.ParserError) as error:
-        raise TableError(f"cannot be read ({one_line(error)[:120]})", path) from None
-    if table.empty:
-        raise TableError("has no rows", path)
-    if not isinstance(table.index, pd.RangeIndex):  # pandas takes the first columns for an index
-        raise TableError("has more columns in a row than in the header", path)
-    return table
 
 
 def choose_columns(

@@ -116,5 +116,16 @@ def names_moment(name: str) -> bool:
     return bool(words) and _MOMENTS.issuperset(words)
 
 
+def is_version(name: str) -> bool:
+    """Return whether a name is that of a version, which is no number: 1.10 is not 1.1.
+
+    Examples
+    --------
+    >>> [is_version(name) for name in ("version", "toolVersion", "versions", "version_bytes")]
+    [True, True, False, False]
+    """
+    return _words(name)[-1:] in (["version"], ["ver"])
+
+
 def _words(name: str) -> list[str]:
     return [word.lower() for word in _WORDS.findall(name) if not word.isdigit()]

@@ -14,6 +14,7 @@ import numpy as np
 from voxcast.errors import TableError
 from voxcast.features.any_table import Columns, finite
 from voxcast.features.column_names import is_measurement, names_moment, names_rows
+from voxcast.features.csv_table import spelled_as_numbers
 from voxcast.features.hindsight import CloseColumns, close_columns
 from voxcast.features.idle_columns import idle_columns
 from voxcast.features.table import CENSORED_OUTCOMES
@@ -44,12 +45,16 @@ class Screening:
         The same for columns that are used on request.
     close : list of CloseColumns
         Columns that are used and give the target nearly exactly, and are not used on request.
+    spelled : dict of str to str
+        Columns that are used as texts although most of their cells are numbers, or numbers with
+        units; the reason and what to do, as a clause about each.
     """
 
     columns: Columns
     left_out: dict[str, str]
     requested: dict[str, str]
     close: list[CloseColumns]
+    spelled: dict[str, str]
 
 
 def screened(table: pd.DataFrame, columns: Columns, keep: Sequence[str] = ()) -> Screening:
@@ -93,7 +98,11 @@ def screened(table: pd.DataFrame, columns: Columns, keep: Sequence[str] = ()) ->
         else:
             unconfirmed.append(group)
     used = replace(used, idle=idle_columns(table, used))
-    return Screening(used, left_out, requested, unconfirmed)
+    spelled = {name: spelled_as_numbers(table[name]) for name in used.texts}
+    return Screening(
+        used, left_out, requested, unconfirmed,
+        {name: reason for name, reason in spelled.items() if reason is not None},
+    )  # fmt: skip
 
 
 def without(columns: Columns, names: Collection[str]) -> Columns:
@@ -130,6 +139,8 @@ def _text_reason(name: str, column: pd.Series) -> str | None:
     if texts.str.lower().isin(OUTCOMES).mean() >= UNIQUE:
         return "is the outcome of the run"
     if (distinct := texts.nunique()) * ROWS_PER_NAME >= len(texts):
+        if (reason := spelled_as_numbers(column)) is not None:
+            return reason
         return f"names rows: {distinct} values in {len(texts)} rows"
     return None
 

@@ -7,6 +7,7 @@ from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
 from voxcast.errors import ConfigError, TableError
+from voxcast.features.csv_table import spelled_as_numbers
 from voxcast.quantities import slurm_seconds
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ def text_target(table: pd.DataFrame, target: str, numbers: Sequence[str]) -> Tab
     if cells and ":" in cells[0] and all(map(_is_clock, cells)):
         problem = f"is text: times such as {cells[0]} are not read"
         then = "write them as numbers of seconds"
+    elif (reason := spelled_as_numbers(table[target])) is not None:
+        problem, then = reason.split(": ", maxsplit=1)
     elif cells:
         problem = f"is text, such as {cells[0][:30]!r}"
     if names := alike(target, numbers):

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 COPY_AGAIN = "copy or convert the file again"
 MAX_OFFSET_BYTES = 64 * 2**20  # extensions of the header lie before the voxels
+# Millimetres of a unit by its code in NIfTI: metres and micrometres, which ITK converts too. All
+# other codes are read as millimetres.
+_UNIT_MM = {1: 1e3, 3: 1e-3}
+_UNIT_BITS = 0b111  # the others are of time
 # Size of the header, position and type of the offset of the voxels, in NIfTI-1 and NIfTI-2.
 _OFFSETS = ((348, 108, "f"), (540, 168, "q"))
 _START_BYTES = 540
@@ -66,7 +70,10 @@ class ImageHeader:
 
 @dataclass(frozen=True)
 class Layout:
-    """The position of the voxels in the (uncompressed) file of a volume, and their scaling."""
+    """The position of the voxels in the (uncompressed) file of a volume, and their scaling.
+
+    `affine` is from voxels to millimetres, whatever the unit of the file.
+    """
 
     header: ImageHeader
     affine: np.ndarray
@@ -210,7 +217,8 @@ def _affine(image: Any, path: Path) -> np.ndarray:
     fix = "write one into the header, e.g. nibabel's set_sform(affine, code=1)"
     if not int(image.header["sform_code"]) and not int(image.header["qform_code"]):
         raise ImageError("has no affine (sform and qform code are 0)", path, fix)
-    affine = np.asarray(image.affine, dtype=np.float64)
+    affine = np.array(image.affine, dtype=np.float64)
+    affine[:3] *= _UNIT_MM.get(int(image.header["xyzt_units"]) & _UNIT_BITS, 1.0)
     singular = not np.isfinite(affine).all() or abs(np.linalg.det(affine[:3, :3])) < 1e-9
     if singular:
         raise ImageError("its affine is singular", path, fix)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from voxcast.features.phase_labels import labels_of
+from voxcast.features.usual_speed import SPEED_DEVIATION, TIMES
 from voxcast.models.families.encoder import Encoder
 from voxcast.models.families.family import Params, family
 from voxcast.models.families.regressors import Regressor
@@ -276,4 +277,16 @@ def predict_table(model: Predictor, table: pd.DataFrame, volumes: np.ndarray | N
 def log_targets(table: pd.DataFrame, targets: Sequence[str] = TARGETS) -> np.ndarray:
     """Return the logarithms of the measured targets, shape (n, targets)."""
     logs: np.ndarray = np.log(table[list(targets)].to_numpy(dtype=float))
+    return logs
+
+
+def log_targets_at_usual_speed(table: pd.DataFrame, targets: Sequence[str]) -> np.ndarray:
+    """Return the same with the times that runs would have taken at the usual speed of a machine.
+
+    Of runs of applications, as far as it is known; see `voxcast.features.usual_speed`.
+    """
+    logs = log_targets(table, targets)
+    if "app" in table and SPEED_DEVIATION in table:
+        for k in [k for k, target in enumerate(targets) if target in TIMES]:
+            logs[:, k] += table[SPEED_DEVIATION].to_numpy(dtype=float)
     return logs

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,10 @@ def _machine(content: dict[str, Any]) -> MachineSpeed:
         for name, sitting in content["sittings"].items()
     }
     kinds = str(content["host_class"]), str(content["node_type"])
-    return MachineSpeed(*_estimate(content), _count(content["runs"]), sittings, *kinds)
+    since = str(content.get("since", ""))  # files of earlier releases have none
+    if since:
+        date.fromisoformat(since)
+    return MachineSpeed(*_estimate(content), _count(content["runs"]), sittings, *kinds, since)
 
 
 def _estimate(content: dict[str, Any]) -> tuple[float, float]:

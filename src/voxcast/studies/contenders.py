@@ -13,6 +13,7 @@ import pandas as pd
 
 from voxcast.errors import TableError
 from voxcast.features.table import feature_names
+from voxcast.features.usual_speed import SPEED_DEVIATION
 from voxcast.models import point_model
 from voxcast.models.harp import harp
 from voxcast.models.harp.summed_phases import RepeatedPhase, fit_phases
@@ -24,7 +25,6 @@ from voxcast.models.selection.refitting import fit_forecaster
 from voxcast.models.speed.updates import run_residuals, updated
 from voxcast.records import TARGETS
 from voxcast.studies.recorded_table import FULL
-from voxcast.studies.scoring import SPEED_DEVIATION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -76,17 +76,24 @@ class Learner:
             self.seed,
             cache=self.cache,
         )
-        leaderboard = learn(
-            validation, self.families, trials=self.trials, fixed_params=self.fixed_params
-        )
-        names = list(leaderboard.params) if every_family else [leaderboard.best]
+        params_by_name, best = self._learned(validation)
+        names = list(params_by_name) if every_family else [best]
         fitted: dict[str, PointModel] = {}
         by_name = {}
         for name in names:  # families come before the ensembles of them
-            model = recipes.fit(validation, name, leaderboard.params[name], LEVEL, fitted)
+            model = recipes.fit(validation, name, params_by_name[name], LEVEL, fitted)
             if isinstance(model, PointModel):
                 fitted[name] = model
             logs = predict_table(model, test, None if volumes is None else volumes[1])
             medians = {f"{target}_median": np.exp(logs[:, k]) for k, target in enumerate(TARGETS)}
-            by_name[name] = contenders.run_columns(test).assign(**medians, chosen=leaderboard.best)
-        return by_name | {CHOSEN: by_name[leaderboard.best]}
+            by_name[name] = contenders.run_columns(test).assign(**medians, chosen=best)
+        return by_name | {CHOSEN: by_name[best]}
+
+    def _learned(self, validation: Validation) -> tuple[dict[str, Params], str]:
+        """Return the parameters of families and ensembles by name, and the chosen name."""
+        if len(self.families) == 1 and self.families[0] in self.fixed_params:
+            return dict(self.fixed_params), self.families[0]  # nothing is to be chosen
+        leaderboard = learn(
+            validation, self.families, trials=self.trials, fixed_params=self.fixed_params
+        )
+        return leaderboard.params, leaderboard.best

@@ -10,15 +10,14 @@ from voxcast.errors import TableError
 from voxcast.features.phase_labels import COLUMN as PHASES
 from voxcast.features.phase_labels import phase_texts
 from voxcast.features.table import build_table
+from voxcast.features.usual_speed import with_speed_deviations
 from voxcast.history.batches import batch_names, reserved_names
 from voxcast.history.openings import enter_opening
 from voxcast.history.parts import load_history, load_phases
-from voxcast.history.speed_deviations import speed_deviations
 from voxcast.images.characteristic_versions import current_rows, versions_of
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.images.recorded import RECORDED_IMAGES
 from voxcast.images.small_volumes import SMALL_VOLUMES, read_stacked
-from voxcast.studies.scoring import SPEED_DEVIATION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -64,8 +63,7 @@ def recorded_table(
     -------
     DataFrame
         As of `voxcast.features.table.build_table`, with `CONTEXT_COLUMNS`, ``batch``, the name of
-        the folder, and `SPEED_DEVIATION`, the logarithm of the machine's speed during the run
-        relative to its usual speed in that sitting, see `voxcast.history.speed_deviations`.
+        the folder, and the column of `voxcast.features.usual_speed`.
 
     Raises
     ------
@@ -128,17 +126,7 @@ def _table_of_batch(batch: Path, declared: Declared, drivers: Drivers) -> pd.Dat
 
 
 def _with_speed_deviation(table: pd.DataFrame, batches: Sequence[Path]) -> pd.DataFrame:
-    """Add the column `SPEED_DEVIATION`, of which the median in every sitting is zero.
-
-    How a run follows the speed of the machine is learned from all runs of ``batches``. How fast a
-    whole sitting was is left in the errors: it is for the model to know.
-    """
-    runs = load_history(batches)
-    completed = runs[runs["outcome"] == "completed"].drop_duplicates("cell_key")
-    by_key = speed_deviations(completed, load_phases(batches))["log_speed"]
-    deviations = table["cell_key"].map(by_key).fillna(0.0)
-    usual = deviations.groupby([table["app"], table["host_id"], table["sitting"]])
-    return table.assign(**{SPEED_DEVIATION: deviations - usual.transform("median")})
+    return with_speed_deviations(table, load_history(batches), load_phases(batches))
 
 
 def table_on_images(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from voxcast.features.usual_speed import SPEED_DEVIATION, TIMES
 from voxcast.laws.intervals import clustered_mean
 from voxcast.models.distribution_metrics import joint_exceedance
 from voxcast.models.metrics import binomial_interval, scores, under_requests
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from voxcast.laws.intervals import Interval
 
 QUARTILES = 4
-# Column of runs: the log of the machine's speed during the run over its usual speed.
-SPEED_DEVIATION = "speed_deviation"
-TIMES = ("cpu_s", "runtime_s")  # which follow the speed of the machine
 
 
 def scored_runs(predictions: pd.DataFrame, target: str) -> pd.DataFrame:

@@ -61,6 +61,26 @@ def test_weights_of_a_fold_come_from_the_others() -> None:
     np.testing.assert_allclose(blend.log_predictions[:20], expected)
 
 
+def test_families_are_told_apart_by_errors_at_the_usual_speed() -> None:
+    table = planted.table(40)
+    memory = TARGETS.index("peak_rss_bytes")
+    # A neighbour slows one run in three by more than families differ by, and a gauge tells so.
+    slowed = np.where(np.arange(len(table)) % 3 == 0, 0.5, 0.0)
+    times = {name: table[name] * np.exp(slowed) for name in ("cpu_s", "runtime_s")}
+    disturbed = Validation(table.assign(**times, speed_deviation=-slowed), None, 4, 0)
+    calm = Validation(table, None, 4, 0)
+    np.testing.assert_allclose(disturbed.actual_at_usual_speed(), calm.actual())
+    np.testing.assert_allclose(disturbed.actual()[:, memory], calm.actual()[:, memory])
+    leaderboards = [
+        learn(validation, ("median", "ridge", "tree"), trials=1)
+        for validation in (disturbed, Validation(table.assign(**times), None, 4, 0))
+    ]
+    # The metrics of times are of what was measured; the choice is not.
+    errors = [b.metrics["volume"][b.best]["cpu_s/mape"] for b in leaderboards]
+    assert errors[0] == pytest.approx(errors[1], rel=0.2)
+    assert leaderboards[0].objectives["ridge"] < 0.6 * leaderboards[1].objectives["ridge"]
+
+
 def test_an_ensemble_and_a_second_run_reuse_fits(tmp_path: Path) -> None:
     table = planted.table(12)
 

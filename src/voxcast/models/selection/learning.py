@@ -183,7 +183,8 @@ def _chosen(
     validation: Validation, out_of_fold: Mapping[str, OutOfFold], input_level: InputLevel
 ) -> str:
     """Choose a family or an ensemble, and say so where it has not the smallest error."""
-    actual, subjects = validation.actual(), validation.table["subject"].tolist()
+    actual = validation.actual_at_usual_speed()
+    subjects = validation.table["subject"].tolist()
     choice = choose_family(
         {
             name: run_errors(actual, predictions.log_predictions, validation.targets)
@@ -217,7 +218,7 @@ def _ensembles(
     """Return recipes and out-of-fold predictions of the ensembles; nothing is fitted."""
     if sum(not family(name).baseline for name in out_of_fold) < 2:
         return {}, {}
-    actual, targets = validation.actual(), validation.targets
+    actual, targets = validation.actual_at_usual_speed(), validation.targets
     voting = voting_weights(out_of_fold, actual, targets)
     stacked = stacked_weights(out_of_fold, actual, targets)
     return (

@@ -144,7 +144,7 @@ def _validate_or_prune(
     input_level: InputLevel,
 ) -> OutOfFold | None:
     """Return out-of-fold predictions, or None if the trial was pruned."""
-    actual = validation.actual()
+    actual = validation.actual_at_usual_speed()
     out_of_fold = validation.no_predictions()
     logs = out_of_fold.log_predictions
     rows: list[int] = []

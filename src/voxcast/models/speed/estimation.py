@@ -8,13 +8,18 @@ speed by this law; runs on the same subjects tell it better.
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from voxcast.features.table import rows_of
 from voxcast.models.families.encoder import Encoder
+from voxcast.models.speed.lasting_change import level_start, measured_days
 from voxcast.models.speed.mixed_model import GroupEffects, Grouping, fit
+from voxcast.models.speed.posterior import Spread, posterior
+from voxcast.models.speed.sitting_mean import SittingMean
 from voxcast.models.speed.speeds import (
     PRIOR_DAYS,
     MachineSpeed,
@@ -23,6 +28,7 @@ from voxcast.models.speed.speeds import (
     Speeds,
     day_of,
 )
+from voxcast.models.speed.updates import with_machines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -116,10 +122,45 @@ def estimate(runs: pd.DataFrame) -> Speeds:
         by_host[str(name)] = MachineSpeed(*contrast(n), len(on_host), by_sitting, *kinds)
     log_speed, sd = contrast(None)
     unknown = SpeedEstimate(log_speed, float(np.hypot(sd, effects.spreads[0])))
-    return Speeds(
+    speeds = Speeds(
         str(host_names[reference]), by_host, unknown, effects.spreads[1], effects.noise_sd,
         effects.subject_sd,
     )  # fmt: skip
+    return _at_present_levels(speeds)
+
+
+def _at_present_levels(speeds: Speeds) -> Speeds:
+    """Return the speeds of machines that changed for good as they are since.
+
+    The spread between sittings is then that between those of one level.
+    """
+    changed = {}
+    for host, machine in speeds.machines.items():
+        # The estimated spread would hide a change, for it holds it.
+        days = measured_days(machine.sittings.values())
+        if not (since := level_start(days, SITTING_SPREAD, PRIOR_DAYS)):
+            continue
+        prior = SpeedEstimate(machine.log_speed, math.hypot(machine.sd, speeds.unknown.sd))
+        level = replace(machine, since=since).levels()[-1]
+        after = posterior(
+            prior,
+            {
+                name: SittingMean(sitting.log_speed, sitting.sd**2)
+                for name, sitting in level.items()
+            },
+            {name: day_of(sitting.last_at) for name, sitting in level.items()},
+            Spread(SITTING_SPREAD, PRIOR_DAYS),
+        )
+        changed[host] = replace(
+            machine, log_speed=after.machine.log_speed, sd=after.machine.sd, since=since
+        )
+    if not changed:
+        return speeds
+    machines = {**speeds.machines, **changed}
+    bare = replace(speeds, machines={}, sitting_spread=SITTING_SPREAD)
+    return replace(
+        speeds, machines=machines, sitting_spread=with_machines(bare, machines).sitting_spread
+    )
 
 
 def sittings_of(runs: pd.DataFrame) -> np.ndarray:

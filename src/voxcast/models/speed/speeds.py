@@ -74,7 +74,8 @@ class SittingSpeed:
 class MachineSpeed:
     """The speed of a machine: its own, without the deviation of a sitting, and by sitting.
 
-    ``host_class`` and ``node_type`` are those of its runs, empty if unknown.
+    ``host_class`` and ``node_type`` are those of its runs, empty if unknown. ``since`` is the day
+    (ISO) of a lasting change, before which sittings tell nothing of its speed; empty without one.
     """
 
     log_speed: float
@@ -83,6 +84,16 @@ class MachineSpeed:
     sittings: dict[str, SittingSpeed] = field(default_factory=dict)
     host_class: str = ""
     node_type: str = ""
+    since: str = ""
+
+    def levels(self) -> list[dict[str, SittingSpeed]]:
+        """Return the sittings before and after the lasting change; all are one without one."""
+        if not self.since:
+            return [self.sittings]
+        parts: list[dict[str, SittingSpeed]] = [{}, {}]
+        for name, sitting in self.sittings.items():
+            parts[day_of(sitting.last_at) >= self.since][name] = sitting
+        return parts
 
 
 @dataclass(frozen=True)
@@ -170,10 +181,12 @@ class Speeds:
     def sitting_freedom(self) -> float:
         """Degrees of freedom of `sitting_spread`: two of the prior, and days on record.
 
-        On each machine the first day counts for its speed. Sittings of one day are much alike, so
-        that they tell little of what another day differs by.
+        On each machine, and after a lasting change of it, the first day counts for its speed.
+        Sittings of one day are much alike, so that they tell little of what another day differs
+        by.
         """
-        days = (len(by_day(machine.sittings.values())) for machine in self.machines.values())
+        levels = (level for machine in self.machines.values() for level in machine.levels())
+        days = (len(by_day(level.values())) for level in levels)
         return PRIOR_DAYS + sum(max(count - 1, 0) for count in days)
 
     @property

@@ -4,6 +4,7 @@ An observation is the measured CPU time of a run against what the model predicts
 machine. Runs of one sitting share its deviation, so that many runs in one sitting leave it
 uncertain how fast the machine is in another. Runs that disagree more than the model expects tell
 less, and a sitting far from all that was known before is not believed until another confirms it.
+Then the machine may have changed for good, and the sittings before tell nothing of those to come.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from voxcast.models.speed.lasting_change import level_start, measured_days
 from voxcast.models.speed.posterior import Spread, posterior
 from voxcast.models.speed.sitting_mean import SittingMean, sitting_mean
 from voxcast.models.speed.speeds import (
@@ -97,29 +99,43 @@ def updated(
     for residual in residuals:
         by_sitting.setdefault(residual.sitting, []).append(residual)
     observed = {name: _mean_of(runs, speeds) for name, runs in by_sitting.items()}
-    before = SpeedEstimate(machine.log_speed, machine.sd)
-    spread = Spread(speeds.sitting_spread, speeds.sitting_freedom)
     last_at = {name: max(run.started_at for run in runs) for name, runs in by_sitting.items()}
-    days = {name: day_of(start) for name, start in last_at.items()}
-    after = posterior(before, observed, days, spread)
-    sittings, is_doubtful = dict(machine.sittings), False
+    sittings = dict(machine.sittings) | {
+        name: SittingSpeed(
+            mean.log_speed, mean.variance**0.5, len(by_sitting[name]), last_at[name]
+        )
+        for name, mean in observed.items()
+    }
+    days = {name: day_of(sitting.last_at) for name, sitting in sittings.items()}
+    spread = Spread(speeds.sitting_spread, speeds.sitting_freedom)
+    before = SpeedEstimate(machine.log_speed, machine.sd)
+    present = {name: sitting for name, sitting in sittings.items() if days[name] >= machine.since}
+    level = {name: mean for name, mean in observed.items() if name in present}
+    since = level_start(measured_days(present.values()), spread.sd, spread.freedom)
+    if since:  # what was learned of the machine is of another level
+        before = replace(before, sd=math.hypot(before.sd, speeds.unknown.sd))
+        level = {
+            name: observed.get(name) or SittingMean(sitting.log_speed, sitting.sd**2)
+            for name, sitting in present.items()
+            if days[name] >= since
+        }
+    after = posterior(before, level, days, spread)
+    is_doubtful = False
     # In the order of time: the last sitting tells whether the machine is in doubt now.
-    for name in sorted(by_sitting, key=last_at.__getitem__):
+    for name in sorted(level.keys() & observed.keys(), key=last_at.__getitem__):
         values = observed[name]
-        others = {other: mean for other, mean in observed.items() if other != name}
+        others = {other: mean for other, mean in level.items() if other != name}
         elsewhere_on_it = posterior(before, others, days, spread)
         sd = math.hypot(elsewhere_on_it.machine.sd, elsewhere_on_it.spread, values.variance**0.5)
         gap = abs(values.log_speed - elsewhere_on_it.machine.log_speed)
         is_doubtful = gap > CONFLICT * sd or not values.agree
         here = _doubted(after.sittings[name]) if is_doubtful else after.sittings[name]
-        sittings[name] = SittingSpeed(
-            here.log_speed, here.sd, len(by_sitting[name]), last_at[name]
-        )
+        sittings[name] = replace(sittings[name], log_speed=here.log_speed, sd=here.sd)
     on_it = _doubted(after.machine) if is_doubtful else after.machine
-    runs_on_machine = machine.runs + len(residuals)
     machine = replace(
-        machine, log_speed=on_it.log_speed, sd=on_it.sd, runs=runs_on_machine, sittings=sittings
-    )
+        machine, log_speed=on_it.log_speed, sd=on_it.sd, runs=machine.runs + len(residuals),
+        sittings=sittings, since=since or machine.since,
+    )  # fmt: skip
     return with_machines(speeds, {host: machine})
 
 
@@ -132,14 +148,18 @@ def with_machines(speeds: Speeds, machines: Mapping[str, MachineSpeed]) -> Speed
     for host, machine in machines.items():
         before = speeds.machines.get(host)
         earlier = {} if before is None else before.sittings
-        further = by_day(
-            sitting for name, sitting in machine.sittings.items() if name not in earlier
-        )
-        squares += sum(
-            float(np.mean([(sitting.log_speed - machine.log_speed) ** 2 for sitting in sittings]))
-            for sittings in further
-        )
-        days += len(further) - (not earlier and bool(further))  # the first tells the machine
+        levels = machine.levels()
+        for level in levels:
+            further = by_day(sitting for name, sitting in level.items() if name not in earlier)
+            centre = machine.log_speed
+            if level is not levels[-1]:  # before a lasting change
+                centre = float(np.mean([sitting.log_speed for sitting in level.values()] or [0.0]))
+            squares += sum(
+                float(np.mean([(sitting.log_speed - centre) ** 2 for sitting in sittings]))
+                for sittings in further
+            )
+            # The first tells the machine.
+            days += len(further) - (not level.keys() & earlier.keys() and bool(further))
     freedom = speeds.sitting_freedom
     variance = (freedom * speeds.sitting_spread**2 + squares) / (freedom + days)
     return replace(speeds, machines={**speeds.machines, **machines}, sitting_spread=variance**0.5)

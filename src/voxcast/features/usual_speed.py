@@ -1,0 +1,41 @@
+"""How much faster than usual its machine was during each run: a column of the training table.
+
+The work of neighbours comes and goes within minutes. What was timed beside a run tells part of it
+(`voxcast.history.speed_deviations`), so that families can be compared by errors that are less of
+the machine. It is measured during the run, so it is never a feature, and labels stay as measured.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from voxcast.history.speed_deviations import speed_deviations
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SPEED_DEVIATION = "speed_deviation"
+TIMES = ("cpu_s", "runtime_s")  # which follow the speed of the machine
+
+
+def with_speed_deviations(
+    table: pd.DataFrame, runs: pd.DataFrame, phases: pd.DataFrame
+) -> pd.DataFrame:
+    """Add the column `SPEED_DEVIATION`, a natural logarithm whose median in every sitting is zero.
+
+    How fast a whole sitting was is left in the times: it is for a model to know. Where nothing was
+    timed beside a run the value is zero.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As of `voxcast.features.table.build_table`.
+    runs, phases : DataFrame
+        All runs on record with their phases: those of the table, and others that tell how runs
+        follow the speed of the machine.
+    """
+    completed = runs[runs["outcome"] == "completed"].drop_duplicates("cell_key")
+    by_key = speed_deviations(completed, phases)["log_speed"]
+    deviations = table["cell_key"].map(by_key).fillna(0.0).astype(float)
+    of_sitting = deviations.groupby([table["app"], table["host_id"], table["sitting"]])
+    return table.assign(**{SPEED_DEVIATION: deviations - of_sitting.transform("median")})

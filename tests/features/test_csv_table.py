@@ -1,0 +1,133 @@
+"""CSV tables as people export them: their cells are read as meant, or the message says which."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from voxcast.errors import TableError
+from voxcast.features.any_table import choose_columns, feature_table, learnable
+from voxcast.features.csv_table import read_csv
+from voxcast.features.screening import screened
+
+ROWS = 40
+SIZES = [f"{1.37 * n + 0.5:.2f}" for n in range(ROWS)]
+
+
+def table_of(folder: Path, size: list[str], seconds: list[str] | None = None) -> pd.DataFrame:
+    path = folder / "jobs.csv"
+    frame = pd.DataFrame({"size": size, "cpus": [1, 2, 4, 8] * (ROWS // 4)})
+    frame["seconds"] = seconds or [str(10 + n * n) for n in range(ROWS)]
+    frame.to_csv(path, index=False)
+    return read_csv(path)
+
+
+def test_spaces_around_names_and_cells_are_no_part_of_them(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text(' size , tool ,seconds\n 1.5 , fast ,"3"\n 2.5 , slow, 4\n', encoding="utf-8")
+    table = read_csv(path)
+    assert list(table) == ["size", "tool", "seconds"]
+    assert table["size"].tolist() == [1.5, 2.5]
+    assert table["tool"].tolist() == ["fast", "slow"]
+    assert table["seconds"].tolist() == [3, 4]
+
+
+@pytest.mark.parametrize("mark", ["-", "--", "?", " - ", ""])
+def test_a_mark_for_missing_leaves_a_column_of_numbers(tmp_path: Path, mark: str) -> None:
+    table = table_of(tmp_path, [*SIZES[:-1], mark])
+    assert choose_columns(table, "seconds").numbers == ("size", "cpus")
+    assert table["size"].isna().sum() == 1
+
+
+def test_truths_with_missing_cells_are_numbers(tmp_path: Path) -> None:
+    table = table_of(tmp_path, ["true", "FALSE", "", "True"] * (ROWS // 4))
+    assert table["size"].tolist()[:2] == [1.0, 0.0]
+    assert table["size"].isna().sum() == ROWS // 4
+
+
+def test_a_version_is_no_number(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text("tool_version,n_versions,seconds\n1.10,3,5\n1.1,4,6\n", encoding="utf-8")
+    assert read_csv(path)["tool_version"].tolist() == ["1.10", "1.1"]
+    assert read_csv(path)["n_versions"].tolist() == [3, 4]
+    assert read_csv(path, texts=())["tool_version"].tolist() == [1.1, 1.1]  # as a model has it
+
+
+def test_texts_of_a_model_are_read_to_the_letter(tmp_path: Path) -> None:
+    path = tmp_path / "new.csv"
+    path.write_text("tool,node\n1.10,007\n,true\n", encoding="utf-8")
+    table = read_csv(path, texts=("tool", "node"))
+    assert table["node"].tolist() == ["007", "true"]
+    assert table["tool"].tolist()[0] == "1.10"
+    columns = choose_columns(
+        pd.DataFrame({"tool": ["1.10", "2.0-rc1"], "node": ["007", "7b"], "seconds": [1.0, 2.0]}),
+        "seconds",
+    )
+    assert feature_table(table, columns)["column.tool"].fillna("").tolist() == ["1.10", ""]
+
+
+@pytest.mark.parametrize(
+    ("cells", "reason"),
+    [
+        ([f"{s} GB" for s in SIZES], "such as '0.50 GB': write plain numbers, all in one unit"),
+        ([f"{s}%" for s in SIZES], "such as '0.50%': write plain numbers"),
+        ([s.replace(".", ",") for s in SIZES], "such as '0,50': write plain numbers"),
+        ([f"{n + 1},{n:03d}" for n in range(ROWS)], "such as '1,000': write plain numbers"),
+        ([f"0:{n:02d}:30" for n in range(ROWS)], "such as '0:00:30': write plain numbers"),
+        ([*SIZES[:-1], "Total"], "for 'Total' in row 40: leave such cells empty"),
+    ],
+)
+def test_numbers_spelled_as_texts_are_said_with_the_cell(
+    tmp_path: Path, cells: list[str], reason: str
+) -> None:
+    table = table_of(tmp_path, cells)
+    screening = screened(table, choose_columns(table, "seconds"))
+    assert reason in screening.left_out["size"]
+    with pytest.raises(TableError, match="is text") as raised:
+        choose_columns(table_of(tmp_path, SIZES, cells), "seconds")
+    assert "'Total' in row 40" in str(raised.value) or "Total" not in cells[-1]
+
+
+def test_a_text_in_a_row_without_a_label_is_said(tmp_path: Path) -> None:
+    table = table_of(tmp_path, [*SIZES[:-1], "Total"], [*map(str, range(1, ROWS)), ""])
+    columns = choose_columns(table, "seconds")
+    usable, _ = learnable(table, columns)
+    assert "in a row without a label" in screened(table[usable], columns).left_out["size"]
+
+
+def test_few_numbers_with_units_are_used_as_categories_and_said(tmp_path: Path) -> None:
+    table = table_of(tmp_path, ["4Gn", "500Mn", "16Gn", "4Gn"] * (ROWS // 4))
+    screening = screened(table, choose_columns(table, "seconds"))
+    assert screening.columns.texts == ("size",)
+    assert screening.spelled == {
+        "size": "is text, such as '4Gn': write plain numbers, all in one unit"
+    }
+    table = table_of(tmp_path, ["paired", "1k", "5f", "x10"] * (ROWS // 4))
+    assert screened(table, choose_columns(table, "seconds")).spelled == {}
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"PAR1\x15\x04", "is a Parquet file"),
+        (b"PK\x03\x04abc", "is a spreadsheet or an archive"),
+        (b"\x1f\x8b\x08", "is compressed"),
+        ("a,b\n1,2\n".encode("utf-16"), "is text in UTF-16"),
+        ("größe,b\n1,2\n".encode("latin-1"), "is not text in UTF-8"),
+        (b"a\tb\n1\t2\n", "has a tab between its columns"),
+        (b"a;b\n1;2\n", "has ';' between its columns"),
+        (b"# from sacct\na,b\n1,2\n", "has more columns in a row than in the header"),
+        (b"", "is empty"),
+        (b"\n", "is empty"),
+        (b"a,b\n", "has no rows"),
+        (b"a, a\n1,2\n", "names the column a twice"),
+    ],
+)
+def test_other_files_are_refused_by_what_they_are(
+    tmp_path: Path, content: bytes, problem: str
+) -> None:
+    path = tmp_path / "table.csv"
+    path.write_bytes(content)
+    with pytest.raises(TableError) as raised:
+        read_csv(path)
+    assert problem in str(raised.value)
