@@ -1,20 +1,21 @@
-"""A private Slurm for the tests marked ``slurm``, which are skipped where it cannot run."""
+"""A private Slurm, without which tests marked ``slurm`` are skipped; exports of a known site."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
+import accounting
 from private_slurm import PACKAGES, PrivateSlurm, missing_programs
 from voxcast.hpc.follower import Follower
 from voxcast.hpc.plan import Plan
 from voxcast.hpc.slurm_executor import SlurmExecutor
 from voxcast.hpc.submission import Submission
 
-PATIENCE_S = 180.0
+N_JOBS = 4000  # of the known site
 
 
 def _private_slurm(folder: Path, **options: object) -> Iterator[PrivateSlurm]:
@@ -51,29 +52,24 @@ def follower_of(tmp_path: Path) -> Callable[[Plan], Follower]:
     return make
 
 
-def followed(
-    follower: Follower,
-    each: Callable[[Follower], None] = lambda _: None,
-    until: Callable[[Follower], bool] = lambda _: False,
-) -> Follower:
-    """Take steps until no attempt is left, or a condition holds; ``each`` acts between them."""
-    deadline = time.monotonic() + PATIENCE_S
-    while follower.step() and not until(follower):
-        assert time.monotonic() < deadline, follower.current
-        each(follower)
-        time.sleep(0.5)
-    return follower
+@pytest.fixture(scope="session")
+def truth() -> pd.DataFrame:
+    """Jobs of a site whose use and savings are known; see ``benchmarks/accounting.py``."""
+    return accounting.truth(N_JOBS)
 
 
-def outcomes(follower: Follower, name: str) -> list[str]:
-    """Return how the attempts of a task ended."""
-    return [attempt.outcome for attempt in follower.state.attempts(name)]
+@pytest.fixture(scope="session")
+def export(truth: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the export of ``sacct`` of these jobs."""
+    path = tmp_path_factory.mktemp("site") / "jobs.txt"
+    path.write_text("".join(f"{line}\n" for line in accounting.lines(truth)))
+    return path
 
 
-def running(follower: Follower, name: str) -> str:
-    """Return the task of Slurm that runs a task, such as ``12_1``; empty if none does."""
-    task_state = follower.current.get(name)
-    if task_state is None or not task_state.is_running:
-        return ""
-    array, number = follower.state.live[name]
-    return f"{follower.state.arrays[array].job}_{number}"
+@pytest.fixture(scope="session")
+def few_columns(truth: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the export of a site that writes few columns."""
+    path = tmp_path_factory.mktemp("site") / "few.txt"
+    rows = accounting.lines(truth[:500], columns=accounting.FEW_COLUMNS)
+    path.write_text("".join(f"{line}\n" for line in rows))
+    return path

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from followed import followed, outcomes, running
 from planted_tasks import COPY, HOLD, MB, plan_of, shell_app, write_images
 
-from conftest import followed, outcomes, running
 from private_slurm import PrivateSlurm
 from voxcast.hpc.escalation import Stop
 from voxcast.hpc.follower import Follower
