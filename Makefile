@@ -83,6 +83,10 @@ recorded: setup ## Train on the recorded reference campaign; copies the results 
 	@cp results/tune/leaderboard.csv results/evaluate/families.json \
 	  results/register/receipt.json results/report/summary.txt results/recorded/
 
+.PHONY: soak
+soak: setup ## Kill workers of a pool at random until 300 cells are done; results/soak (KILLS=1000 for the long form)
+	python benchmarks/soak.py $(if $(KILLS),--kills $(KILLS)) --out results/soak/soak.json
+
 .PHONY: gpu-campaign
 gpu-campaign: ## On a machine with CUDA, torch, numpy and nibabel: measure, pack (see docs/devices.md)
 	$(PYTHON) pipelines/gpu_campaign.py run

@@ -267,6 +267,16 @@ def bench_campaign() -> Any:
     return _script("campaign.py")
 
 
+def bench_audit() -> Any:
+    """``voxcast audit`` of a million lines of sacct; see ``audit.py``."""
+    return _script("audit.py")
+
+
+def bench_pool() -> Any:
+    """Claims of 64 workers on 10,000 cells, and the pool's time per cell; see ``pool.py``."""
+    return _script("pool.py")
+
+
 def _script(name: str, *arguments: str) -> Any:
     # The exit status is ignored: the printed JSON shows a missed bound.
     command = [sys.executable, str(PROJECT / "benchmarks" / name), *arguments]
@@ -278,6 +288,7 @@ BENCHMARKS = {
     "help": bench_help,
     "sampler": bench_sampler,
     "campaign": bench_campaign,
+    "pool": bench_pool,
     "volume": bench_volume,
     "repro": bench_repro,
     "start": bench_start,
@@ -285,6 +296,7 @@ BENCHMARKS = {
     "bulk": bench_bulk,
     "recommend": bench_recommend,
     "requests": bench_requests,
+    "audit": bench_audit,
 }
 
 

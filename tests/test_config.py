@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import datetime
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -70,13 +71,40 @@ def test_a_recorded_campaign_selects_its_images_and_applications_unless_overridd
 @pytest.mark.parametrize(
     ("base", "fields"),
     [
-        ("app/_base", {field.name for field in dataclasses.fields(App)} - {"name"}),
+        ("app/_base", {f.name for f in dataclasses.fields(App) if not f.metadata} - {"name"}),
         ("campaign/_base", set(config.CampaignConfig.model_fields)),
         ("campaign/_sweep", {field.name for field in dataclasses.fields(Sweep)} - {"name"}),
     ],
 )
 def test_a_base_file_holds_every_key(base: str, fields: set[str]) -> None:
     assert set(yaml.safe_load((PROJECT / "conf" / f"{base}.yaml").read_text())) == fields
+
+
+def test_how_an_application_is_split_is_optional_and_checked(tmp_path: Path) -> None:
+    values = {
+        "version": "1",
+        "argv": ["tool"],
+        "input": "none",
+        "parameters": {"folds": 5, "some": ""},
+    }
+    conf = PROJECT / "conf" / "app"
+    plain = config.load_app(conf, "command", values)
+    assert plain.split == {}
+    split = {"count": "folds", "range": "some"}
+    app = config.load_app(conf, "command", {**values, "split": split})
+    assert app == dataclasses.replace(plain, split=split)
+    assert App.from_record(json.loads(json.dumps(dataclasses.asdict(app)))) == app
+    for wrong, message in (
+        ({"count": "folds"}, "needs count and range"),
+        ({**split, "range": "fold"}, "unknown parameter fold"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            config.load_app(conf, "command", {**values, "split": wrong})
+
+
+def test_an_optional_key_that_is_not_set_changes_no_definition(tmp_path: Path) -> None:
+    dumped = composed(tmp_path).model_dump(by_alias=True)
+    assert not any("split" in app for app in dumped["app"].values())
 
 
 def test_every_key_of_the_configuration_is_read(tmp_path: Path) -> None:

@@ -64,10 +64,15 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 def commit_folder(partial: Path, target: Path) -> None:
     """Sync all files of a finished folder to disk and move it to its place."""
-    for written in (*partial.iterdir(), partial):
-        sync(written)
+    sync_folder(partial)
     partial.rename(target)
     sync(target.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Sync a folder and what is directly in it to disk."""
+    for written in (*folder.iterdir(), folder):
+        sync(written)
 
 
 def remove_folder(folder: str | os.PathLike[str]) -> None:

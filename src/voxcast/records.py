@@ -107,6 +107,21 @@ class App:
     verify_gpu: bool = False  # a run on a GPU that never used it is a failure, not a measurement
     expected_startup_s: float = 1.0
     expected_s_per_mvoxel: float = 1.0
+    # How a run that is too long is split: `count` is the parameter that says how many items it
+    # has (repeats, folds, tiles), `range` the one that chooses some of them, "3:5" without the
+    # last and "" for all. Optional in files.
+    split: dict[str, str] = field(default_factory=dict, metadata={"optional": True})
+
+    @classmethod
+    def from_record(cls, fields: Mapping[str, Any]) -> App:
+        """Return the application with the fields of `dataclasses.asdict`, as JSON keeps them."""
+        values: dict[str, Any] = {
+            n: tuple(v) if isinstance(v, list) else v for n, v in fields.items()
+        }
+        for name in ("ranges", "phase_drivers"):
+            if name in values:
+                values[name] = {key: tuple(entry) for key, entry in values[name].items()}
+        return cls(**values)
 
 
 @dataclass(frozen=True)

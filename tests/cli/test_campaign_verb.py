@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -145,6 +146,52 @@ def test_a_campaign_is_run_killed_resumed_listed_and_collected(project):
     shutil.rmtree(runs)
     again = _campaign(project, "run")
     assert "two: 0 runs measured, 0 left" in again.stdout
+
+
+def _as_campaign(project, name):
+    conf = project / "conf" / "campaign"
+    text = (conf / "two.yaml").read_text().replace("name: two", f"name: {name}")
+    (conf / f"{name}.yaml").write_text(text)
+    return project / "data" / "campaigns" / name / "pool", project / "data" / "history" / name
+
+
+def test_a_campaign_is_run_by_workers_of_a_pool(project):
+    pool, batch = _as_campaign(project, "pooled")
+    command = ("campaign", "run", "pooled", "--cluster", "local", "--parallel", "2", *MINE)
+    summary = json.loads(voxcast(project, *command, "--json").stdout)
+    assert (summary["cells"], summary["recorded"], summary["left"]) == (7, 7, 0)
+    history = pd.concat([pd.read_parquet(part) for part in batch.glob("*/runs.parquet")])
+    assert history["cell_key"].is_unique
+    assert set(history["cell_key"]) == {path.name for path in (pool / "runs").glob("[!.]*")}
+    assert history["app"].value_counts().to_dict() == {"waits": 4, "bare": 3}
+    # What is on record is not made again.
+    again = voxcast(project, *command)
+    assert "pooled: 7 of 7 cells done, 0 running, 0 waiting, 0 given up" in again.stdout
+    assert "7 runs are on record, 0 added" in again.stderr
+    status = ("campaign", "status", "pooled", "--any-host", *MINE, "--json")
+    rows = json.loads(voxcast(project, *status).stdout)
+    assert sum(row["done"] for row in rows) == 7  # `left` counts repeats of noisy runs, too
+
+
+def test_on_another_cluster_the_line_that_starts_workers_is_printed(project):
+    pool, batch = _as_campaign(project, "away")
+    command = ("campaign", "run", "away", "--cluster", "osc", "--partition", "serial", *MINE)
+    summary = json.loads(voxcast(project, *command, "--json").stdout)
+    assert (summary["cells"], summary["waiting"]) == (7, 7)
+    words = shlex.split(summary["workers"])
+    assert words[:2] == ["sbatch", "--array=1-1"]
+    assert "--partition=serial" in words
+    worker = shlex.split(words[-1].removeprefix("--wrap=exec voxcast "))
+    assert worker == ["work", "--pool", str(pool.resolve())]
+    assert summary["workers"] in voxcast(project, *command).stdout
+    # As the job of Slurm would; first one with less memory than the cells ask for.
+    few = json.loads(voxcast(project, *worker, "--memory", "1GB", "--json").stdout)
+    assert (few["recorded"], few["left"], few["lacking"]) == (0, 7, {"memory": 7})
+    all_of_them = json.loads(voxcast(project, *worker, "--json").stdout)
+    assert (all_of_them["recorded"], all_of_them["left"]) == (7, 0)
+    summary = json.loads(voxcast(project, *command, "--json").stdout)
+    assert (summary["recorded"], summary["left"], summary["workers"]) == (7, 0, None)
+    assert len(list(batch.glob("*/runs.parquet"))) == 1
 
 
 def test_unknown_and_recorded_campaigns_are_refused(project):

@@ -17,6 +17,7 @@ VOXCAST = Path(sys.executable).with_name("voxcast")
 # The least that each verb needs to get to its project; None: it needs none.
 ARGUMENTS: dict[str, tuple[str, ...] | None] = {
     "app": ("list",),
+    "audit": None,
     "campaign": ("status", "reference"),
     "clean": None,
     "compare": (),
@@ -37,7 +38,10 @@ ARGUMENTS: dict[str, tuple[str, ...] | None] = {
     "replay": None,
     "requests": ("--image", "head.nii"),
     "serve": (),
+    "status": None,
+    "submit": ("head.nii", "--out", "results"),
     "variation": None,
+    "work": None,
 }
 
 

@@ -407,3 +407,39 @@ def test_an_image_that_the_model_refuses_is_named_and_the_others_are_answered(
         ]
         alone = json.loads(recommend("usual.nii.gz", "--json", *HERE).out)["images"][0]
         assert alone in content["images"]
+
+
+def test_submit_plans_what_recommend_chooses(recommend, project: Path) -> None:
+    fields = {"version": "1", "argv": ["segment", "{image}", "{out}", "{threads}"]}
+    app = {"defaults": ["_base@segment", "_self_"], "segment": fields}
+    (project / "conf" / "app" / "segment.yaml").write_text(json.dumps(app))
+    arguments = ("usual.nii.gz", "small.nii.gz", "--cluster", "osc")
+    content = json.loads(recommend(*arguments, "--json").out)
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        code = main(["submit", *arguments, "--header-only", "--dry-run", "--json"])
+    assert code == 0
+    plan = json.loads(out.getvalue())
+    assert plan["app"]["argv"] == ["segment", "{image}", "{out}", "{threads}"]
+    for task, image in zip(plan["tasks"], content["images"], strict=True):
+        row = image["chosen"]
+        assert task["image"] == str(project / image["image"])
+        assert task["ladder"]["walltimes_s"][0] == row["walltime_s"]
+        assert task["ladder"]["memories_bytes"] == [row["memory_bytes"]]
+        assert (task["ladder"]["cpus"], task["partition"]) == (row["cpus"], row["partition"])
+        assert task["max_walltime_s"] == 168 * 3600
+        assert task["risk"] == pytest.approx(0.1)
+    # The recommendation itself is a plan too.
+    (project / "requests.json").write_text(json.dumps(content))
+    again = io.StringIO()
+    with contextlib.redirect_stdout(again):
+        assert main(["submit", "--requests", "requests.json", "--dry-run", "--json"]) == 0
+    firsts = [[task["ladder"]["walltimes_s"][0] for task in listed["tasks"]]
+              for listed in (plan, json.loads(again.getvalue()))]  # fmt: skip
+    assert firsts[0] == firsts[1]
+
+
+def test_submit_refuses_the_cluster_that_is_this_machine(recommend, project: Path, capsys) -> None:
+    command = ["submit", "usual.nii.gz", "--header-only", "--dry-run", "--cluster", "local"]
+    assert main(command) == 2
+    assert "is this machine and has no partitions of Slurm" in capsys.readouterr().err

@@ -320,6 +320,20 @@ def test_a_stalled_run_is_stopped_and_is_not_a_timeout(tmp_path, groups):
     assert 0.6 <= profile.runtime_s < 30
 
 
+def test_a_run_that_its_driver_stops_is_preempted(tmp_path):
+    asked = []
+
+    def stopped():
+        asked.append(time.monotonic())
+        return len(asked) > 3
+
+    profile = measure(["sleep", "60"], {}, tmp_path, cpus=1, stopped=stopped)
+    assert (profile.outcome, len(asked)) == ("preempted", 4)
+    assert profile.runtime_s < 60
+    done = measure(["true"], {}, tmp_path / "2", cpus=1, stopped=lambda: False)
+    assert done.outcome == "completed"
+
+
 def test_a_run_with_occasional_writes_has_not_stalled(tmp_path):
     assert _measure(tmp_path, TICK, stall_s=0.8).outcome == "completed"
 

@@ -65,8 +65,16 @@ class SlurmRequest:
             tuple(remarks),
         )  # fmt: skip
 
-    def options(self, tasks: int | None = None) -> list[str]:
-        """Return the options of ``sbatch``; `tasks` is the number of tasks of an array."""
+    def options(self, tasks: int | None = None, throttle: int | None = None) -> list[str]:
+        """Return the options of ``sbatch``.
+
+        Parameters
+        ----------
+        tasks : int, optional
+            Number of tasks of an array.
+        throttle : int, optional
+            How many of them may run at a time.
+        """
         options = [
             f"--job-name={_NAME.sub('_', self.job)}",
             f"--partition={_NAME.sub('_', self.partition)}",
@@ -79,13 +87,14 @@ class SlurmRequest:
         if self.gpus:
             options.insert(5, f"--gres=gpu:{self.gpus}")
         if tasks is not None:
-            options.append(f"--array=1-{tasks}")
+            at_a_time = "" if throttle is None else f"%{throttle}"
+            options.append(f"--array=1-{tasks}{at_a_time}")
         return options
 
-    def lines(self, tasks: int | None = None) -> list[str]:
-        """Return the comments and the ``#SBATCH`` lines."""
+    def lines(self, tasks: int | None = None, throttle: int | None = None) -> list[str]:
+        """Return the comments and the ``#SBATCH`` lines; parameters as of `options`."""
         remarks = [f"# {' '.join(remark.split())}" for remark in self.remarks]
-        return [*remarks, *(f"#SBATCH {option}" for option in self.options(tasks))]
+        return [*remarks, *(f"#SBATCH {option}" for option in self.options(tasks, throttle))]
 
     def array_script(self, images: Sequence[str], list_file: Path | None = None) -> str:
         """Return the script of an array job with a task for each image.

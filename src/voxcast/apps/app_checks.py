@@ -28,6 +28,7 @@ def check_app(app: App) -> None:
     _check_parameters(app)
     _check_phases(app)
     _check_container(app)
+    _check_split(app)
 
 
 def _check_start(app: App) -> None:
@@ -118,3 +119,12 @@ def _check_container(app: App) -> None:
             raise ConfigError(f"needs one path for {host}", f"{where}.binds")
     if hosts.count(SCRATCH) > 1:
         raise ConfigError(f"needs at most one path for {SCRATCH}", f"{where}.binds")
+
+
+def _check_split(app: App) -> None:
+    where = f"app.{app.name}.split"
+    if app.split and set(app.split) != {"count", "range"}:
+        raise ConfigError("needs count and range, names of two parameters", where)
+    for key, name in app.split.items():
+        if name not in app.parameters:
+            raise ConfigError(f"unknown parameter {name}", f"{where}.{key}")

@@ -87,45 +87,73 @@ class Recorder:
         RunError
             If the disk is full, or the application cannot be started.
         """
-        app, image = self._app_and_image(cell)
-        final = self.folder / key
-        conditions = self.conditions
+        final, conditions = self.folder / key, self.conditions
         if stop_at is not None:
             left_s = max(0.0, stop_at - time.monotonic())
             if conditions.time_limit_s is None or left_s < conditions.time_limit_s:
                 conditions = dataclasses.replace(conditions, time_limit_s=left_s)
-        with self._partial(key) as partial:
-            with self._runs_in(partial):
-                profile = measure_app(
-                    app, image, partial, cell, conditions, core_set=core_set, metronome=metronome
-                )
+        with self.run_folder(self._partial(key)) as partial:
+            profile = self.measure(cell, partial, conditions, core_set, metronome)
             if profile.outcome == "timeout" and conditions is not self.conditions:
                 return None  # stopped by our deadline and not by a limit of the run
             if profile.outcome != "completed":
-                _refuse_full_disk(partial)
-                logger.warning(failure_line(cell, profile, partial, final))
-            _drop_volumes(partial / "out")
-            record = {
-                "cell": cell.to_record(),
-                "profile": profile.to_record(),
-                "app_version": cell.app_version,
-                "host": self.sitting.host,
-                "probes": self.sitting.probes,
-                "sitting": self.sitting.name,
-                "recipe": self.recipes.get(cell.volume_id),
-                "container": container_facts(app, cell.configuration),
-                "command": command(app, image, final / "out", cell.configuration, cell.parameters),
-                "voxcast_version": voxcast.__version__,
-                "started_at": profile.started_at,
-            }
-            write_json(partial / RECORD_FILE, record)
+                where = f"recorded as such, see {final / LOG_FILE}"
+                logger.warning("%s; %s", failure_line(cell, profile, partial), where)
+            self.write_record(cell, profile, partial, final)
             _commit(partial, final)
         return profile
+
+    def measure(
+        self,
+        cell: Cell,
+        partial: Path,
+        conditions: Conditions,
+        core_set: Sequence[int] | None = None,
+        metronome: Metronome | None = None,
+        stopped: Callable[[], bool] | None = None,
+    ) -> Profile:
+        """Measure ``cell`` in ``partial``, a folder of `run_folder`; nothing is recorded.
+
+        `stopped` is that of `voxcast.profiling.runner.measure`.
+
+        Raises
+        ------
+        RunError
+            As `record`.
+        """
+        app, image = self._app_and_image(cell)
+        with self._runs_in(partial):
+            profile = measure_app(
+                app, image, partial, cell, conditions,
+                core_set=core_set, metronome=metronome, stopped=stopped,
+            )  # fmt: skip
+        if profile.outcome != "completed":
+            _refuse_full_disk(partial, self.folder)
+        return profile
+
+    def write_record(self, cell: Cell, profile: Profile, partial: Path, final: Path) -> None:
+        """Make a measured run the record that it is once ``partial`` is renamed to ``final``."""
+        app, image = self._app_and_image(cell)
+        _drop_volumes(partial / "out")
+        record = {
+            "cell": cell.to_record(),
+            "profile": profile.to_record(),
+            "app_version": cell.app_version,
+            "host": self.sitting.host,
+            "probes": self.sitting.probes,
+            "sitting": self.sitting.name,
+            "recipe": self.recipes.get(cell.volume_id),
+            "container": container_facts(app, cell.configuration),
+            "command": command(app, image, final / "out", cell.configuration, cell.parameters),
+            "voxcast_version": voxcast.__version__,
+            "started_at": profile.started_at,
+        }
+        write_json(partial / RECORD_FILE, record)
 
     def warm_up(self, cell: Cell) -> None:
         """Run ``cell`` unrecorded, so that its files are in memory for recorded runs."""
         app, image = self._app_and_image(cell)
-        with self._partial("warm-up") as partial:
+        with self.run_folder(self._partial("warm-up")) as partial:
             measure_app(app, image, partial, cell, self.conditions)
 
     def stop(self) -> None:
@@ -140,10 +168,18 @@ class Recorder:
         app = choose(self.apps, cell.app)
         return app, self.paths[cell.volume_id] if app.input == "volume" else None
 
+    def _partial(self, name: str) -> Path:
+        return self.folder / f"{PARTIAL}{name}-{uuid.uuid4().hex[:8]}"
+
     @contextlib.contextmanager
-    def _partial(self, name: str) -> Iterator[Path]:
-        """Make a folder for one run; it is removed after the block unless it was renamed."""
-        partial = self.folder / f"{PARTIAL}{name}-{uuid.uuid4().hex[:8]}"
+    def run_folder(self, partial: Path) -> Iterator[Path]:
+        """Make a folder for one run; it is removed after the block unless it was renamed.
+
+        Raises
+        ------
+        RunError
+            If the disk is full.
+        """
         try:
             (partial / "out").mkdir(parents=True)
             yield partial
@@ -180,6 +216,7 @@ def measure_app(
     core_set: Sequence[int] | None = None,
     propose_phases: Callable[[Sequence[str]], Mapping[str, str]] | None = None,
     metronome: Metronome | None = None,
+    stopped: Callable[[], bool] | None = None,
 ) -> Profile:
     """Run ``app`` as ``cell`` describes; results go to the folder ``out`` of ``folder``.
 
@@ -189,8 +226,11 @@ def measure_app(
         Returns patterns of phases for the lines of the log, for an application that has none.
     metronome : Metronome, optional
         Of this thread; times kernels beside the run.
+    stopped : callable, optional
+        As in `voxcast.profiling.runner.measure`.
     """
     configuration = cell.configuration
+    limits_bytes = (configuration.mem_limit_bytes, conditions.mem_limit_bytes)
     with staged(app, image, folder / "out", configuration):
         return measure(
             command(app, image, folder / "out", configuration, cell.parameters),
@@ -199,13 +239,14 @@ def measure_app(
             cpus=configuration.cpus,
             gpus=configuration.gpus,
             time_limit_s=conditions.time_limit_s,
-            mem_limit_bytes=configuration.mem_limit_bytes,
+            mem_limit_bytes=min(filter(None, limits_bytes), default=None),
             stall_s=conditions.stall_s,
             phase_patterns=app.phase_patterns or propose_phases,
             verify_gpu=app.verify_gpu,
             core_set=core_set,
             sample_hz=conditions.sample_hz,
             metronome=metronome,
+            stopped=stopped,
         )
 
 
@@ -216,13 +257,13 @@ def log_tail(folder: Path) -> str:
         return log.read().decode("utf-8", errors="replace")
 
 
-def failure_line(cell: Cell, profile: Profile, folder: Path, final: Path) -> str:
+def failure_line(cell: Cell, profile: Profile, folder: Path) -> str:
     """Return one line on a run that did not complete."""
     subject = f" sub-{cell.subject}" if cell.subject else ""
     where = f"{cell.app}{subject}, {cell.configuration.label}"
     last_line = log_tail(folder).strip().splitlines()[-1:]
     reason = f"{profile.outcome} ({last_line[0]})" if last_line else profile.outcome
-    return f"{where}: {reason}; recorded as such, see {final / LOG_FILE}"
+    return f"{where}: {reason}"
 
 
 def _commit(partial: Path, final: Path) -> None:
@@ -241,13 +282,13 @@ def _drop_volumes(out: Path) -> None:
                 path.unlink()
 
 
-def _refuse_full_disk(partial: Path) -> None:
+def _refuse_full_disk(partial: Path, folder: Path) -> None:
     """Raise rather than record a failure that was caused by a full disk."""
     if (
         os.strerror(errno.ENOSPC) in log_tail(partial)
         or shutil.disk_usage(partial).free < FULL_BYTES
     ):
-        raise _full_disk(partial.parent)
+        raise _full_disk(folder)
 
 
 def _full_disk(folder: Path) -> RunError:

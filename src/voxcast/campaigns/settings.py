@@ -19,12 +19,14 @@ class Conditions:
     """How every run of a campaign is measured; None for no limit.
 
     `metronome`: whether kernels are timed beside each run, see `voxcast.profiling.metronome`.
+    `mem_limit_bytes`: the memory there is for a run, beside the limit of its configuration.
     """
 
     time_limit_s: float | None = None
     stall_s: float | None = None
     sample_hz: float = 10.0
     metronome: bool = True
+    mem_limit_bytes: int | None = None
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast import project
+from voxcast.cli.campaign_pool import run_on_cluster
 from voxcast.cli.machine_update import update_after_runs
 from voxcast.cli.shared_options import add_project_argument
 from voxcast.cli.verb_parser import VerbParser
@@ -42,6 +43,11 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--parallel", type=int, help="run: number of concurrent runs, on separate cores"
     )
+    parser.add_argument(
+        "--cluster", metavar="C",
+        help="run: as a pool of work for a cluster of conf/cluster; `local` runs workers here",
+    )  # fmt: skip
+    parser.add_argument("--partition", help="run, with --cluster: partition of the workers' jobs")
     parser.add_argument(
         "--any-host",
         action="store_true",
@@ -84,6 +90,9 @@ def _run(campaign: ProjectCampaign, args: argparse.Namespace) -> None:
         overrides["parallel"] = args.parallel
     settings = dataclasses.replace(campaign.settings, **overrides)
     campaign = dataclasses.replace(campaign, settings=settings)
+    if args.cluster is not None:
+        run_on_cluster(campaign, args)
+        return
     progress = campaign.run(any_host=args.any_host)
     update_after_runs(Path())
     if args.json:

@@ -18,7 +18,7 @@ from voxcast.config.schema import (
     TuneConfig,
 )
 from voxcast.config.site import Here
-from voxcast.config.submit import Site, load_submit
+from voxcast.config.submit import Site, load_cluster, load_submit
 
 __all__ = [
     "CONF_DIR",
@@ -36,6 +36,7 @@ __all__ = [
     "drifts",
     "load",
     "load_app",
+    "load_cluster",
     "load_device",
     "load_submit",
     "options",

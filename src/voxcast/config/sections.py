@@ -2,12 +2,13 @@
 
 A section is strict: an unknown key, a missing key and a wrong type are errors. A record of the
 library that is read from a file is annotated with `Keys` or `ByName`, so that it has one
-definition; every field is a required key, even if the record has a default in Python.
+definition; every field is a required key, even if the record has a default in Python, unless its
+metadata say ``optional``.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 from pydantic import (
@@ -118,7 +119,7 @@ class Keys:
     ) -> CoreSchema:
         """Return the schema of the mapping, turned into the dataclass."""
         as_record = AfterValidator(lambda section: self.record(source, section))
-        as_dict = PlainSerializer(asdict)
+        as_dict = PlainSerializer(_as_keys)
         return handler.generate_schema(Annotated[self.section(source), as_record, as_dict])
 
     def section(self, record: type, without: tuple[str, ...] = ()) -> type[Section]:
@@ -129,10 +130,12 @@ class Keys:
                 keys |= get_type_hints(hint)
             elif name not in without:
                 keys[name] = hint
-        fields: dict[str, Any] = {
-            name: (self.changed.get(name, hint), ...) for name, hint in keys.items()
+        defaults = {entry.name: _default(entry) for entry in _optional(record)}
+        typed: dict[str, Any] = {
+            name: (self.changed.get(name, hint), defaults.get(name, ...))
+            for name, hint in keys.items()
         }
-        return create_model(record.__name__, __base__=Section, **fields)
+        return create_model(record.__name__, __base__=Section, **typed)
 
     def record(self, record: type, section: Section, **named: Any) -> Any:
         """Return ``record`` with the values of ``section``."""
@@ -163,8 +166,8 @@ class ByName(Keys):
 
         def as_dicts(records: Any) -> Any:
             if isinstance(records, dict):
-                return {name: asdict(entry) for name, entry in records.items()}
-            return tuple(asdict(entry) for entry in records)
+                return {name: _as_keys(entry) for name, entry in records.items()}
+            return tuple(_as_keys(entry) for entry in records)
 
         section = self.section(record, without=("name",))
         return handler.generate_schema(
@@ -174,3 +177,17 @@ class ByName(Keys):
                 PlainSerializer(as_dicts),
             ]
         )
+
+
+def _optional(record: Any) -> list[Field[Any]]:
+    return [entry for entry in fields(record) if entry.metadata.get("optional")]
+
+
+def _default(entry: Field[Any]) -> Any:
+    return entry.default if entry.default_factory is MISSING else entry.default_factory()
+
+
+def _as_keys(record: Any) -> dict[str, Any]:
+    """Return the keys of a record, without those that are optional and not set."""
+    unset = {e.name for e in _optional(record) if getattr(record, e.name) == _default(e)}
+    return {name: value for name, value in asdict(record).items() if name not in unset}

@@ -16,6 +16,7 @@ from voxcast.config.composition import CONF_DIR, compose_file
 from voxcast.config.loading import options
 from voxcast.config.site import ClusterFile, Here, PolicyByName
 from voxcast.config.validation import validated
+from voxcast.config.yaml_files import read_yaml
 from voxcast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -92,3 +93,30 @@ def load_submit(
         cluster_file.cluster(files["cluster"]),
         dataclasses.replace(chosen_policy, name=files["policy"]),
     )
+
+
+def load_cluster(conf_dir: str | Path, name: str, *, here: Callable[[], Here]) -> Cluster:
+    """Return a cluster from its file alone, without composing the second root.
+
+    So that it works where Hydra is not installed, as on a login node.
+
+    Parameters
+    ----------
+    here : callable
+        Returns the size of this machine; called only if a node type leaves a value open.
+
+    Raises
+    ------
+    ConfigError
+        Naming file and key.
+    """
+    folder = Path(conf_dir) / "cluster"
+    names = options(folder)
+    if name not in names:
+        then = f"choose from {', '.join(names) or 'none'}, or copy one to {folder / name}.yaml"
+        raise ConfigError("unknown cluster", name, then)
+    path = folder / f"{name}.yaml"
+    content = validated(
+        TypeAdapter(ClusterFile), read_yaml(path), path, context={"here": functools.cache(here)}
+    )
+    return content.cluster(name)

@@ -63,6 +63,7 @@ def measure(
     verify_gpu: bool = False,
     core_set: Sequence[int] | None = None,
     metronome: Metronome | None = None,
+    stopped: Callable[[], bool] | None = None,
 ) -> Profile:
     """Run ``command`` and measure it from outside.
 
@@ -99,6 +100,8 @@ def measure(
         makes the run noisy. All that we may use by default.
     metronome : Metronome, optional
         Times kernels on the CPUs of the run; of this thread. None: nothing is timed.
+    stopped : callable, optional
+        Asked at every sample: once it is true the run is stopped, as preempted.
 
     Returns
     -------
@@ -135,17 +138,17 @@ def measure(
         activity, started = Activity(cores), time.monotonic()
         trace, clock = Trace(meter, gpu, started, stall_s), LogClock(folder / LOG_FILE)
         with started_leader(command, variables, folder, cores[:cpus], meter) as leader:
-            stopped = _watch(leader, trace, clock, started, limits, sample_hz)
+            cut = _watch(leader, trace, clock, started, limits, sample_hz, stopped)
             runtime_s = time.monotonic() - started
             trace.read_sums()
-            status, waited_s = _end(leader, meter, GRACE_S if stopped else 0.0)
+            status, waited_s = _end(leader, meter, GRACE_S if cut else 0.0)
             clock.read(runtime_s)
         cpu_s, peak, kills = meter.total_cpu_s(waited_s), meter.peak_bytes(), meter.oom_kills()
         reading = ticking.stop()
         disturbed = activity.during(cpu_s + reading.cpu_s)
     trace.write(folder)
     (folder / RUN_FILE).unlink()
-    outcome = "out_of_memory" if kills else stopped or ("failed" if status else "completed")
+    outcome = "out_of_memory" if kills else cut or ("failed" if status else "completed")
     if outcome == "completed" and gpus and verify_gpu and not trace.used_gpu:
         outcome = _reject_gpu_run(folder / LOG_FILE, gpu)
     return Profile(
@@ -234,6 +237,7 @@ def _watch(
     started: float,
     limits: RunLimits,
     sample_hz: float,
+    stopped: Callable[[], bool] | None,
 ) -> Outcome | None:
     """Sample until the leader ends or a limit is reached; return the outcome at a limit."""
     deadline = float("inf") if limits.time_limit_s is None else started + limits.time_limit_s
@@ -245,6 +249,8 @@ def _watch(
             t_s = time.monotonic() - started
             clock.read(t_s)
             reached = limits.reached(t_s, sample.rss_bytes, trace.idle_s, trace.oom_kills)
+            if reached is None and stopped is not None and stopped():
+                reached = "preempted"
             pause_s = max(1.0 / sample_hz, cost_s / SAMPLER_SHARE)
             wait_s = 0.0 if reached else min(now + pause_s, deadline) - time.monotonic()
             if ended(wait_s):

@@ -118,7 +118,7 @@ def read_inputs(folder: Path) -> Inputs:
     """
     try:
         content = read_json(folder / INDEX_FILE)
-        apps = {name: _app(fields) for name, fields in content["apps"].items()}
+        apps = {name: App.from_record(fields) for name, fields in content["apps"].items()}
         volumes = []
         for entry in content["volumes"]:
             path = folder / entry["file"]
@@ -137,12 +137,6 @@ def lend_nvml(folder: Path) -> None:
     """Let NVML be imported from ``folder`` where it is not installed."""
     if importlib.util.find_spec("pynvml") is None and (folder / NVML_FILE).is_file():
         sys.path.append(str(folder))
-
-
-def _app(fields: Mapping[str, Any]) -> App:
-    values: dict[str, Any] = dict(fields)
-    values |= {name: tuple(v) for name, v in fields.items() if isinstance(v, list)}
-    return App(**values)
 
 
 def _write_normalised(image: Path, path: Path) -> None:

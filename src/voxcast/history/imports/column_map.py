@@ -30,6 +30,10 @@ from voxcast.quantities import (
     nextflow_seconds,
     parse_bytes,
     parse_seconds,
+    pbs_bytes,
+    pbs_seconds,
+    sge_bytes,
+    sge_seconds,
     slurm_bytes,
     slurm_seconds,
 )
@@ -42,10 +46,16 @@ SET_BY_IMPORT = ("cell_key", "source", "labels_json")  # metronomes run beside m
 TARGETS = tuple(name for name in DTYPES if name not in (*SET_BY_IMPORT, *METRONOME))
 # Formats of programs, which are not a single unit.
 _PARSERS: dict[str, dict[str, Callable[[str], float]]] = {
-    "_s": {"": parse_seconds, "slurm": slurm_seconds, "nextflow": nextflow_seconds},
-    "_bytes": {"": parse_bytes, "slurm": slurm_bytes, "nextflow": nextflow_bytes},
-}
-_PROGRAMS = ("slurm", "nextflow")
+    "_s": {
+        "": parse_seconds, "slurm": slurm_seconds, "nextflow": nextflow_seconds,
+        "pbs": pbs_seconds, "sge": sge_seconds,
+    },
+    "_bytes": {
+        "": parse_bytes, "slurm": slurm_bytes, "nextflow": nextflow_bytes,
+        "pbs": pbs_bytes, "sge": sge_bytes,
+    },
+}  # fmt: skip
+_PROGRAMS = ("slurm", "nextflow", "pbs", "sge")
 _NUMBER = re.compile(r"([+-]?\d[\d.,]*)(.*)", re.DOTALL)
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:\.\d{3})+")  # 1.234: thousands, or a decimal point
 _COMMA = re.compile(r"[+-]?(?:\d+|\d{1,3}(?:\.\d{3})+)(?:,\d+)?")
@@ -193,8 +203,8 @@ def _column(path: Path, target: str, source: Any) -> Column:
             raise ConfigError(
                 f"columns: {target}: not a unit: {column.unit!r}",
                 path,
-                "units are ms, s, min, h, d, slurm, nextflow for times; B, kB, MB, GB, TB, "
-                "KiB, MiB, GiB, TiB, slurm, nextflow for sizes",
+                "units are ms, s, min, h, d, slurm, nextflow, pbs, sge for times; B, kB, MB, "
+                "GB, TB, KiB, MiB, GiB, TiB, slurm, nextflow, pbs, sge for sizes",
             ) from error
     return column
 

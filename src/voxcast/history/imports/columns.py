@@ -44,7 +44,7 @@ def read(path: Path, app: str | None, columns: ColumnMap) -> FileRecords:
         # Runs with an identity are duplicates if exported twice; without one, lines may be equal.
         seen[key] = 1 if columns.identity else seen.get(key, 0) + 1
         identity = [columns.study, list(names), list(key), seen[key]]
-        records.record(number, partial(_imported_run, line, identity, columns, app))
+        records.record(number, partial(imported_run, line, identity, columns, app))
     return records
 
 
@@ -93,9 +93,21 @@ def _rows(records: FileRecords, delimiter: str) -> Iterator[tuple[int, list[str]
         yield number, [field.strip() for field in fields]
 
 
-def _imported_run(
+def imported_run(
     line: dict[str, str], identity: list[object], columns: ColumnMap, app: str | None
 ) -> ImportedRun:
+    """Return the run of a record, by its cells.
+
+    Parameters
+    ----------
+    line : dict of str to str
+        Cells by column; all columns of the map.
+
+    Raises
+    ------
+    TableError
+        If it has no outcome, or an unknown one.
+    """
     values, unread = dict(columns.constants), []
     for target, source in columns.columns.items():
         try:

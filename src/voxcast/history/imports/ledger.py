@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ConfigError, TableError, one_line
 from voxcast.files import atomic_folder, locked, sha256_file, write_json
-from voxcast.history.imports import columns, nextflow, sacct, slant, snakemake
+from voxcast.history.imports import (
+    columns,
+    lsf,
+    nextflow,
+    pbs,
+    sacct,
+    sge,
+    slant,
+    snakemake,
+)
 from voxcast.history.imports.name_patterns import name_runs
 from voxcast.history.parts import (
     free_part,
@@ -40,6 +49,9 @@ READERS = {
     "nextflow": nextflow.read,
     "snakemake": snakemake.read,
     "slant": slant.read,
+    "pbs": pbs.read,
+    "sge": sge.read,
+    "lsf": lsf.read,
 }
 KINDS = (*READERS, "csv")
 ACCOUNT_FILE = "import.json"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from voxcast.errors import TableError
@@ -16,6 +17,23 @@ if TYPE_CHECKING:
 
 MAX_LINE_BYTES = 1 << 20
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+@dataclass(frozen=True)
+class Header:
+    """The columns of a delimited table.
+
+    Attributes
+    ----------
+    titles, names : tuple of str
+        As in the file, and in lower case.
+    ends_lines : bool
+        Whether the delimiter also ends each line, as ``sacct -p`` writes it.
+    """
+
+    titles: tuple[str, ...]
+    names: tuple[str, ...]
+    ends_lines: bool
 
 
 def opening(path: Path) -> bytes:
@@ -101,32 +119,51 @@ def columns_of(
     """
     lines = text_lines(records)
     number, header_line = next(lines, (0, ""))
-    trailing_delimiter = header_line.endswith(
-        delimiter
-    )  # `sacct -p` ends every line with the delimiter
-    titles = [name.strip() for name in header_line.removesuffix(delimiter).split(delimiter)]
-    header = [title.lower() for title in titles]
-    for group in needed:
-        if not {name.lower() for name in group} & set(header):
-            if mark := _other_delimiter(header_line, delimiter, needed):
-                problem = f"its columns are separated by {mark!r}, not by {delimiter!r}"
-                raise TableError(problem, records.path, advice)
-            missing = " or ".join(group)
-            raise TableError(f"no column {missing} in line {number}", records.path, advice)
-    title_by_name = dict(zip(header, titles, strict=True))
-    if len(set(header)) < len(header):
-        duplicates = sorted({name for name in header if header.count(name) > 1})
-        raise TableError(f"duplicate column: {', '.join(duplicates)}", records.path, advice)
+    header = header_of(header_line, number, delimiter, needed, records.path, advice)
+    title_by_name = dict(zip(header.names, header.titles, strict=True))
     for number, line in lines:
         fields = line.split(delimiter)
-        if trailing_delimiter and not fields[-1].strip():
+        if header.ends_lines and not fields[-1].strip():
             fields.pop()
-        if len(fields) != len(header):
-            records.refuse(number, f"{len(fields)} columns where the header has {len(header)}")
+        if len(fields) != len(header.names):
+            reason = f"{len(fields)} columns where the header has {len(header.names)}"
+            records.refuse(number, reason)
             continue
         fields = [text.strip() for text in fields]
-        if fields != titles:
-            yield number, Cells(dict(zip(header, fields, strict=True)), title_by_name, absent)
+        if fields != list(header.titles):
+            cells = dict(zip(header.names, fields, strict=True))
+            yield number, Cells(cells, title_by_name, absent)
+
+
+def header_of(
+    line: str,
+    number: int,
+    delimiter: str,
+    needed: tuple[tuple[str, ...], ...],
+    path: Path,
+    advice: str,
+) -> Header:
+    """Return the header of a table, from its first line; see `columns_of`.
+
+    Raises
+    ------
+    TableError
+        If the line lacks a needed column, or names one twice.
+    """
+    ends_lines = line.endswith(delimiter)
+    titles = [name.strip() for name in line.removesuffix(delimiter).split(delimiter)]
+    names = [title.lower() for title in titles]
+    for group in needed:
+        if not {name.lower() for name in group} & set(names):
+            if mark := _other_delimiter(line, delimiter, needed):
+                problem = f"its columns are separated by {mark!r}, not by {delimiter!r}"
+                raise TableError(problem, path, advice)
+            missing = " or ".join(group)
+            raise TableError(f"no column {missing} in line {number}", path, advice)
+    if len(set(names)) < len(names):
+        duplicates = sorted({name for name in names if names.count(name) > 1})
+        raise TableError(f"duplicate column: {', '.join(duplicates)}", path, advice)
+    return Header(tuple(titles), tuple(names), ends_lines)
 
 
 def _other_delimiter(

@@ -20,13 +20,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SOURCE = "sacct"
-_ABSENT = frozenset({"", "unknown", "none", "none assigned", "invalid", "n/a", "(null)"})
-_NO_LIMIT = {"unlimited", "partition_limit"}
-_NOTES = ("comment", "admincomment", "systemcomment", "reason")
-_ADVICE = "write it with `sacct -P --format=JobID,JobName,State,ElapsedRaw,...`, header included"
+ABSENT = frozenset({"", "unknown", "none", "none assigned", "invalid", "n/a", "(null)"})
+NO_LIMIT = {"unlimited", "partition_limit"}
+NOTES = ("comment", "admincomment", "systemcomment", "reason")
+ADVICE = "write it with `sacct -P --format=JobID,JobName,State,ElapsedRaw,...`, header included"
+# At least one column of each group.
+NEEDED = (("JobID", "JobIDRaw"), ("State",), ("ElapsedRaw", "Elapsed", "End"))
 logger = logging.getLogger(__name__)
 _EXIT = re.compile(r"(\d{1,9}):(\d{1,9})")
-_MEMORY = re.compile(r"([\d.]+[KMGTP]?)([cn]?)", re.IGNORECASE)
+REQUESTED_MEMORY = re.compile(r"([\d.]+[KMGTP]?)([cn]?)", re.IGNORECASE)
 
 
 def read(path: Path, app: str | None = None) -> FileRecords:
@@ -45,8 +47,7 @@ def read(path: Path, app: str | None = None) -> FileRecords:
     records = FileRecords(SOURCE, path)
     jobs: list[tuple[int, Cells, list[Cells]]] = []
     job_index: dict[str, int] = {}
-    needed = (("JobID", "JobIDRaw"), ("State",), ("ElapsedRaw", "Elapsed", "End"))
-    for number, line in columns_of(records, "|", needed, _ADVICE, _ABSENT):
+    for number, line in columns_of(records, "|", NEEDED, ADVICE, ABSENT):
         job_id, _, step = _id(line).partition(".")
         if not step:
             job_index[job_id] = len(jobs)
@@ -68,16 +69,16 @@ def _id(line: Cells) -> str:
 
 
 def _imported_run(line: Cells, steps: list[Cells], app: str | None) -> ImportedRun:
-    tres = line.read("alloctres", _tres) or line.read("reqtres", _tres) or {}
+    tres = line.read("alloctres", tres_of) or line.read("reqtres", tres_of) or {}
     cpus = (
         line.read("alloccpus", integer) or line.read("ncpus", integer) or int(tres.get("cpu", 0))
     )
     cpus = cpus or line.read("reqcpus", integer) or 0
     nodes = line.read("allocnodes", integer) or line.read("nnodes", integer)
     nodes = nodes or int(tres.get("node", 1))
-    start, start_s = line.read("start", _moment) or ("", None)
-    _, end_s = line.read("end", _moment) or ("", None)
-    status, signal = line.read("exitcode", _exit) or (None, 0)
+    start, start_s = line.read("start", moment) or ("", None)
+    _, end_s = line.read("end", moment) or ("", None)
+    status, signal = line.read("exitcode", exit_code) or (None, 0)
     job = SlurmJob(
         job_id=_id(line),
         state=line.raw("state"),
@@ -88,7 +89,7 @@ def _imported_run(line: Cells, steps: list[Cells], app: str | None) -> ImportedR
         cpu_s=line.read("totalcpu", slurm_seconds),
         time_limit_s=_limit(line),
         mem_limit_bytes=int(tres.get("mem", 0))
-        or line.read("reqmem", lambda text: _requested_memory(text, cpus, nodes)),
+        or line.read("reqmem", lambda text: requested_memory(text, cpus, nodes)),
         cpus=cpus,
         gpus=int(tres.get("gres/gpu", 0)),
         nodes=line.text("nodelist"),
@@ -96,11 +97,11 @@ def _imported_run(line: Cells, steps: list[Cells], app: str | None) -> ImportedR
         cluster=line.text("cluster"),
         user=line.text("user"),
         account=line.text("account"),
-        submitted_at=(line.read("submit", _moment) or ("",))[0],
+        submitted_at=(line.read("submit", moment) or ("",))[0],
         start=start,
         start_s=start_s,
         end_s=end_s,
-        notes=[line.text(name) for name in _NOTES if line.text(name)],
+        notes=[line.text(name) for name in NOTES if line.text(name)],
     )
     # The extern step belongs to Slurm, not to the job.
     job.step_states = [s.raw("state") for s in steps if not _id(s).endswith(".extern")]
@@ -117,9 +118,9 @@ def _imported_run(line: Cells, steps: list[Cells], app: str | None) -> ImportedR
 def _task_memory(entry: Cells) -> tuple[int | None, int | None, int | None]:
     """Return number of tasks, memory of the largest and of all tasks of a step, in bytes."""
     tasks = entry.read("ntasks", integer)
-    average, sums = entry.read("averss", _memory), entry.read("tresusageintot", _tres) or {}
+    average, sums = entry.read("averss", memory_of), entry.read("tresusageintot", tres_of) or {}
     total = int(sums.get("mem", 0)) or (average or 0) * (tasks or 0)  # which are the same
-    return tasks, entry.read("maxrss", _memory), total or None
+    return tasks, entry.read("maxrss", memory_of), total or None
 
 
 def _runtime(line: Cells, start_s: int | None, end_s: int | None) -> float | None:
@@ -133,35 +134,37 @@ def _runtime(line: Cells, start_s: int | None, end_s: int | None) -> float | Non
 
 def _limit(line: Cells) -> float | None:
     minutes = line.text("timelimitraw")
-    if minutes and minutes.lower() not in _NO_LIMIT:
+    if minutes and minutes.lower() not in NO_LIMIT:
         raw = line.read("timelimitraw", integer)
         return None if raw is None else 60.0 * raw
     text = line.text("timelimit")
-    return None if text.lower() in _NO_LIMIT else line.read("timelimit", slurm_seconds)
+    return None if text.lower() in NO_LIMIT else line.read("timelimit", slurm_seconds)
 
 
-def _memory(text: str) -> int:
+def memory_of(text: str) -> int:
+    """Parse a size into bytes."""
     # With `--noconvert` the number has no unit and is in bytes.
     return parse_bytes(f"{text}B") if text[-1].isdigit() else slurm_bytes(text)
 
 
-def _requested_memory(text: str, cpus: int, nodes: int) -> int | None:
+def requested_memory(text: str, cpus: int, nodes: int) -> int | None:
     """Parse ReqMem: up to Slurm 20.11 it is per node, ``4Gn``, or per CPU, ``4Gc``."""
-    match = _MEMORY.fullmatch(text)
+    match = REQUESTED_MEMORY.fullmatch(text)
     if match is None:
         raise TableError(f"not a size: {text[:40]!r}")
     return (
-        _memory(match[1]) * {"c": max(cpus, 1), "n": max(nodes, 1), "": 1}[match[2].lower()]
+        memory_of(match[1]) * {"c": max(cpus, 1), "n": max(nodes, 1), "": 1}[match[2].lower()]
         or None
     )
 
 
-def _tres(text: str) -> dict[str, float]:
+def tres_of(text: str) -> dict[str, float]:
+    """Parse trackable resources, ``cpu=2,mem=8G,gres/gpu=1``; memory in bytes."""
     amounts: dict[str, float] = {}
     for part in text.split(","):
         name, _, value = part.partition("=")
         if name == "mem":
-            amounts[name] = _memory(value) if value else 0
+            amounts[name] = memory_of(value) if value else 0
         elif value.isdecimal() and len(value) < 16:
             # GPUs are listed by type, with or without their sum.
             if name.startswith("gres/gpu:") and "gres/gpu=" not in text:
@@ -170,13 +173,15 @@ def _tres(text: str) -> dict[str, float]:
     return amounts
 
 
-def _exit(text: str) -> tuple[int, int]:
+def exit_code(text: str) -> tuple[int, int]:
+    """Parse ``status:signal``."""
     match = _EXIT.fullmatch(text)
     if match is None:
         raise TableError(f"not an exit code: {text[:40]!r}")
     return int(match[1]), int(match[2])
 
 
-def _moment(text: str) -> tuple[str, int]:
+def moment(text: str) -> tuple[str, int]:
+    """Return a time as written, and in seconds of the cluster's own clock."""
     # The time zone is not written; only differences and minutes are used.
     return text, int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp())

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from voxcast.errors import TableError
 from voxcast.history.imports.cells import positive
 from voxcast.history.imports.file_records import ImportedRun, NotARunError
 
+if TYPE_CHECKING:
+    from voxcast.records import Outcome
+
 # Runs that something else ended did not fail; the state is also recorded as a label.
-OUTCOMES = {
+OUTCOMES: dict[str, Outcome] = {
     "COMPLETED": "completed",
     "TIMEOUT": "timeout",
     "DEADLINE": "timeout",
@@ -31,12 +35,12 @@ UNFINISHED = (
     "REQUEUE_FED", "RESV_DEL_HOLD", "UPDATE_DB",
 )  # fmt: skip
 # A job in one of these may have ended before it was started.
-_MAYBE_NEVER_RUN = ("preempted", "cancelled", "node_failure", "timeout")
-_MEMORY_NOTE = re.compile(r"memory limit|out.of.memory|oom[- ]?kill", re.IGNORECASE)
-_SIGKILL = 9
-_NEAR_LIMIT = 0.9  # of the memory limit: Slurm samples every 30 s and misses the last increase
+MAYBE_NEVER_RUN = ("preempted", "cancelled", "node_failure", "timeout")
+MEMORY_NOTE = re.compile(r"memory limit|out.of.memory|oom[- ]?kill", re.IGNORECASE)
+SIGKILL = 9
+NEAR_LIMIT = 0.9  # of the memory limit: Slurm samples every 30 s and misses the last increase
 _QUARTER_HOUR_S = 900
-_SUMMER_TIME_S = 3600  # by local time a job may end before it starts
+SUMMER_TIME_S = 3600  # by local time a job may end before it starts
 
 
 @dataclass
@@ -99,15 +103,15 @@ class SlurmJob:
         NotARunError
             If the job has not ended, or was never started.
         """
-        state = _state(self.state)
+        state = slurm_state(self.state)
         if state in UNFINISHED:
             raise NotARunError(f"job {self.job_id} is {state}")
-        if not self.runtime_s and OUTCOMES[state] in _MAYBE_NEVER_RUN:
+        if not self.runtime_s and OUTCOMES[state] in MAYBE_NEVER_RUN:
             raise NotARunError(f"job {self.job_id} is {state} and was never run")
         if (
             self.start_s is not None
             and self.end_s is not None
-            and self.end_s < self.start_s - _SUMMER_TIME_S
+            and self.end_s < self.start_s - SUMMER_TIME_S
         ):
             raise TableError("ends before it starts")
         memory_method = "slurm_maxrss" if self.tasks == 1 else "slurm_tresusageintot"
@@ -122,7 +126,7 @@ class SlurmJob:
                 "cpus": self.cpus,
                 "gpus": self.gpus,
                 "mem_limit_bytes": positive(self.mem_limit_bytes),
-                "outcome": self._outcome(state),
+                "outcome": self.outcome(),
                 "exit_status": -self.signal if self.signal else self.exit_status,
                 "limit_s": self.time_limit_s,
                 "runtime_s": self.runtime_s,
@@ -159,23 +163,36 @@ class SlurmJob:
         start_in_quarter_s = None if self.start_s is None else self.start_s % _QUARTER_HOUR_S
         return [self.job_id, start_in_quarter_s]
 
-    def _outcome(self, state: str) -> str:
+    def outcome(self) -> Outcome:
+        """Return how the job ended, by its state; the exit code alone decides nothing.
+
+        A job above its memory limit is ``OUT_OF_MEMORY`` where the kernel enforces the limit, and
+        ``FAILED`` by a SIGKILL where Slurm does.
+
+        Raises
+        ------
+        TableError
+            If the state is unknown, or that of a job that has not ended.
+        """
+        state = slurm_state(self.state)
+        if state in UNFINISHED:
+            raise TableError(f"job {self.job_id} is {state} and has not ended")
         oom_step = any(state_of_step.startswith("OUT_OF_ME") for state_of_step in self.step_states)
         if oom_step and state in ("COMPLETED", "FAILED"):
             # A script may continue and complete after a step was killed.
             return "out_of_memory"
         if state not in ("FAILED", "CANCELLED"):
             return OUTCOMES[state]
-        if any(_MEMORY_NOTE.search(note) for note in self.notes):
+        if any(MEMORY_NOTE.search(note) for note in self.notes):
             return "out_of_memory"
         if state == "CANCELLED":
             return OUTCOMES[state]
-        if self.signal != _SIGKILL:
+        if self.signal != SIGKILL:
             return "failed"
         # Without cgroups Slurm kills a job above its memory limit: FAILED 0:9, with the step
         # "CANCELLED by 0". A SIGKILL for another reason differs only in the memory used.
         if self.peak_bytes and self.mem_limit_bytes and "CANCELLED by 0" not in self.step_states:
-            near = self.peak_bytes >= _NEAR_LIMIT * self.mem_limit_bytes
+            near = self.peak_bytes >= NEAR_LIMIT * self.mem_limit_bytes
             return "out_of_memory" if near else "failed"
         return "out_of_memory"
 
@@ -190,7 +207,19 @@ def _het_job(job_id: str) -> str:
     return het_job if sign else ""
 
 
-def _state(text: str) -> str:
+def slurm_state(text: str) -> str:
+    """Return the full name of a state that may be cut off, or be followed by who caused it.
+
+    Raises
+    ------
+    TableError
+        If it is not a state of Slurm.
+
+    Examples
+    --------
+    >>> slurm_state("CANCELLED by 1000"), slurm_state("OUT_OF_ME+")
+    ('CANCELLED', 'OUT_OF_MEMORY')
+    """
     state_prefix = (text.split() or [""])[0].rstrip("+").upper()
     for name in (*OUTCOMES, *UNFINISHED):
         if state_prefix and name.startswith(state_prefix):

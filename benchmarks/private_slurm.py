@@ -1,0 +1,340 @@
+"""A private Slurm of several virtual nodes on this machine, for tests and demonstrations.
+
+Daemons of Debian's packages (slurm-wlm, slurmdbd, munge, mariadb-server) run in a folder of their
+own, listen on loopback at free ports only, and are stopped by their recorded process ids::
+
+    python benchmarks/private_slurm.py up /tmp/lab --nodes 3     # then: export SLURM_CONF=…
+    python benchmarks/private_slurm.py down /tmp/lab
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import getpass
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import psutil
+
+from private_slurm_conf import Layout, cgroup_conf, gres_conf, slurm_conf, slurmdbd_conf
+
+PROGRAMS = (
+    "munged", "slurmctld", "slurmd", "slurmdbd", "mariadbd", "mariadb-install-db", "sbatch",
+    "sacct",
+)  # fmt: skip
+SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
+PACKAGES = "slurm-wlm slurmdbd slurm-client munge mariadb-server"
+PIDS = "pids.json"
+STOP_S = 10.0
+
+
+class PrivateSlurmError(Exception):
+    """A daemon is not installed, or did not start."""
+
+
+def missing_programs() -> list[str]:
+    """Return the programs that are not installed."""
+    return [name for name in PROGRAMS if shutil.which(name, path=_path()) is None]
+
+
+def _path() -> str:
+    return f"{os.environ.get('PATH', '')}:{SBIN}"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@dataclass
+class PrivateSlurm:
+    """Daemons in a folder; start with `start`, or use as a context manager.
+
+    Parameters
+    ----------
+    folder : Path
+        Made if missing; must not hold a running instance.
+    nodes : int
+        Virtual nodes of 4 CPUs each, whatever this machine has.
+    memory : {"linux", "cgroup"}
+        Who enforces memory: Slurm's sampling, or the kernel.
+    accounting : bool
+        Whether slurmdbd is started; without it there is no ``sacct``.
+    gpus : int
+        GPUs that each node claims to have, at most 4.
+    """
+
+    folder: Path
+    nodes: int = 3
+    memory: Literal["linux", "cgroup"] = "linux"
+    accounting: bool = True
+    node_memory_mb: int = 4000
+    gpus: int = 0
+    layout: Layout = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.folder = Path(self.folder).absolute()
+        host = socket.gethostname().partition(".")[0]
+        ports = [_free_port() for _ in range(self.nodes + 3)]
+        self.layout = Layout(
+            self.folder, host, getpass.getuser(), tuple(ports), self.nodes, self.memory,
+            self.accounting, self.node_memory_mb, self.gpus,
+        )  # fmt: skip
+
+    def __enter__(self) -> PrivateSlurm:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables by which the commands of Slurm use this instance."""
+        return {"SLURM_CONF": str(self.folder / "slurm.conf")}
+
+    @property
+    def node_names(self) -> list[str]:
+        """Names of the virtual nodes."""
+        return self.layout.node_names
+
+    def start(self) -> None:
+        """Start all daemons and wait until every node is idle.
+
+        Raises
+        ------
+        PrivateSlurmError
+            If a program is missing, the folder is in use, or a daemon does not answer.
+        """
+        if missing := missing_programs():
+            raise PrivateSlurmError(f"not installed: {', '.join(missing)}; install {PACKAGES}")
+        if (self.folder / PIDS).exists():
+            raise PrivateSlurmError(f"{self.folder}: is up, or was not stopped")
+        for name in ("log", "state", "munge", "socket", "db"):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+        (self.folder / "munge").chmod(0o700)
+        self._write_configuration()
+        self._start_munge()
+        if self.accounting:
+            self._start_database()
+            self.start_daemon("slurmdbd")
+            self.wait(lambda: self._answers("sacctmgr", "-n", "show", "cluster"), "slurmdbd")
+            self.command("sacctmgr", "-i", "add", "cluster", "lab", check=False)
+        self.start_daemon("slurmctld")
+        self.wait(lambda: self._answers("scontrol", "ping"), "slurmctld")
+        for name in self.node_names:
+            self.start_daemon(name)
+        self.wait(self._all_idle, "the nodes")
+
+    def stop(self) -> None:
+        """Cancel all jobs and stop all daemons, the newest first."""
+        pids = self._pids()
+        if "slurmctld" in pids:
+            with contextlib.suppress(subprocess.SubprocessError):
+                self.command("scancel", "-u", getpass.getuser(), check=False, timeout_s=10)
+                self.wait(lambda: not self._output("squeue", "-h"), "the jobs", 20)
+        for name in reversed(pids):
+            self.stop_daemon(name)
+        (self.folder / PIDS).unlink(missing_ok=True)
+
+    def start_daemon(self, name: str) -> None:
+        """Start ``slurmctld``, ``slurmdbd`` or the slurmd of a node by its name."""
+        arguments = ["slurmd", "-D", "-N", name] if name in self.node_names else [name, "-D"]
+        self._spawn(name, [*arguments, "-i"] if name == "slurmctld" else arguments)
+
+    def stop_daemon(self, name: str, *, kill: bool = False) -> None:
+        """Stop a daemon; with ``kill`` at once, as a crash does."""
+        pid, created = self._pids().get(name, (0, 0.0))
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(pid) if pid else None
+            if process is not None and process.create_time() == created:
+                process.kill() if kill else process.terminate()
+                with contextlib.suppress(psutil.TimeoutExpired):
+                    process.wait(STOP_S)
+                if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                    process.kill()
+                    process.wait(STOP_S)
+        self._record({n: entry for n, entry in self._pids().items() if n != name})
+
+    def kill_node(self, name: str) -> None:
+        """Kill the slurmd of a node and its jobs' processes, as a crash of the node does."""
+        self.stop_daemon(name, kill=True)
+        spool = str(self.folder / f"spool.{name}")
+        for process in psutil.process_iter(["name"]):
+            if process.info["name"] == "slurmstepd":
+                with contextlib.suppress(psutil.Error):
+                    opened = [file.path for file in process.open_files()]
+                    if spool in process.cwd() or any(spool in path for path in opened):
+                        process.kill()
+
+    def command(
+        self, *arguments: str, check: bool = True, timeout_s: float = 30.0
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command of Slurm against this instance."""
+        return subprocess.run(
+            arguments, env=self._environment(), capture_output=True, text=True, check=check,
+            timeout=timeout_s,
+        )  # fmt: skip
+
+    def wait(self, condition: Callable[[], bool], subject: str, patience_s: float = 60.0) -> None:
+        """Wait until a condition holds.
+
+        Raises
+        ------
+        PrivateSlurmError
+            If it does not within the time.
+        """
+        deadline = time.monotonic() + patience_s
+        while not condition():
+            if time.monotonic() > deadline:
+                raise PrivateSlurmError(f"{subject}: not ready, see {self.folder / 'log'}")
+            time.sleep(0.05)
+
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, **self.environment, "PATH": _path()}
+
+    def _answers(self, *arguments: str) -> bool:
+        try:
+            return self.command(*arguments, check=False, timeout_s=3).returncode == 0
+        except subprocess.TimeoutExpired:
+            return False
+
+    def _output(self, *arguments: str) -> str:
+        return self.command(*arguments, check=False, timeout_s=10).stdout.strip()
+
+    def _all_idle(self) -> bool:
+        listed = self._output("sinfo", "-h", "-N", "-p", "debug", "-t", "idle", "-o", "%N")
+        return set(self.node_names) <= set(listed.split())
+
+    def _write_configuration(self) -> None:
+        texts: Mapping[str, str] = {
+            "slurm.conf": slurm_conf(self.layout),
+            "slurmdbd.conf": slurmdbd_conf(self.layout),
+            "cgroup.conf": cgroup_conf(self.layout),
+            "gres.conf": gres_conf(self.layout),
+        }
+        for name, text in texts.items():
+            if text:
+                path = self.folder / name
+                path.write_text(text)
+                path.chmod(0o600 if name == "slurmdbd.conf" else 0o644)
+
+    def _start_munge(self) -> None:
+        munge = self.folder / "munge"
+        (munge / "key").write_bytes(os.urandom(128))
+        (munge / "key").chmod(0o600)
+        self._spawn(
+            "munged",
+            [
+                "munged", "-F", "--force", f"--key-file={munge / 'key'}",
+                f"--socket={self.layout.munge_socket}", f"--pid-file={munge / 'pid'}",
+                f"--log-file={munge / 'log'}", f"--seed-file={munge / 'seed'}",
+            ],
+        )  # fmt: skip
+        self.wait(
+            lambda: self._answers("munge", "-n", "-S", str(self.layout.munge_socket)), "munge"
+        )
+
+    def _start_database(self) -> None:
+        data, address = self.folder / "db" / "data", str(self.folder / "db" / "s")
+        user = f"--user={getpass.getuser()}"
+        self.command(
+            "mariadb-install-db", "--no-defaults", user, f"--datadir={data}",
+            "--auth-root-authentication-method=normal", "--skip-test-db", timeout_s=120,
+        )  # fmt: skip
+        self._spawn(
+            "mariadbd",
+            [
+                "mariadbd", "--no-defaults", user, f"--datadir={data}", f"--socket={address}",
+                f"--pid-file={self.folder / 'db' / 'pid'}", "--bind-address=127.0.0.1",
+                f"--port={self.layout.database_port}", "--innodb-buffer-pool-size=64M",
+                "--innodb-lock-wait-timeout=900", "--innodb-flush-log-at-trx-commit=0",
+                "--skip-name-resolve",
+            ],
+        )  # fmt: skip
+        client = ("--no-defaults", "-S", address, "-uroot")
+        self.wait(lambda: self._answers("mariadb-admin", *client, "ping"), "MariaDB")
+        statements = (
+            "create database slurm_acct; create user slurm@'127.0.0.1' identified by 'slurm'; "
+            "grant all on slurm_acct.* to slurm@'127.0.0.1';"
+        )
+        self.command("mariadb", *client, "-e", statements)
+
+    def _spawn(self, name: str, arguments: Sequence[str]) -> None:
+        with (self.folder / "log" / f"{name}.out").open("ab") as log:
+            process = subprocess.Popen(
+                arguments, env=self._environment(), stdin=subprocess.DEVNULL, stdout=log,
+                stderr=log, start_new_session=True, cwd=self.folder,
+            )  # fmt: skip
+        self._record(
+            {**self._pids(), name: (process.pid, psutil.Process(process.pid).create_time())}
+        )
+
+    def _pids(self) -> dict[str, tuple[int, float]]:
+        path = self.folder / PIDS
+        if not path.exists():
+            return {}
+        return {
+            name: (pid, created) for name, (pid, created) in json.loads(path.read_text()).items()
+        }
+
+    def _record(self, pids: Mapping[str, tuple[int, float]]) -> None:
+        (self.folder / PIDS).write_text(json.dumps(pids, indent=1))
+
+
+@contextlib.contextmanager
+def stopped_daemon(slurm: PrivateSlurm, name: str) -> Iterator[None]:
+    """Stop a daemon for the block."""
+    slurm.stop_daemon(name)
+    try:
+        yield
+    finally:
+        slurm.start_daemon(name)
+
+
+def main() -> int:
+    """Start or stop an instance."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("action", choices=("up", "down"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--nodes", type=int, default=3)
+    parser.add_argument("--memory", choices=("linux", "cgroup"), default="linux")
+    parser.add_argument(
+        "--gpus", type=int, choices=range(5), default=0, help="of each node, not real ones"
+    )
+    parser.add_argument("--without-accounting", action="store_true", help="no slurmdbd, no sacct")
+    args = parser.parse_args()
+    slurm = PrivateSlurm(
+        args.folder, args.nodes, args.memory, not args.without_accounting, gpus=args.gpus
+    )
+    if args.action == "down":
+        slurm.stop()
+        return 0
+    try:
+        slurm.start()
+    except PrivateSlurmError as error:
+        slurm.stop()
+        print(error, file=sys.stderr)
+        return 2
+    print(f"export SLURM_CONF={slurm.environment['SLURM_CONF']}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,220 @@
+"""``voxcast audit``: what the jobs of a site asked for, used and lost, from its accounting.
+
+FILE is what ``sacct -P`` writes, with any columns, or the accounting of PBS, SGE or LSF; a folder
+is all its files. Nothing of it needs to have been submitted by voxcast. Export from Slurm with:
+
+  sacct -a -D -P -S 2026-01-01 -E now --format=JobID,JobName,User,Account,Partition,State,\\
+ExitCode,Submit,Start,End,ElapsedRaw,TotalCPU,MaxRSS,ReqMem,ReqCPUS,AllocCPUS,AllocTRES,AllocNodes,\\
+TimelimitRaw,NTasks,TRESUsageInTot,SubmitLine > jobs.txt
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from voxcast import project
+from voxcast.cli.shared_options import add_project_argument, whole_number
+from voxcast.cli.verb_parser import VerbParser
+from voxcast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from voxcast.allocation.machines import Cluster
+    from voxcast.config import Here
+    from voxcast.hpc.audit.jobs import AuditedJobs
+    from voxcast.hpc.audit.report import Audit
+    from voxcast.hpc.audit.request_replays import Objective
+
+KEYS = ("user", "account", "partition", "app")
+KINDS = ("sacct", "sacct-json", "pbs", "sge", "lsf", "csv")
+TOP = 10
+
+
+def main(argv: list[str]) -> int:
+    """Print the audit of accounting files."""
+    args = _parser().parse_args(argv)
+    keys = _keys(args.by)
+    if len(args.delimiter) != 1:
+        raise ConfigError("must be one character", "--delimiter")
+    if args.picture is not None and args.picture.suffix.lower() != ".svg":
+        raise ConfigError("the picture is an SVG", args.picture, "let its name end in .svg")
+    cluster = None if args.cluster is None else _cluster(args.cluster, args.project)
+    objective = _objective(args, cluster)
+
+    from voxcast.history.imports.column_map import load_map
+    from voxcast.history.imports.name_patterns import name_pattern
+    from voxcast.hpc.audit.predicted_jobs import errors_of, read_predictions
+    from voxcast.hpc.audit.report import prepare
+
+    column_map = None if args.map is None else load_map(args.map)
+    pattern = None
+    if args.app_pattern is not None:
+        pattern = name_pattern(args.app_pattern, "app", "--app-pattern")
+    predictions = None if args.predicted is None else read_predictions(args.predicted)
+    jobs = _read(args, column_map)
+    prepare(jobs, pattern)
+    predicted = None if predictions is None else errors_of(jobs.frame, predictions)
+    result = _audited(jobs, keys, cluster, objective, args.apps, predicted)
+    if args.picture is not None:
+        _write_picture(args.picture, jobs)
+    if args.json:
+        print(json.dumps(result.to_record(), indent=2, allow_nan=False))
+    else:
+        from voxcast.hpc.audit.audit_text import audit_text
+
+        print(audit_text(result, args.top))
+    return 0
+
+
+def _parser() -> VerbParser:
+    parser = VerbParser(
+        prog="voxcast audit", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("files", type=Path, nargs="+", metavar="FILE|DIR")
+    parser.add_argument(
+        "--by", metavar="KEY,KEY",
+        help=f"group by any of {', '.join(KEYS)} (default: all four)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--cluster",
+        metavar="NAME",
+        help="price the jobs by conf/cluster/NAME.yaml of the project (default: core-hours only)",
+    )
+    parser.add_argument(
+        "--kind", choices=KINDS, help="kind of the files (default: by their first lines)"
+    )
+    parser.add_argument("--map", type=Path, help="column map of CSV tables, as for `import csv`")
+    parser.add_argument(
+        "--delimiter", default="|", metavar="C", help="between the columns of sacct (default |)"
+    )
+    parser.add_argument(
+        "--app-pattern", metavar="REGEX",
+        help="take the application out of the job's name: the group `app`, or the first group "
+        "(default: the name without numbers and subjects)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--predicted", type=Path, metavar="FILE",
+        help="predictions of these jobs, one JSON object a line, to compare with",
+    )  # fmt: skip
+    parser.add_argument(
+        "--apps", type=whole_number, default=20, metavar="N",
+        help="judge the requests of the N applications with most core-hours (default 20)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--alpha", type=float, metavar="A",
+        help="price of requested time where requests are chosen (default 1)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--beta", type=float, metavar="B", help="price of used time (default 1; 0 if not charged)"
+    )
+    parser.add_argument(
+        "--gamma", type=float, default=0.0, metavar="G", help="price of a request, s (default 0)"
+    )
+    parser.add_argument(
+        "--top", type=whole_number, default=TOP, metavar="N",
+        help=f"groups that are printed of each kind (default {TOP})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--picture",
+        type=Path,
+        metavar="FILE.svg",
+        help="write requested against used as a picture",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    add_project_argument(parser)
+    return parser
+
+
+def _keys(text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return KEYS
+    keys = tuple(part.strip() for part in text.split(","))
+    for key in keys:
+        if key not in KEYS:
+            raise ConfigError(f"not a key: {key!r}", "--by", f"choose from {', '.join(KEYS)}")
+    return keys
+
+
+def _cluster(name: str, folder: Path | None) -> Cluster:
+    from voxcast import config
+
+    conf = project.require(folder) / config.CONF_DIR
+    return config.load_cluster(conf, name, here=_here)
+
+
+def _here() -> Here:
+    from voxcast.config import Here
+    from voxcast.profiling.host import host_facts
+
+    facts = host_facts()
+    return Here(facts.cores, facts.memory_bytes, len(facts.gpu_models))
+
+
+def _objective(args: argparse.Namespace, cluster: Cluster | None) -> Objective:
+    from voxcast.allocation.requests.cost_model import CostModel
+    from voxcast.hpc.audit.request_replays import Objective
+
+    # Where all that was requested is charged, using it costs nothing more.
+    charged = {node.charged for node in cluster.node_types} if cluster is not None else {"used"}
+    beta = 0.0 if charged == {"requested"} else 1.0
+    time = CostModel(
+        1.0 if args.alpha is None else args.alpha,
+        beta if args.beta is None else args.beta,
+        args.gamma,
+    )
+    if cluster is None:
+        return Objective(time)
+    largest = max(node.memory_bytes / node.cores for node in cluster.node_types)
+    return Objective(
+        time, largest, cluster.walltime_step_s, cluster.memory_step_bytes,
+        cluster.memory_floor_bytes,
+    )  # fmt: skip
+
+
+def _read(args: argparse.Namespace, column_map: Any) -> AuditedJobs:
+    from tqdm import tqdm
+
+    from voxcast.hpc.audit.sources import files_of, read_jobs
+
+    files = files_of(args.files)
+    size = sum(path.stat().st_size for path in files)
+    with tqdm(
+        total=size, desc="read", unit="B", unit_scale=True, disable=None, delay=2
+    ) as bar:  # fmt: skip
+
+        def step(n_bytes: int) -> None:
+            bar.update(n_bytes)
+
+        return read_jobs(files, args.kind, column_map, args.delimiter, step)
+
+
+def _audited(
+    jobs: AuditedJobs,
+    keys: tuple[str, ...],
+    cluster: Cluster | None,
+    objective: Objective,
+    n_apps: int,
+    predicted: Any,
+) -> Audit:
+    from tqdm import tqdm
+
+    from voxcast.hpc.audit.report import audit
+
+    with tqdm(total=n_apps, desc="judge requests", disable=None, delay=2) as bar:
+
+        def step(app: str) -> None:
+            bar.set_postfix_str(app[:30])
+            bar.update()
+
+        return audit(jobs, keys, cluster, objective, n_apps, step, predicted)
+
+
+def _write_picture(path: Path, jobs: AuditedJobs) -> None:
+    from voxcast.files import atomic_path
+    from voxcast.hpc.audit.picture import picture
+
+    with atomic_path(path) as partial:
+        partial.write_text(picture(jobs.frame), encoding="utf-8")

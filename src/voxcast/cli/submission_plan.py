@@ -1,0 +1,190 @@
+"""The plan of ``voxcast submit``, from a champion, a recommendation or another plan."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from voxcast import project
+from voxcast.cli.recommendation_options import (
+    hard_limits,
+    recommendation_of,
+    refuse_local,
+    site_of,
+)
+from voxcast.errors import EXIT_BAD_INPUT, ConfigError, ImageError
+from voxcast.quantities import parse_seconds
+
+if TYPE_CHECKING:
+    import argparse
+
+    from voxcast.hpc.plan import Plan
+    from voxcast.hpc.tasks import Task
+    from voxcast.records import App
+
+CONF_APP, CONF_DEVICE = Path("conf/app"), Path("conf/device")
+
+logger = logging.getLogger(__name__)
+
+
+def plan_of(args: argparse.Namespace) -> tuple[Plan, int]:
+    """Return the plan, and the exit code: 2 where an image has no request.
+
+    Raises
+    ------
+    VoxcastError
+        If images, requests or the application cannot be used.
+    """
+    from voxcast.hpc.escalation import Bounds
+    from voxcast.hpc.plan import Plan, SlurmOptions, read_json_object
+    from voxcast.hpc.requests_file import app_name, is_plan, recommended_tasks
+    from voxcast.hpc.submission import existing_outputs
+
+    code = 0
+    limits = hard_limits(args)
+    if args.requests is not None:
+        if args.paths or args.images:
+            raise ConfigError("has its images", "--requests", "leave out IMAGE and --images")
+        content = read_json_object(args.requests)
+        if is_plan(content):
+            plan = Plan.from_record(content, args.requests)
+        else:
+            name = app_name(content, args.requests)
+            tasks = recommended_tasks(content, args.requests)
+            app = _described(args, args.app or name)
+            plan = _plan(app, tasks, args, str(content.get("cluster", "")))
+    else:
+        tasks, app, cluster, code = _predicted(args)
+        plan = _plan(app, tasks, args, cluster)
+    slurm = plan.slurm
+    plan = dataclasses.replace(
+        plan,
+        container_engine=args.container_engine or plan.container_engine,
+        bounds=dataclasses.replace(
+            Bounds(max_attempts=args.max_attempts),
+            max_usd=math.inf if limits.budget_usd is None else limits.budget_usd,
+        ),
+        slurm=SlurmOptions(
+            args.account or slurm.account, args.qos or slurm.qos,
+            args.constraint or slurm.constraint, args.throttle or slurm.throttle,
+        ),
+        stall_s=parse_seconds(args.stall) or None,
+    )  # fmt: skip
+    if args.partition and args.requests is not None:
+        moved = (dataclasses.replace(task, partition=args.partition) for task in plan.tasks)
+        plan = dataclasses.replace(plan, tasks=tuple(moved))
+    if args.skip_existing and args.out is not None:
+        existing = set(existing_outputs(plan, args.out))
+        logger.info("%d of %d images have results", len(existing), len(plan.tasks))
+        tasks_left = tuple(task for task in plan.tasks if task.name not in existing)
+        plan = dataclasses.replace(plan, tasks=tasks_left)
+    _check(plan)
+    return plan, code
+
+
+def _plan(app: App, tasks: list[Task], args: argparse.Namespace, cluster: str) -> Plan:
+    from voxcast.hpc.plan import Plan
+
+    engine = args.container_engine or _container_engine(args, app, tasks)
+    return Plan(app, tuple(tasks), dict(app.parameters), engine, cluster)
+
+
+def _predicted(args: argparse.Namespace) -> tuple[list[Task], App, str, int]:
+    """Return the tasks of all images that have a request, as `voxcast recommend` chooses it."""
+    from voxcast.allocation.recommendation_json import as_json
+    from voxcast.hpc.requests_file import tasks_of
+
+    images = _images(args)
+    site = site_of(args)
+    if args.executor == "slurm":
+        refuse_local(site, args)
+    recommendation = recommendation_of(args, images, site, hard_limits(args))
+    if recommendation is None:
+        raise ImageError("no image can be predicted", None, "see the lines above")
+    code = EXIT_BAD_INPUT if len(recommendation.images) < len(images) else 0
+    for image, reason in recommendation.without_request():
+        logger.error("%s: %s", image, reason)
+        code = EXIT_BAD_INPUT
+    content = as_json(recommendation)
+    chosen = recommendation.per_image.choice.chosen.tolist()
+    places = [n for n, column in enumerate(chosen) if column >= 0]
+    candidates = [recommendation.candidates[chosen[n]] for n in places]
+    tasks = tasks_of(
+        [os.path.abspath(recommendation.images[n].image) for n in places],  # noqa: PTH100
+        [content["images"][n]["chosen"] for n in places],
+        recommendation.policy.confidence,
+        [(c.max_walltime_s, c.max_memory_bytes) for c in candidates],
+        recommendation.cluster.walltime_step_s,
+    )
+    app = _described(args, str(content["images"][0]["app"]))
+    return tasks, app, recommendation.cluster.name, code
+
+
+def _images(args: argparse.Namespace) -> list[Path]:
+    """Return the images named, or those of a dataset.
+
+    Raises
+    ------
+    VoxcastError
+        If there are none, or a subject is not there.
+    """
+    if args.images is None:
+        if args.participant_label:
+            raise ConfigError("needs --images", "--participant-label")
+        if not args.paths:
+            raise ConfigError("no images", "submit", "name some, or give --images DIR")
+        return list(args.paths)
+    if args.paths:
+        raise ConfigError("are named twice, by IMAGE and by --images", "images")
+    from voxcast.images.bids import find_images, subject_label
+
+    entries = find_images(args.images)
+    for entry in entries:
+        if entry.problem:
+            logger.error("%s: %s", entry.path, entry.problem)
+    usable = [entry for entry in entries if not entry.problem]
+    if args.participant_label:
+        wanted = {subject_label(label) for label in args.participant_label}
+        if absent := wanted - {entry.subject for entry in usable}:
+            names = ", ".join(sorted(absent))
+            raise ImageError(f"has no subject {names}", args.images, "check --participant-label")
+        usable = [entry for entry in usable if entry.subject in wanted]
+    return [entry.path for entry in usable]
+
+
+def _described(args: argparse.Namespace, name: str) -> App:
+    """Return the application as the project describes it."""
+    from voxcast import config
+
+    return config.load_app(project.require(args.project) / CONF_APP, name)
+
+
+def _container_engine(args: argparse.Namespace, app: App, tasks: list[Task]) -> str:
+    if not app.container or not tasks:
+        return "none"
+    from voxcast import config
+
+    folder = project.require(args.project) / CONF_DEVICE
+    return config.load_device(folder, tasks[0].device).container_engine
+
+
+def _check(plan: Plan) -> None:
+    """Check the application, its container and the images before anything is submitted."""
+    from voxcast.apps.containers import OUTSIDE, check_engine
+
+    engine = plan.container_engine
+    if plan.app.container:
+        check_engine(engine)
+        if engine in OUTSIDE:
+            problem = f"{engine} runs containers under its daemon, outside the job and its limits"
+            raise ConfigError(problem, "--container-engine", "choose another")
+        if engine == "none":
+            then = "give --container-engine, e.g. apptainer"
+            raise ConfigError("needs a container engine, and none is chosen", plan.app.name, then)
+    for task in plan.tasks:
+        if task.image and not Path(task.image).is_file():
+            raise ImageError("no such file", task.image)

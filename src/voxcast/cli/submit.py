@@ -1,0 +1,201 @@
+"""``voxcast submit IMAGE… --app APP --out DIR``: run it on a cluster, as predicted.
+
+Requests are predicted for each image, from the project's champion, from ``--url``, or read from a
+file (``--requests``), which needs no project. Images with similar requests share an array job of
+Slurm. A job that was too short, or had too little memory, is submitted again with more; one that
+was preempted, or lost its node, with the same. Results go to DIR/NAME, one folder for each image,
+and never over what is there.
+
+The command follows its jobs. Ctrl-C leaves them running, and ``--resume`` goes on. The exit code
+is 1 if a task was given up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import logging
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from voxcast.cli.recommendation_options import add_recommendation_arguments
+from voxcast.cli.shared_options import whole_number
+from voxcast.cli.verb_parser import VerbParser
+from voxcast.errors import EXIT_BAD_INPUT, ConfigError
+from voxcast.quantities import parse_seconds
+
+if TYPE_CHECKING:
+    from voxcast.hpc.executor import Executor
+    from voxcast.hpc.follower import Follower
+    from voxcast.hpc.plan import Plan
+    from voxcast.hpc.submission import Submission
+
+INTERRUPTED = 130
+TASKS_GIVEN_UP = 1
+LOCAL_POLL_S = 0.5
+
+logger = logging.getLogger(__name__)
+
+
+def main(argv: list[str]) -> int:
+    """Submit, and follow until all tasks have ended."""
+    parser = VerbParser(
+        prog="voxcast submit", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("paths", nargs="*", type=Path, metavar="IMAGE")
+    parser.add_argument("--images", type=Path, metavar="DIR", help="a BIDS dataset, or a folder")
+    parser.add_argument(
+        "--participant-label", nargs="+", metavar="LABEL", help="these subjects of --images only"
+    )
+    parser.add_argument(
+        "--requests", type=Path, metavar="FILE",
+        help="a plan (`submit --dry-run --json`) or a recommendation (`recommend --json`)",
+    )  # fmt: skip
+    parser.add_argument("--resume", type=Path, metavar="DIR", help="go on with a submission")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the results")
+    parser.add_argument(
+        "--folder", type=Path, metavar="DIR",
+        help="folder of scripts, logs and records (default: a new one in OUT/.voxcast)",
+    )  # fmt: skip
+    parser.add_argument("--executor", choices=("slurm", "local"), default="slurm")
+    parser.add_argument("--dry-run", action="store_true", help="print the plan and submit nothing")
+    parser.add_argument(
+        "--detach", action="store_true", help="do not wait: a small job follows the others"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.add_argument("--skip-existing", action="store_true", help="leave out what has results")
+    parser.add_argument("--throttle", type=whole_number, metavar="N", help="tasks at a time")
+    parser.add_argument("--max-attempts", type=whole_number, default=10, metavar="N")
+    parser.add_argument(
+        "--stall", default="1h", metavar="1h", help="stop what uses no CPU for so long; 0s: never"
+    )
+    parser.add_argument("--poll", default="30s", metavar="30s", help="time between two looks")
+    parser.add_argument("--container-engine", metavar="NAME", help="e.g. apptainer")
+    for name in ("account", "qos", "constraint"):
+        parser.add_argument(f"--{name}", default="", help="as of sbatch")
+    add_recommendation_arguments(parser)
+    args = parser.parse_intermixed_args(argv)
+    poll_s = parse_seconds(args.poll)
+    if args.resume is not None:
+        return _resume(args, poll_s)
+    from voxcast.cli.submission_plan import plan_of
+    from voxcast.hpc.submission import Submission, check_outputs
+
+    if args.detach and args.executor != "slurm":
+        raise ConfigError("needs Slurm", "--detach", "leave it out with --executor local")
+    if args.out is None and not args.dry_run:
+        raise ConfigError("is needed: results go nowhere else", "--out", "give --out DIR")
+    plan, code = plan_of(args)
+    if args.out is not None and not (args.dry_run and args.json):
+        check_outputs(plan, args.out)
+    if args.dry_run:
+        _print_plan(plan, as_json=args.json)
+        return code
+    if not plan.tasks:
+        logger.info("nothing is left to do in %s", args.out)
+        return code
+    if args.executor == "slurm":
+        _check_slurm(plan)
+    submission = Submission.create(plan, args.out, args.executor, args.folder)
+    logger.info("submission %s", submission.folder)
+    return _run(submission, args, poll_s) or code
+
+
+def _resume(args: argparse.Namespace, poll_s: float) -> int:
+    from voxcast.hpc.submission import Submission
+
+    if args.paths or args.images or args.requests or args.out:
+        raise ConfigError("takes no images and no --out: the submission has them", "--resume")
+    submission = Submission.open(args.resume)
+    if args.detach and submission.executor != "slurm":
+        raise ConfigError("needs Slurm", "--detach", "the submission runs on this machine")
+    if submission.executor == "slurm":
+        from voxcast.hpc.slurm import check_installed
+
+        check_installed()
+    return _run(submission, args, poll_s)
+
+
+def _check_slurm(plan: Plan) -> None:
+    """Check what can be checked before anything is written."""
+    from voxcast.hpc.slurm import check_installed, check_partition
+
+    check_installed()
+    for partition in sorted({task.partition for task in plan.tasks}):
+        check_partition(partition)
+
+
+def _print_plan(plan: Plan, *, as_json: bool) -> None:
+    from voxcast.hpc.plan_text import outlook, plan_lines
+
+    if as_json:
+        content = plan.to_record() | {"outlook": outlook(plan)}
+        print(json.dumps(content, indent=2, allow_nan=False))
+        return
+    for line in plan_lines(plan):
+        print(line)
+
+
+def _run(submission: Submission, args: argparse.Namespace, poll_s: float) -> int:
+    """Follow a submission, or hand that to a job; return the exit code."""
+    from voxcast.hpc.follow_loop import follow
+    from voxcast.hpc.follow_up import DETACHED_PATIENCE_S, submit_follow_up
+    from voxcast.hpc.follower import Follower
+    from voxcast.hpc.follower_lock import claimed
+
+    with contextlib.ExitStack() as stack:
+        patience_s = DETACHED_PATIENCE_S if args.detach else 0.0
+        claim = stack.enter_context(claimed(submission.folder, patience_s))
+        follower = Follower(submission, _executor(submission, stack))
+        if args.detach:
+            if follower.step():
+                job = submit_follow_up(submission, follower.state)
+                then = f"voxcast status {shlex.quote(str(submission.folder))}"
+                logger.info("job %s follows when jobs end; see `%s`", job, then)
+                return 0
+        else:
+            if submission.executor == "local":
+                poll_s = min(poll_s, LOCAL_POLL_S)
+            try:
+                follow(follower, claim, poll_s)
+            except KeyboardInterrupt:
+                then = f"voxcast submit --resume {shlex.quote(str(submission.folder))}"
+                left = "jobs go on" if submission.executor == "slurm" else "its runs were stopped"
+                logger.warning("interrupted; %s; `%s` continues", left, then)
+                return INTERRUPTED
+    return _print_end(submission, follower, as_json=args.json)
+
+
+def _executor(submission: Submission, stack: contextlib.ExitStack) -> Executor:
+    if submission.executor == "local":
+        from voxcast.hpc.local_executor import LocalExecutor
+
+        local = LocalExecutor(submission)
+        stack.callback(local.close)
+        return local
+    from voxcast.hpc.slurm_executor import SlurmExecutor
+
+    return SlurmExecutor(submission)
+
+
+def _print_end(submission: Submission, follower: Follower, *, as_json: bool) -> int:
+    from voxcast.hpc.submission_status import summary, task_rows, text_lines
+
+    rows = task_rows(submission, follower.state, follower.current)
+    if as_json:
+        content = summary(rows) | {"folder": str(submission.folder), "rows": rows}
+        print(json.dumps(content, indent=2, allow_nan=False))
+    else:
+        for line in text_lines(submission, rows):
+            print(line)
+    statuses = {row["status"] for row in rows}
+    if statuses == {"refused"}:
+        return EXIT_BAD_INPUT
+    return TASKS_GIVEN_UP if statuses & {"refused", "given up"} else 0
+
+
+if __name__ == "__main__":  # what a follow-up job runs
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,136 @@
+"""``voxcast work --pool DIR``: take cells of a pool that fit here, run and record them.
+
+Start as many as you like, on any machine that sees the folder, in jobs of any size. Each takes
+random cells that its own job is large enough for, until none is left or its time is up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import logging
+import math
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from voxcast.cli.shared_options import whole_number
+from voxcast.cli.verb_parser import VerbParser
+from voxcast.errors import ConfigError, RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from voxcast.hpc.pool import Pool
+    from voxcast.hpc.pool_cells import PoolCell
+
+logger = logging.getLogger(__name__)
+
+CHOICES = ("app", "device", "scale", "subject")
+
+
+def main(argv: list[str]) -> int:
+    """Work until nothing that fits is left."""
+    parser = VerbParser(
+        prog="voxcast work", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--pool", type=Path, required=True, metavar="DIR", help="folder of a pool")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="KEY=VALUE",
+        help=f"take only such cells: {', '.join(CHOICES)}; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--max-hours", type=float, metavar="H",
+        help="no longer than this (default: the time that the job has left)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--cpus", type=whole_number, metavar="N", help="default: those of the job, or the machine"
+    )
+    parser.add_argument(
+        "--memory", metavar="SIZE", help="e.g. 8GB; default: that of the job, or of the machine"
+    )
+    parser.add_argument("--retry", action="store_true", help="first let cells wait again that "
+                        "were given up")  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    args = parser.parse_args(argv)
+    if args.max_hours is not None and not 0 < args.max_hours < math.inf:
+        raise ConfigError(f"must be above zero, not {args.max_hours:g}", "--max-hours")
+    from voxcast.hpc.pool import open_pool
+    from voxcast.hpc.worker import work
+    from voxcast.hpc.worker_allocation import worker_allocation
+    from voxcast.profiling.host import host_facts
+    from voxcast.quantities import parse_bytes
+
+    wanted = _wanted(args.only)
+    memory = None if args.memory is None else int(parse_bytes(args.memory))
+    facts = host_facts()
+    if args.cpus is not None and args.cpus > facts.cores:
+        raise ConfigError(f"must be 1 to {facts.cores} here, not {args.cpus}", "--cpus")
+    if memory is not None and not 0 < memory <= facts.memory_bytes:
+        raise ConfigError("must be above zero, and at most the memory of the machine", "--memory")
+    allocation = worker_allocation(
+        facts, os.environ, cpus=args.cpus, memory_bytes=memory, max_hours=args.max_hours
+    )
+    pool = open_pool(args.pool.resolve())
+    _enter_project(pool)
+    if args.retry:
+        logger.info("%d cells wait again", pool.retry())
+    received = _noted_signals()
+    logger.info("%s, for %s", pool.settings.name, allocation)
+    summary = work(pool, allocation, facts, wanted=wanted, stopped=lambda: bool(received))
+    if summary.stopped:
+        logger.warning("asked to stop; the cell at hand was returned")
+    if args.json:
+        print(json.dumps(dataclasses.asdict(summary)))
+    else:
+        _show(summary.recorded, summary.failed, summary.left, summary.lacking)
+    return 0
+
+
+def _show(recorded: int, failed: int, left: int, lacking: dict[str, int]) -> None:
+    print(f"{recorded} runs recorded, {failed} attempts failed, {left} cells wait")
+    for lack, count in sorted(lacking.items()):
+        print(f"  {count} need more here: {lack}")
+
+
+def _wanted(choices: list[str]) -> Callable[[PoolCell], bool]:
+    wanted: dict[str, set[str]] = {}
+    for text in choices:
+        key, sign, value = text.partition("=")
+        if not sign or key not in CHOICES:
+            raise ConfigError(
+                f"needs KEY=VALUE, not {text!r}", "--only", f"choose from {', '.join(CHOICES)}"
+            )
+        wanted.setdefault(key, set()).add(
+            value.removeprefix("sub-") if key == "subject" else value
+        )
+
+    def is_wanted(pool_cell: PoolCell) -> bool:
+        values = vars(pool_cell.cell) | {"device": pool_cell.cell.configuration.device}
+        return all(values[key] in chosen for key, chosen in wanted.items())
+
+    return is_wanted
+
+
+def _enter_project(pool: Pool) -> None:
+    """Change to the folder that relative paths of the pool begin at."""
+    try:
+        os.chdir(pool.settings.project)
+    except OSError as error:
+        reason = f"the project of the pool cannot be entered ({error.strerror})"
+        then = "is its file system mounted here?"
+        raise RunError(reason, pool.settings.project, then) from None
+
+
+def _noted_signals() -> list[int]:
+    """Return a list that gets the signals by which a system asks this process to end.
+
+    Batch systems send SIGTERM some time before they kill a job, terminals SIGHUP when they
+    close. They raise no exception: Python loses one that comes while it starts a process.
+    """
+    received: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, lambda received_number, _: received.append(received_number))
+    return received

@@ -1,0 +1,76 @@
+"""The application of a job, from its name.
+
+The parts that differ between the jobs of one application are dropped: folders and endings of
+scripts, entities of BIDS (``sub-01``, ``ses-2``), what stands in parentheses (Nextflow's sample),
+hashes and all numbers. ``recon_sub-01``, ``recon-17`` and ``/home/ann/Recon.sh`` are all `recon`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from voxcast.history.imports.name_patterns import values_by_name
+
+if TYPE_CHECKING:
+    from voxcast.history.imports.name_patterns import NamePattern
+
+NO_NAME = "(no name)"
+ONLY_NUMBERS = "(numbers only)"
+OTHER_NAME = "(other names)"
+LONGEST = 256  # longer names are not searched
+
+_ENDING = re.compile(r"\.(?:sh|bash|slurm|sbatch|sub|job|batch|cmd|pbs|qsub|py|r|m|jl)$")
+_IN_PARENTHESES = re.compile(r"\([^()]*\)")
+_ENTITY = re.compile(
+    r"(?:^|(?<=[^a-z0-9]))(?:sub|subj|subject|ses|session|run|task|acq|dir|echo|part)[-=][a-z0-9]+"
+)
+_HASH = re.compile(
+    r"(?:^|(?<=[^a-z0-9]))(?=[a-z]*[0-9])(?:[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|"
+    r"[0-9a-f]{8,64})(?=$|[^a-z0-9])"
+)
+_NUMBER = re.compile(r"v?[0-9]+(?:[.][0-9]+)*")
+_GAP = re.compile(r"[-_.,:;=+%#@~\s\[\]{}()]+")
+
+
+def app_of(name: str) -> str:
+    """Return the application of a job with this name.
+
+    Examples
+    --------
+    >>> app_of("recon_sub-01"), app_of("/home/ann/fMRIPrep-20.2.1.sh"), app_of("12")
+    ('recon', 'fmriprep', '(numbers only)')
+    """
+    if not name:
+        return NO_NAME
+    text = name[:LONGEST].lower().rstrip("/").rpartition("/")[2]
+    text = _ENDING.sub("", text)
+    text = _IN_PARENTHESES.sub(" ", text)
+    text = _ENTITY.sub(" ", text)
+    text = _HASH.sub(" ", text)
+    text = _NUMBER.sub(" ", text)
+    return _GAP.sub("_", text).strip("_") or ONLY_NUMBERS
+
+
+def apps_of(names: pd.Series, pattern: NamePattern | None = None) -> pd.Series:
+    """Return the application of each job.
+
+    Parameters
+    ----------
+    names : Series of category
+        Names of the jobs.
+    pattern : NamePattern, optional
+        Takes the application out of a name, in place of the rules of this module; names that do
+        not match are `OTHER_NAME`.
+    """
+    distinct = names.cat.categories
+    if pattern is None:
+        apps = [app_of(name) for name in distinct]
+    else:
+        values = values_by_name(pattern, list(distinct))
+        apps = [values.get(name) or OTHER_NAME for name in distinct]
+    by_name = pd.Categorical(apps)
+    codes = by_name.codes[names.cat.codes.to_numpy()]
+    return pd.Series(pd.Categorical.from_codes(codes, by_name.categories), names.index)

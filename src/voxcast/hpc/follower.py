@@ -1,0 +1,195 @@
+"""Following a submission: attempts that ended are recorded, and the next ones submitted.
+
+Each step reads states, records what ended, moves results, and submits what is to be asked next.
+What was recorded is never made again; a process that is killed between two lines of a step is
+continued by the next one from the folder.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from voxcast.errors import VoxcastError, one_line
+from voxcast.files import canonical_json
+from voxcast.hpc.arrays import grouped
+from voxcast.hpc.attempts import Attempt, Request
+from voxcast.hpc.escalation import Stop
+from voxcast.hpc.job_script import array_script, task_list
+from voxcast.hpc.slurm import SlurmAwayError
+from voxcast.hpc.submission import private_text
+from voxcast.hpc.submission_state import SubmissionState
+from voxcast.hpc.submission_status import current_states
+from voxcast.quantities import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from voxcast.hpc.arrays import Array
+    from voxcast.hpc.executor import Executor
+    from voxcast.hpc.job_states import TaskState
+    from voxcast.hpc.submission import Submission
+    from voxcast.hpc.submission_state import SubmittedArray
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Follower:
+    """Takes a submission to its end, step by step.
+
+    Attributes
+    ----------
+    current : dict of str to TaskState
+        The latest state of each task with a live attempt.
+    """
+
+    submission: Submission
+    executor: Executor
+    state: SubmissionState = field(init=False)
+    current: dict[str, TaskState] = field(default_factory=dict)
+    _refused: set[str] = field(default_factory=set)
+    _away: bool = False
+
+    def __post_init__(self) -> None:
+        self.state = SubmissionState.of(self.submission.plan, self.submission.events())
+
+    def step(self) -> bool:
+        """Do what is to be done now; return whether anything is left to wait for.
+
+        While Slurm does not answer, which is said once, nothing is changed.
+        """
+        try:
+            self._adopt()
+            self._read_states()
+            self._stop_stalled()
+            self._submit_ready()
+            if self._away:
+                logger.info("Slurm answers again")
+                self._away = False
+        except SlurmAwayError as error:
+            if not self._away:
+                logger.warning("%s; trying again", one_line(error))
+                self._away = True
+            return True
+        return bool(self.state.live)
+
+    def _record(self, **event: Any) -> None:
+        self.submission.record(event)
+        self.state.apply(event)
+
+    def _adopt(self) -> None:
+        """Find the job of an array whose submitter died before it could record it."""
+        for array in [a for a in self.state.arrays.values() if not a.job]:
+            job = self.executor.find(array)
+            if job:
+                self._record(event="submitted", array=array.number, job=job)
+            else:
+                self._record(event="withdrawn", array=array.number)
+
+    def _read_states(self) -> None:
+        states = current_states(self.state, self.executor) if self.state.live else {}
+        self.current = {}
+        for name, task_state in states.items():
+            if task_state.outcome is None:
+                self.current[name] = task_state
+            else:
+                array, number = self.state.live[name]
+                self._end(name, self.state.arrays[array], number, task_state)
+
+    def _end(self, name: str, array: SubmittedArray, number: int, ended: TaskState) -> None:
+        task = self.state.tasks[name]
+        outcome = ended.outcome or "failed"
+        if outcome == "cancelled":
+            outcome = self.state.stopping.get((array.number, number), outcome)  # type: ignore[assignment]
+        problem = ""
+        if outcome == "completed":
+            problem = self.submission.publish(name, array.number, number)
+        usd = task.usd_per_hour * ended.runtime_s / 3600
+        attempt = Attempt(array.request, outcome, ended.runtime_s, usd)
+        facts = {
+            "job": array.job, "state": ended.state, "cpu_s": ended.cpu_s, "node": ended.node,
+            "peak_bytes": ended.peak_bytes, "submitted_at": ended.submitted_at,
+            "started_at": ended.started_at,
+        }  # fmt: skip
+        self._record(
+            event="ended", task=name, array=array.number, number=number,
+            attempt=attempt.to_record(), facts=facts, problem=problem,
+        )  # fmt: skip
+        if problem:
+            logger.error("%s: %s", name, problem)
+        self._tell(name, attempt, array.number, number)
+
+    def _tell(self, name: str, attempt: Attempt, array: int, number: int) -> None:
+        """Log what happens after an attempt that did not complete."""
+        if attempt.outcome == "completed":
+            return
+        step = self.state.next_step(name, self.submission.plan)
+        cause, ran = attempt.outcome.replace("_", " "), format_seconds(attempt.runtime_s)
+        after = f"{name}: {cause} after {ran}"
+        if isinstance(step, Request):
+            self.submission.discard(array, number)
+            following = f"{format_seconds(step.walltime_s)} and {format_bytes(step.memory_bytes)}"
+            logger.info("%s; next: %s", after, following)
+        elif isinstance(step, Stop):
+            last = self.submission.log_tail(array, number).strip().splitlines()[-1:]
+            last_words = f" ({last[0][:200]})" if last else ""
+            log = self.submission.log(array, number)
+            logger.error("%s%s; given up: %s; see %s", after, last_words, step.reason, log)
+
+    def _stop_stalled(self) -> None:
+        places = {}
+        for name, task_state in self.current.items():
+            if task_state.is_running:
+                array, number = self.state.live[name]
+                places[self.state.arrays[array].job, number] = array, task_state
+        tasks = self.executor.stalled({task: state for task, (_, state) in places.items()})
+        for job, number in tasks:
+            array, _ = places[job, number]
+            self._record(event="stopping", array=array, number=number, outcome="stalled")
+        if tasks:
+            self.executor.cancel(tasks)
+
+    def _submit_ready(self) -> None:
+        plan, state = self.submission.plan, self.state
+        ready: dict[str, Request] = {}
+        for name in state.tasks:
+            step = None if name in self._refused else state.next_step(name, plan)
+            if isinstance(step, Request):
+                ready[name] = step
+        if not ready:
+            return
+        names = list(ready)
+        kinds = [(state.tasks[name].partition, state.tasks[name].device) for name in names]
+        for group in grouped(list(ready.values()), kinds):
+            self._submit(tuple(names[n] for n in group.members), group)
+
+    def _submit(self, names: tuple[str, ...], group: Array) -> None:
+        number = self.state.last_array + 1
+        submission = self.submission
+        tasks = [self.state.tasks[name] for name in names]
+        files = submission.files(number)
+        job_name = submission.job_name(number)
+        request = group.request
+        script = array_script(submission.plan, tasks, request, job_name, files)
+        private_text(files.task_list, task_list(submission.plan, tasks, request, files))
+        private_text(submission.script(number), script)
+        self._record(
+            event="prepared", array=number, request=request.to_record(), tasks=list(names)
+        )
+        array = self.state.arrays[number]
+        try:
+            job = self.executor.submit(array)
+        except SlurmAwayError:
+            raise  # it may have arrived: `_adopt` looks for it
+        except VoxcastError as error:
+            reason = one_line(error)
+            self._record(event="refused", array=number, reason=reason)
+            self._refused |= set(names)
+            refused_request = canonical_json(request.to_record())
+            logger.error(
+                "%d tasks were refused: %s (requested %s)", len(names), reason, refused_request
+            )
+            return
+        self._record(event="submitted", array=number, job=job)

@@ -1,0 +1,124 @@
+"""One process at a time follows a submission, whichever node of the cluster it is on.
+
+The claim is a file made with O_EXCL, as locks of a shared file system may hold on one node only.
+Its holder touches it while it works; a claim that was not touched for long is of a dead process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import socket
+import time
+from typing import TYPE_CHECKING
+
+from voxcast.errors import RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+CLAIM_FILE = "follower.json"
+EXPIRES_S = 300.0  # above every poll, and above clocks that differ between nodes
+
+
+class ClaimLostError(RunError):
+    """Another process follows the submission now."""
+
+
+class Claim:
+    """The right to follow a submission."""
+
+    def __init__(self, path: Path, token: str) -> None:
+        self.path = path
+        self.token = token
+
+    def touch(self) -> None:
+        """Tell that this process lives.
+
+        Raises
+        ------
+        ClaimLostError
+            If another process took the claim for abandoned, as after a long suspension.
+        """
+        if _holder(self.path).get("token") != self.token:
+            raise ClaimLostError("another process follows it now", self.path.parent)
+        os.utime(self.path)
+
+
+@contextlib.contextmanager
+def claimed(folder: Path, patience_s: float = 0.0) -> Iterator[Claim]:
+    """Hold the claim of a submission for the block.
+
+    Parameters
+    ----------
+    patience_s : float
+        Time to wait for its holder.
+
+    Raises
+    ------
+    RunError
+        If another process that lives holds it.
+    """
+    path = folder / CLAIM_FILE
+    token = secrets.token_hex(8)
+    content = json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "token": token})
+    deadline = time.monotonic() + patience_s
+    while not _created(path, content):
+        if _is_abandoned(path):
+            # Only one of several processes succeeds in renaming it.
+            with contextlib.suppress(FileNotFoundError):
+                path.rename(path.with_name(f"{CLAIM_FILE}.{token}"))
+                path.with_name(f"{CLAIM_FILE}.{token}").unlink()
+            continue
+        if time.monotonic() >= deadline:
+            holder = _holder(path)
+            who_follows = f"process {holder.get('pid', '?')} on {holder.get('host', '?')}"
+            then = "see `voxcast status`, or stop that process first"
+            raise RunError(f"{who_follows} follows it", folder, then)
+        time.sleep(min(1.0, patience_s))
+    try:
+        yield Claim(path, token)
+    finally:
+        if _holder(path).get("token") == token:
+            path.unlink(missing_ok=True)
+
+
+def _created(path: Path, content: str) -> bool:
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return False
+    with os.fdopen(handle, "w") as stream:
+        stream.write(content)
+    return True
+
+
+def _holder(path: Path) -> dict[str, object]:
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _is_abandoned(path: Path) -> bool:
+    try:
+        if time.time() - path.stat().st_mtime > EXPIRES_S:
+            return True
+    except FileNotFoundError:
+        return False
+    holder = _holder(path)
+    if holder.get("host") != socket.gethostname():
+        return False
+    try:
+        os.kill(int(str(holder["pid"])), 0)
+    except (KeyError, ValueError):
+        return False
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False

@@ -1,0 +1,71 @@
+"""The requests that a task makes one after the other, from its predicted median and bound.
+
+The first request is the recommended one. Later times are those of the optimal sequence of
+`voxcast.allocation.requests` for the law through the predicted quantiles; each is at least a fifth
+longer than the one before, as a job that exceeds its bound tells that the law is too narrow.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from voxcast.allocation.billing import stepped
+from voxcast.allocation.requests.cost_model import CostModel
+from voxcast.allocation.requests.per_image import requests_per_image
+from voxcast.laws.predicted import PredictedLaw
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LEAST_GROWTH = 1.2
+MOST_RUNGS = 6
+# Reserved time delays others, used time is what is charged; each request waits in the queue.
+COST = CostModel(alpha=0.95, beta=1.0, gamma=60.0)
+
+
+def walltime_ladders(
+    first_s: Sequence[float],
+    median_s: Sequence[float],
+    upper_s: Sequence[float],
+    confidence: float,
+    step_s: float = 1.0,
+) -> list[tuple[float, ...]]:
+    """Return the times that each of n tasks requests, increasing.
+
+    Parameters
+    ----------
+    first_s : sequence of float, shape (n,)
+        The first request, in seconds.
+    median_s, upper_s : sequence of float, shape (n,)
+        Predicted runtime and its upper bound at ``confidence``.
+    step_s : float
+        Later requests are rounded up to multiples of this.
+    """
+    if not len(first_s):
+        return []
+    spread = np.log(np.maximum(np.asarray(upper_s, float) / np.asarray(median_s, float), 1.001))
+    residuals = PredictedLaw.of((1 - confidence, 0.5, confidence), (1 / math.e, 1.0, math.e))
+    sequences = requests_per_image(residuals, COST, np.asarray(median_s, float), spread, spread)
+    return [
+        rungs(first, row[np.isfinite(row)].tolist(), step_s)
+        for first, row in zip(first_s, sequences.requests, strict=True)
+    ]
+
+
+def rungs(first: float, later: Sequence[float], step: float) -> tuple[float, ...]:
+    """Return the first request and the later ones that are clearly longer.
+
+    Examples
+    --------
+    >>> rungs(60.0, [50.0, 65.0, 95.0, 100.0], 60.0)
+    (60.0, 120.0)
+    """
+    ladder = [float(first)]
+    for value in later:
+        rung = float(stepped(value, step))
+        if rung >= LEAST_GROWTH * ladder[-1] and len(ladder) < MOST_RUNGS:
+            ladder.append(rung)
+    return tuple(ladder)

@@ -1,0 +1,177 @@
+"""Arrays of a submission on this machine, with time and memory enforced as by a scheduler.
+
+As many tasks run at a time as cores and memory allow. They die with this process; what it had not
+recorded counts as lost with its node, and is made again when the submission is resumed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import secrets
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import psutil
+
+from voxcast.apps.launch import environment
+from voxcast.apps.staging import staged
+from voxcast.campaigns.driver import core_sets
+from voxcast.errors import RunError, VoxcastError, one_line
+from voxcast.hpc.job_script import (
+    CPUS_VARIABLE,
+    MEMORY_VARIABLE,
+    OUT_NAME,
+    configuration_of,
+    task_command,
+)
+from voxcast.hpc.job_states import TaskState
+from voxcast.profiling.leader import LOG_FILE
+from voxcast.profiling.runner import measure, sweep
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from voxcast.hpc.job_states import TaskId
+    from voxcast.hpc.submission import Submission
+    from voxcast.hpc.submission_state import SubmittedArray
+
+
+@dataclass
+class LocalExecutor:
+    """Runs tasks in threads of this process; close it at the end."""
+
+    submission: Submission
+    _token: str = field(default_factory=lambda: secrets.token_hex(4))
+    _states: dict[TaskId, TaskState] = field(default_factory=dict)
+    _running: set[Path] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _closed: bool = False
+    _threads: ThreadPoolExecutor = field(init=False)
+    _core_sets: queue.SimpleQueue[list[int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        sets = core_sets(sorted(os.sched_getaffinity(0)), self._parallel())
+        self._core_sets = queue.SimpleQueue()
+        for cores in sets:
+            self._core_sets.put(cores)
+        self._threads = ThreadPoolExecutor(len(sets))
+
+    def _parallel(self) -> int:
+        """Return how many tasks fit at a time.
+
+        Raises
+        ------
+        RunError
+            If one does not.
+        """
+        tasks = self.submission.plan.tasks
+        cores, memory = len(os.sched_getaffinity(0)), psutil.virtual_memory().total
+        cpus = max(task.ladder.cpus for task in tasks)
+        if cpus > cores:
+            raise RunError(f"needs {cpus} CPUs, and {cores} may be used here", "local")
+        largest = max(task.ladder.memories_bytes[0] for task in tasks)
+        if largest > memory:
+            raise RunError("needs more memory than this machine has", "local")
+        if any(task.ladder.gpus for task in tasks):
+            return 1
+        throttle = self.submission.plan.slurm.throttle or cores
+        return max(1, min(cores // cpus, memory // largest, throttle, len(tasks)))
+
+    def submit(self, array: SubmittedArray) -> str:
+        """Queue the tasks of an array."""
+        job = f"local-{self._token}-{array.number}"
+        for number, name in enumerate(array.names, 1):
+            with self._lock:
+                self._states[job, number] = TaskState("PENDING", None)
+            self._threads.submit(self._work, (job, number), name, array)
+        return job
+
+    def find(self, array: SubmittedArray) -> str:
+        """Return nothing: tasks die with the process that started them."""
+        return ""
+
+    def states(self, arrays: Sequence[SubmittedArray]) -> dict[TaskId, TaskState]:
+        """Return the states; those of a process that has ended are lost."""
+        lost = TaskState("NODE_FAIL", "node_failure")
+        with self._lock:
+            return {
+                (array.job, number): self._states.get((array.job, number), lost)
+                for array in arrays
+                for number in range(1, len(array.names) + 1)
+            }
+
+    def stalled(self, running: Mapping[TaskId, TaskState]) -> list[TaskId]:
+        """Return nothing: a run that stalls is stopped by what measures it."""
+        return []
+
+    def cancel(self, tasks: Sequence[TaskId]) -> None:
+        """Do nothing, as none is ever said to have stalled."""
+
+    def close(self) -> None:
+        """Stop all runs, and start no other."""
+        with self._lock:
+            self._closed = True
+            folders = list(self._running)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for folder in folders:
+            with contextlib.suppress(OSError):  # its thread may be writing there
+                sweep(folder)
+        self._threads.shutdown(wait=True)
+
+    def _work(self, key: TaskId, name: str, array: SubmittedArray) -> None:
+        cores = self._core_sets.get()
+        folder = self.submission.files(array.number).attempt_folder(key[1])
+        try:
+            with self._lock:
+                if self._closed:
+                    return
+                self._running.add(folder)
+                self._states[key] = TaskState("RUNNING", None)
+            state = self._run(folder, name, array, key[1], cores)
+            with self._lock:
+                if not self._closed:
+                    self._states[key] = state
+        finally:
+            with self._lock:
+                self._running.discard(folder)
+            self._core_sets.put(cores)
+
+    def _run(
+        self, folder: Path, name: str, array: SubmittedArray, number: int, cores: Sequence[int]
+    ) -> TaskState:
+        """Run a task as its job would."""
+        plan, request = self.submission.plan, array.request
+        task = next(task for task in plan.tasks if task.name == name)
+        configuration = configuration_of(plan, task, request)
+        log, out = self.submission.log(array.number, number), folder / OUT_NAME
+        variables = {
+            **environment(configuration),
+            CPUS_VARIABLE: str(request.cpus),
+            MEMORY_VARIABLE: str(request.memory_bytes),
+        }
+        shutil.rmtree(folder, ignore_errors=True)
+        out.mkdir(parents=True)
+        try:
+            image = None if not task.image else self.submission.folder / task.image
+            with staged(plan.app, image, out, configuration):
+                profile = measure(
+                    task_command(plan, task, request, folder), variables, folder,
+                    cpus=request.cpus, gpus=request.gpus, time_limit_s=request.walltime_s,
+                    mem_limit_bytes=request.memory_bytes, stall_s=plan.stall_s, core_set=cores,
+                )  # fmt: skip
+        except (VoxcastError, OSError) as error:
+            with log.open("a", encoding="utf-8") as stream:
+                stream.write(f"voxcast: {one_line(error)}\n")
+            return TaskState("FAILED", "failed")
+        if (folder / LOG_FILE).is_file():
+            shutil.copyfile(folder / LOG_FILE, log)
+        return TaskState(
+            profile.outcome.upper(), profile.outcome, profile.runtime_s, profile.cpu_s,
+            profile.peak_rss_bytes, started_at=profile.started_at,
+        )  # fmt: skip

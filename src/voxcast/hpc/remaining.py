@@ -1,0 +1,121 @@
+"""The cells of a pool that remain, as one worker remembers them, and its random choice of one.
+
+What it remembers may be out of date: then a claim fails, and the cell is forgotten until the next
+look. Workers look anew when they have forgotten all.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from voxcast.hpc.attempts import Attempt, Request
+from voxcast.hpc.escalation import next_request
+from voxcast.hpc.pool_cells import read_cells
+from voxcast.hpc.pool_errors import ErrorLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from voxcast.hpc.pool import Pool
+    from voxcast.hpc.pool_cells import PoolCell
+    from voxcast.hpc.tokens import Claim
+
+
+class Remaining:
+    """The cells that wait.
+
+    Parameters
+    ----------
+    pool : Pool
+    wanted : callable
+        Whether this worker may ever run a cell.
+    shortfall : callable
+        What a worker lacks for a cell and its request; empty if nothing.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        wanted: Callable[[PoolCell], bool],
+        shortfall: Callable[[PoolCell, Request], str],
+    ) -> None:
+        self._pool, self._wanted, self._shortfall = pool, wanted, shortfall
+        self._random = random.Random()  # noqa: S311  # workers shall differ
+        self._cells: dict[str, PoolCell] = {}
+        self._read: set[str] = set()
+        self._requests: dict[tuple[str, int], Request | None] = {}
+        self._waiting: list[tuple[str, int]] = []
+        self.lacking: Counter[str] = Counter()  # what cells lacked here, since the last look
+
+    def look(self) -> int:
+        """Read anew which cells wait; return how many this worker may run."""
+        for path in [*self._pool.cell_files(), *self._part_files()]:
+            if path.name not in self._read:
+                self._cells |= read_cells(path)
+                self._read.add(path.name)
+        self.lacking.clear()
+        waiting = self._pool.tokens.waiting().items()
+        self._waiting = [(key, n) for key, n in waiting if self._is_wanted(key)]
+        return len(self._waiting)
+
+    def take(self, holder: str) -> tuple[Claim, PoolCell, Request] | None:
+        """Claim a random cell that fits; None if none of those remembered is left."""
+        for position, (key, attempts) in self._drawn():
+            pool_cell = self._cells[key]
+            request = self.request(key, attempts)
+            lack = "attempts" if request is None else self._shortfall(pool_cell, request)
+            self._forget(position)
+            if lack or request is None:
+                self.lacking[lack] += 1  # time only gets shorter: it need not be tried again
+                continue
+            claim = self._pool.tokens.claim(key, attempts, holder)
+            if claim is not None:
+                return claim, pool_cell, request
+        return None
+
+    def fits_any(self) -> bool:
+        """Tell whether a cell that waits fits; those that do not are forgotten."""
+        for position, (key, attempts) in self._drawn():
+            request = self.request(key, attempts)
+            lack = "attempts" if request is None else self._shortfall(self._cells[key], request)
+            if not lack:
+                return True
+            self.lacking[lack] += 1
+            self._forget(position)
+        return False
+
+    def cell(self, key: str) -> PoolCell | None:
+        """Return a cell by its key, if it is known."""
+        return self._cells.get(key)
+
+    def attempts(self, key: str, number: int) -> list[Attempt]:
+        """Return the attempts of a cell."""
+        errors = ErrorLog(self._pool.folder / "errors").of(key, number)
+        return [error.attempt for error in errors]
+
+    def request(self, key: str, number: int) -> Request | None:
+        """Return what the next attempt of a cell asks for; None if there is to be none."""
+        if (key, number) not in self._requests:
+            attempts = self.attempts(key, number)
+            ladder, bounds = self._cells[key].ladder, self._pool.settings.bounds
+            request = next_request(ladder, attempts, bounds) if number else ladder.first
+            self._requests[key, number] = request if isinstance(request, Request) else None
+        return self._requests[key, number]
+
+    def _part_files(self) -> list[Path]:
+        return sorted((self._pool.folder / "parts").glob("[!.]*.jsonl"))
+
+    def _is_wanted(self, key: str) -> bool:
+        return key in self._cells and self._wanted(self._cells[key])
+
+    def _drawn(self) -> Iterator[tuple[int, tuple[str, int]]]:
+        while self._waiting:
+            position = self._random.randrange(len(self._waiting))
+            yield position, self._waiting[position]
+
+    def _forget(self, position: int) -> None:
+        self._waiting[position] = self._waiting[-1]
+        self._waiting.pop()

@@ -1,0 +1,185 @@
+"""The commands of Slurm as argument lists, each with a time limit and errors of one line."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from typing import TYPE_CHECKING
+
+from voxcast.errors import ConfigError, RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+ANSWER_S = 60.0  # patience with a command
+IDS_PER_CALL = 1000
+SACCT_COLUMNS = (
+    "JobID", "JobIDRaw", "State", "ExitCode", "ElapsedRaw", "TotalCPU", "MaxRSS", "ReqMem",
+    "NodeList", "Submit", "Start", "End",
+)  # fmt: skip
+_PREFIX = re.compile(r"^(sbatch|sacct|scontrol|scancel|sinfo|sstat|squeue): ")
+# What to do about a refusal of sbatch, by a part of its text.
+_ADVICE = {
+    "invalid partition": "choose one that `sinfo -s` lists",
+    "time limit": "its limit is in `sinfo -s`; ask for less, or name another with --partition",
+    "memory specification": "no node of the partition has as much; ask for less",
+    "node configuration": "no node of the partition is as large; ask for less",
+    "account": "name one that `sacctmgr show associations user=$USER` lists",
+    "qos": "name one that `sacctmgr show qos` lists",
+    "job violates accounting": "a limit of the account or QOS; see `sacctmgr show associations`",
+    "policy": "a limit of the account or QOS; see `sacctmgr show associations`",
+}
+
+
+class SlurmAwayError(RunError):
+    """A daemon of Slurm does not answer; it may later."""
+
+
+class SlurmRefusedError(ConfigError):
+    """Slurm refuses a request."""
+
+
+def check_installed() -> None:
+    """Check that this machine can submit jobs.
+
+    Raises
+    ------
+    ConfigError
+        If there is no ``sbatch``.
+    """
+    if shutil.which("sbatch") is None:
+        then = "run this on a login node of the cluster, or give --executor local"
+        raise ConfigError("no such command here", "sbatch", then)
+
+
+def call(arguments: Sequence[str], patience_s: float = ANSWER_S) -> str:
+    """Run a command of Slurm and return what it prints.
+
+    Raises
+    ------
+    SlurmAwayError
+        If it does not answer, or says that a daemon does not.
+    SlurmRefusedError
+        If it refuses for another reason.
+    """
+    program = arguments[0]
+    try:
+        # A session of its own: Ctrl-C must not stop it between a submission and its answer.
+        completed = subprocess.run(
+            arguments, capture_output=True, text=True, errors="backslashreplace", check=False,
+            timeout=patience_s, stdin=subprocess.DEVNULL, start_new_session=True,
+            env={**os.environ, "SLURM_BITSTR_LEN": "0"},  # lists of tasks are not cut off
+        )  # fmt: skip
+    except FileNotFoundError:
+        raise ConfigError("no such command here", program, "run this on a login node") from None
+    except subprocess.TimeoutExpired:
+        raise SlurmAwayError(f"no answer within {patience_s:g} s", program) from None
+    if completed.returncode == 0 and not _is_away(completed.stderr):
+        return completed.stdout
+    problem = _problem(completed.stderr) or f"ended with exit code {completed.returncode}"
+    if _is_away(completed.stderr):
+        raise SlurmAwayError(problem, program)
+    raise SlurmRefusedError(problem, program, _advice(completed.stderr))
+
+
+def _is_away(stderr: str) -> bool:
+    away = (
+        "unable to contact slurm", "connection refused", "slurm backup controller",
+        "unable to connect", "communication connection failure", "zero bytes were transmitted",
+        "slurm_persist_conn_open", "socket timed out", "controller is in standby",
+        "not responding", "problem talking to the database",
+    )  # fmt: skip
+    return any(text in stderr.lower() for text in away)
+
+
+def _problem(stderr: str) -> str:
+    """Return the most telling line: the last error, without its prefixes."""
+    lines = [_PREFIX.sub("", line).strip() for line in stderr.splitlines()]
+    errors = [line.removeprefix("error: ").removeprefix("fatal: ") for line in lines if line]
+    return errors[-1].removeprefix("Batch job submission failed: ") if errors else ""
+
+
+def _advice(stderr: str) -> str | None:
+    text = stderr.lower()
+    return next((advice for part, advice in _ADVICE.items() if part in text), None)
+
+
+def submit(script: Path, options: Sequence[str]) -> str:
+    """Submit a script and return the number of its job; errors as `call`."""
+    answer = call(["sbatch", "--parsable", *options, str(script)])
+    return answer.strip().partition(";")[0]  # a cluster's name may follow
+
+
+def accounting(jobs: Iterable[str]) -> str:
+    """Return the lines of ``sacct`` on jobs and their steps, in `SACCT_COLUMNS`."""
+    columns = f"--format={','.join(SACCT_COLUMNS)}"
+    return "".join(
+        call(["sacct", "-P", "-n", "-j", ",".join(chunk), columns]) for chunk in _chunks(jobs)
+    )
+
+
+def controller_lines(jobs: Iterable[str]) -> str:
+    """Return the lines of ``scontrol show job``; a job that it has forgotten is left out."""
+    lines = []
+    for job in jobs:
+        try:
+            lines.append(call(["scontrol", "-o", "show", "job", job]))
+        except SlurmRefusedError as error:
+            if "invalid job id" not in str(error).lower():
+                raise
+    return "".join(lines)
+
+
+def cpu_times(jobs: Iterable[str]) -> str:
+    """Return ``JobID|AveCPU|NTasks`` of the steps of running jobs; each task has its own."""
+    return "".join(
+        call(["sstat", "-a", "-P", "-n", "-j", ",".join(chunk), "--format=JobID,AveCPU,NTasks"])
+        for chunk in _chunks(jobs)
+    )
+
+
+def cancel(tasks: Iterable[str]) -> None:
+    """Cancel jobs or tasks of arrays, such as ``12_3``."""
+    for chunk in _chunks(tasks):
+        call(["scancel", *chunk])
+
+
+def jobs_named(name: str) -> list[str]:
+    """Return the jobs of a name, from the controller and, where there is one, the accounting."""
+    lines = call(["squeue", "-h", "-t", "all", f"--name={name}", "-o", "%F"]).split()
+    try:
+        text = call(
+            ["sacct", "-X", "-P", "-n", f"--name={name}", "-S", "now-30days", "-o", "JobID"]
+        )
+        lines += [line.partition("_")[0] for line in text.split()]
+    except (SlurmAwayError, SlurmRefusedError):
+        pass  # the controller has answered
+    return sorted(set(lines), key=int)
+
+
+def partitions() -> dict[str, str]:
+    """Return the time limits of the partitions, as `sinfo` writes them."""
+    lines = call(["sinfo", "-h", "-o", "%R|%l"]).splitlines()
+    return dict(line.strip().rpartition("|")[::2] for line in lines if "|" in line)
+
+
+def check_partition(name: str) -> None:
+    """Check that there is such a partition.
+
+    Raises
+    ------
+    ConfigError
+        If there is not; the message lists those that there are.
+    """
+    names = partitions()
+    if name not in names:
+        listed = ", ".join(sorted(names)) or "none"
+        raise ConfigError("Slurm has no such partition", name, f"it has {listed}")
+
+
+def _chunks(ids: Iterable[str]) -> list[list[str]]:
+    listed = list(dict.fromkeys(ids))
+    return [listed[n : n + IDS_PER_CALL] for n in range(0, len(listed), IDS_PER_CALL)]

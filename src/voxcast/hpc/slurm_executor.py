@@ -1,0 +1,110 @@
+"""Arrays of a submission as jobs of Slurm."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from voxcast.hpc import slurm
+from voxcast.hpc.job_states import TaskState, cpu_seconds, from_sacct, from_scontrol
+from voxcast.hpc.slurm import SlurmAwayError, SlurmRefusedError
+from voxcast.profiling.limits import IDLE_CORES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from voxcast.hpc.job_states import TaskId
+    from voxcast.hpc.submission import Submission
+    from voxcast.hpc.submission_state import SubmittedArray
+
+logger = logging.getLogger(__name__)
+
+FORGOTTEN_S = 600.0  # a job that neither accounting nor controller has is lost after this
+LOOKS_PER_STALL = 5
+
+
+@dataclass
+class SlurmExecutor:
+    """Submits the scripts of a submission, and asks for all its jobs in one call."""
+
+    submission: Submission
+    _accounting_away: bool = False
+    _unseen_since: dict[str, float] = field(default_factory=dict)
+    # CPU time of a task when it last grew by more than an idle program uses, and when that was.
+    _used: dict[TaskId, tuple[float, float]] = field(default_factory=dict)
+    _next_look: float = 0.0
+
+    def submit(self, array: SubmittedArray) -> str:
+        """Submit the script of an array; errors as `voxcast.hpc.slurm.call`."""
+        options = [
+            f"--output={self.submission.files(array.number).log}",
+            f"--chdir={self.submission.folder}",
+        ]
+        return slurm.submit(self.submission.script(array.number), options)
+
+    def find(self, array: SubmittedArray) -> str:
+        """Return the job of that name."""
+        jobs = slurm.jobs_named(self.submission.job_name(array.number))
+        return jobs[-1] if jobs else ""
+
+    def states(self, arrays: Sequence[SubmittedArray]) -> dict[TaskId, TaskState]:
+        """Return the states by one call of ``sacct``; by ``scontrol`` while that is away."""
+        by_job = {array.job: array for array in arrays}
+
+        def notes(task: TaskId) -> list[str]:
+            """Return what Slurm, and not the application, wrote into the log."""
+            lines = self.submission.log_tail(by_job[task[0]].number, task[1]).splitlines()
+            return [line for line in lines if line.startswith("slurmstepd: ")]
+
+        try:
+            states = from_sacct(slurm.accounting(by_job), notes)
+        except (SlurmAwayError, SlurmRefusedError) as error:
+            if not self._accounting_away:
+                logger.warning("no accounting (%s); asking scontrol", error.problem)
+            self._accounting_away = True
+            return from_scontrol(slurm.controller_lines(by_job), notes)
+        if self._accounting_away:
+            logger.info("the accounting answers again")
+            self._accounting_away = False
+        seen = {job for job, _ in states}
+        return states | self._lost([array for array in arrays if array.job not in seen])
+
+    def stalled(self, running: Mapping[TaskId, TaskState]) -> list[TaskId]:
+        """Return the tasks whose CPU time has not grown for the time of the plan."""
+        stall_s = self.submission.plan.stall_s
+        now = time.monotonic()
+        if stall_s is None or not running or now < self._next_look:
+            return []
+        self._next_look = now + stall_s / LOOKS_PER_STALL
+        totals = cpu_seconds(slurm.cpu_times(state.job for state in running.values()))
+        stalled = []
+        for task, state in running.items():
+            if state.job not in totals:  # it has just ended
+                continue
+            used_s, since = self._used.get(task, (-math.inf, now))
+            if totals[state.job] - used_s >= IDLE_CORES * stall_s:
+                self._used[task] = totals[state.job], now
+            elif now - since >= stall_s:
+                stalled.append(task)
+        return stalled
+
+    def cancel(self, tasks: Sequence[TaskId]) -> None:
+        """Cancel tasks."""
+        slurm.cancel(f"{job}_{number}" for job, number in tasks)
+
+    def _lost(self, arrays: Sequence[SubmittedArray]) -> dict[TaskId, TaskState]:
+        """Return the tasks of jobs that nobody has heard of for long."""
+        now = time.monotonic()
+        lost: dict[TaskId, TaskState] = {}
+        for array in arrays:
+            if now - self._unseen_since.setdefault(array.job, now) < FORGOTTEN_S:
+                continue
+            of_controller = from_scontrol(slurm.controller_lines([array.job]))
+            lost |= of_controller or {
+                (array.job, n): TaskState("NODE_FAIL", "node_failure")
+                for n in range(1, len(array.names) + 1)
+            }
+        return lost

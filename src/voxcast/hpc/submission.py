@@ -1,0 +1,228 @@
+"""The folder of a submission: plan, scripts, logs, and an append-only record of what happened.
+
+Any process can continue from it. The folder is private to the user::
+
+    submission.json     plan, folder of outputs, executor
+    events.jsonl        one line for each array prepared and submitted, and each attempt ended
+    arrays/0001.sbatch  script of an array, beside its list of tasks, 0001.tasks
+    logs/0001-3.log     output of its third task
+    work/0001-3         where that task works; its results move to OUT/NAME when it has completed
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import re
+import secrets
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from voxcast.errors import ConfigError
+from voxcast.files import sync, write_json, write_text
+from voxcast.hpc.job_script import OUT_NAME, ArrayFiles
+from voxcast.hpc.plan import Plan, read_json_object
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SUBMISSIONS = ".voxcast"  # in the folder of outputs
+SUBMISSION_FILE, EVENTS_FILE = "submission.json", "events.jsonl"
+EXECUTORS = ("slurm", "local")
+TAIL_BYTES = 10_000
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A plan on its way.
+
+    Attributes
+    ----------
+    label : str
+        Names its jobs; different for each submission.
+    """
+
+    folder: Path
+    plan: Plan
+    out: Path
+    executor: str
+    label: str
+
+    @classmethod
+    def create(
+        cls, plan: Plan, out: Path, executor: str, folder: Path | None = None
+    ) -> Submission:
+        """Make the folder; by default below ``out``.
+
+        Raises
+        ------
+        ConfigError
+            If it is not empty, or an output is there already.
+        """
+        out = Path(os.path.abspath(out))  # noqa: PTH100  # links stay as the user wrote them
+        check_outputs(plan, out)
+        label = secrets.token_hex(4)
+        now = datetime.datetime.now().astimezone()
+        folder = folder or out / SUBMISSIONS / f"{plan.app.name}-{now:%Y%m%d-%H%M%S}-{label}"
+        folder = Path(os.path.abspath(folder))  # noqa: PTH100
+        if _CONTROL.search(str(folder)) or _CONTROL.search(str(out)):
+            raise ConfigError("has a line break or control character in its name", repr(str(out)))
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise ConfigError("is not an empty folder", folder, "name another with --folder")
+        out.mkdir(parents=True, exist_ok=True)
+        folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.mkdir(exist_ok=True, mode=0o700)
+        folder.chmod(0o700)
+        for name in ("arrays", "logs", "work"):
+            (folder / name).mkdir()
+        content = plan.to_record() | {"out": str(out), "executor": executor, "label": label}
+        private_text(folder / EVENTS_FILE, "")
+        write_json(folder / SUBMISSION_FILE, content)
+        (folder / SUBMISSION_FILE).chmod(0o600)
+        return cls(folder, plan, out, executor, label)
+
+    @classmethod
+    def open(cls, folder: Path) -> Submission:
+        """Open the folder of a submission, or of outputs with one submission.
+
+        Raises
+        ------
+        ConfigError
+            If there is none, or there are several.
+        """
+        home = folder
+        if not (folder / SUBMISSION_FILE).is_file():
+            below = sorted((folder / SUBMISSIONS).glob(f"*/{SUBMISSION_FILE}"))
+            if not below:
+                raise ConfigError("no submission here", folder, "name the folder of one")
+            if len(below) > 1:
+                names = ", ".join(str(path.parent) for path in below)
+                raise ConfigError(f"has {len(below)} submissions", folder, f"name one: {names}")
+            home = below[0].parent
+        path = home / SUBMISSION_FILE
+        content = read_json_object(path)
+        plan = Plan.from_record(content, path)
+        try:
+            out, executor, label = Path(content["out"]), content["executor"], content["label"]
+        except (KeyError, TypeError):
+            raise ConfigError("not a submission", path) from None
+        return cls(Path(os.path.abspath(home)), plan, out, executor, label)  # noqa: PTH100
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """Yield what happened so far; a last line that was cut off is left out."""
+        for line in (self.folder / EVENTS_FILE).read_text(encoding="utf-8").splitlines():
+            try:
+                yield json.loads(line)
+            except ValueError:  # its writer was killed, or the disk was full
+                continue
+
+    def record(self, event: dict[str, Any]) -> None:
+        """Append an event, on disk when this returns."""
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        line = json.dumps({**event, "at": now}, allow_nan=False)
+        with (self.folder / EVENTS_FILE).open("ab+") as stream:
+            end = stream.seek(0, os.SEEK_END)
+            if end:
+                stream.seek(end - 1)
+                if stream.read(1) != b"\n":
+                    line = f"\n{line}"
+            stream.write(f"{line}\n".encode())
+            stream.flush()
+            os.fsync(stream.fileno())
+
+    def job_name(self, array: int) -> str:
+        """Return the name of the job of an array."""
+        return f"{self.plan.app.name}-{self.label}-{array:04}"
+
+    def script(self, array: int) -> Path:
+        """Return the path of the script of an array."""
+        return self.folder / "arrays" / f"{array:04}.sbatch"
+
+    def files(self, array: int) -> ArrayFiles:
+        """Return where an array finds and leaves its files."""
+        name = f"{array:04}"
+        log = str(self.folder / "logs").replace("%", "%%")
+        return ArrayFiles(
+            self.folder / "arrays" / f"{name}.tasks", self.folder / "work" / name,
+            f"{log}/{name}-%a.log",
+        )  # fmt: skip
+
+    def log(self, array: int, number: int) -> Path:
+        """Return the log of a task of an array."""
+        return self.folder / "logs" / f"{array:04}-{number}.log"
+
+    def log_tail(self, array: int, number: int) -> str:
+        """Return the end of a log; empty if there is none."""
+        try:
+            with self.log(array, number).open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - TAIL_BYTES))
+                return log.read().decode("utf-8", errors="replace")
+        except OSError:
+            return ""
+
+    def publish(self, name: str, array: int, number: int) -> str:
+        """Move the results of a completed attempt to the outputs; return why that failed.
+
+        An empty text is success, also where an earlier process did so and died after it.
+        """
+        work = self.files(array).attempt_folder(number)
+        results, target = work / OUT_NAME, self.out / name
+        if results.is_dir():
+            if target.exists():
+                return f"{target} is there already; its results stay in {results}"
+            try:
+                results.rename(target)
+            except OSError as error:
+                if target.exists():
+                    return f"{target} is there already; its results stay in {results}"
+                try:
+                    _copied(results, target)
+                except OSError:
+                    return f"{target}: {error.strerror}; its results stay in {results}"
+            sync(self.out)
+        elif not target.is_dir():
+            return f"{results}: its results are gone"
+        shutil.rmtree(work, ignore_errors=True)
+        return ""
+
+    def discard(self, array: int, number: int) -> None:
+        """Remove what an attempt left that is made again."""
+        shutil.rmtree(self.files(array).attempt_folder(number), ignore_errors=True)
+
+
+def _copied(results: Path, target: Path) -> None:
+    """Copy results to another file system, complete or not at all."""
+    partial = target.with_name(f".partial-{target.name}")
+    shutil.rmtree(partial, ignore_errors=True)
+    shutil.copytree(results, partial, symlinks=True)
+    partial.rename(target)
+
+
+def check_outputs(plan: Plan, out: Path) -> None:
+    """Check that no output of a plan is there.
+
+    Raises
+    ------
+    ConfigError
+        Naming those that are.
+    """
+    existing = existing_outputs(plan, out)
+    if existing:
+        more = f" and {len(existing) - 3} more" if len(existing) > 3 else ""
+        then = "outputs are never written over: name another --out, or give --skip-existing"
+        raise ConfigError(f"is there already: {', '.join(existing[:3])}{more}", out, then)
+
+
+def existing_outputs(plan: Plan, out: Path) -> list[str]:
+    """Return the names of tasks whose outputs are there."""
+    return [task.name for task in plan.tasks if os.path.lexists(out / task.name)]
+
+
+def private_text(path: Path, text: str) -> None:
+    """Write a file that only the user may read."""
+    write_text(path, text)
+    path.chmod(0o600)

@@ -1,0 +1,97 @@
+"""Predictions of every candidate for many images, from a champion here or behind an address."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from voxcast.allocation.recommendation import ImagePredictions
+from voxcast.errors import ImageError, RequestError, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from voxcast.allocation.machines import Candidate
+    from voxcast.serving.champion import Champion
+
+    ImageRows = tuple[Path, list[dict[str, Any]]]  # an image with the rows of its request
+
+logger = logging.getLogger(__name__)
+
+
+def predict_images(
+    champion: Champion,
+    paths: Sequence[Path],
+    candidates: Sequence[Candidate],
+    confidence: float,
+    *,
+    images_per_call: int,
+    here: bool,
+) -> list[ImagePredictions]:
+    """Predict every candidate for all images, with a progress bar.
+
+    Images that cannot be read, or that the model refuses, are logged and left out.
+
+    Parameters
+    ----------
+    confidence : float
+        Probability of the upper bounds.
+    here : bool
+        Whether the candidates are of this machine.
+    """
+    from tqdm import tqdm
+
+    # The model distinguishes candidates by configuration, host class and machine only.
+    keys = [
+        (c.configuration, c.node.host_class, None if here else c.node.host_class or c.node.name)
+        for c in candidates
+    ]
+    distinct = list(dict.fromkeys(keys))
+    positions = [distinct.index(key) for key in keys]
+    images: list[ImagePredictions] = []
+    pending: list[ImageRows] = []
+
+    def predict_pending() -> None:
+        for path, predictions in _answers(champion, pending, confidence):
+            by_candidate = [predictions[position] for position in positions]
+            images.append(ImagePredictions(str(path), by_candidate))
+        pending.clear()
+
+    for path in tqdm(paths, disable=None, delay=2):
+        try:
+            rows = champion.request_rows(path, [configuration for configuration, *_ in distinct])
+        except (ImageError, RequestError) as error:  # the other images are still predicted
+            name = f"{path}: " if isinstance(error, RequestError) else ""
+            logger.error("%s%s", name, one_line(error))
+            continue
+        for row, (_, host_class, host) in zip(rows, distinct, strict=True):
+            host = champion.host or host
+            stated = {"host_class": host_class, "host": host}
+            row |= {name: value for name, value in stated.items() if value is not None}
+        pending.append((path, rows))
+        if len(pending) == images_per_call:
+            predict_pending()
+    if pending:
+        predict_pending()
+    return images
+
+
+def _answers(
+    champion: Champion, requests: Sequence[ImageRows], confidence: float
+) -> Iterator[tuple[Path, list[dict[str, Any]]]]:
+    """Yield the predictions of each image that the champion does not refuse; log the others."""
+    try:
+        predictions = champion.predict([row for _, rows in requests for row in rows], confidence)
+    except RequestError as error:
+        if len(requests) == 1:
+            logger.error("%s: %s", requests[0][0], one_line(error))
+            return
+        half = len(requests) // 2
+        yield from _answers(champion, requests[:half], confidence)
+        yield from _answers(champion, requests[half:], confidence)
+        return
+    start = 0
+    for path, rows in requests:
+        yield path, predictions[start : start + len(rows)]
+        start += len(rows)

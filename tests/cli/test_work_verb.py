@@ -1,0 +1,113 @@
+"""``voxcast work`` as users and Slurm call it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from small_pool import SCRIPT, pool_cell, small_pool, wait_for
+from voxcast.files import read_json, write_json
+
+
+def command(*arguments):
+    environment = {n: v for n, v in os.environ.items() if not n.startswith("SLURM_")}
+    return {
+        "args": [sys.executable, "-m", "voxcast.cli", "work", *map(str, arguments)],
+        "env": environment,
+        "text": True,
+    }
+
+
+def voxcast_work(*arguments, status=0):
+    completed = subprocess.run(capture_output=True, check=False, **command(*arguments))
+    assert completed.returncode == status, completed.stderr
+    return completed
+
+
+def test_a_worker_does_what_fits_and_says_what_is_left(tmp_path):
+    pool = small_pool(tmp_path / "pool", *map(pool_cell, range(3)))
+    first = voxcast_work("--pool", pool.folder, "--only", "app=script")
+    assert first.stdout == "0 runs recorded, 0 attempts failed, 3 cells wait\n"
+    short = voxcast_work("--pool", pool.folder, "--max-hours", "0.001")
+    assert "3 need more here: time" in short.stdout
+    options = ("--only", "app=naps", "--only", "subject=sub-", "--cpus", "1", "--memory", "1GB")
+    done = json.loads(voxcast_work("--pool", pool.folder, *options, "--json").stdout)
+    assert (done["recorded"], done["left"]) == (3, 0)
+    (first_file, *_) = sorted(pool.workers.glob("[!.]*.json"))
+    assert read_json(first_file)["ended"]["recorded"] == 0
+
+
+def test_sigterm_returns_the_cell_at_once(tmp_path):
+    pool = small_pool(tmp_path / "pool", pool_cell(seconds=600.0))
+    worker = subprocess.Popen(stderr=subprocess.PIPE, **command("--pool", pool.folder))
+    wait_for(lambda: list((pool.folder / "partial").glob("*/app.log")))
+    start = time.monotonic()
+    worker.send_signal(signal.SIGTERM)
+    _, messages = worker.communicate(timeout=60)
+    assert time.monotonic() - start < 60
+    assert worker.returncode == 0, messages
+    assert "asked to stop; the cell at hand was returned" in messages
+    assert list(pool.tokens.waiting().values()) == [0]
+    assert pool.tokens.claims() == []
+    assert not list((pool.folder / "partial").iterdir())
+
+
+def test_a_job_that_is_ended_as_a_whole_counts_no_failure(tmp_path):
+    """scancel, and the end of a job's time, signal all of its processes: the run is first."""
+    pool = small_pool(tmp_path / "pool", pool_cell(seconds=600.0))
+    worker = subprocess.Popen(stderr=subprocess.PIPE, **command("--pool", pool.folder))
+    process = psutil.Process(worker.pid)
+    wait_for(lambda: [p for p in process.children() if p.name() == "sleep"])
+    for run in [p for p in process.children() if p.name() == "sleep"]:
+        run.terminate()
+    time.sleep(0.2)
+    worker.send_signal(signal.SIGTERM)
+    _, messages = worker.communicate(timeout=60)
+    assert worker.returncode == 0, messages
+    assert list(pool.tokens.waiting().values()) == [0]
+    assert not list((pool.folder / "errors").glob("*.json"))
+
+
+def test_cells_that_were_given_up_wait_again_on_request(tmp_path):
+    pool = small_pool(tmp_path / "pool", pool_cell(app=SCRIPT, code="raise SystemExit(1)"))
+    assert "2 attempts failed" in voxcast_work("--pool", pool.folder).stdout
+    assert "0 attempts failed" in voxcast_work("--pool", pool.folder).stdout
+    assert "2 attempts failed" in voxcast_work("--pool", pool.folder, "--retry").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "work: the following arguments are required: --pool"),
+        (("--pool", "gone"), "gone: not a pool: it has no pool.json"),
+        (("--pool", ".", "--only", "app"), "--only: needs KEY=VALUE, not 'app'; choose from app"),
+        (("--pool", ".", "--only", "size=1"), "--only: needs KEY=VALUE, not 'size=1'"),
+        (("--pool", ".", "--max-hours", "0"), "--max-hours: must be above zero, not 0"),
+        (("--pool", ".", "--max-hours", "nan"), "--max-hours: must be above zero, not nan"),
+        (("--pool", ".", "--cpus", "9999"), "--cpus: must be 1 to"),
+        (("--pool", ".", "--memory", "9e9GB"), "--memory: must be above zero"),
+        (("--pool", ".", "--memory", "much"), "much"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    completed = voxcast_work(*arguments, status=2)
+    (line,) = completed.stderr.splitlines()
+    assert message in line
+    assert completed.stdout == ""
+
+
+def test_a_project_that_is_not_mounted_is_one_line(tmp_path):
+    pool = small_pool(tmp_path / "pool", pool_cell())
+    content = read_json(pool.folder / "pool.json")
+    write_json(pool.folder / "pool.json", content | {"project": str(tmp_path / "gone")})
+    completed = voxcast_work("--pool", pool.folder, status=2)
+    assert "the project of the pool cannot be entered (No such file or directory)" in (
+        completed.stderr
+    )
+    assert len(pool.tokens.waiting()) == 1

@@ -1,0 +1,74 @@
+"""What the cells of a campaign ask for, and the jobs in which workers are started."""
+
+import dataclasses
+import shlex
+
+from small_pool import FOLDS, NAPS, pool_cell, small_pool
+from voxcast.allocation.machines import Cluster, Partition
+from voxcast.allocation.node_types import NodeType
+from voxcast.hpc.campaign_pool import cluster_bounds, ladder_of, largest_machine
+from voxcast.hpc.escalation import Bounds, Ladder
+from voxcast.hpc.worker_jobs import next_jobs, sbatch_line
+
+GB = 10**9
+
+
+def cluster():
+    thin = NodeType("thin", 16, 64 * GB, partition="short")
+    thick = NodeType("thick", 40, 512 * GB, 2, partition="long")
+    limits = Partition("short", 3600.0), Partition("long", 7200.0, None, 400 * GB)
+    return Cluster("ours", (thin, thick), limits)
+
+
+def test_the_bounds_are_those_of_the_largest_request_of_any_partition():
+    bounds = cluster_bounds(cluster())
+    assert (bounds.max_walltime_s, bounds.max_memory_bytes) == (7200.0, 400 * GB)
+    machine = largest_machine(cluster())
+    assert (machine.cores, machine.memory_bytes, len(machine.gpu_models)) == (40, 512 * GB, 2)
+
+
+def test_a_ladder_without_and_with_runs_on_record():
+    cell = pool_cell().cell
+    bounds = Bounds(max_walltime_s=7200.0, max_memory_bytes=16 * GB)
+    unknown = ladder_of(cell, 500.0, [], bounds, time_limit_s=6000.0)
+    assert unknown.walltimes_s == (1500.0, 5000.0, 6000.0)
+    assert unknown.memories_bytes == (2 * GB, 4 * GB, 8 * GB, 16 * GB)
+    row = {"app": "naps", "cpus": 1, "device": "cpu", "outcome": "completed",
+           "runtime_s": 1000.0, "peak_rss_bytes": GB}  # fmt: skip
+    others = [{**row, "app": "other", "runtime_s": 9e9}, {**row, "outcome": "timeout"},
+              {**row, "cpus": 2, "peak_rss_bytes": 9 * GB}]  # fmt: skip
+    like = ladder_of(cell, 500.0, [row, *others], bounds, time_limit_s=None)
+    assert like.walltimes_s == (1300.0, 2000.0, 4000.0)
+    assert like.memories_bytes == (1_300_000_000, 2 * GB, 4 * GB)
+    assert ladder_of(cell, 1.0, [], bounds, None).walltimes_s == (60.0,)
+
+
+def test_a_pass_is_as_large_as_most_cells_need_and_the_next_as_the_rest(tmp_path):
+    usual = [pool_cell(n, ladder=Ladder((1200.0,), (2 * GB,), 1)) for n in range(19)]
+    large = pool_cell(app=FOLDS, ladder=Ladder((1200.0,), (50 * GB,), 4))
+    pool = small_pool(tmp_path / "pool with $(spaces)", *usual, large)
+    jobs = next_jobs(pool)
+    assert jobs.cells == 19
+    assert 2 * GB < jobs.request.memory_bytes < 3 * GB
+    assert jobs.request.walltime_s == 4800.0
+    line = sbatch_line(pool, jobs, "short")
+    words = shlex.split(line)
+    assert words[0] == "sbatch"
+    assert {"--array=1-1", "--time=01:20:00", "--partition=short"} <= set(words)
+    assert shlex.split(words[-1].removeprefix("--wrap="))[-1] == str(pool.folder.resolve())
+    for cell in usual:
+        assert pool.tokens.claim(cell.key, 0, "w~1")
+    rest = next_jobs(pool)
+    assert rest.cells == 1
+    assert rest.request.memory_bytes > 50 * GB
+    assert rest.request.cpus == 4
+    assert pool.tokens.claim(large.key, 0, "w~2")
+    assert next_jobs(pool) is None
+
+
+def test_jobs_are_as_many_as_the_expected_time_fills(tmp_path):
+    cells = [pool_cell(n, app=NAPS, ladder=Ladder((1800.0,), (GB,), 1)) for n in range(50)]
+    pool = small_pool(tmp_path / "pool")
+    pool.add(dataclasses.replace(cell, expected_s=1700.0) for cell in cells)
+    assert next_jobs(pool).count == 15  # 85,000 s in jobs of 7,200 s, of which four fifths count
+    assert next_jobs(pool, max_jobs=4).count == 4

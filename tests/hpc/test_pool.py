@@ -1,0 +1,188 @@
+"""Pools that cannot be worked on: one clear line, and nothing is lost."""
+
+import contextlib
+import dataclasses
+import os
+import shutil
+import signal
+import stat
+import subprocess
+
+import psutil
+import pytest
+
+from small_pool import (
+    NAPS,
+    SCRIPT,
+    ended,
+    forked,
+    make_old,
+    pool_cell,
+    run_worker,
+    small_pool,
+    wait_for,
+)  # fmt: skip
+from voxcast.errors import RunError
+from voxcast.files import read_json, write_json
+from voxcast.history.run_folders import load_records
+from voxcast.hpc.pool import open_pool
+from voxcast.hpc.pool_cells import PoolCell
+
+
+def test_a_pool_is_opened_as_it_was_made(tmp_path):
+    pool = small_pool(tmp_path / "pool", pool_cell(), stale_s=7.0)
+    opened = open_pool(tmp_path / "pool")
+    assert opened.settings == pool.settings
+    assert opened.cells() == {pool_cell().key: pool_cell()}
+    assert stat.S_IMODE((tmp_path / "pool").stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "pool" / "pool.json").stat().st_mode) == 0o600
+
+
+def test_a_pool_of_another_version_says_so(tmp_path):
+    small_pool(tmp_path / "pool")
+    content = read_json(tmp_path / "pool" / "pool.json")
+    write_json(tmp_path / "pool" / "pool.json", content | {"format": 99})
+    with pytest.raises(RunError, match="a pool of format 99, this version reads 1"):
+        open_pool(tmp_path / "pool")
+    with pytest.raises(RunError, match="a pool of format 99"):
+        small_pool(tmp_path / "pool")
+
+
+@pytest.mark.parametrize("content", ["{", "{}", "[]", '{"format": 1}'])
+def test_a_damaged_pool_says_so(tmp_path, content):
+    small_pool(tmp_path / "pool")
+    (tmp_path / "pool" / "pool.json").write_text(content)
+    with pytest.raises(RunError, match="is damaged"):
+        open_pool(tmp_path / "pool")
+
+
+def test_another_folder_is_no_pool(tmp_path):
+    with pytest.raises(RunError, match=r"not a pool: it has no pool\.json"):
+        open_pool(tmp_path)
+
+
+def test_two_processes_do_not_add_cells_at_once(tmp_path):
+    pool = small_pool(tmp_path / "pool")
+    (pool.folder / ".making").mkdir()
+    with pytest.raises(RunError, match="another process is adding cells here"):
+        pool.add([pool_cell()])
+    make_old(pool.folder / ".making")  # it was killed
+    assert pool.add([pool_cell()]) == 1
+    assert not list(pool.folder.glob(".making*"))
+
+
+def test_a_process_that_was_killed_while_adding_has_made_no_cell_twice(tmp_path):
+    pool = small_pool(tmp_path / "pool")
+    pool.tokens.create(pool_cell().key)  # killed before the list was written
+    assert run_worker(pool).recorded == 0
+    assert pool.add([pool_cell()]) == 1
+    assert run_worker(pool).recorded == 1
+    assert pool.add([pool_cell()]) == 0
+    assert run_worker(pool).recorded == 0
+
+
+def of_volume(name):
+    cell = dataclasses.replace(pool_cell().cell, volume_id=name, app="reads")
+    return PoolCell(cell, pool_cell().ladder, 0.1)
+
+
+def volume_pool(tmp_path, names):
+    app = dataclasses.replace(NAPS, name="reads", argv=("cat", "{image}"), input="volume")
+    pool = small_pool(tmp_path / "pool", *map(of_volume, names))
+    settings = dataclasses.replace(
+        pool.settings, apps={"reads": app}, paths={n: tmp_path / f"{n}.nii" for n in names}
+    )
+    write_json(pool.folder / "pool.json", settings.to_record())
+    return open_pool(pool.folder)
+
+
+def test_a_missing_volume_is_left_out_and_missing_folders_end_the_worker(tmp_path, caplog):
+    pool = volume_pool(tmp_path, "abcdefg")
+    with pytest.raises(RunError, match=r"\.nii: no such volume"):
+        run_worker(pool)
+    assert len(pool.tokens.waiting()) == 7
+    for name in "abcdef":
+        (tmp_path / f"{name}.nii").write_text("x")
+    summary = run_worker(pool)
+    assert (summary.recorded, summary.left, summary.lacking) == (6, 1, {"its volume": 1})
+    assert "g.nii: no such volume" in caplog.text
+
+
+def test_another_version_of_an_application_is_not_run(tmp_path):
+    other = dataclasses.replace(pool_cell().cell, app_version="2")
+    pool = small_pool(tmp_path / "pool", PoolCell(other, pool_cell().ladder, 0.1))
+    with pytest.raises(RunError, match="naps: is version 1 here; install 2 here"):
+        run_worker(pool)
+    assert len(pool.tokens.waiting()) == 1
+
+
+def test_a_program_that_is_not_installed_here_leaves_its_cells_to_others(tmp_path):
+    pool = small_pool(tmp_path / "pool", pool_cell())
+    app = dataclasses.replace(NAPS, argv=("no-such-program-here",))
+    settings = dataclasses.replace(pool.settings, apps={"naps": app})
+    write_json(pool.folder / "pool.json", settings.to_record())
+    with pytest.raises(RunError, match="no-such-program-here: is not on PATH"):
+        run_worker(open_pool(pool.folder))
+    assert len(pool.tokens.waiting()) == 1
+
+
+def mounted(folder, size):
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(folder)]
+    if os.geteuid() or subprocess.run(command, check=False, capture_output=True).returncode:
+        pytest.skip("mounting a small disk needs root and the right to mount")
+
+
+def remount(folder, options):
+    subprocess.run(["mount", "-o", f"remount,{options}", str(folder)], check=True)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    disk = tmp_path / "disk"
+    mounted(disk, "2m")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_full_disk_is_one_line_and_loses_nothing(small_disk):
+    code = f"open({str(small_disk / 'pool' / 'large')!r}, 'wb').write(bytes(9_000_000))"
+    pool = small_pool(small_disk / "pool", pool_cell())
+    assert run_worker(pool).recorded == 1
+    pool.add([pool_cell(app=SCRIPT, code=code)])
+    with pytest.raises((RunError, OSError), match=r"(?i)no space left"):
+        run_worker(pool)
+    (small_disk / "pool" / "large").unlink()
+    assert shutil.disk_usage(small_disk).free > 0
+    assert len(pool.tokens.waiting()) == 1
+    assert pool.tokens.claims() == []
+    assert pool.tokens.given_up() == {}
+    remount(small_disk, "size=30m")
+    assert run_worker(pool).recorded == 1
+    assert len(load_records(pool.runs)) == 2
+
+
+def test_a_read_only_folder_is_one_line(small_disk):
+    pool = small_pool(small_disk / "pool", pool_cell())
+    remount(small_disk, "ro")
+    with pytest.raises(RunError, match="cannot be written to; a worker needs to write there"):
+        run_worker(pool)
+    remount(small_disk, "rw")
+    assert run_worker(pool).recorded == 1
+
+
+def test_a_worker_interrupted_returns_its_cell_at_once(tmp_path):
+    pool = small_pool(tmp_path / "pool", pool_cell(seconds=60.0))
+
+    def start():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        with contextlib.suppress(KeyboardInterrupt):
+            run_worker(pool)
+
+    worker = forked(start)
+    wait_for(lambda: any(p.name() == "sleep" for p in psutil.Process(worker).children()))
+    os.kill(worker, signal.SIGINT)
+    assert ended(worker) == 0
+    assert list(pool.tokens.waiting().values()) == [0]
+    assert pool.tokens.claims() == []
+    assert not list((pool.folder / "partial").iterdir())
