@@ -329,8 +329,9 @@ def ablation() -> str:
     study, noise = results("studies/ablation.json"), noise_by_app()
     kinds = {
         "constant": "nothing (constant)", "voxels": "voxel count (a line)", "header": "header",
-        "network alone": "the network on raw voxels, grid and extent",
-        "header + network": "header and network", "header + content": "header and contents",
+        "header + untrained network": "header and network, from runs alone",
+        "header + network": "header and pretrained network",
+        "header + content": "header and contents",
         "all": "all of it", "without hardware": "all but the hardware",
         "without parameters": "all but the parameters",
     }  # fmt: skip
