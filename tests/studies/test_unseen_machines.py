@@ -53,3 +53,6 @@ def test_what_cannot_be_left_out_is_said() -> None:
     by_place = unseen_machines.study(few, **FAST)["segment"]["sitting"]
     assert by_place["b"] == {"not_measurable": "3 subjects elsewhere, 8 are needed"}
     assert [point["local_runs"] for point in by_place["a"]] == [0, 2]  # of two folds
+    single = runs.assign(sitting=["a" if s == "0001" else "b" for s in runs["subject"]])
+    by_place = unseen_machines.study(single, **FAST)["segment"]["sitting"]
+    assert by_place["a"] == {"not_measurable": "one subject in it, and local runs are of others"}

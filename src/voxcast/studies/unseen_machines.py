@@ -102,6 +102,8 @@ def _left_out(
     subjects = others["subject"].nunique()
     if subjects < MIN_SUBJECTS:
         return {"not_measurable": f"{subjects} subjects elsewhere, {MIN_SUBJECTS} are needed"}
+    if local["subject"].nunique() < 2:
+        return {"not_measurable": "one subject in it, and local runs are of others"}
     by_count: dict[int, list[list[pd.DataFrame]]] = {count: [] for count in LOCAL_RUNS}
     for fold in split(local, "subject", folds=folds, seed=seed).folds:
         test = local.iloc[fold.test]
