@@ -78,7 +78,10 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
 def test_an_interrupted_submission_is_resumed(tmp_path: Path) -> None:
     plan = written(tmp_path, SLOW_FIRST, names=("a.nii",), walltimes_s=(50.0, 100.0))
     command = [VOXCAST, "submit", "--requests", plan, "--out", "out", "--executor", "local"]
-    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # as at a terminal
+    )  # fmt: skip
     deadline = time.monotonic() + 60
     while not (tmp_path / "in" / "a.nii.tried").exists():
         assert time.monotonic() < deadline

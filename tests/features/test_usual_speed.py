@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from voxcast.features.usual_speed import SPEED_DEVIATION, with_speed_deviations
+from voxcast.features.speed_column import SPEED_DEVIATION
+from voxcast.features.usual_speed import with_speed_deviations
 from voxcast.history.run_table import DTYPES, PHASE_DTYPES, UNKNOWN, in_schema
 from voxcast.history.speed_deviations import KERNELS
 

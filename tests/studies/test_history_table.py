@@ -7,7 +7,7 @@ import pytest
 
 from synthetic_runs import cell, write_run
 from voxcast.errors import TableError
-from voxcast.features.usual_speed import SPEED_DEVIATION
+from voxcast.features.speed_column import SPEED_DEVIATION
 from voxcast.history.imports.column_map import load_map
 from voxcast.history.imports.ledger import import_files
 from voxcast.history.parts import load_history

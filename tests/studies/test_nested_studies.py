@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import planted
-from voxcast.features.usual_speed import SPEED_DEVIATION
+from voxcast.features.speed_column import SPEED_DEVIATION
 from voxcast.laws.intervals import clustered_mean
 from voxcast.models.selection.fold_cache import FoldCache
 from voxcast.studies import family_comparison, learning_curves

@@ -7,8 +7,8 @@ import pytest
 from voxcast import config
 from voxcast.errors import TableError
 from voxcast.features.phase_labels import labels_of
+from voxcast.features.speed_column import SPEED_DEVIATION
 from voxcast.features.split import side
-from voxcast.features.usual_speed import SPEED_DEVIATION
 from voxcast.history.openings import read_openings
 from voxcast.studies.recorded_table import FULL, of_app, opened_table, recorded_table
 

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from voxcast.features.speed_column import SPEED_DEVIATION
 from voxcast.history.speed_deviations import speed_deviations
 
 if TYPE_CHECKING:
     import pandas as pd
-
-SPEED_DEVIATION = "speed_deviation"
-TIMES = ("cpu_s", "runtime_s")  # which follow the speed of the machine
 
 
 def with_speed_deviations(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from voxcast.features.phase_labels import labels_of
-from voxcast.features.usual_speed import SPEED_DEVIATION, TIMES
+from voxcast.features.speed_column import SPEED_DEVIATION, TIMES
 from voxcast.models.families.encoder import Encoder
 from voxcast.models.families.family import Params, family
 from voxcast.models.families.regressors import Regressor

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from voxcast.errors import TableError
+from voxcast.features.speed_column import SPEED_DEVIATION
 from voxcast.features.table import feature_names
-from voxcast.features.usual_speed import SPEED_DEVIATION
 from voxcast.models import point_model
 from voxcast.models.harp import harp
 from voxcast.models.harp.summed_phases import RepeatedPhase, fit_phases
