@@ -175,6 +175,13 @@ def read_json(path: str | os.PathLike[str]) -> Any:
     return json.loads(Path(path).read_text(encoding="utf-8"))
 
 
+def text_tail(path: str | os.PathLike[str], n_bytes: int = 10_000) -> str:
+    """Return the last ``n_bytes`` of a text file; what is not UTF-8 is replaced."""
+    with Path(path).open("rb") as stream:
+        stream.seek(max(0, stream.seek(0, os.SEEK_END) - n_bytes))
+        return stream.read().decode("utf-8", errors="replace")
+
+
 def canonical_json(value: Any) -> str:
     """Return the canonical JSON of ``value``: sorted keys, no spaces, no NaN.
 

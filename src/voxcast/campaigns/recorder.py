@@ -23,7 +23,7 @@ from voxcast.apps.launch import choose, command, container_facts, environment
 from voxcast.apps.staging import staged
 from voxcast.campaigns.settings import Conditions
 from voxcast.errors import RunError
-from voxcast.files import PARTIAL, commit_folder, remove_folder, write_json
+from voxcast.files import PARTIAL, commit_folder, remove_folder, text_tail, write_json
 from voxcast.history.run_folders import RECORD_FILE
 from voxcast.profiling.leader import LOG_FILE
 from voxcast.profiling.runner import measure, sweep
@@ -252,9 +252,7 @@ def measure_app(
 
 def log_tail(folder: Path) -> str:
     """Return the end of a run's log."""
-    with (folder / LOG_FILE).open("rb") as log:
-        log.seek(max(0, log.seek(0, os.SEEK_END) - 10_000))
-        return log.read().decode("utf-8", errors="replace")
+    return text_tail(folder / LOG_FILE)
 
 
 def failure_line(cell: Cell, profile: Profile, folder: Path) -> str:

@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast import project
-from voxcast.cli.shared_options import add_project_argument, whole_number
+from voxcast.cli.shared_options import add_project_argument, size_of_this_machine, whole_number
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError
 
 if TYPE_CHECKING:
     from voxcast.allocation.machines import Cluster
-    from voxcast.config import Here
     from voxcast.hpc.audit.jobs import AuditedJobs
     from voxcast.hpc.audit.report import Audit
     from voxcast.hpc.audit.request_replays import Objective
@@ -142,15 +141,7 @@ def _cluster(name: str, folder: Path | None) -> Cluster:
     from voxcast import config
 
     conf = project.require(folder) / config.CONF_DIR
-    return config.load_cluster(conf, name, here=_here)
-
-
-def _here() -> Here:
-    from voxcast.config import Here
-    from voxcast.profiling.host import host_facts
-
-    facts = host_facts()
-    return Here(facts.cores, facts.memory_bytes, len(facts.gpu_models))
+    return config.load_cluster(conf, name, here=size_of_this_machine)
 
 
 def _objective(args: argparse.Namespace, cluster: Cluster | None) -> Objective:
@@ -213,8 +204,7 @@ def _audited(
 
 
 def _write_picture(path: Path, jobs: AuditedJobs) -> None:
-    from voxcast.files import atomic_path
+    from voxcast.files import write_text
     from voxcast.hpc.audit.picture import picture
 
-    with atomic_path(path) as partial:
-        partial.write_text(picture(jobs.frame), encoding="utf-8")
+    write_text(path, picture(jobs.frame))

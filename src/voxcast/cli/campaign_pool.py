@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from voxcast.cli.shared_options import size_of_this_machine
 from voxcast.quantities import format_bytes
 
 if TYPE_CHECKING:
@@ -57,14 +58,8 @@ def run_on_cluster(campaign: ProjectCampaign, args: argparse.Namespace) -> None:
 
 def _cluster(name: str) -> Cluster:
     from voxcast import config
-    from voxcast.config import Here
-    from voxcast.profiling.host import host_facts
 
-    def here() -> Here:
-        facts = host_facts()
-        return Here(facts.cores, facts.memory_bytes, len(facts.gpu_models))
-
-    return config.load_submit(cluster=name, here=here).cluster
+    return config.load_submit(cluster=name, here=size_of_this_machine).cluster
 
 
 def _run_here(campaign: ProjectCampaign, pool: Pool, args: argparse.Namespace) -> None:

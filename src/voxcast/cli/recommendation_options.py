@@ -8,7 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from voxcast import project
-from voxcast.cli.shared_options import add_champion_arguments, champion_of
+from voxcast.cli.shared_options import (
+    add_champion_arguments,
+    champion_of,
+    size_of_this_machine,
+)
 from voxcast.errors import ConfigError, TableError, one_line
 from voxcast.quantities import format_seconds, parse_seconds, parse_usd
 
@@ -19,7 +23,7 @@ if TYPE_CHECKING:
     from voxcast.allocation.choice import HardLimits
     from voxcast.allocation.machines import Cluster
     from voxcast.allocation.recommendation import Recommendation
-    from voxcast.config import Here, Site
+    from voxcast.config import Site
 
 LOCAL = "local"  # the cluster that is this machine
 IMAGES_PER_CALL = 64  # of a champion in this process
@@ -70,7 +74,11 @@ def site_of(args: argparse.Namespace) -> Site:
 
     folder = project.require(args.project)
     return config.load_submit(
-        folder / config.CONF_DIR, args.cluster, args.policy, args.overrides, here=_here
+        folder / config.CONF_DIR,
+        args.cluster,
+        args.policy,
+        args.overrides,
+        here=size_of_this_machine,
     )
 
 
@@ -137,14 +145,6 @@ def _seconds_until(deadline: str) -> float:
     if left_s <= 0:
         raise ConfigError(f"is in the past: {deadline}", "--deadline")
     return left_s
-
-
-def _here() -> Here:
-    from voxcast.config import Here
-    from voxcast.profiling.host import host_facts
-
-    facts = host_facts()
-    return Here(facts.cores, facts.memory_bytes, len(facts.gpu_models))
 
 
 def _with_this_machine(cluster: Cluster, host_classes: Sequence[str]) -> Cluster:

@@ -15,6 +15,7 @@ from voxcast.records import Configuration
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from voxcast.config import Here
     from voxcast.images.characteristics import Characteristic
     from voxcast.serving.champion import Champion
 
@@ -29,6 +30,15 @@ def add_project_argument(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="project folder (default: VOXCAST_PROJECT, else the nearest parent folder)",
     )
+
+
+def size_of_this_machine() -> Here:
+    """Return the size of this machine, for node types that leave it open."""
+    from voxcast.config import Here
+    from voxcast.profiling.host import host_facts
+
+    facts = host_facts()
+    return Here(facts.cores, facts.memory_bytes, len(facts.gpu_models))
 
 
 def registry_address(folder: Path | None) -> str:

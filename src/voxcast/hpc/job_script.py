@@ -62,6 +62,15 @@ def configuration_of(plan: Plan, task: Task, request: Request) -> Configuration:
     )  # fmt: skip
 
 
+def task_variables(configuration: Configuration, request: Request) -> dict[str, str]:
+    """Return the variables by which an application gets to know its allocation."""
+    return {
+        **environment(configuration),
+        CPUS_VARIABLE: str(request.cpus),
+        MEMORY_VARIABLE: str(request.memory_bytes),
+    }
+
+
 def array_script(
     plan: Plan, tasks: Sequence[Task], request: Request, job_name: str, files: ArrayFiles
 ) -> str:
@@ -76,11 +85,7 @@ def array_script(
         request.memory_bytes,
         (f"{plan.app.name}: {len(tasks)} tasks, each {each}; M of --mem is 2^20 bytes",),
     )  # fmt: skip
-    variables = {
-        **environment(configuration_of(plan, first, request)),
-        CPUS_VARIABLE: str(request.cpus),
-        MEMORY_VARIABLE: str(request.memory_bytes),
-    }
+    variables = task_variables(configuration_of(plan, first, request), request)
     exports = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
     return "\n".join([
         "#!/bin/bash",

@@ -18,17 +18,10 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from voxcast.apps.launch import environment
 from voxcast.apps.staging import staged
 from voxcast.campaigns.driver import core_sets
 from voxcast.errors import RunError, VoxcastError, one_line
-from voxcast.hpc.job_script import (
-    CPUS_VARIABLE,
-    MEMORY_VARIABLE,
-    OUT_NAME,
-    configuration_of,
-    task_command,
-)
+from voxcast.hpc.job_script import OUT_NAME, configuration_of, task_command, task_variables
 from voxcast.hpc.job_states import TaskState
 from voxcast.profiling.leader import LOG_FILE
 from voxcast.profiling.runner import measure, sweep
@@ -150,18 +143,14 @@ class LocalExecutor:
         task = next(task for task in plan.tasks if task.name == name)
         configuration = configuration_of(plan, task, request)
         log, out = self.submission.log(array.number, number), folder / OUT_NAME
-        variables = {
-            **environment(configuration),
-            CPUS_VARIABLE: str(request.cpus),
-            MEMORY_VARIABLE: str(request.memory_bytes),
-        }
         shutil.rmtree(folder, ignore_errors=True)
         out.mkdir(parents=True)
         try:
             image = None if not task.image else self.submission.folder / task.image
             with staged(plan.app, image, out, configuration):
                 profile = measure(
-                    task_command(plan, task, request, folder), variables, folder,
+                    task_command(plan, task, request, folder),
+                    task_variables(configuration, request), folder,
                     cpus=request.cpus, gpus=request.gpus, time_limit_s=request.walltime_s,
                     mem_limit_bytes=request.memory_bytes, stall_s=plan.stall_s, core_set=cores,
                 )  # fmt: skip

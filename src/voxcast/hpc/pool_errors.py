@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import RunError
-from voxcast.files import atomic_path, read_json, write_json
+from voxcast.files import read_json, write_json
 from voxcast.hpc.attempts import Attempt
 
 if TYPE_CHECKING:
@@ -68,8 +68,7 @@ class ErrorLog:
     def add(self, number: int, error: PoolError) -> None:
         """Write attempt ``number`` of a cell, from 1; private to the user."""
         path = self._path(error.key, number)
-        with atomic_path(path) as partial:
-            write_json(partial, dataclasses.asdict(error))
+        write_json(path, dataclasses.asdict(error))
         path.chmod(0o600)
 
     def of(self, key: str, attempts: int) -> list[PoolError]:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ConfigError
-from voxcast.files import sync, write_json, write_text
+from voxcast.files import sync, text_tail, write_json, write_text
 from voxcast.hpc.job_script import OUT_NAME, ArrayFiles
 from voxcast.hpc.plan import Plan, read_json_object
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 SUBMISSIONS = ".voxcast"  # in the folder of outputs
 SUBMISSION_FILE, EVENTS_FILE = "submission.json", "events.jsonl"
 EXECUTORS = ("slurm", "local")
-TAIL_BYTES = 10_000
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -158,9 +157,7 @@ class Submission:
     def log_tail(self, array: int, number: int) -> str:
         """Return the end of a log; empty if there is none."""
         try:
-            with self.log(array, number).open("rb") as log:
-                log.seek(max(0, log.seek(0, os.SEEK_END) - TAIL_BYTES))
-                return log.read().decode("utf-8", errors="replace")
+            return text_tail(self.log(array, number))
         except OSError:
             return ""
 

@@ -287,6 +287,6 @@ def log_targets_at_usual_speed(table: pd.DataFrame, targets: Sequence[str]) -> n
     """
     logs = log_targets(table, targets)
     if "app" in table and SPEED_DEVIATION in table:
-        for k in [k for k, target in enumerate(targets) if target in TIMES]:
-            logs[:, k] += table[SPEED_DEVIATION].to_numpy(dtype=float)
+        deviations = table[SPEED_DEVIATION].to_numpy(dtype=float)
+        logs[:, np.isin(targets, TIMES)] += deviations[:, None]
     return logs
