@@ -70,6 +70,17 @@ def test_all_contenders_predict_and_voxcast_finds_the_law() -> None:
     assert results["host"] == {"not_measurable": "measured on one machine"}
 
 
+def test_the_trimmed_error_leaves_out_the_subjects_with_the_largest_errors() -> None:
+    subjects = [f"s{number:02d}" for number in range(40) for _ in range(2)]
+    runs = pd.DataFrame({"subject": subjects, "noisy": False, "cpu_s": 10.0, "cpu_s_median": 11.0})
+    runs.loc[runs["subject"].isin(["s07", "s31"]), "cpu_s_median"] = 30.0
+    scores = errors(runs)["cpu_s"]
+    assert scores["mape"] == pytest.approx((38 * 10 + 2 * 200) / 40)
+    assert scores["trimmed_mape"] == pytest.approx(10)
+    few = errors(runs[runs["subject"] <= "s09"])["cpu_s"]
+    assert few["trimmed_mape"] == few["mape"]  # 5 % of ten subjects are less than one
+
+
 def test_a_bound_is_counted_by_subject_and_by_quartile() -> None:
     runs = pd.DataFrame(
         {

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from voxcast.features.speed_column import SPEED_DEVIATION, TIMES
 from voxcast.laws.intervals import clustered_mean
@@ -15,11 +17,10 @@ from voxcast.records import TARGETS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import pandas as pd
-
     from voxcast.laws.intervals import Interval
 
 QUARTILES = 4
+TRIMMED_SHARE = 0.05  # of the subjects, those with the largest error
 
 
 def scored_runs(predictions: pd.DataFrame, target: str) -> pd.DataFrame:
@@ -35,10 +36,11 @@ def errors(predictions: pd.DataFrame) -> dict[str, Any]:
     Returns
     -------
     dict
-        By target ``mape`` with ``mape_interval`` (95 %, over subjects), ``median_ape``, ``mae``,
-        ``upp``, ``ov_mape``, ``runs`` and ``subjects``; see `voxcast.models.metrics.scores`. For
-        times ``normalised_mape`` and its interval are against what the run would have taken at
-        the usual speed of its machine, if the predictions have `SPEED_DEVIATION`.
+        By target ``mape`` with ``mape_interval`` (95 %, over subjects), ``trimmed_mape`` without
+        the subjects with the largest errors (`TRIMMED_SHARE`), ``median_ape``, ``mae``, ``upp``,
+        ``ov_mape``, ``runs`` and ``subjects``; see `voxcast.models.metrics.scores`. For times
+        ``normalised_mape``, its interval and its trimmed mean are against what the run would
+        have taken at the usual speed of its machine, if the predictions have `SPEED_DEVIATION`.
     """
     by_target = {}
     for target in TARGETS:
@@ -47,10 +49,12 @@ def errors(predictions: pd.DataFrame) -> dict[str, Any]:
         runs = scored_runs(predictions, target)
         actual = runs[target].to_numpy(dtype=float)
         median = runs[f"{target}_median"].to_numpy()
-        share = clustered_mean(percentage_errors(runs, target), runs["subject"].tolist())
+        shares = percentage_errors(runs, target)
+        share = clustered_mean(shares, runs["subject"].tolist())
         by_target[target] = {
             **scores(actual, median),
             "mape_interval": bounds_of(share),
+            "trimmed_mape": _trimmed_mean(shares, runs["subject"]),
             "mae": float(np.abs(median - actual).mean()),
             "runs": len(runs),
             "subjects": share.subjects,
@@ -81,7 +85,18 @@ def _normalised(runs: pd.DataFrame, target: str) -> dict[str, Any]:
         return {}
     shares = percentage_errors(runs, target, normalised=True)
     mean = clustered_mean(shares, runs["subject"].tolist())
-    return {"normalised_mape": mean.value, "normalised_mape_interval": bounds_of(mean)}
+    return {
+        "normalised_mape": mean.value,
+        "normalised_mape_interval": bounds_of(mean),
+        "normalised_trimmed_mape": _trimmed_mean(shares, runs["subject"]),
+    }
+
+
+def _trimmed_mean(shares: np.ndarray, subjects: pd.Series) -> float:
+    """Return the mean error of runs without the subjects whose mean error is largest."""
+    means = pd.Series(shares).groupby(subjects.to_numpy()).mean().sort_values()
+    kept = means.index[: len(means) - math.floor(TRIMMED_SHARE * len(means))]
+    return float(shares[subjects.isin(kept).to_numpy()].mean())
 
 
 def paired(
