@@ -18,7 +18,7 @@ from voxcast.report.figures import error_panels
 
 PROJECT = Path(__file__).resolve().parents[1]
 FIGURE = PROJECT / "docs" / "images" / "error_by_model.svg"
-APP = "ants_segment"  # drawn, if the models of applications were learned apart
+APP = "ants_segment"
 # Inside an <img> a figure knows nothing of the page: it brings its own colours, light and dark.
 STYLE = """<style>
 svg { color: #1f2328; --faint: #9a9fa5; --series-0: #0072b2; --series-1: #d55e00;
@@ -33,19 +33,18 @@ def drawn() -> str:
     """Return the figure: errors of CPU time by model, cross-validated and on unseen subjects."""
     results = PROJECT / "results"
     by_app = json.loads((results / "recorded" / "families.json").read_text(encoding="utf-8"))
-    app = APP if APP in by_app else next(iter(by_app))
-    tested = by_app[app]
+    tested = by_app[APP]
     history = json.loads((results / "history" / "reference.json").read_text(encoding="utf-8"))
     receipt = json.loads((results / "recorded" / "receipt.json").read_text(encoding="utf-8"))
     with (results / "recorded" / "leaderboard.csv").open(encoding="utf-8", newline="") as lines:
         rows = [
             row
             for row in csv.DictReader(lines)
-            if row["app"] == app and row["family"] in tested and row["family"] != "grid"
+            if row["app"] == APP and row["family"] in tested and row["family"] != "grid"
         ]
     nowhere = float("nan")
     verdict = SimpleNamespace(
-        winner=receipt["apps"][app]["champion"],
+        winner=receipt["apps"][APP]["champion"],
         cross_validated={
             row["family"]: {target: float(row[f"cv_{target}_mape"]) for target in TARGETS}
             for row in rows
@@ -60,8 +59,8 @@ def drawn() -> str:
             for row in rows
         },
     )
-    noise = history["noise_of_applications_with_an_image"][0]["error_percent"]
-    panels = error_panels(cast("Any", verdict), noise)
+    noise = next(row for row in history["noise"] if row["app"] == APP)
+    panels = error_panels(cast("Any", verdict), noise["error_percent"])
     svg = str(panels[TARGETS.index("cpu_s")].svg)
     end = svg.index(">") + 1
     opening = svg[:end].replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)

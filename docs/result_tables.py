@@ -146,48 +146,63 @@ def recorded_campaign(batch: str) -> str:
     return markdown(head, rows)
 
 
-def families(leaderboard: str, evaluated: str, noise: dict[str, Any]) -> str:
-    """Return the families of a campaign: errors by cross-validation and on unseen subjects.
-
-    ``noise`` has the repeats by application; rows name the application if there are several.
-    """
-    tested_by_app = results(evaluated)
+def validated_families(leaderboard: str) -> list[dict[str, str]]:
+    """Return the rows of a leaderboard: families with their errors by cross-validation."""
     with (PROJECT / "results" / leaderboard).open(encoding="utf-8", newline="") as lines:
-        validated = list(csv.DictReader(lines))
-    rows = []
-    for app, tested in tested_by_app.items():
-        prefix = f"`{app}`: " if len(tested_by_app) > 1 else ""
-        for row in validated:
-            name = row["family"]
-            if row["app"] != app or name not in tested:
-                continue
-            rows.append([
-                f"{prefix}`{name}`" + (" (baseline)" if name in ("voxels", "median") else ""),
-                *(percent(float(row[f"cv_{target}_mape"])) for target in TARGETS),
-                *(percent(tested[name][target]["mape"]) for target in TARGETS),
-            ])  # fmt: skip
-        if "header_only" in tested:
-            of_header = [percent(tested["header_only"][target]["mape"]) for target in TARGETS]
-            rows.append([f"{prefix}best on headers alone", *[NONE] * 3, *of_header])
-        if app in noise:
-            floor = [percent(noise[app]["error_percent"][target]) for target in TARGETS]
-            rows.append([f"{prefix}*noise floor as an error*", *floor, *[NONE] * 3])
-    head = ["model", "CV: CPU time", "wall time", "memory",
-            "unseen: CPU time", "wall time", "memory"]  # fmt: skip
-    return markdown(head, rows)
+        return list(csv.DictReader(lines))
+
+
+def title(family: str) -> str:
+    """Return the name of a family; baselines are marked."""
+    return f"`{family}`" + (" (baseline)" if family in ("voxels", "median") else "")
 
 
 def recorded() -> str:
-    """Return the families learned from the reference campaign."""
-    pooled = results("history/reference.json")["noise_of_applications_with_an_image"][0]
-    # Models of all applications together are listed under the names of all.
-    noise = {**noise_by_app(), ", ".join(sorted(IMAGE_APPS)): pooled}
-    return families("recorded/leaderboard.csv", "recorded/families.json", noise)
+    """Return the families learned from the recorded campaigns: errors of CPU time."""
+    tested, noise = results("recorded/families.json"), noise_by_app()
+    errors: dict[str, dict[str, float]] = {}
+    for row in validated_families("recorded/leaderboard.csv"):
+        errors.setdefault(row["family"], {})[row["app"]] = float(row["cv_cpu_s_mape"])
+    complete = [family for family, by_app in errors.items() if len(by_app) == len(IMAGE_APPS)]
+    rows = [
+        [
+            title(family),
+            *(
+                percent(value)
+                for app in IMAGE_APPS
+                for value in (errors[family][app], tested[app][family]["cpu_s"]["mape"])
+            ),
+        ]
+        for family in sorted(complete, key=lambda name: sum(errors[name].values()))
+        if all(family in tested[app] for app in IMAGE_APPS)
+    ]
+    of_header = [percent(tested[app]["header_only"]["cpu_s"]["mape"]) for app in IMAGE_APPS]
+    floors = [percent(noise[app]["error_percent"]["cpu_s"]) for app in IMAGE_APPS]
+    rows += [
+        ["best on headers alone", *(cell for header in of_header for cell in (NONE, header))],
+        ["*noise floor as an error*", *(cell for floor in floors for cell in (floor, NONE))],
+    ]
+    head = [f"`{app}`: {side}" for app in IMAGE_APPS for side in ("CV", "unseen")]
+    return markdown(["model", *head], rows)
 
 
 def demo() -> str:
     """Return the families of the committed run of `make demo`."""
-    return families("tune/leaderboard.csv", "evaluate/families.json", {})
+    (tested,) = results("evaluate/families.json").values()
+    rows = [
+        [
+            title(row["family"]),
+            *(percent(float(row[f"cv_{target}_mape"])) for target in TARGETS),
+            *(percent(tested[row["family"]][target]["mape"]) for target in TARGETS),
+        ]
+        for row in validated_families("tune/leaderboard.csv")
+        if row["family"] in tested
+    ]
+    of_header = [percent(tested["header_only"][target]["mape"]) for target in TARGETS]
+    rows.append(["best on headers alone", *[NONE] * 3, *of_header])
+    head = ["model", "CV: CPU time", "wall time", "memory",
+            "unseen: CPU time", "wall time", "memory"]  # fmt: skip
+    return markdown(head, rows)
 
 
 def methods() -> str:
