@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ from voxcast.models.metrics import binomial_interval
 from voxcast.models.speed.sitting_mean import sitting_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
     from voxcast.analysis.population_stability import FeatureShift
     from voxcast.models.speed.speeds import Speeds
@@ -151,11 +151,11 @@ def last_jobs(runs: pd.DataFrame, last: int) -> pd.DataFrame:
     return jobs.reset_index(drop=True)
 
 
-def _below(job: dict[str, object], amount: str, killed: str) -> bool | None:
+def _below(job: Mapping[Hashable, Any], amount: str, killed: str) -> bool | None:
     bound, used = job.get(f"upper_{amount}"), job[amount]
     if bound is None or pd.isna(bound) or pd.isna(used):
         return None
-    is_below = float(used) <= float(bound)  # type: ignore[arg-type]
+    is_below = float(used) <= float(bound)
     if job["outcome"] == "completed":
         return is_below
     # Of a killed job only a lower bound is known.
@@ -189,7 +189,10 @@ def medians_of(jobs: pd.DataFrame, amount: str, level: float) -> MedianDrift | N
     predicted = completed.get(f"predicted_{amount}", pd.Series(np.nan, completed.index))
     used = completed[amount].astype(float)
     usable = (predicted > 0) & (used > 0)
-    completed, logs = completed[usable], np.log(used[usable] / predicted[usable]).to_numpy()
+    completed, logs = (
+        completed[usable],
+        np.log((used[usable] / predicted[usable]).to_numpy(dtype=float)),
+    )
     if not len(logs):
         return None
     interval = clustered_mean(logs, _subjects(completed).tolist(), confidence=1 - level)

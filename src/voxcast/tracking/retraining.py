@@ -117,7 +117,7 @@ def retrain(
         rule.max_under_request,
     )
     rows = window_rows(split, window, with_judged=True)
-    receipt = _promoted(session, project, app, validation, rows, leaderboard, rule, comparison)
+    receipt = _promoted(session, project, app, validation, rows, leaderboard, rule, judgement)
     judged_subjects = int(table["subject"][split.judged].nunique())
     judged = {"runs": int(split.judged.sum()), "subjects": judged_subjects, "since": split.since}
     return receipt | {"new": counts, "window": window, "judged": judged}
