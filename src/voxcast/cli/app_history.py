@@ -99,9 +99,8 @@ def app_history(folder: Path, name: str, forecaster: Forecaster | None) -> AppHi
         if (path := folder / DATA / "runs" / device / "profiles.parquet").is_file()
     ]
     if not profiles and not batches:
-        raise TableError(
-            f"no run of {name} is on record", folder / HISTORY, "submit some, or learn"
-        )
+        then = "`voxcast learn` measures, `voxcast status DIR --collect` adds jobs"
+        raise TableError(f"no run of {name} is on record", folder / HISTORY, then)
     training = training_runs(
         profiles, folder / CATALOGUE, folder / HISTORY, batches, [name],
         cfg.features.coarse_points, cfg.features.network_points,
@@ -123,6 +122,7 @@ def _usable(
     training: TrainingRuns, name: str, cfg: Config, forecaster: Forecaster | None, points: int
 ) -> tuple[pd.DataFrame, dict[str, int]]:
     """Return the table, with jobs whose memory was measured by another method."""
+    import numpy as np
     import pandas as pd
 
     from voxcast.features.comparability import Comparability
@@ -134,10 +134,8 @@ def _usable(
     left_out = by_app[name]
     comparable = Comparability.of(profiles)
     usual = comparable.methods.get(name, "")
-    current = [
-        comparable.has_version(*key)
-        for key in zip(profiles["app"], profiles["device"], profiles["app_version"], strict=True)
-    ]
+    keys = zip(profiles["app"], profiles["device"], profiles["app_version"], strict=True)
+    current = np.array([comparable.has_version(*key) for key in keys], dtype=bool)
     others = profiles[current & ~profiles["memory_method"].isin(["", usual])]
     for method, runs in others.groupby("memory_method", sort=True):
         part, _ = training_table(replace(training, profiles=runs.reset_index(drop=True)), apps)

@@ -151,10 +151,10 @@ def _lines(name: str, drift: JobDrift) -> Iterator[str]:
         )
     for amount, median in drift.medians.items():
         for window in median.windows:
-            yield (
-                f"  {amount}: {window.first[:16]} to {window.last[:16]}, {window.jobs} jobs: median "
-                f"error {100 * window.median_error:.1f} %, measured {window.ratio:.2f} of predicted"
-            )
+            error = f"median error {100 * window.median_error:.1f} %"
+            ratio = f"measured {window.ratio:.2f} of predicted"
+            times = f"{window.first[:16]} to {window.last[:16]}"
+            yield f"  {amount}: {times}, {window.jobs} jobs: {error}, {ratio}"
     for machine in drift.machines:
         yield (
             f"  machine {machine.host}: speed {machine.speed_before:.2f} as learned, "
