@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +25,7 @@ APP = "burner"
 # Some 0.1 to 0.4 s of CPU time, of the size of the image in memory, and a little output.
 BURN = (
     'exec perl -e \'my ($image, $out, $factor) = @ARGV; my $n = -s $image; my $held = "x" x (20 * '
-    "$n); my $x = 0; $x += sqrt($_) for 1 .. int(14 * $factor * $n); open my $o, '>', "
+    "$n); my $x = 0; $x += sqrt($_) for 1 .. int(70 * $factor * $n); open my $o, '>', "
     '"$out/sum" or die; print $o $x, length $held\' "$1" "$2" "$(cat -- FACTOR)"'
 ).replace("'>'", '">"')
 
@@ -47,7 +48,7 @@ class SubmittedProject:
         self.app = shell_app(BURN.replace("FACTOR", str(factor)), APP)
         params = yaml.safe_load((ROOT / "params.yaml").read_text())
         described = {
-            **params["app"]["ants_n4"], "module": None, "argv": list(self.app.argv),
+            **params["app"]["ants_segment"], "module": None, "argv": list(self.app.argv),
             "version": "1", "parameters": {}, "ranges": {}, "scaled_down": {}, "packages": [],
             "files": [], "phases": [], "phase_drivers": {}, "phase_patterns": {},
             "characteristics": ["foreground_voxels"], "container": {}, "binds": {},
@@ -55,9 +56,9 @@ class SubmittedProject:
         params["app"] = {APP: described}
         params["features"] |= {"history": [], "network_points": 8}
         params["evaluation"]["test_fraction"] = 0.0001
-        params["tune"] |= {"families": ["median", "ridge", "additive"], "trials": 2, "folds": 4}
+        params["tune"] |= {"families": ["ridge"], "trials": 2, "folds": 4}
         (folder / "params.yaml").write_text(yaml.safe_dump(params))
-        (folder / "conf" / "app").mkdir(parents=True)
+        shutil.copytree(ROOT / "conf", folder / "conf")
         (folder / "conf" / "app" / f"{APP}.yaml").write_text(yaml.safe_dump({APP: described}))
 
     def images(self, count: int) -> list[Path]:
@@ -76,16 +77,19 @@ class SubmittedProject:
         self.subjects += count
         return paths
 
-    def submit(self, count: int, factor: float = 1.0, **options: object) -> dict:
-        """Submit jobs on new subjects with a plan by hand; return what the verb prints."""
+    def submit(self, count: int, factor: float = 1.0, *, by_hand: bool = False) -> dict:
+        """Submit jobs on new subjects, as predicted or as asked by hand; return what is printed."""
         (self.folder / "factor").write_text(str(factor))
-        plan = plan_of(self.app, self.images(count), memories_bytes=(400 * MB,), **options)
-        path = self.folder / f"plan-{self.subjects}.json"
-        path.write_text(json.dumps(plan.to_record()))
+        images = self.images(count)
+        arguments: list[object] = [*images, "--app", APP, "--cluster", "local", "--cpus", 1]
+        if by_hand:
+            plan = plan_of(self.app, images, memories_bytes=(400 * MB,))
+            path = self.folder / f"plan-{self.subjects}.json"
+            path.write_text(json.dumps(plan.to_record()))
+            arguments = ["--requests", path]
         out = self.folder / "results" / f"until-{self.subjects}"
         completed = voxcast(
-            self.folder, "submit", "--requests", path, "--out", out, "--executor", "local",
-            "--json",
-        )  # fmt: skip
+            self.folder, "submit", *arguments, "--out", out, "--executor", "local", "--json"
+        )
         assert completed.returncode == 0, completed.stderr
-        return json.loads(completed.stdout)
+        return json.loads(completed.stdout) | {"out": str(out), "messages": completed.stderr}

@@ -138,5 +138,5 @@ def _print(name: str, receipt: dict[str, Any]) -> None:
             f"{judged['since']}; {new['runs']} runs are new; learned from {source}"
         )
     print(f"  {receipt['detail']}")
-    if receipt["registered"]:
+    if receipt["registered"] and receipt["reason"] != "first":
         print("  `voxcast models rollback` returns to the former champion")
