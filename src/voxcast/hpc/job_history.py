@@ -182,11 +182,13 @@ def _run(submission: Submission, task: Task, ended: EndedAttempt) -> ImportedRun
     peak = positive(facts.get("peak_bytes"))
     has_memory = peak is not None and sampling_s is not None and attempt.runtime_s >= sampling_s
     started_at = _utc(facts.get("started_at", ""))
-    prediction = {
-        "predicted_runtime_s": task.runtime_s_median,
-        "predicted_peak_rss_bytes": task.memory_bytes_median,
-        **{_LABELS.get(k, k): v for k, v in (task.prediction or {}).items()},
-    }
+    prediction: dict[str, Any] = {}
+    if task.prediction is not None:  # a request by hand rests on none
+        prediction = {
+            "predicted_runtime_s": task.runtime_s_median,
+            "predicted_peak_rss_bytes": task.memory_bytes_median,
+            **{_LABELS.get(k, k): v for k, v in task.prediction.items()},
+        }
     return ImportedRun(
         identity=[submission.label, ended.array, ended.number],
         values={
