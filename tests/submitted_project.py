@@ -78,7 +78,7 @@ class SubmittedProject:
         return paths
 
     def submit(self, count: int, factor: float = 1.0, *, by_hand: bool = False) -> dict:
-        """Submit jobs on new subjects, as predicted or as asked by hand; return what is printed."""
+        """Submit jobs on new subjects, as predicted or by hand; return what is printed."""
         (self.folder / "factor").write_text(str(factor))
         images = self.images(count)
         arguments: list[object] = [*images, "--app", APP, "--cluster", "local", "--cpus", 1]

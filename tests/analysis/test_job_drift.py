@@ -55,10 +55,10 @@ def test_a_median_that_is_off_is_told_from_noise() -> None:
     rng = np.random.default_rng(0)
     noisy = [job(n, runtime_s=10 * float(np.exp(rng.normal(0, 0.2)))) for n in range(40)]
     slower = [job(n, runtime_s=20 * float(np.exp(rng.normal(0, 0.2)))) for n in range(40)]
-    drifted = [
-        medians_of(last_jobs(pd.DataFrame(r), 40), "runtime_s", 0.01) for r in (noisy, slower)
-    ]
-    assert [median is not None and median.drifted for median in drifted] == [False, True]
+    for rows, is_off in ((noisy, False), (slower, True)):
+        median = medians_of(last_jobs(pd.DataFrame(rows), 40), "runtime_s", 0.01)
+        assert median is not None
+        assert median.drifted == is_off
 
 
 def test_a_small_sample_without_a_shift_is_not_called_shifted() -> None:

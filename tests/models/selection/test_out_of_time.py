@@ -25,9 +25,8 @@ RIDGE = FAMILIES["ridge"].defaults
 def history(seed: int, subjects: int = 60) -> pd.DataFrame:
     """Return planted runs, one subject a day."""
     table = planted.table(subjects, seed=seed, noise=0.05)
-    days = pd.Timestamp("2026-01-01", tz="UTC") + pd.to_timedelta(
-        table["subject"].astype(int), "D"
-    )
+    numbers = pd.to_timedelta(table["subject"].astype(int), "D")
+    days = pd.Timestamp("2026-01-01", tz="UTC") + numbers
     return table.assign(started_at=days.map(pd.Timestamp.isoformat))
 
 
@@ -66,7 +65,7 @@ def test_the_window_follows_a_change(factor: float, window: str) -> None:
     split = split_by_time(table, keys_of_first(table, 30))
     assert split is not None
     assert chosen_window(validation, split) == window
-    rows = window_rows(split, window, with_judged=False)  # type: ignore[arg-type]
+    rows = window_rows(split, window, with_judged=False)
     assert bool(changed.to_numpy()[rows].all()) == (window == "new")
     champion = champion_of(validation.part(np.flatnonzero(~changed)))
     challenger = recipes.fit(validation.part(rows), "ridge", RIDGE, "volume")
