@@ -6,7 +6,7 @@ A row of ``images.parquet`` of a recorded batch, as a plain object that a plan c
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,7 +85,8 @@ def read_volume_facts(
         changed_at = datetime.fromtimestamp(path.stat().st_mtime, UTC)
     except OSError as error:
         raise ImageError(f"cannot be read: {error.strerror}", path) from None
-    if changed_at > datetime.fromisoformat(started_at):
+    # Slurm states whole seconds.
+    if changed_at >= datetime.fromisoformat(started_at) + timedelta(seconds=1):
         raise ImageError("was changed after a run on it had started", path)
     look = look_at(path, None, coarse_points, None, lab=lab)
     if look.header is None or look.voxel_sha256 is None:
