@@ -131,11 +131,11 @@ def _print(name: str, receipt: dict[str, Any]) -> None:
     else:
         print(f"{name}: the champion stays, version {receipt['version']}: {receipt['reason']}")
     if "judged" in receipt:
-        judged, new = receipt["judged"], receipt["new"]
+        newest, new = receipt["judged"], receipt["new"]
         source = "the new runs alone" if receipt["window"] == "new" else "all runs on record"
         print(
-            f"  judged on {judged['runs']} runs of {judged['subjects']} subjects since "
-            f"{judged['since']}; {new['runs']} runs are new; learned from {source}"
+            f"  judged on {newest['runs']} runs of {newest['subjects']} subjects since "
+            f"{newest['since']}; {new['runs']} runs are new; learned from {source}"
         )
     print(f"  {receipt['detail']}")
     if receipt["registered"] and receipt["reason"] != "first":

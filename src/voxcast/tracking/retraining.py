@@ -110,7 +110,7 @@ def retrain(
     name = leaderboard.best
     judgement = judge(
         validation,
-        np.flatnonzero(split.judged),
+        np.flatnonzero(split.newest),
         recipes.fit(part, name, leaderboard.params[name], "volume"),
         bundle.forecaster(app.name),
         rule.upper_quantile,
@@ -118,9 +118,13 @@ def retrain(
     )
     rows = window_rows(split, window, with_judged=True)
     receipt = _promoted(session, project, app, validation, rows, leaderboard, rule, judgement)
-    judged_subjects = int(table["subject"][split.judged].nunique())
-    judged = {"runs": int(split.judged.sum()), "subjects": judged_subjects, "since": split.since}
-    return receipt | {"new": counts, "window": window, "judged": judged}
+    newest_subjects = int(table["subject"][split.newest].nunique())
+    judgement_set = {
+        "runs": int(split.newest.sum()),
+        "subjects": newest_subjects,
+        "since": split.since,
+    }
+    return receipt | {"new": counts, "window": window, "judged": judgement_set}
 
 
 def _tuned(validation: Validation, tuning: Tuning) -> Leaderboard:

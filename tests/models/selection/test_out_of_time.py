@@ -48,7 +48,7 @@ def test_no_judged_subject_and_no_later_run_trains() -> None:
     table = pd.concat([table, repeated], ignore_index=True)
     split = split_by_time(table, keys_of_first(table, 30))
     assert split is not None
-    judged = set(table["subject"][split.judged])
+    judged = set(table["subject"][split.newest])
     assert len(judged) == 15
     assert "0035" in judged  # its last run is the newest of all
     assert not judged & set(table["subject"][split.training])
@@ -69,7 +69,7 @@ def test_the_window_follows_a_change(factor: float, window: str) -> None:
     assert bool(changed.to_numpy()[rows].all()) == (window == "new")
     champion = champion_of(validation.part(np.flatnonzero(~changed)))
     challenger = recipes.fit(validation.part(rows), "ridge", RIDGE, "volume")
-    judgement = judge(validation, np.flatnonzero(split.judged), challenger, champion, 0.95, 0.1)
+    judgement = judge(validation, np.flatnonzero(split.newest), challenger, champion, 0.95, 0.1)
     assert judgement is not None
     assert (judgement.comparison.gain.low > 0) == (factor > 1)
     assert judgement.champion_bound_holds == (factor == 1)
@@ -86,7 +86,7 @@ def test_where_nothing_changed_a_challenger_is_rarely_better() -> None:
         first = np.flatnonzero(table["subject"].astype(int) <= 30)
         challenger = recipes.fit(validation.part(rows), "ridge", RIDGE, "volume")
         judgement = judge(
-            validation, np.flatnonzero(split.judged), challenger,
+            validation, np.flatnonzero(split.newest), challenger,
             champion_of(validation.part(first)), 0.95, 0.1,
         )  # fmt: skip
         assert judgement is not None

@@ -44,7 +44,7 @@ class TimeSplit:
     ----------
     new : ndarray
         Started after the last run of the champion, and not learned by it.
-    judged : ndarray
+    newest : ndarray
         The newer half of these, by subject.
     training : ndarray
         What a challenger that is judged on the former may learn from: older runs, of other
@@ -54,7 +54,7 @@ class TimeSplit:
     """
 
     new: np.ndarray
-    judged: np.ndarray
+    newest: np.ndarray
     training: np.ndarray
     since: str
 
@@ -108,11 +108,11 @@ def _halved(
     older, newer = order[: len(order) // 2], order[len(order) // 2 :]
     if len(older) < minimum:
         return None
-    judged = new & np.isin(subjects, newer)
-    since = str(min(starts[judged]))
+    newest = new & np.isin(subjects, newer)
+    since = str(min(starts[newest]))
     # A subject of the older half may have a run after that time: it is from the future.
     training = usable & ~np.isin(subjects, newer) & ~(new & (starts >= since))
-    return TimeSplit(new, judged, training, since)
+    return TimeSplit(new, newest, training, since)
 
 
 def chosen_window(validation: Validation, split: TimeSplit) -> Window:
@@ -130,8 +130,8 @@ def chosen_window(validation: Validation, split: TimeSplit) -> Window:
         if part.table["subject"].nunique() < 2:
             return "all"
         model = recipes.fit(part, CHOICE_RECIPE, FAMILIES[CHOICE_RECIPE].defaults, "volume")
-        errors.append(model_errors(validation, np.flatnonzero(inner.judged), model).mean(axis=1))
-    subjects = table["subject"][inner.judged].tolist()
+        errors.append(model_errors(validation, np.flatnonzero(inner.newest), model).mean(axis=1))
+    subjects = table["subject"][inner.newest].tolist()
     gain = clustered_mean(errors[0] - errors[1], subjects)
     return "new" if gain.bounded and gain.low > 0 else "all"
 
