@@ -95,7 +95,7 @@ def test_an_image_that_was_changed_since_tells_nothing(tmp_path: Path) -> None:
 def test_jobs_of_slurm_name_their_machine_and_their_memory_if_it_was_sampled(
     slurm: PrivateSlurm, follower_of, tmp_path: Path
 ) -> None:
-    hold = 'exec perl -e \'my $x = "x" x 2e8; sleep 8; system @ARGV\' cp -- "$1" "$2/copy"'
+    hold = 'exec perl -e \'my $x = "x" x 5e7; sleep 8; system @ARGV\' cp -- "$1" "$2/copy"'
     images = heads(tmp_path / "in", "long.nii", "short.nii")
     script = f'case "$1" in *long*) {hold} ;; esac; {COPY}'
     plan = plan_of(shell_app(script), images, memories_bytes=(400 * MB,))

@@ -19,11 +19,11 @@ from voxcast.models.selection import recipes
 from voxcast.models.selection.learning import learn
 from voxcast.models.selection.out_of_time import (
     MIN_SUBJECTS,
-    chosen_window,
     judge,
     new_runs,
     split_by_time,
     window_rows,
+    window_start,
 )
 from voxcast.models.selection.refitting import fit_forecaster
 from voxcast.tracking.challengers import AppFacts, Challenger
@@ -74,9 +74,10 @@ def retrain(
     Returns
     -------
     dict
-        The receipt of `voxcast.tracking.promotion.promote`, with ``window`` (what was learned
-        from), ``judged`` (runs, subjects, and since when) and ``new`` (runs and subjects after
-        those of the champion); ``reason`` is `TOO_LITTLE` where nothing was fitted.
+        The receipt of `voxcast.tracking.promotion.promote`, with ``window_since`` (first run that
+        was learned from; empty for all), ``judged`` (runs, subjects, and since when) and ``new``
+        (runs and subjects after those of the champion); ``reason`` is `TOO_LITTLE` where nothing
+        was fitted.
     """
     table = validation.table
     uri = tracking_uri(project)
@@ -102,9 +103,9 @@ def retrain(
             "registered": False, "reason": TOO_LITTLE, "detail": detail, "new": counts,
             "version": None if current is None else current.number, "under_load": [],
         }  # fmt: skip
-    window = chosen_window(validation, split)
-    on_step(f"tuning on {'the new runs alone' if window == 'new' else 'all runs'}")
-    part = validation.part(window_rows(split, window, with_judged=False))
+    since = window_start(validation, split)
+    on_step(f"tuning on the runs since {since}" if since else "tuning on all runs")
+    part = validation.part(window_rows(table, split, since, with_newest=False))
     leaderboard = _tuned(part, tuning)
     on_step("judging on the newest runs")
     name = leaderboard.best
@@ -116,7 +117,7 @@ def retrain(
         rule.upper_quantile,
         rule.max_under_request,
     )
-    rows = window_rows(split, window, with_judged=True)
+    rows = window_rows(table, split, since, with_newest=True)
     receipt = _promoted(session, project, app, validation, rows, leaderboard, rule, judgement)
     newest_subjects = int(table["subject"][split.newest].nunique())
     judgement_set = {
@@ -124,7 +125,7 @@ def retrain(
         "subjects": newest_subjects,
         "since": split.since,
     }
-    return receipt | {"new": counts, "window": window, "judged": judgement_set}
+    return receipt | {"new": counts, "window_since": since, "judged": judgement_set}
 
 
 def _tuned(validation: Validation, tuning: Tuning) -> Leaderboard:

@@ -2,14 +2,14 @@
 
 The runs after those of the champion are halved by time: from the older half the challenger may
 learn, on the newer one both are judged. It learns from all older runs, or, where the application
-or the machines changed, only from those after the champion's: the window is chosen by the error
-on the newest runs that it may learn from (Klinkenberg, Intelligent Data Analysis 8, 2004).
+or the machines changed, only from the newest of them: the window is chosen by the error on the
+newest runs that it may learn from (Klinkenberg, Intelligent Data Analysis 8, 2004).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,9 +30,10 @@ if TYPE_CHECKING:
     from voxcast.models.selection.comparison import Comparison
     from voxcast.models.selection.cross_validation import Validation
 
-Window = Literal["all", "new"]
 # The interval of the promotion rule never excludes zero with fewer than six.
 MIN_SUBJECTS = 10  # to judge on, and as many new ones to learn from
+WINDOWS = (1, 2, 4)  # parts of the new runs
+INNER_SHARE = 0.25  # of the new subjects to learn from, by which windows are told apart
 CHOICE_RECIPE = "ridge"  # by which windows are told apart: fast, and fitted to few runs
 
 
@@ -45,7 +46,7 @@ class TimeSplit:
     new : ndarray
         Started after the last run of the champion, and not learned by it.
     newest : ndarray
-        The newer half of these, by subject.
+        The newest of these, by subject.
     training : ndarray
         What a challenger that is judged on the former may learn from: older runs, of other
         subjects.
@@ -92,54 +93,83 @@ def split_by_time(table: pd.DataFrame, champion_keys: Collection[str]) -> TimeSp
         Training runs with ``cell_key``, ``started_at`` and ``subject``.
     """
     new = new_runs(table, champion_keys)
-    return _halved(table, new, np.ones(len(table), dtype=bool), MIN_SUBJECTS)
+    return _split(table, new, np.ones(len(table), dtype=bool), 0.5, MIN_SUBJECTS)
 
 
-def _halved(
-    table: pd.DataFrame, new: np.ndarray, usable: np.ndarray, minimum: int
+def _split(
+    table: pd.DataFrame, new: np.ndarray, usable: np.ndarray, share: float, minimum: int
 ) -> TimeSplit | None:
-    """Split new runs where half of their subjects have had their last run."""
-    subjects = table["subject"].astype(str).to_numpy()
+    """Split new runs so that a share of their subjects, the newest by their last run, is apart."""
     starts = table["started_at"].astype(str).to_numpy()
-    last: dict[str, str] = {}
-    for subject, start in zip(subjects[new], starts[new], strict=True):
-        last[subject] = max(start, last.get(subject, ""))
-    order = sorted(last, key=lambda subject: (last[subject], subject))
-    older, newer = order[: len(order) // 2], order[len(order) // 2 :]
-    if len(older) < minimum:
+    subjects = table["subject"].astype(str).to_numpy()
+    order = _by_last_run(subjects[new], starts[new])
+    newer = order[len(order) - max(round(share * len(order)), minimum) :]
+    if len(order) - len(newer) < minimum:
         return None
     newest = new & np.isin(subjects, newer)
     since = str(min(starts[newest]))
-    # A subject of the older half may have a run after that time: it is from the future.
+    # A subject of the older part may have a run after that time: it is from the future.
     training = usable & ~np.isin(subjects, newer) & ~(new & (starts >= since))
     return TimeSplit(new, newest, training, since)
 
 
-def chosen_window(validation: Validation, split: TimeSplit) -> Window:
-    """Return which runs a challenger learns from: ``all``, or the ``new`` ones alone.
+def _by_last_run(subjects: np.ndarray, starts: np.ndarray) -> list[str]:
+    last: dict[str, str] = {}
+    for subject, start in zip(subjects.tolist(), starts.tolist(), strict=True):
+        last[subject] = max(start, last.get(subject, ""))
+    return sorted(last, key=lambda subject: (last[subject], subject))
 
-    The latter only where that is shown to be better on runs that both could learn from.
+
+def window_start(validation: Validation, split: TimeSplit) -> str:
+    """Return since when a challenger learns from runs; empty for all runs.
+
+    Windows are the new runs, and the newest half and quarter of them. One is taken only where it
+    is shown to predict better than all runs, on the newest quarter of the runs to learn from.
     """
     table = validation.table
-    inner = _halved(table, split.new & split.training, split.training, MIN_SUBJECTS // 2)
+    new = split.new & split.training
+    inner = _split(table, new, split.training, INNER_SHARE, MIN_SUBJECTS // 2)
     if inner is None:
-        return "all"
-    errors = []
-    for rows in (inner.training, inner.training & split.new):
+        return ""
+    starts = table["started_at"].astype(str).to_numpy()
+    left = new & inner.training
+    order = _by_last_run(table["subject"].astype(str).to_numpy()[left], starts[left])
+    sizes = [len(order) // parts for parts in WINDOWS if len(order) // parts >= MIN_SUBJECTS // 2]
+    since = {size: _start_of(table, left, order[len(order) - size :]) for size in sizes}
+    held_out = np.flatnonzero(inner.newest)
+
+    def errors(rows: np.ndarray) -> np.ndarray:
         part = validation.part(np.flatnonzero(rows))
-        if part.table["subject"].nunique() < 2:
-            return "all"
         model = recipes.fit(part, CHOICE_RECIPE, FAMILIES[CHOICE_RECIPE].defaults, "volume")
-        errors.append(model_errors(validation, np.flatnonzero(inner.newest), model).mean(axis=1))
-    subjects = table["subject"][inner.newest].tolist()
-    gain = clustered_mean(errors[0] - errors[1], subjects)
-    return "new" if gain.bounded and gain.low > 0 else "all"
+        return model_errors(validation, held_out, model).mean(axis=1)
+
+    of_all = errors(inner.training)
+    best, smallest = "", float(of_all.mean())
+    for start in since.values():
+        of_window = errors(left & (starts >= start))
+        gain = clustered_mean(
+            of_all - of_window, table["subject"].iloc[held_out].tolist(),
+            confidence=1 - 0.05 / len(WINDOWS),
+        )  # fmt: skip
+        if gain.bounded and gain.low > 0 and of_window.mean() < smallest:
+            best, smallest = start, float(of_window.mean())
+    return best
 
 
-def window_rows(split: TimeSplit, window: Window, *, with_judged: bool) -> np.ndarray:
+def _start_of(table: pd.DataFrame, rows: np.ndarray, subjects: Collection[str]) -> str:
+    chosen = table[rows & table["subject"].isin(list(subjects)).to_numpy(dtype=bool)]
+    return str(chosen["started_at"].min())
+
+
+def window_rows(
+    table: pd.DataFrame, split: TimeSplit, since: str, *, with_newest: bool
+) -> np.ndarray:
     """Return the positions of the runs of a window, with or without those that are judged on."""
-    rows = np.ones(len(split.new), dtype=bool) if with_judged else split.training
-    return np.flatnonzero(rows & split.new if window == "new" else rows)
+    rows = np.ones(len(table), dtype=bool) if with_newest else split.training
+    if since:
+        rows = rows & split.new & (table["started_at"].astype(str).to_numpy() >= since)
+    positions: np.ndarray = np.flatnonzero(rows)
+    return positions
 
 
 def model_errors(validation: Validation, rows: np.ndarray, model: Predictor) -> np.ndarray:
