@@ -95,7 +95,7 @@ def test_an_image_that_was_changed_since_tells_nothing(tmp_path: Path) -> None:
 def test_jobs_of_slurm_name_their_machine_and_their_memory_if_it_was_sampled(
     slurm: PrivateSlurm, follower_of, tmp_path: Path
 ) -> None:
-    hold = 'exec perl -e \'my $x = "x" x 5e7; sleep 8; system @ARGV\' cp -- "$1" "$2/copy"'
+    hold = "perl -e 'my $x = \"x\" x 5e7; sleep 8'"
     images = heads(tmp_path / "in", "long.nii", "short.nii")
     script = f'case "$1" in *long*) {hold} ;; esac; {COPY}'
     plan = plan_of(shell_app(script), images, memories_bytes=(400 * MB,))
@@ -103,7 +103,7 @@ def test_jobs_of_slurm_name_their_machine_and_their_memory_if_it_was_sampled(
     submission = follower.submission
     sampling_s = follower.executor.memory_sampling_s()
     collected = collect_jobs(Submission.open(submission.folder), tmp_path / "jobs", VOLUMES)
-    assert (collected.completed, collected.censored) == (2, 0)
+    assert (collected.completed, collected.censored) == (2, 0), submission.log_tail(1, 1)
     runs = load_history([tmp_path / "jobs"]).set_index("subject")
     here = host_facts()
     assert set(runs["cpu_model"]) == {here.cpu_model}

@@ -142,7 +142,8 @@ def window_start(validation: Validation, split: TimeSplit) -> str:
     def errors(rows: np.ndarray) -> np.ndarray:
         part = validation.part(np.flatnonzero(rows))
         model = recipes.fit(part, CHOICE_RECIPE, FAMILIES[CHOICE_RECIPE].defaults, "volume")
-        return model_errors(validation, held_out, model).mean(axis=1)
+        by_run: np.ndarray = model_errors(validation, held_out, model).mean(axis=1)
+        return by_run
 
     of_all = errors(inner.training)
     best, smallest = "", float(of_all.mean())
