@@ -11,7 +11,7 @@ import nibabel
 import numpy as np
 import pytest
 from followed import followed
-from planted_tasks import COPY, plan_of, shell_app
+from planted_tasks import COPY, MB, plan_of, shell_app
 
 from private_slurm import PrivateSlurm
 from voxcast.history.batches import batches_to_learn_from
@@ -103,8 +103,11 @@ def test_jobs_of_slurm_name_their_machine_and_their_memory_if_it_was_sampled(
     follower.executor._sampling = [5.0]  # as others may be
     submission = followed(follower).submission
     collected = collect_jobs(Submission.open(submission.folder), tmp_path / "jobs", VOLUMES)
-    assert (collected.completed, collected.censored, collected.without_memory) == (2, 0, 1)
-    runs = load_history([tmp_path / "jobs"]).set_index("subject")
+    assert (collected.completed, collected.censored, collected.without_memory) == (2, 1, 1)
+    every = load_history([tmp_path / "jobs"])
+    killed = every[every["outcome"] == "out_of_memory"].iloc[0]  # its first request was 100 MB
+    assert (killed["subject"], killed["mem_limit_bytes"]) == ("long", 100 * MB)
+    runs = every[every["outcome"] == "completed"].set_index("subject")
     here = host_facts()
     assert set(runs["cpu_model"]) == {here.cpu_model}
     assert (runs["host_id"].str.len() == 8).all()
@@ -113,4 +116,4 @@ def test_jobs_of_slurm_name_their_machine_and_their_memory_if_it_was_sampled(
     assert runs["memory_method"].to_dict() == {"long": "slurm_maxrss", "short": ""}
     assert runs["peak_rss_bytes"]["long"] > 5e7
     assert runs["started_at"].str.endswith("+00:00").all()
-    assert collect_jobs(submission, tmp_path / "jobs", VOLUMES).on_record == 2
+    assert collect_jobs(submission, tmp_path / "jobs", VOLUMES).on_record == 3
