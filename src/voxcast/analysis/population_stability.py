@@ -51,7 +51,7 @@ class FeatureShift:
 def feature_shifts(
     training: pd.DataFrame, new: pd.DataFrame, level: float, seed: int = 0
 ) -> list[FeatureShift]:
-    """Return the stability of all features that differ between training rows, least stable first.
+    """Return the stability of all features that differ between rows, least stable first.
 
     Parameters
     ----------
@@ -67,9 +67,9 @@ def feature_shifts(
     drawn_training = rng.integers(0, len(training), (SAMPLES, len(training)))
     for name in training.columns:
         codes, new_codes = _codes(training[name], new[name])
-        count = max(int(codes.max()), int(new_codes.max())) + 1
-        if count < 2:
+        if len(np.union1d(codes, new_codes)) < 2:
             continue
+        count = max(int(codes.max()), int(new_codes.max())) + 1
         names.append(str(name))
         expected = np.bincount(codes, minlength=count)
         observed.append(_psi(expected, np.bincount(new_codes, minlength=count)))
