@@ -13,14 +13,12 @@ import pandas as pd
 
 from voxcast import config
 from voxcast.errors import TableError, exits_cleanly
-from voxcast.features.phase_labels import phase_texts
 from voxcast.features.split import Sides, side, split
-from voxcast.features.table import build_table, censored_subjects
+from voxcast.features.table import censored_subjects
 from voxcast.features.training_runs import training_runs
-from voxcast.features.usual_speed import with_speed_deviations
+from voxcast.features.training_table import training_table
 from voxcast.files import atomic_path, write_json
 from voxcast.images.characteristic_versions import versions_of
-from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.images.small_volumes import SMALL_VOLUMES, write_small_volumes
 
 CATALOGUE = Path("data/catalogue")
@@ -49,31 +47,11 @@ def main() -> int:
         cfg.features.network_points,
         versions_of(cfg.features.characteristics),
     )
-    tables, left_out = [], {}
-    # One by one: runs of one application are compared with each other only.
-    for app in cfg.apps:
-        declared = cfg.apps[app].characteristics
-        # A laboratory's are features where they are declared by name.
-        declared = tuple(CHARACTERISTICS) if declared is None else declared
-        of_app = training.profiles[training.profiles["app"] == app]
-        table, left_out[app] = build_table(
-            of_app,
-            training.volumes,
-            training.characteristics,
-            declared=declared,
-            phase_texts=phase_texts(
-                training.phases,
-                dict(zip(of_app["cell_key"], of_app["cpu_s"], strict=True)),
-                cfg.apps[app].phase_drivers,
-            ),
-        )
-        tables.append(table)
-    table = pd.concat(tables, ignore_index=True)
+    table, left_out = training_table(training, cfg.apps)
     if table.empty:
         causes = [f"{n} {why} ({app})" for app in left_out for why, n in left_out[app].items()]
         problem = f"no usable completed run: {', '.join(causes) or 'none is on record'}"
         raise TableError(problem, RUNS, "see outcome in profiles.parquet, or measure more volumes")
-    table = with_speed_deviations(table, training.profiles, training.phases)
     split_seed, test_fraction = cfg.evaluation.split_seed, cfg.evaluation.test_fraction
     sides = split(table, split_seed, test_fraction)
     for name, runs in (("train", sides.train), ("test", sides.test)):

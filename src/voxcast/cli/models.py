@@ -92,7 +92,7 @@ def _parser(action: str, description: str) -> argparse.ArgumentParser:
 
 
 @contextlib.contextmanager
-def _quiet_mlflow() -> Iterator[None]:
+def quiet_mlflow() -> Iterator[None]:
     """Keep what MLflow prints off stdout."""
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.ERROR)
@@ -115,7 +115,7 @@ def _promote(argv: list[str]) -> int:
     from voxcast.tracking.runs import tracking_uri
 
     # The stages of a pass write what is read here.
-    with learning_lock(folder), dvc_lock(folder), _quiet_mlflow():
+    with learning_lock(folder), dvc_lock(folder), quiet_mlflow():
         cfg = config.load(folder / config.PARAMS_FILE)
         by_app = challengers(folder, cfg.tune.folds, cfg.tune.seed)
         if args.app not in by_app or args.app not in cfg.apps:
@@ -158,7 +158,7 @@ def _roll_back(argv: list[str]) -> int:
     folder = project.require(args.project)
     from voxcast.tracking.versions import roll_back
 
-    with _quiet_mlflow():
+    with quiet_mlflow():
         receipt = roll_back(folder, args.version, args.app)
     if args.json:
         print(json.dumps(receipt, indent=2))
@@ -183,7 +183,7 @@ def _compare(argv: list[str]) -> int:
     from voxcast.tracking.versions import bundles_to_compare, compare_bundles
 
     numbers = args.first, args.second
-    with _quiet_mlflow():
+    with quiet_mlflow():
         bundles = bundles_to_compare(tracking_uri(folder), numbers, args.app)
         from voxcast import config
         from voxcast.models.selection.validations import validations

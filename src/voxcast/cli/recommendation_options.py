@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from voxcast import project
 from voxcast.cli.shared_options import (
@@ -102,22 +102,30 @@ def refuse_local(site: Site, args: argparse.Namespace) -> None:
 
 
 def recommendation_of(
-    args: argparse.Namespace, images: Sequence[Path], site: Site, limits: HardLimits
+    args: argparse.Namespace,
+    images: Sequence[Path],
+    site: Site,
+    limits: HardLimits,
+    volumes: dict[str, dict[str, Any]] | None = None,
 ) -> Recommendation | None:
     """Return the recommendation for the images that can be predicted; None if there are none.
+
+    ``volumes`` is filled as that of `voxcast.serving.champion.Champion`.
 
     Raises
     ------
     VoxcastError
         If cluster, champion or waiting times cannot be had.
     """
+    from dataclasses import replace
+
     from voxcast.allocation.recommendation import Measured, Recommendation
     from voxcast.serving.image_predictions import predict_images
 
     cluster = site.cluster
     if args.waiting is not None:
         cluster = _with_fitted_waiting(cluster, args.waiting)
-    champion = champion_of(args)
+    champion = replace(champion_of(args), volumes=volumes)
     measured = None
     if champion.measured:  # not by a server, nor by a bundle of an earlier release
         measured = Measured(champion.host_classes, frozenset(champion.measured))

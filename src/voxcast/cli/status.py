@@ -2,6 +2,9 @@
 
 DIR is the folder of a submission, or of the outputs of one. Nothing is changed: attempts that
 ended since a process last followed the submission count as waiting until one does.
+
+With ``--collect`` the jobs that have ended become runs in the history of the project, each once:
+``voxcast retrain`` learns from them, ``voxcast drift`` watches them.
 """
 
 from __future__ import annotations
@@ -9,8 +12,12 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+from dataclasses import asdict
 from pathlib import Path
 
+from voxcast import project
+from voxcast.cli.job_collection import collected
+from voxcast.cli.shared_options import add_project_argument
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import VoxcastError, one_line
 
@@ -24,7 +31,12 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("folder", type=Path, metavar="DIR")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.add_argument(
+        "--collect", action="store_true", help="add jobs that have ended to data/history/jobs"
+    )
+    add_project_argument(parser)
     args = parser.parse_args(argv)
+    folder = project.require(args.project) if args.collect else None
 
     from voxcast.hpc.slurm_executor import SlurmExecutor
     from voxcast.hpc.submission import Submission
@@ -40,10 +52,14 @@ def main(argv: list[str]) -> int:
         except VoxcastError as error:
             logger.warning("what runs now is not known: %s", one_line(error))
     rows = task_rows(submission, state, current)
+    jobs = None if folder is None else collected(submission, folder)
     if args.json:
         content = summary(rows) | {"folder": str(submission.folder), "rows": rows}
+        content |= {} if jobs is None else {"collected": asdict(jobs)}
         print(json.dumps(content, indent=2, allow_nan=False))
     else:
         for line in text_lines(submission, rows):
             print(line)
+        if jobs is not None:
+            print(f"  {jobs.text()}")
     return 0

@@ -7,7 +7,7 @@ import logging
 import math
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from voxcast import project
 from voxcast.cli.recommendation_options import (
@@ -16,6 +16,7 @@ from voxcast.cli.recommendation_options import (
     refuse_local,
     site_of,
 )
+from voxcast.cli.shared_options import registry_address
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError, ImageError
 from voxcast.quantities import parse_seconds
 
@@ -102,7 +103,8 @@ def _predicted(args: argparse.Namespace) -> tuple[list[Task], App, str, int]:
     site = site_of(args)
     if args.executor == "slurm":
         refuse_local(site, args)
-    recommendation = recommendation_of(args, images, site, hard_limits(args))
+    volumes: dict[str, dict[str, Any]] = {}
+    recommendation = recommendation_of(args, images, site, hard_limits(args), volumes)
     if recommendation is None:
         raise ImageError("no image can be predicted", None, "see the lines above")
     code = EXIT_BAD_INPUT if len(recommendation.images) < len(images) else 0
@@ -121,7 +123,27 @@ def _predicted(args: argparse.Namespace) -> tuple[list[Task], App, str, int]:
         recommendation.cluster.walltime_step_s,
     )
     app = _described(args, str(content["images"][0]["app"]))
+    model = _model_facts(args, app.name)
+    for k, n in enumerate(places):
+        volume = volumes.get(recommendation.images[n].image)
+        prediction = {**(tasks[k].prediction or {}), **model}
+        tasks[k] = dataclasses.replace(tasks[k], volume=volume, prediction=prediction)
     return tasks, app, recommendation.cluster.name, code
+
+
+def _model_facts(args: argparse.Namespace, app: str) -> dict[str, Any]:
+    """Return which model predicted; a server does not tell it."""
+    if args.url:
+        return {}
+    from voxcast.tracking.current_champion import local_model, served_champion
+
+    uri = registry_address(args.project)
+    served = local_model(uri).bundle.apps[app]
+    return {
+        "model_version": served_champion(uri)[0],
+        "forecaster_sha256": served.forecaster_sha256,
+        "family": served.promotion.family,
+    }
 
 
 def _images(args: argparse.Namespace) -> list[Path]:

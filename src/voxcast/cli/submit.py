@@ -166,6 +166,9 @@ def _run(submission: Submission, args: argparse.Namespace, poll_s: float) -> int
                 left = "jobs go on" if submission.executor == "slurm" else "its runs were stopped"
                 logger.warning("interrupted; %s; `%s` continues", left, then)
                 return INTERRUPTED
+    from voxcast.cli.job_collection import collect_at_end
+
+    collect_at_end(submission, args.project)
     return _print_end(submission, follower, as_json=args.json)
 
 

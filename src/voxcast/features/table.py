@@ -43,6 +43,8 @@ IDENTITY = (
 PLACE = ("host_id", "node_type", "sitting", "started_at")  # fmt: skip
 
 
+# What a run is asked to do: the same again takes the same.
+WORK = ("app", "app_version", "volume_id", "parameters_json", "device", "cpus", "gpus", "scale")
 CENSORED_OUTCOMES = (
     "timeout", "out_of_memory", "preempted", "stalled", "cancelled", "node_failure",
 )  # fmt: skip
@@ -149,7 +151,8 @@ def censored_subjects(
     """Return application and subject of censored runs: those stopped before they completed.
 
     Their values are lower bounds: they are not in the table but count where a bound is calibrated.
-    Failed runs carry no information on time or memory and are not included.
+    Failed runs carry no information on time or memory and are not included. A run that was stopped
+    and made again with more time or memory is known: it completed.
 
     Parameters
     ----------
@@ -161,6 +164,9 @@ def censored_subjects(
         & profiles["scale"].isin(list(scales))
         & profiles["volume_id"].isin(list(volumes))
     ]
+    completed = profiles.loc[profiles["outcome"] == "completed", list(WORK)].drop_duplicates()
+    again = censored[list(WORK)].merge(completed, how="left", on=list(WORK), indicator=True)
+    censored = censored[(again["_merge"] == "left_only").to_numpy()]
     comparability = Comparability.of(profiles)
     current = [
         comparability.has_version(app, device, version)

@@ -111,7 +111,9 @@ def training_runs(
     runs = [table.assign(batch="") for table in tables]
     phases = [phases_in(path.parent) for path in profiles]
     versions = versions_of({}) if versions is None else dict(versions)
-    volumes = [read_on_record(catalogue / ON_RECORD, versions)]
+    volumes = []
+    if profiles or (catalogue / ON_RECORD).is_file():  # where nothing was measured there is none
+        volumes.append(read_on_record(catalogue / ON_RECORD, versions))
     small_volumes = _small_volumes(catalogue, network_points, RESTORE)
     for name in dict.fromkeys(batches):
         batch = _batch(history, name)

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from voxcast.hpc.job_states import TaskId, TaskState
+    from voxcast.hpc.machine_facts import Machine
     from voxcast.hpc.submission_state import SubmittedArray
 
 
@@ -25,6 +27,12 @@ class Executor(Protocol):
 
     def stalled(self, running: Mapping[TaskId, TaskState]) -> list[TaskId]:
         """Return those of the running tasks that have used no CPU for too long."""
+
+    def machine(self, folder: Path) -> Machine:
+        """Return the machine that an attempt ran on, given its folder."""
+
+    def memory_sampling_s(self) -> float | None:
+        """Return the time between two samples of memory; None if it is only read at the end."""
 
     def cancel(self, tasks: Sequence[TaskId]) -> None:
         """Stop tasks of arrays."""

@@ -8,7 +8,7 @@ continued by the next one from the folder.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from voxcast.errors import VoxcastError, one_line
@@ -103,6 +103,7 @@ class Follower:
         outcome = ended.outcome or "failed"
         if outcome == "cancelled":
             outcome = self.state.stopping.get((array.number, number), outcome)  # type: ignore[assignment]
+        machine = self.executor.machine(self.submission.files(array.number).attempt_folder(number))
         problem = ""
         if outcome == "completed":
             problem = self.submission.publish(name, array.number, number)
@@ -111,7 +112,9 @@ class Follower:
         facts = {
             "job": array.job, "state": ended.state, "cpu_s": ended.cpu_s, "node": ended.node,
             "peak_bytes": ended.peak_bytes, "submitted_at": ended.submitted_at,
-            "started_at": ended.started_at,
+            "started_at": ended.started_at, "memory_method": ended.memory_method,
+            "cpu_method": ended.cpu_method, "machine": asdict(machine),
+            "memory_sampling_s": self.executor.memory_sampling_s(),
         }  # fmt: skip
         self._record(
             event="ended", task=name, array=array.number, number=number,

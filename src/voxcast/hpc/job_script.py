@@ -15,6 +15,7 @@ from voxcast.allocation.slurm_script import SlurmRequest
 from voxcast.apps.containers import WRITES_THROUGH
 from voxcast.apps.launch import command, environment
 from voxcast.apps.staging import BIDS, DATASET_FILE, INPUTS, SCRATCH, bids_folder, reads_bids
+from voxcast.hpc.machine_facts import script_lines
 from voxcast.quantities import format_bytes, format_seconds
 from voxcast.records import Configuration
 
@@ -97,6 +98,7 @@ def array_script(
         f'folder={shlex.quote(str(files.work))}-"$SLURM_ARRAY_TASK_ID"',
         'rm -rf -- "$folder"',
         f'mkdir -p -- "$folder/{OUT_NAME}"',
+        *script_lines(request.gpus),
         "task_$SLURM_ARRAY_TASK_ID",
         *staging_lines(plan.app, plan.container_engine),
         *exports,

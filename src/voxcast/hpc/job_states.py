@@ -58,6 +58,8 @@ class TaskState:
         How it ended; None if it has not.
     runtime_s, cpu_s, peak_bytes : float, float, int or None
         None where not told: ``scontrol`` has no CPU time and no memory.
+    memory_method, cpu_method : str
+        As in the history; empty for those of Slurm.
     job : str
         Number of the job that the task is; the first one of an array has the array's.
     """
@@ -71,6 +73,8 @@ class TaskState:
     node: str = ""
     submitted_at: str = ""
     started_at: str = ""
+    memory_method: str = ""
+    cpu_method: str = ""
 
     @property
     def is_running(self) -> bool:

@@ -23,6 +23,8 @@ from voxcast.campaigns.driver import core_sets
 from voxcast.errors import RunError, VoxcastError, one_line
 from voxcast.hpc.job_script import OUT_NAME, configuration_of, task_command, task_variables
 from voxcast.hpc.job_states import TaskState
+from voxcast.hpc.machine_facts import Machine
+from voxcast.profiling.host import host_facts
 from voxcast.profiling.leader import LOG_FILE
 from voxcast.profiling.runner import measure, sweep
 
@@ -45,6 +47,7 @@ class LocalExecutor:
     _running: set[Path] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _closed: bool = False
+    _machine: Machine = field(default_factory=lambda: Machine.of(host_facts()))
     _threads: ThreadPoolExecutor = field(init=False)
     _core_sets: queue.SimpleQueue[list[int]] = field(init=False)
 
@@ -106,6 +109,14 @@ class LocalExecutor:
     def cancel(self, tasks: Sequence[TaskId]) -> None:
         """Do nothing, as none is ever said to have stalled."""
 
+    def machine(self, folder: Path) -> Machine:
+        """Return this machine."""
+        return self._machine
+
+    def memory_sampling_s(self) -> float:
+        """Return 0: what measures a run adapts its pace, and short runs have a peak as well."""
+        return 0.0
+
     def close(self) -> None:
         """Stop all runs, and start no other."""
         with self._lock:
@@ -163,4 +174,5 @@ class LocalExecutor:
         return TaskState(
             profile.outcome.upper(), profile.outcome, profile.runtime_s, profile.cpu_s,
             profile.peak_rss_bytes, started_at=profile.started_at,
+            memory_method=profile.memory_method, cpu_method=profile.cpu_method,
         )  # fmt: skip

@@ -95,11 +95,18 @@ def tasks_of(
                    int(row["gpus"])),
             _usd_per_hour(row), float(row["runtime_s_median"]),
             float(row["peak_rss_bytes_median"]), row["risk"], most_s, most_bytes,
+            prediction=_prediction(row, confidence),
         )
         for name, image, row, walltimes_s, (most_s, most_bytes) in zip(
             task_names(images), images, rows, ladders, limits, strict=True
         )
     ]  # fmt: skip
+
+
+def _prediction(row: Mapping[str, Any], confidence: float) -> dict[str, Any]:
+    names = ("runtime_s_upper", "peak_rss_bytes_upper", "calibrated", "out_of_range")
+    stated = {name: row[name] for name in names if row.get(name) not in (None, [])}
+    return {**stated, "confidence": confidence}
 
 
 def _up_to(walltimes_s: tuple[float, ...], most_s: float) -> tuple[float, ...]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 ANSWER_S = 60.0  # patience with a command
 IDS_PER_CALL = 1000
+DEFAULT_SAMPLING_S = 30.0  # of memory, by Slurm's accounting
 SACCT_COLUMNS = (
     "JobID", "JobIDRaw", "State", "ExitCode", "ElapsedRaw", "TotalCPU", "MaxRSS", "ReqMem",
     "NodeList", "Submit", "Start", "End",
@@ -164,6 +165,17 @@ def partitions() -> dict[str, str]:
     """Return the time limits of the partitions, as `sinfo` writes them."""
     lines = call(["sinfo", "-h", "-o", "%R|%l"]).splitlines()
     return dict(line.strip().rpartition("|")[::2] for line in lines if "|" in line)
+
+
+def memory_sampling_s() -> float | None:
+    """Return the interval of `JobAcctGatherFrequency`; None where memory is not sampled."""
+    try:
+        text = call(["scontrol", "show", "config"])
+    except (SlurmAwayError, SlurmRefusedError):
+        return DEFAULT_SAMPLING_S
+    match = re.search(r"^JobAcctGatherFrequency\s*=\s*(?:\S*\btask=)?(\d+)", text, re.MULTILINE)
+    seconds = DEFAULT_SAMPLING_S if match is None else float(match[1])
+    return seconds or None
 
 
 def check_partition(name: str) -> None:

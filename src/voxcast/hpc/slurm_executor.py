@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING
 
 from voxcast.hpc import slurm
 from voxcast.hpc.job_states import TaskState, cpu_seconds, from_sacct, from_scontrol
+from voxcast.hpc.machine_facts import read_machine
 from voxcast.hpc.slurm import SlurmAwayError, SlurmRefusedError
 from voxcast.profiling.limits import IDLE_CORES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from voxcast.hpc.job_states import TaskId
+    from voxcast.hpc.machine_facts import Machine
     from voxcast.hpc.submission import Submission
     from voxcast.hpc.submission_state import SubmittedArray
 
@@ -36,6 +39,7 @@ class SlurmExecutor:
     # CPU time of a task when it last grew by more than an idle program uses, and when that was.
     _used: dict[TaskId, tuple[float, float]] = field(default_factory=dict)
     _next_look: float = 0.0
+    _sampling: list[float | None] = field(default_factory=list)
 
     def submit(self, array: SubmittedArray) -> str:
         """Submit the script of an array; errors as `voxcast.hpc.slurm.call`."""
@@ -94,6 +98,16 @@ class SlurmExecutor:
     def cancel(self, tasks: Sequence[TaskId]) -> None:
         """Cancel tasks."""
         slurm.cancel(f"{job}_{number}" for job, number in tasks)
+
+    def machine(self, folder: Path) -> Machine:
+        """Return what the script wrote of its node."""
+        return read_machine(folder)
+
+    def memory_sampling_s(self) -> float | None:
+        """Return the interval at which Slurm samples memory, asked for once."""
+        if not self._sampling:
+            self._sampling = [slurm.memory_sampling_s()]
+        return self._sampling[0]
 
     def _lost(self, arrays: Sequence[SubmittedArray]) -> dict[TaskId, TaskState]:
         """Return the tasks of jobs that nobody has heard of for long."""

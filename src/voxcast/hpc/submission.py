@@ -17,14 +17,16 @@ import os
 import re
 import secrets
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.errors import ConfigError
+from voxcast.apps.launch import app_version
+from voxcast.errors import ConfigError, VoxcastError
 from voxcast.files import sync, text_tail, write_json, write_text
 from voxcast.hpc.job_script import OUT_NAME, ArrayFiles
 from voxcast.hpc.plan import Plan, read_json_object
+from voxcast.records import Configuration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,6 +45,9 @@ class Submission:
     ----------
     label : str
         Names its jobs; different for each submission.
+    app_versions : dict of str to str
+        Version of the application with its packages and container by device, as it was when this
+        was submitted; see `voxcast.apps.launch.app_version`.
     """
 
     folder: Path
@@ -50,6 +55,7 @@ class Submission:
     out: Path
     executor: str
     label: str
+    app_versions: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def create(
@@ -78,11 +84,14 @@ class Submission:
         folder.chmod(0o700)
         for name in ("arrays", "logs", "work"):
             (folder / name).mkdir()
-        content = plan.to_record() | {"out": str(out), "executor": executor, "label": label}
+        versions = _app_versions(plan)
+        content = plan.to_record() | {
+            "out": str(out), "executor": executor, "label": label, "app_versions": versions,
+        }  # fmt: skip
         private_text(folder / EVENTS_FILE, "")
         write_json(folder / SUBMISSION_FILE, content)
         (folder / SUBMISSION_FILE).chmod(0o600)
-        return cls(folder, plan, out, executor, label)
+        return cls(folder, plan, out, executor, label, versions)
 
     @classmethod
     def open(cls, folder: Path) -> Submission:
@@ -109,7 +118,8 @@ class Submission:
             out, executor, label = Path(content["out"]), content["executor"], content["label"]
         except (KeyError, TypeError):
             raise ConfigError("not a submission", path) from None
-        return cls(Path(os.path.abspath(home)), plan, out, executor, label)  # noqa: PTH100
+        versions = dict(content.get("app_versions", {}))
+        return cls(Path(os.path.abspath(home)), plan, out, executor, label, versions)  # noqa: PTH100
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Yield what happened so far; a last line that was cut off is left out."""
@@ -189,6 +199,22 @@ class Submission:
     def discard(self, array: int, number: int) -> None:
         """Remove what an attempt left that is made again."""
         shutil.rmtree(self.files(array).attempt_folder(number), ignore_errors=True)
+
+
+def _app_versions(plan: Plan) -> dict[str, str]:
+    """Return the versions by device; the declared one where this machine lacks a part of it."""
+    versions = {}
+    for task in plan.tasks:
+        if task.device not in versions:
+            configuration = Configuration(
+                task.device, task.ladder.cpus, task.ladder.gpus,
+                container_engine=plan.container_engine if plan.app.container else "none",
+            )  # fmt: skip
+            try:
+                versions[task.device] = app_version(plan.app, configuration)
+            except VoxcastError:
+                versions[task.device] = plan.app.version
+    return versions
 
 
 def _copied(results: Path, target: Path) -> None:

@@ -41,6 +41,12 @@ class Task:
         Upper bound of the probability that the first request is too small; None if not known.
     max_walltime_s, max_memory_bytes : float
         The largest request of its partition.
+    volume : dict or None
+        Identity, header and characteristics of the image, see `voxcast.images.volume_facts`.
+    prediction : dict or None
+        What the request rests on: ``runtime_s_upper``, ``peak_rss_bytes_upper`` and their
+        ``confidence``, whether they are ``calibrated``, and ``family``, ``model_version`` and
+        ``forecaster_sha256`` of the model, as far as known.
     """
 
     name: str
@@ -54,6 +60,8 @@ class Task:
     risk: float | None = None
     max_walltime_s: float = math.inf
     max_memory_bytes: float = math.inf
+    volume: dict[str, Any] | None = None
+    prediction: dict[str, Any] | None = None
 
     @classmethod
     def from_record(cls, fields: Mapping[str, Any]) -> Task:

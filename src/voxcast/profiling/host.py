@@ -63,7 +63,12 @@ def host_id(hostname: str, model: str, machine: Path = MACHINE_ID) -> str:
         number = machine.read_text(encoding="ascii").strip()
     except (OSError, ValueError):
         number = ""
-    return sha256_of([hostname, number, model])[:8]
+    return host_id_of(hostname, number, model)
+
+
+def host_id_of(hostname: str, machine_id: str, model: str) -> str:
+    """Return the id of a machine from the three texts, see `host_id`."""
+    return sha256_of([hostname, machine_id, model])[:8]
 
 
 def cpu_model(cpuinfo: str) -> str:

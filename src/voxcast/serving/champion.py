@@ -61,6 +61,9 @@ class Champion:
     lab : mapping
         Those of a laboratory that this project declares, see
         `voxcast.images.lab_characteristics`; others are never computed.
+    volumes : dict, optional
+        Is given the facts of each image whose voxels are read, by path; see
+        `voxcast.images.volume_facts`.
     """
 
     predict: Predict
@@ -74,6 +77,7 @@ class Champion:
     measured: tuple[tuple[str, int, int], ...] = ()
     characteristics: tuple[str, ...] | None = None
     lab: Mapping[str, Characteristic] = field(default_factory=dict)
+    volumes: dict[str, dict[str, Any]] | None = None
 
     def request_rows(
         self, image: Path, configurations: Sequence[Configuration] | None = None
@@ -108,8 +112,17 @@ class Champion:
             volume = read_volume(image, self.coarse_points, self.max_voxels)
             if points := self._network_points:
                 row[VOLUME] = network_to_bytes(network_volume(volume, points))
-            row |= characteristics(volume.coarse, volume.foreground)
-            row |= computed_lab_values(self._lab_of_model(), volume, image)
+            values = characteristics(volume.coarse, volume.foreground)
+            lab = self._lab_of_model()
+            values |= computed_lab_values(lab, volume, image)
+            row |= values
+            if self.volumes is not None:
+                from voxcast.images.volume_facts import volume_facts
+
+                self.volumes[str(image)] = volume_facts(
+                    image, volume.layout.header, volume.voxel_sha256, values, self.coarse_points,
+                    lab,
+                )  # fmt: skip
         return [
             {**row, "device": c.device, "cpus": float(c.cpus), "gpus": float(c.gpus)}
             for c in (self.configurations if configurations is None else configurations)

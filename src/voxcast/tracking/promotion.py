@@ -25,6 +25,7 @@ from voxcast.tracking.rivals import readable_bundle, rival_of
 from voxcast.tracking.runs import tracking_uri
 
 if TYPE_CHECKING:
+    from voxcast.models.selection.out_of_time import OutOfTime
     from voxcast.models.selection.promotion_rule import Rival
     from voxcast.serving.bundle import Bundle
     from voxcast.tracking import runs
@@ -49,6 +50,7 @@ def promote(
     rule: Rule,
     *,
     by_hand: bool = False,
+    out_of_time: OutOfTime | None = None,
 ) -> dict[str, Any]:
     """Register the challenger of an application if the rule allows it.
 
@@ -66,6 +68,10 @@ def promote(
         Limits.
     by_hand : bool
         Register it in any case, by a person's decision.
+    out_of_time : OutOfTime, optional
+        A comparison on runs that are newer than all that either learned from, in place of one by
+        folds. Then a challenger is promoted only if it is shown to be better: that it learned from
+        more subjects does not count.
 
     Returns
     -------
@@ -90,11 +96,14 @@ def promote(
         detail = "a person rolled this model back; `voxcast models promote` registers it again"
         decision = Decision(False, "rolled_back", detail)
     if decision is None and rival is not None and rival.contender is not None:
-        comparison = compare(
-            validation,
-            Contender(challenger.family, challenger.params, np.ones(len(table), dtype=bool)),
-            rival.contender,
-        )
+        if out_of_time is None:
+            everything = np.ones(len(table), dtype=bool)
+            recipe = Contender(challenger.family, challenger.params, everything)
+            comparison = compare(validation, recipe, rival.contender)
+        else:
+            comparison = out_of_time.comparison
+            calibrated = rival.calibrated and out_of_time.champion_bound_holds
+            rival = replace(rival, is_included=False, calibrated=calibrated)
         decision = decide(rival, comparison, risk, rule.max_under_request)
     assert decision is not None  # noqa: S101  # undecided only beside a contender
     lost = lost_others(current, bundle, app.name)
@@ -104,7 +113,7 @@ def promote(
             f"`voxcast models rollback` returns to an older version, {BY_HAND}"
         )
         decision = Decision(False, "would_lose_others", detail)
-    if not decision.promote and not by_hand:
+    if not decision.promote and not by_hand and out_of_time is None:
         decision = replace(decision, detail=decision.detail + _outlook(rival, app.name))
     if by_hand and not decision.promote and decision.reason != "unchanged":
         detail = f"by a person's decision; the rule: {decision.reason}: {decision.detail}"

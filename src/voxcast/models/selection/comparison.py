@@ -110,10 +110,21 @@ def compare(
     """
     other = replace(validation, seed=validation.seed + OTHER_FOLDS)
     errors = [cross_fitted_errors(other, c) for c in (challenger, champion)]
+    return comparison_of(validation.table, errors[0], errors[1])
+
+
+def comparison_of(
+    table: pd.DataFrame, challenger_errors: np.ndarray, champion_errors: np.ndarray
+) -> Comparison | None:
+    """Compare two models by their errors on the same runs, shape (n_runs, `JUDGED_TARGETS`).
+
+    Runs for which one of them has no prediction (NaN) are left out for both; None if none is left.
+    """
+    errors = (challenger_errors, champion_errors)
     both = np.isfinite(errors[0]).all(axis=1) & np.isfinite(errors[1]).all(axis=1)
     if not both.any():
         return None
-    table = validation.table[both]
+    table = table[both]
     weights = run_weights(table)
     challenger_errors, champion_errors = (e[both] for e in errors)
     subjects = table["subject"].tolist()

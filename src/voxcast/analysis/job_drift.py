@@ -1,0 +1,245 @@
+"""Whether the predictions that jobs were submitted with still hold, from the jobs themselves."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from voxcast.laws.intervals import Interval, clustered_mean
+from voxcast.models.metrics import binomial_interval
+from voxcast.models.speed.sitting_mean import sitting_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping, Sequence
+
+    from voxcast.analysis.population_stability import FeatureShift
+    from voxcast.models.speed.speeds import Speeds
+    from voxcast.models.speed.updates import RunResidual
+
+LEVEL = 0.05  # probability that anything is called drifted where nothing is
+TOLERANCE = 0.1  # of a median: less is the machines' everyday
+ENOUGH_SUBJECTS = 19  # with fewer a bound of 95 % may hold for all by chance, or for none
+WINDOWS = 4
+AMOUNTS = {"runtime_s": "timeout", "peak_rss_bytes": "out_of_memory"}
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How many jobs stayed below the bound that was stated when they were submitted.
+
+    Attributes
+    ----------
+    stated : float
+        Probability of the bound.
+    below, subjects : int
+        The newest job of each subject counts.
+    interval : tuple of float
+        Exact (Clopper-Pearson) 95 % interval of the share.
+    probability : float
+        Of so few below if the bound holds; one-sided.
+    """
+
+    stated: float
+    below: int
+    subjects: int
+    interval: tuple[float, float]
+    probability: float
+    drifted: bool = False
+
+
+@dataclass(frozen=True)
+class ErrorWindow:
+    """Median absolute error, and measured over predicted, of the jobs of a time."""
+
+    first: str
+    last: str
+    jobs: int
+    median_error: float
+    ratio: float
+
+
+@dataclass(frozen=True)
+class MedianDrift:
+    """Predicted medians against what was used.
+
+    Attributes
+    ----------
+    log_ratio : Interval
+        Mean logarithm of measured over predicted, over subjects; the interval is that of the
+        test, wider than 95 %.
+    """
+
+    log_ratio: Interval
+    windows: tuple[ErrorWindow, ...]
+    drifted: bool
+
+
+@dataclass(frozen=True)
+class MachineDrift:
+    """The speed of a machine as the model has it, and in the jobs since; 1 is the reference."""
+
+    host: str
+    jobs: int
+    speed_before: float
+    speed_now: float
+    probability: float
+    drifted: bool = False
+
+
+@dataclass(frozen=True)
+class JobDrift:
+    """What drifted, over the last jobs of an application."""
+
+    jobs: int
+    subjects: int
+    coverage: dict[str, Coverage]
+    medians: dict[str, MedianDrift]
+    machines: tuple[MachineDrift, ...] = ()
+    features: tuple[FeatureShift, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def drifted(self) -> list[str]:
+        """What drifted, in words."""
+        return [
+            *(f"the bound of {_NAMES[n]}" for n, c in self.coverage.items() if c.drifted),
+            *(f"the median of {_NAMES[n]}" for n, m in self.medians.items() if m.drifted),
+            *(f"the speed of machine {m.host}" for m in self.machines if m.drifted),
+            *(f"the feature {shift.name}" for shift in self.features if shift.shifted),
+        ]
+
+    @property
+    def verdict(self) -> str:
+        """One of ``drifted``, ``fine`` and ``too little data``."""
+        if self.drifted:
+            return "drifted"
+        return "fine" if self.subjects >= ENOUGH_SUBJECTS else "too little data"
+
+
+_NAMES = {"runtime_s": "runtime", "peak_rss_bytes": "memory"}
+
+
+def last_jobs(runs: pd.DataFrame, last: int) -> pd.DataFrame:
+    """Return the newest jobs that carry a prediction, one row each with its last attempt.
+
+    Adds the columns of the prediction, and ``runtime_s_below``, ``peak_rss_bytes_below``: whether
+    it stayed below its bound, None where that is not known.
+
+    Parameters
+    ----------
+    runs : DataFrame
+        Runs of `voxcast.hpc.job_history`, of one application.
+    """
+    records = []
+    for run in runs.sort_values("started_at", kind="stable").to_dict("records"):
+        labels = json.loads(run["labels_json"] or "{}")
+        if "predicted_runtime_s" in labels:
+            job = (labels.get("submission", ""), labels.get("task", run["cell_key"]))
+            records.append({**labels, **run, "job": job})
+    if not records:
+        return pd.DataFrame(columns=[*runs.columns, "job"])
+    jobs = pd.DataFrame(records)
+    decisive = jobs["outcome"].isin(["completed", *AMOUNTS.values()])
+    jobs = jobs[decisive].drop_duplicates("job", keep="last").tail(last)
+    for amount, killed in AMOUNTS.items():
+        jobs[f"{amount}_below"] = [_below(job, amount, killed) for job in jobs.to_dict("records")]
+    return jobs.reset_index(drop=True)
+
+
+def _below(job: Mapping[Hashable, Any], amount: str, killed: str) -> bool | None:
+    bound, used = job.get(f"upper_{amount}"), job[amount]
+    if bound is None or pd.isna(bound) or pd.isna(used):
+        return None
+    is_below = float(used) <= float(bound)
+    if job["outcome"] == "completed":
+        return is_below
+    # Of a killed job only a lower bound is known.
+    return False if job["outcome"] == killed and not is_below else None
+
+
+def coverage_of(jobs: pd.DataFrame, amount: str) -> Coverage | None:
+    """Return the coverage of the stated bounds of an amount; None if no job tells of it."""
+    from scipy.stats import binom
+
+    if "confidence" not in jobs:
+        return None
+    column = f"{amount}_below"
+    told_of = jobs[jobs[column].notna() & jobs["confidence"].notna()]
+    newest = told_of[~_subjects(told_of).duplicated(keep="last")]
+    if newest.empty:
+        return None
+    # Where policies differed, the most frequent one is judged.
+    stated = float(newest["confidence"].mode().iloc[0])
+    same = newest[newest["confidence"] == stated]
+    below, count = int(same[column].astype(bool).sum()), len(same)
+    return Coverage(
+        stated, below, count, binomial_interval(below, count),
+        float(binom.cdf(below, count, stated)),
+    )  # fmt: skip
+
+
+def medians_of(jobs: pd.DataFrame, amount: str, level: float) -> MedianDrift | None:
+    """Return the errors of the medians of an amount over completed jobs; None without any."""
+    completed = jobs[jobs["outcome"] == "completed"]
+    predicted = completed.get(f"predicted_{amount}", pd.Series(np.nan, completed.index))
+    used = completed[amount].astype(float)
+    usable = (predicted > 0) & (used > 0)
+    completed, logs = (
+        completed[usable],
+        np.log((used[usable] / predicted[usable]).to_numpy(dtype=float)),
+    )
+    if not len(logs):
+        return None
+    interval = clustered_mean(logs, _subjects(completed).tolist(), confidence=1 - level)
+    tolerance = math.log1p(TOLERANCE)
+    drifted = interval.bounded and (interval.low > tolerance or interval.high < -tolerance)
+    starts = completed["started_at"].tolist()
+    windows = [
+        ErrorWindow(
+            starts[rows[0]], starts[rows[-1]], len(rows),
+            float(np.median(np.abs(np.expm1(-logs[rows])))), float(np.exp(logs[rows].mean())),
+        )
+        for rows in np.array_split(np.arange(len(logs)), WINDOWS)
+        if len(rows)
+    ]  # fmt: skip
+    return MedianDrift(interval, tuple(windows), drifted)
+
+
+def machine_drift(
+    host: str, speeds: Speeds, residuals: Sequence[RunResidual], level: float
+) -> MachineDrift:
+    """Compare the speed of a machine in jobs with what the model has.
+
+    Days differ by the spread that the model learned, so that one day shows little.
+
+    Parameters
+    ----------
+    residuals : sequence of RunResidual
+        Of the jobs, at the reference speed.
+    """
+    from scipy.stats import norm
+
+    log_speeds = [-run.log_residual for run in residuals]
+    mean = sitting_mean(
+        log_speeds, [run.subject for run in residuals], speeds.noise_sd, speeds.subject_sd
+    )
+    days = len({run.started_at[:10] for run in residuals})
+    before = speeds.estimate(host)
+    machine_sd = math.sqrt(max(before.sd**2 - speeds.sitting_spread**2, 0.0))
+    sd = math.hypot(machine_sd, speeds.sitting_spread / days**0.5, mean.variance**0.5)
+    probability = 2 * float(norm.sf(abs(mean.log_speed - before.log_speed) / sd))
+    change = abs(mean.log_speed - before.log_speed)
+    return MachineDrift(
+        host, len(residuals), math.exp(before.log_speed), math.exp(mean.log_speed), probability,
+        probability < level and change > math.log1p(TOLERANCE),
+    )  # fmt: skip
+
+
+def _subjects(jobs: pd.DataFrame) -> pd.Series:
+    """Return the subject of each job; one without is a subject of its own."""
+    return jobs["subject"].where(jobs["subject"] != "", jobs["cell_key"])

@@ -1,0 +1,163 @@
+"""All runs on record of one application, as `voxcast learn` would train on them, in memory.
+
+Nothing of the graph is run or changed, so that the verbs after submissions need no DVC.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from voxcast.errors import TableError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+    from voxcast.config import Config
+    from voxcast.features.training_runs import TrainingRuns
+    from voxcast.models.forecaster import Forecaster
+
+DATA, HISTORY, CATALOGUE = Path("data"), Path("data/history"), Path("data/catalogue")
+APP_FILES = Path("conf/app")
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class AppHistory:
+    """The runs of one application.
+
+    Attributes
+    ----------
+    config : Config
+        Of the project, with this application.
+    table : DataFrame
+        The runs that may train.
+    volumes : ndarray, shape (n_runs,)
+        Their small volumes; zero where none is on record.
+    censored : set of (app, subject)
+        See `voxcast.features.table.censored_subjects`.
+    left_out : dict of str to int
+        Runs that cannot train, by reason.
+    """
+
+    config: Config
+    table: pd.DataFrame
+    volumes: np.ndarray
+    censored: set[tuple[str, str]]
+    left_out: dict[str, int]
+
+    def on_training_side(self) -> AppHistory:
+        """Return the runs on the training side of the split by subject."""
+        from voxcast.features.split import side, split
+
+        limits = self.config.evaluation
+        seed, fraction = limits.split_seed, limits.test_fraction
+        numbered = self.table.assign(row=range(len(self.table)))
+        sides = split(numbered, seed, fraction)
+        rows = sides.train["row"].to_numpy()
+        censored = self.censored
+        if not sides.not_judged:
+            censored = {run for run in censored if side(run[1], seed, fraction) == "train"}
+        return replace(
+            self, table=self.table.iloc[rows].reset_index(drop=True), volumes=self.volumes[rows],
+            censored=censored,
+        )  # fmt: skip
+
+
+def app_history(folder: Path, name: str, forecaster: Forecaster | None) -> AppHistory:
+    """Read the runs of an application that are on record in a project.
+
+    Parameters
+    ----------
+    forecaster : Forecaster or None
+        Its champion, by which memory of another method of measuring is brought to the usual level.
+
+    Raises
+    ------
+    VoxcastError
+        If there is no such application, or nothing on record can be used.
+    """
+    import pandas as pd
+
+    from voxcast import config
+    from voxcast.features.table import censored_subjects
+    from voxcast.features.training_runs import training_runs
+    from voxcast.history.batches import batches_to_learn_from
+    from voxcast.images.characteristic_versions import versions_of
+
+    cfg = config.load(folder / config.PARAMS_FILE)
+    app = config.load_app(folder / APP_FILES, name)
+    cfg = cfg.model_copy(update={"apps": {**cfg.apps, name: app}})
+    batches = list(batches_to_learn_from(folder / HISTORY, name))
+    profiles = [
+        path
+        for device in ("cpu", "gpu")
+        if (path := folder / DATA / "runs" / device / "profiles.parquet").is_file()
+    ]
+    if not profiles and not batches:
+        then = "`voxcast learn` measures, `voxcast status DIR --collect` adds jobs"
+        raise TableError(f"no run of {name} is on record", folder / HISTORY, then)
+    training = training_runs(
+        profiles, folder / CATALOGUE, folder / HISTORY, batches, [name],
+        cfg.features.coarse_points, cfg.features.network_points,
+        versions_of(cfg.features.characteristics),
+    )  # fmt: skip
+    points = cfg.features.network_points
+    table, left_out = _usable(training, name, cfg, forecaster, points)
+    if table.empty:
+        causes = ", ".join(f"{count} {why}" for why, count in left_out.items()) or "none"
+        raise TableError(f"no usable completed run of {name}: {causes}", folder / HISTORY)
+    usable = training.volumes[training.volumes["problem"].isna()]
+    stopped = censored_subjects(training.profiles, set(usable["volume_id"]))
+    pairs: Any = zip(stopped["app"].astype(str), stopped["subject"].astype(str), strict=True)
+    table = pd.DataFrame(table).sort_values(["started_at", "cell_key"], ignore_index=True)
+    return AppHistory(cfg, table, _volumes(table, training, points), set(pairs), left_out)
+
+
+def _usable(
+    training: TrainingRuns, name: str, cfg: Config, forecaster: Forecaster | None, points: int
+) -> tuple[pd.DataFrame, dict[str, int]]:
+    """Return the table, with jobs whose memory was measured by another method."""
+    import numpy as np
+    import pandas as pd
+
+    from voxcast.features.comparability import Comparability
+    from voxcast.features.training_table import training_table
+    from voxcast.models.memory_methods import MIN_RUNS, at_usual_level
+
+    apps, profiles = {name: cfg.apps[name]}, training.profiles
+    table, by_app = training_table(training, apps)
+    left_out = by_app[name]
+    comparable = Comparability.of(profiles)
+    usual = comparable.methods.get(name, "")
+    keys = zip(profiles["app"], profiles["device"], profiles["app_version"], strict=True)
+    current = np.array([comparable.has_version(*key) for key in keys], dtype=bool)
+    others = profiles[current & ~profiles["memory_method"].isin(["", usual])]
+    for method, runs in others.groupby("memory_method", sort=True):
+        part, _ = training_table(replace(training, profiles=runs.reset_index(drop=True)), apps)
+        if forecaster is None or len(part) < MIN_RUNS:
+            continue
+        part, factor = at_usual_level(part, _volumes(part, training, points), forecaster)
+        logger.info(
+            "memory of %d runs by %s is divided by %.3g, the level of %s",
+            len(part), method, factor, usual,
+        )  # fmt: skip
+        table = pd.concat([table, part], ignore_index=True)
+        left_out.pop(f"memory by another method: {method}", None)
+    return table, left_out
+
+
+def _volumes(table: pd.DataFrame, training: TrainingRuns, points: int) -> np.ndarray:
+    import numpy as np
+
+    from voxcast.images.network_volume import volume_dtype
+
+    volumes = np.zeros(len(table), volume_dtype(points))
+    for n, volume_id in enumerate(table["volume_id"]):
+        if volume_id in training.small_volumes:
+            volumes[n] = training.small_volumes[volume_id]
+    return volumes

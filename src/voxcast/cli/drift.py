@@ -1,0 +1,169 @@
+"""``voxcast drift [--app APP]``: whether predictions still hold for the last jobs.
+
+Looks at the jobs that ``voxcast submit`` and ``voxcast status --collect`` have put on record:
+coverage of the bounds that they were submitted with, errors of the medians over time, features
+against those of the training runs, speeds of the machines.
+
+The exit code is 0 if nothing drifted, 1 if something did, 3 if there are too few jobs to tell.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from voxcast import project
+from voxcast.cli.retrain import registered_bundle
+from voxcast.cli.shared_options import add_project_argument, whole_number
+from voxcast.cli.verb_parser import VerbParser
+from voxcast.errors import ModelError, TableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pandas as pd
+
+    from voxcast.analysis.job_drift import JobDrift, MachineDrift
+    from voxcast.serving.bundle import Bundle
+
+CODES = {"fine": 0, "drifted": 1, "too little data": 3}
+BATCH = Path("data/history/jobs")
+LISTED = 3
+
+
+def main(argv: list[str]) -> int:
+    """Print what drifted, by application."""
+    parser = VerbParser(
+        prog="voxcast drift", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--app", help="an application (default: all of the champion)")
+    parser.add_argument(
+        "--last", type=whole_number, default=200, metavar="N", help="jobs to look at (default 200)"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    add_project_argument(parser)
+    args = parser.parse_args(argv)
+    folder = project.require(args.project)
+    from voxcast.history.parts import load_history, recorded_parts
+
+    bundle = registered_bundle(folder)
+    if bundle is None:
+        raise ModelError("the registry has no champion", folder, "train one with `voxcast learn`")
+    names = [bundle.app_named(args.app).name] if args.app else sorted(bundle.apps)
+    if not recorded_parts(folder / BATCH):
+        then = "`voxcast status DIR --collect` adds those of a submission"
+        raise TableError("no job is on record", folder / BATCH, then)
+    runs = load_history([folder / BATCH])
+    by_app = {name: _drift(folder, name, bundle, runs, args.last) for name in names}
+    if args.json:
+        content = {
+            name: asdict(drift) | {"verdict": drift.verdict, "drifted": drift.drifted}
+            for name, drift in by_app.items()
+        }
+        print(json.dumps(content, indent=2, default=float))
+    else:
+        for name, drift in by_app.items():
+            for line in _lines(name, drift):
+                print(line)
+    verdicts = [drift.verdict for drift in by_app.values()]
+    order = ("drifted", "too little data", "fine")
+    return CODES[min(verdicts, key=order.index)]
+
+
+def _drift(folder: Path, name: str, bundle: Bundle, runs: pd.DataFrame, last: int) -> JobDrift:
+    from dataclasses import replace
+
+    from voxcast.analysis.job_drift import (
+        AMOUNTS,
+        LEVEL,
+        JobDrift,
+        coverage_of,
+        last_jobs,
+        medians_of,
+    )
+    from voxcast.analysis.population_stability import feature_shifts
+    from voxcast.cli.app_history import app_history
+    from voxcast.features.table import feature_names
+
+    jobs = last_jobs(runs[runs["app"] == name], last)
+    notes = []
+    table = app_history(folder, name, bundle.forecaster(name)).table
+    learned_from = table["cell_key"].isin(bundle.cell_keys(name))
+    since = table[table["cell_key"].isin(jobs["cell_key"]) & ~learned_from]
+    hosts = sorted(set(since["host_id"]) - {""})
+    # Each is tested at this level, so that all together are wrong with that of `LEVEL`.
+    level = LEVEL / (2 * len(AMOUNTS) + len(hosts) + 1)
+    coverage = {a: c for a in AMOUNTS if (c := coverage_of(jobs, a)) is not None}
+    coverage = {a: replace(c, drifted=c.probability < level) for a, c in coverage.items()}
+    medians = {a: m for a in AMOUNTS if (m := medians_of(jobs, a, level)) is not None}
+    shifts = []
+    if len(since) and learned_from.any():
+        names = feature_names(table)
+        before, after = (
+            rows.drop_duplicates("subject")[names].drop(columns="app")
+            for rows in (table[learned_from], since)
+        )
+        shifts = feature_shifts(before, after, level)
+    else:
+        notes.append("features and machines: no job is newer than what the champion learned from")
+    machines = _machines(bundle, name, since, hosts, level)
+    subjects = int(jobs["subject"].where(jobs["subject"] != "", jobs["cell_key"]).nunique())
+    return JobDrift(
+        len(jobs), subjects, coverage, medians, tuple(machines), tuple(shifts), tuple(notes)
+    )
+
+
+def _machines(
+    bundle: Bundle, name: str, since: pd.DataFrame, hosts: list[str], level: float
+) -> list[MachineDrift]:
+    from voxcast.analysis.job_drift import machine_drift
+    from voxcast.features.table import rows_of
+    from voxcast.models.query import Query
+    from voxcast.models.speed.updates import run_residuals
+
+    forecaster = bundle.forecaster(name)
+    speeds = forecaster.speeds_of(name)
+    if speeds is None:
+        return []
+    drifts = []
+    for host in hosts:
+        on_host = since[since["host_id"] == host]
+        # At the average speed of the training runs.
+        predictions = forecaster.predict([Query(row) for row in rows_of(on_host)])
+        residuals = run_residuals(on_host.to_dict("records"), predictions)
+        if residuals:
+            drifts.append(machine_drift(host, speeds, residuals, level))
+    return drifts
+
+
+def _lines(name: str, drift: JobDrift) -> Iterator[str]:
+    end = f" in {'; '.join(drift.drifted)}" if drift.drifted else ""
+    yield f"{name}: {drift.verdict}{end} (last {drift.jobs} jobs, {drift.subjects} subjects)"
+    for amount, coverage in drift.coverage.items():
+        low, high = (100 * share for share in coverage.interval)
+        yield (
+            f"  {amount}: {coverage.below} of {coverage.subjects} subjects below the "
+            f"{100 * coverage.stated:g} % bound, {100 * coverage.below / coverage.subjects:.0f} % "
+            f"({low:.0f} to {high:.0f})"
+        )
+    for amount, median in drift.medians.items():
+        for window in median.windows:
+            error = f"median error {100 * window.median_error:.1f} %"
+            ratio = f"measured {window.ratio:.2f} of predicted"
+            times = f"{window.first[:16]} to {window.last[:16]}"
+            yield f"  {amount}: {times}, {window.jobs} jobs: {error}, {ratio}"
+    for machine in drift.machines:
+        yield (
+            f"  machine {machine.host}: speed {machine.speed_before:.2f} as learned, "
+            f"{machine.speed_now:.2f} in {machine.jobs} jobs since"
+        )
+    for shift in drift.features[:LISTED]:
+        yield (
+            f"  {shift.name}: stability index {shift.corrected:.2f} "
+            f"({shift.psi:.2f} less {shift.bias:.2f}, which chance alone gives)"
+        )
+    for note in drift.notes:
+        yield f"  {note}"

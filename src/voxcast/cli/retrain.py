@@ -1,0 +1,143 @@
+"""``voxcast retrain [--app APP]``: a new model from all that is on record, if it is better.
+
+A challenger is fitted on the history as it has grown, and compared with the champion on the newest
+jobs, from which neither has learned. It becomes the champion by the rule of the registry: if it is
+shown to be better there. Then it is fitted once more with these jobs. ``voxcast models rollback``
+returns to the former. With too few new jobs nothing is changed. The exit code is 0 in any case.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+from typing import TYPE_CHECKING, Any
+
+from voxcast import project
+from voxcast.cli.models import quiet_mlflow
+from voxcast.cli.shared_options import add_project_argument, registry_address, whole_number
+from voxcast.cli.verb_parser import VerbParser
+from voxcast.errors import ConfigError, ModelError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from voxcast.cli.app_history import AppHistory
+    from voxcast.serving.bundle import Bundle
+
+logger = logging.getLogger(__name__)
+
+
+def main(argv: list[str]) -> int:
+    """Retrain the applications of the champion, or one."""
+    parser = VerbParser(
+        prog="voxcast retrain", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--app", help="an application (default: all of the champion)")
+    parser.add_argument(
+        "--time-budget", type=float, metavar="S",
+        help="seconds for tuning each application (default: tune.budget_s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--trials", type=whole_number, metavar="N", help="trials by family (default: tune.trials)"
+    )
+    parser.add_argument("--json", action="store_true", help="the receipts on stdout")
+    add_project_argument(parser)
+    args = parser.parse_args(argv)
+    if args.time_budget is not None and not args.time_budget > 0:
+        raise ConfigError("must be above 0", "--time-budget")
+    folder = project.require(args.project)
+
+    from voxcast.cli.project_locks import learning_lock
+
+    with learning_lock(folder), quiet_mlflow():
+        bundle = registered_bundle(folder)
+        names = [args.app] if args.app else sorted(bundle.apps if bundle else ())
+        if not names:
+            raise ModelError("the registry has no champion", folder, "name an --app to learn")
+        receipts = {name: _retrained(folder, name, bundle, args) for name in names}
+    if args.json:
+        print(json.dumps(receipts, indent=2))
+        return 0
+    for name, receipt in receipts.items():
+        _print(name, receipt)
+    return 0
+
+
+def registered_bundle(folder: Path) -> Bundle | None:
+    """Return the champion's bundle; None if there is none or it cannot be read."""
+    from voxcast.serving.registry_database import database_of
+    from voxcast.tracking.registered_versions import champion
+    from voxcast.tracking.rivals import readable_bundle
+
+    uri = registry_address(folder)
+    try:
+        database_of(uri)
+        current = champion(uri)
+    except ModelError:
+        return None
+    return None if current is None else readable_bundle(uri, current)
+
+
+def _retrained(
+    folder: Path, name: str, bundle: Bundle | None, args: argparse.Namespace
+) -> dict[str, Any]:
+    from voxcast.cli.app_history import app_history
+    from voxcast.config.served_facts import app_facts, promotion_rule
+    from voxcast.models.selection.cross_validation import Validation
+    from voxcast.tracking import runs
+    from voxcast.tracking.retraining import retrain
+
+    has_champion = bundle is not None and name in bundle.apps and bundle.is_intact(name)
+    forecaster = bundle.forecaster(name) if bundle is not None and has_champion else None
+    history = app_history(folder, name, forecaster).on_training_side()
+    cfg, table = history.config, history.table
+    validation = Validation(
+        table, history.volumes, cfg.tune.folds, cfg.tune.seed, censored=history.censored
+    )
+
+    def on_step(text: str) -> None:
+        print(f"{name}: {text}", file=sys.stderr, flush=True)
+
+    for reason, count in history.left_out.items():
+        logger.info("%s: %d runs are left out: %s", name, count, reason)
+    facts = app_facts(cfg, name, set(table["device"]))
+    tuning = _tuning(history, args)
+    rule = promotion_rule(cfg)
+    return retrain(runs.connect(folder), folder, facts, validation, tuning, rule, on_step=on_step)
+
+
+def _tuning(history: AppHistory, args: argparse.Namespace) -> Any:
+    """Return families, trials and budget; the network only where it can see most volumes."""
+    from voxcast.models.families.family import family
+    from voxcast.tracking.retraining import Tuning
+
+    tune = history.config.tune
+    sees = bool(((history.volumes["shape"] > 0).all(axis=1)).mean() > 0.5)
+    names = tuple(name for name in tune.families if sees or not family(name).needs_volume)
+    return Tuning(names, args.trials or tune.trials, args.time_budget or tune.budget_s)
+
+
+def _print(name: str, receipt: dict[str, Any]) -> None:
+    from voxcast.tracking.retraining import TOO_LITTLE
+
+    if receipt["reason"] == TOO_LITTLE:
+        print(f"{name}: too few new jobs, nothing was changed: {receipt['detail']}")
+        return
+    if receipt["registered"]:
+        version = receipt["version"]
+        print(f"{name}: {receipt['champion']} is champion, version {version}: {receipt['reason']}")
+    else:
+        print(f"{name}: the champion stays, version {receipt['version']}: {receipt['reason']}")
+    if "judged" in receipt:
+        newest, new = receipt["judged"], receipt["new"]
+        since = receipt["window_since"]
+        source = f"the runs since {since}" if since else "all runs on record"
+        print(
+            f"  judged on {newest['runs']} runs of {newest['subjects']} subjects since "
+            f"{newest['since']}; {new['runs']} runs are new; learned from {source}"
+        )
+    print(f"  {receipt['detail']}")
+    if receipt["registered"] and receipt["reason"] != "first":
+        print("  `voxcast models rollback` returns to the former champion")

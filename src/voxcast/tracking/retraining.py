@@ -1,0 +1,163 @@
+"""Retraining: a challenger from the grown history, judged on the newest runs, then promoted.
+
+The challenger that is judged learned from nothing of the runs it is judged on. If the rule
+promotes it, its recipe is registered as fitted to all runs of its window, with the newest, as the
+registry's rule does everywhere: recipes are judged, and registered with all that is on record.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from voxcast.files import sha256_file
+from voxcast.models.selection import recipes
+from voxcast.models.selection.learning import learn
+from voxcast.models.selection.out_of_time import (
+    MIN_SUBJECTS,
+    judge,
+    new_runs,
+    split_by_time,
+    window_rows,
+    window_start,
+)
+from voxcast.models.selection.refitting import fit_forecaster
+from voxcast.tracking.challengers import AppFacts, Challenger
+from voxcast.tracking.promotion import Rule, promote
+from voxcast.tracking.registered_versions import champion
+from voxcast.tracking.rivals import readable_bundle
+from voxcast.tracking.runs import tracking_uri
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from voxcast.models.selection.cross_validation import Validation
+    from voxcast.models.selection.leaderboard import Leaderboard
+    from voxcast.models.selection.out_of_time import OutOfTime
+    from voxcast.tracking import runs
+
+TOO_LITTLE = "too_little_new"
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How challengers are tuned: families, trials of each, and the time for all."""
+
+    families: tuple[str, ...]
+    trials: int
+    budget_s: float
+
+
+def retrain(
+    session: runs.Session,
+    project: Path,
+    app: AppFacts,
+    validation: Validation,
+    tuning: Tuning,
+    rule: Rule,
+    *,
+    on_step: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """Fit, judge and perhaps register a challenger of an application.
+
+    Parameters
+    ----------
+    validation : Validation
+        All runs on record that may train, of this application.
+    on_step : callable
+        Called with what is done next.
+
+    Returns
+    -------
+    dict
+        The receipt of `voxcast.tracking.promotion.promote`, with ``window_since`` (first run that
+        was learned from; empty for all), ``judged`` (runs, subjects, and since when) and ``new``
+        (runs and subjects after those of the champion); ``reason`` is `TOO_LITTLE` where nothing
+        was fitted.
+    """
+    table = validation.table
+    uri = tracking_uri(project)
+    current = champion(uri)
+    bundle = None if current is None else readable_bundle(uri, current)
+    if bundle is None or app.name not in bundle.apps or not bundle.is_intact(app.name):
+        # There is nothing to be judged against: the rule decides without a comparison.
+        on_step("tuning; there is no champion to judge against")
+        every = np.arange(len(table))
+        leaderboard = _tuned(validation, tuning)
+        return _promoted(session, project, app, validation, every, leaderboard, rule, None)
+    keys = bundle.cell_keys(app.name)
+    split = split_by_time(table, keys)
+    new = new_runs(table, keys)
+    counts = {"runs": int(new.sum()), "subjects": int(table["subject"][new].nunique())}
+    if split is None:
+        detail = (
+            f"{counts['runs']} runs of {counts['subjects']} subjects are newer than those of the "
+            f"champion; {2 * MIN_SUBJECTS} subjects are needed, half to learn from and half to "
+            "judge on"
+        )
+        return {
+            "registered": False, "reason": TOO_LITTLE, "detail": detail, "new": counts,
+            "version": None if current is None else current.number, "under_load": [],
+        }  # fmt: skip
+    since = window_start(validation, split)
+    on_step(f"tuning on the runs since {since}" if since else "tuning on all runs")
+    part = validation.part(window_rows(table, split, since, with_newest=False))
+    leaderboard = _tuned(part, tuning)
+    on_step("judging on the newest runs")
+    name = leaderboard.best
+    judgement = judge(
+        validation,
+        np.flatnonzero(split.newest),
+        recipes.fit(part, name, leaderboard.params[name], "volume"),
+        bundle.forecaster(app.name),
+        rule.upper_quantile,
+        rule.max_under_request,
+    )
+    rows = window_rows(table, split, since, with_newest=True)
+    receipt = _promoted(session, project, app, validation, rows, leaderboard, rule, judgement)
+    newest_subjects = int(table["subject"][split.newest].nunique())
+    judgement_set = {
+        "runs": int(split.newest.sum()),
+        "subjects": newest_subjects,
+        "since": split.since,
+    }
+    return receipt | {"new": counts, "window_since": since, "judged": judgement_set}
+
+
+def _tuned(validation: Validation, tuning: Tuning) -> Leaderboard:
+    return learn(
+        validation, tuning.families, trials=tuning.trials, budget_s=tuning.budget_s,
+        input_levels=("volume", "header"),
+    )  # fmt: skip
+
+
+def _promoted(
+    session: runs.Session,
+    project: Path,
+    app: AppFacts,
+    validation: Validation,
+    rows: np.ndarray,
+    leaderboard: Leaderboard,
+    rule: Rule,
+    judgement: OutOfTime | None,
+) -> dict[str, Any]:
+    """Fit the recipe to all runs of the window, and let the rule decide."""
+    final = validation.part(rows)
+    name = leaderboard.best
+    recipe = leaderboard.params[name]
+    names: Sequence[str] = list(recipe["members"]) if recipes.is_blend(recipe) else [name]
+    fixed = {n: p for n, p in leaderboard.tuned.items() if n in names}
+    refitted = learn(final, names, trials=1, fixed_params=fixed, input_levels=("volume", "header"))
+    if name in refitted.params:
+        refitted = replace(refitted, chosen={**refitted.chosen, refitted.input_level: name})
+    with TemporaryDirectory() as work:
+        table_file = Path(work) / "table.parquet"
+        final.table.to_parquet(table_file)
+        challenger = Challenger(final, sha256_file(table_file), refitted, Path(work) / "models")
+        forecaster = fit_forecaster(final, refitted, challenger.family, rule.uncalibrated_factor)
+        forecaster.save(challenger.forecaster)
+        return promote(session, project, app, challenger, rule, out_of_time=judgement)
