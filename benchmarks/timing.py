@@ -1,10 +1,15 @@
-"""Wall time of an action."""
+"""Wall time of an action, memory of this process, and the machine they are of."""
 
 from __future__ import annotations
 
+import datetime
+import os
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 
 def seconds(action: Callable[[], object]) -> float:
@@ -17,3 +22,29 @@ def seconds(action: Callable[[], object]) -> float:
 def median_seconds(action: Callable[[], object], repeats: int) -> float:
     """Return the median wall time of several calls."""
     return statistics.median(seconds(action) for _ in range(repeats))
+
+
+def resident_bytes() -> int:
+    """Return the present memory of this process, from ``/proc/self/status``."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError("/proc/self/status has no VmRSS")
+
+
+def machine() -> dict[str, Any]:
+    """Return when and where figures are from, and how busy it was there."""
+    return {
+        "measured_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="minutes"),
+        "cores": len(os.sched_getaffinity(0)),
+        "load_1_min": round(os.getloadavg()[0], 2),
+        "nice": os.nice(0),
+        "disk": _file_system(Path(tempfile.gettempdir())),
+    }
+
+
+def _file_system(folder: Path) -> str:
+    """Return the kind of file system of a folder, such as ``ext4``."""
+    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    holding = [m for m in mounts if folder.resolve().is_relative_to(m[1])]
+    return max(holding, key=lambda m: len(m[1]))[2]
