@@ -5,9 +5,10 @@ from __future__ import annotations
 import datetime
 import os
 import statistics
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,23 @@ def seconds(action: Callable[[], object]) -> float:
 def median_seconds(action: Callable[[], object], repeats: int) -> float:
     """Return the median wall time of several calls."""
     return statistics.median(seconds(action) for _ in range(repeats))
+
+
+def measured_verb(arguments: Sequence[str], output: Path) -> dict[str, float]:
+    """Run a verb and return its wall time, CPU time and peak memory."""
+    start = time.perf_counter()
+    voxcast = str(Path(sys.executable).with_name("voxcast"))
+    with output.open("w") as stream:
+        actions = [(os.POSIX_SPAWN_DUP2, stream.fileno(), 1)]
+        pid = os.posix_spawn(voxcast, [voxcast, *arguments], os.environ, file_actions=actions)
+        _, status, usage = os.wait4(pid, 0)
+    if status:
+        raise SystemExit(f"voxcast {' '.join(arguments)} failed")
+    return {
+        "wall_s": time.perf_counter() - start,
+        "cpu_s": usage.ru_utime + usage.ru_stime,
+        "peak_bytes": usage.ru_maxrss * 1024,
+    }
 
 
 def resident_bytes() -> int:
