@@ -36,7 +36,7 @@ SIZES = (1_000, 10_000, 100_000)
 ROUNDS, CELLS_A_ROUND = 7, 30
 
 
-def pool_of(folder: Path, count: int, *, metronome: bool = False) -> Any:
+def pool_of(folder: Path, count: int) -> Any:
     """Return a pool of ``count`` cells that end at once."""
     from voxcast.campaigns.settings import Conditions
     from voxcast.hpc.escalation import Ladder
@@ -52,7 +52,7 @@ def pool_of(folder: Path, count: int, *, metronome: bool = False) -> Any:
         for n in range(count)
     )
     settings = PoolSettings(
-        "bench", {"nothing": app}, {}, str(folder), conditions=Conditions(metronome=metronome)
+        "bench", {"nothing": app}, {}, str(folder), conditions=Conditions(metronome=False)
     )
     pool = make_pool(folder / "pool", settings)
     pool.add(cells)
@@ -154,36 +154,35 @@ def _first_look(pool: Any) -> dict[str, float]:
     }
 
 
-def cost_of_a_cell(*, metronome: bool) -> dict[str, Any]:
+def cost_of_a_cell() -> dict[str, Any]:
     """Return what a cell costs beside its run, in medians over rounds."""
     import numpy as np  # noqa: F401  # what the first run would import
     import pandas as pd  # noqa: F401
     import pyarrow.parquet  # noqa: F401
 
-    _worked(1, metronome)
+    _worked(1)
     rounds = []
     for _ in range(ROUNDS):
-        few, many = _worked(1, metronome), _worked(1 + CELLS_A_ROUND, metronome)
+        few, many = _worked(1), _worked(1 + CELLS_A_ROUND)
         beside_ms, cpu_ms = (
             1e3 * (many[key] - few[key]) / CELLS_A_ROUND for key in ("beside_s", "cpu_s")
         )
-        measuring_ms = 1e3 * _measured(CELLS_A_ROUND, metronome)
+        measuring_ms = 1e3 * _measured(CELLS_A_ROUND, metronome=False)
         rounds.append({
             "run_ms": 1e3 * many["run_s"] / (1 + CELLS_A_ROUND), "worker_start_s": few["beside_s"],
             "beside_run_ms": beside_ms, "cpu_ms": cpu_ms, "measuring_ms": measuring_ms,
             "pool_ms": beside_ms - measuring_ms,
+            "measuring_with_metronome_ms": 1e3 * _measured(CELLS_A_ROUND, metronome=True),
         })  # fmt: skip
-    figures: dict[str, Any] = {
-        name: statistics.median(r[name] for r in rounds) for name in rounds[0]
-    }
+    medians = {name: statistics.median(r[name] for r in rounds) for name in rounds[0]}
     pool_ms = sorted(r["pool_ms"] for r in rounds)
     return {
-        "metronome": metronome, "rounds": ROUNDS, "cells_a_round": CELLS_A_ROUND, **figures,
-        "pool_ms_least_most": [pool_ms[0], pool_ms[-1]],
+        "rounds": ROUNDS, "cells_a_round": CELLS_A_ROUND, **medians,
+        "pool_ms_least_most": [pool_ms[0], pool_ms[-1]], "load_1_min_after": os.getloadavg()[0],
     }  # fmt: skip
 
 
-def _worked(count: int, metronome: bool) -> dict[str, float]:
+def _worked(count: int) -> dict[str, float]:
     """Have one worker run a pool of ``count`` cells; return its seconds beside the runs."""
     from voxcast.history.run_folders import record_rows
     from voxcast.hpc.worker import work
@@ -192,7 +191,7 @@ def _worked(count: int, metronome: bool) -> dict[str, float]:
     from voxcast.profiling.probes import Probes
 
     with tempfile.TemporaryDirectory() as name:
-        pool, facts = pool_of(Path(name), count, metronome=metronome), host_facts()
+        pool, facts = pool_of(Path(name), count), host_facts()
         start, used = time.perf_counter(), time.process_time()
         summary = work(pool, WorkerAllocation(1, 0, 10**9), facts, probes=Probes(1.0, 1.0, 1.0))
         elapsed_s, cpu_s = time.perf_counter() - start, time.process_time() - used
@@ -202,7 +201,7 @@ def _worked(count: int, metronome: bool) -> dict[str, float]:
     return {"beside_s": elapsed_s - run_s, "cpu_s": cpu_s, "run_s": run_s}
 
 
-def _measured(count: int, metronome: bool) -> float:
+def _measured(count: int, *, metronome: bool) -> float:
     """Return the seconds that measuring a cell takes beside its run, without a pool."""
     from voxcast.campaigns.recorder import Recorder
     from voxcast.campaigns.sittings import open_sitting
@@ -211,8 +210,8 @@ def _measured(count: int, metronome: bool) -> float:
     from voxcast.profiling.probes import Probes
 
     with tempfile.TemporaryDirectory() as name, Metronome(enabled=metronome) as ticks:
-        settings = pool_of(Path(name), 1, metronome=metronome).settings
-        cell = next(iter(pool_of(Path(name), 1).cells().values())).cell
+        pool = pool_of(Path(name), 1)
+        settings, cell = pool.settings, next(iter(pool.cells().values())).cell
         sitting = open_sitting(Path(name), (), Probes(1.0, 1.0, 1.0), host_facts())
         recorder = Recorder(Path(name), settings.apps, {}, {}, settings.conditions, sitting)
         beside_s = []
@@ -230,7 +229,7 @@ def main() -> int:
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     args = parser.parse_args()
     figures: dict[str, Any] = {"machine": machine()}
-    figures["one_cell"] = [cost_of_a_cell(metronome=m) for m in (False, True)]
+    figures["one_cell"] = cost_of_a_cell()
     figures["bound_cell_ms"] = CELL_BOUND_MS
     figures["claims"] = [claims(cells, workers) for cells in CELLS for workers in WORKERS]
     figures["bound_claim_ms"] = CLAIM_BOUND_MS

@@ -22,7 +22,7 @@ from private_slurm import PrivateSlurm, missing_programs
 from timing import machine, measured_verb, seconds
 
 JOBS = (1_000, 10_000)
-SUBMIT_BOUND_S, STATUS_BOUND_S = 30.0, 3.0
+RENDER_BOUND_S, STATUS_BOUND_S = 30.0, 3.0
 REPEATS = 5
 COMPLETED, RUNNING, NO_TASK = 3, 1, 4294967294  # as in Slurm's database
 KNOWN_S = 60.0  # in which the database hears of a submission
@@ -54,6 +54,23 @@ def write_plan(folder: Path, count: int) -> Path:
     path = folder / "plan.json"
     path.write_text(json.dumps(plan.to_record()))
     return path
+
+
+def render(path: Path) -> int:
+    """Group the tasks of a plan and render the scripts and lists of all arrays; return how many."""
+    from voxcast.hpc.job_script import ArrayFiles, array_script, task_list
+    from voxcast.hpc.plan import Plan, read_json_object
+    from voxcast.hpc.plan_text import planned_arrays
+
+    plan = Plan.from_record(read_json_object(path), path)
+    arrays = planned_arrays(plan)
+    for number, array in enumerate(arrays, 1):
+        tasks = [plan.tasks[n] for n in array.members]
+        files = ArrayFiles(path.parent / f"{number}.tasks", path.parent / "work", "%a.log")
+        script = array_script(plan, tasks, array.request, "segment", files)
+        files.task_list.with_suffix(".sbatch").write_text(script)
+        files.task_list.write_text(task_list(plan, tasks, array.request, files))
+    return len(arrays)
 
 
 class Accounting:
@@ -134,6 +151,7 @@ def submitted_and_asked(count: int) -> dict[str, Any]:
         wait_for("1_1.batch|COMPLETED", "sacct", "-P", "-n", "-o", "JobID,State")
         slurm.command("scontrol", "update", "PartitionName=debug", "State=DOWN")
         plan_s = seconds(lambda: write_plan(folder, count))
+        render_s = seconds(lambda: render(folder / "plan.json"))
         arguments = ["submit", "--requests", str(folder / "plan.json"), "--detach"]
         out = ["--out", str(Path(name) / "out")]
         submit = measured_verb([*arguments, *out], output)
@@ -159,7 +177,7 @@ def submitted_and_asked(count: int) -> dict[str, Any]:
     asked.sort(key=lambda figures: figures["wall_s"])
     return {
         "jobs": count, "arrays": len(jobs), "plan_s": plan_s, "submit": submit,
-        "plan_and_submit_s": plan_s + submit["wall_s"], "sacct_lines": lines,
+        "render_s": render_s, "sacct_lines": lines,
         "status": asked[REPEATS // 2], "status_wall_s": [a["wall_s"] for a in asked],
         "sacct_alone_s": sorted(sacct_s)[REPEATS // 2],
     }  # fmt: skip
@@ -172,10 +190,10 @@ def main() -> int:
         return 0
     figures: dict[str, Any] = {"machine": machine()}
     figures["growth"] = [submitted_and_asked(count) for count in JOBS]
-    figures |= {"bound_submit_s": SUBMIT_BOUND_S, "bound_status_s": STATUS_BOUND_S}
+    figures |= {"bound_render_s": RENDER_BOUND_S, "bound_status_s": STATUS_BOUND_S}
     print(json.dumps(figures, indent=2))
     most = figures["growth"][-1]
-    fits = most["plan_and_submit_s"] <= SUBMIT_BOUND_S
+    fits = most["plan_s"] + most["render_s"] <= RENDER_BOUND_S
     return 0 if fits and most["status"]["wall_s"] <= STATUS_BOUND_S else 1
 
 
