@@ -57,7 +57,7 @@ def write_plan(folder: Path, count: int) -> Path:
 
 
 def render(path: Path) -> int:
-    """Group the tasks of a plan and render the scripts and lists of all arrays; return how many."""
+    """Group the tasks of a plan and write scripts and lists of all arrays; return how many."""
     from voxcast.hpc.job_script import ArrayFiles, array_script, task_list
     from voxcast.hpc.plan import Plan, read_json_object
     from voxcast.hpc.plan_text import planned_arrays
