@@ -66,18 +66,18 @@ def claim_some(pool: Any, name: str, report: Path) -> None:
     chance = random.Random(name)  # noqa: S311
     remaining = Remaining(pool, lambda _: True, lambda *_: "")
     remaining.look()
-    here, there = pool.folder / "workers" / name, pool.folder / "errors" / name
-    here.touch()
+    place, other = pool.folder / "workers" / name, pool.folder / "errors" / name
+    place.touch()
     claims_s, renames_s = [], []
     for number in range(MOST_CLAIMS):
         start = time.perf_counter()
         taken = remaining.take(f"{name}~{number}")
         claimed = time.perf_counter()
-        here.rename(there)
+        place.rename(other)
         renamed = time.perf_counter()
         if taken is None:
             break
-        here, there = there, here
+        place, other = other, place
         claims_s.append(claimed - start)
         renames_s.append(renamed - claimed)
         time.sleep(chance.uniform(0, PAUSE_S))
