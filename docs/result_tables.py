@@ -595,11 +595,11 @@ def scale_bounds() -> str:
          f"{submission['bound_render_s']:.0f} s"],
         [f"`submit` of that plan in {jobs['arrays']} arrays, with Slurm's `sbatch`; CPU time",
          f"{jobs['submit']['wall_s']:.1f} s; {jobs['submit']['cpu_s']:.1f} s", NONE],
-        [f"status of {jobs['jobs']:,} jobs from one call of `sacct`; `sacct` alone",
-         f"{jobs['status']['wall_s']:.1f} s; {jobs['sacct_alone_s']:.1f} s",
-         f"{submission['bound_status_s']:.0f} s"],
-        [f"audit of {lines['lines']:,} lines; memory",
-         f"{lines['wall_s']:.1f} s; {lines['peak_bytes'] / 1e9:.2f} GB",
+        [f"status of {jobs['jobs']:,} jobs from one call of `sacct`; CPU time; `sacct` alone",
+         f"{jobs['status']['wall_s']:.1f} s; {jobs['status']['cpu_s']:.1f} s; "
+         f"{jobs['sacct_alone_s']:.1f} s", f"{submission['bound_status_s']:.0f} s"],
+        [f"audit of {lines['lines']:,} lines; CPU time; memory at most",
+         f"{lines['wall_s']:.0f} s; {lines['cpu_s']:.1f} s; {lines['peak_bytes'] / 1e9:.2f} GB",
          f"{audit['bound_s']:.0f} s; {audit['bound_bytes'] / 1e9:.1f} GB"],
         [f"a claim, {claim['workers']} workers on {claim['cells']:,} cells: median; 95 %",
          f"{claim['claim_ms']:.2f} ms; {claim['claim_95_ms']:.1f} ms",
@@ -610,7 +610,7 @@ def scale_bounds() -> str:
          f"{pool['bound_cell_ms']:.0f} ms"],
         ["measuring beside the run, as without a pool; with a metronome",
          f"{cell['measuring_ms']:.0f} ms; {cell['measuring_with_metronome_ms']:.0f} ms", NONE],
-        ["all that a cell takes beside its run; CPU time of the worker",
+        ["all that a cell takes beside its run; CPU time of the worker for it",
          f"{cell['beside_run_ms']:.0f} ms; {cell['cpu_ms']:.0f} ms", NONE],
     ]  # fmt: skip
     return markdown(["what", "measured", "allowed"], rows)
