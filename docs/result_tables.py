@@ -657,7 +657,10 @@ def scale_growth() -> str:
     for name, growth, size, seconds in sources:
         times = "; ".join(f"{seconds(row):.3g} s" for row in growth)
         sizes = "; ".join(f"{row[size]:,}" for row in growth)
-        small, large = growth[-2:]
+        small, large = growth[0] if len(growth) == 1 else growth[-2], growth[-1]
+        if small is large:
+            rows.append([name, f"{sizes} {size}", times, NONE])
+            continue
         factor = (seconds(large) - seconds(small)) / (large[size] - small[size])
         rows.append([name, f"{sizes} {size}", times, f"{1e6 * factor:.3g} s"])
     memory = [row["memory_bytes"] / 1e6 for row in pool]
