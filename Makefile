@@ -127,5 +127,5 @@ test-all: setup ## All tests
 	$(PYTEST)
 
 .PHONY: bench
-bench: setup ## Measure the bounds; prints JSON (ONLY=name for one, DEMO=1 adds a whole fresh demo)
-	@python benchmarks/run.py $(if $(DEMO),--demo) $(ONLY)
+bench: setup ## Measure the bounds; prints JSON (ONLY=name for one, SAVE=1 keeps it, DEMO=1 adds a whole demo)
+	@python benchmarks/run.py $(if $(DEMO),--demo) $(if $(SAVE),--save) $(ONLY)

@@ -1,9 +1,16 @@
-"""The pool of work: a claim at 64 workers on 10,000 cells, and what a cell costs beside its run.
+"""The pool of work as it grows: claims, the start of a worker, and what a cell costs.
 
 Claims are those of real processes on the disk of the temporary folder (TMPDIR; set it to a folder
 of a shared file system to measure that). Each waits a moment between two claims, as a worker that
-runs a cell does. A quarter of the cells and of the workers are measured for comparison. Prints
-JSON.
+runs a cell does. On a busy machine a claim waits for its turn: beside each the same process times
+a plain rename, which is the least that a claim can be. Prints JSON.
+
+What a cell costs is measured by difference, in rounds, each with its turn of all ways::
+
+    beside_run   time of a worker for a cell less the time of the run on record
+    measuring    what the campaign's recorder needs for the same cell beside the run: cgroup,
+                 samples, the end of all its processes; the same without a pool
+    pool         the rest: claim, record, sync to disk, commit
 """
 
 from __future__ import annotations
@@ -19,9 +26,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+from timing import machine, resident_bytes
+
 CLAIM_BOUND_MS, CELL_BOUND_MS = 5.0, 50.0
 PAUSE_S = 0.4  # the longest between two claims of a worker
-RUNS = 100
+MOST_CLAIMS = 40  # of a worker
+CELLS, WORKERS = (100, 1_000, 10_000), (1, 8, 64)
+SIZES = (1_000, 10_000, 100_000)
+ROUNDS, CELLS_A_ROUND = 7, 30
 
 
 def pool_of(folder: Path, count: int) -> Any:
@@ -47,64 +59,131 @@ def pool_of(folder: Path, count: int) -> Any:
     return pool
 
 
-def claim_all(pool: Any, name: str, report: Path) -> None:
-    """Claim cells until none is left; write the seconds that each claim took."""
+def claim_some(pool: Any, name: str, report: Path) -> None:
+    """Claim cells; write the seconds of each claim and of a rename of another file."""
     from voxcast.hpc.remaining import Remaining
 
     chance = random.Random(name)  # noqa: S311
     remaining = Remaining(pool, lambda _: True, lambda *_: "")
-    start = time.perf_counter()
     remaining.look()
-    first_look_s, number, claims_s = time.perf_counter() - start, 0, []
-    while True:
-        number += 1
+    place, other = pool.folder / "workers" / name, pool.folder / "errors" / name
+    place.touch()
+    claims_s, renames_s = [], []
+    for number in range(MOST_CLAIMS):
         start = time.perf_counter()
         taken = remaining.take(f"{name}~{number}")
-        if taken is None and remaining.look():
-            taken = remaining.take(f"{name}~{number}")
-        took_s = time.perf_counter() - start
+        claimed = time.perf_counter()
+        place.rename(other)
+        renamed = time.perf_counter()
         if taken is None:
             break
-        claims_s.append(took_s)
+        place, other = other, place
+        claims_s.append(claimed - start)
+        renames_s.append(renamed - claimed)
         time.sleep(chance.uniform(0, PAUSE_S))
-    report.write_text(json.dumps({"first_look_s": first_look_s, "claims_s": claims_s}))
+    report.write_text(json.dumps({"claims_s": claims_s, "renames_s": renames_s}))
 
 
 def claims(cells: int, workers: int) -> dict[str, Any]:
     """Time the claims of ``workers`` processes on ``cells`` cells."""
     with tempfile.TemporaryDirectory() as name:
-        start = time.perf_counter()
         pool = pool_of(Path(name), cells)
-        made_s = time.perf_counter() - start
         reports = [Path(name) / f"{n}.json" for n in range(workers)]
         processes = []
         for n, report in enumerate(reports):
             process = os.fork()
             if process == 0:
-                claim_all(pool, f"w{n}", report)
+                claim_some(pool, f"w{n}", report)
                 os._exit(0)
             processes.append(process)
         for process in processes:
             os.waitpid(process, 0)
         contents = [json.loads(report.read_text()) for report in reports]
-    claims_s = sorted(s for content in contents for s in content["claims_s"])
-    if len(claims_s) != cells:
-        raise SystemExit(f"{len(claims_s)} claims of {cells} cells")
+        held = len(pool.tokens.claims())
+    claims_ms = sorted(1e3 * s for content in contents for s in content["claims_s"])
+    renames_ms = sorted(1e3 * s for content in contents for s in content["renames_s"])
+    if len(claims_ms) != held:
+        raise SystemExit(f"{len(claims_ms)} claims, and {held} cells are claimed")
     return {
         "cells": cells,
         "workers": workers,
-        "made_s": made_s,
-        "first_look_s": statistics.median(content["first_look_s"] for content in contents),
-        "claim_ms": 1e3 * statistics.median(claims_s),
-        "claim_95_ms": 1e3 * claims_s[int(0.95 * len(claims_s))],
+        "claims": held,
+        "claim_ms": statistics.median(claims_ms),
+        "claim_95_ms": claims_ms[int(0.95 * held)],
+        "rename_ms": statistics.median(renames_ms),
+        "rename_95_ms": renames_ms[int(0.95 * held)],
     }
 
 
-def cost_per_cell(runs: int) -> dict[str, Any]:
-    """Return what one worker needs for a cell beside its run."""
+def start_of_a_worker(cells: int) -> dict[str, Any]:
+    """Make a pool of ``cells`` cells, and find out what remains, as each worker does."""
+    with tempfile.TemporaryDirectory() as name:
+        start, used = time.perf_counter(), time.process_time()
+        pool = pool_of(Path(name), cells)
+        made_s, made_cpu_s = time.perf_counter() - start, time.process_time() - used
+        report = Path(name) / "report.json"
+        process = os.fork()
+        if process == 0:
+            report.write_text(json.dumps(_first_look(pool)))
+            os._exit(0)
+        os.waitpid(process, 0)
+        look = json.loads(report.read_text())
+        listed_bytes = sum(path.stat().st_size for path in pool.cell_files())
+    return {
+        "cells": cells, "made_s": made_s, "made_cpu_s": made_cpu_s,
+        "list_bytes": listed_bytes, "files": cells, **look,
+    }  # fmt: skip
+
+
+def _first_look(pool: Any) -> dict[str, float]:
+    from voxcast.hpc.remaining import Remaining
+
+    before = resident_bytes()
+    start, used = time.perf_counter(), time.process_time()
+    remaining = Remaining(pool, lambda _: True, lambda *_: "")
+    remaining.look()
+    look_s, look_cpu_s = time.perf_counter() - start, time.process_time() - used
+    start, used = time.perf_counter(), time.process_time()
+    remaining.look()
+    return {
+        "look_s": look_s,
+        "look_cpu_s": look_cpu_s,
+        "look_again_s": time.perf_counter() - start,
+        "look_again_cpu_s": time.process_time() - used,
+        "memory_bytes": resident_bytes() - before,
+    }
+
+
+def cost_of_a_cell() -> dict[str, Any]:
+    """Return what a cell costs beside its run, in medians over rounds."""
     import numpy as np  # noqa: F401  # what the first run would import
     import pandas as pd  # noqa: F401
+    import pyarrow.parquet  # noqa: F401
 
+    _worked(1)
+    rounds = []
+    for _ in range(ROUNDS):
+        few, many = _worked(1), _worked(1 + CELLS_A_ROUND)
+        beside_ms, cpu_ms = (
+            1e3 * (many[key] - few[key]) / CELLS_A_ROUND for key in ("beside_s", "cpu_s")
+        )
+        measuring_ms = 1e3 * _measured(CELLS_A_ROUND, metronome=False)
+        rounds.append({
+            "run_ms": 1e3 * many["run_s"] / (1 + CELLS_A_ROUND), "worker_start_s": few["beside_s"],
+            "beside_run_ms": beside_ms, "cpu_ms": cpu_ms, "measuring_ms": measuring_ms,
+            "pool_ms": beside_ms - measuring_ms,
+            "measuring_with_metronome_ms": 1e3 * _measured(CELLS_A_ROUND, metronome=True),
+        })  # fmt: skip
+    medians = {name: statistics.median(r[name] for r in rounds) for name in rounds[0]}
+    pool_ms = sorted(r["pool_ms"] for r in rounds)
+    return {
+        "rounds": ROUNDS, "cells_a_round": CELLS_A_ROUND, **medians,
+        "pool_ms_least_most": [pool_ms[0], pool_ms[-1]], "load_1_min_after": os.getloadavg()[0],
+    }  # fmt: skip
+
+
+def _worked(count: int) -> dict[str, float]:
+    """Have one worker run a pool of ``count`` cells; return its seconds beside the runs."""
     from voxcast.history.run_folders import record_rows
     from voxcast.hpc.worker import work
     from voxcast.hpc.worker_allocation import WorkerAllocation
@@ -112,37 +191,49 @@ def cost_per_cell(runs: int) -> dict[str, Any]:
     from voxcast.profiling.probes import Probes
 
     with tempfile.TemporaryDirectory() as name:
-        pool = pool_of(Path(name), runs)
-        start = time.perf_counter()
-        allocation, facts = WorkerAllocation(1, 0, 10**9), host_facts()
-        summary = work(pool, allocation, facts, probes=Probes(1.0, 1.0, 1.0))
-        elapsed_s = time.perf_counter() - start
+        pool, facts = pool_of(Path(name), count), host_facts()
+        start, used = time.perf_counter(), time.process_time()
+        summary = work(pool, WorkerAllocation(1, 0, 10**9), facts, probes=Probes(1.0, 1.0, 1.0))
+        elapsed_s, cpu_s = time.perf_counter() - start, time.process_time() - used
         run_s = sum(row["runtime_s"] for row in record_rows(pool.runs).values())
-        if summary.recorded != runs:
-            raise SystemExit(f"{summary.recorded} of {runs} runs recorded")
-    return {
-        "runs": runs,
-        "cell_ms": 1e3 * (elapsed_s - run_s) / runs,
-        "run_ms": 1e3 * run_s / runs,
-    }
+        if summary.recorded != count:
+            raise SystemExit(f"{summary.recorded} of {count} runs recorded")
+    return {"beside_s": elapsed_s - run_s, "cpu_s": cpu_s, "run_s": run_s}
+
+
+def _measured(count: int, *, metronome: bool) -> float:
+    """Return the seconds that measuring a cell takes beside its run, without a pool."""
+    from voxcast.campaigns.recorder import Recorder
+    from voxcast.campaigns.sittings import open_sitting
+    from voxcast.profiling.host import host_facts
+    from voxcast.profiling.metronome import Metronome
+    from voxcast.profiling.probes import Probes
+
+    with tempfile.TemporaryDirectory() as name, Metronome(enabled=metronome) as ticks:
+        pool = pool_of(Path(name), 1)
+        settings, cell = pool.settings, next(iter(pool.cells().values())).cell
+        sitting = open_sitting(Path(name), (), Probes(1.0, 1.0, 1.0), host_facts())
+        recorder = Recorder(Path(name), settings.apps, {}, {}, settings.conditions, sitting)
+        beside_s = []
+        for n in range(1 + count):  # the first starts the metronome
+            start = time.perf_counter()
+            with recorder.run_folder(Path(name) / f"run-{n}") as partial:
+                profile = recorder.measure(cell, partial, settings.conditions, metronome=ticks)
+                beside_s.append(time.perf_counter() - start - profile.runtime_s)
+    return statistics.fmean(beside_s[1:])
 
 
 def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cells", type=int, default=10_000)
-    parser.add_argument("--workers", type=int, default=64)
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     args = parser.parse_args()
-    few_cells = claims(args.cells // 4, args.workers)
-    few_workers = claims(args.cells // 4, max(1, args.workers // 4))
-    figures = {
-        "claims": claims(args.cells, args.workers),
-        "bound_claim_ms": CLAIM_BOUND_MS,
-        "claims_with_a_quarter_of_the_cells": few_cells,
-        "and_a_quarter_of_the_workers": few_workers,
-        "one_cell": cost_per_cell(RUNS),
-        "bound_cell_ms": CELL_BOUND_MS,
-    }
+    figures: dict[str, Any] = {"machine": machine()}
+    figures["one_cell"] = cost_of_a_cell()
+    figures["bound_cell_ms"] = CELL_BOUND_MS
+    figures["claims"] = [claims(cells, workers) for cells in CELLS for workers in WORKERS]
+    figures["bound_claim_ms"] = CLAIM_BOUND_MS
+    figures["growth"] = [start_of_a_worker(cells) for cells in args.sizes]
     print(json.dumps(figures, indent=2))
     return 0
 

@@ -117,6 +117,7 @@ InactiveLimit=0
 SlurmctldTimeout=30
 SlurmdTimeout=15
 MaxArraySize=1001
+MaxJobCount=20000
 MaxNodeCount={layout.nodes + 1}
 PropagateResourceLimits=NONE
 {"GresTypes=gpu" if layout.gpus else ""}

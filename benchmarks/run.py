@@ -21,6 +21,7 @@ from typing import Any
 
 from timing import median_seconds, seconds
 from voxcast.errors import EXIT_BAD_INPUT
+from voxcast.files import write_json
 
 PROJECT = Path(__file__).parents[1]
 REPEATS = 7
@@ -273,8 +274,13 @@ def bench_audit() -> Any:
 
 
 def bench_pool() -> Any:
-    """Claims of 64 workers on 10,000 cells, and the pool's time per cell; see ``pool.py``."""
+    """Claims as cells and workers grow, and the pool's time per cell; see ``pool.py``."""
     return _script("pool.py")
+
+
+def bench_submission() -> Any:
+    """10,000 jobs planned, rendered and submitted to a private Slurm; see ``submission.py``."""
+    return _script("submission.py")
 
 
 def _script(name: str, *arguments: str) -> Any:
@@ -297,6 +303,7 @@ BENCHMARKS = {
     "recommend": bench_recommend,
     "requests": bench_requests,
     "audit": bench_audit,
+    "submission": bench_submission,
 }
 
 
@@ -307,12 +314,20 @@ def main() -> int:
     parser.add_argument(
         "--demo", action="store_true", help="also time `make demo` on a fresh clone; takes minutes"
     )
+    parser.add_argument(
+        "--save", action="store_true",
+        help="also write each to results/bench/NAME.json, from which pages take their numbers",
+    )  # fmt: skip
     args = parser.parse_args()
     unknown = set(args.names) - set(BENCHMARKS)
     if unknown:
         names = ", ".join(sorted(unknown))
         parser.error(f"unknown benchmark: {names}; choose from {', '.join(BENCHMARKS)}")
-    figures = {name: BENCHMARKS[name]() for name in args.names or BENCHMARKS}
+    figures = {}
+    for name in args.names or BENCHMARKS:
+        figures[name] = BENCHMARKS[name]()
+        if args.save:
+            write_json(PROJECT / f"results/bench/{name}.json", figures[name])
     if args.demo:
         figures["demo"] = bench_demo()
     print(json.dumps(figures, indent=2))

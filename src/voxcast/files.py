@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import hashlib
 import json
 import os
 import shutil
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 PARTIAL = ".partial-"  # prefix of unfinished files and folders, which are removed later
+SYNC_THREADS = 8  # as many as a run has files
 
 
 @contextlib.contextmanager
@@ -71,8 +74,29 @@ def commit_folder(partial: Path, target: Path) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Sync a folder and what is directly in it to disk."""
-    for written in (*folder.iterdir(), folder):
-        sync(written)
+    sync_all(with_content(folder))
+
+
+def with_content(folder: Path) -> list[Path]:
+    """Return a folder and what is directly in it, for `sync_all`."""
+    return [*folder.iterdir(), folder]
+
+
+def sync_all(paths: Iterable[Path]) -> None:
+    """Sync files and folders to disk at the same time, which file systems commit together.
+
+    One after the other, each waits for a commit of its own, and a process on a busy machine for
+    its turn after each.
+    """
+    list(_sync_threads().map(sync, paths))
+
+
+@functools.cache
+def _sync_threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(SYNC_THREADS, "sync")
+
+
+os.register_at_fork(after_in_child=_sync_threads.cache_clear)  # a child has none of our threads
 
 
 def remove_folder(folder: str | os.PathLike[str]) -> None:
@@ -167,7 +191,12 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
     """Write ``value`` atomically as indented JSON with sorted keys; NaN raises ValueError."""
-    write_text(path, json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n")
+    write_text(path, json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """Return ``value`` as indented JSON with sorted keys; NaN raises ValueError."""
+    return json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n"
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:

@@ -23,7 +23,7 @@ from voxcast.apps.launch import choose, command, container_facts, environment
 from voxcast.apps.staging import staged
 from voxcast.campaigns.settings import Conditions
 from voxcast.errors import RunError
-from voxcast.files import PARTIAL, commit_folder, remove_folder, text_tail, write_json
+from voxcast.files import PARTIAL, commit_folder, json_text, remove_folder, text_tail
 from voxcast.history.run_folders import RECORD_FILE
 from voxcast.profiling.leader import LOG_FILE
 from voxcast.profiling.runner import measure, sweep
@@ -132,7 +132,10 @@ class Recorder:
         return profile
 
     def write_record(self, cell: Cell, profile: Profile, partial: Path, final: Path) -> None:
-        """Make a measured run the record that it is once ``partial`` is renamed to ``final``."""
+        """Make a measured run the record that it is once ``partial`` is renamed to ``final``.
+
+        The caller syncs ``partial`` before.
+        """
         app, image = self._app_and_image(cell)
         _drop_volumes(partial / "out")
         record = {
@@ -148,7 +151,7 @@ class Recorder:
             "voxcast_version": voxcast.__version__,
             "started_at": profile.started_at,
         }
-        write_json(partial / RECORD_FILE, record)
+        (partial / RECORD_FILE).write_text(json_text(record), encoding="utf-8")
 
     def warm_up(self, cell: Cell) -> None:
         """Run ``cell`` unrecorded, so that its files are in memory for recorded runs."""

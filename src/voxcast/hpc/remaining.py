@@ -12,16 +12,18 @@ from typing import TYPE_CHECKING
 
 from voxcast.hpc.attempts import Attempt, Request
 from voxcast.hpc.escalation import next_request
-from voxcast.hpc.pool_cells import read_cells
+from voxcast.hpc.pool_cells import CellList, read_cells
 from voxcast.hpc.pool_errors import ErrorLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from voxcast.hpc.pool import Pool
     from voxcast.hpc.pool_cells import PoolCell
     from voxcast.hpc.tokens import Claim
+
+REMEMBERED = 10_000  # cells, about 15 MB
 
 
 class Remaining:
@@ -44,52 +46,56 @@ class Remaining:
     ) -> None:
         self._pool, self._wanted, self._shortfall = pool, wanted, shortfall
         self._random = random.Random()  # noqa: S311  # workers shall differ
-        self._cells: dict[str, PoolCell] = {}
-        self._read: set[str] = set()
+        self._lists: dict[str, Mapping[str, PoolCell]] = {}  # by name of their files
+        self._cells: dict[str, PoolCell] = {}  # those that were asked for lately
         self._requests: dict[tuple[str, int], Request | None] = {}
         self._waiting: list[tuple[str, int]] = []
         self.lacking: Counter[str] = Counter()  # what cells lacked here, since the last look
 
     def look(self) -> int:
-        """Read anew which cells wait; return how many this worker may run."""
-        for path in [*self._pool.cell_files(), *self._part_files()]:
-            if path.name not in self._read:
-                self._cells |= read_cells(path)
-                self._read.add(path.name)
+        """Read anew which cells wait; return how many, whether this worker may run them or not."""
+        for path in self._pool.cell_files():
+            if path.name not in self._lists:
+                self._lists[path.name] = CellList(path)
+        for path in self._part_files():
+            if path.name not in self._lists:
+                self._lists[path.name] = read_cells(path)
         self.lacking.clear()
         waiting = self._pool.tokens.waiting().items()
-        self._waiting = [(key, n) for key, n in waiting if self._is_wanted(key)]
+        lists = self._lists.values()
+        self._waiting = [(key, n) for key, n in waiting if any(key in cells for cells in lists)]
         return len(self._waiting)
 
     def take(self, holder: str) -> tuple[Claim, PoolCell, Request] | None:
         """Claim a random cell that fits; None if none of those remembered is left."""
         for position, (key, attempts) in self._drawn():
-            pool_cell = self._cells[key]
-            request = self.request(key, attempts)
-            lack = "attempts" if request is None else self._shortfall(pool_cell, request)
             self._forget(position)
-            if lack or request is None:
-                self.lacking[lack] += 1  # time only gets shorter: it need not be tried again
-                continue
+            fitting = self._fitting(key, attempts)
+            if fitting is None:
+                continue  # time only gets shorter: it need not be tried again
             claim = self._pool.tokens.claim(key, attempts, holder)
             if claim is not None:
-                return claim, pool_cell, request
+                return claim, *fitting
         return None
 
     def fits_any(self) -> bool:
         """Tell whether a cell that waits fits; those that do not are forgotten."""
         for position, (key, attempts) in self._drawn():
-            request = self.request(key, attempts)
-            lack = "attempts" if request is None else self._shortfall(self._cells[key], request)
-            if not lack:
+            if self._fitting(key, attempts) is not None:
                 return True
-            self.lacking[lack] += 1
             self._forget(position)
         return False
 
     def cell(self, key: str) -> PoolCell | None:
         """Return a cell by its key, if it is known."""
-        return self._cells.get(key)
+        if key not in self._cells:
+            holding = next((cells for cells in self._lists.values() if key in cells), None)
+            if holding is None:
+                return None
+            if len(self._cells) >= REMEMBERED:
+                self._cells.clear()
+            self._cells[key] = holding[key]
+        return self._cells[key]
 
     def attempts(self, key: str, number: int) -> list[Attempt]:
         """Return the attempts of a cell."""
@@ -98,18 +104,28 @@ class Remaining:
 
     def request(self, key: str, number: int) -> Request | None:
         """Return what the next attempt of a cell asks for; None if there is to be none."""
+        cell = self.cell(key)
+        if cell is None or not number:
+            return None if cell is None else cell.ladder.first
         if (key, number) not in self._requests:
-            attempts = self.attempts(key, number)
-            ladder, bounds = self._cells[key].ladder, self._pool.settings.bounds
-            request = next_request(ladder, attempts, bounds) if number else ladder.first
+            attempts, bounds = self.attempts(key, number), self._pool.settings.bounds
+            request = next_request(cell.ladder, attempts, bounds)
             self._requests[key, number] = request if isinstance(request, Request) else None
         return self._requests[key, number]
 
     def _part_files(self) -> list[Path]:
         return sorted((self._pool.folder / "parts").glob("[!.]*.jsonl"))
 
-    def _is_wanted(self, key: str) -> bool:
-        return key in self._cells and self._wanted(self._cells[key])
+    def _fitting(self, key: str, attempts: int) -> tuple[PoolCell, Request] | None:
+        """Return a cell and its request if both are for this worker; counts what is lacking."""
+        pool_cell, request = self.cell(key), self.request(key, attempts)
+        if pool_cell is None or not self._wanted(pool_cell):
+            return None
+        lack = "attempts" if request is None else self._shortfall(pool_cell, request)
+        if lack or request is None:
+            self.lacking[lack] += 1
+            return None
+        return pool_cell, request
 
     def _drawn(self) -> Iterator[tuple[int, tuple[str, int]]]:
         while self._waiting:

@@ -14,7 +14,7 @@ import math
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from voxcast.files import remove_folder, sync_folder, write_json
+from voxcast.files import json_text, remove_folder, with_content
 from voxcast.history.run_folders import RECORD_FILE, read_record
 from voxcast.hpc.escalation import Ladder
 from voxcast.hpc.pool_cells import PoolCell, read_cells, write_cells
@@ -149,9 +149,9 @@ def join_parts(pool: Pool, key: str, attempts: int, holder: str, cell: Cell) -> 
     names = [folder.name for folder in folders]
     record |= {"cell": joined.to_record(), "profile": profile.to_record(), "parts": names}
     record |= {"started_at": profile.started_at}
-    write_json(partial / RECORD_FILE, record)
-    sync_folder(partial)
-    return claim if pool.tokens.commit(claim, joined.key) else None
+    (partial / RECORD_FILE).write_text(json_text(record), encoding="utf-8")
+    is_ours = pool.tokens.commit(claim, joined.key, with_content(partial))
+    return claim if is_ours else None
 
 
 def joined_profile(profiles: Sequence[Profile]) -> Profile:

@@ -23,8 +23,10 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from voxcast.files import sync_all
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 TODO, CLAIMS, COMMITS, RECORDED = "todo", "claims", "commits", "recorded"
@@ -80,7 +82,7 @@ class Tokens:
 
     def create(self, key: str) -> None:
         """Make the token of a new cell, which no worker knows of yet."""
-        (self.folder / TODO / f"{key}.0").touch(mode=0o600)
+        os.close(os.open(f"{self.folder}/{TODO}/{key}.0", os.O_WRONLY | os.O_CREAT, 0o600))
 
     def waiting(self) -> dict[str, int]:
         """Return the number of attempts by key, of the cells that wait."""
@@ -150,10 +152,11 @@ class Tokens:
         """Remove the claim on a cell that is on record already."""
         (self.folder / CLAIMS / claim.name).unlink(missing_ok=True)
 
-    def commit(self, claim: Claim, record_key: str) -> bool:
+    def commit(self, claim: Claim, record_key: str, files: Iterable[Path] = ()) -> bool:
         """Decide that the run of a claim is the record of its cell; False if it no longer holds.
 
-        From here on its folder is moved into place, by whoever comes first.
+        From here on its folder is moved into place, by whoever comes first. The ``files`` of the
+        run are on disk before that.
         """
         path = self.folder / CLAIMS / claim.name
         try:  # without O_CREAT: a claim that was taken over must not come into being again
@@ -162,9 +165,14 @@ class Tokens:
             return False
         try:
             os.write(handle, record_key.encode("ascii"))
-            os.fsync(handle)
         finally:
             os.close(handle)
+        try:
+            sync_all([*files, path])
+        except FileNotFoundError:
+            if self.holds(claim):
+                raise
+            return False  # taken over meanwhile
         return self._moved(f"{CLAIMS}/{claim.name}", f"{COMMITS}/{claim.name}")
 
     def committed_key(self, claim: Claim) -> str | None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from voxcast.campaigns.failures import Failures
 from voxcast.campaigns.recorder import Recorder
 from voxcast.errors import RunError
-from voxcast.files import sync_folder
+from voxcast.files import with_content
 from voxcast.hpc.healing import Signs, heal, move_into_place
 from voxcast.hpc.heartbeats import Heartbeat
 from voxcast.hpc.machine_fit import MachineFit
@@ -32,6 +32,7 @@ from voxcast.profiling.metronome import Metronome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from voxcast.campaigns.settings import Conditions
     from voxcast.campaigns.sittings import Sitting
@@ -212,8 +213,7 @@ class _Worker:
                         self._lose(claim)
                 elif is_record(pool, cell, profile, conditions):
                     recorder.write_record(cell, profile, partial, pool.runs / cell.key)
-                    sync_folder(partial)
-                    self._commit(claim, cell.key)
+                    self._commit(claim, cell.key, partial)
                     self._failures.count(cell, profile.outcome)
                 else:
                     run = FailedRun(
@@ -252,8 +252,8 @@ class _Worker:
         with self._lock:
             self._running, self._is_lost = claim, False
 
-    def _commit(self, claim: Claim, record_key: str) -> None:
-        if not self._pool.tokens.commit(claim, record_key):
+    def _commit(self, claim: Claim, record_key: str, partial: Path) -> None:
+        if not self._pool.tokens.commit(claim, record_key, with_content(partial)):
             self._lose(claim)
             return
         move_into_place(self._pool, claim, self._remaining)

@@ -11,7 +11,6 @@ import os
 import signal
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from voxcast.apps.containers import RUN_VARIABLE
@@ -126,11 +125,19 @@ def alive(pids: set[int]) -> set[int]:
 
 def is_marked(pid: int, run_id: str) -> bool:
     """Tell whether ``pid`` carries ``run_id`` in its environment."""
+    mark, text = f"{RUN_VARIABLE}={run_id}".encode(), b""
     try:
-        text = Path(f"/proc/{pid}/environ").read_bytes()  # may be longer than one read
+        handle = os.open(f"/proc/{pid}/environ", os.O_RDONLY)
     except OSError:
         return False
-    return f"{RUN_VARIABLE}={run_id}".encode() in text.split(b"\0")
+    try:
+        while part := os.read(handle, _READ_BYTES):
+            text += part
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return mark in text and mark in text.split(b"\0")
 
 
 def marked(run_id: str) -> set[int]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from voxcast.apps.containers import RUN_VARIABLE
 from voxcast.apps.phase_log import read_phases
 from voxcast.errors import RunError
-from voxcast.files import read_json, remove_folder, write_json
+from voxcast.files import json_text, read_json, remove_folder
 from voxcast.profiling import cgroups
 from voxcast.profiling.activity import Activity
 from voxcast.profiling.leader import LOG_FILE, exit_waiter, started_leader
@@ -120,10 +120,12 @@ def measure(
         raise RunError(f"runs on 1 to {len(cores)} CPUs here, not {cpus}", command[0])
     folder.mkdir(parents=True, exist_ok=True)
     run_id = new_run_id()
-    # Written first: if we are killed from here on, `sweep` finds what is left.
+    # Written first: if we are killed from here on, `sweep` finds what is left. Not synced: what
+    # survives a process survives in memory, and nothing of a run survives the machine.
     planned = cgroups.planned_group(run_id) if groups else None
     group_folders = [] if planned is None else list(map(str, planned.folders))
-    write_json(folder / RUN_FILE, {"run_id": run_id, "groups": group_folders})
+    content = {"run_id": run_id, "groups": group_folders}
+    (folder / RUN_FILE).write_text(json_text(content), encoding="utf-8")
     limits = RunLimits(time_limit_s, mem_limit_bytes, stall_s)
     with contextlib.ExitStack() as stack:
         meter = open_meter(run_id, groups=groups)
