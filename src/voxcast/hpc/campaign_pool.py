@@ -12,6 +12,7 @@ from voxcast.history.parts import collect, load_history, recorded_cell_keys
 from voxcast.hpc.escalation import Bounds, Ladder
 from voxcast.hpc.pool import Pool, PoolSettings, make_pool
 from voxcast.hpc.pool_cells import PoolCell
+from voxcast.hpc.worker_allocation import MARGIN_S, WORKER_BYTES
 from voxcast.profiling.host import HostFacts
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def largest_machine(cluster: Cluster) -> HostFacts:
 
 
 def cluster_bounds(cluster: Cluster) -> Bounds:
-    """Return the largest request of any partition."""
+    """Return the largest run of any partition: its largest job, less what the worker takes."""
     limits_s = [partition.max_walltime_s for partition in cluster.partitions]
     memories = {
         partition.name: [
@@ -152,10 +153,14 @@ def cluster_bounds(cluster: Cluster) -> Bounds:
         if memories[p.name]
     ]
     return Bounds(
-        max_walltime_s=max((limit or float("inf") for limit in limits_s), default=float("inf")),
-        max_memory_bytes=max(largest, default=float("inf")),
+        max_walltime_s=max(map(_longest_run_s, limits_s), default=float("inf")),
+        max_memory_bytes=max(largest, default=float("inf")) - WORKER_BYTES,
         max_failures=2,
     )
+
+
+def _longest_run_s(limit_s: float | None) -> float:
+    return float("inf") if limit_s is None else max(limit_s - 2 * MARGIN_S, limit_s / 2)
 
 
 def ladder_of(
