@@ -1,4 +1,4 @@
-"""Passes of workers over a pool, on a real Slurm: what is killed and restarted, and what is large."""
+"""Passes of workers over a pool, on a real Slurm: kills, restarts, and cells that are large."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
-from small_pool import NAPS, SCRIPT, forked, pool_cell, small_pool, wait_for
 
 from private_slurm import PrivateSlurm, stopped_daemon
+from small_pool import SCRIPT, forked, pool_cell, small_pool, wait_for
 from voxcast.errors import RunError
 from voxcast.history.parts import collect, load_history
 from voxcast.hpc.campaign_pool import pool_state
@@ -27,7 +26,6 @@ from voxcast.hpc.worker_pass import PASSES, following, open_pass, pass_plan
 
 pytestmark = pytest.mark.slurm
 MB = 10**6
-WORKER_MB = 400  # of each, beside the run: nodes of tests have 4 GB
 QUICK = PassSettings(poll_s=0.5, least_s=60.0, max_jobs=4)
 # Holds 300 MB for a second.
 HOLDS = "import time; x = bytearray(300_000_000); x[::4096] = b'x' * len(x[::4096]); time.sleep(1)"
@@ -79,13 +77,26 @@ def test_an_array_of_workers_runs_a_pool_and_no_second_one_is_submitted(
     assert not list(tmp_path.rglob("pwned"))
 
 
-def test_what_is_too_long_for_the_jobs_of_a_pass_is_done_by_the_next(
+def test_what_asks_for_longer_jobs_is_done_by_the_next_pass(
     slurm: PrivateSlurm, tmp_path: Path
 ) -> None:
-    short = [pool_cell(n, ladder=Ladder((5.0, 300.0), (20 * MB,), 1)) for n in range(3)]
-    long = pool_cell(9, seconds=80.0, ladder=Ladder((5.0, 300.0), (20 * MB,), 1))
+    short = [pool_cell(n, ladder=Ladder((5.0,), (20 * MB,), 1)) for n in range(10)]
+    long = pool_cell(10, seconds=2.0, ladder=Ladder((300.0,), (20 * MB,), 1))
     pool = small_pool(tmp_path / "pool", *short, long)
     assert run_passes(pool) == 2
+    check_each_cell_once(pool, 11)
+    requests = [state.arrays[1].request.walltime_s for state in passes(pool)]
+    assert requests == [65.0, 1200.0]
+
+
+@pytest.mark.slow
+def test_what_outlasts_the_jobs_of_a_pass_is_done_by_the_next(
+    slurm: PrivateSlurm, tmp_path: Path
+) -> None:
+    ladder = Ladder((5.0, 300.0), (20 * MB,), 1)
+    short = [pool_cell(n, ladder=ladder) for n in range(3)]
+    pool = small_pool(tmp_path / "pool", *short, pool_cell(9, seconds=125.0, ladder=ladder))
+    assert run_passes(pool) == 2  # Slurm makes two minutes of the 65 s of the first
     check_each_cell_once(pool, 4)
     (error,) = (json.loads(p.read_text()) for p in (pool.folder / "errors").glob("*.json"))
     assert error["attempt"]["outcome"] == "timeout"
@@ -157,7 +168,7 @@ def test_a_pass_that_is_refused_or_changes_nothing_ends_the_command(
 ) -> None:
     cell = pool_cell(1, ladder=Ladder((20.0,), (20 * MB,), 1))
     pool = small_pool(tmp_path / "pool", cell)
-    with pytest.raises(RunError, match="jobs of a pass were refused .*choose one that `sinfo"):
+    with pytest.raises(RunError, match=r"jobs of a pass were refused .*choose one that `sinfo"):
         run_passes(pool, partition="nowhere")
     other = type(cell)(type(cell.cell)(**{**vars(cell.cell), "app_version": "2"}), cell.ladder, 1)
     pool = small_pool(tmp_path / "other", other)
