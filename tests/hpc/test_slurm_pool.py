@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ from voxcast.hpc.escalation import Bounds, Ladder
 from voxcast.hpc.pass_loop import PassSettings, follow_passes
 from voxcast.hpc.plan import SlurmOptions
 from voxcast.hpc.pool import Pool
+from voxcast.hpc.pool_cells import PoolCell
 from voxcast.hpc.submission import Submission
 from voxcast.hpc.submission_state import SubmissionState
 from voxcast.hpc.worker_pass import PASSES, following, open_pass, pass_plan
@@ -38,6 +40,12 @@ def run_passes(pool: Pool, settings: PassSettings = QUICK, partition: str = "deb
             pool, lambda jobs: pass_plan(pool, jobs, partition, SlurmOptions(), "lab"), claim,
             partial(collect, pool.runs, batch, campaign="small"), settings,
         )  # fmt: skip
+
+
+def naps(count: int, seconds: float) -> list[PoolCell]:
+    """Return cells that sleep, and are said to take so long that a pass has all its jobs."""
+    cell = partial(pool_cell, ladder=Ladder((20.0,), (20 * MB,), 1), seconds=seconds)
+    return [dataclasses.replace(cell(n), expected_s=60.0) for n in range(count)]
 
 
 def passes(pool: Pool) -> list[SubmissionState]:
@@ -65,12 +73,13 @@ def wait_for_workers(pool: Pool, count: int = 1) -> None:
 def test_an_array_of_workers_runs_a_pool_and_no_second_one_is_submitted(
     slurm: PrivateSlurm, tmp_path: Path
 ) -> None:
-    cells = [pool_cell(n, seconds=0.3, ladder=Ladder((20.0,), (20 * MB,), 1)) for n in range(40)]
+    cells = naps(40, seconds=0.3)
     pool = small_pool(tmp_path / "a pool $(touch pwned) {x}", *cells)
     assert run_passes(pool) == 1
     check_each_cell_once(pool, 40)
     (state,) = passes(pool)
     assert state.last_array == 1
+    assert len(state.tasks) == 4
     assert {e.attempt.outcome for ended in state.ended.values() for e in ended} <= {"completed"}
     assert open_pass(pool.folder) is None
     assert run_passes(pool) == 0
@@ -116,7 +125,7 @@ def test_what_needs_more_memory_is_done_by_a_pass_of_larger_jobs(
 
 
 def test_a_node_is_lost_while_its_worker_runs(slurm: PrivateSlurm, tmp_path: Path) -> None:
-    cells = [pool_cell(n, seconds=1.0, ladder=Ladder((20.0,), (20 * MB,), 1)) for n in range(24)]
+    cells = naps(24, seconds=1.0)
     pool = small_pool(tmp_path / "pool", *cells)
     process = background(pool)
     wait_for_workers(pool, 2)
@@ -135,7 +144,7 @@ def test_a_node_is_lost_while_its_worker_runs(slurm: PrivateSlurm, tmp_path: Pat
 def test_the_controller_is_restarted_during_a_campaign(
     slurm: PrivateSlurm, tmp_path: Path
 ) -> None:
-    cells = [pool_cell(n, seconds=1.0, ladder=Ladder((20.0,), (20 * MB,), 1)) for n in range(24)]
+    cells = naps(24, seconds=1.0)
     pool = small_pool(tmp_path / "pool", *cells)
     process = background(pool)
     wait_for_workers(pool)
@@ -149,7 +158,7 @@ def test_the_controller_is_restarted_during_a_campaign(
 def test_a_second_submitter_is_refused_and_a_killed_one_is_followed_up(
     slurm: PrivateSlurm, tmp_path: Path
 ) -> None:
-    cells = [pool_cell(n, seconds=1.0, ladder=Ladder((20.0,), (20 * MB,), 1)) for n in range(24)]
+    cells = naps(24, seconds=1.0)
     pool = small_pool(tmp_path / "pool", *cells)
     process = background(pool)
     wait_for_workers(pool)
@@ -178,7 +187,7 @@ def test_a_pass_that_is_refused_or_changes_nothing_ends_the_command(
 
 
 def test_jobs_without_a_cell_leave_the_queue(slurm: PrivateSlurm, tmp_path: Path) -> None:
-    cells = [pool_cell(n, seconds=1.0, ladder=Ladder((20.0,), (20 * MB,), 1)) for n in range(8)]
+    cells = naps(8, seconds=1.0)
     pool = small_pool(tmp_path / "pool", *cells, bounds=Bounds(max_failures=2))
     with following(pool.folder) as claim:
         options = SlurmOptions(throttle=1)
