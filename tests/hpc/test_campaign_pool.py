@@ -10,7 +10,8 @@ from voxcast.allocation.machines import Cluster, Partition
 from voxcast.allocation.node_types import NodeType
 from voxcast.errors import ConfigError
 from voxcast.hpc.attempts import Request
-from voxcast.hpc.campaign_pool import cluster_bounds, ladder_of, largest_machine
+from voxcast.hpc.campaign_pool import cluster_bounds, largest_machine
+from voxcast.hpc.cell_ladders import CellForecast, ladder_of
 from voxcast.hpc.escalation import Bounds, Ladder
 from voxcast.hpc.worker_allocation import MARGIN_S, WORKER_BYTES
 from voxcast.hpc.worker_jobs import next_jobs, sbatch_line
@@ -67,6 +68,10 @@ def test_a_ladder_without_and_with_runs_on_record():
     assert like.walltimes_s == (1300.0, 2000.0, 4000.0)
     assert like.memories_bytes == (1_300_000_000, 2 * GB, 4 * GB)
     assert ladder_of(cell, 1.0, [], bounds, None).walltimes_s == (60.0,)
+    forecast = CellForecast(100.0, 200.0, 3 * GB)
+    predicted = ladder_of(cell, 500.0, [row], bounds, 700.0, forecast)
+    assert predicted.walltimes_s == (200.0, 400.0, 700.0)
+    assert predicted.memories_bytes == (3 * GB, 6 * GB, 12 * GB)
 
 
 def test_a_pass_is_as_large_as_most_cells_need_and_the_next_as_the_rest(tmp_path):

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from voxcast.cli.cell_forecasts import cell_forecasts
 from voxcast.cli.shared_options import size_of_this_machine, whole_number
 from voxcast.errors import ConfigError
 from voxcast.quantities import format_bytes, parse_seconds
@@ -92,7 +93,8 @@ def run_on_cluster(campaign: ProjectCampaign, args: argparse.Namespace) -> int:
     code = 0
     with contextlib.ExitStack() as stack:
         claim = stack.enter_context(following(campaign.folder / POOL)) if args.submit else None
-        pool, plan = make_campaign_pool(campaign, cluster, Path.cwd())
+        forecast = cell_forecasts(cluster, Path.cwd())
+        pool, plan = make_campaign_pool(campaign, cluster, Path.cwd(), forecast)
         for note in plan.notes:
             logger.info(note)
         if claim is not None:
