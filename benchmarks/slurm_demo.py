@@ -160,7 +160,8 @@ def demonstrate(folder: Path, images: int) -> None:
             start = time.monotonic()
             submit = [
                 *VOXCAST, "submit", *paths, "--app", APP, "--cpus", "1", "--cluster", "private",
-                "-S", f"policy.memory_margin={MEMORY_MARGIN}", "--out", str(folder / "results"), "--poll", "2s", "--json",
+                "-S", f"policy.memory_margin={MEMORY_MARGIN}", "--out", str(folder / "results"),
+                "--poll", "2s", "--json",
             ]  # fmt: skip
             printed = _run(submit, project, "voxcast submit", environment, codes=(0, 1))
             makespan_s = time.monotonic() - start
