@@ -139,6 +139,9 @@ class PrivateSlurm:
             self.start_daemon("slurmdbd")
             self.wait(lambda: self._answers("sacctmgr", "-n", "show", "cluster"), "slurmdbd")
             self.command("sacctmgr", "-i", "add", "cluster", "lab", check=False)
+            if (user := getpass.getuser()) != "root":  # who is there from the beginning
+                self.command("sacctmgr", "-i", "add", "account", "lab", check=False)
+                self.command("sacctmgr", "-i", "add", "user", user, "account=lab", check=False)
         self.start_daemon("slurmctld")
         self.wait(lambda: self._answers("scontrol", "ping"), "slurmctld")
         for name in self.node_names:
