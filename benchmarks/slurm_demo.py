@@ -115,17 +115,17 @@ def summary_lines(
     asked_h = sum(m * r["cpus"] for m, r in zip(minutes, requests, strict=True)) / 60
     used_h = sum(a["runtime_s"] * a["request"]["cpus"] for a in attempts) / 3600
     ran = [(a["request"]["memory_bytes"], a.get("peak_bytes"), a["runtime_s"]) for a in attempts]
-    sampled = [(asked, peak, s) for asked, peak, s in ran if peak]
-    asked_gb = sum(asked * s for asked, _, s in sampled) / 3.6e12
+    sampled = [(limit, peak, s) for limit, peak, s in ran if peak]
+    asked_gb = sum(limit * s for limit, _, s in sampled) / 3.6e12
     used_gb = sum(peak * s for _, peak, s in sampled) / 3.6e12
     default_s, default_bytes = default
     default_h = len(submitted["rows"]) * default_s / 3600
     default_gb = sum(default_bytes * s for _, _, s in sampled) / 3.6e12
     outcomes = Counter(attempt["outcome"].replace("_", " ") for attempt in attempts)
     failed = ", ".join(f"{n} {o}" for o, n in sorted(outcomes.items()) if o != "completed")
-    done = submitted["by_status"].get("completed", 0)
+    completed = submitted["by_status"].get("completed", 0)
     return [
-        f"{done} of {len(submitted['rows'])} images done in {makespan_s / 60:.1f} min on "
+        f"{completed} of {len(submitted['rows'])} images done in {makespan_s / 60:.1f} min on "
         f"{cores} CPUs of {NODES} virtual nodes",
         f"  attempts  {len(attempts)}; failed: {failed or 'none'}",
         f"  time      asked {asked_h:.2f} core-hours, used {used_h:.2f}; a default of "
