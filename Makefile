@@ -87,6 +87,10 @@ recorded: setup ## Train on the recorded reference campaign; copies the results 
 soak: setup ## Kill workers of a pool at random until 300 cells are done; results/soak (KILLS=1000 for the long form)
 	python benchmarks/soak.py $(if $(KILLS),--kills $(KILLS)) --out results/soak/soak.json
 
+.PHONY: slurm-demo
+slurm-demo: setup ## Forty images through a private Slurm on this machine, to the picture of its audit
+	@python benchmarks/slurm_demo.py
+
 .PHONY: gpu-campaign
 gpu-campaign: ## On a machine with CUDA, torch, numpy and nibabel: measure, pack (see docs/devices.md)
 	$(PYTHON) pipelines/gpu_campaign.py run

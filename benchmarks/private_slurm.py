@@ -26,7 +26,7 @@ from typing import Literal
 
 import psutil
 
-from private_slurm_conf import Layout, cgroup_conf, gres_conf, slurm_conf, slurmdbd_conf
+from private_slurm_conf import CPUS, Layout, cgroup_conf, gres_conf, slurm_conf, slurmdbd_conf
 
 PROGRAMS = (
     "munged", "slurmctld", "slurmd", "slurmdbd", "mariadbd", "mariadb-install-db", "sbatch",
@@ -67,13 +67,15 @@ class PrivateSlurm:
     folder : Path
         Made if missing; must not hold a running instance.
     nodes : int
-        Virtual nodes of 4 CPUs each, whatever this machine has.
+        Virtual nodes.
     memory : {"linux", "cgroup"}
         Who enforces memory: Slurm's sampling, or the kernel.
     accounting : bool
         Whether slurmdbd is started; without it there is no ``sacct``.
     gpus : int
         GPUs that each node claims to have, at most 4.
+    node_cpus, node_memory_mb : int
+        What each node claims to have, whatever this machine has.
     """
 
     folder: Path
@@ -82,6 +84,7 @@ class PrivateSlurm:
     accounting: bool = True
     node_memory_mb: int = 4000
     gpus: int = 0
+    node_cpus: int = CPUS
     layout: Layout = field(init=False)
 
     def __post_init__(self) -> None:
@@ -90,7 +93,7 @@ class PrivateSlurm:
         ports = [_free_port() for _ in range(self.nodes + 3)]
         self.layout = Layout(
             self.folder, host, getpass.getuser(), tuple(ports), self.nodes, self.memory,
-            self.accounting, self.node_memory_mb, self.gpus,
+            self.accounting, self.node_memory_mb, self.gpus, self.node_cpus,
         )  # fmt: skip
 
     def __enter__(self) -> PrivateSlurm:
@@ -136,6 +139,9 @@ class PrivateSlurm:
             self.start_daemon("slurmdbd")
             self.wait(lambda: self._answers("sacctmgr", "-n", "show", "cluster"), "slurmdbd")
             self.command("sacctmgr", "-i", "add", "cluster", "lab", check=False)
+            if (user := getpass.getuser()) != "root":  # who is there from the beginning
+                self.command("sacctmgr", "-i", "add", "account", "lab", check=False)
+                self.command("sacctmgr", "-i", "add", "user", user, "account=lab", check=False)
         self.start_daemon("slurmctld")
         self.wait(lambda: self._answers("scontrol", "ping"), "slurmctld")
         for name in self.node_names:

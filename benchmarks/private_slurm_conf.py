@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-CPUS = 4  # of a virtual node
+CPUS = 4  # of a virtual node, unless told otherwise
 STAND_INS = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random")  # for GPUs
 
 
@@ -28,6 +28,7 @@ class Layout:
     accounting: bool
     node_memory_mb: int
     gpus: int
+    node_cpus: int
 
     @property
     def munge_socket(self) -> Path:
@@ -71,8 +72,8 @@ AccountingStorageEnforce=associations
         )
     gres = f" Gres=gpu:{layout.gpus}" if layout.gpus else ""
     nodes = "".join(
-        f"NodeName={name} NodeHostname={layout.host} NodeAddr=127.0.0.1 Port={port} CPUs={CPUS} "
-        f"RealMemory={layout.node_memory_mb}{gres} State=UNKNOWN\n"
+        f"NodeName={name} NodeHostname={layout.host} NodeAddr=127.0.0.1 Port={port} "
+        f"CPUs={layout.node_cpus} RealMemory={layout.node_memory_mb}{gres} State=UNKNOWN\n"
         for name, port in zip(layout.node_names, layout.ports[3:], strict=True)
     )
     # cred_expire: a requeued job starts again after seconds instead of two minutes.

@@ -16,6 +16,8 @@ import pandas as pd
 import pytest
 import yaml
 
+from private_slurm import PrivateSlurm, missing_programs
+
 PROJECT = Path(__file__).parents[2]
 APPLICATION = """
 import json, sys, time
@@ -194,6 +196,40 @@ def test_on_another_cluster_the_line_that_starts_workers_is_printed(project):
     assert len(list(batch.glob("*/runs.parquet"))) == 1
 
 
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory):
+    if missing := missing_programs():
+        pytest.skip(f"Slurm is not installed ({', '.join(missing)})")
+    with PrivateSlurm(tmp_path_factory.mktemp("slurm"), nodes=1) as started:
+        yield started
+
+
+@pytest.mark.slurm
+def test_a_campaign_submits_its_workers_and_goes_on_after_an_interrupt(project, slurm):
+    pool, batch = _as_campaign(project, "submitted")
+    arguments = ("campaign", "run", "submitted", "--cluster", "private", "--submit", *MINE)
+    command = _command(project, *arguments, "--poll", "1s", "--json")
+    command["env"] |= slurm.environment
+    first = subprocess.Popen(stderr=subprocess.PIPE, stdout=subprocess.PIPE, **command)
+    events = pool / "passes" / "0001" / "events.jsonl"
+    while not events.is_file() or '"submitted"' not in events.read_text():
+        assert first.poll() is None
+        time.sleep(0.05)
+    first.send_signal(signal.SIGTERM)
+    stdout, stderr = first.communicate(timeout=60)
+    assert first.returncode == 130, stderr
+    assert "interrupted; jobs go on; the same command continues" in stderr
+    assert json.loads(stdout)["workers"] is None  # no line that would start a second array
+    second = subprocess.run(capture_output=True, check=False, **command)
+    assert second.returncode == 0, second.stderr
+    summary = json.loads(second.stdout)
+    assert (summary["cells"], summary["recorded"], summary["left"]) == (7, 7, 0)
+    assert [path.name for path in (pool / "passes").glob("[0-9]*")] == ["0001"]
+    history = pd.concat([pd.read_parquet(part) for part in batch.glob("*/runs.parquet")])
+    assert len(history) == 7
+    assert history["cell_key"].is_unique
+
+
 def test_unknown_and_recorded_campaigns_are_refused(project):
     completed = voxcast(project, "campaign", "run", "moon", status=2)
     assert "moon: unknown campaign; choose from " in completed.stderr
@@ -234,6 +270,25 @@ def test_status_and_next_runs_without_the_folder_are_those_of_the_recorded_histo
     assert [{**run, "image": None} for run in with_folder[1]] == proposed
     assert any(run["subject"] for run in proposed)
     assert "on record too: repeats of noisy runs: " in text
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ("--submit", "--submit: needs --cluster, and not `local`; name a cluster of conf/cluster "
+         "that has Slurm"),
+        ("--submit --cluster local", "--submit: needs --cluster, and not `local`; name a cluster "
+         "of conf/cluster that has Slurm"),
+        ("--submit --cluster osc --hours 1", "--hours and --parallel: are not for jobs of Slurm, "
+         "whose size follows from the cells; leave them out with --submit"),
+        ("--cluster osc --max-passes 2", "--max-passes: needs --submit"),
+        ("--cluster osc --partition debug",
+         "debug: unknown partition; osc has serial, gpuserial"),
+    ],
+)  # fmt: skip
+def test_options_of_a_cluster_that_do_not_go_together(project, options, line):
+    refused = voxcast(project, "campaign", "run", "two", *MINE, *options.split(), status=2)
+    assert refused.stderr == f"voxcast: {line}\n"
 
 
 @pytest.mark.parametrize(

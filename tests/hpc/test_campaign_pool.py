@@ -3,12 +3,19 @@
 import dataclasses
 import shlex
 
+import pytest
+
 from small_pool import FOLDS, NAPS, pool_cell, small_pool
 from voxcast.allocation.machines import Cluster, Partition
 from voxcast.allocation.node_types import NodeType
-from voxcast.hpc.campaign_pool import cluster_bounds, ladder_of, largest_machine
+from voxcast.errors import ConfigError
+from voxcast.hpc.attempts import Request
+from voxcast.hpc.campaign_pool import cluster_bounds, largest_machine
+from voxcast.hpc.cell_ladders import CellForecast, ladder_of
 from voxcast.hpc.escalation import Bounds, Ladder
+from voxcast.hpc.worker_allocation import MARGIN_S, WORKER_BYTES
 from voxcast.hpc.worker_jobs import next_jobs, sbatch_line
+from voxcast.hpc.worker_pass import partition_for, within_partition
 
 GB = 10**9
 
@@ -20,11 +27,31 @@ def cluster():
     return Cluster("ours", (thin, thick), limits)
 
 
-def test_the_bounds_are_those_of_the_largest_request_of_any_partition():
+def test_the_bounds_leave_the_worker_room_in_the_largest_job_of_any_partition():
     bounds = cluster_bounds(cluster())
-    assert (bounds.max_walltime_s, bounds.max_memory_bytes) == (7200.0, 400 * GB)
+    assert bounds.max_walltime_s == 7200.0 - 2 * MARGIN_S
+    assert bounds.max_memory_bytes == 400 * GB - WORKER_BYTES
     machine = largest_machine(cluster())
     assert (machine.cores, machine.memory_bytes, len(machine.gpu_models)) == (40, 512 * GB, 2)
+
+
+def test_the_first_partition_is_taken_that_takes_a_job():
+    small, long = Request(3600.0, GB, 16), Request(3660.0, GB, 16)
+    assert partition_for(cluster(), small) == "short"
+    assert partition_for(cluster(), long) == "long"
+    assert partition_for(cluster(), Request(60.0, GB, 1, gpus=1)) == "long"
+    assert partition_for(cluster(), Request(60.0, 65 * GB, 1)) == "long"
+    with pytest.raises(ConfigError, match="no partition takes a job of 1 CPUs, 401 GB, 1 min"):
+        partition_for(cluster(), Request(60.0, 401 * GB, 1))
+
+
+def test_a_partition_bounds_what_cells_may_ask_for():
+    short = within_partition(cluster(), "short")
+    assert cluster_bounds(short).max_walltime_s == 3600.0 - 2 * MARGIN_S
+    assert largest_machine(short).cores == 16
+    assert within_partition(cluster(), None) == cluster()
+    with pytest.raises(ConfigError, match="unknown partition; ours has short, long"):
+        within_partition(cluster(), "debug")
 
 
 def test_a_ladder_without_and_with_runs_on_record():
@@ -41,6 +68,10 @@ def test_a_ladder_without_and_with_runs_on_record():
     assert like.walltimes_s == (1300.0, 2000.0, 4000.0)
     assert like.memories_bytes == (1_300_000_000, 2 * GB, 4 * GB)
     assert ladder_of(cell, 1.0, [], bounds, None).walltimes_s == (60.0,)
+    forecast = CellForecast(100.0, 200.0, 3 * GB)
+    predicted = ladder_of(cell, 500.0, [row], bounds, 700.0, forecast)
+    assert predicted.walltimes_s == (200.0, 400.0, 700.0)
+    assert predicted.memories_bytes == (3 * GB, 6 * GB, 12 * GB)
 
 
 def test_a_pass_is_as_large_as_most_cells_need_and_the_next_as_the_rest(tmp_path):
@@ -72,3 +103,12 @@ def test_jobs_are_as_many_as_the_expected_time_fills(tmp_path):
     pool.add(dataclasses.replace(cell, expected_s=1700.0) for cell in cells)
     assert next_jobs(pool).count == 15  # 85,000 s in jobs of 7,200 s, of which four fifths count
     assert next_jobs(pool, max_jobs=4).count == 4
+
+
+def test_the_largest_cell_fits_the_largest_job(tmp_path):
+    bounds = cluster_bounds(cluster())
+    largest = Ladder((bounds.max_walltime_s,), (int(bounds.max_memory_bytes),), 1)
+    pool = small_pool(tmp_path / "pool", pool_cell(ladder=largest), bounds=bounds)
+    request = next_jobs(pool).request
+    assert (request.walltime_s, request.memory_bytes) == (7200.0, 400 * GB)
+    assert partition_for(cluster(), request) == "long"

@@ -19,6 +19,7 @@ from voxcast import project
 from voxcast.cli.shared_options import add_project_argument, size_of_this_machine, whole_number
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError
+from voxcast.quantities import parse_seconds
 
 if TYPE_CHECKING:
     from voxcast.allocation.machines import Cluster
@@ -53,7 +54,7 @@ def main(argv: list[str]) -> int:
         pattern = name_pattern(args.app_pattern, "app", "--app-pattern")
     predictions = None if args.predicted is None else read_predictions(args.predicted)
     jobs = _read(args, column_map)
-    prepare(jobs, pattern)
+    prepare(jobs, pattern, parse_seconds(args.shortest))
     predicted = None if predictions is None else errors_of(jobs.frame, predictions)
     result = _audited(jobs, keys, cluster, objective, args.apps, predicted)
     if args.picture is not None:
@@ -97,6 +98,10 @@ def _parser() -> VerbParser:
     parser.add_argument(
         "--predicted", type=Path, metavar="FILE",
         help="predictions of these jobs, one JSON object a line, to compare with",
+    )  # fmt: skip
+    parser.add_argument(
+        "--shortest", default="1min", metavar="1min",
+        help="leave shorter jobs out of ratios, savings and picture (default 1min)",
     )  # fmt: skip
     parser.add_argument(
         "--apps", type=whole_number, default=20, metavar="N",

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast import project
-from voxcast.cli.campaign_pool import run_on_cluster
+from voxcast.cli.campaign_pool import add_cluster_arguments, check_options, run_on_cluster
 from voxcast.cli.machine_update import update_after_runs
 from voxcast.cli.shared_options import add_project_argument
 from voxcast.cli.verb_parser import VerbParser
@@ -43,11 +43,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--parallel", type=int, help="run: number of concurrent runs, on separate cores"
     )
-    parser.add_argument(
-        "--cluster", metavar="C",
-        help="run: as a pool of work for a cluster of conf/cluster; `local` runs workers here",
-    )  # fmt: skip
-    parser.add_argument("--partition", help="run, with --cluster: partition of the workers' jobs")
+    add_cluster_arguments(parser)
     parser.add_argument(
         "--any-host",
         action="store_true",
@@ -65,13 +61,14 @@ def main(argv: list[str]) -> int:
     cores = len(os.sched_getaffinity(0))
     if args.parallel is not None and not 1 <= args.parallel <= cores:
         raise ConfigError(f"must be 1 to {cores} here, not {args.parallel}", "--parallel")
+    check_options(args)
     os.chdir(project.require(args.project))  # all paths are relative to the project
     from voxcast.config.project_campaigns import project_campaign
 
     campaign = project_campaign(args.name, args.overrides)
     if args.action == "run":
-        _run(campaign, args)
-    elif args.action == "status":
+        return _run(campaign, args)
+    if args.action == "status":
         _show(campaign, args)
     else:
         parts = [str(part) for part in campaign.collect()]
@@ -79,7 +76,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _run(campaign: ProjectCampaign, args: argparse.Namespace) -> None:
+def _run(campaign: ProjectCampaign, args: argparse.Namespace) -> int:
     # Batch systems stop a job with SIGTERM, terminals with SIGHUP; runs are collected then too.
     for signal_number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(signal_number, signal.default_int_handler)
@@ -91,8 +88,7 @@ def _run(campaign: ProjectCampaign, args: argparse.Namespace) -> None:
     settings = dataclasses.replace(campaign.settings, **overrides)
     campaign = dataclasses.replace(campaign, settings=settings)
     if args.cluster is not None:
-        run_on_cluster(campaign, args)
-        return
+        return run_on_cluster(campaign, args)
     progress = campaign.run(any_host=args.any_host)
     update_after_runs(Path())
     if args.json:
@@ -104,6 +100,7 @@ def _run(campaign: ProjectCampaign, args: argparse.Namespace) -> None:
         command += "" if args.hours is None else f" --hours {args.hours:g}"
         time_left = format_seconds(progress.left_s)
         logger.info("about %s left; continue with `%s`", time_left, command)
+    return 0
 
 
 def _show(campaign: ProjectCampaign, args: argparse.Namespace) -> None:

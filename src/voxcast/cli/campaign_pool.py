@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import logging
@@ -9,57 +10,150 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from voxcast.cli.shared_options import size_of_this_machine
-from voxcast.quantities import format_bytes
+from voxcast.cli.cell_forecasts import cell_forecasts
+from voxcast.cli.shared_options import size_of_this_machine, whole_number
+from voxcast.errors import ConfigError
+from voxcast.quantities import format_bytes, parse_seconds
 
 if TYPE_CHECKING:
     import argparse
 
     from voxcast.allocation.machines import Cluster
     from voxcast.campaigns.project_campaign import ProjectCampaign
+    from voxcast.hpc.follower_lock import Claim
     from voxcast.hpc.pool import Pool
 
 logger = logging.getLogger(__name__)
 
 LOCAL = "local"  # the cluster that is this machine
+INTERRUPTED, CELLS_LEFT = 130, 1
+OF_SUBMISSION = ("account", "qos", "constraint", "throttle", "max_passes")
 
 
-def run_on_cluster(campaign: ProjectCampaign, args: argparse.Namespace) -> None:
-    """Make the pool of a campaign, run workers where that is this machine, and collect its runs.
+def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `run_on_cluster`."""
+    group = parser.add_argument_group("run, on a cluster")
+    group.add_argument(
+        "--cluster", metavar="C",
+        help="as a pool of work for a cluster of conf/cluster; `local` runs workers here",
+    )  # fmt: skip
+    group.add_argument("--partition", help="partition of the workers' jobs")
+    group.add_argument(
+        "--submit", action="store_true",
+        help="submit the workers to Slurm and follow them, pass after pass;\n"
+        "Ctrl-C leaves the jobs, and the same command goes on",
+    )  # fmt: skip
+    for name in ("account", "qos", "constraint"):
+        group.add_argument(f"--{name}", default="", help="as of sbatch")
+    group.add_argument("--throttle", type=whole_number, metavar="N", help="workers at a time")
+    group.add_argument(
+        "--max-passes", type=whole_number, metavar="N", help="submit at most so many (10)"
+    )
+    group.add_argument("--poll", default="30s", metavar="30s", help="time between two looks")
 
-    On another cluster the command that starts its workers is printed; the same command again says
-    how far they are, and collects what they have recorded.
+
+def check_options(args: argparse.Namespace) -> None:
+    """Check that the options of a cluster go together.
+
+    Raises
+    ------
+    ConfigError
+        If they do not.
     """
-    from voxcast.hpc.campaign_pool import collect_pool, make_campaign_pool, pool_state
-    from voxcast.hpc.worker_jobs import next_jobs, sbatch_line
+    parse_seconds(args.poll)
+    if args.submit:
+        if args.cluster in (None, LOCAL):
+            then = "name a cluster of conf/cluster that has Slurm"
+            raise ConfigError("needs --cluster, and not `local`", "--submit", then)
+        if args.hours is not None or args.parallel is not None:
+            problem = "are not for jobs of Slurm, whose size follows from the cells"
+            raise ConfigError(problem, "--hours and --parallel", "leave them out with --submit")
+    else:
+        for name in OF_SUBMISSION:
+            if getattr(args, name):
+                raise ConfigError("needs --submit", f"--{name.replace('_', '-')}")
 
-    cluster = _cluster(args.cluster)
+
+def run_on_cluster(campaign: ProjectCampaign, args: argparse.Namespace) -> int:
+    """Make the pool of a campaign, have workers run it, and collect its runs.
+
+    On this machine workers are started here; with ``--submit`` they are jobs of Slurm. Otherwise
+    the command that starts them is printed, and the same command says how far they are.
+    """
+    from voxcast.hpc.campaign_pool import POOL, collect_pool, make_campaign_pool, pool_state
+    from voxcast.hpc.worker_jobs import next_jobs, sbatch_line
+    from voxcast.hpc.worker_pass import following, open_pass, within_partition
+
+    cluster = within_partition(_cluster(args.cluster), args.partition)
+    if args.submit:
+        from voxcast.hpc.slurm import check_installed
+
+        check_installed()
     campaign.prepare_images()
-    pool, plan = make_campaign_pool(campaign, cluster, Path.cwd())
-    for note in plan.notes:
-        logger.info(note)
-    if cluster.name == LOCAL:
-        _run_here(campaign, pool, args)
+    code = 0
+    with contextlib.ExitStack() as stack:
+        claim = stack.enter_context(following(campaign.folder / POOL)) if args.submit else None
+        forecast = cell_forecasts(cluster, Path.cwd())
+        pool, plan = make_campaign_pool(campaign, cluster, Path.cwd(), forecast)
+        for note in plan.notes:
+            logger.info(note)
+        if claim is not None:
+            code = _submit_passes(campaign, pool, cluster, claim, args)
+        elif cluster.name == LOCAL:
+            _run_here(campaign, pool, args)
     parts, state, jobs = collect_pool(campaign, pool), pool_state(pool), next_jobs(pool)
+    under_way = open_pass(pool.folder)
     line = None
-    if jobs is not None and cluster.name != LOCAL:
+    if jobs is not None and cluster.name != LOCAL and under_way is None:
         line = sbatch_line(pool, jobs, args.partition)
+    if args.submit and (state.left or state.given_up):
+        code = code or CELLS_LEFT
     if args.json:
         summary = dataclasses.asdict(state) | {"left": state.left, "pool": str(pool.folder)}
         print(json.dumps(summary | {"parts": list(map(str, parts)), "workers": line}))
-        return
+        return code
     print(f"{args.name}: {state.recorded} of {state.cells} cells done, {state.running} running, "
           f"{state.waiting} waiting, {state.given_up} given up")  # fmt: skip
     if state.given_up:
         print(f"  why: {pool.folder / 'errors'}; the same command again lets them wait again")
+    if under_way is not None:
+        print(f"  jobs are queued or running; `voxcast status {under_way.folder}` shows them")
     if line is not None:
-        print(f"  start workers, {jobs}:\n{line}")
+        print(f"  start workers, {jobs}, or have that done by --submit:\n{line}")
+    return code
 
 
 def _cluster(name: str) -> Cluster:
     from voxcast import config
 
     return config.load_submit(cluster=name, here=size_of_this_machine).cluster
+
+
+def _submit_passes(
+    campaign: ProjectCampaign, pool: Pool, cluster: Cluster, claim: Claim, args: argparse.Namespace
+) -> int:
+    """Submit workers to Slurm, pass after pass; return the exit code."""
+    from voxcast.hpc.campaign_pool import collect_pool
+    from voxcast.hpc.pass_loop import MAX_PASSES, PassSettings, follow_passes
+    from voxcast.hpc.plan import Plan, SlurmOptions
+    from voxcast.hpc.slurm import check_partition
+    from voxcast.hpc.worker_jobs import WorkerJobs
+    from voxcast.hpc.worker_pass import partition_for, pass_plan
+
+    options = SlurmOptions(args.account, args.qos, args.constraint, args.throttle)
+
+    def plan_of(jobs: WorkerJobs) -> Plan:
+        partition = args.partition or partition_for(cluster, jobs.request)
+        check_partition(partition)
+        return pass_plan(pool, jobs, partition, options, cluster.name)
+
+    settings = PassSettings(parse_seconds(args.poll), args.max_passes or MAX_PASSES)
+    try:
+        follow_passes(pool, plan_of, claim, lambda: collect_pool(campaign, pool), settings)
+    except KeyboardInterrupt:
+        logger.warning("interrupted; jobs go on; the same command continues")
+        return INTERRUPTED
+    return 0
 
 
 def _run_here(campaign: ProjectCampaign, pool: Pool, args: argparse.Namespace) -> None:

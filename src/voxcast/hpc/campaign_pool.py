@@ -9,30 +9,28 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.campaigns.overview import rows_elsewhere
 from voxcast.history.parts import collect, load_history, recorded_cell_keys
-from voxcast.hpc.escalation import Bounds, Ladder
+from voxcast.hpc.cell_ladders import ladder_of
+from voxcast.hpc.escalation import Bounds
 from voxcast.hpc.pool import Pool, PoolSettings, make_pool
 from voxcast.hpc.pool_cells import PoolCell
+from voxcast.hpc.worker_allocation import MARGIN_S, WORKER_BYTES
 from voxcast.profiling.host import HostFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from voxcast.allocation.machines import Cluster
     from voxcast.campaigns.plan import CampaignPlan
     from voxcast.campaigns.project_campaign import ProjectCampaign
+    from voxcast.hpc.cell_ladders import CellForecast
     from voxcast.records import Cell
+
+    Forecast = Callable[[Mapping[str, Cell], Mapping[str, Path]], Mapping[str, CellForecast]]
 
 logger = logging.getLogger(__name__)
 
 POOL = "pool"
-# What the attempts of a cell ask for where nothing like it is on record: multiples of the time
-# that its application states, and memories.
-TIME_FACTORS = (3.0, 10.0, 30.0)
-LEAST_S = 60.0
-MEMORIES = tuple(2**n * 10**9 for n in range(1, 8))  # 2 GB to 128 GB
-# Where runs of the application in the same configuration are on record: multiples of the largest.
-RECORDED_FACTORS = (1.3, 2.0, 4.0)
 
 
 @dataclass(frozen=True)
@@ -53,13 +51,18 @@ class PoolState:
 
 
 def make_campaign_pool(
-    campaign: ProjectCampaign, cluster: Cluster, project: Path
+    campaign: ProjectCampaign, cluster: Cluster, project: Path, forecast: Forecast | None = None
 ) -> tuple[Pool, CampaignPlan]:
     """Make the pool of a campaign, or add to it what is new; images are prepared before.
 
     A run on record counts wherever it was made. Cells that were given up wait again, as failed
     runs of a campaign are tried again. Workers run no anchors, and repeat no noisy runs: the
     metronome tells the speed of their machines.
+
+    Parameters
+    ----------
+    forecast : callable, optional
+        Predicts new cells, given by key, with the files of their volumes; it may leave out any.
 
     Raises
     ------
@@ -70,16 +73,6 @@ def make_campaign_pool(
     plan = dataclasses.replace(campaign, settings=settings).plan()
     bounds = cluster_bounds(cluster)
     rows = _recorded(campaign, plan.cells)
-    cells = [
-        PoolCell(
-            dataclasses.replace(cell, host_class=""),
-            ladder_of(cell, plan.expected_s.get(key, 1.0), rows.values(), bounds,
-                      campaign.settings.conditions.time_limit_s),
-            plan.expected_s.get(key, 1.0),
-        )
-        for key, cell in plan.cells.items()
-        if key not in rows
-    ]  # fmt: skip
     pool = make_pool(
         campaign.folder / POOL,
         PoolSettings(
@@ -92,6 +85,22 @@ def make_campaign_pool(
             bounds=bounds,
         ),
     )
+    present = pool.cells()
+    new = {
+        key: cell
+        for key, cell in plan.cells.items()
+        if key not in rows and dataclasses.replace(cell, host_class="").key not in present
+    }
+    forecasts = {} if forecast is None or not new else forecast(new, plan.paths)
+    limit_s = campaign.settings.conditions.time_limit_s
+    cells = []
+    for key, cell in new.items():
+        expected_s, predicted = plan.expected_s.get(key, 1.0), forecasts.get(key)
+        ladder = ladder_of(cell, expected_s, rows.values(), bounds, limit_s, predicted)
+        expected_s = expected_s if predicted is None else predicted.median_s
+        cells.append(PoolCell(dataclasses.replace(cell, host_class=""), ladder, expected_s))
+    if forecasts:
+        logger.info("requests of %d of %d new cells are predicted", len(forecasts), len(new))
     added, again = pool.add(cells), pool.retry()
     recorded = len(plan.cells.keys() & rows.keys())
     logger.info("%d runs are on record, %d added to %s", recorded, added, pool.folder)
@@ -138,7 +147,7 @@ def largest_machine(cluster: Cluster) -> HostFacts:
 
 
 def cluster_bounds(cluster: Cluster) -> Bounds:
-    """Return the largest request of any partition."""
+    """Return the largest run of any partition: its largest job, less what the worker takes."""
     limits_s = [partition.max_walltime_s for partition in cluster.partitions]
     memories = {
         partition.name: [
@@ -152,52 +161,14 @@ def cluster_bounds(cluster: Cluster) -> Bounds:
         if memories[p.name]
     ]
     return Bounds(
-        max_walltime_s=max((limit or float("inf") for limit in limits_s), default=float("inf")),
-        max_memory_bytes=max(largest, default=float("inf")),
+        max_walltime_s=max(map(_longest_run_s, limits_s), default=float("inf")),
+        max_memory_bytes=max(largest, default=float("inf")) - WORKER_BYTES,
         max_failures=2,
     )
 
 
-def ladder_of(
-    cell: Cell,
-    expected_s: float,
-    rows: Iterable[Mapping[str, Any]],
-    bounds: Bounds,
-    time_limit_s: float | None,
-) -> Ladder:
-    """Return what the attempts of a cell ask for.
-
-    Parameters
-    ----------
-    expected_s : float
-        Of the run, from what its application states.
-    rows : iterable of mapping
-        Runs on record; those of the application in the same configuration count.
-    time_limit_s : float, optional
-        At which a run is on record as a lower bound: nothing asks for more.
-    """
-    configuration = cell.configuration
-    alike = [
-        row for row in rows
-        if row["app"] == cell.app and row["cpus"] == configuration.cpus
-        and row["device"] == configuration.device and row["outcome"] == "completed"
-    ]  # fmt: skip
-    times_s = [max(LEAST_S, factor * expected_s) for factor in TIME_FACTORS]
-    memories: list[float] = list(MEMORIES)
-    if alike:
-        longest_s = max(float(row["runtime_s"]) for row in alike)
-        largest = max(int(row["peak_rss_bytes"]) for row in alike)
-        times_s = [max(LEAST_S, factor * longest_s) for factor in RECORDED_FACTORS]
-        memories = [max(10**8, factor * largest) for factor in RECORDED_FACTORS]
-    if configuration.mem_limit_bytes is not None:
-        memories = [configuration.mem_limit_bytes]
-    most_s = min(time_limit_s or float("inf"), bounds.max_walltime_s)
-    return Ladder(
-        walltimes_s=tuple(sorted({min(t, most_s) for t in times_s})),
-        memories_bytes=tuple(sorted({int(min(m, bounds.max_memory_bytes)) for m in memories})),
-        cpus=configuration.cpus,
-        gpus=configuration.gpus,
-    )
+def _longest_run_s(limit_s: float | None) -> float:
+    return float("inf") if limit_s is None else max(limit_s - 2 * MARGIN_S, limit_s / 2)
 
 
 def _recorded(campaign: ProjectCampaign, cells: Mapping[str, Cell]) -> dict[str, dict[str, Any]]:

@@ -36,10 +36,11 @@ def follow(follower: Follower, claim: Claim, poll_s: float = POLL_S) -> None:
             bar.set_postfix({status: n for status, n in counts.items() if status != "completed"})
             if not goes_on:
                 return
-            _sleep(poll_s, claim)
+            nap(poll_s, claim)
 
 
-def _sleep(seconds: float, claim: Claim) -> None:
+def nap(seconds: float, claim: Claim) -> None:
+    """Sleep, and touch the claim meanwhile."""
     deadline = time.monotonic() + seconds
     while (left_s := deadline - time.monotonic()) > 0:
         time.sleep(min(left_s, LONGEST_NAP_S))

@@ -59,13 +59,17 @@ class WorkerJobs:
         return f"{self.count} job{'s' if self.count != 1 else ''} of {each}"
 
 
-def next_jobs(pool: Pool, *, max_jobs: int = MAX_JOBS) -> WorkerJobs | None:
+def next_jobs(
+    pool: Pool, *, max_jobs: int = MAX_JOBS, least_s: float = LEAST_S
+) -> WorkerJobs | None:
     """Return the jobs of the next pass; None if no cell waits.
 
     Parameters
     ----------
     max_jobs : int
         The most jobs.
+    least_s : float
+        No job is shorter, where the bounds of the pool permit.
     """
     remaining = Remaining(pool, lambda _: True, lambda *_: "")
     remaining.look()
@@ -91,8 +95,9 @@ def next_jobs(pool: Pool, *, max_jobs: int = MAX_JOBS) -> WorkerJobs | None:
         run_s = max(r.walltime_s for r in requests)
         memory = max(r.memory_bytes for r in requests)
         fits = expected_s
-    walltime_s = min(max(RUNS_PER_JOB * run_s, LEAST_S), bounds.max_walltime_s)
-    walltime_s = max(walltime_s, min(run_s + 2 * MARGIN_S, bounds.max_walltime_s))
+    longest_s = bounds.max_walltime_s + 2 * MARGIN_S  # the bounds are those of runs
+    walltime_s = min(max(RUNS_PER_JOB * run_s, least_s), longest_s)
+    walltime_s = max(walltime_s, min(run_s + 2 * MARGIN_S, longest_s))
     count = max(1, min(math.ceil(sum(fits) / (0.8 * walltime_s)), len(fits), max_jobs))
     request = Request(walltime_s, int(memory) + WORKER_BYTES, cpus, gpus)
     return WorkerJobs(request, count, len(fits))

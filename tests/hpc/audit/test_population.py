@@ -155,6 +155,25 @@ def test_the_picture_shows_each_job_once(export: Path) -> None:
         assert shown == sum(int((frame["outcome"] == outcome).sum()) for outcome in outcomes)
 
 
+def test_short_jobs_are_left_out_of_the_picture_and_ratios(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text(
+        "JobID|State|ElapsedRaw|NCPUS|TimelimitRaw\n1|COMPLETED|20|1|2\n2|COMPLETED|90|1|2\n"
+    )
+    shown = {}
+    for shortest_s in (60.0, 15.0):
+        jobs = read_jobs([tmp_path / "x"])
+        prepare(jobs, shortest_s=shortest_s)
+        shown[shortest_s] = audit(jobs), picture(jobs.frame)
+    assert [r.kind for r in shown[60.0][0].remarks if r.kind.startswith("below")] == [
+        "below a minute"
+    ]
+    assert not [r for r in shown[15.0][0].remarks if r.kind.startswith("below")]
+    assert "time: 1 jobs completed" in shown[60.0][1]
+    assert "time: 2 jobs completed" in shown[15.0][1]
+    assert shown[60.0][0].total.time_ratio[1] == pytest.approx(120 / 90)
+    assert shown[15.0][0].total.time_ratio[1] == pytest.approx((6 + 120 / 90) / 2)
+
+
 def test_names_cannot_steer_the_terminal(tmp_path: Path) -> None:
     name = "\x1b[31mred\x07" + "x" * 60
     (tmp_path / "x").write_text(f"JobID|User|State|Elapsed|NCPUS\n1|{name}|COMPLETED|01:00:00|1\n")

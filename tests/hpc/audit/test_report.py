@@ -137,7 +137,7 @@ def constant_jobs(n: int = 200) -> pd.DataFrame:
             "job_id": [str(k) for k in range(n)], "runtime_s": 1000.0, "cpus": 2.0, "gpus": 0.0,
             "limit_s": 3600.0, "mem_limit_bytes": 4 * GB, "peak_rss_bytes": GB, "nodes": 1.0,
             "submit_s": submit, "start_s": submit, "end_s": submit + 1000.0,
-            "outcome": "completed", "all_memory": False,
+            "outcome": "completed", "all_memory": False, "long": True,
             "user": pd.Categorical(["ann", "bob"] * (n // 2)),
         }
     )  # fmt: skip

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from voxcast.allocation.pricing import BYTES_PER_GB, SECONDS_PER_HOUR
-from voxcast.hpc.audit.jobs import MINUTE_S
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -46,12 +45,12 @@ class GroupAudit:
         Requested time times cores, of completed jobs with a time limit; and
         ``used_of_requested_core_hours`` what these jobs used of it.
     time_ratio : tuple of float or None
-        Quartiles of requested over used time, of completed jobs of a minute and more.
+        Quartiles of requested over used time, of completed jobs that are not short.
     requested_gb_hours : float or None
         Requested memory times run time, of completed jobs whose peak memory is known; and
         ``used_gb_hours`` their peak memory times run time.
     memory_ratio : tuple of float or None
-        Quartiles of requested over used memory, of the same jobs of a minute and more.
+        Quartiles of requested over used memory, of the same jobs.
     usd, lost_usd : float or None
         Cost of all jobs, and of those that did not complete; None without prices.
     """
@@ -148,7 +147,7 @@ class _Sums:
         has_memory = completed & np.isfinite(requested) & np.isfinite(used)
         self.requested_gb_hours = total(requested / BYTES_PER_GB * hours, has_memory)
         self.used_gb_hours = total(used / BYTES_PER_GB * hours, has_memory)
-        long = runtime >= MINUTE_S
+        long = jobs["long"].to_numpy()
         self.time_ratio = _quartiles(limit / runtime, has_limit & long, codes, n)
         with np.errstate(invalid="ignore", divide="ignore"):
             self.memory_ratio = _quartiles(requested / used, has_memory & long, codes, n)

@@ -38,7 +38,7 @@ class AuditedJobs:
     Attributes
     ----------
     frame : DataFrame
-        With `COLUMNS`; ``app`` is added by `voxcast.hpc.audit.app_names`.
+        With `COLUMNS`; `voxcast.hpc.audit.report.prepare` adds ``app`` and ``long``.
     columns : set of str
         Those of `COLUMNS` that the source has.
     not_ended : Counter of str
@@ -59,6 +59,8 @@ class AuditedJobs:
         All records: jobs + not ended + never started + instant + refused + duplicates.
     notes : list of str
         What the source does not tell.
+    shortest_s : float
+        Jobs that ran for less are left out of ratios, see `voxcast.hpc.audit.report.prepare`.
     """
 
     frame: pd.DataFrame
@@ -72,6 +74,7 @@ class AuditedJobs:
     duplicates: int = 0
     records: int = 0
     notes: list[str] = field(default_factory=list)
+    shortest_s: float = MINUTE_S
 
     def refuse(self, refusals: Refusals, file: str) -> None:
         """Add lines that are no record."""

@@ -15,7 +15,6 @@ from xml.sax.saxutils import escape
 import numpy as np
 
 from voxcast.hpc.audit.groups import requested_memory
-from voxcast.hpc.audit.jobs import MINUTE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +49,7 @@ class _Panel:
 
 
 def picture(jobs: pd.DataFrame, title: str = "") -> str:
-    """Return an SVG of the jobs of a minute and more that completed, or were killed at a limit.
+    """Return an SVG of the jobs that completed or were killed at a limit, but for short ones.
 
     Parameters
     ----------
@@ -58,7 +57,7 @@ def picture(jobs: pd.DataFrame, title: str = "") -> str:
         Of `voxcast.hpc.audit.jobs`.
     """
     outcome = jobs["outcome"].to_numpy(dtype=object)
-    long = jobs["runtime_s"].to_numpy() >= MINUTE_S
+    long = jobs["long"].to_numpy()
     completed = (outcome == "completed") & long
     timed_out, out = (outcome == "timeout") & long, (outcome == "out_of_memory") & long
     panels = [

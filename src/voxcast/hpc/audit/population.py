@@ -10,6 +10,7 @@ import numpy as np
 from voxcast.hpc.audit.groups import plausible_cpu
 from voxcast.hpc.audit.job_prices import core_hours
 from voxcast.hpc.audit.jobs import MINUTE_S
+from voxcast.quantities import format_seconds
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -70,7 +71,9 @@ def remarks_of(audited: AuditedJobs) -> list[Remark]:
             remarks.append(Remark(kind, int(mask.sum()), float(hours[mask].sum()), text))
 
     has = audited.columns
-    add("below a minute", runtime < MINUTE_S,
+    shortest_s, long = audited.shortest_s, frame["long"].to_numpy()
+    shortest = "a minute" if shortest_s == MINUTE_S else format_seconds(shortest_s)
+    add(f"below {shortest}", ~long,
         "counted in all hours; left out of ratios of requests, and of savings")  # fmt: skip
     add("interactive", frame["interactive"].to_numpy(),
         "opened by hand: counted in all hours, left out of savings")  # fmt: skip
@@ -99,7 +102,7 @@ def remarks_of(audited: AuditedJobs) -> list[Remark]:
             "the peak was between two samples: used memory of killed jobs is not "
             "counted")  # fmt: skip
     if "cpu_s" in has:
-        add("no CPU time", completed & ~np.isfinite(cpu_s) & (runtime >= MINUTE_S),
+        add("no CPU time", completed & ~np.isfinite(cpu_s) & long,
             "TotalCPU is 0: left out of CPU efficiency")  # fmt: skip
         measured = np.isfinite(cpu_s) & (cpus * runtime > 0)
         add("impossible CPU time", measured & ~plausible_cpu(frame),

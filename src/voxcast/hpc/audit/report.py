@@ -11,6 +11,7 @@ import pandas as pd
 from voxcast.hpc.audit.app_names import apps_of
 from voxcast.hpc.audit.groups import KEYS, GroupAudit, audit_by
 from voxcast.hpc.audit.job_prices import JobPrices
+from voxcast.hpc.audit.jobs import MINUTE_S
 from voxcast.hpc.audit.population import Remark, mark_interactive, remarks_of
 from voxcast.hpc.audit.request_replays import Objective
 from voxcast.hpc.audit.savings import ASSUMPTIONS, AppSavings, savings_of, select_apps
@@ -78,9 +79,19 @@ class Audit:
         }
 
 
-def prepare(audited: AuditedJobs, pattern: NamePattern | None = None) -> None:
-    """Add to each job its application, its missing times, and whether it was interactive."""
+def prepare(
+    audited: AuditedJobs, pattern: NamePattern | None = None, shortest_s: float = MINUTE_S
+) -> None:
+    """Add to each job its application, its missing times, and whether it was interactive.
+
+    Parameters
+    ----------
+    shortest_s : float
+        Jobs that ran for less are left out of ratios of requests, savings and the picture.
+    """
     frame = audited.frame
+    audited.shortest_s = shortest_s
+    frame["long"] = frame["runtime_s"] >= shortest_s
     frame["app"] = apps_of(frame["name"], pattern)
     frame["start_s"] = frame["start_s"].fillna(frame["end_s"] - frame["runtime_s"])
     frame["end_s"] = frame["end_s"].fillna(frame["start_s"] + frame["runtime_s"])

@@ -25,7 +25,6 @@ from voxcast.allocation.requests.replay import (
 )
 from voxcast.hpc.audit.groups import requested_memory
 from voxcast.hpc.audit.job_prices import core_hours
-from voxcast.hpc.audit.jobs import MINUTE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,8 +91,9 @@ class AppJobs:
         submit, start = jobs["submit_s"].to_numpy(), jobs["start_s"].to_numpy()
         self.submit_s = np.where(np.isnan(submit), start, submit)
         self.outcome = jobs["outcome"].to_numpy(dtype=object)
-        self.completed = (self.outcome == "completed") & (self.runtime_s >= MINUTE_S)
-        self.timed_out = (self.outcome == "timeout") & (self.runtime_s >= MINUTE_S)
+        long = jobs["long"].to_numpy()
+        self.completed = (self.outcome == "completed") & long
+        self.timed_out = (self.outcome == "timeout") & long
         self.learnable = (self.completed | self.timed_out) & (self.cpus > 0)
         ends = self.end_s[self.learnable]
         self.has_times = bool(

@@ -25,7 +25,7 @@ ASSUMPTIONS = (
     "a job that was killed is repeated from its start, and takes as long and as much memory again",
     "a job killed for its memory had run to its end: more is lost here than would be",
     "time and memory fail apart from each other; each failure is counted in full",
-    "judged on completed jobs of a minute and more; what a killed job had needed is not known",
+    "judged on completed jobs, without short ones; what a killed job had needed is not known",
     "jobs killed at a limit count as of that time or memory where requests are learned, which is "
     "less than they needed",
     "the waiting of jobs in the queue is not counted; shorter requests usually start sooner",
