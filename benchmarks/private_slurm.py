@@ -74,6 +74,8 @@ class PrivateSlurm:
         Whether slurmdbd is started; without it there is no ``sacct``.
     gpus : int
         GPUs that each node claims to have, at most 4.
+    clock : int
+        How many times faster than time the clock of its processes runs, under ``faketime``.
     """
 
     folder: Path
@@ -82,6 +84,7 @@ class PrivateSlurm:
     accounting: bool = True
     node_memory_mb: int = 4000
     gpus: int = 0
+    clock: int = 1
     layout: Layout = field(init=False)
 
     def __post_init__(self) -> None:
@@ -90,7 +93,7 @@ class PrivateSlurm:
         ports = [_free_port() for _ in range(self.nodes + 3)]
         self.layout = Layout(
             self.folder, host, getpass.getuser(), tuple(ports), self.nodes, self.memory,
-            self.accounting, self.node_memory_mb, self.gpus,
+            self.accounting, self.node_memory_mb, self.gpus, self.clock,
         )  # fmt: skip
 
     def __enter__(self) -> PrivateSlurm:
@@ -189,7 +192,7 @@ class PrivateSlurm:
         """Run a command of Slurm against this instance."""
         return subprocess.run(
             arguments, env=self._environment(), capture_output=True, text=True, check=check,
-            timeout=timeout_s,
+            timeout=timeout_s * self.clock,
         )  # fmt: skip
 
     def wait(self, condition: Callable[[], bool], subject: str, patience_s: float = 60.0) -> None:
@@ -200,7 +203,7 @@ class PrivateSlurm:
         PrivateSlurmError
             If it does not within the time.
         """
-        deadline = time.monotonic() + patience_s
+        deadline = time.monotonic() + patience_s * self.clock
         while not condition():
             if time.monotonic() > deadline:
                 raise PrivateSlurmError(f"{subject}: not ready, see {self.folder / 'log'}")
