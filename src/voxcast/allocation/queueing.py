@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from voxcast.allocation.workload import Workload
 
 COMPLETED, TIMEOUT, OUT_OF_MEMORY = 0, 1, 2
-BACKFILL_DEPTH = 1000  # waiting jobs that are tried; Slurm's bf_max_job_test is similar
+BACKFILL_DEPTH = 1000  # waiting jobs that are tried, as Slurm's bf_max_job_test
 
 
 @dataclass(frozen=True)
@@ -145,6 +145,8 @@ class _Queue:
         heapq.heapify(self.arriving)
         self.ends: list[tuple[float, int]] = []  # a heap of actual end times
         self.planned: list[tuple[float, int]] = []  # sorted by requested end time
+        # The head, the time of its reservation, and the room that it leaves then.
+        self.reserved: tuple[int, float, NodeRoom] | None = None
 
     def run(self) -> Schedule:
         while self.arriving or self.ends:
@@ -154,9 +156,12 @@ class _Queue:
             )
             while self.ends and self.ends[0][0] <= now:
                 self._finish(heapq.heappop(self.ends)[1])
+                self.reserved = None
+            arrived = []
             while self.arriving and self.arriving[0][0] <= now:
-                self.waiting[heapq.heappop(self.arriving)[1]] = None
-            self._start_attempts(now)
+                arrived.append(heapq.heappop(self.arriving)[1])
+            self.waiting.update(dict.fromkeys(arrived))
+            self._start_attempts(now, arrived)
         return Schedule(
             np.array(self.job), *(
                 np.array(values, dtype=np.float64)
@@ -189,7 +194,7 @@ class _Queue:
         self.outcome.append(COMPLETED)
         heapq.heappush(self.arriving, (self.end[attempt], len(self.job) - 1))
 
-    def _start_attempts(self, now: float) -> None:
+    def _start_attempts(self, now: float, arrived: list[int]) -> None:
         while self.waiting:
             head = next(iter(self.waiting))
             places = self.room.places(self.wide[self.job[head]], self.memory[head])
@@ -198,27 +203,40 @@ class _Queue:
             self._begin(head, places, now)
         if not self.waiting or not self.backfill or self.room.free == 0:
             return
-        reserved_s, spare = self._reservation(head)
+        if self.reserved is not None and self.reserved[0] == head:
+            # Nothing has ended: those that waited before were tried, and there is less room now.
+            candidates = arrived if len(self.waiting) <= BACKFILL_DEPTH else []
+        else:
+            self.reserved = head, *self._reservation(head)
+            candidates = list(islice(self.waiting, 1, BACKFILL_DEPTH))
         if math.isnan(self.promised[head]):
-            self.promised[head] = reserved_s
+            self.promised[head] = self.reserved[1]
+        self._backfill(candidates, *self.reserved[1:], now)
+
+    def _backfill(
+        self, candidates: list[int], reserved_s: float, spare: NodeRoom, now: float
+    ) -> None:
         common = self.room.common(spare)
-        refused = set()  # shapes for which there was no room, and so is none now
-        for attempt in list(islice(self.waiting, 1, BACKFILL_DEPTH)):
-            if self.room.free == 0:
-                break
+        # Of what found no room, by its width, the least memory; now there is less room still.
+        refused: dict[int, float] = {}
+        refused_if_long: dict[int, float] = {}
+        for attempt in candidates:
             wide, memory = self.wide[self.job[attempt]], self.memory[attempt]
+            if memory >= refused.get(wide, math.inf):
+                continue
             is_short = now + self.requested[attempt] <= reserved_s
-            shape = wide, memory, is_short
-            if wide > self.room.free or shape in refused:
+            if not is_short and memory >= refused_if_long.get(wide, math.inf):
                 continue
             places = (self.room if is_short else common).places(wide, memory)
             if places is None:
-                refused.add(shape)
+                (refused if is_short else refused_if_long)[wide] = memory
                 continue
             if not is_short:
                 spare.take(places, memory)
             self._begin(attempt, places, now)
             common = self.room.common(spare)
+            if self.room.free == 0:
+                break
 
     def _reservation(self, head: int) -> tuple[float, NodeRoom]:
         """Return the latest start of ``head``, and the room that it leaves then."""
