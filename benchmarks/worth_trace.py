@@ -63,11 +63,11 @@ def made_trace(jobs: int, machine: Machine, load: float, seed: int, noise: float
     application = _sessions(rng, jobs)
     of_app = rng.normal(math.log(1800), 1.2, USERS), rng.normal(math.log(2.0), 0.8, USERS)
     widths = rng.choice((1, 1, 1, 2, 4, 8), USERS)
-    known_s = np.exp(of_app[0][application] + rng.normal(0, SPREAD, jobs))
-    runtime_s = np.clip(known_s * np.exp(rng.normal(0, noise, jobs)), 10, 40 * 3600).round()
-    known_gb = np.exp(of_app[1][application] + rng.normal(0, MEMORY_SPREAD, jobs))
+    expected_s = np.exp(of_app[0][application] + rng.normal(0, SPREAD, jobs))
+    runtime_s = np.clip(expected_s * np.exp(rng.normal(0, noise, jobs)), 10, 40 * 3600).round()
+    expected_gb = np.exp(of_app[1][application] + rng.normal(0, MEMORY_SPREAD, jobs))
     wide = np.minimum(widths[application], machine.cores)
-    used_gb = np.clip(known_gb * np.exp(rng.normal(0, noise / 3, jobs)), MIN_GB, None)
+    used_gb = np.clip(expected_gb * np.exp(rng.normal(0, noise / 3, jobs)), MIN_GB, None)
     used_gb = np.minimum(used_gb, 0.9 * machine.memory_bytes / 1e9)
     # Users ask by application: the round value above the longest that they expect, or one more.
     asked_s = _rounded(3600 * np.array(ROUND_HOURS), 2.5 * np.exp(of_app[0])[application], rng)
@@ -86,7 +86,7 @@ def made_trace(jobs: int, machine: Machine, load: float, seed: int, noise: float
         used_bytes=_kilobytes(used_gb / wide)[order],
         requested_bytes=_kilobytes(asked_gb / wide)[order],
     )  # fmt: skip
-    return MadeTrace(workload, application[order], known_s[order], 1e9 * known_gb[order])
+    return MadeTrace(workload, application[order], expected_s[order], 1e9 * expected_gb[order])
 
 
 def write_swf(workload: Workload, path: Path, remark: str) -> None:
