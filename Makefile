@@ -87,6 +87,13 @@ recorded: setup ## Train on the recorded reference campaign; copies the results 
 soak: setup ## Kill workers of a pool at random until 300 cells are done; results/soak (KILLS=1000 for the long form)
 	python benchmarks/soak.py $(if $(KILLS),--kills $(KILLS)) --out results/soak/soak.json
 
+.PHONY: worth
+worth: setup ## What asking for less is worth: rounds on a private Slurm (50 min), replayed traces; results/worth
+	@test -f results/worth/jobs.json || python pipelines/worth_jobs.py
+	python benchmarks/worth_rounds.py
+	python benchmarks/worth_figures.py
+	python benchmarks/worth_replay.py
+
 .PHONY: gpu-campaign
 gpu-campaign: ## On a machine with CUDA, torch, numpy and nibabel: measure, pack (see docs/devices.md)
 	$(PYTHON) pipelines/gpu_campaign.py run

@@ -165,6 +165,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=Path, default=Path("results/worth/jobs.json"))
     parser.add_argument("--out", type=Path, default=Path("results/worth/rounds"))
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--only", type=int, metavar="N", help="round N alone")
     parser.add_argument("--first", type=int, help="only so many of the jobs, for a trial")
     args = parser.parse_args()
     if CLOCK_VARIABLE not in os.environ:
@@ -178,7 +179,7 @@ def main() -> int:
     todo = []
     for number in range(1, args.rounds + 1):
         order = chance.sample(ARMS, len(ARMS))
-        todo += [(number, arm) for arm in order if not _path(args.out, number, arm).exists()]
+        todo += [(number, arm) for arm in order if args.only in (None, number)]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_inputs(jobs, folder / "inputs")
@@ -189,6 +190,8 @@ def main() -> int:
         with slurm:
             os.environ |= slurm.environment
             for number, arm in todo:
+                if _path(args.out, number, arm).exists():
+                    continue
                 print(f"round {number}: {arm}", file=sys.stderr, flush=True)
                 record = run_round(slurm, arm, number, jobs, folder / f"{number}-{arm}")
                 path = _path(args.out, number, arm)
