@@ -94,7 +94,7 @@ def replayed(record: dict[str, Any]) -> dict[str, float]:
         np.arange(len(rows)), submit_s, ran_s, np.maximum(asked_s, ran_s),
         cpus.astype(np.int64), np.full(len(rows), np.nan), requested_bytes=memory / cpus,
     )  # fmt: skip
-    schedule = simulate(jobs, Machine(NODES, CORES, _node_bytes()))
+    schedule = simulate(jobs, Machine(NODES, CORES, node_bytes()))
     difference_s = schedule.start_s - start_s
     return {
         "attempts": len(rows),
@@ -108,7 +108,8 @@ def replayed(record: dict[str, Any]) -> dict[str, float]:
     }
 
 
-def _node_bytes() -> float:
+def node_bytes() -> float:
+    """Return the memory of a node, as recorded runs count it."""
     return round(NODE_BYTES / MEMORY_SCALE / 1e6) * 2.0**20 * MEMORY_SCALE
 
 

@@ -149,7 +149,7 @@ def main() -> int:
                 write_swf(trace.workload, args.swf, "made by benchmarks/worth_trace.py, no site's")
             replays.append(_by_policy(trace, spread, f"{name}, trace {seed + 1}"))
         by_load[name] = {"load": load, "replays": replays, "ratios": ratios(replays)}
-    trace = made_trace(args.long, MACHINE, LOADS["quiet"], args.seeds, spread)
+    trace = made_trace(args.long, MACHINE, LOADS["busy"], args.seeds, spread)
     content = {
         "machine": asdict(MACHINE), "jobs": args.jobs, "spread": spread, "by_load": by_load,
         "long": {"jobs": args.long, "replays": _by_policy(trace, spread, "long trace")},
