@@ -112,9 +112,7 @@ def _common(arm: str, job: Job) -> Ladder:
     return Ladder((min(_up(walltime_s, STEP_S), DEFAULT_S),), (_scaled(memory_bytes),), 1)
 
 
-def _by_image(
-    jobs: list[Job], images: list[str], limits: tuple[float, float]
-) -> list[Task]:
+def _by_image(jobs: list[Job], images: list[str], limits: tuple[float, float]) -> list[Task]:
     """Return the tasks as ``voxcast submit`` makes them from a recommendation."""
     rows = [
         {

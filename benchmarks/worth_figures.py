@@ -156,7 +156,11 @@ def ratios(rounds: list[dict[str, Any]], arm: str, to: str) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for name in RATIOS if numbers else ():
         logs = np.log([by_round[arm, n][name] / by_round[to, n][name] for n in numbers])
-        ratio: dict[str, Any] = {"ratio": float(np.exp(logs.mean())), "rounds": len(logs), "interval": None}
+        ratio: dict[str, Any] = {
+            "ratio": float(np.exp(logs.mean())),
+            "rounds": len(logs),
+            "interval": None,
+        }
         if len(logs) > 1:
             half = stats.t.ppf(0.975, len(logs) - 1) * logs.std(ddof=1) / np.sqrt(len(logs))
             ratio["interval"] = [float(np.exp(logs.mean() + s * half)) for s in (-1, 1)]

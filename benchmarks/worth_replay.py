@@ -151,7 +151,10 @@ def main() -> int:
         by_load[name] = {"load": load, "replays": replays, "ratios": ratios(replays)}
     trace = made_trace(args.long, MACHINE, LOADS["busy"], args.seeds, spread)
     content = {
-        "machine": asdict(MACHINE), "jobs": args.jobs, "spread": spread, "by_load": by_load,
+        "machine": asdict(MACHINE),
+        "jobs": args.jobs,
+        "spread": spread,
+        "by_load": by_load,
         "long": {"jobs": args.long, "replays": _by_policy(trace, spread, "long trace")},
     }
     write_json(args.out, content)

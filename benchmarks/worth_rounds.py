@@ -78,7 +78,9 @@ def submitted(arm: str, jobs: list[Job], folder: Path) -> list[subprocess.Popen[
     for app in sorted({job.app for job in jobs}):
         of_app = [job for job in jobs if job.app == app]
         plan = folder / f"{app}.json"
-        plan.write_text(json.dumps(plan_of(arm, of_app, folder.parent / "inputs", NODE_BYTES).to_record()))
+        plan.write_text(
+            json.dumps(plan_of(arm, of_app, folder.parent / "inputs", NODE_BYTES).to_record())
+        )
         with (folder / f"{app}.log").open("wb") as log:
             processes.append(
                 subprocess.Popen(

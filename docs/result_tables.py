@@ -628,7 +628,8 @@ def _range(values: list[float], unit: str) -> str:
 
 def _amounts(rounds: list[dict[str, Any]], unit: str) -> str:
     means = (
-        sum(r[f"{kind}_{unit}"] for r in rounds) / len(rounds) for kind in ("asked", "held", "used")
+        sum(r[f"{kind}_{unit}"] for r in rounds) / len(rounds)
+        for kind in ("asked", "held", "used")
     )
     return ", ".join(f"{mean:.3g}" for mean in means)
 

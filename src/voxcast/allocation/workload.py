@@ -105,9 +105,7 @@ class Workload:
         if not memory:
             return changed
         pairs = zip(numbers, self.packed_bytes().tolist(), strict=True)
-        return replace(
-            changed, requested_bytes=np.array([memory.get(n, old) for n, old in pairs])
-        )
+        return replace(changed, requested_bytes=np.array([memory.get(n, old) for n, old in pairs]))
 
 
 def _or_zero(values: NDArray[np.float64] | None, size: int) -> NDArray[np.float64]:
