@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from voxcast.allocation.billing import stepped
 from voxcast.hpc.escalation import Bounds, Ladder
 from voxcast.hpc.plan import Plan
 from voxcast.hpc.requests_file import tasks_of
 from voxcast.hpc.tasks import Task, task_names
-from voxcast.allocation.billing import stepped
 from voxcast.records import App
 
 ARMS = ("default", "rule", "voxcast")

@@ -5,8 +5,9 @@ Reads ``results/worth/rounds`` and writes ``results/worth/rounds.json``::
     python benchmarks/worth_figures.py
 
 Ratios are of a round against the same round of the site's default, which met the same jobs of
-others; their interval is that of a mean of logarithms, by Student's law over the rounds. Each record
-is also replayed by `voxcast.allocation.queueing`, to see how far the simulator is from Slurm.
+others; their interval is that of a mean of logarithms, by Student's law over the rounds. Each
+record is also replayed by `voxcast.allocation.queueing`, to see how far the simulator is from
+Slurm.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ in each round; a round that is on record is not made again::
 
     python benchmarks/worth_rounds.py --out results/worth/rounds
 
-The clock of the laboratory runs `CLOCK` times as fast as time, by Debian's ``faketime``: Slurm counts
-requested time in minutes and checks limits every 30 s, which jobs of seconds could not show.
+The clock of the laboratory runs `CLOCK` times as fast as time, by Debian's ``faketime``: Slurm
+counts requested time in minutes and checks limits every 30 s, too coarse for jobs of seconds.
 """
 
 from __future__ import annotations
@@ -175,7 +175,8 @@ def main() -> int:
             print("faketime is not installed: apt-get install faketime", file=sys.stderr)
             return 2
         os.environ[CLOCK_VARIABLE] = str(CLOCK)
-        os.execvp("faketime", ["faketime", "-f", f"+0 x{CLOCK}", sys.executable, *sys.argv])
+        command = ["faketime", "-f", f"+0 x{CLOCK}", sys.executable, *sys.argv]
+        os.execvp(command[0], command)  # noqa: S606
     jobs = read_jobs(args.jobs)[: args.first]
     chance = random.Random(SEED)  # noqa: S311
     todo = []
@@ -186,8 +187,8 @@ def main() -> int:
         folder = Path(name)
         write_inputs(jobs, folder / "inputs")
         slurm = PrivateSlurm(
-            folder / "slurm", NODES, "cgroup", node_memory_mb=round(NODE_BYTES / MEMORY_SCALE / 1e6),
-            clock=CLOCK,
+            folder / "slurm", NODES, "cgroup", clock=CLOCK,
+            node_memory_mb=round(NODE_BYTES / MEMORY_SCALE / 1e6),
         )  # fmt: skip
         with slurm:
             os.environ |= slurm.environment

@@ -1,10 +1,10 @@
 """A trace in Standard Workload Format of a realistic shape, made here, and requests for its jobs.
 
-Shape, after the Parallel Workloads Archive's analyses (Lublin and Feitelson, JPDC 63, 2003; Tsafrir,
-Etsion and Feitelson, IEEE TPDS 18, 2007): arrivals follow the hours of a day and come in sessions of
-one user; widths are powers of two, most of them one; runtimes of one user's application are
-log-normal around their own median; requested times are a few round values far above the runtimes,
-and so is memory. No site's trace is copied; it is not a claim about any site.
+Shape, after analyses of the Parallel Workloads Archive (Lublin and Feitelson, JPDC 63, 2003;
+Tsafrir, Etsion and Feitelson, IEEE TPDS 18, 2007): arrivals follow the hours of a day and come in
+sessions of one user; widths are powers of two, most of them one; runtimes of one user's
+application are log-normal around their own median; requested times are a few round values far
+above the runtimes, and so is memory. No site's trace is copied; it is not a claim about any site.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What voxcast could have done otherwise in the rounds of `worth_rounds`, in the simulated queue.
 
-Each record gives the jobs of others and the time that starting a job took. The hundred jobs are
-simulated with the arrays of ``voxcast submit`` in its order or the longest first, and with requests
-after a timeout that grow at least by a factor. Writes ``results/worth/variants.json``::
+Each record gives the jobs of others and the time that starting a job took. The hundred are
+simulated with the arrays of ``voxcast submit`` in its order or the longest first, and with
+requests after a timeout that grow at least by a factor. Writes ``results/worth/variants.json``::
 
     python benchmarks/worth_variants.py
 """
@@ -58,15 +58,17 @@ def queued(jobs: list[Job], arm: str, at_s: float, overhead_s: float) -> list[li
     for app in sorted({job.app for job in jobs}):
         of_app = [job for job in jobs if job.app == app]
         tasks = plan_of(arm, of_app, Path("inputs"), NODE_BYTES).tasks
-        for array in grouped([t.ladder.first for t in tasks], [0] * len(tasks)):
-            arrays.append([
+        arrays += [
+            [
                 Queued(
                     at_s, of_app[n].runtime_s + overhead_s,
                     (array.request.walltime_s, *tasks[n].ladder.walltimes_s[1:]), 1,
                     array.request.memory_bytes * MEMORY_SCALE, of_app[n].peak_bytes,
                 )
                 for n in array.members
-            ])  # fmt: skip
+            ]
+            for array in grouped([task.ladder.first for task in tasks], [0] * len(tasks))
+        ]  # fmt: skip
     return arrays
 
 

@@ -16,8 +16,17 @@ from followed import followed, outcomes
 import worth_figures
 from private_slurm import PrivateSlurm
 from worth_arms import (
-    ARMS, DEFAULT_S, MEMORY_SCALE, RULE_FACTOR, SHELL_MB, STEP_S, Job, input_path, plan_of,
-    read_jobs, write_inputs,
+    ARMS,
+    DEFAULT_S,
+    MEMORY_SCALE,
+    RULE_FACTOR,
+    SHELL_MB,
+    STEP_S,
+    Job,
+    input_path,
+    plan_of,
+    read_jobs,
+    write_inputs,
 )  # fmt: skip
 from worth_rounds import NODE_BYTES, OTHERS, other_jobs
 

@@ -47,8 +47,8 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument(
         "--requests", type=Path, action="append", default=[], metavar="CSV",
-        help="columns job, requested_s, requested_bytes (of the whole job, may be left out): also\n"
-        "replay with these requests; other jobs are unchanged; further rows of a job are what it\n"
+        help="columns job, requested_s and perhaps requested_bytes (of the whole job): also "
+        "replay with these requests; other jobs are unchanged; further rows of a job are what it "
         "asks for after a failure; can be given several times",
     )  # fmt: skip
     parser.add_argument(
