@@ -92,6 +92,7 @@ worth: setup ## What asking for less is worth: rounds on a private Slurm (50 min
 	@test -f results/worth/jobs.json || python pipelines/worth_jobs.py
 	python benchmarks/worth_rounds.py
 	python benchmarks/worth_figures.py
+	python benchmarks/worth_variants.py
 	python benchmarks/worth_replay.py
 
 .PHONY: gpu-campaign

@@ -679,6 +679,20 @@ def worth_simulator() -> str:
     return markdown(head, rows)
 
 
+def worth_variants() -> str:
+    """Return what other orders and other second requests would have led to, by simulation."""
+    head = ["simulated", "mean wait", "mean turnaround", "makespan", "core-hours held", "killed"]
+    rows = []
+    for name, rounds in results("worth/variants.json").items():
+        mean = {key: sum(r[key] for r in rounds) / len(rounds) for key in rounds[0]}
+        minutes = (mean[key] / 60 for key in ("mean_wait_s", "mean_turnaround_s", "makespan_s"))
+        rows.append([
+            WORTH_ARMS.get(name, name), *(f"{value:.0f} min" for value in minutes),
+            f"{mean['held_core_h']:.1f}", f"{mean['killed']:.0f}",
+        ])  # fmt: skip
+    return markdown(head, rows)
+
+
 def worth_replay() -> str:
     """Return the ratios of policies to what was asked, on traces made here."""
     figures = {
@@ -734,7 +748,7 @@ TABLES = {
         headline, reference, reference2, recorded, demo, methods, excess, questions, second, real,
         domain, ablation, scales, transfer, per_image, metronome, bench, family_pairs, curves,
         machines, registered_model, public_tables, worth_rounds, worth_ratios, worth_simulator,
-        worth_replay, worth_killed,
+        worth_replay, worth_killed, worth_variants,
     )
 }  # fmt: skip
 
