@@ -46,19 +46,19 @@ def seconds(text: str) -> float:
 def figures(record: dict[str, Any]) -> dict[str, Any]:
     """Return the figures of one round."""
     waits, turnarounds, overheads, outcomes = [], [], [], Counter[str]()
-    asked = held = lost = asked_gb = held_gb = used = used_gb = 0.0
+    asked_h = held = lost = asked_gb = held_gb = used = used_gb = 0.0
     begin, end = np.inf, -np.inf
     for job in record["jobs"]:
         attempts = job["attempts"]
         submit = seconds(attempts[0]["submitted_at"])
-        done = max(seconds(a["started_at"]) + a["ran_s"] for a in attempts)
-        begin, end = min(begin, submit), max(end, done)
-        turnarounds.append(done - submit)
+        end_s = max(seconds(a["started_at"]) + a["ran_s"] for a in attempts)
+        begin, end = min(begin, submit), max(end, end_s)
+        turnarounds.append(end_s - submit)
         waits.append(sum(seconds(a["started_at"]) - seconds(a["submitted_at"]) for a in attempts))
         for a in attempts:
             gigabytes = a["memory_bytes"] / GB
             outcomes[a["outcome"]] += 1
-            asked += a["walltime_s"] / HOUR_S
+            asked_h += a["walltime_s"] / HOUR_S
             held += a["ran_s"] / HOUR_S
             asked_gb += gigabytes * a["walltime_s"] / HOUR_S
             held_gb += gigabytes * a["ran_s"] / HOUR_S
@@ -74,7 +74,7 @@ def figures(record: dict[str, Any]) -> dict[str, Any]:
         "attempts": sum(outcomes.values()), "outcomes": dict(outcomes),
         "completed": outcomes["completed"], "makespan_s": end - begin,
         "mean_wait_s": float(np.mean(waits)), "longest_wait_s": float(np.max(waits)),
-        "mean_turnaround_s": float(np.mean(turnarounds)), "asked_core_h": asked,
+        "mean_turnaround_s": float(np.mean(turnarounds)), "asked_core_h": asked_h,
         "held_core_h": held, "lost_core_h": lost, "used_core_h": used, "asked_gb_h": asked_gb,
         "held_gb_h": held_gb, "used_gb_h": used_gb,
         "others_mean_wait_s": float(
@@ -117,7 +117,7 @@ def node_bytes() -> float:
 def _rows(record: dict[str, Any]) -> list[tuple[float, ...]]:
     """Return submission, place in the queue, start, run, request, CPUs, memory of all attempts."""
     order = _order(record)
-    rows = []
+    rows: list[tuple[float, ...]] = []
     for job in record["jobs"]:
         for n, a in enumerate(job["attempts"]):
             submit, start = seconds(a["submitted_at"]), seconds(a["started_at"])

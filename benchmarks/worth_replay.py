@@ -82,7 +82,7 @@ def _by_rule(trace: MadeTrace, policy: str) -> Requests:
     alone, as if it had started at once.
     """
     jobs = trace.workload
-    asked = jobs.requested_s.copy(), jobs.packed_bytes().copy()
+    requested = jobs.requested_s.copy(), jobs.packed_bytes().copy()
     used = jobs.runtime_s, jobs.used_memory()
     ended_s = jobs.submit_s + jobs.runtime_s
     for app in np.unique(trace.application):
@@ -90,7 +90,7 @@ def _by_rule(trace: MadeTrace, policy: str) -> Requests:
         by_end = members[np.argsort(ended_s[members], kind="stable")]
         count = np.searchsorted(ended_s[by_end], jobs.submit_s[members], side="right")
         has_any = count > 0
-        for request, amounts in zip(asked, used, strict=True):
+        for request, amounts in zip(requested, used, strict=True):
             largest = np.maximum.accumulate(amounts[by_end])
             if policy == "last_five" and amounts is used[0]:
                 sums = np.concatenate([[0.0], np.cumsum(amounts[by_end])])
@@ -100,12 +100,12 @@ def _by_rule(trace: MadeTrace, policy: str) -> Requests:
             else:  # the published rule is of time; its memory is that of the other rule
                 values = LARGEST_FACTOR * largest[np.maximum(count - 1, 0)]
                 request[members[has_any]] = values[has_any]
-    return asked
+    return requested
 
 
-def replayed(jobs: Workload, asked: Requests) -> dict[str, Any]:
+def replayed(jobs: Workload, requested: Requests) -> dict[str, Any]:
     """Return the report of a replay, with the CPU time that it took."""
-    workload = replace(jobs, requested_s=asked[0], requested_bytes=asked[1])
+    workload = replace(jobs, requested_s=requested[0], requested_bytes=requested[1])
     began_s = time.process_time()
     schedule = simulate(workload, MACHINE, resubmission=Resubmission(factor=MASI_FACTOR))
     taken_s = time.process_time() - began_s
@@ -120,7 +120,7 @@ def ratios(replays: list[dict[str, dict[str, Any]]]) -> dict[str, Any]:
             values = [(r[policy][name], r["as_asked"][name]) for r in replays]
             if any(value <= 0 for pair in values for value in pair):
                 continue
-            logs = np.log([mine / asked for mine, asked in values])
+            logs = np.log([mine / theirs for mine, theirs in values])
             half = stats.t.ppf(0.975, len(logs) - 1) * logs.std(ddof=1) / np.sqrt(len(logs))
             result.setdefault(policy, {})[name] = {
                 "ratio": float(np.exp(logs.mean())),
@@ -165,8 +165,8 @@ def _by_policy(trace: MadeTrace, spread: float, label: str) -> dict[str, dict[st
     limit_s = float(trace.workload.requested_s.max())
     results = {}
     for policy in POLICIES:
-        asked = requests(trace, policy, spread, limit_s)
-        results[policy] = replayed(trace.workload, asked)
+        requested = requests(trace, policy, spread, limit_s)
+        results[policy] = replayed(trace.workload, requested)
         taken_s = results[policy]["simulation_cpu_s"]
         print(f"{label}: {policy}, {taken_s:.1f} s", file=sys.stderr, flush=True)
     return results

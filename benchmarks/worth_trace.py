@@ -91,7 +91,7 @@ def made_trace(jobs: int, machine: Machine, load: float, seed: int, noise: float
 
 def write_swf(workload: Workload, path: Path, remark: str) -> None:
     """Write a trace as Standard Workload Format 2.2; times are whole seconds."""
-    used, asked = workload.used_memory(), workload.packed_bytes()
+    used, requested = workload.used_memory(), workload.packed_bytes()
     lines = [
         "; Version: 2.2", f"; Note: {remark}", f"; MaxProcs: {workload.max_processors}",
         *(
@@ -99,7 +99,7 @@ def write_swf(workload: Workload, path: Path, remark: str) -> None:
             f"{asked_kb:.0f} 1 1 1 1 1 1 -1 -1"
             for number, submit, ran, wide, used_kb, time, asked_kb in zip(
                 workload.numbers, workload.submit_s, workload.runtime_s, workload.processors,
-                used / BYTES_PER_KB, workload.requested_s, asked / BYTES_PER_KB, strict=True,
+                used / BYTES_PER_KB, workload.requested_s, requested / BYTES_PER_KB, strict=True,
             )
         ),
     ]  # fmt: skip

@@ -19,7 +19,7 @@ import numpy as np
 
 from voxcast.allocation.node_room import Machine
 from voxcast.allocation.queue_report import report
-from voxcast.allocation.queueing import simulate
+from voxcast.allocation.queueing import Schedule, simulate
 from voxcast.allocation.resubmission import Resubmission
 from voxcast.allocation.workload import Workload
 from voxcast.files import write_json
@@ -88,11 +88,8 @@ def simulated(rows: list[Queued], growth: float) -> dict[str, float]:
     rows = sorted(rows, key=lambda row: row.submit_s)  # stable
     cpus = np.array([row.cpus for row in rows])
     workload = Workload(
-        np.arange(len(rows)),
-        *(np.array(values, dtype=np.float64) for values in (
-            [row.submit_s for row in rows], [row.runtime_s for row in rows],
-            [row.times_s[0] for row in rows],
-        )),
+        np.arange(len(rows)), np.array([row.submit_s for row in rows]),
+        np.array([row.runtime_s for row in rows]), np.array([row.times_s[0] for row in rows]),
         cpus, np.full(len(rows), np.nan),
         used_bytes=np.array([row.used_bytes for row in rows]) / cpus,
         requested_bytes=np.array([row.requested_bytes for row in rows]) / cpus,
@@ -106,22 +103,27 @@ def simulated(rows: list[Queued], growth: float) -> dict[str, float]:
     of_mine = np.isin(schedule.job, mine)
     number = np.full(len(rows), -1)
     number[mine] = np.arange(len(mine))
-    part = type(schedule)(
-        number[schedule.job[of_mine]],
-        *(values[of_mine] for name, values in vars(schedule).items() if name != "job"),
+    part = Schedule(
+        **{
+            name: number[values[of_mine]] if name == "job" else values[of_mine]
+            for name, values in vars(schedule).items()
+        }
     )
-    arrays = {n: v[mine] for n, v in vars(workload).items() if isinstance(v, np.ndarray)}
-    summary = asdict(report(Workload(**arrays), part, NODES * CORES))
+    of_jobs = Workload(
+        workload.numbers[mine], workload.submit_s[mine], workload.runtime_s[mine],
+        workload.requested_s[mine], cpus[mine], workload.waited_s[mine],
+    )  # fmt: skip
+    summary = asdict(report(of_jobs, part, NODES * CORES))
     names = ("makespan_s", "mean_wait_s", "mean_turnaround_s", "held_core_h", "killed")
     return {name: float(summary[name]) for name in names}
 
 
 def _growing(times_s: tuple[float, ...], growth: float) -> tuple[float, ...]:
-    kept = [times_s[0]]
+    rungs = [times_s[0]]
     for time_s in times_s[1:]:
-        if time_s >= growth * kept[-1]:
-            kept.append(time_s)
-    return tuple(kept)
+        if time_s >= growth * rungs[-1]:
+            rungs.append(time_s)
+    return tuple(rungs)
 
 
 def main() -> int:

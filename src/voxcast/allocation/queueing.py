@@ -163,10 +163,8 @@ class _Queue:
             self.waiting.update(dict.fromkeys(arrived))
             self._start_attempts(now, arrived)
         return Schedule(
-            np.array(self.job), *(
-                np.array(values, dtype=np.float64)
-                for values in (self.submit, self.start, self.end, self.requested, self.memory)
-            ),
+            np.array(self.job), np.array(self.submit), np.array(self.start), np.array(self.end),
+            np.array(self.requested), np.array(self.memory),
             np.array(self.outcome, dtype=np.int8), np.array(self.promised),
         )  # fmt: skip
 
