@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 MACHINE = Machine(16, 32, 128e9)
 LOADS = {"quiet": 0.35, "busy": 0.6}  # of the cores; memory as asked is scarcer
-JOBS, SEEDS, LONG_JOBS = 8000, 5, 100_000
+JOBS, SEEDS, LONG_JOBS = 8000, 20, 100_000
 CONFIDENCE, MEMORY_MARGIN, STEP_S = 0.95, 0.1, 60.0
 LARGEST_FACTOR, MASI_RUNS, MASI_FACTOR = 1.2, 5, 1.5
 POLICIES = ("as_asked", "largest", "last_five", "predicted")
