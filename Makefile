@@ -91,6 +91,14 @@ soak: setup ## Kill workers of a pool at random until 300 cells are done; result
 slurm-demo: setup ## Forty images through a private Slurm on this machine, to the picture of its audit
 	@python benchmarks/slurm_demo.py
 
+.PHONY: worth
+worth: setup ## What asking for less is worth: rounds on a private Slurm (50 min), replayed traces; results/worth
+	@test -f results/worth/jobs.json || python pipelines/worth_jobs.py
+	python benchmarks/worth_rounds.py
+	python benchmarks/worth_figures.py
+	python benchmarks/worth_variants.py
+	python benchmarks/worth_replay.py
+
 .PHONY: gpu-campaign
 gpu-campaign: ## On a machine with CUDA, torch, numpy and nibabel: measure, pack (see docs/devices.md)
 	$(PYTHON) pipelines/gpu_campaign.py run

@@ -76,6 +76,8 @@ class PrivateSlurm:
         GPUs that each node claims to have, at most 4.
     node_cpus, node_memory_mb : int
         What each node claims to have, whatever this machine has.
+    clock : int
+        How many times faster than time the clock of its processes runs, under ``faketime``.
     """
 
     folder: Path
@@ -85,6 +87,7 @@ class PrivateSlurm:
     node_memory_mb: int = 4000
     gpus: int = 0
     node_cpus: int = CPUS
+    clock: int = 1
     layout: Layout = field(init=False)
 
     def __post_init__(self) -> None:
@@ -93,7 +96,7 @@ class PrivateSlurm:
         ports = [_free_port() for _ in range(self.nodes + 3)]
         self.layout = Layout(
             self.folder, host, getpass.getuser(), tuple(ports), self.nodes, self.memory,
-            self.accounting, self.node_memory_mb, self.gpus, self.node_cpus,
+            self.accounting, self.node_memory_mb, self.gpus, self.node_cpus, self.clock,
         )  # fmt: skip
 
     def __enter__(self) -> PrivateSlurm:
@@ -196,7 +199,7 @@ class PrivateSlurm:
         """Run a command of Slurm against this instance."""
         return subprocess.run(
             arguments, env=self._environment(), capture_output=True, text=True, check=check,
-            timeout=timeout_s,
+            timeout=timeout_s * self.clock,
         )  # fmt: skip
 
     def wait(self, condition: Callable[[], bool], subject: str, patience_s: float = 60.0) -> None:
@@ -207,7 +210,7 @@ class PrivateSlurm:
         PrivateSlurmError
             If it does not within the time.
         """
-        deadline = time.monotonic() + patience_s
+        deadline = time.monotonic() + patience_s * self.clock
         while not condition():
             if time.monotonic() > deadline:
                 raise PrivateSlurmError(f"{subject}: not ready, see {self.folder / 'log'}")

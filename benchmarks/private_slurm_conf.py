@@ -17,6 +17,8 @@ class Layout:
     ----------
     ports : tuple of int
         Of slurmctld, slurmdbd, the database, and one for each node.
+    clock : int
+        How many times faster than time its clock runs; patience is as long in real time.
     """
 
     folder: Path
@@ -29,6 +31,7 @@ class Layout:
     node_memory_mb: int
     gpus: int
     node_cpus: int
+    clock: int = 1
 
     @property
     def munge_socket(self) -> Path:
@@ -84,7 +87,7 @@ SlurmUser={layout.user}
 SlurmdUser={layout.user}
 AuthType=auth/munge
 CredType=cred/munge
-AuthInfo=socket={layout.munge_socket},cred_expire=5
+AuthInfo=socket={layout.munge_socket},cred_expire={5 * layout.clock}
 CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
 MpiDefault=none
 ReturnToService=2
@@ -103,7 +106,7 @@ SelectTypeParameters=CR_Core_Memory
 EnforcePartLimits=ALL
 DefMemPerCPU=200
 {enforcement}JobAcctGatherType=jobacct_gather/linux
-JobAcctGatherFrequency=task=1
+JobAcctGatherFrequency=task={layout.clock}
 {accounting}JobCompType=jobcomp/filetxt
 JobCompLoc={folder}/jobcomp.txt
 SchedulerType=sched/backfill
@@ -115,8 +118,12 @@ KillWait=3
 OverTimeLimit=0
 MinJobAge=3600
 InactiveLimit=0
-SlurmctldTimeout=30
-SlurmdTimeout=15
+SlurmctldTimeout={30 * layout.clock}
+SlurmdTimeout={15 * layout.clock}
+MessageTimeout={min(10 * layout.clock, 100)}
+TCPTimeout={2 * layout.clock}
+BatchStartTimeout={10 * layout.clock}
+UnkillableStepTimeout={60 * layout.clock}
 MaxArraySize=1001
 MaxJobCount=20000
 MaxNodeCount={layout.nodes + 1}
@@ -138,6 +145,7 @@ DbdHost={layout.host}
 DbdAddr=127.0.0.1
 DbdPort={layout.ports[1]}
 SlurmUser={layout.user}
+MessageTimeout={min(10 * layout.clock, 100)}
 PidFile={layout.folder}/slurmdbd.pid
 LogFile={layout.folder}/log/slurmdbd
 StorageType=accounting_storage/mysql

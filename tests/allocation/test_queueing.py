@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from voxcast.allocation.queueing import report, simulate
+from voxcast.allocation.queue_report import report
+from voxcast.allocation.queueing import simulate
 from voxcast.allocation.workload import Workload, workload_of
 from voxcast.errors import TableError
 

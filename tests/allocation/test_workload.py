@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from voxcast.allocation import workload
-from voxcast.allocation.workload import read_requests, read_swf
+from voxcast.allocation.request_table import read_requests
+from voxcast.allocation.workload import read_swf
 from voxcast.errors import TableError
 
 SMALL = Path(__file__).parents[1] / "samples" / "workloads" / "small.swf"
@@ -91,7 +92,7 @@ def test_a_trace_without_a_usable_job_is_refused(
 def test_requests_are_read_and_invalid_ones_reported(tmp_path: Path) -> None:
     path = tmp_path / "r.csv"
     path.write_text("job,requested_s,why\n1,60,\n3,90.5,x\n")
-    assert read_requests(path) == {1: 60.0, 3: 90.5}
+    assert read_requests(path).times_s == {1: (60.0,), 3: (90.5,)}
     for text, message in (
         ("job,walltime\n1,2\n", "columns job and requested_s"),
         ("job,requested_s\n1,60\n2,-1\n", "line 3: requested_s is -1"),

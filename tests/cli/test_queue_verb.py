@@ -10,8 +10,9 @@ from voxcast.cli import main
 
 SMALL = Path(__file__).parents[1] / "samples" / "workloads" / "small.swf"
 REPORT = {
-    "jobs", "killed", "mean_wait_s", "mean_bounded_stretch", "utilisation", "useful_utilisation",
-    "makespan_s",
+    "jobs", "attempts", "killed", "killed_for_memory", "given_up", "mean_wait_s",
+    "mean_turnaround_s", "mean_bounded_stretch", "utilisation", "useful_utilisation",
+    "makespan_s", "asked_core_h", "held_core_h", "lost_core_h", "asked_gb_h", "held_gb_h",
 }  # fmt: skip
 
 
@@ -41,7 +42,10 @@ def requests(tmp_path: Path) -> Path:
 def test_original_and_recommended_requests_are_replayed(queue, requests: Path) -> None:
     out, err = queue(SMALL, "--processors", 32, "--requests", requests, "--json")
     report = json.loads(out)
-    assert set(report) == {"trace", "processors", "backfill", "skipped", "bad", "replays"}
+    assert set(report) == {
+        "trace", "processors", "nodes", "node_memory_bytes", "backfill", "skipped", "bad",
+        "replays",
+    }  # fmt: skip
     assert (report["processors"], report["backfill"], report["skipped"], report["bad"]) == (
         32, True, 1, []
     )  # fmt: skip

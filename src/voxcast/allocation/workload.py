@@ -1,4 +1,4 @@
-"""Workload traces: requested and used time of jobs, from the Standard Workload Format.
+"""Workload traces: requested and used time and memory of jobs, from the Standard Workload Format.
 
 The format is that of the Parallel Workloads Archive (Feitelson, Tsafrir and Krakov, JPDC 74,
 2014), version 2.2: 18 fields per line, -1 for unknown values, comments after a semicolon.
@@ -6,7 +6,6 @@ The format is that of the Parallel Workloads Archive (Feitelson, Tsafrir and Kra
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from dataclasses import dataclass, field, replace
@@ -19,7 +18,7 @@ from voxcast.history.imports.file_records import MAX_SECONDS, FileRecords
 from voxcast.history.imports.lines import text_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -30,6 +29,8 @@ FIELDS = 18
 MAX_JOBS = 1_000_000
 # Positions of the fields that are used.
 _NUMBER, _SUBMIT, _WAIT, _RUN, _ALLOCATED, _REQUESTED, _TIME, _STATUS = 0, 1, 2, 3, 4, 7, 8, 10
+_USED_KB, _REQUESTED_KB = 6, 9  # of memory, for each processor
+BYTES_PER_KB = 1024
 _CANCELLED = 5
 _MAX_PROCS = re.compile(r";\s*MaxProcs:\s*(\d{1,9})\s*")
 
@@ -50,6 +51,8 @@ class Workload:
         Size of the machine, if the trace has it.
     bad, skipped : tuple of Remark
         Lines that cannot be parsed, and jobs that never ran.
+    used_bytes, requested_bytes : ndarray of float, or None
+        Memory of each processor, NaN where it is unknown; None if the trace has none.
     """
 
     numbers: NDArray[np.int64]
@@ -61,25 +64,52 @@ class Workload:
     max_processors: int | None = None
     bad: tuple[Remark, ...] = field(default=(), repr=False)
     skipped: tuple[Remark, ...] = field(default=(), repr=False)
+    used_bytes: NDArray[np.float64] | None = None
+    requested_bytes: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def with_requests(self, requested_s: dict[int, float]) -> Workload:
-        """Return the same jobs with other requested times by job number; others are unchanged.
+    def used_memory(self) -> NDArray[np.float64]:
+        """Return the used memory of each processor in bytes, 0 where it is unknown."""
+        return _or_zero(self.used_bytes, len(self))
+
+    def packed_bytes(self) -> NDArray[np.float64]:
+        """Return the requested memory of each processor in bytes, 0 where it is unknown."""
+        return _or_zero(self.requested_bytes, len(self))
+
+    def with_requests(
+        self, requested_s: Mapping[int, float], requested_bytes: Mapping[int, float] | None = None
+    ) -> Workload:
+        """Return the same jobs with other requests by job number; others are unchanged.
+
+        Parameters
+        ----------
+        requested_bytes : mapping of int to float, optional
+            Memory of each processor.
 
         Raises
         ------
         TableError
             If the trace has no such job.
         """
-        unknown = sorted(set(requested_s) - set(self.numbers.tolist()))
+        memory = requested_bytes or {}
+        unknown = sorted((set(requested_s) | set(memory)) - set(self.numbers.tolist()))
         if unknown:
             raise TableError(f"the trace has no job {unknown[0]}", "requests")
-        pairs = zip(self.numbers.tolist(), self.requested_s.tolist(), strict=True)
-        return replace(
+        numbers = self.numbers.tolist()
+        pairs = zip(numbers, self.requested_s.tolist(), strict=True)
+        changed = replace(
             self, requested_s=np.array([requested_s.get(n, old_s) for n, old_s in pairs])
         )
+        if not memory:
+            return changed
+        pairs = zip(numbers, self.packed_bytes().tolist(), strict=True)
+        return replace(changed, requested_bytes=np.array([memory.get(n, old) for n, old in pairs]))
+
+
+def _or_zero(values: NDArray[np.float64] | None, size: int) -> NDArray[np.float64]:
+    return np.zeros(size) if values is None else np.nan_to_num(values)
 
 
 def workload_of(rows: Sequence[Sequence[float]]) -> Workload:
@@ -129,11 +159,19 @@ def read_swf(path: Path) -> Workload:
         table[:, 0].astype(np.int64), table[:, 1], table[:, 2], table[:, 3],
         table[:, 4].astype(np.int64), table[:, 5],
         max_processors, tuple(reading.bad), tuple(reading.skipped),
+        _column_or_none(table[:, 6]), _column_or_none(table[:, 7]),
     )  # fmt: skip
 
 
+def _column_or_none(values: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    return None if np.isnan(values).all() else values
+
+
 def _job(line: str) -> tuple[float, ...] | None:
-    """Return number, submit, runtime, requested time, processors, wait; None if it never ran."""
+    """Return number, submit, runtime, requested time, processors, wait, used and requested bytes.
+
+    None if it never ran.
+    """
     texts = line.split()
     if len(texts) != FIELDS:
         raise TableError(f"has {len(texts)} fields instead of {FIELDS}")
@@ -155,35 +193,10 @@ def _job(line: str) -> tuple[float, ...] | None:
     if max(values[_TIME], values[_RUN]) > MAX_SECONDS:
         raise TableError("has a time of more than ten years")
     wait = values[_WAIT] if values[_WAIT] >= 0 else math.nan
-    return values[_NUMBER], values[_SUBMIT], values[_RUN], values[_TIME], processors, wait
-
-
-def read_requests(path: Path) -> dict[int, float]:
-    """Read a CSV table with the columns ``job`` and ``requested_s``.
-
-    Raises
-    ------
-    TableError
-        If a value is invalid; the message gives the line.
-    """
-    requested_s: dict[int, float] = {}
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            table = csv.DictReader(stream)
-            if not {"job", "requested_s"} <= set(table.fieldnames or ()):
-                header = ", ".join(table.fieldnames or ())[:80]
-                raise TableError(
-                    f"needs the columns job and requested_s; it has {header or 'none'}", path
-                )
-            for row in table:
-                seconds = float(row["requested_s"] or "nan")
-                if not 0 < seconds <= MAX_SECONDS:
-                    raise ValueError(f"requested_s is {row['requested_s']}")
-                requested_s[int(row["job"] or "")] = seconds
-                if len(requested_s) > MAX_JOBS:
-                    raise TableError(f"more than {MAX_JOBS} jobs", path)
-    except OSError as error:
-        raise TableError(f"cannot be read: {error.strerror}", path) from error
-    except (ValueError, csv.Error) as error:
-        raise TableError(f"line {table.line_num}: {str(error)[:80]}", path) from error
-    return requested_s
+    memory = (
+        values[place] * BYTES_PER_KB if values[place] > 0 else math.nan
+        for place in (_USED_KB, _REQUESTED_KB)
+    )
+    return (
+        values[_NUMBER], values[_SUBMIT], values[_RUN], values[_TIME], processors, wait, *memory
+    )  # fmt: skip
