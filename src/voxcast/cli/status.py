@@ -1,7 +1,8 @@
-"""``voxcast status DIR``: where a submission stands.
+"""``voxcast status DIR``: where a submission stands, or what a cache holds.
 
-DIR is the folder of a submission, or of the outputs of one. Nothing is changed: attempts that
-ended since a process last followed the submission count as waiting until one does.
+DIR is the folder of a submission, of the outputs of one, or of a cache (entries and hit rate).
+Nothing is changed: attempts that ended since a process last followed the submission count as
+waiting until one does.
 """
 
 from __future__ import annotations
@@ -12,19 +13,23 @@ import logging
 from pathlib import Path
 
 from voxcast.cli.verb_parser import VerbParser
+from voxcast.content_cache import is_cache
 from voxcast.errors import VoxcastError, one_line
 
 logger = logging.getLogger(__name__)
 
 
 def main(argv: list[str]) -> int:
-    """Print how many tasks are done, what they used, and what failed."""
+    """Print how many tasks are done, what they used, and what failed; or the use of a cache."""
     parser = VerbParser(
         prog="voxcast status", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("folder", type=Path, metavar="DIR")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     args = parser.parse_args(argv)
+    if is_cache(args.folder):
+        _show_cache(args.folder, args.json)
+        return 0
 
     from voxcast.hpc.slurm_executor import SlurmExecutor
     from voxcast.hpc.submission import Submission
@@ -47,3 +52,13 @@ def main(argv: list[str]) -> int:
         for line in text_lines(submission, rows):
             print(line)
     return 0
+
+
+def _show_cache(folder: Path, as_json: bool) -> None:
+    from voxcast.hpc.cache_status import cache_status
+
+    status = cache_status(folder)
+    if as_json:
+        print(json.dumps(status.summary(), indent=2, allow_nan=False))
+    else:
+        print("\n".join(status.text_lines()))
