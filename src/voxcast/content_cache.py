@@ -164,6 +164,13 @@ class ContentCache:
         key = sha256_of({"function": function, "version": version, "content": dict(content)})
         return self.folder / key[:2] / f"{key}.npz"
 
+    def events(self) -> dict[str, dict[str, int]]:
+        """Return hits, misses and other events of this process, by function."""
+        events: dict[str, dict[str, int]] = {}
+        for (event, function), count in sorted(self.counts.items()):
+            events.setdefault(function, {})[event] = count
+        return events
+
     def evict(self) -> int:
         """Remove the entries used longest ago if the bound is exceeded; return how many."""
         self._unseen_bytes = 0.0
