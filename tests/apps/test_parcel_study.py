@@ -145,7 +145,6 @@ def test_a_real_run_uses_its_cores_and_logs_its_phases(images, tmp_path):
         ({"fold_range": "2:9"}, "at most 0:3"),
         ({"participants": COUNT + 1}, "24 participants, not 25"),
         ({"participants": 6}, "too few"),
-        ({"images": "/nowhere"}, "set the parameter images"),
     ],
 )
 def test_bad_parameters_are_one_line(images, tmp_path, changes, message):
@@ -153,7 +152,9 @@ def test_bad_parameters_are_one_line(images, tmp_path, changes, message):
         study(tmp_path, 1, _parameters(images, **changes))
 
 
-def test_a_volume_that_cannot_be_read_is_named(images, tmp_path):
+def test_a_missing_or_broken_volume_is_named(images, tmp_path):
+    with pytest.raises(ImageError, match="set the parameter images"):
+        study(tmp_path, 1, _parameters(tmp_path / "nowhere"))
     broken = tmp_path / "broken.nii.gz"
     broken.write_bytes(next(images.rglob("*.nii.gz")).read_bytes()[:5000])
     with pytest.raises(ImageError, match=r"broken\.nii\.gz"):
