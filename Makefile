@@ -87,6 +87,11 @@ recorded: setup ## Train on the recorded reference campaign; copies the results 
 soak: setup ## Kill workers of a pool at random until 300 cells are done; results/soak (KILLS=1000 for the long form)
 	python benchmarks/soak.py $(if $(KILLS),--kills $(KILLS)) --out results/soak/soak.json
 
+.PHONY: parcel-study
+parcel-study: setup ## Cache, passes and predictability of a parcel study; results/parcel_study (half an hour)
+	voxcast campaign run parcel_study --cluster local --parallel 2
+	python benchmarks/parcel_study.py --out results/parcel_study
+
 .PHONY: gpu-campaign
 gpu-campaign: ## On a machine with CUDA, torch, numpy and nibabel: measure, pack (see docs/devices.md)
 	$(PYTHON) pipelines/gpu_campaign.py run

@@ -141,7 +141,7 @@ def passes_part() -> dict[str, Any]:
                 raise SystemExit("a worker failed")
             state = pool_state(pool)
             failed = Counter(
-                json.loads(path.read_text(encoding="utf-8")).get("cause", "")
+                json.loads(path.read_text(encoding="utf-8"))["attempt"]["outcome"]
                 for path in (pool.folder / "errors").glob("*.json")
             )
             results.append({
@@ -214,10 +214,10 @@ def models_part(runs: Path) -> dict[str, Any]:
     from voxcast.studies import contenders
     from voxcast.studies.holdouts import split
     from voxcast.studies.recorded_table import of_app, recorded_table
-    from voxcast.studies.scoring import errors, paired
+    from voxcast.studies.scoring import errors
 
     table = of_app(recorded_table([runs], lambda subject: False), "parcel_study")
-    folds = split(table, "subject", folds=OUTER_FOLDS, seed=0).folds
+    folds = split(table, "parameters", folds=OUTER_FOLDS, seed=0).folds
     predicted: dict[str, list[pd.DataFrame]] = {"voxcast": [], "constant": []}
     for fold in folds:
         train, test = table.iloc[fold.train], table.iloc[fold.test]
@@ -248,7 +248,7 @@ def main() -> int:
     path, runs = args.out / "parcel_study.json", args.out / "runs"
     if args.history.is_dir():
         shutil.rmtree(runs, ignore_errors=True)
-        shutil.copytree(args.history, runs)
+        shutil.copytree(args.history, runs, ignore=shutil.ignore_patterns("volumes.npz"))
     results = read_json(path) if path.is_file() else {}
     makers = {
         "cache": cache_part, "passes": passes_part, "cores": cores_part,

@@ -98,9 +98,7 @@ def test_volumes_are_read_once_for_all_parcellations(images, cache):
 
 @pytest.mark.parametrize("pipeline", ["elastic_net", "support_vectors", "boosting"])
 @pytest.mark.parametrize("features", ["means", "pairs"])
-def test_each_pipeline_learns_a_target_that_is_in_the_images(
-    images, tmp_path, pipeline, features
-):
+def test_each_pipeline_learns_a_target_that_is_in_the_images(images, tmp_path, pipeline, features):
     parameters = _parameters(images, pipeline=pipeline, features=features)
     result = study(tmp_path / "out", 1, parameters)
     assert result["r_squared"] > 0.6

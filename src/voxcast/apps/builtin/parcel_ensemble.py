@@ -76,9 +76,7 @@ def ensemble(out: Path, threads: int, parameters: Mapping[str, Any]) -> dict[str
     members = member_parcellations(parameters["parcels"], parameters["seeds"])
     kind = parameters["ensemble"]
     if kind not in ENSEMBLES:
-        raise ConfigError(
-            f"unknown: {kind!r}", "ensemble", f"choose from {', '.join(ENSEMBLES)}"
-        )
+        raise ConfigError(f"unknown: {kind!r}", "ensemble", f"choose from {', '.join(ENSEMBLES)}")
     folds = fold_numbers(parameters["fold_range"], setting.folds)
     cache = cache_of_environment()
     with phase("regions"):

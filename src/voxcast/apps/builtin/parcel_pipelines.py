@@ -1,6 +1,7 @@
-"""Pipelines of a parcel study: regressors with a hyper-parameter search within the training fold.
+"""Pipelines of a parcel study: regressors with a hyper-parameter search in the training fold.
 
-All fits of a fold, of each output, candidate and inner fold, go through one parallel loop of joblib.
+All fits of a fold, of each output, candidate and inner fold, go through one parallel loop of
+joblib.
 """
 
 from __future__ import annotations
@@ -164,7 +165,9 @@ def _fitted(
     from sklearn.model_selection import ParameterSampler
     from sklearn.utils.parallel import Parallel, delayed  # joblib
 
-    candidates = list(ParameterSampler(SPACES[setting.pipeline], setting.candidates, random_state=0))
+    candidates = list(
+        ParameterSampler(SPACES[setting.pipeline], setting.candidates, random_state=0)
+    )
     splits = _splits(len(train), INNER_FOLDS, seed=1)
     outputs = range(targets.shape[1])
     fit = delayed(functools.partial(_predicted, setting.pipeline, features))

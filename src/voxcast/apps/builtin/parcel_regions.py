@@ -1,8 +1,9 @@
 """Participants of an image set as means of regions: random parcellations of a common grid.
 
 Volumes are sampled at points of an ellipsoid about the brain, in the world coordinates of their
-headers, where generated heads lie as the template does. Both steps are cached by content: a volume
-is read once for all parcellations, and a parcellation is applied once for all that is fitted to it.
+headers, where generated heads lie as the template does. Both steps are cached by content: a
+volume is read once for all parcellations, and a parcellation is applied once for all that is
+fitted to it.
 """
 
 from __future__ import annotations
@@ -81,7 +82,9 @@ def participants_of(folder: Path, count: int) -> list[Participant]:
         label = row.get("participant_id") or ""
         volumes = sorted((folder / label / "anat").glob(f"{label}*_T1w.nii*")) if label else []
         if len(volumes) != 1:
-            raise ImageError(f"has {len(volumes)} T1w volumes of {label or 'a row'}, not 1", folder)
+            raise ImageError(
+                f"has {len(volumes)} T1w volumes of {label or 'a row'}, not 1", folder
+            )
         participants.append(Participant(label, volumes[0], row))
     return participants
 
@@ -213,6 +216,9 @@ def sampled_volume(path: Path) -> np.ndarray:
 
 
 def _cached(
-    cache: ContentCache | None, function: str, content: dict[str, Any], compute: Callable[[], Arrays]
+    cache: ContentCache | None,
+    function: str,
+    content: dict[str, Any],
+    compute: Callable[[], Arrays],
 ) -> Arrays:
     return compute() if cache is None else cache.arrays(function, VERSION, content, compute)
