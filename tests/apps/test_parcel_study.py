@@ -2,11 +2,13 @@ import csv
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import nibabel
 import numpy as np
 import pytest
 
+from voxcast import config
 from voxcast.apps.builtin import parcel_ensemble, parcel_study
 from voxcast.apps.builtin.parcel_ensemble import combine, ensemble, member_parcellations
 from voxcast.apps.builtin.parcel_pipelines import FoldPredictions, r_squared
@@ -22,7 +24,12 @@ from voxcast.apps.builtin.parcel_study import fold_numbers, study
 from voxcast.apps.phase_log import read_phases
 from voxcast.content_cache import ContentCache
 from voxcast.errors import ConfigError, ImageError
+from voxcast.hpc.escalation import Ladder
+from voxcast.hpc.pool_cells import PoolCell
+from voxcast.hpc.splitting import parts_of
+from voxcast.records import Cell, Configuration
 
+PROJECT = Path(__file__).parents[2]
 COUNT = 24
 SPACING_MM = 8.0
 
@@ -227,3 +234,16 @@ def test_members_are_checked():
 
 def test_targets_are_participants_by_outputs(images):
     assert targets_of(participants_of(images, COUNT), "both").shape == (COUNT, 2)
+
+
+def test_the_files_of_both_applications_hold_their_defaults_and_split_by_fold():
+    for name, module in (("parcel_study", parcel_study), ("parcel_ensemble", parcel_ensemble)):
+        app = config.load_app(PROJECT / "conf" / "app", name)
+        assert app.parameters == module.DEFAULTS
+        configuration = Configuration("cpu", 1)
+        cell = Cell(name, "1", app.parameters, "", "", configuration, "full_scale", 0, "")
+        parts = parts_of(PoolCell(cell, Ladder((500.0,), (10**9,), 1), 10.0), app, 500.0, 200.0)
+        ranges = [part.cell.parameters["fold_range"] for part in parts]
+        folds = [fold for text in ranges for fold in fold_numbers(text, 5)]
+        assert folds == [0, 1, 2, 3, 4]
+        assert len(parts) == 3
