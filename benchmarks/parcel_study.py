@@ -27,7 +27,9 @@ SIZES = (50, 200)
 ENSEMBLES = ("voting", "grid", "stacked")
 # Cells of the two passes: the memory of pairs grows with the square of the parcels.
 SMALL_MEANS, LARGE_PAIRS = (20, 100, 400), (500, 700)
-SMALL_BYTES, LARGE_BYTES = 250_000_000, 4 * 10**9
+# Of the workers, which keep 256 MiB for themselves.
+SMALL_BYTES, LARGE_BYTES = 500_000_000, 4 * 10**9
+SMALL_REQUEST_BYTES, LARGE_REQUEST_BYTES = 220_000_000, 3 * 10**9
 CORE_SETTINGS: tuple[dict[str, Any], ...] = (
     {"parcels": 100, "pipeline": "elastic_net", "target": "gamma"},
     {"parcels": 400, "pipeline": "boosting", "target": "scale"},
@@ -109,7 +111,7 @@ def passes_part() -> dict[str, Any]:
     configuration = Configuration("cpu", 1)
     chosen = [{"parcels": n} for n in SMALL_MEANS]
     chosen += [{"parcels": n, "features": "pairs", "folds": 2} for n in LARGE_PAIRS]
-    ladder = Ladder((600.0,), (SMALL_BYTES * 9 // 10, LARGE_BYTES * 9 // 10), 1)
+    ladder = Ladder((600.0,), (SMALL_REQUEST_BYTES, LARGE_REQUEST_BYTES), 1)
     with tempfile.TemporaryDirectory() as folder:
         pool = make_pool(
             Path(folder) / "pool",
