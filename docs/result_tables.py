@@ -591,7 +591,7 @@ def parcel_cache() -> str:
             f"{part['volumes_read_by_ensembles']}", f"{part['cpu_s_of_ensembles']:.0f} s",
             f"{100 * part['hit_rate']:.0f} %" if "hit_rate" in part else NONE,
         ]
-        for label, part in both.items()
+        for label, part in ((label, both[label]) for label in ("without", "with"))
     ]  # fmt: skip
     fits, ensembles = both["with"]["runs"], both["with"]["ensembles"]
     head = ["", f"volumes read by {fits} fits", "CPU time", f"by {ensembles} ensembles",
