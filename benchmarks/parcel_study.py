@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def run(module: str, parameters: dict[str, Any], cache: str, threads: int = 1) -
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
             raise SystemExit(f"{module} failed with {parameters}")
-        result = json.loads(Path(out, "result.json").read_text(encoding="utf-8"))
+        result: dict[str, Any] = json.loads(Path(out, "result.json").read_text(encoding="utf-8"))
     return result | {
         "runtime_s": time.monotonic() - start,
         "cpu_s": usage.ru_utime + usage.ru_stime,
@@ -66,7 +67,9 @@ def cache_part() -> dict[str, Any]:
     """Run fits and then ensembles of the same parcellations without a cache, and with one."""
     from voxcast.hpc.cache_status import cache_status
 
-    fits = [{"parcels": parcels, "pipeline": name} for parcels in SIZES for name in PIPELINES]
+    fits: list[dict[str, Any]] = [
+        {"parcels": parcels, "pipeline": name} for parcels in SIZES for name in PIPELINES
+    ]
     shared = {"parcels": ",".join(map(str, SIZES)), "seeds": 1}
     ensembles = [{**shared, "ensemble": kind} for kind in ENSEMBLES]
     results = {}
@@ -109,7 +112,7 @@ def passes_part() -> dict[str, Any]:
 
     app = config.load_app(Path("conf/app"), "parcel_study")
     configuration = Configuration("cpu", 1)
-    chosen = [{"parcels": n} for n in SMALL_MEANS]
+    chosen: list[dict[str, Any]] = [{"parcels": n} for n in SMALL_MEANS]
     chosen += [{"parcels": n, "features": "pairs", "folds": 2} for n in LARGE_PAIRS]
     ladder = Ladder((600.0,), (SMALL_REQUEST_BYTES, LARGE_REQUEST_BYTES), 1)
     with tempfile.TemporaryDirectory() as folder:
@@ -251,7 +254,7 @@ def main() -> int:
         shutil.rmtree(runs, ignore_errors=True)
         shutil.copytree(args.history, runs, ignore=shutil.ignore_patterns("volumes.npz"))
     results = read_json(path) if path.is_file() else {}
-    makers = {
+    makers: dict[str, Callable[[], Any]] = {
         "cache": cache_part, "passes": passes_part, "cores": cores_part,
         "spread": lambda: spread_part(runs), "models": lambda: models_part(runs),
     }  # fmt: skip

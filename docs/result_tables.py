@@ -599,6 +599,18 @@ def parcel_cache() -> str:
     return markdown(head, rows)
 
 
+def parcel_ensembles() -> str:
+    """R² of the ensembles and of their members, out of fold."""
+    part = results("parcel_study/parcel_study.json")["cache"]["with"]
+    members = [f"{value:.2f}" for value in part["r_squared_members"]]
+    names = [f"member {number}" for number in range(1, len(members) + 1)]
+    combined = part["r_squared"]
+    return markdown(
+        [*names, *sorted(combined)],
+        [[*members, *(f"{combined[name]:.2f}" for name in sorted(combined))]],
+    )
+
+
 def parcel_passes() -> str:
     """What workers of two sizes did in one pool."""
     part = results("parcel_study/parcel_study.json")["passes"]
@@ -638,7 +650,9 @@ def parcel_models() -> str:
             label, f"{low:.3g} to {high:.3g} {unit}", f"{values['high_over_low']:.2g}",
             *(with_interval(errors[name][target]) for name in ("voxcast", "constant")),
         ])  # fmt: skip
-    return markdown(["", "range", "highest over lowest", "voxcast, MAPE", "a constant"], rows)
+    head = [f"{spread['runs']} runs", "range", "highest over lowest", "voxcast, MAPE",
+            "a constant"]  # fmt: skip
+    return markdown(head, rows)
 
 
 TABLES = {
@@ -646,8 +660,8 @@ TABLES = {
     for make in (
         headline, reference, reference2, recorded, demo, methods, excess, questions, second, real,
         domain, ablation, scales, transfer, per_image, metronome, bench, family_pairs, curves,
-        machines, registered_model, public_tables, parcel_cache, parcel_passes, parcel_cores,
-        parcel_models,
+        machines, registered_model, public_tables, parcel_cache, parcel_ensembles,
+        parcel_passes, parcel_cores, parcel_models,
     )
 }  # fmt: skip
 

@@ -55,8 +55,13 @@ def test_a_damaged_entry_is_computed_anew(tmp_path, place):
     else:
         content[int(place * len(content))] ^= 0xFF
     path.write_bytes(content)
-    computed = []
-    arrays = cache.arrays("load", "1", {}, lambda: computed.append(1) or {"n": np.arange(3)})
+    computed: list[int] = []
+
+    def compute() -> dict[str, np.ndarray]:
+        computed.append(1)
+        return {"n": np.arange(3)}
+
+    arrays = cache.arrays("load", "1", {}, compute)
     assert computed
     assert arrays["n"].tolist() == [0, 1, 2]
     assert cache_status(tmp_path).events == {"load": {"damaged": 1}}

@@ -88,7 +88,7 @@ def ensemble(out: Path, threads: int, parameters: Mapping[str, Any]) -> dict[str
             parcel_regions.region_means(participants, parcels, seed, cache)
             for parcels, seed in members
         ]
-    scores = []
+    scores: list[dict[str, Any]] = []
     for fold in folds:
         with phase("fold"):
             predictions = [

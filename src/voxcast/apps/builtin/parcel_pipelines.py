@@ -141,7 +141,8 @@ def features_of(means: np.ndarray, features: str) -> np.ndarray:
     if features == "means":
         return means
     first, second = np.triu_indices(means.shape[1], 1)
-    return means[:, first] - means[:, second]
+    differences: np.ndarray = means[:, first] - means[:, second]
+    return differences
 
 
 def r_squared(actual: np.ndarray, predicted: np.ndarray, reference: np.ndarray) -> float:

@@ -184,7 +184,8 @@ def grid_points() -> np.ndarray:
     centre, semi_axes = np.array(CENTRE_MM), np.array(SEMI_AXES_MM)
     steps = [np.arange(-axis, axis + SPACING_MM / 2, SPACING_MM) for axis in semi_axes]
     offsets = np.stack(np.meshgrid(*steps, indexing="ij"), -1).reshape(-1, 3)
-    return offsets[((offsets / semi_axes) ** 2).sum(1) <= 1] + centre
+    points: np.ndarray = offsets[((offsets / semi_axes) ** 2).sum(1) <= 1] + centre
+    return points
 
 
 def sampled_volume(path: Path) -> np.ndarray:

@@ -85,7 +85,8 @@ def study(out: Path, threads: int, parameters: Mapping[str, Any]) -> dict[str, A
         regions = parcel_regions.region_means(
             participants, parameters["parcels"], parameters["seed"], cache
         )
-    scores, predictions = [], {}
+    scores: list[dict[str, Any]] = []
+    predictions: dict[str, list[float]] = {}
     for fold in folds:
         with phase("fold"):
             predicted = parcel_pipelines.fold_predictions(
