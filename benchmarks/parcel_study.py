@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -240,6 +241,15 @@ def models_part(runs: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def without_nan(value: Any) -> Any:
+    """Return a result with None for what could not be computed."""
+    if isinstance(value, dict):
+        return {name: without_nan(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [without_nan(part) for part in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
 def main() -> int:
     """Make the parts that are asked for, and keep the others of the result file."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -260,7 +270,7 @@ def main() -> int:
     }  # fmt: skip
     for part in args.part or PARTS:
         print(f"{part} …", file=sys.stderr)
-        results[part] = makers[part]()
+        results[part] = without_nan(makers[part]())
         write_json(path, results)
     print(json.dumps(results, indent=2))
     return 0
