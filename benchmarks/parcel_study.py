@@ -223,13 +223,18 @@ def models_part(runs: Path) -> dict[str, Any]:
 
     table = of_app(recorded_table([runs], lambda subject: False), "parcel_study")
     folds = split(table, "parameters", folds=OUTER_FOLDS, seed=0).folds
-    predicted: dict[str, list[pd.DataFrame]] = {"voxcast": [], "constant": []}
+    names = ("voxcast", "parameter_effects", "constant")
+    predicted: dict[str, list[pd.DataFrame]] = {name: [] for name in names}
     for fold in folds:
         train, test = table.iloc[fold.train], table.iloc[fold.test]
         predicted["voxcast"].append(
             contenders.voxcast_predictions(train, test, families=FAMILIES, trials=TRIALS)
         )
-        predicted["constant"].append(contenders.baseline_predictions(train, test, "constant"))
+        # The family `median`: a constant, after the effects of levels that all families share.
+        predicted["parameter_effects"].append(
+            contenders.baseline_predictions(train, test, "constant")
+        )
+        predicted["constant"].append(constant_predictions(train, test))
     pooled = {name: contenders.pooled(tables) for name, tables in predicted.items()}
     return {
         "runs": len(table), "outer_folds": len(folds),
@@ -239,6 +244,16 @@ def models_part(runs: Path) -> dict[str, Any]:
             (pooled["voxcast"]["cpu_s"] <= pooled["voxcast"]["cpu_s_upper"]).sum()
         ),
     }  # fmt: skip
+
+
+def constant_predictions(train: Any, test: Any) -> Any:
+    """Predict the medians of the training runs for every run."""
+    from voxcast.studies.contenders import run_columns
+
+    medians = {
+        f"{target}_median": train[target].median() for target in ("cpu_s", "peak_rss_bytes")
+    }
+    return run_columns(test).assign(**medians)
 
 
 def without_nan(value: Any) -> Any:

@@ -648,10 +648,13 @@ def parcel_models() -> str:
         low, high = values["min"] / scale, values["max"] / scale
         rows.append([
             label, f"{low:.3g} to {high:.3g} {unit}", f"{values['high_over_low']:.2g}",
-            *(with_interval(errors[name][target]) for name in ("voxcast", "constant")),
+            *(
+                with_interval(errors[name][target])
+                for name in ("voxcast", "parameter_effects", "constant")
+            ),
         ])  # fmt: skip
     head = [f"{spread['runs']} runs", "range", "highest over lowest", "voxcast, MAPE",
-            "a constant"]  # fmt: skip
+            "effects of parameters alone", "a constant"]  # fmt: skip
     return markdown(head, rows)
 
 
