@@ -99,6 +99,11 @@ worth: setup ## What asking for less is worth: rounds on a private Slurm (50 min
 	python benchmarks/worth_variants.py
 	python benchmarks/worth_replay.py
 
+.PHONY: parcel-study
+parcel-study: setup ## Cache, passes and predictability of a parcel study; results/parcel_study (half an hour)
+	voxcast campaign run parcel_study --cluster local --parallel 2
+	python benchmarks/parcel_study.py --out results/parcel_study
+
 .PHONY: gpu-campaign
 gpu-campaign: ## On a machine with CUDA, torch, numpy and nibabel: measure, pack (see docs/devices.md)
 	$(PYTHON) pipelines/gpu_campaign.py run

@@ -10,7 +10,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "voxcast"
 FLOORS = {
     "log": 0, "errors": 0, "project": 0, "quantities": 0, "files": 0, "records": 0,
-    "text_table": 0, "commits": 0,
+    "text_table": 0, "commits": 0, "content_cache": 0,
     "images": 1, "laws": 1, "apps": 1,
     "history": 2,
     "profiling": 3, "features": 3, "phases": 3, "allocation": 3,
@@ -27,6 +27,7 @@ SIDEWAYS = {
     ("quantities", "errors"),  # a wrong unit is the user's error
     ("project", "errors"),
     ("campaigns", "models"),  # which runs to make next depends on what a model is unsure of
+    *(("content_cache", other) for other in ("errors", "files", "quantities")),
     ("records", "files"),  # a cell's key is the hash of its content
 }
 MLFLOW_ROOMS = {"tracking", "serving"}

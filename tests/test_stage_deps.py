@@ -24,6 +24,7 @@ IGNORED = {
     "src/voxcast/interruptions.py": "how a stage is ended",
     "src/voxcast/log.py": "messages on stderr",
     "src/voxcast/files.py": "atomic writes; the content is the caller's",
+    "src/voxcast/content_cache.py": "gives back what the same inputs gave before",
     "src/voxcast/quantities.py": "parses and formats units",
     # A study prepares images of a recorded campaign by it; they are checked against the record.
     "src/voxcast/config": "its result is params.yaml, on which stages depend by value",

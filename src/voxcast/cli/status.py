@@ -1,7 +1,8 @@
-"""``voxcast status DIR``: where a submission stands.
+"""``voxcast status DIR``: where a submission stands, or what a cache holds.
 
-DIR is the folder of a submission, or of the outputs of one. Nothing is changed: attempts that
-ended since a process last followed the submission count as waiting until one does.
+DIR is the folder of a submission, of the outputs of one, or of a cache (entries and hit rate).
+Nothing is changed: attempts that ended since a process last followed the submission count as
+waiting until one does.
 
 With ``--collect`` the jobs that have ended become runs in the history of the project, each once:
 ``voxcast retrain`` learns from them, ``voxcast drift`` watches them.
@@ -19,13 +20,14 @@ from voxcast import project
 from voxcast.cli.job_collection import collected
 from voxcast.cli.shared_options import add_project_argument
 from voxcast.cli.verb_parser import VerbParser
+from voxcast.content_cache import is_cache
 from voxcast.errors import VoxcastError, one_line
 
 logger = logging.getLogger(__name__)
 
 
 def main(argv: list[str]) -> int:
-    """Print how many tasks are done, what they used, and what failed."""
+    """Print how many tasks are done, what they used, and what failed; or the use of a cache."""
     parser = VerbParser(
         prog="voxcast status", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -36,6 +38,9 @@ def main(argv: list[str]) -> int:
     )
     add_project_argument(parser)
     args = parser.parse_args(argv)
+    if is_cache(args.folder):
+        _show_cache(args.folder, args.json)
+        return 0
     folder = project.require(args.project) if args.collect else None
 
     from voxcast.hpc.slurm_executor import SlurmExecutor
@@ -63,3 +68,13 @@ def main(argv: list[str]) -> int:
         if jobs is not None:
             print(f"  {jobs.text()}")
     return 0
+
+
+def _show_cache(folder: Path, as_json: bool) -> None:
+    from voxcast.hpc.cache_status import cache_status
+
+    status = cache_status(folder)
+    if as_json:
+        print(json.dumps(status.summary(), indent=2, allow_nan=False))
+    else:
+        print("\n".join(status.text_lines()))

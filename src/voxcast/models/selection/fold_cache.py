@@ -6,20 +6,19 @@ reused.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
-import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from voxcast.files import atomic_path, sha256_of
+from voxcast.content_cache import ContentCache
+from voxcast.files import sha256_of
 from voxcast.models.out_of_fold import OutOfFold
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+FUNCTION = "fold_predictions"
 
 
 class FoldCache:
@@ -32,35 +31,29 @@ class FoldCache:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        self.folder = folder
         self.fits = 0
+        self._stored = None if folder is None else ContentCache(folder)
         self._predictions: dict[str, OutOfFold] = {}
-
-    def _key(self, content: Mapping[str, object]) -> str:
-        return sha256_of({**content, "code": _code_sha256()})
 
     def get(self, content: Mapping[str, object]) -> OutOfFold | None:
         """Return the predictions of a fold; if missing, count a fit and return None."""
-        key = self._key(content)
-        if key not in self._predictions and self.folder is not None:
-            path = self.folder / f"{key}.npz"
-            unreadable = contextlib.suppress(OSError, ValueError, KeyError, zipfile.BadZipFile)
-            with unreadable, np.load(path, allow_pickle=False) as arrays:
+        key = sha256_of(content)
+        if key not in self._predictions and self._stored is not None:
+            arrays = self._stored.get(FUNCTION, _code_sha256(), content)
+            if arrays is not None:
                 self._predictions[key] = OutOfFold(arrays["log_predictions"], arrays["spread"])
         if key not in self._predictions:
             self.fits += 1
-            return None
-        return self._predictions[key]
+        return self._predictions.get(key)
 
     def put(self, content: Mapping[str, object], predictions: OutOfFold) -> None:
         """Store the predictions of a fold."""
-        key = self._key(content)
-        self._predictions[key] = predictions
-        if self.folder is not None:
-            with atomic_path(self.folder / f"{key}.npz") as partial:
-                np.savez(
-                    partial, log_predictions=predictions.log_predictions, spread=predictions.spread
-                )
+        self._predictions[sha256_of(content)] = predictions
+        if self._stored is not None:
+            arrays = {
+                "log_predictions": predictions.log_predictions, "spread": predictions.spread
+            }  # fmt: skip
+            self._stored.put(FUNCTION, _code_sha256(), content, arrays)
 
 
 @functools.cache
