@@ -68,7 +68,9 @@ class MoldableTasks:
         lacking = np.flatnonzero(~allowed.any(axis=1))
         if lacking.size:
             problem = f"none of its allocations fits into a node of {most_cores} cores"
-            raise ConfigError(problem, f"task {lacking[0] + 1}", "allow more with --cores-per-node")
+            raise ConfigError(
+                problem, f"task {lacking[0] + 1}", "allow more with --cores-per-node"
+            )
         times = np.minimum.accumulate(np.where(allowed, predicted_s, np.inf), axis=1)
         finite_s = np.where(np.isfinite(times), times, 0.0)
         work = np.maximum.accumulate(np.where(allowed, occupied * finite_s, 0.0), axis=1)

@@ -29,7 +29,7 @@ def main(argv: list[str]) -> int:
     from voxcast.hpc.slurm_executor import SlurmExecutor
     from voxcast.hpc.submission import Submission
     from voxcast.hpc.submission_state import SubmissionState
-    from voxcast.hpc.submission_status import current_states, summary, task_rows, text_lines
+    from voxcast.hpc.submission_status import current_states, status_record, task_rows, text_lines
 
     submission = Submission.open(args.folder)
     state = SubmissionState.of(submission.plan, submission.events())
@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
             logger.warning("what runs now is not known: %s", one_line(error))
     rows = task_rows(submission, state, current)
     if args.json:
-        content = summary(rows) | {"folder": str(submission.folder), "rows": rows}
+        content = status_record(submission, rows)
         print(json.dumps(content, indent=2, allow_nan=False))
     else:
         for line in text_lines(submission, rows):
