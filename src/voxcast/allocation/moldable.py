@@ -85,7 +85,7 @@ class MoldableTasks:
         A task that no option is short enough for gets its fastest, with the fewest cores.
         """
         goal_s = np.maximum(self.runtime_s.min(axis=1), limit_s)
-        return np.argmax(self.runtime_s <= goal_s[:, None], axis=1)
+        return np.asarray(np.argmax(self.runtime_s <= goal_s[:, None], axis=1), np.intp)
 
     def fewest_cores(self) -> Ints:
         """Return the option of each task with the fewest cores."""

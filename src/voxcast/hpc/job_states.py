@@ -158,7 +158,7 @@ def _state(
     notes: Callable[[], Sequence[str]],
 ) -> TaskState:
     state = slurm_state(job.state)
-    if state == "FAILED":
+    if state in ("FAILED", "CANCELLED"):  # a step above its memory is cancelled by Slurm
         job.notes = list(notes())
     outcome = None if state in UNFINISHED else job.outcome()
     return TaskState(

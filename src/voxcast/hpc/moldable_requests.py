@@ -1,4 +1,4 @@
-"""Recommendations with a choice of cores, as moldable tasks; and the request of each as planned."""
+"""Recommendations with a choice of cores, as moldable tasks; the request of each as planned."""
 
 from __future__ import annotations
 

@@ -77,7 +77,8 @@ def plan_lines(plan: Plan) -> Iterator[str]:
         later = Counter(tasks[name].ladder.walltimes_s[1:2] for name in array.names)
         rung = later.most_common(1)[0][0]
         table.append((
-            str(number), str(len(array.names)), str(array.jobs), first.partition, str(request.cpus),
+            str(number), str(len(array.names)), str(array.jobs), first.partition,
+            str(request.cpus),
             str(request.gpus), format_seconds(request.walltime_s),
             format_bytes(request.memory_bytes), format_seconds(rung[0]) if rung else "",
         ))  # fmt: skip

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def schedule_lines(schedule: JobSchedule) -> Iterator[str]:
     """Yield the plan, beside other ways to run the same tasks."""
-    lower_s, upper_s = schedule.makespan_interval_s
+    interval = " to ".join(map(format_seconds, schedule.makespan_interval_s))
     yield (
         f"  planned for {schedule.nodes} nodes of {schedule.cores_per_node} cores: "
         f"{schedule.tasks} tasks in {len(schedule.jobs)} jobs"
@@ -27,8 +27,8 @@ def schedule_lines(schedule: JobSchedule) -> Iterator[str]:
     rows += [_row(name, time, schedule) for name, time in ways.items()]
     yield text_table(rows, "<>>>", "  ")
     yield (
-        f"  the plan takes {format_seconds(lower_s)} to {format_seconds(upper_s)} (90 %, by the "
-        f"spread of the predictions); none is shorter than {format_seconds(schedule.makespan_bound_s)}"
+        f"  the plan takes {interval} (90 %, by the spread of the predictions); "
+        f"no plan less than {format_seconds(schedule.makespan_bound_s)}"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from voxcast.hpc.job_states import TaskId
     from voxcast.hpc.submission import Submission
     from voxcast.hpc.submission_state import SubmittedArray
+
+# Several daemons on a machine name their node.
+_NOTE = re.compile(r"slurmstepd(-[\w.-]+)?: ")
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +65,7 @@ class SlurmExecutor:
         def notes(task: TaskId) -> list[str]:
             """Return what Slurm, and not the application, wrote into the log."""
             lines = self.submission.log_tail(by_job[task[0]].number, task[1]).splitlines()
-            return [line for line in lines if line.startswith("slurmstepd: ")]
+            return [line for line in lines if _NOTE.match(line)]
 
         packed = [array for array in arrays if array.packs]
         try:

@@ -52,9 +52,7 @@ def packed_states(array: SubmittedArray, text: str, notes: Notes) -> dict[TaskId
 def _without_step(job: TaskState) -> TaskState:
     if job.outcome is None:
         return replace(job, state="PENDING", job="")
-    outcome: Outcome = "failed" if job.outcome == "completed" else job.outcome
-    outcome = BY_ITS_JOB.get(job.outcome, outcome)
-    return TaskState(NOT_STARTED, outcome, job=job.job, node=job.node)
+    return TaskState(NOT_STARTED, _interrupted(job), job=job.job, node=job.node)
 
 
 def _of_step(
@@ -66,12 +64,11 @@ def _of_step(
     if state.outcome is None:
         # A job that has ended may leave a step that runs for ever in the accounting.
         return state if job.outcome is None else replace(state, outcome=_interrupted(job))
-    if state.outcome == "cancelled" and job.outcome in BY_ITS_JOB:
-        return replace(state, outcome=BY_ITS_JOB[job.outcome])
+    if state.outcome == "cancelled" and job.outcome is not None:
+        return replace(state, outcome=BY_ITS_JOB.get(job.outcome, "cancelled"))
     return state
 
 
 def _interrupted(job: TaskState) -> Outcome:
-    return BY_ITS_JOB.get(
-        job.outcome or "", "cancelled" if job.outcome == "cancelled" else "failed"
-    )
+    outcome = job.outcome or "failed"
+    return BY_ITS_JOB.get(outcome, "failed" if outcome == "completed" else outcome)
