@@ -49,6 +49,7 @@ def pack_script(
         job_name, first.partition, request.cpus, 0, request.walltime_s, request.memory_bytes,
         (f"{plan.app.name}: {count} tasks in {len(packs)} jobs; M of --mem is 2^20 bytes",),
     )  # fmt: skip
+    log = shlex.quote(files.log.removesuffix("-%a.log"))  # a % of a folder is doubled in it
     return "\n".join([
         "#!/bin/bash",
         *slurm.lines(len(packs), plan.slurm.throttle),
@@ -57,19 +58,19 @@ def pack_script(
         f". {shlex.quote(str(files.task_list))} || exit",
         "run() {",  # in a shell of its own, which ends at the first error
         "set -eu",
+        # What fails before the step goes to the log of the task, what srun says to that of the job.
+        f'exec 3>&2 2> {shlex.quote(str(files.log_stem))}-"$1".log',
         f'folder={shlex.quote(str(files.work))}-"$1"',
         'rm -rf -- "$folder"',
         f'mkdir -p -- "$folder/{OUT_NAME}"',
         '"task_$1"',
         *staging_lines(plan.app, plan.container_engine),
         f'cd -- "$folder/{OUT_NAME}"',
-        'exec srun --exact --ntasks=1 "${limits[@]}" --job-name='
-        f'{STEP_PREFIX}"$1" "${{command[@]}}" < /dev/null',
+        f'step=(--exact --ntasks=1 --job-name={STEP_PREFIX}"$1" --output={log}-"$1".log)',
+        'exec srun "${step[@]}" "${limits[@]}" "${command[@]}" < /dev/null 2>&3 3>&-',
         "}",
         "lane() {",
-        "local number",
-        'for number; do (run "$number") > '
-        f'{shlex.quote(str(files.log_stem))}-"$number".log 2>&1; done',
+        'local number; for number; do (run "$number"); done',
         "}",
         "pack_$SLURM_ARRAY_TASK_ID",
         "exit 0",  # tasks are told by their steps
