@@ -58,7 +58,7 @@ def pack_script(
         f". {shlex.quote(str(files.task_list))} || exit",
         "run() {",  # in a shell of its own, which ends at the first error
         "set -eu",
-        # What fails before the step goes to the log of the task, what srun says to that of the job.
+        # What fails before the step goes to the task's log, what srun says to that of the job.
         f'exec 3>&2 2> {shlex.quote(str(files.log_stem))}-"$1".log',
         f'folder={shlex.quote(str(files.work))}-"$1"',
         'rm -rf -- "$folder"',

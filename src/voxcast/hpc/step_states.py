@@ -44,7 +44,8 @@ def packed_states(array: SubmittedArray, text: str, notes: Notes) -> dict[TaskId
             step = steps.get(str(number))
             states[job, number] = (
                 _without_step(job_state) if step is None
-                else _of_step((job, number), step, job_line, job_state, notes)
+                else _of_step((job, number), step, job_line, job_state, notes,
+                    array.request_of(number).walltime_s)
             )  # fmt: skip
     return states
 
@@ -56,16 +57,24 @@ def _without_step(job: TaskState) -> TaskState:
 
 
 def _of_step(
-    key: TaskId, step: Mapping[str, str], job_line: Mapping[str, str], job: TaskState, notes: Notes
+    key: TaskId,
+    step: Mapping[str, str],
+    job_line: Mapping[str, str],
+    job: TaskState,
+    notes: Notes,
+    limit_s: float,
 ) -> TaskState:
-    """Return the state of a step, in which it is what a job is else."""
+    """Return the state of a task by the line of its step and the state of its job."""
     lines = [{**step, "Submit": job_line["Submit"], "step": ""}, {**step, "State": step["State"]}]
     state = state_of_lines(key, lines, notes)
     if state.outcome is None:
         # A job that has ended may leave a step that runs for ever in the accounting.
         return state if job.outcome is None else replace(state, outcome=_interrupted(job))
-    if state.outcome == "cancelled" and job.outcome is not None:
-        return replace(state, outcome=BY_ITS_JOB.get(job.outcome, "cancelled"))
+    cut_off = state.outcome == "timeout" and state.runtime_s < limit_s  # by the end of its job
+    if cut_off or state.outcome == "cancelled":
+        # Whether somebody stopped it, or its job ended, is known when the job has.
+        ended = None if job.outcome is None else BY_ITS_JOB.get(job.outcome, "cancelled")
+        return replace(state, outcome=ended)
     return state
 
 
