@@ -9,15 +9,15 @@ import sys
 import time
 from pathlib import Path
 
-import planted
 import pytest
 
+import planted
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.studies.shared_search import MAX_ATTEMPTS, FamilyResult, SharedSearch
 
 NAME, FAMILY, TRIALS = "tool/tree", "tree", 6
 EXPIRES_S = 4.0
-WORKER = """
+WORKER = f"""
 import sys, time
 from pathlib import Path
 import planted
@@ -28,9 +28,9 @@ class Slow(Validation):
         Path(sys.argv[2]).touch()
         time.sleep(float(sys.argv[3]))
         return super().out_of_fold(*arguments)
-search = SharedSearch(Path(sys.argv[1]), {trials}, 11, expires_s={expires})
-search.work({{"{name}": ("{family}", Slow(planted.table(8), None, 4, 0))}}, Path(sys.argv[2]).name)
-""".format(trials=TRIALS, expires=EXPIRES_S, name=NAME, family=FAMILY)
+search = SharedSearch(Path(sys.argv[1]), {TRIALS}, 11, expires_s={EXPIRES_S})
+search.work({{"{NAME}": ("{FAMILY}", Slow(planted.table(8), None, 4, 0))}}, Path(sys.argv[2]).name)
+"""
 
 
 @pytest.fixture

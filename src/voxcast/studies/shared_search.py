@@ -160,7 +160,7 @@ class SharedSearch:
     def _claims(
         self, searches: Mapping[str, tuple[str, Validation]], worker: str
     ) -> Iterator[tuple[str, optuna.Trial]]:
-        """Yield trials that this worker has claimed; wait for those of others, which may be lost."""
+        """Yield trials that this worker has claimed; wait for others', which may be lost."""
         import optuna
 
         studies = {name: self._study(name) for name in searches}
@@ -170,7 +170,9 @@ class SharedSearch:
             for name, study in list(open_studies.items()):
                 self._fail_lost(study)
                 self._enqueue_missing(study, name, searches[name][0])
-                waiting = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.WAITING,))
+                waiting = study.get_trials(
+                    deepcopy=False, states=(optuna.trial.TrialState.WAITING,)
+                )
                 for frozen in waiting:
                     if self._take(frozen._trial_id):
                         trial = optuna.Trial(study, frozen._trial_id)
@@ -192,9 +194,7 @@ class SharedSearch:
         except (RuntimeError, optuna.exceptions.UpdateFinishedTrialError):  # it has ended
             return False
 
-    def _make(
-        self, trial: optuna.Trial, family_name: str, validation: Validation
-    ) -> float | None:
+    def _make(self, trial: optuna.Trial, family_name: str, validation: Validation) -> float | None:
         """Make a trial and record its error; None if it failed, or was taken for lost."""
         import optuna
 
