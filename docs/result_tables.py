@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 PROJECT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "docs/results.md", "docs/tables.md")
+PAGES = ("README.md", "docs/results.md", "docs/tables.md", "docs/cluster-plan.md")
 IMAGE_APPS = ("ants_segment", "ants_register", "tile_segment")
 APPS = (*IMAGE_APPS, "dnn_train")
 TARGETS = ("cpu_s", "runtime_s", "peak_rss_bytes")
@@ -582,12 +582,33 @@ def public_tables() -> str:
     return markdown(head, rows)
 
 
+def plans() -> str:
+    """Return makespan and core-hours of planned jobs beside those of simple ways."""
+    ways = ("planned", "one_core_a_job", "whole_nodes")
+    rows = []
+    for row in results("plan/simulation.json")["rows"]:
+        cells = [
+            f"{row['cells']:,}",
+            f"{row['job_start_s']:g} s",
+            f"{row['bound_s'] / 3600:.2f} h",
+        ]
+        for way in ways:
+            drawn = row["ways"][way]["drawn"]["0.3"]
+            low, high = min(drawn["makespan_s"]) / 3600, max(drawn["makespan_s"]) / 3600
+            hours, core_h = drawn["median_makespan_s"] / 3600, drawn["median_core_h"]
+            cells.append(f"{hours:.2f} h ({low:.2f} to {high:.2f}); {core_h:,.0f}")
+        rows.append([*cells, f"{row['ways']['planned']['jobs']:,}"])
+    head = ["cells", "start of a job", "lower bound", "planned", "one core a job", "whole nodes",
+            "planned jobs"]  # fmt: skip
+    return markdown(head, rows)
+
+
 TABLES = {
     make.__name__: make
     for make in (
         headline, reference, reference2, recorded, demo, methods, excess, questions, second, real,
         domain, ablation, scales, transfer, per_image, metronome, bench, family_pairs, curves,
-        machines, registered_model, public_tables,
+        machines, registered_model, public_tables, plans,
     )
 }  # fmt: skip
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import planted
 import pytest
 import yaml
 
+import planted
 from voxcast.images.network_volume import volume_dtype
 from voxcast.images.small_volumes import write_small_volumes
 
