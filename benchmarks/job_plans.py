@@ -29,6 +29,7 @@ CELLS = (500, 2_000, 10_000, 100_000)
 JOB_STARTS_S = (5.0, 30.0)
 SPREADS = (0.1, 0.3)  # of the logarithm of a cell's time
 SHARED_SPREAD = 0.1
+PLANNED_SPREAD = 0.2  # that the plan expects
 DRAWS = 5
 
 
@@ -46,7 +47,7 @@ def simulated(cells: int, job_start_s: float, seed: int = 11) -> dict[str, Any]:
     tasks = MoldableTasks.of(runtimes(cells, seed), CORES, CORES_PER_NODE)
     machine = Machine(NODES, CORES_PER_NODE, job_start_s)
     started = time.perf_counter()
-    planned = plan_jobs(tasks, machine, [0] * cells)
+    planned = plan_jobs(tasks, machine, [0] * cells, spread=np.full(cells, PLANNED_SPREAD))
     planning_s = time.perf_counter() - started
     ways = {
         "planned": planned,
@@ -99,7 +100,8 @@ def main() -> int:
             print(cells, job_start_s, {n: way["predicted"] for n, way in ways}, flush=True)
     write_json(args.out, {
         "cells_s": [SHORTEST_S, LONGEST_S], "serial_share": SERIAL_SHARE,
-        "shared_spread": SHARED_SPREAD, "draws": DRAWS, "rows": rows,
+        "shared_spread": SHARED_SPREAD, "planned_spread": PLANNED_SPREAD,
+        "draws": DRAWS, "rows": rows,
     })  # fmt: skip
     return 0
 

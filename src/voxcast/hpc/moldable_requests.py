@@ -86,7 +86,7 @@ def planned_requests(
     }  # fmt: skip
     if limits.nodes is not None:
         machine = Machine(limits.nodes, limits.cores_per_node, job_plan.JOB_START_S)
-        plan = job_plan.plan_jobs(tasks, machine, kinds, **settings)
+        plan = job_plan.plan_jobs(tasks, machine, kinds, spread=spread, **settings)
     else:
         assert limits.deadline_s is not None  # noqa: S101  # checked with the options
         plan = job_plan.nodes_for_deadline(
