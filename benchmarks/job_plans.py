@@ -97,7 +97,7 @@ def main() -> int:
         for job_start_s in JOB_STARTS_S:
             rows.append(simulated(cells, job_start_s))
             ways = rows[-1]["ways"].items()
-            print(cells, job_start_s, {n: way["predicted"] for n, way in ways}, flush=True)
+            print(cells, job_start_s, {n: record["predicted"] for n, record in ways}, flush=True)
     write_json(args.out, {
         "cells_s": [SHORTEST_S, LONGEST_S], "serial_share": SERIAL_SHARE,
         "shared_spread": SHARED_SPREAD, "planned_spread": PLANNED_SPREAD,

@@ -592,8 +592,8 @@ def plans() -> str:
             f"{row['job_start_s']:g} s",
             f"{row['bound_s'] / 3600:.2f} h",
         ]
-        for way in ways:
-            drawn = row["ways"][way]["drawn"]["0.3"]
+        for name in ways:
+            drawn = row["ways"][name]["drawn"]["0.3"]
             low, high = min(drawn["makespan_s"]) / 3600, max(drawn["makespan_s"]) / 3600
             hours, core_h = drawn["median_makespan_s"] / 3600, drawn["median_core_h"]
             cells.append(f"{hours:.2f} h ({low:.2f} to {high:.2f}); {core_h:,.0f}")

@@ -161,8 +161,11 @@ def _run_here(args: argparse.Namespace, search: SharedSearch, searches: Searches
             if time.monotonic() - announced >= ANNOUNCE_S:
                 announced = time.monotonic()
                 results = _results(search, searches).values()
-                made, total = sum(r.completed for r in results), sum(r.trials for r in results)
-                logger.info("tune: %d of %d trials", made, total)
+                completed, total = (
+                    sum(r.completed for r in results),
+                    sum(r.trials for r in results),
+                )
+                logger.info("tune: %d of %d trials", completed, total)
     finally:
         for worker in workers:
             if worker.poll() is None:
