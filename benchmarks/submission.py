@@ -64,9 +64,9 @@ def render(path: Path) -> int:
     from voxcast.hpc.plan_text import planned_arrays
 
     plan = Plan.from_record(read_json_object(path), path)
-    arrays = planned_arrays(plan)
+    arrays, by_name = planned_arrays(plan), {task.name: task for task in plan.tasks}
     for number, array in enumerate(arrays, 1):
-        tasks = [plan.tasks[n] for n in array.members]
+        tasks = [by_name[name] for name in array.names]
         files = ArrayFiles(path.parent / f"{number}.tasks", path.parent / "work", "%a.log")
         script = array_script(plan, tasks, array.request, "segment", files)
         files.task_list.with_suffix(".sbatch").write_text(script)

@@ -17,7 +17,7 @@ from typing import Any
 PROJECT = Path(__file__).resolve().parents[1]
 PAGES = (
     "README.md", "docs/results.md", "docs/scale.md", "docs/tables.md", "docs/worth.md",
-    "docs/parcel-study.md",
+    "docs/parcel-study.md", "docs/cluster-plan.md",
 )  # fmt: skip
 IMAGE_APPS = ("ants_segment", "ants_register", "tile_segment")
 APPS = (*IMAGE_APPS, "dnn_train")
@@ -973,6 +973,27 @@ def parcel_models() -> str:
     return markdown(head, rows)
 
 
+def plans() -> str:
+    """Return makespan and core-hours of planned jobs beside those of simple ways."""
+    ways = ("planned", "one_core_a_job", "whole_nodes")
+    rows = []
+    for row in results("plan/simulation.json")["rows"]:
+        cells = [
+            f"{row['cells']:,}",
+            f"{row['job_start_s']:g} s",
+            f"{row['bound_s'] / 3600:.2f} h",
+        ]
+        for name in ways:
+            drawn = row["ways"][name]["drawn"]["0.3"]
+            low, high = min(drawn["makespan_s"]) / 3600, max(drawn["makespan_s"]) / 3600
+            hours, core_h = drawn["median_makespan_s"] / 3600, drawn["median_core_h"]
+            cells.append(f"{hours:.2f} h ({low:.2f} to {high:.2f}); {core_h:,.0f}")
+        rows.append([*cells, f"{row['ways']['planned']['jobs']:,}"])
+    head = ["cells", "start of a job", "lower bound", "planned", "one core a job", "whole nodes",
+            "planned jobs"]  # fmt: skip
+    return markdown(head, rows)
+
+
 TABLES = {
     make.__name__: make
     for make in (
@@ -982,6 +1003,7 @@ TABLES = {
         scale_growth, scale_images, worth_rounds, worth_ratios, worth_simulator,
         worth_replay, worth_killed, worth_variants,
         parcel_cache, parcel_ensembles, parcel_passes, parcel_cores, parcel_models,
+        plans,
     )
 }  # fmt: skip
 

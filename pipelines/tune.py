@@ -80,6 +80,7 @@ def main() -> int:
                     # Time that an application does not use is shared by the next ones.
                     budget_s=(deadline - time.monotonic()) / (len(tables) - number),
                     input_levels=("volume", "header"),
+                    fixed_params=cfg.tune.fixed.get(app),
                     on_family=on_family,
                     on_trial=searches.on_trial,
                     on_search=on_search,

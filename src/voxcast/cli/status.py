@@ -46,7 +46,7 @@ def main(argv: list[str]) -> int:
     from voxcast.hpc.slurm_executor import SlurmExecutor
     from voxcast.hpc.submission import Submission
     from voxcast.hpc.submission_state import SubmissionState
-    from voxcast.hpc.submission_status import current_states, summary, task_rows, text_lines
+    from voxcast.hpc.submission_status import current_states, status_record, task_rows, text_lines
 
     submission = Submission.open(args.folder)
     state = SubmissionState.of(submission.plan, submission.events())
@@ -59,7 +59,7 @@ def main(argv: list[str]) -> int:
     rows = task_rows(submission, state, current)
     jobs = None if folder is None else collected(submission, folder)
     if args.json:
-        content = summary(rows) | {"folder": str(submission.folder), "rows": rows}
+        content = status_record(submission, rows)
         content |= {} if jobs is None else {"collected": asdict(jobs)}
         print(json.dumps(content, indent=2, allow_nan=False))
     else:

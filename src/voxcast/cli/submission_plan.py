@@ -17,12 +17,15 @@ from voxcast.cli.recommendation_options import (
     site_of,
 )
 from voxcast.cli.shared_options import registry_address
+from voxcast.cli.submission_schedule import node_limits, without_nodes
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError, ImageError
 from voxcast.quantities import parse_seconds
 
 if TYPE_CHECKING:
     import argparse
 
+    from voxcast.hpc.job_schedule import JobSchedule
+    from voxcast.hpc.moldable_requests import NodeLimits
     from voxcast.hpc.plan import Plan
     from voxcast.hpc.tasks import Task
     from voxcast.records import App
@@ -41,26 +44,30 @@ def plan_of(args: argparse.Namespace) -> tuple[Plan, int]:
         If images, requests or the application cannot be used.
     """
     from voxcast.hpc.escalation import Bounds
+    from voxcast.hpc.moldable_requests import planned_recommendation
     from voxcast.hpc.plan import Plan, SlurmOptions, read_json_object
     from voxcast.hpc.requests_file import app_name, is_plan, recommended_tasks
     from voxcast.hpc.submission import existing_outputs
 
     code = 0
     limits = hard_limits(args)
+    together = node_limits(args, limits)
     if args.requests is not None:
         if args.paths or args.images:
             raise ConfigError("has its images", "--requests", "leave out IMAGE and --images")
         content = read_json_object(args.requests)
         if is_plan(content):
+            without_nodes(args)
             plan = Plan.from_record(content, args.requests)
         else:
             name = app_name(content, args.requests)
+            content, schedule = planned_recommendation(content, together, args.requests)
             tasks = recommended_tasks(content, args.requests)
             app = _described(args, args.app or name)
-            plan = _plan(app, tasks, args, str(content.get("cluster", "")))
+            plan = _plan(app, tasks, args, str(content.get("cluster", "")), schedule)
     else:
-        tasks, app, cluster, code = _predicted(args)
-        plan = _plan(app, tasks, args, cluster)
+        tasks, app, cluster, schedule, code = _predicted(args, together)
+        plan = _plan(app, tasks, args, cluster, schedule)
     slurm = plan.slurm
     plan = dataclasses.replace(
         plan,
@@ -87,16 +94,25 @@ def plan_of(args: argparse.Namespace) -> tuple[Plan, int]:
     return plan, code
 
 
-def _plan(app: App, tasks: list[Task], args: argparse.Namespace, cluster: str) -> Plan:
+def _plan(
+    app: App,
+    tasks: list[Task],
+    args: argparse.Namespace,
+    cluster: str,
+    schedule: JobSchedule | None,
+) -> Plan:
     from voxcast.hpc.plan import Plan
 
     engine = args.container_engine or _container_engine(args, app, tasks)
-    return Plan(app, tuple(tasks), dict(app.parameters), engine, cluster)
+    return Plan(app, tuple(tasks), dict(app.parameters), engine, cluster, schedule=schedule)
 
 
-def _predicted(args: argparse.Namespace) -> tuple[list[Task], App, str, int]:
+def _predicted(
+    args: argparse.Namespace, together: NodeLimits | None
+) -> tuple[list[Task], App, str, JobSchedule | None, int]:
     """Return the tasks of all images that have a request, as `voxcast recommend` chooses it."""
     from voxcast.allocation.recommendation_json import as_json
+    from voxcast.hpc.moldable_requests import planned_recommendation
     from voxcast.hpc.requests_file import tasks_of
 
     images = _images(args)
@@ -114,21 +130,26 @@ def _predicted(args: argparse.Namespace) -> tuple[list[Task], App, str, int]:
     content = as_json(recommendation)
     chosen = recommendation.per_image.choice.chosen.tolist()
     places = [n for n, column in enumerate(chosen) if column >= 0]
+    # Of the partition and the type of node, and so the same for any number of CPUs.
     candidates = [recommendation.candidates[chosen[n]] for n in places]
+    limits = [(c.max_walltime_s, c.max_memory_bytes) for c in candidates]
+    app = _described(args, str(content["images"][0]["app"]))
+    content["images"] = [content["images"][n] for n in places]
+    node_bytes = min((memory for _, memory in limits), default=math.inf)
+    content, schedule = planned_recommendation(content, together, Path("submit"), node_bytes)
     tasks = tasks_of(
-        [os.path.abspath(recommendation.images[n].image) for n in places],  # noqa: PTH100
-        [content["images"][n]["chosen"] for n in places],
+        [os.path.abspath(image["image"]) for image in content["images"]],  # noqa: PTH100
+        [image["chosen"] for image in content["images"]],
         recommendation.policy.confidence,
-        [(c.max_walltime_s, c.max_memory_bytes) for c in candidates],
+        limits,
         recommendation.cluster.walltime_step_s,
     )
-    app = _described(args, str(content["images"][0]["app"]))
     model = _model_facts(args, app.name)
     for k, n in enumerate(places):
         volume = volumes.get(recommendation.images[n].image)
         prediction = {**(tasks[k].prediction or {}), **model}
         tasks[k] = dataclasses.replace(tasks[k], volume=volume, prediction=prediction)
-    return tasks, app, recommendation.cluster.name, code
+    return tasks, app, recommendation.cluster.name, schedule, code
 
 
 def _model_facts(args: argparse.Namespace, app: str) -> dict[str, Any]:

@@ -6,6 +6,9 @@ Slurm. A job that was too short, or had too little memory, is submitted again wi
 was preempted, or lost its node, with the same. Results go to DIR/NAME, one folder for each image,
 and never over what is there.
 
+With ``--nodes N --cores-per-node C`` the jobs are planned together, so that all images are done
+soonest: CPUs of each by its predicted scaling, short ones packed into one job.
+
 The command follows its jobs. Ctrl-C leaves them running, and ``--resume`` goes on. The exit code
 is 1 if a task was given up.
 """
@@ -23,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from voxcast.cli.recommendation_options import add_recommendation_arguments
 from voxcast.cli.shared_options import whole_number
+from voxcast.cli.submission_schedule import add_schedule_arguments
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError
 from voxcast.quantities import parse_seconds
@@ -76,6 +80,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--container-engine", metavar="NAME", help="e.g. apptainer")
     for name in ("account", "qos", "constraint"):
         parser.add_argument(f"--{name}", default="", help="as of sbatch")
+    add_schedule_arguments(parser)
     add_recommendation_arguments(parser)
     args = parser.parse_intermixed_args(argv)
     poll_s = parse_seconds(args.poll)
@@ -121,9 +126,11 @@ def _resume(args: argparse.Namespace, poll_s: float) -> int:
 
 def _check_slurm(plan: Plan) -> None:
     """Check what can be checked before anything is written."""
-    from voxcast.hpc.slurm import check_installed, check_partition
+    from voxcast.hpc.slurm import check_accounting, check_installed, check_partition
 
     check_installed()
+    if plan.schedule is not None and any(sum(map(len, job)) > 1 for job in plan.schedule.jobs):
+        check_accounting()
     for partition in sorted({task.partition for task in plan.tasks}):
         check_partition(partition)
 
@@ -185,11 +192,11 @@ def _executor(submission: Submission, stack: contextlib.ExitStack) -> Executor:
 
 
 def _print_end(submission: Submission, follower: Follower, *, as_json: bool) -> int:
-    from voxcast.hpc.submission_status import summary, task_rows, text_lines
+    from voxcast.hpc.submission_status import status_record, task_rows, text_lines
 
     rows = task_rows(submission, follower.state, follower.current)
     if as_json:
-        content = summary(rows) | {"folder": str(submission.folder), "rows": rows}
+        content = status_record(submission, rows)
         print(json.dumps(content, indent=2, allow_nan=False))
     else:
         for line in text_lines(submission, rows):

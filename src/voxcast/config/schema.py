@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -141,6 +141,8 @@ class TuneConfig(Section):
         tuple[str, ...],
         rule(lambda names: bool({*names} - {"cnn"}), "needs a family that works without volumes"),
     ]
+    # Parameters by application and family that are not searched; `voxcast tune` writes them.
+    fixed: dict[str, dict[str, dict[str, Any]]] = Field(default_factory=dict)
 
 
 class EvaluationConfig(Section):

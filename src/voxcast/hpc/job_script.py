@@ -50,6 +50,11 @@ class ArrayFiles:
     work: Path
     log: str
 
+    @property
+    def log_stem(self) -> Path:
+        """Log of task N without ``-N.log``."""
+        return Path(self.log.replace("%%", "%").removesuffix("-%a.log"))
+
     def attempt_folder(self, number: int) -> Path:
         """Return the folder of the attempt of a task, numbered from 1."""
         return self.work.with_name(f"{self.work.name}-{number}")

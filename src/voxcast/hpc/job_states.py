@@ -90,6 +90,11 @@ def from_sacct(text: str, notes: Notes = _no_notes) -> dict[TaskId, TaskState]:
     notes : callable, optional
         Returns what Slurm wrote into the log of a task that failed, see `SlurmJob.notes`.
     """
+    return {key: state_of_lines(key, cells, notes) for key, cells in lines_by_task(text).items()}
+
+
+def lines_by_task(text: str) -> dict[TaskId, list[dict[str, str]]]:
+    """Return the cells of the line of each task, followed by those of its steps."""
     lines: dict[TaskId, list[dict[str, str]]] = {}
     for line in text.splitlines():
         cells = dict(zip(SACCT_COLUMNS, line.split("|"), strict=False))
@@ -107,7 +112,7 @@ def from_sacct(text: str, notes: Notes = _no_notes) -> dict[TaskId, TaskState]:
             lines[key] = [cells]  # of several attempts under one number the last counts
         elif key in lines:
             lines[key].append(cells)
-    return {key: _of_lines(key, cells, notes) for key, cells in lines.items()}
+    return lines
 
 
 def from_scontrol(text: str, notes: Notes = _no_notes) -> dict[TaskId, TaskState]:
@@ -130,7 +135,8 @@ def from_scontrol(text: str, notes: Notes = _no_notes) -> dict[TaskId, TaskState
     return states
 
 
-def _of_lines(key: TaskId, lines: Sequence[Mapping[str, str]], notes: Notes) -> TaskState:
+def state_of_lines(key: TaskId, lines: Sequence[Mapping[str, str]], notes: Notes) -> TaskState:
+    """Return the state by the line of a task and those of its steps; see `from_sacct`."""
     job, *steps = lines
     slurm_job = SlurmJob(
         f"{key[0]}_{key[1]}", job["State"], _number(job["ElapsedRaw"]) or 0.0,
@@ -156,7 +162,7 @@ def _state(
     notes: Callable[[], Sequence[str]],
 ) -> TaskState:
     state = slurm_state(job.state)
-    if state == "FAILED":
+    if state in ("FAILED", "CANCELLED"):  # a step above its memory is cancelled by Slurm
         job.notes = list(notes())
     outcome = None if state in UNFINISHED else job.outcome()
     return TaskState(
@@ -172,7 +178,13 @@ def _set_exit(job: SlurmJob, text: str) -> None:
 
 
 def cpu_seconds(text: str) -> dict[str, float]:
-    """Return the CPU time of each running job, of the lines of `voxcast.hpc.slurm.cpu_times`."""
+    """Return the CPU time of each running job and of each numbered step.
+
+    Parameters
+    ----------
+    text : str
+        Lines of `voxcast.hpc.slurm.cpu_times`.
+    """
     totals: dict[str, float] = {}
     for line in text.splitlines():
         step, _, rest = line.partition("|")
@@ -181,6 +193,8 @@ def cpu_seconds(text: str) -> dict[str, float]:
         if name != "extern":
             seconds = (_seconds(average) or 0.0) * (_number(tasks) or 1)
             totals[job] = totals.get(job, 0.0) + seconds
+            if name.isdecimal():
+                totals[step] = seconds
     return totals
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import queue
 import secrets
 import shutil
 import threading
@@ -19,8 +18,8 @@ from typing import TYPE_CHECKING
 import psutil
 
 from voxcast.apps.staging import staged
-from voxcast.campaigns.driver import core_sets
 from voxcast.errors import RunError, VoxcastError, one_line
+from voxcast.hpc.core_pool import CorePool
 from voxcast.hpc.job_script import OUT_NAME, configuration_of, task_command, task_variables
 from voxcast.hpc.job_states import TaskState
 from voxcast.hpc.machine_facts import Machine
@@ -49,25 +48,24 @@ class LocalExecutor:
     _closed: bool = False
     _machine: Machine = field(default_factory=lambda: Machine.of(host_facts()))
     _threads: ThreadPoolExecutor = field(init=False)
-    _core_sets: queue.SimpleQueue[list[int]] = field(init=False)
+    _pool: CorePool = field(init=False)
+    _machine_bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
-        sets = core_sets(sorted(os.sched_getaffinity(0)), self._parallel())
-        self._core_sets = queue.SimpleQueue()
-        for cores in sets:
-            self._core_sets.put(cores)
-        self._threads = ThreadPoolExecutor(len(sets))
+        cores, memory = sorted(os.sched_getaffinity(0)), psutil.virtual_memory().total
+        self._threads = ThreadPoolExecutor(self._at_a_time(len(cores), memory))
+        self._pool = CorePool(cores, memory)
+        self._machine_bytes = memory
 
-    def _parallel(self) -> int:
-        """Return how many tasks fit at a time.
+    def _at_a_time(self, cores: int, memory: int) -> int:
+        """Return how many tasks may run at a time, if they are small enough.
 
         Raises
         ------
         RunError
-            If one does not.
+            If a task is larger than this machine.
         """
         tasks = self.submission.plan.tasks
-        cores, memory = len(os.sched_getaffinity(0)), psutil.virtual_memory().total
         cpus = max(task.ladder.cpus for task in tasks)
         if cpus > cores:
             raise RunError(f"needs {cpus} CPUs, and {cores} may be used here", "local")
@@ -76,8 +74,7 @@ class LocalExecutor:
             raise RunError("needs more memory than this machine has", "local")
         if any(task.ladder.gpus for task in tasks):
             return 1
-        throttle = self.submission.plan.slurm.throttle or cores
-        return max(1, min(cores // cpus, memory // largest, throttle, len(tasks)))
+        return max(1, min(cores, self.submission.plan.slurm.throttle or cores, len(tasks)))
 
     def submit(self, array: SubmittedArray) -> str:
         """Queue the tasks of an array."""
@@ -129,7 +126,15 @@ class LocalExecutor:
         self._threads.shutdown(wait=True)
 
     def _work(self, key: TaskId, name: str, array: SubmittedArray) -> None:
-        cores = self._core_sets.get()
+        request = array.request_of(key[1])
+        with self._pool.held(
+            request.cpus, min(request.memory_bytes, self._machine_bytes)
+        ) as cores:
+            self._work_on(cores, key, name, array)
+
+    def _work_on(
+        self, cores: Sequence[int], key: TaskId, name: str, array: SubmittedArray
+    ) -> None:
         folder = self.submission.files(array.number).attempt_folder(key[1])
         try:
             with self._lock:
@@ -144,13 +149,12 @@ class LocalExecutor:
         finally:
             with self._lock:
                 self._running.discard(folder)
-            self._core_sets.put(cores)
 
     def _run(
         self, folder: Path, name: str, array: SubmittedArray, number: int, cores: Sequence[int]
     ) -> TaskState:
         """Run a task as its job would."""
-        plan, request = self.submission.plan, array.request
+        plan, request = self.submission.plan, array.request_of(number)
         task = next(task for task in plan.tasks if task.name == name)
         configuration = configuration_of(plan, task, request)
         log, out = self.submission.log(array.number, number), folder / OUT_NAME

@@ -6,23 +6,24 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from voxcast.hpc.arrays import core_h, grouped
+from voxcast.hpc.arrays import core_h
+from voxcast.hpc.packs import ready_arrays
+from voxcast.hpc.schedule_text import schedule_lines
 from voxcast.quantities import format_bytes, format_seconds
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from voxcast.hpc.arrays import Array
+    from voxcast.hpc.packs import ReadyArray
     from voxcast.hpc.plan import Plan
 
 MOST_LISTED = 20
 
 
-def planned_arrays(plan: Plan) -> list[Array]:
+def planned_arrays(plan: Plan) -> list[ReadyArray]:
     """Return the arrays of the first attempts."""
-    requests = [task.ladder.first for task in plan.tasks]
-    return grouped(requests, [(task.partition, task.device) for task in plan.tasks])
+    return ready_arrays(plan, {task.name: task.ladder.first for task in plan.tasks})
 
 
 def outlook(plan: Plan) -> dict[str, Any]:
@@ -34,7 +35,6 @@ def outlook(plan: Plan) -> dict[str, Any]:
     """
     arrays = planned_arrays(plan)
     tasks = plan.tasks
-    alone = sum(core_h(task.ladder.first) for task in tasks)
     runtimes = [task.runtime_s_median for task in tasks]
     risks = [task.risk for task in tasks]
     first_s = [task.ladder.first.walltime_s for task in tasks]
@@ -46,10 +46,12 @@ def outlook(plan: Plan) -> dict[str, Any]:
     at_a_time = min(len(tasks), throttle * len(arrays)) if throttle else len(tasks)
     known_s = [s for s in runtimes if math.isfinite(s)]
     end_s = max([*known_s, sum(known_s) / max(at_a_time, 1)]) if known_s else math.nan
+    if plan.schedule is not None:
+        end_s = plan.schedule.predicted.makespan_s
     return {
         "tasks": len(tasks),
         "arrays": len(arrays),
-        "requested_core_h": alone + sum(array.excess_core_h for array in arrays),
+        "requested_core_h": sum(a.jobs * core_h(a.request) for a in arrays),
         "excess_core_h": sum(array.excess_core_h for array in arrays),
         "usd_bound": usd,
         "usd_median": median_usd,
@@ -65,19 +67,22 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     total = outlook(plan)
     cluster = f" on {plan.cluster}" if plan.cluster else ""
     yield f"{plan.app.name}{cluster}: {total['tasks']} tasks in {total['arrays']} arrays"
-    table = [("array", "tasks", "partition", "CPUs", "GPUs", "time", "memory", "if too short")]
-    arrays = planned_arrays(plan)
+    table = [
+        ("array", "tasks", "jobs", "partition", "CPUs", "GPUs", "time", "memory", "if too short")
+    ]
+    arrays, tasks = planned_arrays(plan), {task.name: task for task in plan.tasks}
     for number, array in enumerate(arrays[:MOST_LISTED], 1):
-        first = plan.tasks[array.members[0]]
+        first = tasks[array.names[0]]
         request = array.request
-        later = Counter(plan.tasks[n].ladder.walltimes_s[1:2] for n in array.members)
+        later = Counter(tasks[name].ladder.walltimes_s[1:2] for name in array.names)
         rung = later.most_common(1)[0][0]
         table.append((
-            str(number), str(len(array.members)), first.partition, str(request.cpus),
+            str(number), str(len(array.names)), str(array.jobs), first.partition,
+            str(request.cpus),
             str(request.gpus), format_seconds(request.walltime_s),
             format_bytes(request.memory_bytes), format_seconds(rung[0]) if rung else "",
         ))  # fmt: skip
-    yield text_table(table, ">><>>>>>")
+    yield text_table(table, ">>><>>>>>")
     if len(arrays) > MOST_LISTED:
         yield f"  and {len(arrays) - MOST_LISTED} more arrays"
     core_hours, excess = total["requested_core_h"], total["excess_core_h"]
@@ -93,7 +98,9 @@ def plan_lines(plan: Plan) -> Iterator[str]:
         yield "  how many first requests are too small is not known: some are not calibrated"
     else:
         yield f"  of the first requests at most {failures:.2g} are expected to be too small"
-    if total["expected_end_s"] is not None:
+    if plan.schedule is not None:
+        yield from schedule_lines(plan.schedule)
+    elif total["expected_end_s"] is not None:
         end, throttle = format_seconds(total["expected_end_s"]), plan.slurm.throttle
         throttled = f", {throttle} at a time in each array" if throttle else ""
         yield f"  done {end} after the first starts{throttled}, if none waits in the queue"

@@ -19,7 +19,7 @@ IDS_PER_CALL = 1000
 DEFAULT_SAMPLING_S = 30.0  # of memory, by Slurm's accounting
 SACCT_COLUMNS = (
     "JobID", "JobIDRaw", "State", "ExitCode", "ElapsedRaw", "TotalCPU", "MaxRSS", "ReqMem",
-    "NodeList", "Submit", "Start", "End",
+    "NodeList", "Submit", "Start", "End", "JobName",
 )  # fmt: skip
 _PREFIX = re.compile(r"^(sbatch|sacct|scontrol|scancel|sinfo|sstat|squeue): ")
 # What to do about a refusal of sbatch, by a part of its text.
@@ -120,6 +120,21 @@ def accounting(jobs: Iterable[str]) -> str:
     return "".join(
         call(["sacct", "-P", "-n", "-j", ",".join(chunk), columns]) for chunk in _chunks(jobs)
     )
+
+
+def check_accounting() -> None:
+    """Check that there is an accounting, which alone knows the tasks of packed jobs.
+
+    Raises
+    ------
+    ConfigError
+        If it does not answer.
+    """
+    try:
+        call(["sacct", "-X", "-n", "-S", "now", "-o", "JobID"])
+    except (SlurmAwayError, SlurmRefusedError) as error:
+        problem = f"packed jobs need Slurm's accounting: {error.problem}"
+        raise ConfigError(problem, "sacct", "leave out --cores-per-node") from None
 
 
 def controller_lines(jobs: Iterable[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -12,16 +13,20 @@ from voxcast.hpc import slurm
 from voxcast.hpc.job_states import TaskState, cpu_seconds, from_sacct, from_scontrol
 from voxcast.hpc.machine_facts import read_machine
 from voxcast.hpc.slurm import SlurmAwayError, SlurmRefusedError
+from voxcast.hpc.step_states import packed_states
 from voxcast.profiling.limits import IDLE_CORES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from voxcast.hpc.job_states import TaskId
     from voxcast.hpc.machine_facts import Machine
     from voxcast.hpc.submission import Submission
     from voxcast.hpc.submission_state import SubmittedArray
+
+# Several daemons on a machine name their node.
+_NOTE = re.compile(r"slurmstepd(-[\w.-]+)?: ")
 
 logger = logging.getLogger(__name__)
 
@@ -40,11 +45,14 @@ class SlurmExecutor:
     _used: dict[TaskId, tuple[float, float]] = field(default_factory=dict)
     _next_look: float = 0.0
     _sampling: list[float | None] = field(default_factory=list)
+    _steps: dict[TaskId, str] = field(default_factory=dict)  # of tasks of packed jobs
 
     def submit(self, array: SubmittedArray) -> str:
         """Submit the script of an array; errors as `voxcast.hpc.slurm.call`."""
+        files = self.submission.files(array.number)
+        log = self.submission.job_log(array.number) if array.packs else files.log
         options = [
-            f"--output={self.submission.files(array.number).log}",
+            f"--output={log}",
             f"--chdir={self.submission.folder}",
         ]
         return slurm.submit(self.submission.script(array.number), options)
@@ -61,18 +69,27 @@ class SlurmExecutor:
         def notes(task: TaskId) -> list[str]:
             """Return what Slurm, and not the application, wrote into the log."""
             lines = self.submission.log_tail(by_job[task[0]].number, task[1]).splitlines()
-            return [line for line in lines if line.startswith("slurmstepd: ")]
+            return [line for line in lines if _NOTE.match(line)]
 
+        packed = [array for array in arrays if array.packs]
         try:
-            states = from_sacct(slurm.accounting(by_job), notes)
+            text = slurm.accounting(by_job)
         except (SlurmAwayError, SlurmRefusedError) as error:
             if not self._accounting_away:
                 logger.warning("no accounting (%s); asking scontrol", error.problem)
+                if packed:
+                    logger.warning("it does not know the tasks of packed jobs, which wait")
             self._accounting_away = True
-            return from_scontrol(slurm.controller_lines(by_job), notes)
+            alone = [array.job for array in arrays if not array.packs]
+            return from_scontrol(slurm.controller_lines(alone), notes)
         if self._accounting_away:
             logger.info("the accounting answers again")
             self._accounting_away = False
+        states = from_sacct("".join(_lines_of(text, arrays, packed=False)), notes)
+        packed_text = "".join(_lines_of(text, arrays, packed=True))
+        for array in packed:
+            states |= packed_states(array, packed_text, notes)
+        self._steps = {key: state.job for key, state in states.items() if "." in state.job}
         seen = {job for job, _ in states}
         return states | self._lost([array for array in arrays if array.job not in seen])
 
@@ -97,7 +114,7 @@ class SlurmExecutor:
 
     def cancel(self, tasks: Sequence[TaskId]) -> None:
         """Cancel tasks."""
-        slurm.cancel(f"{job}_{number}" for job, number in tasks)
+        slurm.cancel(self._steps.get((job, n), f"{job}_{n}") for job, n in tasks)
 
     def machine(self, folder: Path) -> Machine:
         """Return what the script wrote of its node."""
@@ -117,8 +134,18 @@ class SlurmExecutor:
             if now - self._unseen_since.setdefault(array.job, now) < FORGOTTEN_S:
                 continue
             of_controller = from_scontrol(slurm.controller_lines([array.job]))
+            if of_controller and array.packs:
+                continue  # it does not know their tasks, which wait for the accounting
             lost |= of_controller or {
                 (array.job, n): TaskState("NODE_FAIL", "node_failure")
                 for n in range(1, len(array.names) + 1)
             }
         return lost
+
+
+def _lines_of(text: str, arrays: Sequence[SubmittedArray], *, packed: bool) -> Iterator[str]:
+    """Yield the lines on arrays of packed jobs, or on the others."""
+    jobs = {array.job for array in arrays if bool(array.packs) == packed}
+    for line in text.splitlines(keepends=True):
+        if line.partition("|")[0].partition("_")[0] in jobs:
+            yield line

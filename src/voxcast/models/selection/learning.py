@@ -83,7 +83,7 @@ def learn(
     """
     fixed = fixed_params or {}
     searches = {}
-    names = _allowed(families, validation)
+    names = allowed_families(families, validation)
     deadline = time.monotonic() + budget_s
     for name, share_s in _shares(names, deadline, fit_s or {}):
         on_family(name)
@@ -110,7 +110,7 @@ def learn(
     return _leaderboard(validation, searches, input_levels)
 
 
-def _allowed(families: Sequence[str], validation: Validation) -> list[str]:
+def allowed_families(families: Sequence[str], validation: Validation) -> list[str]:
     """Return the families that the table allows; ``median`` if it allows none of them."""
     n_rows = len(validation.table)
     names = [name for name in families if n_rows <= (family(name).max_rows or n_rows)]

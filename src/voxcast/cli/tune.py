@@ -1,0 +1,227 @@
+"""``voxcast tune``: search the parameters of all families by several workers.
+
+Workers are processes here (``--workers N``), or jobs: ``--cluster C`` prints the line that starts
+them, and the same command again says how far they are. All share one study for each application
+and family, in a journal file in ``--folder``, or in a database (``--storage URL``). The trials are
+fixed beforehand, so that the result does not depend on who made which when; a worker may be killed
+at any time, and others make its trial again.
+
+When all trials are made, the best parameters are written to conf/tune/tuned.yaml. The stage `tune`
+takes them with `tune: tuned`: ``voxcast learn -S tune=tuned``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import logging
+import os
+import secrets
+import shlex
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from voxcast import project
+from voxcast.cli.shared_options import add_project_argument, size_of_this_machine, whole_number
+from voxcast.cli.verb_parser import VerbParser
+from voxcast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from voxcast.models.selection.cross_validation import Validation
+    from voxcast.studies.shared_search import FamilyResult, SharedSearch
+
+    Searches = dict[str, tuple[str, Validation]]
+
+TRAIN, VOLUMES = Path("data/features/train.parquet"), Path("data/features/volumes.npz")
+FOLDS, FOLDER = Path("build/folds"), Path("data/tuning")
+TUNED = Path("conf/tune/tuned.yaml")
+SETTINGS = "settings.json"
+LOCAL = "local"  # the cluster that is this machine
+WORKERS = 2
+WORKER_OPTIONS = ("--cpus-per-task=1", "--mem=4G", "--time=04:00:00")
+ANNOUNCE_S = 30.0
+UNFINISHED = 1
+
+logger = logging.getLogger(__name__)
+
+
+def main(argv: list[str]) -> int:
+    """Search, or say how far the search is; 1 if trials are left."""
+    parser = VerbParser(
+        prog="voxcast tune", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--workers", type=whole_number, metavar="N", help="processes, or jobs")
+    parser.add_argument("--cluster", default=LOCAL, help="a cluster of conf/cluster")
+    parser.add_argument("--partition", help="of the jobs")
+    parser.add_argument("--folder", type=Path, default=FOLDER, metavar="DIR", help="shared by all")
+    parser.add_argument("--storage", default="", metavar="URL", help="e.g. of PostgreSQL")
+    parser.add_argument("--worker", action="store_true", help="make trials until none is left")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    add_project_argument(parser)
+    args = parser.parse_args(argv)
+    os.chdir(project.require(args.project))
+    search, searches, settings = _search(args)
+    if args.worker:
+        name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        count = search.work(searches, name, _log_trial)
+        logger.info("%d trials made", count)
+        return 0
+    for name, (family_name, _) in searches.items():
+        search.add(name, family_name)
+    line = None
+    if args.cluster == LOCAL:
+        _run_here(args, search, searches)
+    elif not all(result.finished for result in _results(search, searches).values()):
+        line = _sbatch_line(args)
+    results = _results(search, searches)
+    finished = all(result.finished for result in results.values())
+    if finished:
+        _write_tuned(results, settings)
+    _print_end(args, results, line)
+    return 0 if finished else UNFINISHED
+
+
+def _search(args: argparse.Namespace) -> tuple[SharedSearch, Searches, dict[str, Any]]:
+    """Return the search of the project, its runs, and what it is of.
+
+    Raises
+    ------
+    ConfigError
+        If there is no table, or the folder is of another one.
+    """
+    import pandas as pd
+
+    from voxcast import config
+    from voxcast.features.by_app import tables_by_app
+    from voxcast.features.table import volumes_of
+    from voxcast.files import sha256_file, write_json
+    from voxcast.models.families.family import family
+    from voxcast.models.selection.cross_validation import Validation
+    from voxcast.models.selection.fold_cache import FoldCache
+    from voxcast.models.selection.learning import allowed_families
+    from voxcast.studies.shared_search import SharedSearch
+
+    cfg = config.load()
+    if not TRAIN.is_file():
+        raise ConfigError("no such file", TRAIN, "make it with `dvc repro featurize`")
+    tuned = cfg.tune
+    settings = {
+        "table_sha256": sha256_file(TRAIN), "seed": tuned.seed, "folds": tuned.folds,
+        "trials": tuned.trials, "families": list(tuned.families),
+    }  # fmt: skip
+    args.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = args.folder / SETTINGS
+    if not path.exists():
+        write_json(path, settings)
+    if json.loads(path.read_text(encoding="utf-8")) != settings:
+        then = "name another --folder, or remove it"
+        raise ConfigError("is a search of other runs or settings", args.folder, then)
+    searches: Searches = {}
+    for app, rows in tables_by_app(pd.read_parquet(TRAIN)).items():
+        volumes = volumes_of(rows, VOLUMES)
+        validation = Validation(rows, volumes, tuned.folds, tuned.seed, cache=FoldCache(FOLDS))
+        for name in allowed_families(tuned.families, validation):
+            if family(name).defaults:
+                searches[f"{app}/{name}"] = name, validation
+    search = SharedSearch(args.folder, tuned.trials, tuned.seed, args.storage)
+    return search, searches, settings
+
+
+def _results(search: SharedSearch, searches: Searches) -> dict[str, FamilyResult]:
+    return {name: search.result(name, family) for name, (family, _) in searches.items()}
+
+
+def _log_trial(name: str, index: int, value: float) -> None:
+    logger.info("%s, trial %d: error %.4g", name, index, value)
+
+
+def _command(args: argparse.Namespace) -> list[str]:
+    """Return the options of a worker."""
+    options = ["tune", "--worker", "--project", str(Path.cwd())]
+    options += ["--folder", str(args.folder.resolve())]
+    return [*options, "--storage", args.storage] if args.storage else options
+
+
+def _run_here(args: argparse.Namespace, search: SharedSearch, searches: Searches) -> None:
+    """Run workers until all have ended; they end with this process."""
+    command = [sys.executable, "-m", "voxcast.cli", *_command(args)]
+    workers = [
+        subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        for _ in range(args.workers or WORKERS)
+    ]
+    announced = time.monotonic()
+    try:
+        while any(worker.poll() is None for worker in workers):
+            time.sleep(0.2)
+            if time.monotonic() - announced >= ANNOUNCE_S:
+                announced = time.monotonic()
+                results = _results(search, searches).values()
+                completed, total = (
+                    sum(r.completed for r in results),
+                    sum(r.trials for r in results),
+                )
+                logger.info("tune: %d of %d trials", completed, total)
+    finally:
+        for worker in workers:
+            if worker.poll() is None:
+                worker.terminate()
+        for worker in workers:
+            worker.wait()
+
+
+def _sbatch_line(args: argparse.Namespace) -> str:
+    """Return a line for a shell that starts workers as an array of Slurm."""
+    from voxcast import config
+
+    cluster = config.load_submit(cluster=args.cluster, here=size_of_this_machine).cluster
+    partition = args.partition or cluster.partitions[0].name
+    array = f"--array=1-{args.workers or WORKERS}"
+    wrap = f"--wrap=exec {shlex.join(['voxcast', *_command(args)])}"
+    return shlex.join(["sbatch", array, *WORKER_OPTIONS, f"--partition={partition}", wrap])
+
+
+def _write_tuned(results: dict[str, FamilyResult], settings: dict[str, Any]) -> None:
+    """Write the chosen parameters as a configuration of the stage `tune`."""
+    import yaml
+
+    from voxcast import config
+    from voxcast.files import write_text
+
+    fixed: dict[str, dict[str, Any]] = {}
+    for name, result in sorted(results.items()):
+        if result.params is not None:
+            app, _, family_name = name.partition("/")
+            fixed.setdefault(app, {})[family_name] = result.params
+    section = config.load().tune.model_dump(mode="json") | {"fixed": fixed}
+    head = (
+        "# Written by `voxcast tune`: parameters of the smallest cross-validated error on table\n"
+        f"# {settings['table_sha256'][:12]}. Families that are not in `fixed` are searched.\n"
+    )
+    write_text(TUNED, head + yaml.safe_dump(section, sort_keys=False))
+
+
+def _print_end(
+    args: argparse.Namespace, results: dict[str, FamilyResult], line: str | None
+) -> None:
+    finished = all(result.finished for result in results.values())
+    if args.json:
+        rows = {name: dataclasses.asdict(r) for name, r in results.items()}
+        for row in rows.values():
+            row["objective"] = row["objective"] if row["params"] is not None else None
+        tuned = str(TUNED) if finished else None
+        content = {"searches": rows, "finished": finished, "tuned": tuned, "workers": line}
+        print(json.dumps(content, indent=2, allow_nan=False))
+        return
+    for name, result in results.items():
+        lost = f", {result.lost} attempts lost or failed" if result.lost else ""
+        best = "" if result.params is None else f", smallest error {result.objective:.4g}"
+        print(f"{name}: {result.completed} of {result.trials} trials{best}{lost}")
+    if finished:
+        print(f"{TUNED}: learn with it by `voxcast learn -S tune=tuned`")
+    if line is not None:
+        print(f"start workers:\n{line}")
