@@ -95,8 +95,8 @@ def _normalised(runs: pd.DataFrame, target: str) -> dict[str, Any]:
 def _trimmed_mean(shares: np.ndarray, subjects: pd.Series) -> float:
     """Return the mean error of runs without the subjects whose mean error is largest."""
     means = pd.Series(shares).groupby(subjects.to_numpy()).mean().sort_values()
-    kept = means.index[: len(means) - math.floor(TRIMMED_SHARE * len(means))]
-    return float(shares[subjects.isin(kept).to_numpy()].mean())
+    remaining = means.index[: len(means) - math.floor(TRIMMED_SHARE * len(means))]
+    return float(shares[subjects.isin(remaining).to_numpy()].mean())
 
 
 def paired(
