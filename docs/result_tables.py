@@ -87,13 +87,12 @@ def headline() -> str:
             f"{requests['population']['normalised_cost']:.2f}",
         ])  # fmt: skip
     rows.append([
-        "*from*",
-        "`results/history/reference.json`",
-        *["`results/studies/splits.json`"] * 3,
-        "`results/studies/second_batch.json`",
-        "`results/studies/per_image.json`",
+        "*from `results`*",
+        "`history/reference.json`",
+        *["`studies/splits.json`"] * 3,
+        "`studies/second_batch.json`",
+        "`studies/per_image.json`",
     ])  # fmt: skip
-    rows.append(["*by*", "`make history`", *["`make studies`"] * 5])
     head = [
         "application", "repeats alone", "voxcast", "line in voxels",
         "HARP, corrected" + ("; on full scale alone" if full_scale else ""),
