@@ -8,13 +8,30 @@ these tables is typed by hand.
 from __future__ import annotations
 
 import csv
-import json
 import re
 import sys
 from pathlib import Path
 from typing import Any
 
-PROJECT = Path(__file__).resolve().parents[1]
+from parcel_tables import (
+    parcel_cache,
+    parcel_cores,
+    parcel_ensembles,
+    parcel_models,
+    parcel_passes,
+    plans,
+)
+from scale_tables import scale_bounds, scale_claims, scale_growth, scale_images, scale_machine
+from table_text import NONE, PROJECT, Rows, markdown, percent, results, with_interval
+from worth_tables import (
+    worth_killed,
+    worth_ratios,
+    worth_replay,
+    worth_rounds,
+    worth_simulator,
+    worth_variants,
+)
+
 PAGES = (
     "README.md", "docs/results.md", "docs/scale.md", "docs/tables.md", "docs/worth.md",
     "docs/parcel-study.md", "docs/cluster-plan.md",
@@ -25,34 +42,7 @@ TARGETS = ("cpu_s", "runtime_s", "peak_rss_bytes")
 MARKED = re.compile(
     r"(?P<begin><!-- table: (?P<name>\w+) -->\n).*?(?P<end><!-- end of table -->)", re.S
 )
-NONE = "–"
 HARP_FULL_SCALE = "harp_full_scale"
-
-Rows = list[list[str]]
-
-
-def results(path: str) -> Any:
-    """Return the content of a JSON file under ``results/``."""
-    return json.loads((PROJECT / "results" / path).read_text(encoding="utf-8"))
-
-
-def percent(value: float) -> str:
-    """Write a percentage with two digits."""
-    return f"{value:.0f} %" if abs(value) >= 9.95 else f"{value:.1f} %"
-
-
-def with_interval(errors: dict[str, Any]) -> str:
-    """Write a mean absolute percentage error with its 95 % interval over subjects."""
-    if errors["mape_interval"] is None:  # of one subject
-        return percent(errors["mape"])
-    low, high = errors["mape_interval"]
-    return f"{percent(errors['mape'])} ({max(low, 0):.1f} to {high:.1f})"
-
-
-def markdown(head: list[str], rows: Rows) -> str:
-    """Return a Markdown table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def noise_by_app(batch: str = "reference") -> dict[str, dict[str, Any]]:
@@ -612,397 +602,15 @@ def public_tables() -> str:
     return markdown(head, rows)
 
 
-def scale_bounds() -> str:
-    """Return the bounds of work on a cluster."""
-    pool, submission = results("bench/pool.json"), results("bench/submission.json")
-    audit = results("bench/audit.json")
-    jobs, lines = submission["growth"][-1], audit["growth"][-1]
-    claim = max(pool["claims"], key=lambda row: (row["cells"], row["workers"]))
-    cell = pool["one_cell"]
-    rows = [
-        [f"planning and rendering {jobs['jobs']:,} jobs",
-         f"{jobs['plan_s'] + jobs['render_s']:.1f} s",
-         f"{submission['bound_render_s']:.0f} s"],
-        [f"`submit` of that plan in {jobs['arrays']} arrays, with Slurm's `sbatch`; CPU time",
-         f"{jobs['submit']['wall_s']:.1f} s; {jobs['submit']['cpu_s']:.1f} s", NONE],
-        [f"status of {jobs['jobs']:,} jobs from one call of `sacct`; CPU time; `sacct` alone",
-         f"{jobs['status']['wall_s']:.1f} s; {jobs['status']['cpu_s']:.1f} s; "
-         f"{jobs['sacct_alone_s']:.1f} s", f"{submission['bound_status_s']:.0f} s"],
-        [f"audit of {lines['lines']:,} lines; CPU time; memory at most",
-         f"{lines['wall_s']:.0f} s; {lines['cpu_s']:.1f} s; {lines['peak_bytes'] / 1e9:.2f} GB",
-         f"{audit['bound_s']:.0f} s; {audit['bound_bytes'] / 1e9:.1f} GB"],
-        [f"a claim, {claim['workers']} workers on {claim['cells']:,} cells: median; 95 %",
-         f"{claim['claim_ms']:.2f} ms; {claim['claim_95_ms']:.1f} ms",
-         f"{pool['bound_claim_ms']:.0f} ms"],
-        ["the pool's time for a cell: claim, record, sync, commit",
-         f"{cell['pool_ms']:.0f} ms "
-         f"({cell['pool_ms_least_most'][0]:.0f} to {cell['pool_ms_least_most'][1]:.0f})",
-         f"{pool['bound_cell_ms']:.0f} ms"],
-        ["measuring beside the run, as without a pool; with a metronome",
-         f"{cell['measuring_ms']:.0f} ms; {cell['measuring_with_metronome_ms']:.0f} ms", NONE],
-        ["all that a cell takes beside its run; CPU time of the worker for it",
-         f"{cell['beside_run_ms']:.0f} ms; {cell['cpu_ms']:.0f} ms", NONE],
-    ]  # fmt: skip
-    return markdown(["what", "measured", "allowed"], rows)
-
-
-def scale_machine() -> str:
-    """Return when and on what the figures of scale were measured."""
-    rows = []
-    for name in ("pool", "submission", "audit"):
-        of = results(f"bench/{name}.json")["machine"]
-        rows.append([
-            f"`results/bench/{name}.json`", of["measured_at"][:16].replace("T", " "),
-            str(of["cores"]), f"{of['load_1_min']:.1f}", of["disk"],
-        ])  # fmt: skip
-    return markdown(["file", "measured (UTC)", "cores", "load before", "disk"], rows)
-
-
-def scale_claims() -> str:
-    """Return the growth of claims with cells and workers."""
-    claims = results("bench/pool.json")["claims"]
-    rows = [
-        [f"{row['cells']:,}", str(row["workers"]), str(row["claims"]),
-         *(f"{row[name]:.2f} ms" for name in
-           ("claim_ms", "claim_95_ms", "rename_ms", "rename_95_ms"))]
-        for row in claims
-    ]  # fmt: skip
-    head = ["cells", "workers", "claims", "median", "95 %", "a plain rename beside it", "95 %"]
-    return markdown(head, rows)
-
-
-def scale_growth() -> str:
-    """Return the growth with cells of the pool, with jobs, and with lines of accounting."""
-    pool, jobs = results("bench/pool.json")["growth"], results("bench/submission.json")["growth"]
-    audits, rows = results("bench/audit.json")["growth"], []
-    sources: tuple[tuple[str, list[dict[str, Any]], str, Any], ...] = (
-        ("making a pool, CPU", pool, "cells", lambda row: row["made_cpu_s"]),
-        ("a worker's first look, CPU", pool, "cells", lambda row: row["look_cpu_s"]),
-        ("its look again, CPU", pool, "cells", lambda row: row["look_again_cpu_s"]),
-        ("`submit`, CPU", jobs, "jobs", lambda row: row["submit"]["cpu_s"]),
-        ("`status`, CPU", jobs, "jobs", lambda row: row["status"]["cpu_s"]),
-        ("`sacct` alone", jobs, "jobs", lambda row: row["sacct_alone_s"]),
-        ("`audit`, CPU", audits, "lines", lambda row: row["cpu_s"]),
-    )
-    for name, growth, size, seconds in sources:
-        times = "; ".join(f"{seconds(row):.3g} s" for row in growth)
-        sizes = "; ".join(f"{row[size]:,}" for row in growth)
-        small, large = growth[0] if len(growth) == 1 else growth[-2], growth[-1]
-        if small is large:
-            rows.append([name, f"{sizes} {size}", times, NONE])
-            continue
-        factor = (seconds(large) - seconds(small)) / (large[size] - small[size])
-        rows.append([name, f"{sizes} {size}", times, f"{1e6 * factor:.3g} s"])
-    memory = [row["memory_bytes"] / 1e6 for row in pool]
-    each = (memory[-1] - memory[-2]) / (pool[-1]["cells"] - pool[-2]["cells"])
-    rows.append([
-        "memory of a worker", "; ".join(f"{row['cells']:,}" for row in pool) + " cells",
-        "; ".join(f"{m:.3g} MB" for m in memory), f"{1e6 * each:.3g} MB",
-    ])  # fmt: skip
-    return markdown(["what", "for", "measured", "a million more"], rows)
-
-
-def scale_images() -> str:
-    """Return what a million images take, from figures of one core."""
-    bench, jobs = results("bench/bench.json"), results("bench/submission.json")["growth"][-1]
-    images, volume = 1e6, bench["volume"]
-    answer = bench["recommend"]
-    rate = min(bench["bulk"]["rows_a_second"].values())
-    read_ms = volume["load_ms"] * (1 + volume["characteristics_over_load"])
-    one_row_ms = bench["predict"]["header_row_ms"]
-    requests_s = bench["requests"]["images_100000_s"] * images / 1e5
-    rows = [
-        ["reading headers", f"{volume['header_ms']:.1f} ms",
-         f"{volume['header_ms'] * images / 3.6e6:.1f} core-hours"],
-        ["loading voxels and describing them, 256³", f"{read_ms:.0f} ms",
-         f"{read_ms * images / 3.6e6:.0f} core-hours"],
-        ["predictions in bulk, slowest of four", f"{rate:,.0f} rows a second",
-         f"{images / rate:.0f} s a configuration"],
-        ["predictions one by one, from headers, in one process", f"{one_row_ms:.1f} ms",
-         f"{one_row_ms * images / 3.6e6:.1f} h; {1000 / one_row_ms:.0f} a second"],
-        ["from features to recommendations",
-         f"{answer['features_to_answer_s']:.1f} s for {answer['images']:,}",
-         f"{answer['features_to_answer_s'] * images / answer['images']:.0f} s"],
-        ["optimal sequences of requests", f"{requests_s / images * 1e6:.0f} µs",
-         f"{requests_s:.0f} s"],
-        [f"planning and rendering, per {jobs['jobs']:,} jobs",
-         f"{jobs['plan_s'] + jobs['render_s']:.1f} s",
-         f"{(jobs['plan_s'] + jobs['render_s']) * images / jobs['jobs'] / 60:.0f} min, "
-         f"{images / 1000:,.0f} arrays or more"],
-        ["rows of the campaign's history: read and summarised",
-         f"{bench['campaign']['cells']['summarise']['first_s']:.1f} s for 10,000",
-         f"{bench['campaign']['cells']['summarise']['first_s'] * images / 1e4:.0f} s"],
-    ]  # fmt: skip
-    return markdown(["step", "measured", "for a million"], rows)
-
-
-WORTH_ARMS = {"default": "the site's default", "rule": "a rule", "voxcast": "voxcast"}
-WORTH_POLICIES = {
-    "as_asked": "as asked", "largest": "largest so far × 1.2",
-    "last_five": "mean of the last five, × 1.5 after a failure", "predicted": "predicted",
-}  # fmt: skip
-
-
-def worth_rounds() -> str:
-    """Return what three ways of asking led to on a private Slurm: means and ranges of rounds."""
-    rounds = results("worth/rounds.json")["rounds"]
-    rows = []
-    for arm, label in WORTH_ARMS.items():
-        of_arm = [r for r in rounds if r["arm"] == arm]
-        failed = [_failures(r["outcomes"]) for r in of_arm]
-        rows.append([
-            label,
-            str(len(of_arm)),
-            *(
-                _range([r[name] / 60 for r in of_arm], " min")
-                for name in ("mean_wait_s", "longest_wait_s", "makespan_s", "others_mean_wait_s")
-            ),
-            "; ".join(failed),
-            _amounts(of_arm, "core_h"),
-            _amounts(of_arm, "gb_h"),
-        ])  # fmt: skip
-    head = [
-        "asked for by", "rounds", "mean wait", "longest wait", "makespan", "mean wait of others",
-        "attempts that failed, by round", "core-hours asked, held, used",
-        "GB-hours asked, held, used",
-    ]  # fmt: skip
-    return markdown(head, rows)
-
-
-def _failures(outcomes: dict[str, int]) -> str:
-    failed = [f"{n} {cause.replace('_', ' ')}" for cause, n in sorted(outcomes.items())
-              if cause != "completed"]  # fmt: skip
-    return ", ".join(failed) or "none"
-
-
-def _range(values: list[float], unit: str) -> str:
-    mean = sum(values) / len(values)
-    return f"{mean:.0f}{unit} ({min(values):.0f} to {max(values):.0f})"
-
-
-def _amounts(rounds: list[dict[str, Any]], unit: str) -> str:
-    means = (
-        sum(r[f"{kind}_{unit}"] for r in rounds) / len(rounds)
-        for kind in ("asked", "held", "used")
-    )
-    return ", ".join(f"{mean:.3g}" for mean in means)
-
-
-def worth_ratios() -> str:
-    """Return the ratios of ways of asking, by figure, with intervals over rounds."""
-    ratios = results("worth/rounds.json")["ratios"]
-    labels = {
-        "mean_wait_s": "mean wait", "mean_turnaround_s": "mean turnaround",
-        "makespan_s": "makespan", "others_mean_wait_s": "mean wait of others",
-        "asked_core_h": "core-hours asked", "held_core_h": "core-hours held",
-        "asked_gb_h": "GB-hours asked", "held_gb_h": "GB-hours held",
-    }  # fmt: skip
-    rows = [
-        [label, *(_ratio(by_figure.get(name)) for by_figure in ratios.values())]
-        for name, label in labels.items()
-    ]
-    return markdown(["", *(pair.replace("default", "the default") for pair in ratios)], rows)
-
-
-def _ratio(ratio: dict[str, Any] | None) -> str:
-    if ratio is None:
-        return NONE
-    if ratio["interval"] is None:
-        return f"{ratio['ratio']:.2f}"
-    low, high = ratio["interval"]
-    return f"{ratio['ratio']:.2f} ({low:.2f} to {high:.2f})"
-
-
-def worth_simulator() -> str:
-    """Return how far the simulator is from Slurm on the attempts of each round."""
-    rows = [
-        [
-            WORTH_ARMS[r["arm"]], str(r["round"]), str(s["attempts"]),
-            f"{s['mean_wait_slurm_s'] / 60:.1f} min", f"{s['mean_wait_simulated_s'] / 60:.1f} min",
-            f"{s['median_absolute_difference_s'] / 60:.1f} min",
-            f"{s['order_kendall_tau']:.2f}",
-            f"{s['makespan_slurm_s'] / 60:.0f} min, {s['makespan_simulated_s'] / 60:.0f} min",
-        ]
-        for r in results("worth/rounds.json")["rounds"]
-        for s in [r["simulator"]]
-    ]  # fmt: skip
-    head = [
-        "asked for by", "round", "attempts", "mean wait in Slurm", "simulated",
-        "median difference of starts", "Kendall's τ of starts", "all done in Slurm, simulated",
-    ]  # fmt: skip
-    return markdown(head, rows)
-
-
-def worth_variants() -> str:
-    """Return what other orders and other second requests would have led to, by simulation."""
-    head = ["simulated", "mean wait", "mean turnaround", "makespan", "core-hours held", "killed"]
-    rows = []
-    for name, rounds in results("worth/variants.json").items():
-        mean = {key: sum(r[key] for r in rounds) / len(rounds) for key in rounds[0]}
-        minutes = (mean[key] / 60 for key in ("mean_wait_s", "mean_turnaround_s", "makespan_s"))
-        rows.append([
-            WORTH_ARMS.get(name, name), *(f"{value:.0f} min" for value in minutes),
-            f"{mean['held_core_h']:.1f}", f"{mean['killed']:.0f}",
-        ])  # fmt: skip
-    return markdown(head, rows)
-
-
-def worth_replay() -> str:
-    """Return the ratios of policies to what was asked, on traces made here."""
-    figures = {
-        "mean_wait_s": "mean wait", "mean_turnaround_s": "mean turnaround",
-        "makespan_s": "makespan", "asked_core_h": "core-hours asked",
-        "held_core_h": "core-hours held", "asked_gb_h": "GB-hours asked",
-        "held_gb_h": "GB-hours held",
-    }  # fmt: skip
-    rows = []
-    for name, content in results("worth/replay.json")["by_load"].items():
-        for policy, ratios in content["ratios"].items():
-            cells = [_ratio(ratios.get(figure)) for figure in figures]
-            rows.append([f"{name}: {WORTH_POLICIES[policy]}", *cells])
-    return markdown(["", *figures.values()], rows)
-
-
-def worth_killed() -> str:
-    """Return waits and failures on the traces made here, and on the long one with its cost."""
-    content = results("worth/replay.json")
-    cases = {
-        name: [replay[policy] for replay in by["replays"]]
-        for key, by in content["by_load"].items()
-        for policy, label in WORTH_POLICIES.items()
-        for name in [f"{key}: {label}"]
-    } | {
-        f"long, {content['long']['jobs']:,} jobs: {label}": [content["long"]["replays"][policy]]
-        for policy, label in WORTH_POLICIES.items()
-    }
-    rows = [
-        [
-            name,
-            *(
-                f"{100 * sum(r[count] for r in replays) / sum(r['jobs'] for r in replays):.1f} %"
-                for count in ("killed", "killed_for_memory")
-            ),
-            f"{sum(r['mean_wait_s'] for r in replays) / len(replays) / 60:.1f} min",
-            percent(100 * sum(r["lost_core_h"] for r in replays)
-                    / sum(r["held_core_h"] for r in replays)),
-            f"{max(r['simulation_cpu_s'] for r in replays):.1f} s",
-        ]
-        for name, replays in cases.items()
-    ]  # fmt: skip
-    head = [
-        "", "kills, of jobs", "of these for memory", "mean wait", "core-hours lost",
-        "CPU time of the simulation",
-    ]  # fmt: skip
-    return markdown(head, rows)
-
-
-def parcel_cache() -> str:
-    """What the cache saved in a parcel study."""
-    both = results("parcel_study/parcel_study.json")["cache"]
-    rows = [
-        [
-            f"{label} the cache", f"{part['volumes_read']}", f"{part['cpu_s']:.0f} s",
-            f"{part['volumes_read_by_ensembles']}", f"{part['cpu_s_of_ensembles']:.0f} s",
-            f"{100 * part['hit_rate']:.0f} %" if "hit_rate" in part else NONE,
-        ]
-        for label, part in ((label, both[label]) for label in ("without", "with"))
-    ]  # fmt: skip
-    fits, ensembles = both["with"]["runs"], both["with"]["ensembles"]
-    head = ["", f"volumes read by {fits} fits", "CPU time", f"by {ensembles} ensembles",
-            "CPU time", "hit rate"]  # fmt: skip
-    return markdown(head, rows)
-
-
-def parcel_ensembles() -> str:
-    """R² of the ensembles and of their members, out of fold."""
-    part = results("parcel_study/parcel_study.json")["cache"]["with"]
-    members = [f"{value:.2f}" for value in part["r_squared_members"]]
-    names = [f"member {number}" for number in range(1, len(members) + 1)]
-    combined = part["r_squared"]
-    return markdown(
-        [*names, *sorted(combined)],
-        [[*members, *(f"{combined[name]:.2f}" for name in sorted(combined))]],
-    )
-
-
-def parcel_passes() -> str:
-    """What workers of two sizes did in one pool."""
-    part = results("parcel_study/parcel_study.json")["passes"]
-    rows = [
-        [
-            str(number), f"{row['workers']} of {row['memory_bytes'] / 1e9:.2g} GB",
-            f"{row['recorded']} of {part['cells']}", str(row["left"]), str(row["given_up"]),
-        ]
-        for number, row in enumerate(part["passes"], 1)
-    ]  # fmt: skip
-    return markdown(["pass", "workers", "recorded", "left", "given up"], rows)
-
-
-def parcel_cores() -> str:
-    """Measured times of a parcel study by cores."""
-    rows = [
-        [
-            f"{row['pipeline']}, {row['parcels']} parcels, {row['target']}", str(row["cpus"]),
-            f"{row['runtime_s']:.1f} s", f"{row['cpu_s']:.1f} s",
-        ]
-        for row in results("parcel_study/parcel_study.json")["cores"]
-    ]  # fmt: skip
-    return markdown(["fit", "CPUs", "wall time", "CPU time"], rows)
-
-
-def parcel_models() -> str:
-    """Spread of a parcel study's runs, and errors on parameters that were never measured."""
-    content = results("parcel_study/parcel_study.json")
-    spread, errors = content["spread"], content["models"]["errors"]
-    rows = []
-    for target, label, unit, scale in (
-        ("cpu_s", "CPU time", "s", 1.0), ("peak_rss_bytes", "memory", "MB", 1e6)
-    ):  # fmt: skip
-        values = spread[target]
-        low, high = values["min"] / scale, values["max"] / scale
-        rows.append([
-            label, f"{low:.3g} to {high:.3g} {unit}", f"{values['high_over_low']:.2g}",
-            *(
-                with_interval(errors[name][target])
-                for name in ("voxcast", "parameter_effects", "constant")
-            ),
-        ])  # fmt: skip
-    head = [f"{spread['runs']} runs", "range", "highest over lowest", "voxcast, MAPE",
-            "effects of parameters alone", "a constant"]  # fmt: skip
-    return markdown(head, rows)
-
-
-def plans() -> str:
-    """Return makespan and core-hours of planned jobs beside those of simple ways."""
-    ways = ("planned", "one_core_a_job", "whole_nodes")
-    rows = []
-    for row in results("plan/simulation.json")["rows"]:
-        cells = [
-            f"{row['cells']:,}",
-            f"{row['job_start_s']:g} s",
-            f"{row['bound_s'] / 3600:.2f} h",
-        ]
-        for name in ways:
-            drawn = row["ways"][name]["drawn"]["0.3"]
-            low, high = min(drawn["makespan_s"]) / 3600, max(drawn["makespan_s"]) / 3600
-            hours, core_h = drawn["median_makespan_s"] / 3600, drawn["median_core_h"]
-            cells.append(f"{hours:.2f} h ({low:.2f} to {high:.2f}); {core_h:,.0f}")
-        rows.append([*cells, f"{row['ways']['planned']['jobs']:,}"])
-    head = ["cells", "start of a job", "lower bound", "planned", "one core a job", "whole nodes",
-            "planned jobs"]  # fmt: skip
-    return markdown(head, rows)
-
-
 TABLES = {
     make.__name__: make
     for make in (
         headline, reference, reference2, recorded, demo, methods, excess, questions, second, real,
         domain, ablation, scales, transfer, per_image, metronome, bench, family_pairs, curves,
-        machines, registered_model, public_tables, scale_bounds, scale_machine, scale_claims,
-        scale_growth, scale_images, worth_rounds, worth_ratios, worth_simulator,
-        worth_replay, worth_killed, worth_variants,
-        parcel_cache, parcel_ensembles, parcel_passes, parcel_cores, parcel_models,
-        plans,
+        machines, registered_model, public_tables,
+        scale_bounds, scale_machine, scale_claims, scale_growth, scale_images,
+        worth_rounds, worth_ratios, worth_simulator, worth_replay, worth_killed, worth_variants,
+        parcel_cache, parcel_ensembles, parcel_passes, parcel_cores, parcel_models, plans,
     )
 }  # fmt: skip
 

@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import yaml
 from page_blocks import PAGES, PROJECT
 
+import figure
+import result_tables
 from test_layers import FLOORS
 from voxcast.cli import VERBS
 
 README_BYTES = 7_500
 FIGURE_BYTES = 60_000
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(#[^)\s]*)?\)")
-
-
-def script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"docs_{name}", PROJECT / f"docs/{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def slugs(page: Path) -> set[str]:
@@ -53,26 +44,23 @@ def test_links_resolve(page: Path) -> None:
 
 
 def test_tables_hold_the_numbers_of_the_results() -> None:
-    tables = script("result_tables")
     marked = 0
-    for name in tables.PAGES:
+    for name in result_tables.PAGES:
         text = (PROJECT / name).read_text(encoding="utf-8")
-        marked += len(tables.MARKED.findall(text))
-        assert tables.refreshed(text) == text, f"{name} is out of date; run `make docs`"
-    assert marked == len(tables.TABLES)
+        marked += len(result_tables.MARKED.findall(text))
+        assert result_tables.refreshed(text) == text, f"{name} is out of date; run `make docs`"
+    assert marked == len(result_tables.TABLES)
 
 
 def test_a_changed_number_is_detected() -> None:
-    tables = script("result_tables")
     text = (PROJECT / "README.md").read_text(encoding="utf-8")
     start = text.index("<!-- table: headline -->")
     changed = text[:start] + text[start:].replace(" % ", "9 % ", 1)
     assert changed != text
-    assert tables.refreshed(changed) == text
+    assert result_tables.refreshed(changed) == text
 
 
 def test_the_figure_is_that_of_the_results() -> None:
-    figure = script("figure")
     assert figure.FIGURE.stat().st_size < FIGURE_BYTES
     assert figure.drawn() == figure.FIGURE.read_text(encoding="utf-8")
 

@@ -1,0 +1,166 @@
+"""Tables of docs/worth.md: the same jobs asked for in several ways."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from table_text import NONE, markdown, percent, results
+
+WORTH_ARMS = {"default": "the site's default", "rule": "a rule", "voxcast": "voxcast"}
+WORTH_POLICIES = {
+    "as_asked": "as asked", "largest": "largest so far × 1.2",
+    "last_five": "mean of the last five, × 1.5 after a failure", "predicted": "predicted",
+}  # fmt: skip
+
+
+def worth_rounds() -> str:
+    """Return what three ways of asking led to on a private Slurm: means and ranges of rounds."""
+    rounds = results("worth/rounds.json")["rounds"]
+    rows = []
+    for arm, label in WORTH_ARMS.items():
+        of_arm = [r for r in rounds if r["arm"] == arm]
+        failed = [_failures(r["outcomes"]) for r in of_arm]
+        rows.append([
+            label,
+            str(len(of_arm)),
+            *(
+                _range([r[name] / 60 for r in of_arm], " min")
+                for name in ("mean_wait_s", "longest_wait_s", "makespan_s", "others_mean_wait_s")
+            ),
+            "; ".join(failed),
+            _amounts(of_arm, "core_h"),
+            _amounts(of_arm, "gb_h"),
+        ])  # fmt: skip
+    head = [
+        "asked for by", "rounds", "mean wait", "longest wait", "makespan", "mean wait of others",
+        "attempts that failed, by round", "core-hours asked, held, used",
+        "GB-hours asked, held, used",
+    ]  # fmt: skip
+    return markdown(head, rows)
+
+
+def _failures(outcomes: dict[str, int]) -> str:
+    failed = [f"{n} {cause.replace('_', ' ')}" for cause, n in sorted(outcomes.items())
+              if cause != "completed"]  # fmt: skip
+    return ", ".join(failed) or "none"
+
+
+def _range(values: list[float], unit: str) -> str:
+    mean = sum(values) / len(values)
+    return f"{mean:.0f}{unit} ({min(values):.0f} to {max(values):.0f})"
+
+
+def _amounts(rounds: list[dict[str, Any]], unit: str) -> str:
+    means = (
+        sum(r[f"{kind}_{unit}"] for r in rounds) / len(rounds)
+        for kind in ("asked", "held", "used")
+    )
+    return ", ".join(f"{mean:.3g}" for mean in means)
+
+
+def worth_ratios() -> str:
+    """Return the ratios of ways of asking, by figure, with intervals over rounds."""
+    ratios = results("worth/rounds.json")["ratios"]
+    labels = {
+        "mean_wait_s": "mean wait", "mean_turnaround_s": "mean turnaround",
+        "makespan_s": "makespan", "others_mean_wait_s": "mean wait of others",
+        "asked_core_h": "core-hours asked", "held_core_h": "core-hours held",
+        "asked_gb_h": "GB-hours asked", "held_gb_h": "GB-hours held",
+    }  # fmt: skip
+    rows = [
+        [label, *(_ratio(by_figure.get(name)) for by_figure in ratios.values())]
+        for name, label in labels.items()
+    ]
+    return markdown(["", *(pair.replace("default", "the default") for pair in ratios)], rows)
+
+
+def _ratio(ratio: dict[str, Any] | None) -> str:
+    if ratio is None:
+        return NONE
+    if ratio["interval"] is None:
+        return f"{ratio['ratio']:.2f}"
+    low, high = ratio["interval"]
+    return f"{ratio['ratio']:.2f} ({low:.2f} to {high:.2f})"
+
+
+def worth_simulator() -> str:
+    """Return how far the simulator is from Slurm on the attempts of each round."""
+    rows = [
+        [
+            WORTH_ARMS[r["arm"]], str(r["round"]), str(s["attempts"]),
+            f"{s['mean_wait_slurm_s'] / 60:.1f} min", f"{s['mean_wait_simulated_s'] / 60:.1f} min",
+            f"{s['median_absolute_difference_s'] / 60:.1f} min",
+            f"{s['order_kendall_tau']:.2f}",
+            f"{s['makespan_slurm_s'] / 60:.0f} min, {s['makespan_simulated_s'] / 60:.0f} min",
+        ]
+        for r in results("worth/rounds.json")["rounds"]
+        for s in [r["simulator"]]
+    ]  # fmt: skip
+    head = [
+        "asked for by", "round", "attempts", "mean wait in Slurm", "simulated",
+        "median difference of starts", "Kendall's τ of starts", "all done in Slurm, simulated",
+    ]  # fmt: skip
+    return markdown(head, rows)
+
+
+def worth_variants() -> str:
+    """Return what other orders and other second requests would have led to, by simulation."""
+    head = ["simulated", "mean wait", "mean turnaround", "makespan", "core-hours held", "killed"]
+    rows = []
+    for name, rounds in results("worth/variants.json").items():
+        mean = {key: sum(r[key] for r in rounds) / len(rounds) for key in rounds[0]}
+        minutes = (mean[key] / 60 for key in ("mean_wait_s", "mean_turnaround_s", "makespan_s"))
+        rows.append([
+            WORTH_ARMS.get(name, name), *(f"{value:.0f} min" for value in minutes),
+            f"{mean['held_core_h']:.1f}", f"{mean['killed']:.0f}",
+        ])  # fmt: skip
+    return markdown(head, rows)
+
+
+def worth_replay() -> str:
+    """Return the ratios of policies to what was asked, on traces made here."""
+    figures = {
+        "mean_wait_s": "mean wait", "mean_turnaround_s": "mean turnaround",
+        "makespan_s": "makespan", "asked_core_h": "core-hours asked",
+        "held_core_h": "core-hours held", "asked_gb_h": "GB-hours asked",
+        "held_gb_h": "GB-hours held",
+    }  # fmt: skip
+    rows = []
+    for name, content in results("worth/replay.json")["by_load"].items():
+        for policy, ratios in content["ratios"].items():
+            cells = [_ratio(ratios.get(figure)) for figure in figures]
+            rows.append([f"{name}: {WORTH_POLICIES[policy]}", *cells])
+    return markdown(["", *figures.values()], rows)
+
+
+def worth_killed() -> str:
+    """Return waits and failures on the traces made here, and on the long one with its cost."""
+    content = results("worth/replay.json")
+    cases = {
+        name: [replay[policy] for replay in by["replays"]]
+        for key, by in content["by_load"].items()
+        for policy, label in WORTH_POLICIES.items()
+        for name in [f"{key}: {label}"]
+    } | {
+        f"long, {content['long']['jobs']:,} jobs: {label}": [content["long"]["replays"][policy]]
+        for policy, label in WORTH_POLICIES.items()
+    }
+    rows = [
+        [
+            name,
+            *(
+                f"{100 * sum(r[count] for r in replays) / sum(r['jobs'] for r in replays):.1f} %"
+                for count in ("killed", "killed_for_memory")
+            ),
+            f"{sum(r['mean_wait_s'] for r in replays) / len(replays) / 60:.1f} min",
+            percent(100 * sum(r["lost_core_h"] for r in replays)
+                    / sum(r["held_core_h"] for r in replays)),
+            f"{max(r['simulation_cpu_s'] for r in replays):.1f} s",
+        ]
+        for name, replays in cases.items()
+    ]  # fmt: skip
+    head = [
+        "", "kills, of jobs", "of these for memory", "mean wait", "core-hours lost",
+        "CPU time of the simulation",
+    ]  # fmt: skip
+    return markdown(head, rows)
