@@ -78,7 +78,9 @@ def test_the_trimmed_error_leaves_out_the_subjects_with_the_largest_errors() -> 
     assert scores["mape"] == pytest.approx((38 * 10 + 2 * 200) / 40)
     assert scores["trimmed_mape"] == pytest.approx(10)
     few = errors(runs[runs["subject"] <= "s09"])["cpu_s"]
-    assert few["trimmed_mape"] == pytest.approx(few["mape"])  # 5 % of ten subjects are less than one
+    assert few["trimmed_mape"] == pytest.approx(
+        few["mape"]
+    )  # 5 % of ten subjects are less than one
 
 
 def test_a_bound_is_counted_by_subject_and_by_quartile() -> None:
