@@ -83,7 +83,8 @@ async def _body(receive: Receive) -> bytes | None:
     The rest of a larger one is received and dropped, since clients read no answer before they have
     sent all. What a client that went away had sent is returned too; the answer reaches nobody.
     """
-    parts, size, more = [], 0, True
+    parts: list[bytes] = []
+    size, more = 0, True
     while more:
         message = await receive()
         part = message.get("body", b"")
