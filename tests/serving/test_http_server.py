@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from champions import HEADER_ROW
 from model_server import free_port, running_server
 from voxcast.profiling.listeners import listeners
 from voxcast.profiling.processes import alive, listed
 from voxcast.serving.http_server import MODEL_VARIABLE, command, served_version
+from voxcast.serving.request_bodies import MAX_BYTES
 
 PATIENCE_S = 20.0
 
@@ -94,6 +99,51 @@ def test_a_taken_port_names_the_server_and_its_version(project: Path) -> None:
     assert f"process {pid} serves version 1 here since 20" in line
     assert f"`kill {pid}`" in line
     assert len(line.splitlines()) == 1
+
+
+def _answer(port: int, body: bytes) -> tuple[int, dict[str, object]]:
+    """Return status and content of the answer to a JSON request."""
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/invocations", body, {"Content-Type": "application/json"}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as reply:
+            return reply.status, json.load(reply)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+def test_a_wrong_request_is_a_client_error_without_a_traceback(project: Path) -> None:
+    row = {**HEADER_ROW, "app": "segment"}
+    records = json.dumps([row])
+    refused = {
+        "[" * 100_000: "nested too deeply",
+        '{"dataframe_records": [{"shape_i": ' + "9" * 5_000 + "}]}": "not JSON that can be read",
+        "{": "not JSON that can be read",
+        f'{{"dataframe_records": {records}, "params": {{"quantil": 0.99}}}}': "quantil: unknown",
+        f'{{"dataframe_records": {records}, "params": {{"quantile": null}}}}': "not None",
+        json.dumps({"dataframe_records": [{**row, "shape_i": "NaN"}]}): "shape_i: is missing",
+        json.dumps({"dataframe_records": []}): "shape_i",
+    }
+    port = free_port()
+    with _serving(project, port):
+        for body, problem in refused.items():
+            status, content = _answer(port, body.encode())
+            assert status == 400, body[:80]
+            assert problem in str(content["message"])
+            assert "stack_trace" not in content
+        status, content = _answer(port, b" " * (MAX_BYTES + 1))
+        assert status == 413
+        assert "fewer rows" in str(content["message"])
+        params = {"quantile": 0.9, "explain": True}
+        body = json.dumps({"dataframe_records": [row, row], "params": params}).encode()
+        status, content = _answer(port, body)
+        assert status == 200
+        predictions = content["predictions"]
+        assert isinstance(predictions, list)
+        assert len(predictions) == 2
+        assert json.loads(predictions[0]["because"])
+    assert "Traceback" not in (project / "server.log").read_text()
 
 
 def test_any_other_holder_of_a_port_is_named(tmp_path: Path) -> None:

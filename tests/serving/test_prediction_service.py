@@ -164,3 +164,11 @@ def test_a_client_without_a_function_of_the_laboratory_gets_the_header_level(
     assert table["input_level"].tolist() == ["header", "header", "volume"]
     assert table["missing_characteristics"].tolist() == ["", "tilt", ""]
     assert table["cpu_s_upper"][0] == table["cpu_s_upper"][1]
+
+
+@pytest.mark.parametrize("quantile", [None, "0.9", 0.5, 1.0, float("nan")])
+def test_a_quantile_of_no_upper_bound_is_refused(
+    service: PredictionService, quantile: Any
+) -> None:
+    with pytest.raises(ModelError, match=r"quantile: must be above 0\.5 and below 1, not"):
+        service.predict([HEADER_ROW], quantile)

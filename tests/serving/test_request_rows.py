@@ -10,6 +10,7 @@ from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.records import Configuration
 from voxcast.serving.request_rows import (
     characteristics_of,
+    check_foreground,
     configuration_of,
     header_of,
     missing_of_lab,
@@ -125,3 +126,13 @@ def test_characteristics_are_all_there_or_none() -> None:
     assert missing_of_lab(values, of_lab) == ("tilt",)
     assert missing_of_lab(HEADER_ROW, of_lab) == ()
     assert characteristics_of(HEADER_ROW, ()) is None
+
+
+def test_a_foreground_is_no_larger_than_the_image() -> None:
+    header = header_of(HEADER_ROW)
+    voxels = 60 * 64 * 50
+    check_foreground({"foreground_voxels": float(voxels)}, header)
+    check_foreground({"noise_ratio": 0.5}, header)
+    check_foreground(None, header)
+    with pytest.raises(ModelError, match="192001, and the image has 192000 voxels"):
+        check_foreground({"foreground_voxels": voxels + 1.0}, header)

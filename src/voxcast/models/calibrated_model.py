@@ -60,6 +60,7 @@ class CalibratedModel:
         """
         logs = np.stack([self.model.predict(queries)] * 3, axis=-1)
         medians = logs[:, :, 1]
+        limits = np.stack([medians, medians], axis=-1)
         calibrated = np.ones(len(queries), dtype=bool)
         apps = np.array([query.app for query in queries], dtype=object)
         for positions, calibrators, spread, extra in self._layers(queries):
@@ -74,9 +75,15 @@ class CalibratedModel:
                     logs[rows, k, 0] = np.minimum(logs[rows, k, 0], bounds.lower)
                     logs[rows, k, 2] = np.maximum(logs[rows, k, 2], bounds.upper)
                     calibrated[rows] &= bounds.calibrated
+                    floor, ceiling = calibrators[target].limits(app, medians[rows, k])
+                    limits[rows, k, 0] = np.minimum(limits[rows, k, 0], floor)
+                    limits[rows, k, 1] = np.maximum(limits[rows, k, 1], ceiling)
         for app in dict.fromkeys(apps):
             rows = np.flatnonzero(apps == app)
             calibrated[rows] &= self._widen(logs, rows, queries, (lower_quantile, upper_quantile))
+        calibrated &= (logs[:, :, 2] <= limits[:, :, 1]).all(axis=1)
+        logs[:, :, 0] = np.maximum(logs[:, :, 0], limits[:, :, 0])
+        logs[:, :, 2] = np.minimum(logs[:, :, 2], limits[:, :, 1])
         return np.exp(logs), calibrated
 
     def _layers(

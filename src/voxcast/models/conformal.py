@@ -14,7 +14,8 @@ The spread is not used for it, nor for any bound from fewer than `SPREAD_SUBJECT
 do not tell it.
 
 No bound is farther than `REACH` from both the prediction and everything measured. Where a
-spread, or a residual of a poor fit, would take it there, it stops and is not calibrated.
+spread, a residual of a poor fit, or what is not known of a machine's speed would take it there, it
+stops and is not calibrated.
 
 The residuals come from cross-validation and the model is refitted on all subjects. This is cross-
 conformal, not split conformal: coverage is close to q where the models of the folds resemble the
@@ -114,12 +115,19 @@ class Calibrator:
         up = [s.upper(upper_quantile, self.factor, spread[:, 1]) for s in scores]
         lower = predictions + np.min(down, axis=0) - margins
         upper = predictions + np.max(up, axis=0) + margins
-        floor = np.minimum(predictions, min(s.measured[0] for s in scores)) - math.log(REACH)
-        ceiling = np.maximum(predictions, max(s.measured[1] for s in scores)) + math.log(REACH)
+        floor, ceiling = self.limits(app, predictions)
         enough = app in self.by_app and not self.missing(app, upper_quantile)
         return Bounds(
             np.maximum(lower, floor), np.minimum(upper, ceiling), enough & (upper <= ceiling)
         )
+
+    def limits(self, app: str, predictions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the logarithms beyond which no bound goes, see `REACH`, each of shape (n,)."""
+        scores = [self.by_app[app]] if app in self.by_app else list(self.by_app.values())
+        scores = scores or [Scores((), ())]
+        floor = np.minimum(predictions, min(s.measured[0] for s in scores)) - math.log(REACH)
+        ceiling = np.maximum(predictions, max(s.measured[1] for s in scores)) + math.log(REACH)
+        return floor, ceiling
 
     def missing(self, app: str, quantile: float) -> int:
         """Return how many more subjects ``app`` takes for ``quantile``, see `Scores.missing`."""

@@ -16,6 +16,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import EXIT_BAD_INPUT, ModelError, exits_cleanly, one_line
+from voxcast.serving.request_bodies import CheckedBodies
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -131,7 +132,10 @@ def _application(model: str) -> Any:
     from mlflow.pyfunc import scoring_server
 
     try:
-        return scoring_server.init(mlflow.pyfunc.load_model(model))
+        loaded = mlflow.pyfunc.load_model(model)
+        params = loaded.metadata.get_params_schema()
+        names = () if params is None else tuple(param.name for param in params)
+        return CheckedBodies(scoring_server.init(loaded), names)
     except (mlflow.MlflowException, OSError, ImportError) as error:
         raise ModelError(f"cannot be served: {one_line(error)}", model) from error
 

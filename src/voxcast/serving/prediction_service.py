@@ -97,8 +97,12 @@ class PredictionService:
         Raises
         ------
         ModelError
-            If a row is invalid; the message names the row and the problem.
+            If a row is invalid; the message names the row and the problem. Or if there is no such
+            quantile.
         """
+        # JSON's null passes the signature.
+        if not isinstance(quantile, int | float) or not 0.5 < quantile < 1:
+            raise ModelError(f"must be above 0.5 and below 1, not {quantile}", "quantile")
         queries, configurations = [], []
         for number, request in enumerate(requests):
             try:
@@ -163,6 +167,7 @@ class PredictionService:
         parameters = request_rows.parameters_of(request, served.parameters)
         header = request_rows.header_of(request)
         content, volume = request_rows.characteristics_of(request, served.characteristics), None
+        request_rows.check_foreground(content, header)
         if VOLUME in request and self._network_points(served):
             volume = network_from_bytes(bytes(request[VOLUME]), served.network_points)
         row = features(header.columns(), content, served.name, parameters, configuration)

@@ -73,6 +73,20 @@ def characteristics_of(row: Mapping[str, Any], declared: Sequence[str]) -> dict[
     return {name: _number(row, name, lowest[name], MAX_CHARACTERISTIC) for name in declared}
 
 
+def check_foreground(content: Mapping[str, float] | None, header: ImageHeader) -> None:
+    """Check that the foreground has no more voxels than the image.
+
+    Raises
+    ------
+    ModelError
+        If it has.
+    """
+    name, voxels = "foreground_voxels", math.prod(header.shape)
+    foreground = (content or {}).get(name, 0.0)
+    if foreground > voxels:
+        raise ModelError(f"is {_exact(foreground)}, and the image has {voxels} voxels", name)
+
+
 def missing_of_lab(row: Mapping[str, Any], declared: Sequence[str]) -> tuple[str, ...]:
     """Return the declared characteristics of a laboratory that a row with others lacks.
 

@@ -211,6 +211,21 @@ def test_memory_has_no_speed() -> None:
         assert (unknown[:, time, 2] > 1.3 * known[:, time, 2]).all()
 
 
+def test_what_is_not_known_of_a_speed_takes_no_bound_beyond_ten_times_what_was_measured() -> None:
+    table = several_machines.table({"a": [0.0, 0.3]}, {"a": 40})
+    model = calibrated_ridge(table)
+    queries = queries_of(table.head(3).assign(sitting="another"))
+    quantiles, calibrated = model.quantiles(queries, 1e-9, 1 - 1e-9)
+    assert not calibrated.any()
+    for k, target in enumerate(model.model.targets):
+        low, median, high = quantiles[:, k, :].T
+        assert (high <= 10.001 * np.maximum(median, table[target].max())).all()
+        assert (low >= 0.0999 * np.minimum(median, table[target].min())).all()
+    usual, is_calibrated = model.quantiles(queries, 0.1, 0.9)
+    assert is_calibrated.any()
+    assert (usual[:, :, 2] < quantiles[:, :, 2]).all()
+
+
 def test_speeds_are_saved_as_json_with_the_forecaster(tmp_path: Path) -> None:
     table = several_machines.table({"a": [0.0], "b": [0.5]}, {"a": 20, "b": 6})
     forecaster = Forecaster({"volume": calibrated_ridge(table)})
