@@ -268,6 +268,11 @@ def bench_campaign() -> Any:
     return _script("campaign.py")
 
 
+def bench_fit() -> Any:
+    """The time budget of `voxcast fit` on 20,000 rows of 30 columns; see ``fit_budget.py``."""
+    return _script("fit_budget.py")
+
+
 def bench_audit() -> Any:
     """``voxcast audit`` of a million lines of sacct; see ``audit.py``."""
     return _script("audit.py")
@@ -302,6 +307,7 @@ BENCHMARKS = {
     "bulk": bench_bulk,
     "recommend": bench_recommend,
     "requests": bench_requests,
+    "fit": bench_fit,
     "audit": bench_audit,
     "submission": bench_submission,
 }

@@ -503,6 +503,7 @@ def bench() -> str:
     bench = results("bench/bench.json")
     sampler, cells = bench["sampler"]["sampler"], bench["campaign"]["cells"]
     volume, bulk, requests = bench["volume"], bench["bulk"], bench["requests"]
+    fit = results("bench/fit.json")
     measured = ("family_group", "family_tree", "growth_group", "growth_tree")
     cost = {name: percent(100 * sampler[name]["cost_of_a_core"]) for name in measured}
     off = {
@@ -550,6 +551,8 @@ def bench() -> str:
          f"{requests['bound_mixed_checkpoints_300_ms']} ms"],
         ["optimal request sequences for 100,000 images",
          f"{requests['images_100000_s']:.1f} s", f"{requests['bound_images_100000_s']} s"],
+        [f"`voxcast fit` of {fit['rows']:,} rows and {fit['columns']} columns, over its time budget",
+         f"{fit['over_budget']:.2f}", str(fit["bound_over_budget"])],
     ]  # fmt: skip
     return markdown(["what", "measured", "allowed"], rows)
 
