@@ -32,6 +32,7 @@ def walltime_ladders(
     upper_s: Sequence[float],
     confidence: float,
     step_s: float = 1.0,
+    growth: float | Sequence[float] = LEAST_GROWTH,
 ) -> list[tuple[float, ...]]:
     """Return the times that each of n tasks requests, increasing.
 
@@ -43,6 +44,8 @@ def walltime_ladders(
         Predicted runtime and its upper bound at ``confidence``.
     step_s : float
         Later requests are rounded up to multiples of this.
+    growth : float or sequence of float, shape (n,)
+        Each request is at least so many times the one before.
     """
     if not len(first_s):
         return []
@@ -50,12 +53,16 @@ def walltime_ladders(
     residuals = PredictedLaw.of((1 - confidence, 0.5, confidence), (1 / math.e, 1.0, math.e))
     sequences = requests_per_image(residuals, COST, np.asarray(median_s, float), spread, spread)
     return [
-        rungs(first, row[np.isfinite(row)].tolist(), step_s)
-        for first, row in zip(first_s, sequences.requests, strict=True)
+        rungs(first, row[np.isfinite(row)].tolist(), step_s, float(least))
+        for first, row, least in zip(
+            first_s, sequences.requests, np.broadcast_to(growth, len(first_s)), strict=True
+        )
     ]
 
 
-def rungs(first: float, later: Sequence[float], step: float) -> tuple[float, ...]:
+def rungs(
+    first: float, later: Sequence[float], step: float, growth: float = LEAST_GROWTH
+) -> tuple[float, ...]:
     """Return the first request and the later ones that are clearly longer.
 
     Examples
@@ -66,6 +73,6 @@ def rungs(first: float, later: Sequence[float], step: float) -> tuple[float, ...
     ladder = [float(first)]
     for value in later:
         rung = float(stepped(value, step))
-        if rung >= LEAST_GROWTH * ladder[-1] and len(ladder) < MOST_RUNGS:
+        if rung >= growth * ladder[-1] and len(ladder) < MOST_RUNGS:
             ladder.append(rung)
     return tuple(ladder)
