@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from voxcast.allocation.billing import Billing
 from voxcast.allocation.node_types import NodeType
@@ -15,8 +15,14 @@ if TYPE_CHECKING:
 
     from voxcast.records import Configuration
 
+MemoryCounted: TypeAlias = Literal["cgroup", "rss"]
+
 # A job script's shell, Slurm's own step and page tables need memory beside the program's.
 MEMORY_FLOOR_BYTES = 32 * 2**20
+# What a sum of resident pages counts beyond the memory of a run: pages of files that its processes
+# map, shared libraries above all. The largest of the built-in applications, rounded up; see
+# benchmarks/mapped_files.py and results/memory/mapped_files.json.
+MAPPED_FILES_BYTES = 128 * 2**20
 
 
 @dataclass(frozen=True)
@@ -76,6 +82,11 @@ class Cluster:
         Requests are rounded up to multiples of these.
     memory_floor_bytes : float
         The least memory that is requested.
+    memory_counted : {"cgroup", "rss"} or None
+        How the memory of a job is counted that is held against its request: by the kernel, or by
+        Slurm as the sum of resident pages. None: not known, and taken to be by the kernel.
+    mapped_files_bytes : int
+        What the sum counts in addition.
     """
 
     name: str
@@ -85,6 +96,13 @@ class Cluster:
     walltime_step_s: float = 60.0
     memory_step_bytes: int = 2**20
     memory_floor_bytes: int = MEMORY_FLOOR_BYTES
+    memory_counted: MemoryCounted | None = None
+    mapped_files_bytes: int = MAPPED_FILES_BYTES
+
+    @property
+    def added_bytes(self) -> int:
+        """What is requested beside the memory of a run and its margin."""
+        return self.mapped_files_bytes if self.memory_counted == "rss" else 0
 
     @property
     def free(self) -> bool:
