@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from voxcast.allocation.billing import Billing
+from voxcast.allocation.mapped_files import OTHER_BYTES
 from voxcast.allocation.node_types import NodeType
 from voxcast.allocation.waiting import Waiting
 from voxcast.errors import ConfigError
@@ -19,10 +20,6 @@ MemoryCounted: TypeAlias = Literal["cgroup", "rss"]
 
 # A job script's shell, Slurm's own step and page tables need memory beside the program's.
 MEMORY_FLOOR_BYTES = 32 * 2**20
-# What a sum of resident pages counts beyond the memory of a run: pages of files that its processes
-# map, shared libraries above all. The largest of the built-in applications, rounded up; see
-# benchmarks/mapped_files.py and results/memory/mapped_files.json.
-MAPPED_FILES_BYTES = 128 * 2**20
 
 
 @dataclass(frozen=True)
@@ -85,8 +82,8 @@ class Cluster:
     memory_counted : {"cgroup", "rss"} or None
         How the memory of a job is counted that is held against its request: by the kernel, or by
         Slurm as the sum of resident pages. None: not known, and taken to be by the kernel.
-    mapped_files_bytes : int
-        What the sum counts in addition.
+    mapped_files_bytes : int or None
+        What the sum counts in addition; None: of an application that was not measured.
     """
 
     name: str
@@ -97,12 +94,15 @@ class Cluster:
     memory_step_bytes: int = 2**20
     memory_floor_bytes: int = MEMORY_FLOOR_BYTES
     memory_counted: MemoryCounted | None = None
-    mapped_files_bytes: int = MAPPED_FILES_BYTES
+    mapped_files_bytes: int | None = None
 
     @property
     def added_bytes(self) -> int:
         """What is requested beside the memory of a run and its margin."""
-        return self.mapped_files_bytes if self.memory_counted == "rss" else 0
+        if self.memory_counted != "rss":
+            return 0
+        stated = self.mapped_files_bytes
+        return OTHER_BYTES if stated is None else stated
 
     @property
     def free(self) -> bool:

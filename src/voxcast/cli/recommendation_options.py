@@ -104,9 +104,6 @@ def _memory_counted(cluster: Cluster) -> MemoryCounted | None:
     except VoxcastError as error:
         logger.warning("taken to count memory by control groups (%s); see %s", error.problem, key)
         return None
-    if counted == "rss":
-        added = format_bytes(cluster.mapped_files_bytes)
-        logger.info("Slurm counts resident pages: requests are %s larger; see %s", added, key)
     return counted
 
 
@@ -165,7 +162,23 @@ def recommendation_of(
     )  # fmt: skip
     if not predictions:
         return None
+    cluster = _with_mapped_files(cluster, str(predictions[0].by_candidate[0]["app"]))
     return Recommendation.of(cluster, site.policy, limits, candidates, predictions, measured)
+
+
+def _with_mapped_files(cluster: Cluster, app: str) -> Cluster:
+    """Return the cluster; where resident pages count, with what an application maps."""
+    from dataclasses import replace
+
+    from voxcast.allocation.mapped_files import mapped_files_bytes
+
+    if cluster.memory_counted != "rss":
+        return cluster
+    if cluster.mapped_files_bytes is None:
+        cluster = replace(cluster, mapped_files_bytes=mapped_files_bytes(app))
+    added = format_bytes(cluster.added_bytes)
+    logger.info("%s counts resident pages: requests are %s larger", cluster.name, added)
+    return cluster
 
 
 def _seconds_until(deadline: str) -> float:

@@ -15,7 +15,6 @@ from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 from voxcast.allocation.assessment import Policy
 from voxcast.allocation.billing import Billing
 from voxcast.allocation.machines import (
-    MAPPED_FILES_BYTES,
     MEMORY_FLOOR_BYTES,
     Cluster,
     MemoryCounted,
@@ -127,7 +126,7 @@ class RequestSteps(Section):
     memory_bytes: Annotated[int, BYTES, Field(alias="memory_step")]
     memory_floor_bytes: Annotated[int, BYTES, Field(alias="memory_floor")] = MEMORY_FLOOR_BYTES
     memory_counted: MemoryCounted | None = None
-    mapped_files_bytes: Annotated[int, BYTES, Field(alias="mapped_files")] = MAPPED_FILES_BYTES
+    mapped_files_bytes: Annotated[int | None, BYTES_OR_NULL, Field(alias="mapped_files")] = None
 
 
 class ClusterFile(Section):

@@ -206,10 +206,11 @@ def memory_counted() -> MemoryCounted:
     SlurmAwayError, SlurmRefusedError, ConfigError
         If it cannot be asked.
     """
-    return _memory_counted(call(["scontrol", "show", "config"]))
+    return counted_by(call(["scontrol", "show", "config"]))
 
 
-def _memory_counted(config: str) -> MemoryCounted:
+def counted_by(config: str) -> MemoryCounted:
+    """Return the same from what ``scontrol show config`` prints."""
     settings = dict(
         re.findall(r"^(JobAcctGather(?:Type|Params))\s*=\s*(\S+)", config, re.MULTILINE)
     )
