@@ -65,9 +65,11 @@ def test_the_settings_of_a_site_tell_how_it_counts(
     gathered_by: str, parameters: str, counted: str
 ) -> None:
     lines = [
-        "JobAcctGatherFrequency  = task=1", f"JobAcctGatherType       = jobacct_gather/{gathered_by}",
-        f"JobAcctGatherParams     = {parameters}", "JobCompHost             = localhost",
-    ]  # fmt: skip
+        "JobAcctGatherFrequency  = task=1",
+        f"JobAcctGatherType       = jobacct_gather/{gathered_by}",
+        f"JobAcctGatherParams     = {parameters}",
+        "JobCompHost             = localhost",
+    ]
     assert slurm_commands.counted_by("\n".join(lines)) == counted
 
 

@@ -6,12 +6,13 @@ up resident pages, once for each process.
 
 from __future__ import annotations
 
-# Of the largest run in results/memory/mapped_files.json, which benchmarks/mapped_files.py measures,
+# The largest differences in results/memory/mapped_files.json, by benchmarks/mapped_files.py,
 # rounded up to steps: libraries differ a little by version and machine.
 STEP_BYTES = 32 * 2**20
 MEASURED_BYTES = {
     "ants_register": 160 * 2**20,
     "ants_segment": 160 * 2**20,
+    "dnn_train": 160 * 2**20,
     "tile_segment": 224 * 2**20,
 }
 # Of an application that was not measured: that of the largest.

@@ -55,7 +55,7 @@ class BeyondBound:
     used_s, first_s, median_s, upper_s : ndarray
     subjects, folds : ndarray
     runs : int
-        Of all runs, how many were predicted.
+        How many were predicted, with those within the bound.
     """
 
     used_s: Floats
@@ -76,9 +76,8 @@ class BeyondBound:
         )
         first = stepped(upper, STEP_S)
         subjects, folds = runs["subject"].to_numpy(dtype=str), runs["fold"].to_numpy()
-        beyond = used > first
-        columns = (used, first, median, upper, subjects, folds)
-        return cls(*(column[beyond] for column in columns), runs=len(runs))
+        n = used > first
+        return cls(used[n], first[n], median[n], upper[n], subjects[n], folds[n], len(runs))
 
     @classmethod
     def of_law(cls, text: str, confidence: float) -> BeyondBound:
@@ -93,7 +92,7 @@ class BeyondBound:
         n = len(used)
         return cls(
             used, np.full(n, first), np.full(n, LAW_MEDIAN_S), np.full(n, upper),
-            np.arange(n).astype(str), np.zeros(n, np.int64), n,
+            np.zeros(n, dtype=str), np.zeros(n, np.int64), n,
         )  # fmt: skip
 
     def replayed(self, growth: float | Sequence[float], confidence: float) -> ReplayedRuns:
@@ -123,11 +122,11 @@ def study(predicted: Mapping[str, pd.DataFrame], confidence: float) -> dict[str,
     Returns
     -------
     dict
-        ``apps``, ``laws`` and ``pooled`` over the applications; of each ``runs``, ``beyond``,
-        ``subjects_beyond``, quantiles ``excess`` of used over requested time, and ``rules``. Of
+        ``apps``, ``laws`` and ``pooled`` over the applications, and `regrets`; of each ``runs``,
+        ``beyond``, ``subjects_beyond``, quantiles ``excess`` of used over requested time, and ``rules``. Of
         each rule ``attempts``, a mean; ``turnaround`` and ``held``, means over those of knowing
         the time beforehand; and ``ratios`` to `BASE`, geometric means over runs with intervals
-        over subjects.
+        over subjects, which laws do not have.
     """
     data = {app: BeyondBound.of_runs(app, runs) for app, runs in predicted.items()}
     by_app = {app: _by_growth(beyond, confidence) for app, beyond in data.items()}
@@ -144,11 +143,48 @@ def study(predicted: Mapping[str, pd.DataFrame], confidence: float) -> dict[str,
     laws = {name: BeyondBound.of_law(name, confidence) for name in LAWS}
     rules = list(next(iter(by_app.values())))
     together = {r: _united([by_app[app][r] for app in data]) for r in rules}
+    apps = {app: _outcomes(data[app], by_app[app]) for app in data}
+    of_laws = {name: _outcomes(law, _by_growth(law, confidence)) for name, law in laws.items()}
     return {
         "confidence": confidence,
-        "apps": {app: _outcomes(data[app], by_app[app]) for app in data},
+        "apps": apps,
         "pooled": _outcomes(_pooled(list(data.values())), together),
-        "laws": {name: _outcomes(law, _by_growth(law, confidence)) for name, law in laws.items()},
+        "laws": of_laws,
+        "regrets": regrets({**apps, **of_laws}),
+    }
+
+
+def regrets(outcomes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return by how much each constant factor is beside the best one, at worst over the data.
+
+    Parameters
+    ----------
+    outcomes : mapping
+        By application or law, as in what `study` returns.
+
+    Returns
+    -------
+    dict
+        ``largest`` ratio to the best factor of the same data, of turnaround or time held, by
+        factor; the factor ``chosen``, of which it is smallest; and the factors that would be
+        chosen ``without`` each of the data.
+    """
+    rules = [f"{growth:g}" for growth in GROWTHS]
+    table = {}
+    for name, of in outcomes.items():
+        figures = [
+            [of["rules"][rule][figure] for rule in rules] for figure in ("turnaround", "held")
+        ]
+        table[name] = (np.array(figures) / np.min(figures, axis=1, keepdims=True)).max(axis=0)
+
+    def chosen(names: Sequence[str]) -> str:
+        return rules[int(np.argmin(np.max([table[name] for name in names], axis=0)))]
+
+    largest = np.max(list(table.values()), axis=0)
+    return {
+        "largest": dict(zip(rules, largest.tolist(), strict=True)),
+        "chosen": chosen(list(table)),
+        "without": {name: chosen([other for other in table if other != name]) for name in table},
     }
 
 
