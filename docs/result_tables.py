@@ -29,6 +29,7 @@ from worth_tables import (
     worth_replay,
     worth_rounds,
     worth_simulator,
+    worth_growth,
     worth_variants,
 )
 
@@ -609,7 +610,7 @@ TABLES = {
         domain, ablation, scales, transfer, per_image, metronome, bench, family_pairs, curves,
         machines, registered_model, public_tables,
         scale_bounds, scale_machine, scale_claims, scale_growth, scale_images,
-        worth_rounds, worth_ratios, worth_simulator, worth_replay, worth_killed, worth_variants,
+        worth_growth, worth_rounds, worth_ratios, worth_simulator, worth_replay, worth_killed, worth_variants,
         parcel_cache, parcel_ensembles, parcel_passes, parcel_cores, parcel_models, plans,
     )
 }  # fmt: skip
