@@ -124,8 +124,8 @@ def study(predicted: Mapping[str, pd.DataFrame], confidence: float) -> dict[str,
     dict
         ``apps``, ``laws`` and ``pooled`` over the applications, and `regrets`; of each ``runs``,
         ``beyond``, ``subjects_beyond``, quantiles ``excess`` of used over requested time, and
-        ``rules``. Of each rule ``attempts``, a mean; ``turnaround`` and ``held``, means over those of knowing
-        the time beforehand; and ``ratios`` to `BASE`, geometric means over runs with intervals
+        ``rules``. Of each rule ``attempts``, a mean; ``turnaround`` and ``held``, means over
+        those of knowing the time beforehand; and ``ratios`` to `BASE`, geometric means over runs with intervals
         over subjects, which laws do not have.
     """
     data = {app: BeyondBound.of_runs(app, runs) for app, runs in predicted.items()}
