@@ -125,8 +125,8 @@ def study(predicted: Mapping[str, pd.DataFrame], confidence: float) -> dict[str,
         ``apps``, ``laws`` and ``pooled`` over the applications, and `regrets`; of each ``runs``,
         ``beyond``, ``subjects_beyond``, quantiles ``excess`` of used over requested time, and
         ``rules``. Of each rule ``attempts``, a mean; ``turnaround`` and ``held``, means over
-        those of knowing the time beforehand; and ``ratios`` to `BASE`, geometric means over runs with intervals
-        over subjects, which laws do not have.
+        those of knowing the time beforehand; and ``ratios`` to `BASE`, geometric means over
+        runs with intervals over subjects, which laws do not have.
     """
     data = {app: BeyondBound.of_runs(app, runs) for app, runs in predicted.items()}
     by_app = {app: _by_growth(beyond, confidence) for app, beyond in data.items()}
@@ -195,7 +195,12 @@ def _by_growth(beyond: BeyondBound, confidence: float) -> dict[str, ReplayedRuns
 
 
 def _best(costs: Sequence[Floats]) -> int:
-    """Return the place of the growth of least cost; costs have shape (growths and more, n)."""
+    """Return the place of the growth of least cost; costs have shape (growths and more, n).
+
+    Without any run to choose by, that is the first.
+    """
+    if not costs:
+        return 0
     n_growths = len(GROWTHS)
     return int(np.argmin(np.concatenate(costs, axis=1)[:n_growths].sum(axis=1)))
 
