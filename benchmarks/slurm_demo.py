@@ -29,9 +29,6 @@ APP, NODES = "ants_segment", 2
 SEED = 515  # of heads that no recorded campaign has
 VOXELS, AXIS_VOXELS = (350_000, 400_000, 600_000), (48, 256)
 DEFAULT_S, DEFAULT_BYTES = 3600.0, 4 * 10**9  # what a user may write for all of them
-# Slurm's samples of resident memory count pages of shared libraries, some 80 MB, which control
-# groups, by which the recorded runs were measured, charge to whoever read them first.
-MEMORY_MARGIN = 0.5
 VOXCAST = (sys.executable, "-m", "voxcast.cli")
 # The stages that predictions need. Nothing is measured: the runs are those on record.
 STAGES = ("images", "catalogue", "profile_runs cpu", "profile_runs gpu", "featurize", "tune",
@@ -160,8 +157,7 @@ def demonstrate(folder: Path, images: int) -> None:
             start = time.monotonic()
             submit = [
                 *VOXCAST, "submit", *paths, "--app", APP, "--cpus", "1", "--cluster", "private",
-                "-S", f"policy.memory_margin={MEMORY_MARGIN}", "--out", str(folder / "results"),
-                "--poll", "2s", "--json",
+                "--out", str(folder / "results"), "--poll", "2s", "--json",
             ]  # fmt: skip
             printed = _run(submit, project, "voxcast submit", environment, codes=(0, 1))
             makespan_s = time.monotonic() - start

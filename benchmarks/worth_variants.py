@@ -13,7 +13,7 @@ import json
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,12 +24,19 @@ from voxcast.allocation.resubmission import Resubmission
 from voxcast.allocation.workload import Workload
 from voxcast.files import write_json
 from voxcast.hpc.arrays import grouped
+from voxcast.hpc.ladders import walltime_ladders
 from voxcast.quantities import slurm_bytes
-from worth_arms import MEMORY_SCALE, Job, plan_of, read_jobs
+from worth_arms import CONFIDENCE, DEFAULT_S, MEMORY_SCALE, STEP_S, Job, plan_of, read_jobs
 from worth_figures import CORES, JOBS, figures, node_bytes, seconds
 from worth_rounds import NODE_BYTES, NODES
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from voxcast.hpc.tasks import Task
+
 ROUNDS, OUT = Path("results/worth/rounds"), Path("results/worth/variants.json")
+ROUNDS_GROWTH = 1.2  # of requests when the rounds were made
 PEAK_AT = 0.5  # the jobs hold their memory in the second half
 VARIANTS = {
     "as it is": (False, 1.0),
@@ -58,11 +65,12 @@ def queued(jobs: list[Job], arm: str, at_s: float, overhead_s: float) -> list[li
     for app in sorted({job.app for job in jobs}):
         of_app = [job for job in jobs if job.app == app]
         tasks = plan_of(arm, of_app, Path("inputs"), NODE_BYTES).tasks
+        later = _later_s(of_app, tasks) if arm == "voxcast" else [()] * len(tasks)
         arrays += [
             [
                 Queued(
                     at_s, of_app[n].runtime_s + overhead_s,
-                    (array.request.walltime_s, *tasks[n].ladder.walltimes_s[1:]), 1,
+                    (array.request.walltime_s, *later[n]), 1,
                     array.request.memory_bytes * MEMORY_SCALE, of_app[n].peak_bytes,
                 )
                 for n in array.members
@@ -70,6 +78,19 @@ def queued(jobs: list[Job], arm: str, at_s: float, overhead_s: float) -> list[li
             for array in grouped([task.ladder.first for task in tasks], [0] * len(tasks))
         ]  # fmt: skip
     return arrays
+
+
+def _later_s(jobs: list[Job], tasks: Sequence[Task]) -> list[tuple[float, ...]]:
+    """Return the requests after the first as they were in the rounds, before the factor grew."""
+    median_s, upper_s = (
+        [job.predicted[f"runtime_s_{end}"] for job in jobs] for end in ("median", "upper")
+    )
+    first_s = [task.ladder.first.walltime_s for task in tasks]
+    ladders = walltime_ladders(first_s, median_s, upper_s, CONFIDENCE, STEP_S, ROUNDS_GROWTH)
+    return [
+        tuple(sorted({min(rung, DEFAULT_S) for rung in later if first < DEFAULT_S}))
+        for first, *later in ladders
+    ]
 
 
 def others_of(record: dict[str, Any]) -> list[Queued]:

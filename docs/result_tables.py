@@ -24,6 +24,7 @@ from parcel_tables import (
 from scale_tables import scale_bounds, scale_claims, scale_growth, scale_images, scale_machine
 from table_text import NONE, PROJECT, Rows, markdown, percent, results, with_interval
 from worth_tables import (
+    worth_growth,
     worth_killed,
     worth_ratios,
     worth_replay,
@@ -613,6 +614,7 @@ TABLES = {
         machines, registered_model, public_tables,
         scale_bounds, scale_machine, scale_claims, scale_growth, scale_images,
         worth_rounds, worth_ratios, worth_simulator, worth_replay, worth_killed, worth_variants,
+        worth_growth,
         parcel_cache, parcel_ensembles, parcel_passes, parcel_cores, parcel_models, plans,
     )
 }  # fmt: skip

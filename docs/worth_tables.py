@@ -117,6 +117,38 @@ def worth_variants() -> str:
     return markdown(head, rows)
 
 
+def worth_growth() -> str:
+    """Return how rules for requests after the bound compare, on runs outside the rounds."""
+    content = results("ladders/growth.json")
+    rules = {
+        "1.35": "at least × 1.35", "1.5": "× 1.5", "2": "× 2", "3": "× 3",
+        "spread": "bound over median", "other_folds": "best in other folds",
+        "other_data": "best in other data",
+    }  # fmt: skip
+    rows = []
+    for name, of in {**content["apps"], "all five": content["pooled"], **content["laws"]}.items():
+        is_law = name in content["laws"]
+        base, half_more = (of["rules"][rule]["attempts"] for rule in ("1.2", "1.5"))
+        rows.append([
+            name if is_law or name == "all five" else f"`{name}`",
+            "exact" if is_law else f"{of['beyond']} of {of['runs']}",
+            f"{of['excess']['0.5']:.2f}, {of['excess']['1.0']:.2f}",
+            f"{base:.2f}, {half_more:.2f}",
+            *(_growth(of["rules"].get(rule)) for rule in rules),
+        ])  # fmt: skip
+    head = [
+        "", "runs beyond the bound", "used over bound: median, largest",
+        "attempts of these: × 1.2, × 1.5", *rules.values(),
+    ]  # fmt: skip
+    return markdown(head, rows)
+
+
+def _growth(rule: dict[str, Any] | None) -> str:
+    if rule is None:
+        return NONE
+    return "; ".join(_ratio(rule["ratios"][figure]) for figure in ("turnaround", "held"))
+
+
 def worth_replay() -> str:
     """Return the ratios of policies to what was asked, on traces made here."""
     figures = {

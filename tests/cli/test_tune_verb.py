@@ -9,34 +9,19 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 import yaml
 
-import planted
-from voxcast.images.network_volume import volume_dtype
-from voxcast.images.small_volumes import write_small_volumes
+from planted_search import TRIALS, search_project, with_clusters
 
 ROOT = Path(__file__).parents[2]
 VOXCAST = Path(sys.executable).with_name("voxcast")
-TRIALS = 4
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """Return a project with planted runs and two families that have parameters."""
-    params = yaml.safe_load((ROOT / "params.yaml").read_text())
-    families = ["median", "voxels", "tree", "forest"]
-    params["tune"] |= {"families": families, "trials": TRIALS, "folds": 3}
-    (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
-    table = planted.table(8, apps=("segment",)).assign(noisy=False, image_set="heads")
-    features = tmp_path / "data" / "features"
-    features.mkdir(parents=True)
-    table.to_parquet(features / "train.parquet", index=False)
-    unknown = np.zeros((), volume_dtype(8))
-    write_small_volumes(features / "volumes.npz", dict.fromkeys(table["volume_id"], unknown), 8)
-    return tmp_path
+    return search_project(tmp_path)
 
 
 def tune(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -73,10 +58,7 @@ def test_two_workers_tune_and_the_stage_takes_the_result(
 
 
 def test_a_cluster_gets_a_line_that_starts_workers(project: Path) -> None:
-    (project / "conf").mkdir()
-    for name in ("cluster", "policy"):
-        (project / "conf" / name).symlink_to(ROOT / "conf" / name)
-    (project / "conf" / "submit.yaml").symlink_to(ROOT / "conf" / "submit.yaml")
+    with_clusters(project)
     clusters = sorted(path.stem for path in (ROOT / "conf" / "cluster").glob("[!_]*.yaml"))
     cluster = next(name for name in clusters if name != "local")
     completed = tune(project, "--cluster", cluster, "--workers", "9")

@@ -62,5 +62,6 @@ def test_a_few_images_go_through_to_the_picture(tmp_path: Path) -> None:
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     assert "3 of 3 images done" in ended.stdout
+    assert "attempts  3; failed: none" in ended.stdout
     assert "completed" in (tmp_path / "asked_used.svg").read_text()
     assert len(list((tmp_path / "results").glob("sub-*"))) == 3

@@ -160,7 +160,8 @@ def assess(
     if shared:
         runtime, memory = (np.broadcast_to(a.max(axis=0), a.shape) for a in (runtime, memory))
     walltime = stepped(runtime, cluster.walltime_step_s)
-    needed = np.maximum(memory * (1 + policy.memory_margin), cluster.memory_floor_bytes)
+    counted = memory * (1 + policy.memory_margin) + cluster.added_bytes
+    needed = np.maximum(counted, cluster.memory_floor_bytes)
     memory_bytes = stepped(needed, cluster.memory_step_bytes)
     wait, cost, bound = (np.empty_like(walltime) for _ in range(3))
     for n, candidate in enumerate(candidates):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from voxcast.allocation.billing import Billing
+from voxcast.allocation.mapped_files import OTHER_BYTES
 from voxcast.allocation.node_types import NodeType
 from voxcast.allocation.waiting import Waiting
 from voxcast.errors import ConfigError
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from voxcast.records import Configuration
+
+MemoryCounted: TypeAlias = Literal["cgroup", "rss"]
 
 # A job script's shell, Slurm's own step and page tables need memory beside the program's.
 MEMORY_FLOOR_BYTES = 32 * 2**20
@@ -76,6 +79,11 @@ class Cluster:
         Requests are rounded up to multiples of these.
     memory_floor_bytes : float
         The least memory that is requested.
+    memory_counted : {"cgroup", "rss"} or None
+        How the memory of a job is counted that is held against its request: by the kernel, or by
+        Slurm as the sum of resident pages. None: not known, and taken to be by the kernel.
+    mapped_files_bytes : int or None
+        What the sum counts in addition; None: of an application that was not measured.
     """
 
     name: str
@@ -85,6 +93,16 @@ class Cluster:
     walltime_step_s: float = 60.0
     memory_step_bytes: int = 2**20
     memory_floor_bytes: int = MEMORY_FLOOR_BYTES
+    memory_counted: MemoryCounted | None = None
+    mapped_files_bytes: int | None = None
+
+    @property
+    def added_bytes(self) -> int:
+        """What is requested beside the memory of a run and its margin."""
+        if self.memory_counted != "rss":
+            return 0
+        stated = self.mapped_files_bytes
+        return OTHER_BYTES if stated is None else stated
 
     @property
     def free(self) -> bool:

@@ -37,6 +37,11 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
         "--cluster", metavar="C",
         help="as a pool of work for a cluster of conf/cluster; `local` runs workers here",
     )  # fmt: skip
+    add_worker_job_arguments(group)
+
+
+def add_worker_job_arguments(group: argparse._ArgumentGroup) -> None:
+    """Add the arguments by which workers are jobs that are submitted and followed."""
     group.add_argument("--partition", help="partition of the workers' jobs")
     group.add_argument(
         "--submit", action="store_true",
@@ -60,14 +65,25 @@ def check_options(args: argparse.Namespace) -> None:
     ConfigError
         If they do not.
     """
+    check_worker_jobs(args)
+    if args.submit and (args.hours is not None or args.parallel is not None):
+        problem = "are not for jobs of Slurm, whose size follows from the cells"
+        raise ConfigError(problem, "--hours and --parallel", "leave them out with --submit")
+
+
+def check_worker_jobs(args: argparse.Namespace) -> None:
+    """Check the options of `add_worker_job_arguments`.
+
+    Raises
+    ------
+    ConfigError
+        If they do not go together.
+    """
     parse_seconds(args.poll)
     if args.submit:
         if args.cluster in (None, LOCAL):
             then = "name a cluster of conf/cluster that has Slurm"
             raise ConfigError("needs --cluster, and not `local`", "--submit", then)
-        if args.hours is not None or args.parallel is not None:
-            problem = "are not for jobs of Slurm, whose size follows from the cells"
-            raise ConfigError(problem, "--hours and --parallel", "leave them out with --submit")
     else:
         for name in OF_SUBMISSION:
             if getattr(args, name):

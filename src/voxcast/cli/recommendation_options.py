@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,15 +14,15 @@ from voxcast.cli.shared_options import (
     champion_of,
     size_of_this_machine,
 )
-from voxcast.errors import ConfigError, TableError, one_line
-from voxcast.quantities import format_seconds, parse_seconds, parse_usd
+from voxcast.errors import ConfigError, TableError, VoxcastError, one_line
+from voxcast.quantities import format_bytes, format_seconds, parse_seconds, parse_usd
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
     from voxcast.allocation.choice import HardLimits
-    from voxcast.allocation.machines import Cluster
+    from voxcast.allocation.machines import Cluster, MemoryCounted
     from voxcast.allocation.recommendation import Recommendation
     from voxcast.config import Site
 
@@ -69,17 +70,41 @@ def hard_limits(args: argparse.Namespace) -> HardLimits:
 
 
 def site_of(args: argparse.Namespace) -> Site:
-    """Return cluster and policy of the project; errors as `voxcast.config.load_submit`."""
+    """Return cluster and policy of the project; errors as `voxcast.config.load_submit`.
+
+    Where the cluster's file leaves open how memory is counted, the Slurm of this machine is asked.
+    """
+    from dataclasses import replace
+
     from voxcast import config
 
     folder = project.require(args.project)
-    return config.load_submit(
+    site = config.load_submit(
         folder / config.CONF_DIR,
         args.cluster,
         args.policy,
         args.overrides,
         here=size_of_this_machine,
     )
+    cluster = site.cluster
+    if cluster.name == LOCAL or cluster.memory_counted is not None:
+        return site
+    return replace(site, cluster=replace(cluster, memory_counted=_memory_counted(cluster)))
+
+
+def _memory_counted(cluster: Cluster) -> MemoryCounted | None:
+    """Return how the Slurm of this machine counts memory; None where there is none."""
+    if shutil.which("scontrol") is None:
+        return None
+    from voxcast.hpc import slurm
+
+    key = f"request.memory_counted of conf/cluster/{cluster.name}.yaml"
+    try:
+        counted = slurm.memory_counted()
+    except VoxcastError as error:
+        logger.warning("taken to count memory by control groups (%s); see %s", error.problem, key)
+        return None
+    return counted
 
 
 def refuse_local(site: Site, args: argparse.Namespace) -> None:
@@ -137,7 +162,23 @@ def recommendation_of(
     )  # fmt: skip
     if not predictions:
         return None
+    cluster = _with_mapped_files(cluster, str(predictions[0].by_candidate[0]["app"]))
     return Recommendation.of(cluster, site.policy, limits, candidates, predictions, measured)
+
+
+def _with_mapped_files(cluster: Cluster, app: str) -> Cluster:
+    """Return the cluster; where resident pages count, with what an application maps."""
+    from dataclasses import replace
+
+    from voxcast.allocation.mapped_files import mapped_files_bytes
+
+    if cluster.memory_counted != "rss":
+        return cluster
+    if cluster.mapped_files_bytes is None:
+        cluster = replace(cluster, mapped_files_bytes=mapped_files_bytes(app))
+    added = format_bytes(cluster.added_bytes)
+    logger.info("%s counts resident pages: requests are %s larger", cluster.name, added)
+    return cluster
 
 
 def _seconds_until(deadline: str) -> float:

@@ -1,8 +1,9 @@
 """``voxcast tune``: search the parameters of all families by several workers.
 
-Workers are processes here (``--workers N``), or jobs: ``--cluster C`` prints the line that starts
-them, and the same command again says how far they are. All share one study for each application
-and family, in a journal file in ``--folder``, or in a database (``--storage URL``). The trials are
+Workers are processes here (``--workers N``), or jobs: ``--cluster C --submit`` submits and follows
+them; without ``--submit`` the line that starts them is printed, and the same command again says
+how far they are. All share one study for each application and family, in a journal file in
+``--folder``, or in a database (``--storage URL``). The trials are
 fixed beforehand, so that the result does not depend on who made which when; a worker may be killed
 at any time, and others make its trial again.
 
@@ -27,11 +28,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast import project
+from voxcast.cli.campaign_pool import add_worker_job_arguments, check_worker_jobs
 from voxcast.cli.shared_options import add_project_argument, size_of_this_machine, whole_number
+from voxcast.cli.tune_jobs import submit_workers, worker_request
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError
+from voxcast.quantities import slurm_clock, slurm_memory
 
 if TYPE_CHECKING:
+    from voxcast.allocation.machines import Cluster
     from voxcast.models.selection.cross_validation import Validation
     from voxcast.studies.shared_search import FamilyResult, SharedSearch
 
@@ -43,7 +48,6 @@ TUNED = Path("conf/tune/tuned.yaml")
 SETTINGS = "settings.json"
 LOCAL = "local"  # the cluster that is this machine
 WORKERS = 2
-WORKER_OPTIONS = ("--cpus-per-task=1", "--mem=4G", "--time=04:00:00")
 ANNOUNCE_S = 30.0
 UNFINISHED = 1
 
@@ -57,13 +61,21 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--workers", type=whole_number, metavar="N", help="processes, or jobs")
     parser.add_argument("--cluster", default=LOCAL, help="a cluster of conf/cluster")
-    parser.add_argument("--partition", help="of the jobs")
+    parser.add_argument("--mem", default="4GiB", metavar="4GiB", help="memory of each job")
+    parser.add_argument("--time", default="4h", metavar="4h", help="time of each job")
+    add_worker_job_arguments(parser.add_argument_group("jobs of Slurm"))
     parser.add_argument("--folder", type=Path, default=FOLDER, metavar="DIR", help="shared by all")
     parser.add_argument("--storage", default="", metavar="URL", help="e.g. of PostgreSQL")
     parser.add_argument("--worker", action="store_true", help="make trials until none is left")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     add_project_argument(parser)
     args = parser.parse_args(argv)
+    check_worker_jobs(args)
+    worker_request(args)  # checks it
+    if args.submit:
+        from voxcast.hpc.slurm import check_installed
+
+        check_installed()
     os.chdir(project.require(args.project))
     search, searches, settings = _search(args)
     if args.worker:
@@ -73,9 +85,14 @@ def main(argv: list[str]) -> int:
         return 0
     for name, (family_name, _) in searches.items():
         search.add(name, family_name)
-    line = None
+    line, code = None, 0
     if args.cluster == LOCAL:
         _run_here(args, search, searches)
+    elif args.submit:
+        code = submit_workers(
+            args, _cluster(args), [sys.executable, "-m", "voxcast.cli", *_command(args)],
+            args.workers or WORKERS, lambda: _trials_left(_results(search, searches)),
+        )  # fmt: skip
     elif not all(result.finished for result in _results(search, searches).values()):
         line = _sbatch_line(args)
     results = _results(search, searches)
@@ -83,7 +100,7 @@ def main(argv: list[str]) -> int:
     if finished:
         _write_tuned(results, settings)
     _print_end(args, results, line)
-    return 0 if finished else UNFINISHED
+    return code or (0 if finished else UNFINISHED)
 
 
 def _search(args: argparse.Namespace) -> tuple[SharedSearch, Searches, dict[str, Any]]:
@@ -176,13 +193,24 @@ def _run_here(args: argparse.Namespace, search: SharedSearch, searches: Searches
 
 def _sbatch_line(args: argparse.Namespace) -> str:
     """Return a line for a shell that starts workers as an array of Slurm."""
+    request = worker_request(args)
+    options = [
+        f"--array=1-{args.workers or WORKERS}", f"--cpus-per-task={request.cpus}",
+        f"--mem={slurm_memory(request.memory_bytes)}", f"--time={slurm_clock(request.walltime_s)}",
+        f"--partition={args.partition or _cluster(args).partitions[0].name}",
+    ]  # fmt: skip
+    wrap = f"--wrap=exec {shlex.join(['voxcast', *_command(args)])}"
+    return shlex.join(["sbatch", *options, wrap])
+
+
+def _cluster(args: argparse.Namespace) -> Cluster:
     from voxcast import config
 
-    cluster = config.load_submit(cluster=args.cluster, here=size_of_this_machine).cluster
-    partition = args.partition or cluster.partitions[0].name
-    array = f"--array=1-{args.workers or WORKERS}"
-    wrap = f"--wrap=exec {shlex.join(['voxcast', *_command(args)])}"
-    return shlex.join(["sbatch", array, *WORKER_OPTIONS, f"--partition={partition}", wrap])
+    return config.load_submit(cluster=args.cluster, here=size_of_this_machine).cluster
+
+
+def _trials_left(results: dict[str, FamilyResult]) -> int:
+    return sum(r.trials - r.completed - r.given_up for r in results.values())
 
 
 def _write_tuned(results: dict[str, FamilyResult], settings: dict[str, Any]) -> None:

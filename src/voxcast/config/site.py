@@ -14,7 +14,12 @@ from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
 from voxcast.allocation.assessment import Policy
 from voxcast.allocation.billing import Billing
-from voxcast.allocation.machines import MEMORY_FLOOR_BYTES, Cluster, Partition
+from voxcast.allocation.machines import (
+    MEMORY_FLOOR_BYTES,
+    Cluster,
+    MemoryCounted,
+    Partition,
+)
 from voxcast.allocation.node_types import NodeType
 from voxcast.allocation.waiting import Waiting
 from voxcast.config.sections import (
@@ -115,11 +120,13 @@ PolicyByName = Annotated[dict[str, Policy], POLICIES]
 
 
 class RequestSteps(Section):
-    """The steps to which requests are rounded up, and the least memory that is requested."""
+    """The steps to which requests are rounded up, the least memory, and how memory is counted."""
 
     walltime_s: Annotated[float, SECONDS, Field(alias="walltime_step")]
     memory_bytes: Annotated[int, BYTES, Field(alias="memory_step")]
     memory_floor_bytes: Annotated[int, BYTES, Field(alias="memory_floor")] = MEMORY_FLOOR_BYTES
+    memory_counted: MemoryCounted | None = None
+    mapped_files_bytes: Annotated[int | None, BYTES_OR_NULL, Field(alias="mapped_files")] = None
 
 
 class ClusterFile(Section):
@@ -151,4 +158,6 @@ class ClusterFile(Section):
             self.request.walltime_s,
             self.request.memory_bytes,
             self.request.memory_floor_bytes,
+            self.request.memory_counted,
+            self.request.mapped_files_bytes,
         )

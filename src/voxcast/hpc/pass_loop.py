@@ -101,7 +101,7 @@ def follow_passes(
             logger.warning("%d passes were made, and cells still wait", submitted)
             return submitted
         loop.standing = _standing(pool)
-        submission = create_pass(pool, plan_of(jobs))
+        submission = create_pass(pool.folder, plan_of(jobs))
         submitted += 1
         logger.info("pass %d: %s", submitted, jobs)
 

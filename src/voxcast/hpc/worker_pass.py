@@ -1,7 +1,7 @@
-"""A pass over a pool: workers as the tasks of a submission, so that Slurm runs them as an array.
+"""A pass of workers as the tasks of a submission, so that Slurm runs them as an array.
 
-Each pass is a folder ``passes/0001`` of the pool, see `voxcast.hpc.submission`: scripts, logs, and
-the record by which whoever comes later finds the jobs again.
+Each pass is a folder ``passes/0001`` of what they work on, such as a pool: scripts, logs, and the
+record by which whoever comes later finds the jobs again; see `voxcast.hpc.submission`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from voxcast.quantities import format_bytes, format_seconds
 from voxcast.records import App
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from voxcast.allocation.machines import Cluster
@@ -41,34 +41,50 @@ _UNSAFE = re.compile(r"[^\w.-]+", re.ASCII)
 
 
 @contextlib.contextmanager
-def following(pool_folder: Path) -> Iterator[Claim]:
-    """Hold the right to submit workers to a pool, which may not be made yet.
+def following(shared: Path) -> Iterator[Claim]:
+    """Hold the right to submit workers to a folder, such as a pool, which may not be made yet.
 
     Raises
     ------
     RunError
         If another process that lives holds it.
     """
-    for folder in (pool_folder, pool_folder / PASSES):
+    for folder in (shared, shared / PASSES):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with claimed(pool_folder / PASSES) as claim:
+    with claimed(shared / PASSES) as claim:
         yield claim
 
 
 def pass_plan(
     pool: Pool, jobs: WorkerJobs, partition: str, options: SlurmOptions, cluster: str = ""
 ) -> Plan:
+    """Return the plan of a pass over a pool; see `worker_plan`."""
+    name = f"work-{pool.settings.name}"
+    return worker_plan(name, work_command(pool), jobs, partition, options, cluster)
+
+
+def worker_plan(
+    name: str,
+    command: Sequence[str],
+    jobs: WorkerJobs,
+    partition: str,
+    options: SlurmOptions,
+    cluster: str = "",
+) -> Plan:
     """Return the plan of a pass: one worker a task.
 
     Parameters
     ----------
+    name : str
+        Of the jobs.
+    command : sequence of str
+        Of a worker.
     options : SlurmOptions
         Account and the like of the jobs.
     cluster : str
         Its name, for the record.
     """
-    words = [re.sub(r"([{}])", r"\1\1", word) for word in work_command(pool)]
-    name = _UNSAFE.sub("_", f"work-{pool.settings.name}")
+    words = [re.sub(r"([{}])", r"\1\1", word) for word in command]
     request = jobs.request
     ladder = Ladder(
         (request.walltime_s,), (request.memory_bytes,), request.cpus, request.gpus
@@ -80,21 +96,21 @@ def pass_plan(
         )
         for number in range(1, jobs.count + 1)
     )  # fmt: skip
-    app = App(name, "1", argv=tuple(words), input="none")
+    app = App(_UNSAFE.sub("_", name), "1", argv=tuple(words), input="none")
     return Plan(app, tasks, {}, "none", cluster, Bounds(max_attempts=MAX_STARTS), options)
 
 
-def create_pass(pool: Pool, plan: Plan) -> Submission:
-    """Make the folder of the next pass."""
-    folder = pool.folder / PASSES
+def create_pass(shared: Path, plan: Plan) -> Submission:
+    """Make the folder of the next pass over a folder."""
+    folder = shared / PASSES
     numbers = [int(path.name) for path in folder.glob("[0-9]*") if path.name.isdigit()]
     folder /= f"{max(numbers, default=0) + 1:04}"
     return Submission.create(plan, folder / ENDED_WORKERS, "slurm", folder)
 
 
-def open_pass(pool_folder: Path) -> Submission | None:
+def open_pass(shared: Path) -> Submission | None:
     """Return the pass whose jobs are queued or running; None if there is none."""
-    for path in sorted((pool_folder / PASSES).glob(f"[0-9]*/{SUBMISSION_FILE}"), reverse=True):
+    for path in sorted((shared / PASSES).glob(f"[0-9]*/{SUBMISSION_FILE}"), reverse=True):
         submission = Submission.open(path.parent)
         events = list(submission.events())
         is_closed = any(event.get("event") == CLOSED for event in events)

@@ -1,0 +1,100 @@
+"""``voxcast tune --cluster C --submit``: workers of a search as jobs of Slurm, pass after pass."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from voxcast.errors import RunError
+from voxcast.quantities import parse_bytes, parse_seconds
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Sequence
+
+    from voxcast.allocation.machines import Cluster
+    from voxcast.hpc.attempts import Request
+    from voxcast.hpc.plan import Plan
+
+INTERRUPTED = 130
+
+logger = logging.getLogger(__name__)
+
+
+def worker_request(args: argparse.Namespace) -> Request:
+    """Return what the job of a worker asks for."""
+    from voxcast.hpc.attempts import Request
+
+    return Request(parse_seconds(args.time), parse_bytes(args.mem), 1)
+
+
+def submit_workers(
+    args: argparse.Namespace,
+    cluster: Cluster,
+    command: Sequence[str],
+    count: int,
+    trials_left: Callable[[], int],
+) -> int:
+    """Submit workers and follow them until no trial is left; return the exit code.
+
+    Jobs of an earlier process that are queued or running are followed first. A pass after which
+    trials are left, as its jobs were too short, is followed by another.
+
+    Parameters
+    ----------
+    command : sequence of str
+        Of a worker.
+    trials_left : callable
+        Returns how many trials are still to be made.
+
+    Raises
+    ------
+    RunError
+        If a pass was refused, or made no trial.
+    """
+    from voxcast.hpc.follow_loop import follow
+    from voxcast.hpc.follower import Follower
+    from voxcast.hpc.pass_loop import MAX_PASSES
+    from voxcast.hpc.slurm_executor import SlurmExecutor
+    from voxcast.hpc.worker_pass import create_pass, following, open_pass
+
+    with following(args.folder) as claim:
+        submission, submitted = open_pass(args.folder), 0
+        while True:
+            left = trials_left()
+            if submission is None:
+                if not left:
+                    return 0
+                if submitted == (args.max_passes or MAX_PASSES):
+                    logger.warning("%d passes were made, and trials are left", submitted)
+                    return 0
+                submission = create_pass(args.folder, _plan(args, cluster, command, count))
+                submitted += 1
+            logger.info("pass %s", submission.folder)
+            follower = Follower(submission, SlurmExecutor(submission))
+            try:
+                follow(follower, claim, parse_seconds(args.poll))
+            except KeyboardInterrupt:
+                logger.warning("interrupted; jobs go on; the same command continues")
+                return INTERRUPTED
+            if follower.state.problems and not follower.state.ended:
+                reason = next(iter(follower.state.problems.values()))
+                raise RunError(f"the jobs were refused ({reason})", submission.folder)
+            if left and trials_left() == left:
+                problem = "the workers of the last pass ended without having made any trial"
+                raise RunError(problem, submission.folder / "logs", "see what they say there")
+            submission = None
+
+
+def _plan(args: argparse.Namespace, cluster: Cluster, command: Sequence[str], count: int) -> Plan:
+    from voxcast.hpc.plan import SlurmOptions
+    from voxcast.hpc.slurm import check_partition
+    from voxcast.hpc.worker_jobs import WorkerJobs
+    from voxcast.hpc.worker_pass import partition_for, worker_plan
+
+    request = worker_request(args)
+    partition = args.partition or partition_for(cluster, request)
+    check_partition(partition)
+    options = SlurmOptions(args.account, args.qos, args.constraint, args.throttle)
+    jobs = WorkerJobs(request, count, count)
+    return worker_plan("tune", command, jobs, partition, options, cluster.name)
