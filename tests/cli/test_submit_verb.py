@@ -111,7 +111,7 @@ def test_a_dry_run_says_what_would_be_asked_and_writes_nothing(tmp_path: Path) -
     plan = written(tmp_path)
     text = voxcast("submit", "--requests", plan, "--dry-run", cwd=tmp_path)
     assert text.returncode == 0, text.stderr
-    assert "planted on lab: 2 tasks in 1 arrays" in text.stdout
+    assert "planted on lab: 2 tasks in 1 array" in text.stdout
     as_json = voxcast("submit", "--requests", plan, "--dry-run", "--json", cwd=tmp_path)
     (tmp_path / "again.json").write_text(as_json.stdout)
     again = voxcast("submit", "--requests", "again.json", "--dry-run", cwd=tmp_path)

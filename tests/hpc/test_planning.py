@@ -119,5 +119,5 @@ def test_the_outlook_adds_up(tmp_path: Path) -> None:
     assert numbers["expected_failures"] == pytest.approx(0.2)
     assert numbers["expected_end_s"] == 30.0
     text = "\n".join(plan_lines(plan))
-    assert "planted on lab: 2 tasks in 1 arrays" in text
+    assert "planted on lab: 2 tasks in 1 array" in text
     assert "of the first requests at most 0.2 are expected to be too small" in text

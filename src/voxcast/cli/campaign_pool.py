@@ -112,8 +112,7 @@ def run_on_cluster(campaign: ProjectCampaign, args: argparse.Namespace) -> int:
         summary = dataclasses.asdict(state) | {"left": state.left, "pool": str(pool.folder)}
         print(json.dumps(summary | {"parts": list(map(str, parts)), "workers": line}))
         return code
-    print(f"{args.name}: {state.recorded} of {state.cells} cells done, {state.running} running, "
-          f"{state.waiting} waiting, {state.given_up} given up")  # fmt: skip
+    print(f"{args.name}: {state.text()}")
     if state.given_up:
         print(f"  why: {pool.folder / 'errors'}; the same command again lets them wait again")
     if under_way is not None:

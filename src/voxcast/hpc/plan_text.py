@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from voxcast.hpc.arrays import core_h
 from voxcast.hpc.packs import ready_arrays
 from voxcast.hpc.schedule_text import schedule_lines
-from voxcast.quantities import format_bytes, format_seconds
+from voxcast.quantities import counted, format_bytes, format_seconds
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     """Yield the lines of ``voxcast submit --dry-run``."""
     total = outlook(plan)
     cluster = f" on {plan.cluster}" if plan.cluster else ""
-    yield f"{plan.app.name}{cluster}: {total['tasks']} tasks in {total['arrays']} arrays"
+    in_arrays = counted(total["arrays"], "array")
+    yield f"{plan.app.name}{cluster}: {counted(total['tasks'], 'task')} in {in_arrays}"
     table = [
         ("array", "tasks", "jobs", "partition", "CPUs", "GPUs", "time", "memory", "if too short")
     ]
@@ -80,7 +81,7 @@ def plan_lines(plan: Plan) -> Iterator[str]:
             str(number), str(len(array.names)), str(array.jobs), first.partition,
             str(request.cpus),
             str(request.gpus), format_seconds(request.walltime_s),
-            format_bytes(request.memory_bytes), format_seconds(rung[0]) if rung else "",
+            format_bytes(request.memory_bytes), format_seconds(rung[0]) if rung else "-",
         ))  # fmt: skip
     yield text_table(table, ">>><>>>>>")
     if len(arrays) > MOST_LISTED:
