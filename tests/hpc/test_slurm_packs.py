@@ -177,7 +177,7 @@ def test_the_verb_plans_submits_and_compares(slurm: PrivateSlurm, tmp_path: Path
     jobs = {(row["attempts"][0]["job"]) for row in content["rows"]}
     assert len(jobs) < 12
     status = voxcast("status", "out")
-    assert "on 1 nodes of 4 cores; took " in status
+    assert "on 1 node of 4 cores; took " in status
 
 
 def _project(folder: Path) -> None:
