@@ -1,4 +1,4 @@
-"""Parsing and formatting of times, sizes and money; the only parser of units in the package."""
+"""Parsing and formatting of times, sizes, money and counts; the package's only parser of units."""
 
 from __future__ import annotations
 
@@ -221,6 +221,17 @@ def format_seconds(duration_s: float) -> str:
     if minutes < 60:
         return f"{minutes} min {seconds} s"
     return f"{minutes // 60} h {minutes % 60} min"
+
+
+def counted(n: int, noun: str) -> str:
+    """Write a number with its noun.
+
+    Examples
+    --------
+    >>> counted(1, "subject"), counted(3, "subject"), counted(2, "CPU")
+    ('1 subject', '3 subjects', '2 CPUs')
+    """
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def format_voxels(count: float) -> str:

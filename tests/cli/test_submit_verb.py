@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import signal
@@ -15,6 +16,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "hpc"))
 from planted_tasks import COPY, MB, plan_of, shell_app, write_images
+
+from voxcast.allocation.choice import HardLimits
+from voxcast.cli.submission_schedule import node_limits
+from voxcast.hpc.job_plan import JOB_START_S
+from voxcast.hpc.moldable_requests import planned_requests
 
 VOXCAST = Path(sys.executable).with_name("voxcast")
 # Needs the second rung of its ladder.
@@ -111,7 +117,7 @@ def test_a_dry_run_says_what_would_be_asked_and_writes_nothing(tmp_path: Path) -
     plan = written(tmp_path)
     text = voxcast("submit", "--requests", plan, "--dry-run", cwd=tmp_path)
     assert text.returncode == 0, text.stderr
-    assert "planted on lab: 2 tasks in 1 arrays" in text.stdout
+    assert "planted on lab: 2 tasks in 1 array" in text.stdout
     as_json = voxcast("submit", "--requests", plan, "--dry-run", "--json", cwd=tmp_path)
     (tmp_path / "again.json").write_text(as_json.stdout)
     again = voxcast("submit", "--requests", "again.json", "--dry-run", cwd=tmp_path)
@@ -173,3 +179,20 @@ def test_too_much_memory_is_stopped_and_asked_for_again(tmp_path: Path) -> None:
     assert completed.returncode == 0, completed.stderr
     (row,) = json.loads(completed.stdout)["rows"]
     assert [attempt["outcome"] for attempt in row["attempts"]] == ["out_of_memory", "completed"]
+
+
+@pytest.mark.parametrize(("executor", "job_start_s"), [("slurm", JOB_START_S), ("local", 0.0)])
+def test_only_the_jobs_of_a_cluster_take_time_to_start(executor: str, job_start_s: float) -> None:
+    args = argparse.Namespace(
+        executor=executor, nodes=1, cores_per_node=1, core_hours=None, whole_nodes=False
+    )
+    limits = node_limits(args, HardLimits())
+    configuration = {
+        "node_type": "n", "partition": "debug", "device": "cpu", "cpus": 1, "gpus": 0,
+        "walltime_s": 120.0, "memory_bytes": 60 * MB, "excluded": None, "runtime_s_median": 60.0,
+        "runtime_s_upper": 90.0,
+    }  # fmt: skip
+    image = {"image": "a.nii", "chosen": configuration, "configurations": [configuration]}
+    _, schedule = planned_requests([image], 0.95, limits)
+    assert schedule.predicted.makespan_s == pytest.approx(60.0 + job_start_s, rel=0.05)
+    assert job_start_s == limits.job_start_s

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from small_pool import SCRIPT, pool_cell, small_pool, wait_for
+from voxcast.cli import main
 from voxcast.files import read_json, write_json
 
 
@@ -40,6 +41,20 @@ def test_a_worker_does_what_fits_and_says_what_is_left(tmp_path):
     assert (done["recorded"], done["left"]) == (3, 0)
     (first_file, *_) = sorted(pool.workers.glob("[!.]*.json"))
     assert read_json(first_file)["ended"]["recorded"] == 0
+
+
+def test_status_shows_the_cells_of_a_pool(tmp_path, capsys):
+    cells = [pool_cell(number) for number in range(3)]
+    pool = small_pool(tmp_path / "pool", *cells)
+    assert pool.tokens.claim(cells[0].key, 0, "w~1")
+    assert main(["status", str(pool.folder)]) == 0
+    states = "0 of 3 cells done, 1 running, 2 waiting, 0 given up"
+    assert capsys.readouterr().out == f"pool {pool.folder}: {states}\n"
+    assert main(["status", str(pool.folder), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["cells"], shown["running"], shown["left"], shown["pass"]) == (3, 1, 3, None)
+    assert main(["status", str(pool.folder), "--collect"]) == 2
+    assert "`voxcast campaign run NAME --cluster C` collects" in capsys.readouterr().err
 
 
 def test_sigterm_returns_the_cell_at_once(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import time
@@ -17,7 +18,7 @@ from private_slurm import PrivateSlurm
 from voxcast.history.batches import batches_to_learn_from
 from voxcast.history.parts import load_history
 from voxcast.hpc.follower import Follower
-from voxcast.hpc.job_history import ProjectVolumes, collect_jobs
+from voxcast.hpc.job_history import CollectedJobs, ProjectVolumes, collect_jobs
 from voxcast.hpc.local_executor import LocalExecutor
 from voxcast.hpc.plan import Plan
 from voxcast.hpc.submission import Submission
@@ -117,3 +118,12 @@ def test_jobs_of_slurm_name_their_machine_and_their_memory_if_it_was_sampled(
     assert runs["peak_rss_bytes"]["long"] > 5e7
     assert runs["started_at"].str.endswith("+00:00").all()
     assert collect_jobs(submission, tmp_path / "jobs", VOLUMES).on_record == 3
+
+
+def test_what_is_new_in_the_history_is_said_in_one_line() -> None:
+    counts = {"on_record": 6, "left_out": 0, "running": 0, "without_memory": 2}
+    jobs = CollectedJobs(None, 0, 0, **counts, without_image={})
+    rest = "6 on record before; 2 without memory, too short for Slurm's sampling"
+    assert jobs.text() == f"new in the history: no job; {rest}"
+    grown = dataclasses.replace(jobs, completed=3, censored=1, on_record=0, without_memory=0)
+    assert grown.text() == "new in the history: 3 completed and 1 killed"

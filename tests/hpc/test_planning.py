@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -13,7 +14,7 @@ from planted_tasks import MB, plan_of, shell_app, write_images
 from voxcast.errors import ConfigError
 from voxcast.hpc.arrays import core_h, grouped
 from voxcast.hpc.attempts import Request
-from voxcast.hpc.escalation import Bounds
+from voxcast.hpc.escalation import Bounds, Ladder
 from voxcast.hpc.ladders import LEAST_GROWTH, walltime_ladders
 from voxcast.hpc.plan import Plan
 from voxcast.hpc.plan_text import outlook, plan_lines
@@ -119,5 +120,18 @@ def test_the_outlook_adds_up(tmp_path: Path) -> None:
     assert numbers["expected_failures"] == pytest.approx(0.2)
     assert numbers["expected_end_s"] == 30.0
     text = "\n".join(plan_lines(plan))
-    assert "planted on lab: 2 tasks in 1 arrays" in text
+    assert "planted on lab: 2 tasks in 1 array" in text
     assert "of the first requests at most 0.2 are expected to be too small" in text
+
+
+@pytest.mark.parametrize(("max_attempts", "later"), [(10, "3 min 0 s"), (1, "-")])
+def test_the_next_time_is_above_that_of_the_array(tmp_path: Path, max_attempts, later) -> None:
+    bounds = Bounds(max_attempts=max_attempts)
+    images = write_images(tmp_path, ["a.nii", "b.nii"])
+    plan = plan_of(shell_app("true"), images, walltimes_s=(120.0,), bounds=bounds)
+    short, long = plan.tasks
+    short = dataclasses.replace(short, ladder=Ladder((110.0, 115.0), (100 * MB,), 1))
+    lines = "\n".join(plan_lines(dataclasses.replace(plan, tasks=(short, long)))).splitlines()
+    assert lines[1].split("  ")[-1] == "if too short"
+    assert lines[2].startswith("    1      2")
+    assert lines[2].split("  ")[-1].strip() == later

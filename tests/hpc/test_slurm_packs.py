@@ -166,7 +166,7 @@ def test_the_verb_plans_submits_and_compares(slurm: PrivateSlurm, tmp_path: Path
 
     options = ("--requests", "requests.json", "--nodes", "1", "--cores-per-node", "4")
     text = voxcast("submit", *options, "--dry-run")
-    assert "planned for 1 nodes of 4 cores: 12 tasks in" in text
+    assert "planned for 1 node of 4 cores: 12 tasks in" in text
     assert "one core a job" in text
     voxcast("submit", *options, "--out", "out", "--poll", "1s")
     content = json.loads(voxcast("status", "out", "--json"))
@@ -177,7 +177,7 @@ def test_the_verb_plans_submits_and_compares(slurm: PrivateSlurm, tmp_path: Path
     jobs = {(row["attempts"][0]["job"]) for row in content["rows"]}
     assert len(jobs) < 12
     status = voxcast("status", "out")
-    assert "on 1 nodes of 4 cores; took " in status
+    assert "on 1 node of 4 cores; took " in status
 
 
 def _project(folder: Path) -> None:

@@ -107,8 +107,8 @@ class JobDrift:
     def drifted(self) -> list[str]:
         """What drifted, in words."""
         return [
-            *(f"the bound of {_NAMES[n]}" for n, c in self.coverage.items() if c.drifted),
-            *(f"the median of {_NAMES[n]}" for n, m in self.medians.items() if m.drifted),
+            *(f"the bound of {NOUNS[n]}" for n, c in self.coverage.items() if c.drifted),
+            *(f"the median of {NOUNS[n]}" for n, m in self.medians.items() if m.drifted),
             *(f"the speed of machine {m.host}" for m in self.machines if m.drifted),
             *(f"the feature {shift.name}" for shift in self.features if shift.shifted),
         ]
@@ -121,7 +121,7 @@ class JobDrift:
         return "fine" if self.subjects >= ENOUGH_SUBJECTS else "too little data"
 
 
-_NAMES = {"runtime_s": "runtime", "peak_rss_bytes": "memory"}
+NOUNS = {"runtime_s": "runtime", "peak_rss_bytes": "memory"}
 
 
 def last_jobs(runs: pd.DataFrame, last: int) -> pd.DataFrame:

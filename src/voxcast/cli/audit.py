@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from voxcast.hpc.audit.jobs import AuditedJobs
     from voxcast.hpc.audit.report import Audit
     from voxcast.hpc.audit.request_replays import Objective
+
+logger = logging.getLogger(__name__)
 
 KEYS = ("user", "account", "partition", "app")
 KINDS = ("sacct", "sacct-json", "pbs", "sge", "lsf", "csv")
@@ -213,3 +216,4 @@ def _write_picture(path: Path, jobs: AuditedJobs) -> None:
     from voxcast.hpc.audit.picture import picture
 
     write_text(path, picture(jobs.frame))
+    logger.info("picture: %s", path)

@@ -98,7 +98,7 @@ def run_on_cluster(campaign: ProjectCampaign, args: argparse.Namespace) -> int:
     """
     from voxcast.hpc.campaign_pool import POOL, collect_pool, make_campaign_pool, pool_state
     from voxcast.hpc.worker_jobs import next_jobs, sbatch_line
-    from voxcast.hpc.worker_pass import following, open_pass, within_partition
+    from voxcast.hpc.worker_pass import following, open_pass, partition_for, within_partition
 
     cluster = within_partition(_cluster(args.cluster), args.partition)
     if args.submit:
@@ -121,15 +121,15 @@ def run_on_cluster(campaign: ProjectCampaign, args: argparse.Namespace) -> int:
     under_way = open_pass(pool.folder)
     line = None
     if jobs is not None and cluster.name != LOCAL and under_way is None:
-        line = sbatch_line(pool, jobs, args.partition)
+        partition = args.partition or partition_for(cluster, jobs.request)
+        line = sbatch_line(pool, jobs, partition)
     if args.submit and (state.left or state.given_up):
         code = code or CELLS_LEFT
     if args.json:
         summary = dataclasses.asdict(state) | {"left": state.left, "pool": str(pool.folder)}
         print(json.dumps(summary | {"parts": list(map(str, parts)), "workers": line}))
         return code
-    print(f"{args.name}: {state.recorded} of {state.cells} cells done, {state.running} running, "
-          f"{state.waiting} waiting, {state.given_up} given up")  # fmt: skip
+    print(f"{args.name}: {state.text()}")
     if state.given_up:
         print(f"  why: {pool.folder / 'errors'}; the same command again lets them wait again")
     if under_way is not None:

@@ -79,7 +79,8 @@ def main(argv: list[str]) -> int:
 
 
 def _text(comparison: DeviceComparison) -> str:
-    from voxcast.report.formatting import amount, counted, percent
+    from voxcast.quantities import counted
+    from voxcast.report.formatting import amount, percent
     from voxcast.report.labels import device_label, device_machines, smallest_gains
 
     pairs, speedup = comparison.pairs, comparison.speedup

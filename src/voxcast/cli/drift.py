@@ -20,6 +20,7 @@ from voxcast.cli.retrain import registered_bundle
 from voxcast.cli.shared_options import add_project_argument, whole_number
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ModelError, TableError
+from voxcast.quantities import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,7 +109,12 @@ def _drift(folder: Path, name: str, bundle: Bundle, runs: pd.DataFrame, last: in
         )
         shifts = feature_shifts(before, after, level)
     else:
-        notes.append("features and machines: no job is newer than what the champion learned from")
+        newer = ~jobs["cell_key"].isin(bundle.cell_keys(name))
+        why = "no job is newer than what the champion learned from"
+        if newer.any():
+            newer_jobs = counted(int(newer.sum()), "newer job")
+            why = f"none of {newer_jobs} can be compared, see above"
+        notes.append(f"features and machines: {why}")
     machines = _machines(bundle, name, since, hosts, level)
     subjects = int(jobs["subject"].where(jobs["subject"] != "", jobs["cell_key"]).nunique())
     return JobDrift(
@@ -140,13 +146,17 @@ def _machines(
 
 
 def _lines(name: str, drift: JobDrift) -> Iterator[str]:
+    from voxcast.analysis.job_drift import NOUNS
+
     end = f" in {'; '.join(drift.drifted)}" if drift.drifted else ""
-    yield f"{name}: {drift.verdict}{end} (last {drift.jobs} jobs, {drift.subjects} subjects)"
+    jobs, subjects = counted(drift.jobs, "job"), counted(drift.subjects, "subject")
+    yield f"{name}: {drift.verdict}{end} (last {jobs}, {subjects})"
     for amount, coverage in drift.coverage.items():
         low, high = (100 * share for share in coverage.interval)
+        share = 100 * coverage.below / coverage.subjects
+        below = f"{coverage.below} of {counted(coverage.subjects, 'subject')} below"
         yield (
-            f"  {amount}: {coverage.below} of {coverage.subjects} subjects below the "
-            f"{100 * coverage.stated:g} % bound, {100 * coverage.below / coverage.subjects:.0f} % "
+            f"  {NOUNS[amount]}: {below} the {100 * coverage.stated:g} % bound, {share:.0f} % "
             f"({low:.0f} to {high:.0f})"
         )
     for amount, median in drift.medians.items():
@@ -154,11 +164,11 @@ def _lines(name: str, drift: JobDrift) -> Iterator[str]:
             error = f"median error {100 * window.median_error:.1f} %"
             ratio = f"measured {window.ratio:.2f} of predicted"
             times = f"{window.first[:16]} to {window.last[:16]}"
-            yield f"  {amount}: {times}, {window.jobs} jobs: {error}, {ratio}"
+            yield f"  {NOUNS[amount]}: {times}, {counted(window.jobs, 'job')}: {error}, {ratio}"
     for machine in drift.machines:
         yield (
             f"  machine {machine.host}: speed {machine.speed_before:.2f} as learned, "
-            f"{machine.speed_now:.2f} in {machine.jobs} jobs since"
+            f"{machine.speed_now:.2f} in {counted(machine.jobs, 'job')} since"
         )
     for shift in drift.features[:LISTED]:
         yield (

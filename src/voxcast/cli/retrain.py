@@ -3,7 +3,8 @@
 A challenger is fitted on the history as it has grown, and compared with the champion on the newest
 jobs, from which neither has learned. It becomes the champion by the rule of the registry: if it is
 shown to be better there. Then it is fitted once more with these jobs. ``voxcast models rollback``
-returns to the former. With too few new jobs nothing is changed. The exit code is 0 in any case.
+returns to the former. With too few new jobs nothing is changed. The exit code is 0
+also then.
 """
 
 from __future__ import annotations

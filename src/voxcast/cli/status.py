@@ -1,6 +1,7 @@
-"""``voxcast status DIR``: where a submission stands, or what a cache holds.
+"""``voxcast status DIR``: where a submission or a pool stands, or what a cache holds.
 
-DIR is the folder of a submission, of the outputs of one, or of a cache (entries and hit rate).
+DIR is the folder of a submission, of the outputs of one, of a pool of work (its cells), or of a
+cache (entries and hit rate).
 Nothing is changed: attempts that ended since a process last followed the submission count as
 waiting until one does.
 
@@ -21,13 +22,13 @@ from voxcast.cli.job_collection import collected
 from voxcast.cli.shared_options import add_project_argument
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.content_cache import is_cache
-from voxcast.errors import VoxcastError, one_line
+from voxcast.errors import ConfigError, VoxcastError, one_line
 
 logger = logging.getLogger(__name__)
 
 
 def main(argv: list[str]) -> int:
-    """Print how many tasks are done, what they used, and what failed; or the use of a cache."""
+    """Print how many tasks or cells are done and what failed; or the use of a cache."""
     parser = VerbParser(
         prog="voxcast status", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -40,6 +41,14 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     if is_cache(args.folder):
         _show_cache(args.folder, args.json)
+        return 0
+    from voxcast.hpc.pool import is_pool
+
+    if is_pool(args.folder):
+        if args.collect:
+            then = "`voxcast campaign run NAME --cluster C` collects the runs of a pool"
+            raise ConfigError("adds the jobs of a submission", "--collect", then)
+        _show_pool(args.folder, args.json)
         return 0
     folder = project.require(args.project) if args.collect else None
 
@@ -68,6 +77,24 @@ def main(argv: list[str]) -> int:
         if jobs is not None:
             print(f"  {jobs.text()}")
     return 0
+
+
+def _show_pool(folder: Path, as_json: bool) -> None:
+    from voxcast.hpc.campaign_pool import pool_state
+    from voxcast.hpc.pool import open_pool
+    from voxcast.hpc.worker_pass import open_pass
+
+    state, under_way = pool_state(open_pool(folder)), open_pass(folder)
+    if as_json:
+        jobs = None if under_way is None else str(under_way.folder)
+        print(json.dumps(asdict(state) | {"left": state.left, "pool": str(folder), "pass": jobs}))
+        return
+    print(f"pool {folder}: {state.text()}")
+    if state.given_up:
+        then = f"`voxcast work --pool {folder} --retry` lets them wait again"
+        print(f"  why: {folder / 'errors'}; {then}")
+    if under_way is not None:
+        print(f"  jobs are queued or running; `voxcast status {under_way.folder}` shows them")
 
 
 def _show_cache(folder: Path, as_json: bool) -> None:

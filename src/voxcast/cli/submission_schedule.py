@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 from typing import TYPE_CHECKING
@@ -72,7 +73,9 @@ def node_limits(args: argparse.Namespace, limits: HardLimits) -> NodeLimits | No
         then = "say how many nodes you can have, or by when all is to end"
         raise ConfigError("needs --nodes or --deadline", "--cores-per-node", then)
     most_core_h = math.inf if args.core_hours is None else args.core_hours
-    return NodeLimits(nodes, cores, limits.deadline_s, most_core_h, args.whole_nodes)
+    planned = NodeLimits(nodes, cores, limits.deadline_s, most_core_h, args.whole_nodes)
+    # Nothing starts a job here but a fork of this process.
+    return dataclasses.replace(planned, job_start_s=0.0) if is_local else planned
 
 
 def without_nodes(args: argparse.Namespace) -> None:

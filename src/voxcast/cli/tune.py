@@ -154,7 +154,7 @@ def _results(search: SharedSearch, searches: Searches) -> dict[str, FamilyResult
 
 
 def _log_trial(name: str, index: int, value: float) -> None:
-    logger.info("%s, trial %d: error %.4g", name, index, value)
+    logger.debug("%s, trial %d: error %.4g", name, index, value)
 
 
 def _command(args: argparse.Namespace) -> list[str]:
@@ -171,6 +171,8 @@ def _run_here(args: argparse.Namespace, search: SharedSearch, searches: Searches
         subprocess.Popen(command, stdout=subprocess.DEVNULL)
         for _ in range(args.workers or WORKERS)
     ]
+    total = sum(result.trials for result in _results(search, searches).values())
+    logger.info("tune: %d trials by %d workers", total, len(workers))
     announced = time.monotonic()
     try:
         while any(worker.poll() is None for worker in workers):
@@ -178,10 +180,7 @@ def _run_here(args: argparse.Namespace, search: SharedSearch, searches: Searches
             if time.monotonic() - announced >= ANNOUNCE_S:
                 announced = time.monotonic()
                 results = _results(search, searches).values()
-                completed, total = (
-                    sum(r.completed for r in results),
-                    sum(r.trials for r in results),
-                )
+                completed = sum(result.completed for result in results)
                 logger.info("tune: %d of %d trials", completed, total)
     finally:
         for worker in workers:

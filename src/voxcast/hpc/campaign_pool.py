@@ -49,6 +49,13 @@ class PoolState:
         """Cells that are to be run, or are being run."""
         return self.waiting + self.running + self.split
 
+    def text(self) -> str:
+        """Write it in one line."""
+        return (
+            f"{self.recorded} of {self.cells} cells done, {self.running} running, "
+            f"{self.waiting} waiting, {self.given_up} given up"
+        )
+
 
 def make_campaign_pool(
     campaign: ProjectCampaign, cluster: Cluster, project: Path, forecast: Forecast | None = None

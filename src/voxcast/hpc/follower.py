@@ -22,7 +22,7 @@ from voxcast.hpc.slurm import SlurmAwayError
 from voxcast.hpc.submission import private_text
 from voxcast.hpc.submission_state import SubmissionState
 from voxcast.hpc.submission_status import current_states
-from voxcast.quantities import format_bytes, format_seconds
+from voxcast.quantities import counted, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -200,7 +200,10 @@ class Follower:
             self._refused |= set(names)
             refused_request = canonical_json(request.to_record())
             logger.error(
-                "%d tasks were refused: %s (requested %s)", len(names), reason, refused_request
+                "%s refused: %s (requested %s)",
+                counted(len(names), "task"),
+                reason,
+                refused_request,
             )
             return
         self._record(event="submitted", array=number, job=job)

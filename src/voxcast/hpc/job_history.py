@@ -119,7 +119,9 @@ class CollectedJobs:
 
     def text(self) -> str:
         """Write it in one line."""
-        new = f"{self.completed} completed and {self.censored} killed jobs are new in the history"
+        new = {"completed": self.completed, "killed": self.censored}
+        jobs = " and ".join(f"{count} {ended}" for ended, count in new.items() if count)
+        first = f"new in the history: {jobs or 'no job'}"
         rest = {
             "on record before": self.on_record,
             "failed or never started": self.left_out,
@@ -127,7 +129,7 @@ class CollectedJobs:
             "without memory, too short for Slurm's sampling": self.without_memory,
             "without their image": sum(self.without_image.values()),
         }
-        return "; ".join([new, *(f"{count} {name}" for name, count in rest.items() if count)])
+        return "; ".join([first, *(f"{count} {name}" for name, count in rest.items() if count)])
 
 
 def collect_jobs(submission: Submission, batch: Path, volumes: ProjectVolumes) -> CollectedJobs:

@@ -40,6 +40,8 @@ class NodeLimits:
         Core-hours of all jobs.
     whole_nodes : bool
         Jobs take whole nodes.
+    job_start_s : float
+        For which a job holds its cores before its first task begins.
     """
 
     nodes: int | None
@@ -47,6 +49,7 @@ class NodeLimits:
     deadline_s: float | None = None
     most_core_h: float = math.inf
     whole_nodes: bool = False
+    job_start_s: float = job_plan.JOB_START_S
 
 
 def planned_requests(
@@ -85,7 +88,7 @@ def planned_requests(
         "most_core_h": limits.most_core_h, "whole_nodes": limits.whole_nodes
     }  # fmt: skip
     if limits.nodes is not None:
-        machine = Machine(limits.nodes, limits.cores_per_node, job_plan.JOB_START_S)
+        machine = Machine(limits.nodes, limits.cores_per_node, limits.job_start_s)
         plan = job_plan.plan_jobs(tasks, machine, kinds, spread=spread, **settings)
     else:
         assert limits.deadline_s is not None  # noqa: S101  # checked with the options

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from voxcast.hpc.arrays import core_h
+from voxcast.hpc.attempts import Attempt, Request
+from voxcast.hpc.escalation import next_request
 from voxcast.hpc.packs import ready_arrays
 from voxcast.hpc.schedule_text import schedule_lines
-from voxcast.quantities import format_bytes, format_seconds
+from voxcast.quantities import counted, format_bytes, format_seconds
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from voxcast.hpc.packs import ReadyArray
     from voxcast.hpc.plan import Plan
+    from voxcast.hpc.tasks import Task
 
 MOST_LISTED = 20
 
@@ -62,11 +64,19 @@ def outlook(plan: Plan) -> dict[str, Any]:
     }
 
 
+def _later_s(plan: Plan, task: Task, request: Request) -> float:
+    """Return what a task asks for after the time of its array was too short; 0 if nothing."""
+    attempt = Attempt(request, "timeout", request.walltime_s)
+    after = next_request(task.ladder, [attempt], task.bounds(plan.bounds))
+    return after.walltime_s if isinstance(after, Request) else 0.0
+
+
 def plan_lines(plan: Plan) -> Iterator[str]:
     """Yield the lines of ``voxcast submit --dry-run``."""
     total = outlook(plan)
     cluster = f" on {plan.cluster}" if plan.cluster else ""
-    yield f"{plan.app.name}{cluster}: {total['tasks']} tasks in {total['arrays']} arrays"
+    in_arrays = counted(total["arrays"], "array")
+    yield f"{plan.app.name}{cluster}: {counted(total['tasks'], 'task')} in {in_arrays}"
     table = [
         ("array", "tasks", "jobs", "partition", "CPUs", "GPUs", "time", "memory", "if too short")
     ]
@@ -74,13 +84,12 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     for number, array in enumerate(arrays[:MOST_LISTED], 1):
         first = tasks[array.names[0]]
         request = array.request
-        later = Counter(tasks[name].ladder.walltimes_s[1:2] for name in array.names)
-        rung = later.most_common(1)[0][0]
+        later_s = max(_later_s(plan, tasks[name], request) for name in array.names)
         table.append((
             str(number), str(len(array.names)), str(array.jobs), first.partition,
             str(request.cpus),
             str(request.gpus), format_seconds(request.walltime_s),
-            format_bytes(request.memory_bytes), format_seconds(rung[0]) if rung else "",
+            format_bytes(request.memory_bytes), format_seconds(later_s) if later_s else "-",
         ))  # fmt: skip
     yield text_table(table, ">>><>>>>>")
     if len(arrays) > MOST_LISTED:

@@ -201,7 +201,7 @@ def make_pool(folder: Path, settings: PoolSettings) -> Pool:
     RunError
         If the folder is a pool of another version.
     """
-    if (folder / POOL_FILE).is_file():
+    if is_pool(folder):
         open_pool(folder)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name in FOLDERS:
@@ -210,6 +210,11 @@ def make_pool(folder: Path, settings: PoolSettings) -> Pool:
     write_json(folder / POOL_FILE, settings.to_record())
     (folder / POOL_FILE).chmod(0o600)
     return Pool(folder, settings)
+
+
+def is_pool(folder: Path) -> bool:
+    """Return whether a folder holds a pool, of any version."""
+    return (folder / POOL_FILE).is_file()
 
 
 def open_pool(folder: Path) -> Pool:

@@ -6,7 +6,7 @@ import statistics
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from voxcast.quantities import format_seconds
+from voxcast.quantities import counted, format_seconds
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
@@ -19,22 +19,27 @@ def schedule_lines(schedule: JobSchedule) -> Iterator[str]:
     """Yield the plan, beside other ways to run the same tasks."""
     interval = " to ".join(map(format_seconds, schedule.makespan_interval_s))
     yield (
-        f"  planned for {schedule.nodes} nodes of {schedule.cores_per_node} cores: "
-        f"{schedule.tasks} tasks in {len(schedule.jobs)} jobs"
+        f"  planned for {_nodes(schedule)}: "
+        f"{counted(schedule.tasks, 'task')} in {counted(len(schedule.jobs), 'job')}"
     )
-    rows = [("", "makespan", "core-hours", "of the bound")]
+    rows = [("", "makespan", "core-hours", "times the bound")]
     ways = {"as planned": schedule.predicted, **schedule.alternatives}
     rows += [_row(name, time, schedule) for name, time in ways.items()]
     yield text_table(rows, "<>>>", "  ")
     yield (
         f"  the plan takes {interval} (90 %, by the spread of the predictions); "
-        f"no plan less than {format_seconds(schedule.makespan_bound_s)}"
+        f"no plan takes less than {format_seconds(schedule.makespan_bound_s)}, the bound"
     )
 
 
 def _row(name: str, time: PlannedTime, schedule: JobSchedule) -> tuple[str, str, str, str]:
     share = time.makespan_s / schedule.makespan_bound_s if schedule.makespan_bound_s else 1.0
     return name, format_seconds(time.makespan_s), f"{time.core_h:.3g}", f"{share:.2f}"
+
+
+def _nodes(schedule: JobSchedule) -> str:
+    cores = counted(schedule.cores_per_node, "core")
+    return f"{counted(schedule.nodes, 'node')} of {cores}"
 
 
 def schedule_outcome(
@@ -89,13 +94,13 @@ def outcome_line(schedule: JobSchedule, outcome: Mapping[str, Any]) -> str:
     interval = f"{format_seconds(lower_s)} to {format_seconds(upper_s)}"
     took = "took" if outcome["finished"] else "so far"
     line = (
-        f"  planned {planned} ({interval}) on {schedule.nodes} nodes of "
-        f"{schedule.cores_per_node} cores; {took} {format_seconds(outcome['makespan_s'])}"
+        f"  planned {planned} ({interval}) on {_nodes(schedule)}; "
+        f"{took} {format_seconds(outcome['makespan_s'])}"
     )
     if outcome["waited_s"] is not None:
         line += f" after waiting {format_seconds(outcome['waited_s'])}"
     if outcome["median_time_ratio"] is not None:
-        line += f"; tasks took {outcome['median_time_ratio']:.2f} of the prediction (median)"
+        line += f"; a task took {outcome['median_time_ratio']:.2f} times its prediction (median)"
     return line
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.hpc.escalation import Stop
 from voxcast.hpc.schedule_text import outcome_line, schedule_outcome
-from voxcast.quantities import format_bytes, format_seconds
+from voxcast.quantities import counted, format_bytes, format_seconds
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
@@ -92,12 +92,12 @@ def text_lines(submission: Submission, rows: list[dict[str, Any]]) -> Iterator[s
     """Yield the lines of ``voxcast status``."""
     total = summary(rows)
     states = ", ".join(f"{n} {status}" for status, n in total["by_status"].items())
-    yield f"{submission.plan.app.name}, {total['tasks']} tasks: {states}"
+    yield f"{submission.plan.app.name}, {counted(total['tasks'], 'task')}: {states}"
     if total["attempts"]:
         outcomes = ", ".join(
             f"{n} {outcome.replace('_', ' ')}" for outcome, n in total["by_outcome"].items()
         )
-        yield f"  {total['attempts']} attempts ended: {outcomes}"
+        yield f"  {counted(total['attempts'], 'attempt')} ended: {outcomes}"
         usd = f", {total['usd']:.2f} USD" if total["usd"] else ""
         requested, used = total["requested_core_h"], total["used_core_h"]
         yield f"  requested {requested:.3g} core-hours and used {used:.3g}{usd}"

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.analysis.model_comparison import BASELINES
 from voxcast.models.selection.promotion_rule import REASONS
-from voxcast.report.formatting import counted, percent, percent_interval
+from voxcast.quantities import counted
+from voxcast.report.formatting import percent, percent_interval
 from voxcast.report.labels import baseline_title
 
 if TYPE_CHECKING:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from voxcast.analysis.model_comparison import HEADER_ONLY
+from voxcast.quantities import counted
 from voxcast.report import figures, tables
 from voxcast.report.cautions import app_cautions
 from voxcast.report.coverage import coverage_table
-from voxcast.report.formatting import counted, percent, percent_interval
+from voxcast.report.formatting import percent, percent_interval
 from voxcast.report.reliability import reliability_panels
 from voxcast.report.slices import pictures
 from voxcast.report.tables import Table

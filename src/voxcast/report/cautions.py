@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from voxcast.report.formatting import TITLES, counted, percent
+from voxcast.quantities import counted
+from voxcast.report.formatting import TITLES, percent
 from voxcast.report.labels import baseline_title, cpu_label
 from voxcast.report.sentences import cpu_verdict
 

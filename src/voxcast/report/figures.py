@@ -10,9 +10,10 @@ import numpy as np
 from voxcast.analysis.model_comparison import BASELINES, mean_error
 from voxcast.analysis.run_groups import by_configuration
 from voxcast.features.descriptions import quantity_title, value_range
+from voxcast.quantities import counted
 from voxcast.records import TARGETS
 from voxcast.report.canvas import INK, SERIES, inline_svg, interval, log_axes, panel
-from voxcast.report.formatting import TITLES, counted, heading, percent
+from voxcast.report.formatting import TITLES, heading, percent
 from voxcast.report.labels import run_group_label
 
 if TYPE_CHECKING:

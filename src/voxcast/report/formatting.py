@@ -109,14 +109,3 @@ def heading(text: str) -> str:
     ('Wall time', 'CPU time')
     """
     return text[:1].upper() + text[1:]
-
-
-def counted(n: int, noun: str) -> str:
-    """Write a number with its noun.
-
-    Examples
-    --------
-    >>> counted(1, "subject"), counted(3, "subject"), counted(2, "CPU")
-    ('1 subject', '3 subjects', '2 CPUs')
-    """
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"

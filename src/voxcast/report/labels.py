@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from voxcast.analysis.model_comparison import CONSTANT
-from voxcast.report.formatting import counted
+from voxcast.quantities import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,9 +10,9 @@ from voxcast.analysis.cpu_scaling import CpuComparison, compare_cpus
 from voxcast.analysis.model_comparison import compare_models
 from voxcast.analysis.noise import RepeatNoise, repeat_noise
 from voxcast.analysis.training_runs import training_runs
-from voxcast.quantities import format_seconds
+from voxcast.quantities import counted, format_seconds
 from voxcast.report.app_narrative import AppNarrative
-from voxcast.report.formatting import counted, percent
+from voxcast.report.formatting import percent
 from voxcast.report.labels import cpu_label
 from voxcast.report.sentences import cpu_verdict
 

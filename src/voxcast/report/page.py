@@ -15,10 +15,10 @@ from voxcast.analysis.run_groups import FULL_SCALE
 from voxcast.analysis.wall_times import wall_times
 from voxcast.history.speed_deviations import at_usual_speed, speed_deviations
 from voxcast.phases.logged import phase_summary
+from voxcast.quantities import counted
 from voxcast.report import run_figures, run_tables
 from voxcast.report.app_section import app_sections, overview
 from voxcast.report.cautions import run_cautions
-from voxcast.report.formatting import counted
 from voxcast.report.labels import cpu_label, device_label, device_machines, smallest_gains
 from voxcast.report.sentences import cpu_verdict, drift_sentence, missing_devices
 from voxcast.report.summary import binaries, example, finals

@@ -10,6 +10,7 @@ import numpy as np
 
 from voxcast.analysis.run_groups import by_configuration
 from voxcast.laws.empirical import ecdf
+from voxcast.quantities import counted
 from voxcast.report.canvas import (
     FAINT,
     INK,
@@ -21,7 +22,7 @@ from voxcast.report.canvas import (
     panel,
 )
 from voxcast.report.figures import Drawing
-from voxcast.report.formatting import amount, counted, percent
+from voxcast.report.formatting import amount, percent
 from voxcast.report.labels import (
     allocation_label,
     cpu_label,

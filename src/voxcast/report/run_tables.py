@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from voxcast.analysis.run_groups import by_configuration
-from voxcast.quantities import format_bytes, format_seconds
+from voxcast.quantities import counted, format_bytes, format_seconds
 from voxcast.records import TARGETS, Configuration
 from voxcast.report.formatting import (
     TITLES,
     amount,
     amounts,
-    counted,
     heading,
     percent,
     percent_interval,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from voxcast.analysis.drift import largest_change_by_noise
-from voxcast.report.formatting import counted, percent
+from voxcast.quantities import counted
+from voxcast.report.formatting import percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from voxcast.analysis.model_comparison import BASELINES, CONSTANT, HEADER_ONLY, mean_error
 from voxcast.analysis.run_groups import by_configuration
 from voxcast.features.descriptions import quantity_title
+from voxcast.quantities import counted
 from voxcast.records import TARGETS
-from voxcast.report.formatting import TITLES, counted, heading, percent, percent_interval
+from voxcast.report.formatting import TITLES, heading, percent, percent_interval
 from voxcast.report.labels import run_group_label
 
 if TYPE_CHECKING:
