@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,7 +25,7 @@ TEXTS = 4  # columns of text; the others are numbers
 def table(rows: int, columns: int, seed: int = 0) -> pd.DataFrame:
     """Return runs of programs on machines, whose time hangs on some of many columns."""
     rng = np.random.default_rng(seed)
-    content = {f"size_{n}": rng.lognormal(3, 1, rows) for n in range(columns - TEXTS)}
+    content: dict[str, Any] = {f"size_{n}": rng.lognormal(3, 1, rows) for n in range(columns - TEXTS)}
     effect = np.zeros(rows)
     for n in range(TEXTS):
         codes = rng.integers(0, 5 * 4**n, rows)
