@@ -25,7 +25,9 @@ TEXTS = 4  # columns of text; the others are numbers
 def table(rows: int, columns: int, seed: int = 0) -> pd.DataFrame:
     """Return runs of programs on machines, whose time hangs on some of many columns."""
     rng = np.random.default_rng(seed)
-    content: dict[str, Any] = {f"size_{n}": rng.lognormal(3, 1, rows) for n in range(columns - TEXTS)}
+    content: dict[str, Any] = {
+        f"size_{n}": rng.lognormal(3, 1, rows) for n in range(columns - TEXTS)
+    }
     effect = np.zeros(rows)
     for n in range(TEXTS):
         codes = rng.integers(0, 5 * 4**n, rows)
