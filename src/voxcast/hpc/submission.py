@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.apps.launch import app_version
 from voxcast.errors import ConfigError, VoxcastError
-from voxcast.files import sync, text_tail, write_json, write_text
+from voxcast.files import atomic_path, sync, text_tail, write_json
 from voxcast.hpc.job_script import OUT_NAME, ArrayFiles
 from voxcast.hpc.plan import Plan, read_json_object
 from voxcast.records import Configuration
@@ -76,6 +76,9 @@ class Submission:
         folder = Path(os.path.abspath(folder))  # noqa: PTH100
         if _CONTROL.search(str(folder)) or _CONTROL.search(str(out)):
             raise ConfigError("has a line break or control character in its name", repr(str(out)))
+        if executor == "slurm" and "\\" in str(folder):
+            problem = "has a backslash in its name, after which Slurm numbers no logs"
+            raise ConfigError(problem, folder, "name another with --folder")
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise ConfigError("is not an empty folder", folder, "name another with --folder")
         out.mkdir(parents=True, exist_ok=True)
@@ -250,6 +253,7 @@ def existing_outputs(plan: Plan, out: Path) -> list[str]:
 
 
 def private_text(path: Path, text: str) -> None:
-    """Write a file that only the user may read."""
-    write_text(path, text)
+    """Write a file that only the user may read; names of files may be of any encoding."""
+    with atomic_path(path) as partial:
+        partial.write_text(text, encoding="utf-8", errors="surrogateescape")
     path.chmod(0o600)
