@@ -30,7 +30,8 @@ TASKS = {
     "last": 'cp -- "$1" "$2/copy"',
     "waits": 'if [ ! -e "$1.tried" ]; then touch -- "$1.tried"; sleep 600; fi',
 }
-HOSTILE = ("a b.nii", "q'uo\"te.nii", "new\nline.nii", "$(touch pwned).nii", "-dash.nii", "%a.nii")
+HOSTILE = ("a b.nii", "q'uo\"te.nii", "new\nline.nii", "$(touch pwned).nii", "-dash.nii", "%a.nii",
+           os.fsdecode(b"caf\xe9.nii"))  # fmt: skip
 
 
 def together(plan: Plan, *jobs: tuple[tuple[str, ...], ...]) -> Plan:

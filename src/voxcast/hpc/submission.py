@@ -79,11 +79,15 @@ class Submission:
         if executor == "slurm" and "\\" in str(folder):
             problem = "has a backslash in its name, after which Slurm numbers no logs"
             raise ConfigError(problem, folder, "name another with --folder")
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise ConfigError("is not an empty folder", folder, "name another with --folder")
         out.mkdir(parents=True, exist_ok=True)
-        folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        folder.mkdir(exist_ok=True, mode=0o700)
+        try:
+            if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+                raise ConfigError("is not an empty folder", folder, "name another with --folder")
+            folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            folder.mkdir(exist_ok=True, mode=0o700)
+        except PermissionError:
+            then = "give a folder of your own by --folder"
+            raise ConfigError("belongs to another user", folder.parent, then) from None
         folder.chmod(0o700)
         for name in ("arrays", "logs", "work"):
             (folder / name).mkdir()
@@ -108,6 +112,10 @@ class Submission:
         home = folder
         if not (folder / SUBMISSION_FILE).is_file():
             below = sorted((folder / SUBMISSIONS).glob(f"*/{SUBMISSION_FILE}"))
+            private = folder / SUBMISSIONS
+            if not below and private.is_dir() and not os.access(private, os.R_OK | os.X_OK):
+                then = "name the folder of your submission, as its --folder"
+                raise ConfigError("belongs to another user", private, then)
             if not below:
                 raise ConfigError("no submission here", folder, "name the folder of one")
             if len(below) > 1:
