@@ -71,12 +71,12 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
 
     Times are written in full, and lists of tasks are not cut off.
     """
-    kept = {
+    remaining = {
         name: value
         for name, value in variables.items()
         if name in _OF_THE_SITE or not _OPTIONS_OF_COMMANDS.match(name)
     }
-    return kept | {"SLURM_BITSTR_LEN": "0", "SLURM_TIME_FORMAT": "standard"}
+    return remaining | {"SLURM_BITSTR_LEN": "0", "SLURM_TIME_FORMAT": "standard"}
 
 
 def call(arguments: Sequence[str], patience_s: float = ANSWER_S) -> str:
