@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -46,9 +47,9 @@ def voxcast(folder: Path, *arguments: str, **variables: str) -> subprocess.Popen
     )  # fmt: skip
 
 
-def until(condition: object, *arguments: object) -> None:
+def until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE_S
-    while not condition(*arguments):  # type: ignore[operator]
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.1)
 
