@@ -14,7 +14,9 @@ from followed import followed, outcomes
 from planted_tasks import MB, plan_of, shell_app, write_images
 
 from private_slurm import PrivateSlurm
+from voxcast.history.parts import load_history
 from voxcast.hpc.follower import Follower
+from voxcast.hpc.job_history import ProjectVolumes, collect_jobs
 from voxcast.hpc.job_schedule import JobSchedule, PlannedTime
 from voxcast.hpc.plan import Plan
 from voxcast.project import PROJECT_FILE
@@ -30,7 +32,8 @@ TASKS = {
     "last": 'cp -- "$1" "$2/copy"',
     "waits": 'if [ ! -e "$1.tried" ]; then touch -- "$1.tried"; sleep 600; fi',
 }
-HOSTILE = ("a b.nii", "q'uo\"te.nii", "new\nline.nii", "$(touch pwned).nii", "-dash.nii", "%a.nii")
+HOSTILE = ("a b.nii", "q'uo\"te.nii", "new\nline.nii", "$(touch pwned).nii", "-dash.nii", "%a.nii",
+           os.fsdecode(b"caf\xe9.nii"))  # fmt: skip
 
 
 def together(plan: Plan, *jobs: tuple[tuple[str, ...], ...]) -> Plan:
@@ -89,6 +92,24 @@ def test_hostile_names_pass_through_packed_jobs(
         assert (tmp_path / "out" / task.name / "threads").read_text() == "2\n"
     assert not list(tmp_path.rglob("pwned"))
     assert follower.submission.script(1).read_text().count("#SBATCH --array=1-2\n") == 1
+
+
+def test_packed_tasks_have_the_number_of_their_job_in_the_history(
+    slurm: PrivateSlurm, follower_of, tmp_path: Path
+) -> None:
+    images = write_images(
+        tmp_path / "in", ["copies.nii", "last.nii", "burns.nii"], "sleep 2; true"
+    )
+    plan = together(plan_of(shell_app(OBEY), images), (("copies", "last"),))
+    follower = followed(follower_of(plan))
+    batch = tmp_path / "jobs"
+    collect_jobs(follower.submission, batch, ProjectVolumes({}, 32))
+    labels = map(json.loads, load_history([batch])["labels_json"])
+    jobs = {label["task"]: label["job_id"] for label in labels}
+    arrays = follower.state.arrays
+    assert jobs == {
+        "copies": f"{arrays[1].job}_1", "last": f"{arrays[1].job}_1", "burns": f"{arrays[2].job}_1"
+    }  # fmt: skip
 
 
 def test_a_task_above_its_time_asks_for_more_and_its_job_goes_on(

@@ -66,7 +66,7 @@ def cache_status(folder: Path) -> CacheStatus:
     for path in count_files:
         for line in path.read_text(encoding="utf-8").splitlines():
             event, _, function = line.partition(" ")
-            if function:  # else cut short by a full disk
+            if function and " " not in function:  # else cut short by a full disk
                 events.setdefault(function, Counter())[event] += 1
     sizes = [entry.size_bytes for entry in entries_of(folder)]
     return CacheStatus(

@@ -51,4 +51,5 @@ def submit_follow_up(submission: Submission, state: SubmissionState) -> str:
     private_text(path, follow_up_script(submission, partition, jobs))
     log = str(submission.folder / "logs").replace("%", "%%")
     options = [f"--output={log}/follow-%j.log", f"--chdir={submission.folder}"]
+    options += submission.plan.slurm.options()
     return slurm.submit(path, options)

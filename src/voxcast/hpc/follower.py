@@ -88,6 +88,9 @@ class Follower:
             if job:
                 self._record(event="submitted", array=array.number, job=job)
             else:
+                # A command that outlived its submitter may still submit the script, which then
+                # ends at once: its tasks are asked for again by another.
+                self.submission.files(array.number).task_list.unlink(missing_ok=True)
                 self._record(event="withdrawn", array=array.number)
 
     def _read_states(self) -> None:

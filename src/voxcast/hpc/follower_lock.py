@@ -1,7 +1,8 @@
 """One process at a time follows a submission, whichever node of the cluster it is on.
 
 The claim is a file made with O_EXCL, as locks of a shared file system may hold on one node only.
-Its holder touches it while it works; a claim that was not touched for long is of a dead process.
+Its holder touches it while it works; a claim that was not touched for long, by the clock of the
+file system, is of a dead process.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import time
 from typing import TYPE_CHECKING
 
 from voxcast.errors import RunError
+from voxcast.hpc.heartbeats import file_system_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 CLAIM_FILE = "follower.json"
-EXPIRES_S = 300.0  # above every poll, and above clocks that differ between nodes
+EXPIRES_S = 300.0  # above every poll
 
 
 class ClaimLostError(RunError):
@@ -67,11 +69,9 @@ def claimed(folder: Path, patience_s: float = 0.0) -> Iterator[Claim]:
     content = json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "token": token})
     deadline = time.monotonic() + patience_s
     while not _created(path, content):
+        abandoned = _content(path)
         if _is_abandoned(path):
-            # Only one of several processes succeeds in renaming it.
-            with contextlib.suppress(FileNotFoundError):
-                path.rename(path.with_name(f"{CLAIM_FILE}.{token}"))
-                path.with_name(f"{CLAIM_FILE}.{token}").unlink()
+            _remove(path, abandoned, path.with_name(f"{CLAIM_FILE}.{token}"))
             continue
         if time.monotonic() >= deadline:
             holder = _holder(path)
@@ -86,6 +86,16 @@ def claimed(folder: Path, patience_s: float = 0.0) -> Iterator[Claim]:
             path.unlink(missing_ok=True)
 
 
+def _remove(path: Path, abandoned: str, aside: Path) -> None:
+    """Remove an abandoned claim, and no other that has come in its place meanwhile."""
+    with contextlib.suppress(FileNotFoundError):
+        path.rename(aside)
+        if _content(aside) != abandoned:
+            with contextlib.suppress(FileExistsError):
+                path.hardlink_to(aside)
+        aside.unlink()
+
+
 def _created(path: Path, content: str) -> bool:
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -96,20 +106,28 @@ def _created(path: Path, content: str) -> bool:
     return True
 
 
+def _content(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
 def _holder(path: Path) -> dict[str, object]:
     try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError):
+        content = json.loads(_content(path))
+    except ValueError:
         return {}
     return content if isinstance(content, dict) else {}
 
 
 def _is_abandoned(path: Path) -> bool:
     try:
-        if time.time() - path.stat().st_mtime > EXPIRES_S:
-            return True
+        last_s = path.stat().st_mtime
     except FileNotFoundError:
         return False
+    if file_system_time(path.parent) - last_s > EXPIRES_S:
+        return True
     holder = _holder(path)
     if holder.get("host") != socket.gethostname():
         return False

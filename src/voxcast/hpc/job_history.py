@@ -153,7 +153,8 @@ def collect_jobs(submission: Submission, batch: Path, volumes: ProjectVolumes) -
                     if ended.attempt.outcome == WITHOUT_VALUES or ended.attempt.runtime_s <= 0:
                         counts["left out"] += 1
                         continue
-                    run = _run(submission, state.tasks[name], ended)
+                    job = state.arrays[ended.array].job_of(ended.number)
+                    run = _run(submission, state.tasks[name], ended, job)
                     row = row_of(SOURCE, run)[0]
                     if row["cell_key"] in recorded_keys:
                         counts["on record"] += 1
@@ -177,7 +178,7 @@ def collect_jobs(submission: Submission, batch: Path, volumes: ProjectVolumes) -
     )  # fmt: skip
 
 
-def _run(submission: Submission, task: Task, ended: EndedAttempt) -> ImportedRun:
+def _run(submission: Submission, task: Task, ended: EndedAttempt, job: str) -> ImportedRun:
     attempt, facts, plan = ended.attempt, ended.facts, submission.plan
     machine = Machine.from_record(facts.get("machine"))
     sampling_s = facts.get("memory_sampling_s", DEFAULT_SAMPLING_S)
@@ -218,7 +219,7 @@ def _run(submission: Submission, task: Task, ended: EndedAttempt) -> ImportedRun
             "started_at": started_at,
         },
         labels={
-            "job_id": f"{facts.get('job', '')}_{ended.number}",
+            "job_id": job,  # of packed tasks the same
             "state": facts.get("state", ""),
             "nodes": facts.get("node", ""),
             "partition": task.partition,

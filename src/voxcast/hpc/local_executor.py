@@ -169,9 +169,9 @@ class LocalExecutor:
                     cpus=request.cpus, gpus=request.gpus, time_limit_s=request.walltime_s,
                     mem_limit_bytes=request.memory_bytes, stall_s=plan.stall_s, core_set=cores,
                 )  # fmt: skip
-        except (VoxcastError, OSError) as error:
+        except Exception as error:  # whatever it is, the task must not run for ever
             with log.open("a", encoding="utf-8") as stream:
-                stream.write(f"voxcast: {one_line(error)}\n")
+                stream.write(f"voxcast: {_line_of(error)}\n")
             return TaskState("FAILED", "failed")
         if (folder / LOG_FILE).is_file():
             shutil.copyfile(folder / LOG_FILE, log)
@@ -180,3 +180,7 @@ class LocalExecutor:
             profile.peak_rss_bytes, started_at=profile.started_at,
             memory_method=profile.memory_method, cpu_method=profile.cpu_method,
         )  # fmt: skip
+
+
+def _line_of(error: Exception) -> str:
+    return one_line(error) if isinstance(error, VoxcastError | OSError) else repr(error)

@@ -138,9 +138,15 @@ def _request(pack: Pack, tasks: Mapping[str, Task], requests: Mapping[str, Reque
         bounds_s = [_upper_s(tasks[name], requests[name]) for name in lane]
         excess_s = [requests[name].walltime_s - s for name, s in zip(lane, bounds_s, strict=True)]
         lanes_s.append(sum(bounds_s) + len(lane) * STEP_MARGIN_S + max(excess_s))
-    memory = sum(max(requests[name].memory_bytes for name in lane) for lane in pack)
+    # Each step rounds its memory up to whole MiB, which the job must have for all lanes at once.
+    lanes_mib = [max(_mib(requests[name].memory_bytes) for name in lane) for lane in pack]
+    memory = sum(lanes_mib) * 2**20
     cpus = sum(max(requests[name].cpus for name in lane) for lane in pack)
     return Request(max(lanes_s), memory + SCRIPT_BYTES, cpus)
+
+
+def _mib(memory_bytes: int) -> int:
+    return math.ceil(memory_bytes / 2**20)
 
 
 def _upper_s(task: Task, request: Request) -> float:

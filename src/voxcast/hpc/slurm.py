@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from voxcast.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from voxcast.allocation.machines import MemoryCounted
@@ -37,6 +37,16 @@ _ADVICE = {
 }
 
 
+# Variables of a user by which Slurm's commands do something else than what their arguments say, as
+# SBATCH_ARRAY_INX does, or SQUEUE_PARTITION. Those of a job are inherited by jobs submitted from
+# it, where `srun` takes them for options: SLURM_GPUS of an interactive job fails every step.
+_OPTIONS_OF_COMMANDS = re.compile(r"(SBATCH|SRUN|SLURM|SACCT|SQUEUE|SCANCEL|SINFO|SSTAT)_")
+_OF_THE_SITE = (
+    "SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS", "SBATCH_ACCOUNT", "SBATCH_QOS",
+    "SBATCH_CONSTRAINT", "SBATCH_RESERVATION", "SBATCH_WCKEY", "SBATCH_CLUSTERS", "SBATCH_EXPORT",
+)  # fmt: skip
+
+
 class SlurmAwayError(RunError):
     """A daemon of Slurm does not answer; it may later."""
 
@@ -58,6 +68,19 @@ def check_installed() -> None:
         raise ConfigError("no such command here", "sbatch", then)
 
 
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables with which commands of Slurm do what their arguments say.
+
+    Times are written in full, and lists of tasks are not cut off.
+    """
+    remaining = {
+        name: value
+        for name, value in variables.items()
+        if name in _OF_THE_SITE or not _OPTIONS_OF_COMMANDS.match(name)
+    }
+    return remaining | {"SLURM_BITSTR_LEN": "0", "SLURM_TIME_FORMAT": "standard"}
+
+
 def call(arguments: Sequence[str], patience_s: float = ANSWER_S) -> str:
     """Run a command of Slurm and return what it prints.
 
@@ -74,7 +97,7 @@ def call(arguments: Sequence[str], patience_s: float = ANSWER_S) -> str:
         completed = subprocess.run(
             arguments, capture_output=True, text=True, errors="backslashreplace", check=False,
             timeout=patience_s, stdin=subprocess.DEVNULL, start_new_session=True,
-            env={**os.environ, "SLURM_BITSTR_LEN": "0"},  # lists of tasks are not cut off
+            env=environment(os.environ),
         )  # fmt: skip
     except FileNotFoundError:
         raise ConfigError("no such command here", program, "run this on a login node") from None

@@ -54,6 +54,7 @@ class SlurmExecutor:
         options = [
             f"--output={log}",
             f"--chdir={self.submission.folder}",
+            *self.submission.plan.slurm.options(),  # above variables such as SBATCH_ACCOUNT
         ]
         return slurm.submit(self.submission.script(array.number), options)
 

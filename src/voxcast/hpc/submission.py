@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.apps.launch import app_version
 from voxcast.errors import ConfigError, VoxcastError
-from voxcast.files import sync, text_tail, write_json, write_text
+from voxcast.files import atomic_path, sync, text_tail, write_json
 from voxcast.hpc.job_script import OUT_NAME, ArrayFiles
 from voxcast.hpc.plan import Plan, read_json_object
 from voxcast.records import Configuration
@@ -76,11 +76,18 @@ class Submission:
         folder = Path(os.path.abspath(folder))  # noqa: PTH100
         if _CONTROL.search(str(folder)) or _CONTROL.search(str(out)):
             raise ConfigError("has a line break or control character in its name", repr(str(out)))
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise ConfigError("is not an empty folder", folder, "name another with --folder")
+        if executor == "slurm" and "\\" in str(folder):
+            problem = "has a backslash in its name, after which Slurm numbers no logs"
+            raise ConfigError(problem, folder, "name another with --folder")
         out.mkdir(parents=True, exist_ok=True)
-        folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        folder.mkdir(exist_ok=True, mode=0o700)
+        try:
+            if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+                raise ConfigError("is not an empty folder", folder, "name another with --folder")
+            folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            folder.mkdir(exist_ok=True, mode=0o700)
+        except PermissionError:
+            then = "give a folder of your own by --folder"
+            raise ConfigError("belongs to another user", folder.parent, then) from None
         folder.chmod(0o700)
         for name in ("arrays", "logs", "work"):
             (folder / name).mkdir()
@@ -105,6 +112,10 @@ class Submission:
         home = folder
         if not (folder / SUBMISSION_FILE).is_file():
             below = sorted((folder / SUBMISSIONS).glob(f"*/{SUBMISSION_FILE}"))
+            private = folder / SUBMISSIONS
+            if not below and private.is_dir() and not os.access(private, os.R_OK | os.X_OK):
+                then = "name the folder of your submission, as its --folder"
+                raise ConfigError("belongs to another user", private, then)
             if not below:
                 raise ConfigError("no submission here", folder, "name the folder of one")
             if len(below) > 1:
@@ -250,6 +261,7 @@ def existing_outputs(plan: Plan, out: Path) -> list[str]:
 
 
 def private_text(path: Path, text: str) -> None:
-    """Write a file that only the user may read."""
-    write_text(path, text)
+    """Write a file that only the user may read; names of files may be of any encoding."""
+    with atomic_path(path) as partial:
+        partial.write_text(text, encoding="utf-8", errors="surrogateescape")
     path.chmod(0o600)

@@ -145,4 +145,5 @@ class Trace:
             return
         types = {name: pyarrow.float64() if name in SECONDS else pyarrow.int64() for name in names}
         table = pyarrow.table(columns, schema=pyarrow.schema(list(types.items())))
-        pyarrow.parquet.write_table(table, folder / SAMPLES_FILE)
+        with (folder / SAMPLES_FILE).open("wb") as stream:  # pyarrow takes names of UTF-8 only
+            pyarrow.parquet.write_table(table, stream)

@@ -84,7 +84,8 @@ class SharedSearch:
         self, folder: Path, trials: int, seed: int, url: str = "", expires_s: float = EXPIRES_S
     ) -> None:
         import optuna
-        from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
+
+        from voxcast.studies.search_journal import SearchJournal
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.folder, self.trials, self.seed, self.expires_s = folder, trials, seed, expires_s
@@ -92,9 +93,7 @@ class SharedSearch:
         if url:
             self._storage: Any = optuna.storages.RDBStorage(url)
         else:
-            journal = str(folder / JOURNAL)
-            lock = JournalFileSymlinkLock(journal)
-            self._storage = optuna.storages.JournalStorage(JournalFileBackend(journal, lock))
+            self._storage = optuna.storages.JournalStorage(SearchJournal(folder / JOURNAL))
 
     def add(self, name: str, family_name: str) -> None:
         """Enqueue the trials of a study, or those of it that are lacking."""
