@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from study import FOLDS, table_to_learn_from  # type: ignore[import-not-found]
+from study import FOLDS, table_to_learn_from
 from voxcast.errors import exits_cleanly
 from voxcast.files import write_json
 from voxcast.history.imports import slant

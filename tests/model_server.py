@@ -40,6 +40,7 @@ def running_server(
         process = subprocess.Popen(
             command, cwd=folder, env=environment, stdout=output, stderr=output,
             start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # as at a terminal
         )  # fmt: skip
     try:
         deadline = time.monotonic() + start_s

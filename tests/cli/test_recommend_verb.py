@@ -369,7 +369,10 @@ def test_waiting_can_be_fitted_to_accounting(recommend, tmp_path: Path) -> None:
         (("--budget=-1",), "cannot be negative"),
         (("--budget", "much"), "not an amount"),
         (("--cluster", "moon"), "moon: unknown cluster; choose from"),
-        (("--slurm",), "no partitions of Slurm; choose --cluster from cloud, osc, or copy a file"),
+        (
+            ("--slurm",),
+            "no partitions of Slurm; choose --cluster from cloud, osc, private, or copy a file",
+        ),
         (("--slurm-into", "jobs"), "choose --cluster from cloud, osc"),
         (("--policy", "bold"), "bold: unknown policy; choose from"),
         (("--partition", "moon"), "moon: unknown partition; local has here"),
