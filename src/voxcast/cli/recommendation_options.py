@@ -89,22 +89,19 @@ def site_of(args: argparse.Namespace) -> Site:
     cluster = site.cluster
     if cluster.name == LOCAL or cluster.memory_counted is not None:
         return site
-    return replace(site, cluster=replace(cluster, memory_counted=_memory_counted(cluster)))
+    return replace(site, cluster=replace(cluster, memory_counted=_memory_counted()))
 
 
-def _memory_counted(cluster: Cluster) -> MemoryCounted | None:
-    """Return how the Slurm of this machine counts memory; None where there is none."""
+def _memory_counted() -> MemoryCounted | None:
+    """Return how the Slurm of this machine counts memory; None where none answers."""
     if shutil.which("scontrol") is None:
         return None
     from voxcast.hpc import slurm
 
-    key = f"request.memory_counted of conf/cluster/{cluster.name}.yaml"
     try:
-        counted = slurm.memory_counted()
-    except VoxcastError as error:
-        logger.warning("taken to count memory by control groups (%s); see %s", error.problem, key)
+        return slurm.memory_counted()
+    except VoxcastError:  # installed and not set up, or away; to submit will tell
         return None
-    return counted
 
 
 def refuse_local(site: Site, args: argparse.Namespace) -> None:

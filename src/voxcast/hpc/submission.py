@@ -79,7 +79,6 @@ class Submission:
         if executor == "slurm" and "\\" in str(folder):
             problem = "has a backslash in its name, after which Slurm numbers no logs"
             raise ConfigError(problem, folder, "name another with --folder")
-        out.mkdir(parents=True, exist_ok=True)
         try:
             if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
                 raise ConfigError("is not an empty folder", folder, "name another with --folder")
@@ -88,6 +87,7 @@ class Submission:
         except PermissionError:
             then = "give a folder of your own by --folder"
             raise ConfigError("belongs to another user", folder.parent, then) from None
+        out.mkdir(parents=True, exist_ok=True)  # last, as it may be in that folder
         folder.chmod(0o700)
         for name in ("arrays", "logs", "work"):
             (folder / name).mkdir()
