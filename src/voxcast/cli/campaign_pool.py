@@ -175,7 +175,7 @@ def _submit_passes(
 def _run_here(campaign: ProjectCampaign, pool: Pool, args: argparse.Namespace) -> None:
     """Run workers side by side, and then one with all of the machine for what was too large."""
     from voxcast.hpc.campaign_pool import collect_pool, pool_state
-    from voxcast.hpc.worker_jobs import run_local_workers
+    from voxcast.hpc.worker_jobs import run_local_workers, work_command
     from voxcast.profiling.host import host_facts
 
     facts, count = host_facts(), args.parallel or 1
@@ -192,6 +192,6 @@ def _run_here(campaign: ProjectCampaign, pool: Pool, args: argparse.Namespace) -
         share = [f"--cpus={len(os.sched_getaffinity(0)) // workers}", f"--memory={memory}B"]
         logger.info("%d workers with %s each", workers, format_bytes(memory))
         try:
-            run_local_workers(pool, workers, [*share, *hours], on_progress)
+            run_local_workers(work_command(pool, "--json", *share, *hours), workers, on_progress)
         finally:
             collect_pool(campaign, pool)

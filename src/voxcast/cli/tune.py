@@ -19,11 +19,8 @@ import json
 import logging
 import os
 import secrets
-import shlex
 import socket
-import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +30,6 @@ from voxcast.cli.shared_options import add_project_argument, size_of_this_machin
 from voxcast.cli.tune_jobs import submit_workers, worker_request
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError
-from voxcast.quantities import slurm_clock, slurm_memory
 
 if TYPE_CHECKING:
     from voxcast.allocation.machines import Cluster
@@ -48,7 +44,6 @@ TUNED = Path("conf/tune/tuned.yaml")
 SETTINGS = "settings.json"
 LOCAL = "local"  # the cluster that is this machine
 WORKERS = 2
-ANNOUNCE_S = 30.0
 UNFINISHED = 1
 
 logger = logging.getLogger(__name__)
@@ -166,40 +161,27 @@ def _command(args: argparse.Namespace) -> list[str]:
 
 def _run_here(args: argparse.Namespace, search: SharedSearch, searches: Searches) -> None:
     """Run workers until all have ended; they end with this process."""
-    command = [sys.executable, "-m", "voxcast.cli", *_command(args)]
-    workers = [
-        subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        for _ in range(args.workers or WORKERS)
-    ]
+    from voxcast.hpc.worker_jobs import run_local_workers
+
+    def log_progress() -> None:
+        completed = sum(result.completed for result in _results(search, searches).values())
+        logger.info("tune: %d of %d trials", completed, total)
+
+    count = args.workers or WORKERS
     total = sum(result.trials for result in _results(search, searches).values())
-    logger.info("tune: %d trials by %d workers", total, len(workers))
-    announced = time.monotonic()
-    try:
-        while any(worker.poll() is None for worker in workers):
-            time.sleep(0.2)
-            if time.monotonic() - announced >= ANNOUNCE_S:
-                announced = time.monotonic()
-                results = _results(search, searches).values()
-                completed = sum(result.completed for result in results)
-                logger.info("tune: %d of %d trials", completed, total)
-    finally:
-        for worker in workers:
-            if worker.poll() is None:
-                worker.terminate()
-        for worker in workers:
-            worker.wait()
+    logger.info("tune: %d trials by %d workers", total, count)
+    command = [sys.executable, "-m", "voxcast.cli", *_command(args)]
+    run_local_workers(command, count, log_progress)
 
 
 def _sbatch_line(args: argparse.Namespace) -> str:
     """Return a line for a shell that starts workers as an array of Slurm."""
-    request = worker_request(args)
-    options = [
-        f"--array=1-{args.workers or WORKERS}", f"--cpus-per-task={request.cpus}",
-        f"--mem={slurm_memory(request.memory_bytes)}", f"--time={slurm_clock(request.walltime_s)}",
-        f"--partition={args.partition or _cluster(args).partitions[0].name}",
-    ]  # fmt: skip
-    wrap = f"--wrap=exec {shlex.join(['voxcast', *_command(args)])}"
-    return shlex.join(["sbatch", *options, wrap])
+    from voxcast.hpc.worker_jobs import WorkerJobs, array_line
+
+    count = args.workers or WORKERS
+    jobs = WorkerJobs(worker_request(args), count, count)
+    partition = args.partition or _cluster(args).partitions[0].name
+    return array_line(["voxcast", *_command(args)], jobs, partition)
 
 
 def _cluster(args: argparse.Namespace) -> Cluster:

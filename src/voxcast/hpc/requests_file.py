@@ -95,7 +95,7 @@ def tasks_of(
                    int(row["gpus"])),
             _usd_per_hour(row), float(row["runtime_s_median"]),
             float(row["peak_rss_bytes_median"]), row["risk"], most_s, most_bytes,
-            float(row["runtime_s_upper"]), prediction=_prediction(row, confidence),
+            prediction=_prediction(row, confidence),
         )
         for name, image, row, walltimes_s, (most_s, most_bytes) in zip(
             task_names(images), images, rows, ladders, limits, strict=True

@@ -35,7 +35,7 @@ class Task:
         The same in every attempt.
     usd_per_hour : float
         Price of an hour of the first request; 0 where the cluster charges nothing.
-    runtime_s_median, memory_bytes_median, runtime_s_upper : float
+    runtime_s_median, memory_bytes_median : float
         Predicted; NaN where only a request was given.
     risk : float or None
         Upper bound of the probability that the first request is too small; None if not known.
@@ -60,9 +60,13 @@ class Task:
     risk: float | None = None
     max_walltime_s: float = math.inf
     max_memory_bytes: float = math.inf
-    runtime_s_upper: float = math.nan
     volume: dict[str, Any] | None = None
     prediction: dict[str, Any] | None = None
+
+    @property
+    def runtime_s_upper(self) -> float:
+        """Upper bound of the predicted runtime; NaN where only a request was given."""
+        return float((self.prediction or {}).get("runtime_s_upper", math.nan))
 
     @classmethod
     def from_record(cls, fields: Mapping[str, Any]) -> Task:
@@ -99,7 +103,6 @@ class Task:
 _ABSENT = {
     "runtime_s_median": math.nan,
     "memory_bytes_median": math.nan,
-    "runtime_s_upper": math.nan,
     "max_walltime_s": math.inf,
     "max_memory_bytes": math.inf,
 }

@@ -111,6 +111,12 @@ def work_command(pool: Pool, *options: str) -> list[str]:
 
 def sbatch_line(pool: Pool, jobs: WorkerJobs, partition: str | None = None) -> str:
     """Return a line for a shell that starts the jobs of a pass as an array of Slurm."""
+    command = ["voxcast", "work", "--pool", str(pool.folder.resolve())]
+    return array_line(command, jobs, partition)
+
+
+def array_line(command: Sequence[str], jobs: WorkerJobs, partition: str | None = None) -> str:
+    """Return a line for a shell that starts jobs of a command as an array of Slurm."""
     request = jobs.request
     options = [
         f"--array=1-{jobs.count}", f"--cpus-per-task={request.cpus}",
@@ -118,15 +124,11 @@ def sbatch_line(pool: Pool, jobs: WorkerJobs, partition: str | None = None) -> s
     ]  # fmt: skip
     options += [f"--gres=gpu:{request.gpus}"] if request.gpus else []
     options += [] if partition is None else [f"--partition={partition}"]
-    worker = shlex.join(["voxcast", "work", "--pool", str(pool.folder.resolve())])
-    return shlex.join(["sbatch", *options, f"--wrap=exec {worker}"])
+    return shlex.join(["sbatch", *options, f"--wrap=exec {shlex.join(command)}"])
 
 
 def run_local_workers(
-    pool: Pool,
-    count: int,
-    options: Sequence[str],
-    on_progress: Callable[[], object],
+    command: Sequence[str], count: int, on_progress: Callable[[], object]
 ) -> list[int]:
     """Run workers on this machine until all have ended; return their exit codes.
 
@@ -134,12 +136,11 @@ def run_local_workers(
 
     Parameters
     ----------
-    options : sequence of str
+    command : sequence of str
         Of each worker.
     on_progress : callable
         Called every half minute.
     """
-    command = work_command(pool, "--json", *options)
     workers = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(count)]
     announced = time.monotonic()
     try:
