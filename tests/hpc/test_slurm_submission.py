@@ -13,6 +13,7 @@ from followed import followed, outcomes, running
 from planted_tasks import COPY, HOLD, MB, plan_of, shell_app, write_images
 
 from private_slurm import PrivateSlurm
+from voxcast.cli import status
 from voxcast.hpc.escalation import Stop
 from voxcast.hpc.follower import Follower
 from voxcast.hpc.plan import SlurmOptions
@@ -196,6 +197,25 @@ def test_another_process_continues_and_nothing_is_made_twice(
     follower = followed(Follower(resumed, SlurmExecutor(resumed)))
     assert [outcomes(follower, name) for name in ("a", "b")] == [["completed"]] * 2
     assert [Path(f"{image}.runs").read_text() for image in images] == ["run\n"] * 2
+
+
+def test_status_tells_what_has_ended_and_is_not_settled(
+    slurm: PrivateSlurm, follower_of, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images = write_images(tmp_path / "in", ["a.nii", "b.nii"])
+    follower = follower_of(plan_of(shell_app(COPY), images))
+    follower.step()
+    slurm.wait(lambda: not slurm.command("squeue", "-h").stdout.strip(), "the jobs", 180)
+    slurm.wait(lambda: "2 ended" in status_of(tmp_path / "out", capsys), "the accounting", 60)
+    assert "submit --resume" in status_of(tmp_path / "out", capsys)
+    followed(follower)
+    assert "2 completed" in status_of(tmp_path / "out", capsys)
+
+
+def status_of(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """Return what ``voxcast status`` prints."""
+    assert status.main([str(folder)]) == 0
+    return capsys.readouterr().out
 
 
 def test_what_uses_no_cpu_is_stopped_and_tried_once_more(

@@ -62,7 +62,7 @@ def main(argv: list[str]) -> int:
     current = {}
     if state.live and submission.executor == "slurm":
         try:
-            current = current_states(state, SlurmExecutor(submission))
+            current = current_states(state, SlurmExecutor(submission), with_steps=False)
         except VoxcastError as error:
             logger.warning("what runs now is not known: %s", one_line(error))
     rows = task_rows(submission, state, current)

@@ -22,8 +22,14 @@ class Executor(Protocol):
     def find(self, array: SubmittedArray) -> str:
         """Return the job of an array of which it is not recorded; empty if there is none."""
 
-    def states(self, arrays: Sequence[SubmittedArray]) -> dict[TaskId, TaskState]:
-        """Return the states of the tasks of arrays; one that is not known is left out."""
+    def states(
+        self, arrays: Sequence[SubmittedArray], *, with_steps: bool = True
+    ) -> dict[TaskId, TaskState]:
+        """Return the states of the tasks of arrays; one that is not known is left out.
+
+        The peak of memory, and whether it ended a task, are in the steps of its job. They may be
+        left out where it takes long to look them up.
+        """
 
     def stalled(self, running: Mapping[TaskId, TaskState]) -> list[TaskId]:
         """Return those of the running tasks that have used no CPU for too long."""

@@ -89,7 +89,9 @@ class LocalExecutor:
         """Return nothing: tasks die with the process that started them."""
         return ""
 
-    def states(self, arrays: Sequence[SubmittedArray]) -> dict[TaskId, TaskState]:
+    def states(
+        self, arrays: Sequence[SubmittedArray], *, with_steps: bool = True
+    ) -> dict[TaskId, TaskState]:
         """Return the states; those of a process that has ended are lost."""
         lost = TaskState("NODE_FAIL", "node_failure")
         with self._lock:

@@ -139,12 +139,16 @@ def submit(script: Path, options: Sequence[str]) -> str:
     return answer.strip().partition(";")[0]  # a cluster's name may follow
 
 
-def accounting(jobs: Iterable[str]) -> str:
-    """Return the lines of ``sacct`` on jobs and their steps, in `SACCT_COLUMNS`."""
-    columns = f"--format={','.join(SACCT_COLUMNS)}"
-    return "".join(
-        call(["sacct", "-P", "-n", "-j", ",".join(chunk), columns]) for chunk in _chunks(jobs)
-    )
+def accounting(jobs: Iterable[str], *, with_steps: bool = True) -> str:
+    """Return the lines of ``sacct`` on jobs, in `SACCT_COLUMNS`.
+
+    Parameters
+    ----------
+    with_steps : bool, optional
+        Also the lines on steps, which have the memory. The database looks them up job by job.
+    """
+    options = ["-P", "-n", f"--format={','.join(SACCT_COLUMNS)}", *([] if with_steps else ["-X"])]
+    return "".join(call(["sacct", *options, "-j", ",".join(chunk)]) for chunk in _chunks(jobs))
 
 
 def check_accounting() -> None:

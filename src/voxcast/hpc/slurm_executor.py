@@ -63,7 +63,9 @@ class SlurmExecutor:
         jobs = slurm.jobs_named(self.submission.job_name(array.number))
         return jobs[-1] if jobs else ""
 
-    def states(self, arrays: Sequence[SubmittedArray]) -> dict[TaskId, TaskState]:
+    def states(
+        self, arrays: Sequence[SubmittedArray], *, with_steps: bool = True
+    ) -> dict[TaskId, TaskState]:
         """Return the states by one call of ``sacct``; by ``scontrol`` while that is away."""
         by_job = {array.job: array for array in arrays}
 
@@ -74,7 +76,7 @@ class SlurmExecutor:
 
         packed = [array for array in arrays if array.packs]
         try:
-            text = slurm.accounting(by_job)
+            text = slurm.accounting(by_job, with_steps=with_steps or bool(packed))
         except (SlurmAwayError, SlurmRefusedError) as error:
             if not self._accounting_away:
                 logger.warning("no accounting (%s); asking scontrol", error.problem)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +19,17 @@ if TYPE_CHECKING:
     from voxcast.hpc.submission import Submission
     from voxcast.hpc.submission_state import SubmissionState
 
-ORDER = ("completed", "running", "waiting", "refused", "given up")
+ORDER = ("completed", "ended", "running", "waiting", "refused", "given up")
 MOST_LISTED = 20
 
 
-def current_states(state: SubmissionState, executor: Executor) -> dict[str, TaskState]:
+def current_states(
+    state: SubmissionState, executor: Executor, *, with_steps: bool = True
+) -> dict[str, TaskState]:
     """Return the states of the tasks with a live attempt, from one question; see `Executor`."""
     arrays = [state.arrays[n] for n in sorted({number for number, _ in state.live.values()})]
-    states = executor.states([array for array in arrays if array.job])
+    submitted = [array for array in arrays if array.job]
+    states = executor.states(submitted, with_steps=with_steps)
     keys = {name: (state.arrays[n].job, number) for name, (n, number) in state.live.items()}
     return {name: states[key] for name, key in keys.items() if key in states}
 
@@ -40,7 +44,7 @@ def task_rows(
         step = state.next_step(name, submission.plan)
         status, reason = "waiting", ""
         if name in state.live:
-            status = "running" if name in current and current[name].is_running else "waiting"
+            status = _live_status(current.get(name))
         elif isinstance(step, Stop):
             status, reason = ("completed" if step.completed else "given up"), step.reason
             if name in state.problems:
@@ -62,6 +66,13 @@ def task_rows(
             "output": str(submission.out / name) if status == "completed" else None,
         })  # fmt: skip
     return rows
+
+
+def _live_status(current: TaskState | None) -> str:
+    """Return the status of an attempt that no submitter has settled yet."""
+    if current is None:
+        return "waiting"
+    return "running" if current.is_running else "waiting" if current.outcome is None else "ended"
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -104,6 +115,9 @@ def text_lines(submission: Submission, rows: list[dict[str, Any]]) -> Iterator[s
     schedule = submission.plan.schedule
     if schedule is not None and (outcome := schedule_outcome(schedule, rows)):
         yield outcome_line(schedule, outcome)
+    if "ended" in total["by_status"]:
+        command = f"voxcast submit --resume {shlex.quote(str(submission.folder))}"
+        yield f"  those that ended are settled by what follows; if nothing does: `{command}`"
     yield f"  outputs in {submission.out}"
     unfinished = [row for row in rows if row["status"] in ("refused", "given up")]
     if unfinished:
