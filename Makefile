@@ -89,7 +89,7 @@ plans: setup ## Simulate planned jobs, one core a job and whole nodes on 100,000
 
 .PHONY: soak
 soak: setup ## Kill workers of a pool at random until 300 cells are done; results/soak (KILLS=1000 for the long form)
-	python benchmarks/soak.py $(if $(KILLS),--kills $(KILLS)) --out results/soak/soak.json
+	python benchmarks/soak.py $(if $(KILLS),--kills $(KILLS)) --out results/soak/$(if $(KILLS),kills_$(KILLS),soak).json
 
 .PHONY: slurm-demo
 slurm-demo: setup ## Forty images through a private Slurm on this machine, to the picture of its audit

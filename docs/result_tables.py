@@ -21,7 +21,14 @@ from parcel_tables import (
     parcel_passes,
     plans,
 )
-from scale_tables import scale_bounds, scale_claims, scale_growth, scale_images, scale_machine
+from scale_tables import (
+    scale_bounds,
+    scale_claims,
+    scale_growth,
+    scale_images,
+    scale_machine,
+    soak,
+)
 from table_text import NONE, PROJECT, Rows, markdown, percent, results, with_interval
 from worth_tables import (
     worth_growth,
@@ -35,7 +42,7 @@ from worth_tables import (
 
 PAGES = (
     "README.md", "docs/results.md", "docs/scale.md", "docs/tables.md", "docs/worth.md",
-    "docs/parcel-study.md", "docs/cluster-plan.md",
+    "docs/parcel-study.md", "docs/cluster-plan.md", "docs/cluster-pool.md",
 )  # fmt: skip
 IMAGE_APPS = ("ants_segment", "ants_register", "tile_segment")
 APPS = (*IMAGE_APPS, "dnn_train")
@@ -612,7 +619,7 @@ TABLES = {
         headline, reference, reference2, recorded, demo, methods, excess, questions, second, real,
         domain, ablation, scales, transfer, per_image, metronome, bench, family_pairs, curves,
         machines, registered_model, public_tables,
-        scale_bounds, scale_machine, scale_claims, scale_growth, scale_images,
+        scale_bounds, scale_machine, scale_claims, scale_growth, scale_images, soak,
         worth_rounds, worth_ratios, worth_simulator, worth_replay, worth_killed, worth_variants,
         worth_growth,
         parcel_cache, parcel_ensembles, parcel_passes, parcel_cores, parcel_models, plans,

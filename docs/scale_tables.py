@@ -53,6 +53,24 @@ def scale_machine() -> str:
     return markdown(["file", "measured (UTC)", "cores", "load before", "disk"], rows)
 
 
+def soak() -> str:
+    """Return what was killed in pools of work, and what became of their cells."""
+    rows = []
+    for name in ("soak", "kills_1000"):
+        of = results(f"soak/{name}.json")
+        kills = of["kills"]
+        rows.append([
+            f"{of['cells']:,}", str(of["workers"]),
+            f"{kills['processes']:,} ({kills['workers']} workers, {kills['nodes']} nodes)",
+            str(of["taken_back_from_dead_workers"]), f"{of['in_the_history']:,}",
+            str(of["lost_or_twice"]), str(of["claims_left"] + of["partial_runs_left"]),
+            f"{of['elapsed_s'] / 60:.0f} min",
+        ])  # fmt: skip
+    head = ["cells", "workers", "processes killed", "cells taken back", "in the history",
+            "lost, or there twice", "claims or partial runs left", "took"]  # fmt: skip
+    return markdown(head, rows)
+
+
 def scale_claims() -> str:
     """Return the growth of claims with cells and workers."""
     claims = results("bench/pool.json")["claims"]
