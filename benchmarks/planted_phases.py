@@ -1,4 +1,4 @@
-"""Event tables of parallel programs whose phases are known: jitter, imbalance, clocks that differ."""
+"""Events of parallel programs with planted phases: jitter, imbalance, clocks that differ."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def planted(
 
     Steps of one phase follow each other up to 20 times. The computation of a process is that of
     the phase, times its imbalance (log-normal with sigma 0.5, drawn for each phase and process),
-    times a jitter, drawn for each event. Clocks differ by up to a second, and by up to 1e-4 of their rate.
-    Messages go to the next process of a ring.
+    times a jitter, drawn for each event. Clocks differ by up to a second, and by up to 1e-4 of
+    their rate. Messages go to the next process of a ring.
 
     Parameters
     ----------

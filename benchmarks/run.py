@@ -289,8 +289,8 @@ def bench_submission() -> Any:
 
 
 def bench_phases() -> Any:
-    """Phases of parallel runs: grouping, growth, planted phases recovered; see ``phases.py``."""
-    return _script("phases.py")
+    """Phases of parallel runs: grouping, growth, planted phases recovered; see ``parallel_phases.py``."""
+    return _script("parallel_phases.py")
 
 
 def _script(name: str, *arguments: str) -> Any:

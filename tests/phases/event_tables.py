@@ -8,6 +8,10 @@ from voxcast.phases.events import EVENT_DTYPES, EventTable, Kind
 
 OPERATIONS = ("MPI_Send", "MPI_Recv", "MPI_Allreduce", "write")
 SEND, RECEIVE, COLLECTIVE, LOCAL = Kind
+DEFAULTS = {
+    "kind": LOCAL, "peer": -1, "tag": 0, "group": 0, "size_bytes": 8, "computation": 1000.0,
+    "duration_ns": 100,
+}  # fmt: skip
 
 
 def event_table(processes, groups=None, skews_ns=None):
@@ -21,8 +25,7 @@ def event_table(processes, groups=None, skews_ns=None):
     for process, (events, skew_ns) in enumerate(zip(processes, skews_ns, strict=True)):
         clock = skew_ns
         for event in events:
-            row = {"kind": LOCAL, "peer": -1, "tag": 0, "group": 0, "size_bytes": 8,
-                   "computation": 1000.0, "duration_ns": 100, "process": process} | event  # fmt: skip
+            row = DEFAULTS | {"process": process} | event
             row.setdefault("operation", int(row["kind"]))
             row["start_ns"] = clock + int(row["computation"])
             clock = row["end_ns"] = row["start_ns"] + row["duration_ns"]

@@ -91,5 +91,5 @@ def test_the_share_is_of_time_where_it_is_given() -> None:
     [([1.0, np.nan], {}), ([1], {"tolerance": -1}), ([1], {"min_share": 1.5})],
 )
 def test_nonsense_is_refused(values, options) -> None:
-    with pytest.raises(ValueError, match="finite|out of range"):
+    with pytest.raises(ValueError, match=r"finite|out of range"):
         grouped(np.array(values), **options)

@@ -28,7 +28,11 @@ def executed_programs(draw):
     groups = [tuple(range(n)), *draw(st.lists(
         st.lists(st.integers(0, n - 1), min_size=1, unique=True).map(lambda g: tuple(sorted(g))),
         max_size=2))]  # fmt: skip
-    clocks, programs, stamps = np.zeros((n, n), int), [[] for _ in range(n)], [[] for _ in range(n)]
+    clocks, programs, stamps = (
+        np.zeros((n, n), int),
+        [[] for _ in range(n)],
+        [[] for _ in range(n)],
+    )
     in_flight = {}
 
     def step(process, event, *others):
@@ -128,7 +132,9 @@ def test_unknown_peers_and_groups() -> None:
 def test_circles_are_cut_and_told(processes, order) -> None:
     result, missing = ticks(*processes, groups=((0, 1), (0, 1)))
     assert result == order
-    assert missing[-1] == "the order of events that wait for each other in a circle; circles cut: 1"
+    assert (
+        missing[-1] == "the order of events that wait for each other in a circle; circles cut: 1"
+    )
 
 
 def test_a_table_without_events() -> None:

@@ -89,8 +89,8 @@ def logical_trace(events: EventTable) -> LogicalTrace:
     event never goes before an earlier one of its process.
 
     Where a trace lacks events, those without a counterpart depend on their process only, and
-    `missing` tells of them. It also tells of receives and collectives that wait for each other in a
-    circle, as those of non-blocking calls recorded at their start may; the circle is cut at the
+    `missing` tells of them. It also tells of receives and collectives that wait for each other in
+    a circle, as those of non-blocking calls recorded at their start may; the circle is cut at the
     earliest of its receives.
     """
     matching = matched(events)

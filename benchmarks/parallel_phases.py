@@ -1,6 +1,6 @@
 """Measure phases of parallel runs: ticks grouped a second, growth, and planted phases recovered.
 
-``python benchmarks/phases.py``. A size runs in a process of its own, so that the peak of memory is
+``python benchmarks/parallel_phases.py``. A size runs in a process of its own, so that the peak of memory is
 that of the size. Rates are of CPU time, since the machine may be shared.
 """
 
@@ -14,9 +14,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
 from planted_phases import PHASES, PlantedPhase, planted
 from timing import machine
-
 from voxcast.phases.leader import grouped
 from voxcast.phases.logical import logical_trace
 from voxcast.phases.simo import (
