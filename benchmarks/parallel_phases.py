@@ -1,7 +1,7 @@
 """Measure phases of parallel runs: ticks grouped a second, growth, and planted phases recovered.
 
-``python benchmarks/parallel_phases.py``. A size runs in a process of its own, so that the peak of memory is
-that of the size. Rates are of CPU time, since the machine may be shared.
+``python benchmarks/parallel_phases.py``. A size runs in a process of its own, so that the
+peak of memory is that of the size. Rates are of CPU time, since the machine may be shared.
 """
 
 from __future__ import annotations

@@ -289,7 +289,7 @@ def bench_submission() -> Any:
 
 
 def bench_phases() -> Any:
-    """Phases of parallel runs: grouping, growth, planted phases recovered; see ``parallel_phases.py``."""
+    """Phases of parallel runs: rates, and planted ones; see ``parallel_phases.py``."""
     return _script("parallel_phases.py")
 
 

@@ -31,7 +31,7 @@ def phases_contrast() -> str:
         [f"{1 + row['percent'] / 100:g}", *(_scores(scores) for scores in row["rand"])]
         for row in contrasts
     ]
-    jitters = [f"jitter {scores['jitter']:.0%}" for scores in contrasts[0]["rand"]]
+    jitters = [f"jitter {100 * scores['jitter']:.0f} %" for scores in contrasts[0]["rand"]]
     return markdown(["times the computation", *jitters], rows)
 
 
@@ -64,6 +64,8 @@ def _counts(counts: dict[str, Any]) -> str:
 
 
 def _scores(scores: dict[str, Any]) -> str:
-    if f"{scores['least']:.2f}" == f"{scores['most']:.2f}":
-        return f"{scores['median']:.2f}"
-    return f"{scores['median']:.2f} ({scores['least']:.2f} to {scores['most']:.2f})"
+    # Adding zero makes a rounded minus zero a zero.
+    least, median, most = (
+        f"{round(scores[name], 2) + 0.0:.2f}" for name in ("least", "median", "most")
+    )
+    return median if least == most else f"{median} ({least} to {most})"
