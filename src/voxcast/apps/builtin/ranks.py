@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -123,6 +124,8 @@ def run_torch_program(
     processes = process_count(cpus, parameters)
     variables = rank_variables(parameters["threads_per_process"])
     program = [sys.executable, "-P", "-m", module, *arguments]
+    # A launcher that is terminated ends its processes first.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with tempfile.TemporaryDirectory() as folder:
         variables[RENDEZVOUS_VARIABLE] = str(Path(folder, "rendezvous"))
         variables["WORLD_SIZE"] = str(processes)
