@@ -66,6 +66,7 @@ def train(out: Path, parameters: Mapping[str, Any]) -> None:
     """
     phases = RankPhases()
     with phases.phase("import"):
+        import numpy as np
         import torch
         from mpi4py import MPI
 
@@ -111,9 +112,11 @@ def train(out: Path, parameters: Mapping[str, Any]) -> None:
                 "processes": comm.size,
                 "threads_per_process": torch.get_num_threads(),
             })  # fmt: skip
-    gathered = comm.gather(phases.times)
-    if gathered is not None:
-        log_phases(gathered)
+    cpu_s = np.array(phases.cpu_s)
+    total_s = np.empty_like(cpu_s)
+    comm.Reduce(cpu_s, total_s)
+    if comm.rank == 0:
+        log_phases(phases.times, total_s.tolist())
 
 
 def _collocation_points(rng: np.random.Generator, rows: int) -> npt.NDArray[np.float64]:
