@@ -46,6 +46,7 @@ DEFAULTS: dict[str, Any] = {
 }
 # What a run that continues from a checkpoint has in common with the one that made it.
 IDENTITY = ("model", "dataset", "samples", "image_size", "batch_size", "width", "seed")
+MODELS, DATASETS = ("small_cnn", "resnet"), ("digits", "synthetic")
 RESULT_FILE = "result.json"
 TRACE_VARIABLE = "VOXCAST_TRACE_FOLDER"
 _EPOCH_SEEDS = 100_003  # more epochs than this would draw an order twice
@@ -190,10 +191,7 @@ def check(parameters: Mapping[str, Any], processes: int) -> None:
     ConfigError
         If a parameter is invalid, or a batch cannot be divided among the processes.
     """
-    for name, choices in (
-        ("model", ("small_cnn", "resnet")),
-        ("dataset", ("digits", "synthetic")),
-    ):
+    for name, choices in {"model": MODELS, "dataset": DATASETS}.items():
         if parameters[name] not in choices:
             problem = f"unknown: {parameters[name]!r}"
             raise ConfigError(problem, name, "choose from " + ", ".join(choices))

@@ -9,6 +9,7 @@ exact solution is known: the error of the network is in ``result.json``.
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 import time
@@ -129,7 +130,7 @@ def _network(layers: int, neurons: int) -> torch.nn.Module:
     sizes = [2, *[neurons] * layers]
     hidden = [
         part
-        for before, after in zip(sizes, sizes[1:], strict=False)
+        for before, after in itertools.pairwise(sizes)
         for part in (nn.Linear(before, after), nn.Tanh())
     ]
     return nn.Sequential(*hidden, nn.Linear(neurons, 1))
