@@ -23,10 +23,10 @@ from planted_tasks import MB, plan_of, shell_app
 ROOT = Path(__file__).parents[1]
 VOXCAST = Path(sys.executable).with_name("voxcast")
 APP = "burner"
-# Some 0.1 to 0.4 s of CPU time, memory in proportion to the image, and a little output.
+# Some 0.3 to 1.5 s of CPU time, memory in proportion to the image, and a little output.
 BURN = 'if [ -e "$1.slow" ]; then rm -- "$1.slow"; sleep 600; fi; ' + (
     'exec perl -e \'my ($image, $out, $factor) = @ARGV; my $n = -s $image; my $held = "x" x (1000 '
-    "* $n); my $x = 0; $x += sqrt($_) for 1 .. int(70 * $factor * $n); open my $o, '>', "
+    "* $n); my $x = 0; $x += sqrt($_) for 1 .. int(280 * $factor * $n); open my $o, '>', "
     '"$out/sum" or die; print $o $x, length $held\' "$1" "$2" "$(cat -- FACTOR)"'
 ).replace("'>'", '">"')
 

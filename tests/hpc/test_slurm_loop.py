@@ -18,7 +18,7 @@ from voxcast.hpc.escalation import Ladder
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 FIRST, PACKED = 24, 30
-SECONDS = 15.0  # the factor by which most jobs outlast Slurm's clock, which counts seconds
+SECONDS = 4.0  # the factor by which most jobs outlast Slurm's clock, which counts seconds
 POLL = ("--poll", "1s")
 
 
