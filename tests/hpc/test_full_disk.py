@@ -108,7 +108,7 @@ def test_jobs_go_on_while_the_disk_of_their_records_is_full(
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")},
     )  # fmt: skip
     slurm.wait(
-        lambda: len(list(disk.glob("out/.voxcast/*/work/*/results/done"))) == 8, "the tasks", 120
+        lambda: len(list(disk.glob("out/.voxcast/*/work/*/out/done"))) == 8, "the tasks", 120
     )
     filler = fill(disk)
     _, messages = process.communicate(timeout=300)
