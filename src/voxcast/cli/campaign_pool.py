@@ -141,8 +141,10 @@ def run_on_cluster(campaign: ProjectCampaign, args: argparse.Namespace) -> int:
 
 def _cluster(name: str) -> Cluster:
     from voxcast import config
+    from voxcast.hpc.memory_counting import with_memory_counted
 
-    return config.load_submit(cluster=name, here=size_of_this_machine).cluster
+    cluster = config.load_submit(cluster=name, here=size_of_this_machine).cluster
+    return cluster if name == LOCAL else with_memory_counted(cluster)
 
 
 def _submit_passes(
