@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from voxcast import project
-from voxcast.errors import UnlearnedError
+from voxcast.errors import RunError, UnlearnedError
 from voxcast.records import Configuration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from voxcast.config import Here
+    from voxcast.content_cache import ContentCache
     from voxcast.images.characteristics import Characteristic
     from voxcast.serving.champion import Champion
 
+logger = logging.getLogger(__name__)
 
 CONF_APP = Path("conf/app")
 
@@ -144,7 +147,29 @@ def champion_of(args: argparse.Namespace) -> Champion:
         header_only=args.header_only,
         max_voxels=args.max_voxels,
         host=args.machine,
+        cache=question_cache(project.find(args.project)),
     )
+
+
+def question_cache(folder: Path | None) -> ContentCache | None:
+    """Return the cache of what images tell: of ``VOXCAST_CACHE``, or that of a project if any.
+
+    A project that this user may not write to is used without.
+
+    Raises
+    ------
+    RunError
+        If ``VOXCAST_CACHE`` names a folder that cannot be used.
+    """
+    from voxcast.content_cache import FOLDER_VARIABLE, cache_of_environment
+
+    if FOLDER_VARIABLE in os.environ:
+        return cache_of_environment()
+    try:
+        return None if folder is None else cache_of_environment(folder)
+    except RunError as error:
+        logger.info("images are not remembered: %s", error)
+        return None
 
 
 def machines_file(folder: Path | None) -> Path | None:
