@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from voxcast import project
-from voxcast.errors import RunError, UnlearnedError
+from voxcast.errors import ConfigError, RunError, UnlearnedError, one_line
+from voxcast.quantities import parse_seconds
 from voxcast.records import Configuration
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CONF_APP = Path("conf/app")
+_NUMBER = re.compile(r"\s*[+-]?[\d.]+(e[+-]?\d+)?\s*", re.IGNORECASE)
 
 
 def add_project_argument(parser: argparse.ArgumentParser) -> None:
@@ -107,6 +110,30 @@ def whole_number(text: str) -> int:
     except (ValueError, OverflowError):
         pass
     raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text!r}")
+
+
+def add_time_budget_argument(parser: argparse.ArgumentParser, meaning: str) -> None:
+    """Add ``--time-budget``, in seconds once it is parsed."""
+    parser.add_argument("--time-budget", type=duration_s, metavar="2h", help=meaning)
+
+
+def duration_s(text: str) -> float:
+    """Read a duration of any length but a negative one, such as ``2h``, ``90min`` or ``3600s``.
+
+    Raises
+    ------
+    argparse.ArgumentTypeError
+        If it is none.
+    """
+    try:
+        return parse_seconds(text)
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(one_line(error)) from None
+
+
+def hours_s(text: str) -> float:
+    """Read a number of hours, or a duration; errors as `duration_s`."""
+    return duration_s(f"{text}h" if _NUMBER.fullmatch(text) else text)
 
 
 def cpu_counts(text: str) -> tuple[int, ...]:

@@ -2,8 +2,8 @@
 
 An entry is found by the SHA-256 of all bytes of the file, with the code of this package and the
 size of the grids. Size, time and inode of a file could tell sooner that it is the same, but not
-safely: copies keep times, and network file systems answer with old ones. Hashing takes about a
-hundredth of what reading does, see `docs/requests.md`.
+safely: copies keep times, and network file systems answer with old ones. Hashing takes a few
+hundredths of what reading does, see `results/cache/volume_summary.json`.
 """
 
 from __future__ import annotations
