@@ -279,8 +279,8 @@ def test_status_and_next_runs_without_the_folder_are_those_of_the_recorded_histo
          "that has Slurm"),
         ("--submit --cluster local", "--submit: needs --cluster, and not `local`; name a cluster "
          "of conf/cluster that has Slurm"),
-        ("--submit --cluster osc --time-budget 1h", "--time-budget and --parallel: are not for jobs of Slurm, "
-         "whose size follows from the cells; leave them out with --submit"),
+        ("--submit --cluster osc --time-budget 1h", "--time-budget and --parallel: are not "
+         "for jobs of Slurm, whose size follows from the cells; leave them out with --submit"),
         ("--cluster osc --max-passes 2", "--max-passes: needs --submit"),
         ("--cluster osc --partition debug",
          "debug: unknown partition; osc has serial, gpuserial"),

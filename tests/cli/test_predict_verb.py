@@ -152,6 +152,7 @@ def test_the_cache_of_the_project_remembers_images_and_none_is_used_if_unset(
 ) -> None:
     folder = copied(project, tmp_path / "project")
     cache = folder / "build" / "cache"
+    shutil.rmtree(cache, ignore_errors=True)  # of other tests
     plain = run("predict", "head.nii.gz", "--json", cwd=folder, env={"VOXCAST_CACHE": ""})
     assert not cache.exists()
     for _ in range(2):

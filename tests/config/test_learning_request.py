@@ -82,8 +82,8 @@ def test_any_name_of_a_folder_is_read_as_it_is(project, name):
     [
         ({"app": "unheard"}, "unheard: unknown application; choose from"),
         ({"app": "dnn_train"}, "takes no image"),
-        ({"hours": 0}, "must be above zero"),
-        ({"hours": float("nan")}, "must be above zero"),
+        ({"budget_s": 0.0}, "must be above zero"),
+        ({"budget_s": float("nan")}, "must be above zero"),
         ({"images": ImageSelection(Path("/a/${b}"))}, "holds ${"),
         ({"changes": ("tune.unheard=1",)}, "unheard"),
     ],
