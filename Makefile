@@ -53,7 +53,7 @@ NAME ?= reference
 HOURS ?= 2
 .PHONY: campaign
 campaign: setup ## Measure a recorded campaign for HOURS=2, NAME=reference; continues where it stopped
-	voxcast campaign run $(NAME) --hours $(HOURS)
+	voxcast campaign run $(NAME) --time-budget $(HOURS)h
 
 .PHONY: tile-weights
 tile-weights: setup ## Train the network of tile_segment again, into data/tile_weights (minutes)
