@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from voxcast import project
 from voxcast.cli.campaign_pool import add_cluster_arguments, check_options, run_on_cluster
 from voxcast.cli.machine_update import update_after_runs
-from voxcast.cli.shared_options import add_project_argument, add_time_budget_argument, hours_s
+from voxcast.cli.shared_options import add_project_argument, add_time_budget_argument
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError
 from voxcast.quantities import format_seconds
@@ -37,7 +37,6 @@ def main(argv: list[str]) -> int:
     parser.add_argument("action", choices=("run", "status", "collect"))
     parser.add_argument("name", metavar="NAME", help="a file of conf/campaign, without .yaml")
     add_time_budget_argument(parser, "run: start no run that would not finish within this time")
-    parser.add_argument("--hours", dest="time_budget", type=hours_s, help=argparse.SUPPRESS)
     parser.add_argument(
         "--parallel", type=int, help="run: number of concurrent runs, on separate cores"
     )

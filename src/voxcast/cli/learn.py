@@ -23,7 +23,6 @@ from voxcast.cli.shared_options import (
     add_project_argument,
     add_time_budget_argument,
     cpu_counts,
-    hours_s,
 )
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError, VoxcastError
@@ -135,7 +134,6 @@ def _parser() -> argparse.ArgumentParser:
     add_time_budget_argument(
         parser, "time for measuring (default 1h); learning takes minutes more"
     )
-    parser.add_argument("--hours", dest="time_budget", type=hours_s, help=argparse.SUPPRESS)
     parser.add_argument(
         "--participant-label", dest="participants", nargs="+", default=[], metavar="LABEL",
         help="participants to use, with or without sub- (default: all)",
