@@ -32,8 +32,8 @@ sys.exit(todo["status"])
 PLAIN = {
     "version": "1", "module": "application_of_project", "argv": [], "input": "volume",
     "parameters": {"sleep_s": 0.05, "status": 0}, "ranges": {"sleep_s": [0.01, 0.05]},
-    "scaled_down": {"sleep_s": 0.01}, "packages": [], "files": [], "devices": ["cpu"],
-    "characteristics": None, "phase_drivers": {},
+    "scaled_down": {"sleep_s": 0.01}, "packages": [], "files": [], "programs": [],
+    "devices": ["cpu"], "characteristics": None, "phase_drivers": {},
     "phases": [], "phase_patterns": {}, "container": {}, "binds": {}, "verify_gpu": False,
     "expected_startup_s": 0.1, "expected_s_per_mvoxel": 0.0,
 }  # fmt: skip
