@@ -19,8 +19,8 @@ from parcel_tables import (
     parcel_ensembles,
     parcel_models,
     parcel_passes,
-    plans,
 )
+from plan_tables import plans
 from scale_tables import scale_bounds, scale_claims, scale_growth, scale_images, scale_machine
 from table_text import NONE, PROJECT, Rows, markdown, percent, results, with_interval
 from worth_tables import (
