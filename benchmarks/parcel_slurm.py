@@ -1,0 +1,247 @@
+"""One core a job, whole nodes and planned jobs on the same cells, and a pool in passes, on Slurm.
+
+A private Slurm of one virtual node with two CPUs, which are this machine's cores: jobs get the
+cores that they hold. First ``voxcast campaign run --submit`` measures a pilot, one cell of each
+kind, and then, in a second run of the command, a few more of which one needs more memory and one
+more time than its workers have. The pilot predicts the cells that ``voxcast submit`` runs then in
+three ways. All ways start with a copy of one cache, in which the region means are. Rounds that
+are on record are not made again; writes JSON::
+
+    python benchmarks/parcel_slurm.py --out results/parcel_study/slurm.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from parcel_cells import (
+    APP,
+    CAMPAIGN,
+    CLUSTER,
+    CPUS,
+    IMAGES,
+    LARGE,
+    LONG,
+    NODE_BYTES,
+    PARTITION,
+    PILOT_SEED,
+    REPOSITORY,
+    USUAL_SEEDS,
+    cells,
+    recommendation,
+    write_campaign,
+    write_project,
+)
+from private_slurm import PACKAGES, PrivateSlurm, missing_programs
+from voxcast.files import read_json, write_json
+
+VOXCAST = (sys.executable, "-m", "voxcast.cli")
+# CPUs of a job, and further options of `voxcast submit`.
+ARMS: dict[str, tuple[int, tuple[str, ...]]] = {
+    "one_core_a_job": (1, ()),
+    "whole_nodes": (2, ()),
+    "planned": (1, ("--nodes", "1", "--cores-per-node", str(max(CPUS)))),
+}
+ROUNDS = 2
+SOME_LEFT = (0, 1)  # exit codes: all done, or some given up or left
+COLUMNS = "JobID,State,Submit,Start,End,ElapsedRaw,AllocCPUS,TimelimitRaw"
+
+
+def voxcast(project: Path, cache: Path, *arguments: str) -> dict[str, Any]:
+    """Run a command in the project and return the object that it prints."""
+    ended = subprocess.run(
+        [*VOXCAST, *arguments, "--json"], cwd=project, stdout=subprocess.PIPE, text=True,
+        check=False, env={**os.environ, "VOXCAST_CACHE": str(cache)},
+    )  # fmt: skip
+    if ended.returncode not in SOME_LEFT:
+        raise SystemExit(f"voxcast {arguments[0]} failed, with exit code {ended.returncode}")
+    content: dict[str, Any] = json.loads(ended.stdout)
+    return content
+
+
+def fill_cache(cache: Path, parcellations: set[tuple[int, int]]) -> None:
+    """Compute the region means of parcellations: number of regions, seed."""
+    from voxcast.apps.builtin.parcel_regions import participants_of, region_means
+    from voxcast.apps.builtin.parcel_study import DEFAULTS
+    from voxcast.content_cache import ContentCache
+
+    participants = participants_of(IMAGES, DEFAULTS["participants"])
+    for parcels, seed in sorted(parcellations):
+        region_means(participants, parcels, seed, ContentCache(cache))
+
+
+def run_campaign(project: Path, cache: Path) -> None:
+    """Have workers of Slurm run the campaign, pass after pass."""
+    images = ["-S", f"images.path={IMAGES}", "-S", f"images.participants=[{_label()}]"]
+    state = voxcast(
+        project, cache, "campaign", "run", CAMPAIGN, "--cluster", CLUSTER, "--partition",
+        PARTITION, "--submit", "--poll", "2s", *images,
+    )  # fmt: skip
+    if state["left"] or state["given_up"]:
+        raise SystemExit(f"{state['left']} cells left, {state['given_up']} given up: {project}")
+
+
+def _label() -> str:
+    """Return one of the participants: the campaign wants images, and its cells use none."""
+    return min(path.name for path in IMAGES.glob("sub-*"))
+
+
+def pilot_rows(project: Path) -> list[dict[str, Any]]:
+    """Return time and memory of the pilot's runs."""
+    from voxcast.history.run_folders import read_record
+
+    rows = []
+    for path in (project / "data/campaigns" / CAMPAIGN / "pool/runs").glob("*/record.json"):
+        _, cell, profile = read_record(path.parent)
+        names = ("pipeline", "parcels", "target")
+        rows.append({
+            **{name: cell.parameters[name] for name in names}, "cpus": cell.configuration.cpus,
+            **{n: getattr(profile, n) for n in ("runtime_s", "cpu_s", "peak_rss_bytes")},
+        })  # fmt: skip
+    return sorted(rows, key=lambda row: (row["pipeline"], row["parcels"], row["target"]))
+
+
+def pool_record(project: Path) -> dict[str, Any]:
+    """Return what the passes of workers did: cells by pass, failures, parts, joined runs."""
+    from voxcast.hpc.submission import Submission
+    from voxcast.hpc.submission_state import SubmissionState
+
+    pool = project / "data/campaigns" / CAMPAIGN / "pool"
+    workers = [read_json(path) for path in sorted((pool / "workers").glob("[!.]*.json"))]
+    passes = []
+    for folder in sorted((pool / "passes").glob("[0-9]*")):
+        submission = Submission.open(folder)
+        array = SubmissionState.of(submission.plan, submission.events()).arrays[1]
+        ended = [
+            worker["ended"] for worker in workers
+            if worker["job"].get("SLURM_ARRAY_JOB_ID") == array.job and "ended" in worker
+        ]  # fmt: skip
+        passes.append({
+            "workers": len(submission.plan.tasks), "cpus": array.request.cpus,
+            "memory_bytes": array.request.memory_bytes, "walltime_s": array.request.walltime_s,
+            **{n: sum(worker[n] for worker in ended) for n in ("recorded", "failed", "split")},
+        })  # fmt: skip
+    records = [read_json(path) for path in (pool / "runs").glob("*/record.json")]
+    errors = [read_json(path)["attempt"]["outcome"] for path in (pool / "errors").glob("*.json")]
+    joined = [record for record in records if "parts" in record]
+    return {
+        "passes": passes, "runs": len(records), "failed_attempts": dict(Counter(errors)),
+        "part_runs": len(list((pool / "part_runs").glob("*/record.json"))),
+        "joined": [
+            {"parts": len(record["parts"]), "runtime_s": record["profile"]["runtime_s"]}
+            for record in joined
+        ],
+    }  # fmt: skip
+
+
+def run_arm(slurm: PrivateSlurm, project: Path, requests: Path, arm: str, folder: Path) -> Any:
+    """Submit the cells in one way, follow them to the end, and return the figures."""
+    shutil.copytree(folder.parent / "cache", folder / "cache")
+    submitted = voxcast(
+        project, folder / "cache", "submit", "--requests", str(requests), "--app", APP, "--out",
+        str(folder / "out"), "--poll", "2s", "--stall", "0s", *ARMS[arm][1],
+    )  # fmt: skip
+    attempts = [attempt for row in submitted["rows"] for attempt in row["attempts"]]
+    numbers = ",".join(sorted({attempt["job"].partition("_")[0] for attempt in attempts}))
+    lines = slurm.command("sacct", "-X", "-P", "-n", "-j", numbers, "-o", COLUMNS).stdout
+    jobs = [dict(zip(COLUMNS.split(","), line.split("|"), strict=True)) for line in
+            lines.splitlines()]  # fmt: skip
+    first_s = min(_epoch_s(job["Submit"]) for job in jobs)
+    waits_s = [_epoch_s(a["started_at"]) - _epoch_s(a["submitted_at"]) for a in attempts]
+    outcomes = Counter(attempt["outcome"] for attempt in attempts)
+    return {
+        "makespan_s": max(_epoch_s(job["End"]) for job in jobs) - first_s,
+        "asked_core_h": sum(int(j["TimelimitRaw"]) * int(j["AllocCPUS"]) for j in jobs) / 60,
+        "held_core_h": sum(int(j["ElapsedRaw"]) * int(j["AllocCPUS"]) for j in jobs) / 3600,
+        "cpu_core_h": sum(attempt["cpu_s"] or 0.0 for attempt in attempts) / 3600,
+        "jobs": len(jobs), "outcomes": dict(outcomes),
+        "mean_wait_s": statistics.mean(waits_s),
+        "cells_by_cpus": dict(Counter(str(a["request"]["cpus"]) for a in attempts)),
+        "plan": submitted.get("schedule"),
+    }  # fmt: skip
+
+
+def _epoch_s(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def measure(record: dict[str, Any], out: Path, folder: Path) -> None:
+    """Make what is not in the record, which is written after each part."""
+    chosen = cells(record["cells"])
+    parcellations = {(kind.parcels, seed) for kind, seed in chosen}
+    parcellations |= {(kind.parcels, PILOT_SEED) for kind, _ in cells()}
+    parcellations |= {(50, seed) for seed in USUAL_SEEDS}
+    parcellations |= {(int(larger["parcels"]), 1) for larger in (LARGE, LONG)}
+    print(f"cache: {len(parcellations)} parcellations", file=sys.stderr, flush=True)
+    fill_cache(folder / "cache", parcellations)
+    project = folder / "project"
+    write_project(project, sys.executable)
+    slurm = PrivateSlurm(
+        folder / "slurm", nodes=1, node_cpus=max(CPUS), node_memory_mb=NODE_BYTES // 2**20
+    )
+    with slurm:
+        os.environ |= slurm.environment
+        if "pool" not in record:
+            print("pilot, as a pool", file=sys.stderr, flush=True)
+            run_campaign(project, folder / "cache")
+            record["pilot"] = pilot_rows(project)
+            pilot_passes = len(pool_record(project)["passes"])
+            print("larger and longer cells", file=sys.stderr, flush=True)
+            write_campaign(project, pilot_only=False)
+            run_campaign(project, folder / "cache")
+            record["pool"] = {"pilot_passes": pilot_passes, **pool_record(project)}
+            write_json(out, record)
+        for arm, (cpus, _) in ARMS.items():
+            content = recommendation(folder / "cells", chosen, record["pilot"], cpus)
+            write_json(folder / f"{arm}.json", content)
+        for number in range(1, record["rounds"] + 1):
+            for arm in (list(ARMS) if number % 2 else list(reversed(ARMS))):
+                made = record["arms"].setdefault(arm, {})
+                if str(number) not in made:
+                    print(f"round {number}: {arm}", file=sys.stderr, flush=True)
+                    made[str(number)] = run_arm(
+                        slurm, project, folder / f"{arm}.json", arm, folder / f"{number}-{arm}"
+                    )
+                    write_json(out, record)
+
+
+def main() -> int:
+    """Measure, or go on with the result file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("results/parcel_study/slurm.json"))
+    parser.add_argument("--cells", type=int, default=len(cells()), help="so many of them")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    args = parser.parse_args()
+    if missing := missing_programs():
+        print(f"not measured: Slurm is not installed (no {', '.join(missing)}); apt-get install "
+              f"-y --no-install-recommends {PACKAGES}", file=sys.stderr)  # fmt: skip
+        return 0
+    settings = {"cells": args.cells, "rounds": args.rounds, "nodes": 1, "node_cpus": max(CPUS)}
+    record: dict[str, Any] = read_json(args.out) if args.out.is_file() else {}
+    if {name: record.get(name) for name in settings} != settings:
+        record = settings | {"arms": {}}
+    from voxcast.config.project_campaigns import project_campaign
+
+    out = args.out.resolve()
+    os.chdir(REPOSITORY)
+    project_campaign("parcel_study").prepare_images()
+    # Sockets of daemons have short names only, so this is not below the folder of results.
+    with tempfile.TemporaryDirectory(prefix="voxcast-") as name:
+        measure(record, out, Path(name))
+    print(json.dumps(record["arms"], indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
