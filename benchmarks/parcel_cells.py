@@ -56,16 +56,16 @@ KINDS = (
 # What the pool measures beside the pilot: cells like it; one that needs more memory than any of
 # the pilot took; one that outlasts the two minutes of a worker, in sixteen folds.
 USUAL_SEEDS = (101, 102, 103)
-LARGE = {"parcels": 600, "features": "pairs", "pipeline": "elastic_net", "target": "gamma",
-         "folds": 2}  # fmt: skip
-LONG = {"parcels": 400, "pipeline": "boosting", "target": "bias", "folds": 16}
+LARGE: dict[str, Any] = {
+    "parcels": 600, "features": "pairs", "pipeline": "elastic_net", "target": "gamma", "folds": 2,
+}  # fmt: skip
+LONG: dict[str, Any] = {"parcels": 400, "pipeline": "boosting", "target": "bias", "folds": 16}
 
 
 def cells(count: int | None = None) -> list[tuple[Kind, int]]:
     """Return kind and seed of the cells in a drawn order; the first `count` of them."""
-    everything = [
-        (kind, seed) for kind in KINDS for seed in range(PILOT_SEED + 1, PILOT_SEED + 1 + kind.cells)
-    ]
+    first = PILOT_SEED + 1
+    everything = [(kind, seed) for kind in KINDS for seed in range(first, first + kind.cells)]
     random.Random(SEED).shuffle(everything)  # noqa: S311
     return everything[:count]
 
@@ -114,11 +114,14 @@ def write_campaign(folder: Path, *, pilot_only: bool) -> None:
         {"override /device@_global_.device": ["cpu"]},
     ]
     content = {
-        "defaults": defaults, "name": CAMPAIGN, "seed": SEED, "time_limit_s": None,
+        "defaults": defaults, "name": CAMPAIGN, "seed": SEED, "time_limit_s": 1800,
         "metronome": False,
         "sweeps": {
-            name: {"parameters": parameters, "cpus": cpus}
-            for name, (parameters, cpus) in sweeps.items()
+            name: {
+                "parameters": {n: v if isinstance(v, list) else [v] for n, v in values.items()},
+                "cpus": cpus,
+            }
+            for name, (values, cpus) in sweeps.items()
         },
     }  # fmt: skip
     text = yaml.safe_dump(content, sort_keys=False)
@@ -135,7 +138,7 @@ def recommendation(
     Parameters
     ----------
     pilot : sequence of mapping
-        Measured time and memory of each kind by number of CPUs, see `parcel_slurm.pilot_rows`.
+        Measured time and memory of each kind by number of CPUs, see `parcel_pool.pilot_rows`.
     cpus : int
         That are asked for each cell.
     """

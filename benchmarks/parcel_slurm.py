@@ -17,7 +17,6 @@ import json
 import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -27,14 +26,11 @@ from typing import Any
 
 from parcel_cells import (
     APP,
-    CAMPAIGN,
-    CLUSTER,
     CPUS,
     IMAGES,
     LARGE,
     LONG,
     NODE_BYTES,
-    PARTITION,
     PILOT_SEED,
     REPOSITORY,
     USUAL_SEEDS,
@@ -43,10 +39,10 @@ from parcel_cells import (
     write_campaign,
     write_project,
 )
+from parcel_pool import pilot_rows, pool_record, run_campaign, voxcast
 from private_slurm import PACKAGES, PrivateSlurm, missing_programs
 from voxcast.files import read_json, write_json
 
-VOXCAST = (sys.executable, "-m", "voxcast.cli")
 # CPUs of a job, and further options of `voxcast submit`.
 ARMS: dict[str, tuple[int, tuple[str, ...]]] = {
     "one_core_a_job": (1, ()),
@@ -54,20 +50,7 @@ ARMS: dict[str, tuple[int, tuple[str, ...]]] = {
     "planned": (1, ("--nodes", "1", "--cores-per-node", str(max(CPUS)))),
 }
 ROUNDS = 2
-SOME_LEFT = (0, 1)  # exit codes: all done, or some given up or left
 COLUMNS = "JobID,State,Submit,Start,End,ElapsedRaw,AllocCPUS,TimelimitRaw"
-
-
-def voxcast(project: Path, cache: Path, *arguments: str) -> dict[str, Any]:
-    """Run a command in the project and return the object that it prints."""
-    ended = subprocess.run(
-        [*VOXCAST, *arguments, "--json"], cwd=project, stdout=subprocess.PIPE, text=True,
-        check=False, env={**os.environ, "VOXCAST_CACHE": str(cache)},
-    )  # fmt: skip
-    if ended.returncode not in SOME_LEFT:
-        raise SystemExit(f"voxcast {arguments[0]} failed, with exit code {ended.returncode}")
-    content: dict[str, Any] = json.loads(ended.stdout)
-    return content
 
 
 def fill_cache(cache: Path, parcellations: set[tuple[int, int]]) -> None:
@@ -79,70 +62,6 @@ def fill_cache(cache: Path, parcellations: set[tuple[int, int]]) -> None:
     participants = participants_of(IMAGES, DEFAULTS["participants"])
     for parcels, seed in sorted(parcellations):
         region_means(participants, parcels, seed, ContentCache(cache))
-
-
-def run_campaign(project: Path, cache: Path) -> None:
-    """Have workers of Slurm run the campaign, pass after pass."""
-    images = ["-S", f"images.path={IMAGES}", "-S", f"images.participants=[{_label()}]"]
-    state = voxcast(
-        project, cache, "campaign", "run", CAMPAIGN, "--cluster", CLUSTER, "--partition",
-        PARTITION, "--submit", "--poll", "2s", *images,
-    )  # fmt: skip
-    if state["left"] or state["given_up"]:
-        raise SystemExit(f"{state['left']} cells left, {state['given_up']} given up: {project}")
-
-
-def _label() -> str:
-    """Return one of the participants: the campaign wants images, and its cells use none."""
-    return min(path.name for path in IMAGES.glob("sub-*"))
-
-
-def pilot_rows(project: Path) -> list[dict[str, Any]]:
-    """Return time and memory of the pilot's runs."""
-    from voxcast.history.run_folders import read_record
-
-    rows = []
-    for path in (project / "data/campaigns" / CAMPAIGN / "pool/runs").glob("*/record.json"):
-        _, cell, profile = read_record(path.parent)
-        names = ("pipeline", "parcels", "target")
-        rows.append({
-            **{name: cell.parameters[name] for name in names}, "cpus": cell.configuration.cpus,
-            **{n: getattr(profile, n) for n in ("runtime_s", "cpu_s", "peak_rss_bytes")},
-        })  # fmt: skip
-    return sorted(rows, key=lambda row: (row["pipeline"], row["parcels"], row["target"]))
-
-
-def pool_record(project: Path) -> dict[str, Any]:
-    """Return what the passes of workers did: cells by pass, failures, parts, joined runs."""
-    from voxcast.hpc.submission import Submission
-    from voxcast.hpc.submission_state import SubmissionState
-
-    pool = project / "data/campaigns" / CAMPAIGN / "pool"
-    workers = [read_json(path) for path in sorted((pool / "workers").glob("[!.]*.json"))]
-    passes = []
-    for folder in sorted((pool / "passes").glob("[0-9]*")):
-        submission = Submission.open(folder)
-        array = SubmissionState.of(submission.plan, submission.events()).arrays[1]
-        ended = [
-            worker["ended"] for worker in workers
-            if worker["job"].get("SLURM_ARRAY_JOB_ID") == array.job and "ended" in worker
-        ]  # fmt: skip
-        passes.append({
-            "workers": len(submission.plan.tasks), "cpus": array.request.cpus,
-            "memory_bytes": array.request.memory_bytes, "walltime_s": array.request.walltime_s,
-            **{n: sum(worker[n] for worker in ended) for n in ("recorded", "failed", "split")},
-        })  # fmt: skip
-    records = [read_json(path) for path in (pool / "runs").glob("*/record.json")]
-    errors = [read_json(path)["attempt"]["outcome"] for path in (pool / "errors").glob("*.json")]
-    joined = [record for record in records if "parts" in record]
-    return {
-        "passes": passes, "runs": len(records), "failed_attempts": dict(Counter(errors)),
-        "part_runs": len(list((pool / "part_runs").glob("*/record.json"))),
-        "joined": [
-            {"parts": len(record["parts"]), "runtime_s": record["profile"]["runtime_s"]}
-            for record in joined
-        ],
-    }  # fmt: skip
 
 
 def run_arm(slurm: PrivateSlurm, project: Path, requests: Path, arm: str, folder: Path) -> Any:
@@ -182,7 +101,7 @@ def measure(record: dict[str, Any], out: Path, folder: Path) -> None:
     parcellations = {(kind.parcels, seed) for kind, seed in chosen}
     parcellations |= {(kind.parcels, PILOT_SEED) for kind, _ in cells()}
     parcellations |= {(50, seed) for seed in USUAL_SEEDS}
-    parcellations |= {(int(larger["parcels"]), 1) for larger in (LARGE, LONG)}
+    parcellations |= {(larger["parcels"], 1) for larger in (LARGE, LONG)}
     print(f"cache: {len(parcellations)} parcellations", file=sys.stderr, flush=True)
     fill_cache(folder / "cache", parcellations)
     project = folder / "project"
@@ -206,7 +125,7 @@ def measure(record: dict[str, Any], out: Path, folder: Path) -> None:
             content = recommendation(folder / "cells", chosen, record["pilot"], cpus)
             write_json(folder / f"{arm}.json", content)
         for number in range(1, record["rounds"] + 1):
-            for arm in (list(ARMS) if number % 2 else list(reversed(ARMS))):
+            for arm in list(ARMS) if number % 2 else list(reversed(ARMS)):
                 made = record["arms"].setdefault(arm, {})
                 if str(number) not in made:
                     print(f"round {number}: {arm}", file=sys.stderr, flush=True)

@@ -79,3 +79,48 @@ def parcel_models() -> str:
     head = [f"{spread['runs']} runs", "range", "highest over lowest", "voxcast, MAPE",
             "effects of parameters alone", "a constant"]  # fmt: skip
     return markdown(head, rows)
+
+
+def parcel_slurm() -> str:
+    """Makespan and core-hours of the same cells on a private Slurm, by the way they are run."""
+    content = results("parcel_study/slurm.json")
+    labels = {"one_core_a_job": "one core a job", "whole_nodes": "whole nodes", "planned":
+              "planned"}  # fmt: skip
+    rows = []
+    for name, label in labels.items():
+        rounds = [content["arms"][name][number] for number in sorted(content["arms"][name])]
+        failed = sum(
+            count for made in rounds for outcome, count in made["outcomes"].items()
+            if outcome != "completed"
+        )  # fmt: skip
+        rows.append([
+            label, _each(rounds, "jobs"), _each(rounds, "makespan_s", "s"),
+            _each(rounds, "mean_wait_s", "s"),
+            *(_each(rounds, f"{kind}_core_h", digits=2) for kind in ("asked", "held", "cpu")),
+            str(failed),
+        ])  # fmt: skip
+    head = [f"{content['cells']} cells", "jobs", "makespan", "mean wait of a cell",
+            "core-hours asked", "held", "CPU time, h", "failed"]  # fmt: skip
+    return markdown(head, rows)
+
+
+def _each(rounds: list[dict[str, float]], name: str, unit: str = "", digits: int = 0) -> str:
+    """Write a figure of each round; once where it is the same in all."""
+    values = list(dict.fromkeys(f"{made[name]:,.{digits}f}" for made in rounds))
+    return f"{', '.join(values)} {unit}".rstrip()
+
+
+def parcel_pool() -> str:
+    """What the passes of workers on a private Slurm did in one pool."""
+    pool = results("parcel_study/slurm.json")["pool"]
+    rows = []
+    for number, made in enumerate(pool["passes"], 1):
+        size = f"{made['cpus']} CPU{'s' if made['cpus'] > 1 else ''}"
+        rows.append([
+            f"{number}, {'pilot' if number <= pool['pilot_passes'] else 'larger cells'}",
+            f"{made['workers']} of {size}, {made['memory_bytes'] / 1e9:.2g} GB, "
+            f"{made['walltime_s']:.0f} s",
+            *(str(made[name]) for name in ("recorded", "failed", "split")),
+        ])  # fmt: skip
+    head = ["pass", "workers", "runs recorded", "attempts failed", "cells split"]
+    return markdown(head, rows)

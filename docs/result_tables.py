@@ -19,6 +19,8 @@ from parcel_tables import (
     parcel_ensembles,
     parcel_models,
     parcel_passes,
+    parcel_pool,
+    parcel_slurm,
 )
 from plan_tables import plans
 from scale_tables import scale_bounds, scale_claims, scale_growth, scale_images, scale_machine
@@ -615,7 +617,8 @@ TABLES = {
         scale_bounds, scale_machine, scale_claims, scale_growth, scale_images,
         worth_rounds, worth_ratios, worth_simulator, worth_replay, worth_killed, worth_variants,
         worth_growth,
-        parcel_cache, parcel_ensembles, parcel_passes, parcel_cores, parcel_models, plans,
+        parcel_cache, parcel_ensembles, parcel_passes, parcel_cores, parcel_models, parcel_slurm,
+        parcel_pool, plans,
     )
 }  # fmt: skip
 

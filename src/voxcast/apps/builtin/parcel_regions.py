@@ -68,7 +68,7 @@ def fitted_data(
     Parameters
     ----------
     parameters : mapping
-        As `voxcast.apps.builtin.parcel_study.DEFAULTS`, of which those of the regions are not read.
+        As `voxcast.apps.builtin.parcel_study.DEFAULTS`; those of the regions are not read.
 
     Returns
     -------
