@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from parcel_cells import CAMPAIGN, CLUSTER, IMAGES, PARTITION
+from parcel_cells import CAMPAIGN, CLUSTER, IMAGES
 from voxcast.files import read_json
 
 VOXCAST = (sys.executable, "-m", "voxcast.cli")
@@ -29,12 +29,12 @@ def voxcast(project: Path, cache: Path, *arguments: str) -> dict[str, Any]:
     return content
 
 
-def run_campaign(project: Path, cache: Path) -> None:
-    """Have workers of Slurm run the campaign, pass after pass."""
+def run_campaign(project: Path, cache: Path, partition: str) -> None:
+    """Have workers of Slurm run the campaign in a partition, pass after pass."""
     images = ["-S", f"images.path={IMAGES}", "-S", f"images.participants=[{_label()}]"]
     state = voxcast(
         project, cache, "campaign", "run", CAMPAIGN, "--cluster", CLUSTER, "--partition",
-        PARTITION, "--submit", "--poll", "2s", *images,
+        partition, "--submit", "--poll", "2s", *images,
     )  # fmt: skip
     if state["left"] or state["given_up"]:
         raise SystemExit(f"{state['left']} cells left, {state['given_up']} given up: {project}")

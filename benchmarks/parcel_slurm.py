@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import statistics
 import sys
 import tempfile
@@ -28,11 +29,14 @@ from parcel_cells import (
     APP,
     CPUS,
     IMAGES,
+    KINDS,
     LARGE,
     LONG,
     NODE_BYTES,
+    PARTITION,
     PILOT_SEED,
     REPOSITORY,
+    SHORT,
     USUAL_SEEDS,
     cells,
     recommendation,
@@ -98,9 +102,10 @@ def _epoch_s(text: str) -> float:
 def measure(record: dict[str, Any], out: Path, folder: Path) -> None:
     """Make what is not in the record, which is written after each part."""
     chosen = cells(record["cells"])
+    kinds = sorted({kind for kind, _ in chosen}, key=KINDS.index)
     parcellations = {(kind.parcels, seed) for kind, seed in chosen}
-    parcellations |= {(kind.parcels, PILOT_SEED) for kind, _ in cells()}
-    parcellations |= {(50, seed) for seed in USUAL_SEEDS}
+    parcellations |= {(kind.parcels, PILOT_SEED) for kind in kinds}
+    parcellations |= {(KINDS[0].parcels, seed) for seed in USUAL_SEEDS}
     parcellations |= {(larger["parcels"], 1) for larger in (LARGE, LONG)}
     print(f"cache: {len(parcellations)} parcellations", file=sys.stderr, flush=True)
     fill_cache(folder / "cache", parcellations)
@@ -113,12 +118,13 @@ def measure(record: dict[str, Any], out: Path, folder: Path) -> None:
         os.environ |= slurm.environment
         if "pool" not in record:
             print("pilot, as a pool", file=sys.stderr, flush=True)
-            run_campaign(project, folder / "cache")
+            write_campaign(project, kinds, pilot_only=True)
+            run_campaign(project, folder / "cache", PARTITION)
             record["pilot"] = pilot_rows(project)
             pilot_passes = len(pool_record(project)["passes"])
             print("larger and longer cells", file=sys.stderr, flush=True)
-            write_campaign(project, pilot_only=False)
-            run_campaign(project, folder / "cache")
+            write_campaign(project, kinds, pilot_only=False)
+            run_campaign(project, folder / "cache", SHORT)
             record["pool"] = {"pilot_passes": pilot_passes, **pool_record(project)}
             write_json(out, record)
         for arm, (cpus, _) in ARMS.items():
@@ -152,6 +158,8 @@ def main() -> int:
         record = settings | {"arms": {}}
     from voxcast.config.project_campaigns import project_campaign
 
+    for number in (signal.SIGTERM, signal.SIGHUP):  # Slurm is stopped then, too
+        signal.signal(number, signal.default_int_handler)
     out = args.out.resolve()
     os.chdir(REPOSITORY)
     project_campaign("parcel_study").prepare_images()
