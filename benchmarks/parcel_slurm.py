@@ -77,22 +77,36 @@ def run_arm(slurm: PrivateSlurm, project: Path, requests: Path, arm: str, folder
     )  # fmt: skip
     attempts = [attempt for row in submitted["rows"] for attempt in row["attempts"]]
     numbers = ",".join(sorted({attempt["job"].partition("_")[0] for attempt in attempts}))
-    lines = slurm.command("sacct", "-X", "-P", "-n", "-j", numbers, "-o", COLUMNS).stdout
-    jobs = [dict(zip(COLUMNS.split(","), line.split("|"), strict=True)) for line in
-            lines.splitlines()]  # fmt: skip
+    accounting = slurm.command("sacct", "-X", "-P", "-n", "-j", numbers, "-o", COLUMNS).stdout
+    return figures(submitted, accounting)
+
+
+def figures(submitted: dict[str, Any], accounting: str) -> dict[str, Any]:
+    """Return makespan, core-hours, waiting and failures of a submission.
+
+    Parameters
+    ----------
+    submitted : dict
+        What ``voxcast submit --json`` printed.
+    accounting : str
+        Its jobs as lines of ``sacct -X -P -n``, with `COLUMNS`.
+    """
+    names = COLUMNS.split(",")
+    jobs = [dict(zip(names, line.split("|"), strict=True)) for line in accounting.splitlines()]
     first_s = min(_epoch_s(job["Submit"]) for job in jobs)
+    attempts = [attempt for row in submitted["rows"] for attempt in row["attempts"]]
     waits_s = [_epoch_s(a["started_at"]) - _epoch_s(a["submitted_at"]) for a in attempts]
-    outcomes = Counter(attempt["outcome"] for attempt in attempts)
     return {
         "makespan_s": max(_epoch_s(job["End"]) for job in jobs) - first_s,
         "asked_core_h": sum(int(j["TimelimitRaw"]) * int(j["AllocCPUS"]) for j in jobs) / 60,
         "held_core_h": sum(int(j["ElapsedRaw"]) * int(j["AllocCPUS"]) for j in jobs) / 3600,
         "cpu_core_h": sum(attempt["cpu_s"] or 0.0 for attempt in attempts) / 3600,
-        "jobs": len(jobs), "outcomes": dict(outcomes),
+        "jobs": len(jobs),
+        "outcomes": dict(Counter(attempt["outcome"] for attempt in attempts)),
         "mean_wait_s": statistics.mean(waits_s),
         "cells_by_cpus": dict(Counter(str(a["request"]["cpus"]) for a in attempts)),
         "plan": submitted.get("schedule"),
-    }  # fmt: skip
+    }
 
 
 def _epoch_s(text: str) -> float:
