@@ -146,10 +146,10 @@ def measure(record: dict[str, Any], out: Path, folder: Path) -> None:
             write_json(folder / f"{arm}.json", content)
         for number in range(1, record["rounds"] + 1):
             for arm in list(ARMS) if number % 2 else list(reversed(ARMS)):
-                made = record["arms"].setdefault(arm, {})
-                if str(number) not in made:
+                of_arm = record["arms"].setdefault(arm, {})
+                if str(number) not in of_arm:
                     print(f"round {number}: {arm}", file=sys.stderr, flush=True)
-                    made[str(number)] = run_arm(
+                    of_arm[str(number)] = run_arm(
                         slurm, project, folder / f"{arm}.json", arm, folder / f"{number}-{arm}"
                     )
                     write_json(out, record)

@@ -90,7 +90,7 @@ def parcel_slurm() -> str:
     for name, label in labels.items():
         rounds = [content["arms"][name][number] for number in sorted(content["arms"][name])]
         failed = sum(
-            count for made in rounds for outcome, count in made["outcomes"].items()
+            count for figures in rounds for outcome, count in figures["outcomes"].items()
             if outcome != "completed"
         )  # fmt: skip
         rows.append([
@@ -106,7 +106,7 @@ def parcel_slurm() -> str:
 
 def _each(rounds: list[dict[str, float]], name: str, unit: str = "", digits: int = 0) -> str:
     """Write a figure of each round; once where it is the same in all."""
-    values = list(dict.fromkeys(f"{made[name]:,.{digits}f}" for made in rounds))
+    values = list(dict.fromkeys(f"{figures[name]:,.{digits}f}" for figures in rounds))
     return f"{', '.join(values)} {unit}".rstrip()
 
 
@@ -114,13 +114,13 @@ def parcel_pool() -> str:
     """What the passes of workers on a private Slurm did in one pool."""
     pool = results("parcel_study/slurm.json")["pool"]
     rows = []
-    for number, made in enumerate(pool["passes"], 1):
-        size = f"{made['cpus']} CPU{'s' if made['cpus'] > 1 else ''}"
+    for number, workers in enumerate(pool["passes"], 1):
+        size = f"{workers['cpus']} CPU{'s' if workers['cpus'] > 1 else ''}"
         rows.append([
             f"{number}, {'pilot' if number <= pool['pilot_passes'] else 'larger cells'}",
-            f"{made['workers']} of {size}, {made['memory_bytes'] / 1e9:.2g} GB, "
-            f"{made['walltime_s']:.0f} s",
-            *(str(made[name]) for name in ("recorded", "failed", "split")),
+            f"{workers['workers']} of {size}, {workers['memory_bytes'] / 1e9:.2g} GB, "
+            f"{workers['walltime_s']:.0f} s",
+            *(str(workers[name]) for name in ("recorded", "failed", "split")),
         ])  # fmt: skip
     head = ["pass", "workers", "runs recorded", "attempts failed", "cells split"]
     return markdown(head, rows)
