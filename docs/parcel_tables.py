@@ -122,5 +122,9 @@ def parcel_pool() -> str:
             f"{workers['walltime_s']:.0f} s",
             *(str(workers[name]) for name in ("recorded", "failed", "split")),
         ])  # fmt: skip
+    rows += [
+        ["joined", f"{run['parts']} parts, one run of {run['runtime_s']:.0f} s", *[NONE] * 3]
+        for run in pool["joined"]
+    ]
     head = ["pass", "workers", "runs recorded", "attempts failed", "cells split"]
     return markdown(head, rows)
