@@ -14,6 +14,7 @@ from parcel_cells import CAMPAIGN, CLUSTER, IMAGES
 from voxcast.files import read_json
 
 VOXCAST = (sys.executable, "-m", "voxcast.cli")
+MAX_PASSES = "20"  # parts that a worker had no time for wait for the next
 SOME_LEFT = (0, 1)  # exit codes: all done, or some given up or left
 
 
@@ -34,7 +35,7 @@ def run_campaign(project: Path, cache: Path, partition: str) -> None:
     images = ["-S", f"images.path={IMAGES}", "-S", f"images.participants=[{_label()}]"]
     state = voxcast(
         project, cache, "campaign", "run", CAMPAIGN, "--cluster", CLUSTER, "--partition",
-        partition, "--submit", "--poll", "2s", *images,
+        partition, "--submit", "--max-passes", MAX_PASSES, "--poll", "2s", *images,
     )  # fmt: skip
     if state["left"] or state["given_up"]:
         raise SystemExit(f"{state['left']} cells left, {state['given_up']} given up: {project}")
