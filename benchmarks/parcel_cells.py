@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from voxcast.project import PROJECT_FILE
+
 REPOSITORY = Path(__file__).parents[1]
 IMAGES = REPOSITORY / "data/campaigns/parcel_study/images"
 CAMPAIGN, CLUSTER = "parcels", "laboratory"
@@ -78,10 +80,9 @@ def write_project(folder: Path, python: str) -> None:
     """Write a project with the application and the cluster."""
     import yaml
 
-    from voxcast.config.composition import compose
-
     shutil.copytree(REPOSITORY / "conf", folder / "conf")
-    compose(folder / "params.yaml", [], folder / "conf")
+    # Empty, so that no submission is collected: cells are no images from which a model can learn.
+    (folder / PROJECT_FILE).touch()
     app = {"version": "1", "argv": [python, "-P", "-c", PROGRAM, "{image}", "{out}", "{threads}"]}
     _write_app(folder, app)
     cluster = yaml.safe_load((REPOSITORY / "conf/cluster/private.yaml").read_text())
