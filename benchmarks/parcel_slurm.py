@@ -178,8 +178,12 @@ def main() -> int:
     os.chdir(REPOSITORY)
     project_campaign("parcel_study").prepare_images()
     # Sockets of daemons have short names only, so this is not below the folder of results.
-    with tempfile.TemporaryDirectory(prefix="voxcast-") as name:
-        measure(record, out, Path(name))
+    try:
+        with tempfile.TemporaryDirectory(prefix="voxcast-") as name:
+            measure(record, out, Path(name))
+    except KeyboardInterrupt:
+        print("interrupted; Slurm is stopped, the same command goes on", file=sys.stderr)
+        return 130
     print(json.dumps(record["arms"], indent=2))
     return 0
 
