@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,8 +17,8 @@ from voxcast.errors import TableError
 from voxcast.history.phase_peaks import phase_peak
 from voxcast.history.run_table import PHASE_DTYPES, frame_of
 from voxcast.phases.change_points import change_points
-from voxcast.phases.template import PhaseTemplate, align, learn_template
-from voxcast.phases.trace_grid import samples_in_order, trace_grid, usual_step_s
+from voxcast.phases.segmenter import LoggedRun, Segmenter, Trace
+from voxcast.phases.trace_grid import samples_in_order, usual_step_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,83 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from voxcast.phases.trace_grid import TraceGrid
-
 ROUNDS = 5  # of refinement of phases without names
-MIN_JUDGES = 4  # logged runs, below which nothing tells what a usual likelihood is
-
-
-@dataclass(frozen=True, eq=False)
-class Trace:
-    """Readable samples of a run, in order; see `voxcast.phases.trace_grid.samples_in_order`."""
-
-    t_s: NDArray[np.float64]
-    rss_bytes: NDArray[np.float64]
-    cpu_s: NDArray[np.float64] | None
-
-    def grid(self, step_s: float) -> TraceGrid:
-        """Return the trace on a grid."""
-        return trace_grid(self.t_s, self.rss_bytes, self.cpu_s, step_s)
-
-
-@dataclass(frozen=True, eq=False)
-class LoggedRun:
-    """A run that teaches: its trace, and the start of each phase but the first."""
-
-    trace: Trace
-    boundaries_s: NDArray[np.float64]
-
-
-class Segmenter:
-    """Segments runs of any sampling rate by what logged runs look like at that rate.
-
-    Parameters
-    ----------
-    phases : sequence of str
-        In order.
-    logged : sequence of LoggedRun
-        All with these phases.
-    """
-
-    def __init__(self, phases: Sequence[str], logged: Sequence[LoggedRun]) -> None:
-        self.phases = tuple(phases)
-        self._logged = tuple(logged)
-        self._base_s = float(np.median([usual_step_s(run.trace.t_s) for run in logged]))
-        self._has_cpus = all(run.trace.cpu_s is not None for run in logged)
-        self._learned: dict[tuple[float, bool], tuple[PhaseTemplate, float]] = {}
-
-    def boundaries_s(self, trace: Trace) -> tuple[NDArray[np.float64], bool]:
-        """Return the start of each phase but the first, and whether the run looks as usual.
-
-        A run does not if it is less likely than the least likely logged run was to a template
-        that was learned from others. Of n logged runs this happens to one in n + 1 that are no
-        different.
-        """
-        # Steps are those of the logged runs or twice, four times … as long.
-        doublings = np.round(np.log2(usual_step_s(trace.t_s) / self._base_s))
-        step_s = self._base_s * 2.0 ** max(doublings, 0.0)
-        template, least = self._template(step_s, self._has_cpus and trace.cpu_s is not None)
-        alignment = align(template, trace.grid(step_s))
-        return alignment.boundaries_s, alignment.nats_per_step >= least
-
-    def _template(self, step_s: float, with_cpus: bool) -> tuple[PhaseTemplate, float]:
-        key = (step_s, with_cpus)
-        if key not in self._learned:
-            # The longest runs have longer steps, as a grid has a limit.
-            grids = [run.trace.grid(step_s) for run in self._logged]
-            starts = [run.boundaries_s for run in self._logged]
-            everyone = learn_template(self.phases, grids, starts, with_cpus=with_cpus)
-            likelihoods = [-np.inf]
-            if len(grids) >= MIN_JUDGES:
-                halves = [
-                    learn_template(self.phases, grids[n::2], starts[n::2], with_cpus=with_cpus)
-                    for n in (1, 0)
-                ]
-                likelihoods = [
-                    align(halves[n % 2], grid).nats_per_step for n, grid in enumerate(grids)
-                ]
-            self._learned[key] = (everyone, min(likelihoods))
-        return self._learned[key]
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,12 +39,15 @@ class SegmentedRuns:
         Columns of `voxcast.history.run_table.PHASE_DTYPES`, for runs without logged phases.
     logged_runs : int
         Number of runs that taught what phases look like; 0 if none has logged any.
+    share_right : float or None
+        See `Segmenter`.
     left_out : mapping of str to int
         Runs without logged phases that have none now, by cause.
     """
 
     phases: pd.DataFrame
     logged_runs: int
+    share_right: float | None
     left_out: Mapping[str, int]
 
 
@@ -140,24 +67,32 @@ def segmented_runs(
     TableError
         If no completed run has a trace.
     """
-    completed = runs[runs["outcome"] == "completed"].set_index("cell_key")
-    readable = readable_traces(traces[traces["cell_key"].isin(completed.index)])
+    completed = {
+        str(row["cell_key"]): row
+        for row in runs[runs["outcome"] == "completed"].to_dict("records")
+    }
+    readable = readable_traces(traces[traces["cell_key"].isin(completed)])
     if not readable:
         raise TableError("has no completed run with a trace", "the history")
-    names, logged = logged_runs(phases, readable)
+    names, logged = logged_runs(
+        phases, readable, {key: str(row["subject"]) for key, row in completed.items()}
+    )
     without = [key for key in readable if key not in set(phases["cell_key"])]
     segmenter = Segmenter(names, logged) if logged else _without_names(list(readable.values()))
     rows, unlike = [], 0
     for key in without:
         boundaries_s, is_usual = segmenter.boundaries_s(readable[key])
         if is_usual:
-            rows += _rows(key, completed.loc[key], segmenter.phases, readable[key], boundaries_s)
+            rows += _rows(key, completed[key], segmenter.phases, readable[key], boundaries_s)
         else:
             unlike += 1
-    no_trace = len(set(completed.index) - set(readable) - set(phases["cell_key"]))
+    no_trace = len(set(completed) - set(readable) - set(phases["cell_key"]))
     left_out = {"unlike those with logged phases": unlike, "without a trace": no_trace}
     return SegmentedRuns(
-        frame_of(rows, PHASE_DTYPES), len(logged), {k: n for k, n in left_out.items() if n}
+        frame_of(rows, PHASE_DTYPES),
+        len(logged),
+        segmenter.share_right if logged else None,
+        {cause: count for cause, count in left_out.items() if count},
     )
 
 
@@ -175,7 +110,7 @@ def readable_traces(traces: pd.DataFrame) -> dict[str, Trace]:
 
 
 def logged_runs(
-    phases: pd.DataFrame, traces: Mapping[str, Trace]
+    phases: pd.DataFrame, traces: Mapping[str, Trace], subjects: Mapping[str, str]
 ) -> tuple[tuple[str, ...], list[LoggedRun]]:
     """Return the phases of most runs, in order, and the runs with these phases and a trace.
 
@@ -185,7 +120,9 @@ def logged_runs(
     orders: dict[tuple[str, ...], list[LoggedRun]] = {}
     for key, (names, starts_s) in sequences.items():
         if key in traces:
-            orders.setdefault(names, []).append(LoggedRun(traces[key], starts_s[1:]))
+            orders.setdefault(names, []).append(
+                LoggedRun(traces[key], starts_s[1:], subjects.get(key) or key)
+            )
     return max(orders.items(), key=lambda order: len(order[1]), default=((), []))
 
 
@@ -218,7 +155,7 @@ def _without_names(traces: Sequence[Trace]) -> Segmenter:
 
 def _rows(
     cell_key: str,
-    run: pd.Series,
+    run: Mapping[Any, Any],
     names: Sequence[str],
     trace: Trace,
     boundaries_s: NDArray[np.float64],

@@ -3,9 +3,8 @@
 Runs of one application go through the same phases in the same order; durations vary. This is a
 left-to-right hidden semi-Markov model (Yu, Artificial Intelligence 174, 2010): each phase has a
 distribution of its duration, of what a step in it looks like, and of what its first step looks
-like. A step is seen by its memory as a share of the run's peak, by the changes of memory at its
-two ends and, if traces have CPU time, by the same three of CPUs in use. These are taken
-as independent; each has a histogram between quantiles, so that no scale needs to be chosen.
+like; see `Signals` for what is looked at. The signals are taken as independent; each has a
+histogram between quantiles, so that no scale needs to be chosen.
 """
 
 from __future__ import annotations
@@ -26,6 +25,38 @@ if TYPE_CHECKING:
 BINS = 40
 UNSEEN = 0.02  # share of a histogram that is spread over all bins
 SMALLEST_SD = 0.3  # of the logarithm of a duration, which few runs underrate
+NEAR = 4  # steps before and after, of which the range of memory is a signal
+
+
+@dataclass(frozen=True)
+class Signals:
+    """What is looked at in each step.
+
+    Always memory as a share of the run's peak, its changes at both ends of the step, and its range
+    over the `NEAR` steps before and after, all in logs.
+
+    Attributes
+    ----------
+    cpus : bool
+        Also the CPUs in use, and their changes at both ends.
+    size : bool
+        Also memory in bytes, where what a phase holds does not grow with the run's peak.
+    """
+
+    cpus: bool = False
+    size: bool = False
+
+    def of(self, grid: TraceGrid) -> list[NDArray[np.float64]]:
+        """Return the signals of a run, each of shape (steps,)."""
+        memory = grid.log_memory
+        levels = [memory - memory.max()]
+        if self.cpus and grid.cpus is not None:
+            levels.append(grid.cpus)
+        changes = [np.diff(level) for level in levels]
+        before = [np.append(0.0, change) for change in changes]
+        after = [np.append(change, 0.0) for change in changes]
+        ranges = [_range_after(memory), _range_after(memory[::-1])[::-1]]
+        return [*levels, *before, *after, *ranges, *([memory] if self.size else [])]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +67,8 @@ class PhaseTemplate:
     ----------
     phases : tuple of str
         In order.
-    with_cpus : bool
-        Whether CPUs in use are among the signals.
+    signals : Signals
+        What is looked at.
     edges : tuple of ndarray
         Inner edges of the bins of each signal.
     log_inside, log_first : tuple of ndarray, each of shape (phases, bins)
@@ -47,7 +78,7 @@ class PhaseTemplate:
     """
 
     phases: tuple[str, ...]
-    with_cpus: bool
+    signals: Signals
     edges: tuple[NDArray[np.float64], ...]
     log_inside: tuple[NDArray[np.float64], ...]
     log_first: tuple[NDArray[np.float64], ...]
@@ -75,8 +106,7 @@ def learn_template(
     phases: Sequence[str],
     grids: Sequence[TraceGrid],
     boundaries_s: Sequence[NDArray[np.float64]],
-    *,
-    with_cpus: bool = False,
+    signals: Signals = Signals(),
 ) -> PhaseTemplate:
     """Learn what phases look like from runs whose phases are on record.
 
@@ -88,16 +118,16 @@ def learn_template(
         One a run, all of about the same step.
     boundaries_s : sequence of ndarray, each of shape (phases - 1,)
         Start of each phase but the first.
-    with_cpus : bool
-        Whether to look at CPUs in use, which all the grids then have.
+    signals : Signals
+        With CPUs in use only if all the grids have them.
     """
-    signals = [_signals(grid, with_cpus) for grid in grids]
-    edges = tuple(_inner_edges(np.concatenate(values)) for values in zip(*signals, strict=True))
+    by_run = [signals.of(grid) for grid in grids]
+    edges = tuple(_inner_edges(np.concatenate(values)) for values in zip(*by_run, strict=True))
     inside, first = (
         tuple(np.zeros((len(phases), len(inner) + 1)) for inner in edges) for _ in range(2)
     )
     durations_s = []
-    for grid, of_run, starts_s in zip(grids, signals, boundaries_s, strict=True):
+    for grid, of_run, starts_s in zip(grids, by_run, boundaries_s, strict=True):
         middles_s = (grid.edges_s[1:] + grid.edges_s[:-1]) / 2
         labels = np.searchsorted(starts_s, middles_s, side="right")
         is_first = np.diff(labels, prepend=labels[0]) > 0
@@ -110,7 +140,7 @@ def learn_template(
     logs = np.log(durations_s)
     return PhaseTemplate(
         tuple(phases),
-        with_cpus,
+        signals,
         edges,
         tuple(map(_log_density, inside)),
         tuple(map(_log_density, first)),
@@ -130,7 +160,7 @@ def align(template: PhaseTemplate, grid: TraceGrid) -> Alignment:
     steps = len(grid)
     bins = [
         np.searchsorted(inner, values)
-        for inner, values in zip(template.edges, _signals(grid, template.with_cpus), strict=True)
+        for inner, values in zip(template.edges, template.signals.of(grid), strict=True)
     ]
     ends = np.arange(steps + 1)
     lengths = ends - ends[:, None]  # by first step and end
@@ -158,15 +188,12 @@ def align(template: PhaseTemplate, grid: TraceGrid) -> Alignment:
     return Alignment(boundaries_s, float(best[steps]) / (steps * len(bins)))
 
 
-def _signals(grid: TraceGrid, with_cpus: bool) -> list[NDArray[np.float64]]:
-    """Return levels and changes: before each step, and after it."""
-    levels = [grid.log_memory - grid.log_memory.max()]
-    if with_cpus and grid.cpus is not None:
-        levels.append(grid.cpus)
-    changes = [np.diff(level) for level in levels]
-    before = [np.append(0.0, change) for change in changes]
-    after = [np.append(change, 0.0) for change in changes]
-    return [*levels, *before, *after]
+def _range_after(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the range of each value and the `NEAR` next."""
+    windows = np.lib.stride_tricks.sliding_window_view(
+        np.pad(values, (0, NEAR), mode="edge"), NEAR + 1
+    )
+    return np.asarray(np.ptp(windows, axis=1))
 
 
 def _inner_edges(values: NDArray[np.float64]) -> NDArray[np.float64]:

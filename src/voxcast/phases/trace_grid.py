@@ -67,7 +67,7 @@ def samples_in_order(
     if len(instants) < 2:
         raise TableError(f"has {len(instants)} readable samples, 2 are needed", "trace")
     memory, cpu = memory[::-1][last], cpu[::-1][last]
-    return instants, memory, cpu if np.isfinite(cpu).all() else None
+    return instants.astype(float), memory, cpu if np.isfinite(cpu).all() else None
 
 
 def usual_step_s(t_s: ArrayLike) -> float:
@@ -85,8 +85,8 @@ def trace_grid(
     """Sample a trace on a grid from the start of the run to its last sample.
 
     The start is 0; it is the first sample where that is before 0, or so late that its times are
-    not those of the run. Memory is that of the sample nearest to the middle of a step, as interpolation would make
-    readings that never were; CPU time is interpolated.
+    not those of the run. Memory is that of the sample nearest to the middle of a step, as
+    interpolation would make readings that never were; CPU time is interpolated.
 
     Parameters
     ----------
