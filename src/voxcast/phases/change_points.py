@@ -43,7 +43,7 @@ def change_points(grid: TraceGrid, penalty: float = PENALTY) -> NDArray[np.float
     if grid.cpus is not None:
         signals = np.column_stack([signals, grid.cpus])
     positions = partition(signals, penalty * (2 * signals.shape[1] + 1) / 2 * np.log(len(grid)))
-    return grid.edges_s[positions]
+    return grid.starts_s(positions)
 
 
 def partition(signals: NDArray[np.float64], price: float) -> NDArray[np.intp]:

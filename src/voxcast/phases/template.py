@@ -184,7 +184,7 @@ def align(template: PhaseTemplate, grid: TraceGrid) -> Alignment:
     for origin in origins[:0:-1]:
         end = origin[end]
         starts.append(end)
-    boundaries_s = grid.edges_s[np.array(starts[::-1], dtype=np.intp)]
+    boundaries_s = grid.starts_s(np.array(starts[::-1], dtype=np.intp))
     return Alignment(boundaries_s, float(best[steps]) / (steps * len(bins)))
 
 

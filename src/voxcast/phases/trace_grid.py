@@ -27,12 +27,15 @@ class TraceGrid:
         Natural logarithm of bytes.
     cpus : ndarray, shape (steps,), or None
         Mean number of CPUs in use during the step; None if the trace has no CPU time.
+    read_s : ndarray, shape (steps,)
+        Time of the sample that stands for each step.
     """
 
     start_s: float
     step_s: float
     log_memory: NDArray[np.float64]
     cpus: NDArray[np.float64] | None
+    read_s: NDArray[np.float64]
 
     def __len__(self) -> int:
         """Return the number of steps."""
@@ -41,7 +44,18 @@ class TraceGrid:
     @property
     def edges_s(self) -> NDArray[np.float64]:
         """Ends of the steps, shape (steps + 1,)."""
-        return self.start_s + self.step_s * np.arange(len(self) + 1)
+        return self.start_s + self.step_s * np.arange(len(self) + 1, dtype=np.float64)
+
+    def starts_s(self, steps: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Return when segments begin whose first steps are ``steps``.
+
+        That is between the samples of the step before and of this one, so that each sample is on
+        its side; the edge of the step where one sample stands for both.
+        """
+        read_s = np.concatenate([[self.edges_s[0]], self.read_s, [self.edges_s[-1]]])
+        before_s, after_s = read_s[steps], read_s[steps + 1]
+        is_between = (before_s < after_s) & (steps > 0) & (steps < len(self))
+        return np.where(is_between, (before_s + after_s) / 2, self.edges_s[steps])
 
 
 def samples_in_order(
@@ -101,4 +115,5 @@ def trace_grid(
     middles = (edges[1:] + edges[:-1]) / 2
     nearest = np.searchsorted((t_s[1:] + t_s[:-1]) / 2, middles)
     cpus = None if cpu_s is None else np.diff(np.interp(edges, t_s, cpu_s)) / step_s
-    return TraceGrid(start_s, step_s, np.log(np.maximum(rss_bytes[nearest], 1.0)), cpus)
+    log_memory = np.log(np.maximum(rss_bytes[nearest], 1.0))
+    return TraceGrid(start_s, step_s, log_memory, cpus, t_s[nearest])
