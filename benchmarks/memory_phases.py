@@ -48,7 +48,9 @@ def main() -> int:
     results: dict[str, Any] = {}
     for app, of_app in runs.groupby("app", sort=True):
         phases = history.phases[history.phases["cell_key"].isin(set(of_app.index))]
-        names, logged = logged_runs(phases, traces, subjects.to_dict())
+        names, logged = logged_runs(
+            phases, traces, {str(key): str(name) for key, name in subjects.items()}
+        )
         by_rate = {}
         for every in EVERY:
             print(f"{app}: every {every}", file=sys.stderr, flush=True)
@@ -73,7 +75,7 @@ def judged(names: Sequence[str], logged: Sequence[LoggedRun], every: int) -> dic
         "error_s": {
             "median": float(np.median(errors)),
             "quantile_90": float(np.quantile(errors, 0.9)),
-            "median_by_boundary": np.median(errors, axis=0),
+            "median_by_boundary": np.median(errors, axis=0).tolist(),
             "mean_absolute": interval(errors.mean(axis=1), by_subject),
         },
         "within_two_steps": interval((errors <= 2 * steps_s[:, None]).mean(axis=1), by_subject),
@@ -112,13 +114,13 @@ def slant(folder: Path) -> dict[str, Any]:
     for every in EVERY:
         thin = [LoggedRun(thinned(r.trace, every), r.boundaries_s, r.subject) for r in runs]
         errors, shares, _ = crossed(names, thin)
-        is_right = (errors <= MINUTE_S).all(axis=1)
+        is_right = np.asarray((errors <= MINUTE_S).all(axis=1))
         by_rate[f"every_{every}"] = {
             "all_boundaries_within_a_minute": interval(is_right, subjects),
             "runs_right": int(is_right.sum()),
             "runs_right_with_a_last_task_above_100_s": int(is_right[last_s > 100].sum()),
             "within_a_sample": float((errors <= every * 30.0).all(axis=1).mean()),
-            "share_by_boundary": (errors <= MINUTE_S).mean(axis=0),
+            "share_by_boundary": (errors <= MINUTE_S).mean(axis=0).tolist(),
             "error_s": {"median": float(np.median(errors)),
                         "quantile_90": float(np.quantile(errors, 0.9))},
             "share_of_time_right": interval(shares, subjects),
@@ -134,20 +136,24 @@ def slant(folder: Path) -> dict[str, Any]:
 
 
 def few_teachers(names: Sequence[str], runs: Sequence[LoggedRun]) -> dict[str, Any]:
-    """Return the share of runs right when few were logged, over draws; judged on other subjects."""
-    random = np.random.default_rng(SEED)
+    """Return the share of other runs that is right when few were logged, over draws."""
+    random, subjects = np.random.default_rng(SEED), sorted({run.subject for run in runs})
     shares: dict[str, Any] = {}
     for count in TEACHERS:
         of_draws = []
         for _ in range(DRAWS):
-            drawn = {int(n) for n in random.choice(len(runs), count, replace=False)}
-            taught = {runs[n].subject for n in drawn}
-            segmenter = Segmenter(names, [runs[n] for n in sorted(drawn)])
-            judges = [run for n, run in enumerate(runs)
-                      if n not in drawn and (run.subject not in taught or count > 5)]  # fmt: skip
+            half = set(random.permutation(subjects)[: len(subjects) // 2])
+            others = [run for run in runs if run.subject in half]
+            drawn = random.choice(len(others), count, replace=False)
+            segmenter = Segmenter(names, [others[n] for n in drawn])
+            judges = [run for run in runs if run.subject not in half]
             of_draws.append(share_within(segmenter, judges))
         low, middle, high = np.quantile(of_draws, [0.1, 0.5, 0.9])
-        shares[str(count)] = {"median": middle, "quantile_10": low, "quantile_90": high}
+        shares[str(count)] = {
+            "median": float(middle),
+            "quantile_10": float(low),
+            "quantile_90": float(high),
+        }
     return shares
 
 
@@ -171,7 +177,7 @@ def alone(runs: Sequence[LoggedRun]) -> dict[str, Any]:
         "boundaries_with_a_change_point": interval(
             np.mean(near, axis=1), [run.subject for run in runs]
         ),
-        "share_by_boundary": np.mean(near, axis=0),
+        "share_by_boundary": np.mean(near, axis=0).tolist(),
         "change_points": dict(sorted(Counter(map(str, counts)).items())),
     }
 
