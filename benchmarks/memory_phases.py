@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,7 @@ from voxcast.laws.intervals import clustered_mean
 from voxcast.phases.change_points import change_points
 from voxcast.phases.memory import logged_runs, readable_traces
 from voxcast.phases.segmenter import LoggedRun, Segmenter, Trace, time_right
+from voxcast.phases.template import BINS
 from voxcast.phases.trace_grid import usual_step_s
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ BATCHES = ("reference", "reference2")
 EVERY = (1, 2, 4, 8)
 TEACHERS = (1, 2, 3, 5, 10, 20)
 DRAWS = 10
+TRIED_BINS = (10, 20, 40, 80)
+PENALTIES = (0.5, 1.0, 2.0, 4.0, 8.0)
 MINUTE_S = 60.0
 SEED = 0
 
@@ -85,15 +87,21 @@ def judged(names: Sequence[str], logged: Sequence[LoggedRun], every: int) -> dic
 
 
 def crossed(
-    names: Sequence[str], runs: Sequence[LoggedRun]
+    names: Sequence[str], runs: Sequence[LoggedRun], bins: Sequence[int] = (BINS, BINS)
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return errors in seconds, shares of time right, and which runs look as usual.
 
     Each half of the subjects is segmented by what the other half teaches.
+
+    Parameters
+    ----------
+    bins : sequence of int
+        Of the histograms, for the runs of either half.
     """
-    half_of = {name: n % 2 for n, name in enumerate(sorted({run.subject for run in runs}))}
+    half_of = halves(runs)
     segmenters = [
-        Segmenter(names, [run for run in runs if half_of[run.subject] != half]) for half in (0, 1)
+        Segmenter(names, [run for run in runs if half_of[run.subject] != half], bins[half])
+        for half in (0, 1)
     ]
     errors, shares, usual = [], [], []
     for run in runs:
@@ -104,16 +112,35 @@ def crossed(
     return np.array(errors), np.array(shares), np.array(usual)
 
 
+def halves(runs: Sequence[LoggedRun]) -> dict[str, int]:
+    """Return 0 or 1 for each subject."""
+    return {name: n % 2 for n, name in enumerate(sorted({run.subject for run in runs}))}
+
+
+def chosen_bins(names: Sequence[str], runs: Sequence[LoggedRun]) -> list[int]:
+    """Return for each half of the subjects the bins that are best within the other half."""
+    half_of, chosen = halves(runs), []
+    for half in (0, 1):
+        teachers = [run for run in runs if half_of[run.subject] != half]
+        right = [
+            float((crossed(names, teachers, (bins, bins))[0] <= MINUTE_S).all(axis=1).mean())
+            for bins in TRIED_BINS
+        ]
+        chosen.append(TRIED_BINS[int(np.argmax(right))])
+    return chosen
+
+
 def slant(folder: Path) -> dict[str, Any]:
     """Return how well the seven tasks of the fMRI runs are found, of their traces as published."""
     runs = slant_runs(folder)
     names = [f"task_{number}" for number in range(1, 8)]
     subjects = [run.subject for run in runs]
     last_s = np.array([run.trace.t_s[-1] - run.boundaries_s[-1] for run in runs])
+    bins = chosen_bins(names, runs)
     by_rate = {}
     for every in EVERY:
         thin = [LoggedRun(thinned(r.trace, every), r.boundaries_s, r.subject) for r in runs]
-        errors, shares, _ = crossed(names, thin)
+        errors, shares, _ = crossed(names, thin, bins)
         is_right = np.asarray((errors <= MINUTE_S).all(axis=1))
         by_rate[f"every_{every}"] = {
             "all_boundaries_within_a_minute": interval(is_right, subjects),
@@ -128,6 +155,7 @@ def slant(folder: Path) -> dict[str, Any]:
     return {
         "runs": len(runs),
         "subjects": len(set(subjects)),
+        "bins_chosen": bins,
         "runs_with_a_last_task_above_100_s": int((last_s > 100).sum()),
         **by_rate,
         "by_number_of_logged_runs": few_teachers(names, runs),
@@ -166,20 +194,38 @@ def share_within(segmenter: Segmenter, runs: Iterable[LoggedRun]) -> float:
 
 
 def alone(runs: Sequence[LoggedRun]) -> dict[str, Any]:
-    """Return how many boundaries have a change point of the run alone within a minute."""
-    near, counts = [], []
-    for run in runs:
-        points_s = change_points(run.trace.grid(usual_step_s(run.trace.t_s)))
-        distances = np.abs(run.boundaries_s[:, None] - points_s).min(axis=1, initial=np.inf)
-        near.append(distances <= MINUTE_S)
-        counts.append(len(points_s))
+    """Return how many boundaries have a change point of the run alone within a minute.
+
+    The penalty is the one with the best F1 score of change points in the other half of subjects.
+    """
+    half_of = halves(runs)
+    chosen = []
+    for half in (0, 1):
+        teachers = [run for run in runs if half_of[run.subject] != half]
+        scores = [np.mean([f1_score(run, penalty) for run in teachers]) for penalty in PENALTIES]
+        chosen.append(PENALTIES[int(np.argmax(scores))])
+    hits = [near_points(run, chosen[half_of[run.subject]]) for run in runs]
+    near, points = [hit[0] for hit in hits], [hit[1] for hit in hits]
+    subjects = [run.subject for run in runs]
     return {
-        "boundaries_with_a_change_point": interval(
-            np.mean(near, axis=1), [run.subject for run in runs]
-        ),
+        "penalties_chosen": chosen,
+        "boundaries_with_a_change_point": interval(np.mean(near, axis=1), subjects),
         "share_by_boundary": np.mean(near, axis=0).tolist(),
-        "change_points": dict(sorted(Counter(map(str, counts)).items())),
+        "mean_change_points": float(np.mean(points)),
     }
+
+
+def near_points(run: LoggedRun, penalty: float) -> tuple[np.ndarray, int]:
+    """Return which boundaries have a change point within a minute, and the number of points."""
+    points_s = change_points(run.trace.grid(usual_step_s(run.trace.t_s)), penalty)
+    distances = np.abs(run.boundaries_s[:, None] - points_s).min(axis=1, initial=np.inf)
+    return distances <= MINUTE_S, len(points_s)
+
+
+def f1_score(run: LoggedRun, penalty: float) -> float:
+    """Return the harmonic mean of recall and precision of the change points of a run."""
+    near, points = near_points(run, penalty)
+    return float(2 * near.sum() / (len(near) + points))
 
 
 def slant_runs(folder: Path) -> list[LoggedRun]:

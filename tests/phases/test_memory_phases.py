@@ -19,7 +19,9 @@ PHASES = ("read", "filter", "solve", "write")
 GB = 1e9
 
 
-def planted(random: np.random.Generator, step_s: float = 1.0, noise: float = 0.02):
+def planted(
+    random: np.random.Generator, step_s: float = 1.0, noise: float = 0.02
+) -> tuple[Trace, np.ndarray]:
     """Return a trace of four phases: a level, a ramp, a saw-tooth of tiles, a level."""
     durations_s = np.array([20, 60, 120, 25]) * random.lognormal(0, 0.3, 4)
     ends_s = np.cumsum(durations_s)
@@ -42,7 +44,8 @@ def planted(random: np.random.Generator, step_s: float = 1.0, noise: float = 0.0
 
 def logged(n: int, seed: int, step_s: float = 1.0) -> list[LoggedRun]:
     random = np.random.default_rng(seed)
-    return [LoggedRun(*planted(random, step_s), f"sub-{k}") for k in range(n)]
+    runs = [planted(random, step_s) for _ in range(n)]
+    return [LoggedRun(*run, subject=f"sub-{k}") for k, run in enumerate(runs)]
 
 
 def history(runs: list[LoggedRun], n_logged: int):
@@ -188,7 +191,7 @@ def test_a_history_without_traces_is_an_error() -> None:
 
 @pytest.mark.skipif(not ARTIFACT, reason="VOXCAST_SLANT_ARTIFACT is not set")
 def test_slant_tasks_are_read_within_a_minute_for_four_fifths_of_other_subjects() -> None:
-    from benchmarks.memory_phases import crossed, slant_runs
+    from memory_phases import crossed, slant_runs
 
     runs = slant_runs(Path(str(ARTIFACT)))
     assert len(runs) == 88

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from voxcast.phases.trace_grid import TraceGrid
 
-PENALTY = 4.0  # chosen on half of the subjects, see `benchmarks/memory_phases.py`
+PENALTY = 2.0  # what either half of the SLANT runs chooses, see `benchmarks/memory_phases.py`
 MIN_STEPS = 3  # of a segment, or its variance means nothing
 # Standard deviation below which a signal does not vary: 2 % of memory, a fiftieth of a CPU.
 SMALLEST_SD = 0.02

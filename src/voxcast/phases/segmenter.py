@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.phases.template import PhaseTemplate, Signals, align, learn_template
+from voxcast.phases.template import BINS, PhaseTemplate, Signals, align, learn_template
 from voxcast.phases.trace_grid import trace_grid, usual_step_s
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ class Segmenter:
         In order.
     logged : sequence of LoggedRun
         All with these phases.
+    bins : int
+        See `voxcast.phases.template.learn_template`.
 
     Attributes
     ----------
@@ -62,9 +64,12 @@ class Segmenter:
         subjects look like; None if there are too few of them to tell.
     """
 
-    def __init__(self, phases: Sequence[str], logged: Sequence[LoggedRun]) -> None:
+    def __init__(
+        self, phases: Sequence[str], logged: Sequence[LoggedRun], bins: int = BINS
+    ) -> None:
         self.phases = tuple(phases)
         self._logged = tuple(logged)
+        self._bins = bins
         self._step_s = float(np.median([usual_step_s(run.trace.t_s) for run in logged]))
         subjects = sorted({run.subject for run in logged})
         is_odd = np.array([subjects.index(run.subject) % 2 for run in logged], dtype=bool)
@@ -118,7 +123,8 @@ class Segmenter:
     def _learn(self, step_s: float, signals: Signals, teaches: NDArray[np.bool_]) -> PhaseTemplate:
         runs = [run for run, is_taken in zip(self._logged, teaches, strict=True) if is_taken]
         grids = [run.trace.grid(step_s) for run in runs]
-        return learn_template(self.phases, grids, [run.boundaries_s for run in runs], signals)
+        starts_s = [run.boundaries_s for run in runs]
+        return learn_template(self.phases, grids, starts_s, signals, self._bins)
 
 
 def time_right(trace: Trace, logged_s: NDArray[np.float64], read_s: NDArray[np.float64]) -> float:

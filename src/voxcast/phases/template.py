@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
     from voxcast.phases.trace_grid import TraceGrid
 
-# Chosen on half of the subjects, see `benchmarks/memory_phases.py`.
-BINS = 40
+BINS = 40  # what either half of the SLANT runs chooses, see `benchmarks/memory_phases.py`
 UNSEEN = 0.02  # share of a histogram that is spread over all bins
 SMALLEST_SD = 0.3  # of the logarithm of a duration, which few runs underrate
 NEAR = 4  # steps before and after, of which the range of memory is a signal
@@ -107,6 +106,7 @@ def learn_template(
     grids: Sequence[TraceGrid],
     boundaries_s: Sequence[NDArray[np.float64]],
     signals: Signals = Signals(),
+    bins: int = BINS,
 ) -> PhaseTemplate:
     """Learn what phases look like from runs whose phases are on record.
 
@@ -120,9 +120,13 @@ def learn_template(
         Start of each phase but the first.
     signals : Signals
         With CPUs in use only if all the grids have them.
+    bins : int
+        Of the histogram of each signal, at most.
     """
     by_run = [signals.of(grid) for grid in grids]
-    edges = tuple(_inner_edges(np.concatenate(values)) for values in zip(*by_run, strict=True))
+    edges = tuple(
+        _inner_edges(np.concatenate(values), bins) for values in zip(*by_run, strict=True)
+    )
     inside, first = (
         tuple(np.zeros((len(phases), len(inner) + 1)) for inner in edges) for _ in range(2)
     )
@@ -132,9 +136,9 @@ def learn_template(
         labels = np.searchsorted(starts_s, middles_s, side="right")
         is_first = np.diff(labels, prepend=labels[0]) > 0
         for n, (inner, values) in enumerate(zip(edges, of_run, strict=True)):
-            bins = np.searchsorted(inner, values)
-            np.add.at(inside[n], (labels[~is_first], bins[~is_first]), 1)
-            np.add.at(first[n], (labels[is_first], bins[is_first]), 1)
+            positions = np.searchsorted(inner, values)
+            np.add.at(inside[n], (labels[~is_first], positions[~is_first]), 1)
+            np.add.at(first[n], (labels[is_first], positions[is_first]), 1)
         ends_s = np.concatenate([grid.edges_s[:1], starts_s, grid.edges_s[-1:]])
         durations_s.append(np.maximum(np.diff(ends_s), grid.step_s / 2))
     logs = np.log(durations_s)
@@ -196,8 +200,8 @@ def _range_after(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(np.ptp(windows, axis=1))
 
 
-def _inner_edges(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    shares = np.linspace(0, 1, BINS + 1)[1:-1]
+def _inner_edges(values: NDArray[np.float64], bins: int) -> NDArray[np.float64]:
+    shares = np.linspace(0, 1, bins + 1)[1:-1]
     return np.unique(np.quantile(values, shares).round(6))  # equal readings share a bin
 
 
