@@ -21,6 +21,13 @@ from parcel_tables import (
     parcel_passes,
     plans,
 )
+from phase_tables import (
+    phases_alone,
+    phases_logged,
+    phases_slant,
+    phases_summed,
+    phases_teachers,
+)
 from scale_tables import scale_bounds, scale_claims, scale_growth, scale_images, scale_machine
 from table_text import NONE, PROJECT, Rows, markdown, percent, results, with_interval
 from worth_tables import (
@@ -35,7 +42,7 @@ from worth_tables import (
 
 PAGES = (
     "README.md", "docs/results.md", "docs/scale.md", "docs/tables.md", "docs/worth.md",
-    "docs/parcel-study.md", "docs/cluster-plan.md",
+    "docs/parcel-study.md", "docs/cluster-plan.md", "docs/phases-memory.md",
 )  # fmt: skip
 IMAGE_APPS = ("ants_segment", "ants_register", "tile_segment")
 APPS = (*IMAGE_APPS, "dnn_train")
@@ -616,6 +623,8 @@ TABLES = {
         worth_rounds, worth_ratios, worth_simulator, worth_replay, worth_killed, worth_variants,
         worth_growth,
         parcel_cache, parcel_ensembles, parcel_passes, parcel_cores, parcel_models, plans,
+        phases_logged, phases_slant, phases_teachers, phases_alone,
+        phases_summed,
     )
 }  # fmt: skip
 
