@@ -56,7 +56,7 @@ def main() -> int:
         by_rate = {}
         for every in EVERY:
             print(f"{app}: every {every}", file=sys.stderr, flush=True)
-            by_rate[f"every_{every}"] = judged(names, logged, every)
+            by_rate[f"every_{every}"] = accuracy(names, logged, every)
         results[str(app)] = {"phases": names, **by_rate}
     if folder := os.environ.get(VARIABLE):
         results["slant"] = slant(Path(folder))
@@ -64,7 +64,7 @@ def main() -> int:
     return 0
 
 
-def judged(names: Sequence[str], logged: Sequence[LoggedRun], every: int) -> dict[str, Any]:
+def accuracy(names: Sequence[str], logged: Sequence[LoggedRun], every: int) -> dict[str, Any]:
     """Return errors of boundaries, and the share of time in the right phase, by subject."""
     runs = [LoggedRun(thinned(run.trace, every), run.boundaries_s, run.subject) for run in logged]
     errors, shares, usual = crossed(names, runs)

@@ -59,8 +59,9 @@ def phases_slant() -> str:
 def phases_teachers() -> str:
     """How many logged runs suffice for SLANT."""
     by_number = results(MEMORY)["slant"]["by_number_of_logged_runs"]
+    names = ("median", "quantile_10", "quantile_90")
     rows = [
-        [number, *(f"{100 * row[name]:.0f} %" for name in ("median", "quantile_10", "quantile_90"))]
+        [number, *(f"{100 * row[name]:.0f} %" for name in names)]
         for number, row in sorted(by_number.items(), key=lambda pair: int(pair[0]))
     ]  # fmt: skip
     return markdown(["logged runs", "median of draws", "10 % of draws", "90 % of draws"], rows)

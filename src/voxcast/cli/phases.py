@@ -101,14 +101,14 @@ def _with_segmented(
     from voxcast.phases.memory import segmented_runs
 
     segmented = segmented_runs(runs, phases, traces)
-    learned = "change points, as no run logged phases"
+    teachers = "change points, as no run logged phases"
     if segmented.logged_runs:
-        learned = f"{segmented.logged_runs} logged runs"
+        teachers = f"{segmented.logged_runs} logged runs"
     if segmented.share_right is not None:
-        learned += f", of which other subjects put {segmented.share_right:.1%} of the time right"
+        teachers += f", of which other subjects put {segmented.share_right:.1%} of the time right"
     n_runs = segmented.phases["cell_key"].nunique()
     causes = "".join(f"; {count} {cause}" for cause, count in segmented.left_out.items())
-    print(f"voxcast: phases of {n_runs} runs read from their traces by {learned}{causes}",
+    print(f"voxcast: phases of {n_runs} runs read from their traces by {teachers}{causes}",
           file=sys.stderr)  # fmt: skip
     filled = [table for table in (phases, segmented.phases) if len(table)]
     return pd.concat(filled, ignore_index=True) if filled else phases

@@ -68,7 +68,7 @@ def study(
         outer = split(runs, "subject", folds=folds, seed=seed).folds
         for family in families:
             on_step(f"{app}: {family}")
-            by_way: dict[str, list[pd.DataFrame]] = {RUN: [], SUM: []}
+            by_method: dict[str, list[pd.DataFrame]] = {RUN: [], SUM: []}
             for fold in outer:
                 train, test = runs.iloc[fold.train], runs.iloc[fold.test]
                 of_run = _predicted(train, test, family)
@@ -80,10 +80,10 @@ def study(
                 summed[:, TARGETS.index(MEMORY)] = of_phases[..., TARGETS.index(MEMORY)].max(
                     axis=0
                 )
-                for way, values in ((RUN, of_run), (SUM, summed)):
+                for method, values in ((RUN, of_run), (SUM, summed)):
                     medians = {f"{t}_median": values[:, n] for n, t in enumerate(TARGETS)}
-                    by_way[way].append(run_columns(test).assign(**medians))
-            run, phase_sum = (pooled(by_way[way]) for way in (RUN, SUM))
+                    by_method[method].append(run_columns(test).assign(**medians))
+            run, phase_sum = (pooled(by_method[method]) for method in (RUN, SUM))
             results[app]["families"][family] = {
                 RUN: errors(run),
                 SUM: errors(phase_sum),
