@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from voxcast.phases.trace_grid import TraceGrid
 
-# Either half of the SLANT runs chooses 1 by its F1 score, with 13 changes a run; 2 marks the larger.
+# By its F1 score either half of the SLANT runs chooses 1, which marks 13 changes of a run. 2 marks
+# the larger ones, for a chain of fewer jobs.
 PENALTY = 2.0
 MIN_STEPS = 3  # of a segment, or its variance means nothing
 # Standard deviation below which a signal does not vary: 2 % of memory, a fiftieth of a CPU.
