@@ -76,16 +76,16 @@ def planted(folder: Path, *, instructions: bool = False, empty: bool = False) ->
         for rank in range(2):
             group = defined.location_group(f"rank {rank}", system_tree_parent=node)
             writers.append(trace.event_writer(f"thread {rank}", group=group))
+        defined.group(
+            "locations", group_type=otf2.GroupType.COMM_LOCATIONS, paradigm=otf2.Paradigm.MPI,
+            members=[writer.location for writer in writers],
+        )  # fmt: skip
         world = defined.comm(
             "world",
             defined.group(
                 "world", group_type=otf2.GroupType.COMM_GROUP, paradigm=otf2.Paradigm.MPI,
                 members=[0, 1],
             ),
-        )  # fmt: skip
-        defined.group(
-            "locations", group_type=otf2.GroupType.COMM_LOCATIONS, paradigm=otf2.Paradigm.MPI,
-            members=[writer.location for writer in writers],
         )  # fmt: skip
         counter = defined.metric("PAPI_TOT_INS", unit="#") if instructions else None
         if empty:
