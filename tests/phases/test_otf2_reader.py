@@ -25,8 +25,9 @@ def copy_of(folder: Path, tmp_path: Path) -> Path:
 
 
 def test_an_archive_with_repeated_definitions_is_read() -> None:
-    with pytest.raises(Exception, match=r"INTERRUPTED_BY_CALLBACK|Duplicate"), otf2.reader.open(
-        str(EZTRACE / "eztrace_log.otf2")
+    with (
+        pytest.raises(Exception, match=r"INTERRUPTED_BY_CALLBACK|Duplicate"),
+        otf2.reader.open(str(EZTRACE / "eztrace_log.otf2")),
     ):
         pass
     table = read_trace(EZTRACE)
@@ -72,13 +73,14 @@ def planted(folder: Path, *, instructions: bool = False, empty: bool = False) ->
         defined = trace.definitions
         node = defined.system_tree_node("node")
         region = {n: defined.region(n) for n in ("main", "MPI_Send", "MPI_Recv", "MPI_Allreduce")}
-        writers = []
+        locations = []
         for rank in range(2):
             group = defined.location_group(f"rank {rank}", system_tree_parent=node)
-            writers.append(trace.event_writer(f"thread {rank}", group=group))
+            locations.append(defined.location(f"thread {rank}", group=group))
+        writers = [trace.event_writer_from_location(location) for location in locations]
         defined.group(
             "locations", group_type=otf2.GroupType.COMM_LOCATIONS, paradigm=otf2.Paradigm.MPI,
-            members=[writer.location for writer in writers],
+            members=locations,
         )  # fmt: skip
         world = defined.comm(
             "world",
@@ -91,6 +93,7 @@ def planted(folder: Path, *, instructions: bool = False, empty: bool = False) ->
         if empty:
             return folder / "traces.otf2"
         for rank, writer in enumerate(writers):
+
             def count(tick: int, number: int, writer: object = writer) -> None:
                 if counter is not None:
                     writer.metric(tick, counter, number)

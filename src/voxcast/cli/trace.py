@@ -59,8 +59,7 @@ def _split(argv: list[str]) -> tuple[list[str], list[str]]:
 
 
 def recorded(command: list[str], folder: Path) -> list[str]:
-    """Return a command with the recorder before the program of each Python interpreter.
-    """
+    """Return a command with the recorder before the program of each Python interpreter."""
     from voxcast.phases import mpi_recorder
 
     recorder = [mpi_recorder.__file__, "--out", str(folder)]
