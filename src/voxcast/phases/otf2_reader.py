@@ -226,7 +226,7 @@ class _Reading:
             name: np.concatenate([part[name] for part in self._parts]).astype(dtype)
             for name, dtype in EVENT_DTYPES.items()
         }
-        # Locations come one after the other, which is the order of a process unless it has threads.
+        # Locations come one after the other: the order of a process unless it has threads.
         process = columns["process"]
         if len(self._parts) > len(np.unique(process)):
             order = np.lexsort((columns["start_ns"], process))
