@@ -119,8 +119,10 @@ def _send(plain: Any, name: str, tape: Any) -> Any:
         size = tape.size_of(buf) if is_buffer else tape.pickled_bytes
         record(start_ns, kind, operation, self.members[dest], tag, self.number, size)
 
-    def send_object(self: Any, obj: Any, dest: int, tag: int = 0) -> None:
-        send(self, obj, dest, tag)
+    def send_object(self: Any, *arguments: Any, **options: Any) -> None:
+        if "obj" in options:
+            options["buf"] = options.pop("obj")
+        send(self, *arguments, **options)
 
     return send if is_buffer else send_object
 
@@ -139,8 +141,10 @@ def _isend(plain: Any, name: str, tape: Any, request_type: Any) -> Any:
         tape.record(start_ns, kind, operation, self.members[dest], tag, self.number, size)
         return request
 
-    def isend_object(self: Any, obj: Any, dest: int, tag: int = 0) -> Any:
-        return isend(self, obj, dest, tag)
+    def isend_object(self: Any, *arguments: Any, **options: Any) -> Any:
+        if "obj" in options:
+            options["buf"] = options.pop("obj")
+        return isend(self, *arguments, **options)
 
     return isend if is_buffer else isend_object
 
