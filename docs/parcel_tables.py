@@ -70,7 +70,8 @@ def parcel_models() -> str:
         values = spread[target]
         low, high = values["min"] / scale, values["max"] / scale
         rows.append([
-            label, f"{low:.3g} to {high:.3g} {unit}", f"{values['high_over_low']:.2g}",
+            label, f"{low:.3g} to {high:,.{1 if high < 100 else 0}f} {unit}",
+            f"{values['high_over_low']:.0f}",
             *(
                 with_interval(errors[name][target])
                 for name in ("voxcast", "parameter_effects", "constant")
