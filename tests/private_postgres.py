@@ -1,4 +1,4 @@
-"""A private PostgreSQL on a Unix socket, from Debian's packages, for one test."""
+"""A private PostgreSQL from Debian's packages, for tests."""
 
 from __future__ import annotations
 
@@ -30,64 +30,78 @@ def _program(name: str) -> str | None:
 
 
 @dataclass(frozen=True)
-class PrivatePostgres:
-    """A running server that asks for a password.
+class Postgres:
+    """A server that asks for a password, and listens at a Unix socket only.
 
     Attributes
     ----------
     folder : Path
-        Of its socket.
-    password_file : Path
-        As ``PGPASSFILE`` names it.
+        Of its data and socket.
     """
 
     folder: Path
-    password_file: Path
 
     @property
     def url(self) -> str:
-        """Address without the password, in the form that SQLAlchemy documents."""
-        return f"postgresql+psycopg://{USER}@/{DATABASE}?host={self.folder}"
+        """Address without the password."""
+        return f"postgresql+psycopg://{USER}@/{DATABASE}?host={self.folder / 'socket'}"
+
+    @property
+    def password_file(self) -> Path:
+        """What ``PGPASSFILE`` names."""
+        return self.folder / "pgpass"
+
+    def make(self) -> None:
+        """Make a database in an empty folder."""
+        self.password_file.write_text(f"*:*:*:{USER}:{PASSWORD}\n")
+        self.password_file.chmod(0o600)
+        password = self.folder / "password"
+        password.write_text(f"{PASSWORD}\n")
+        (self.folder / "socket").mkdir()
+        if (user := _server_user()) is not None:
+            for path in (self.folder, self.folder / "socket", password):
+                shutil.chown(path, user)
+        _run(
+            "initdb", "-D", str(self.folder / "data"), "-U", USER, "-A", "scram-sha-256",
+            f"--pwfile={password}", "--no-sync", "--encoding=UTF8", "--locale=C",
+        )  # fmt: skip
+
+    def start(self) -> None:
+        """Start the server, and wait until it answers."""
+        socket = self.folder / "socket"
+        options = f"-c listen_addresses='' -c unix_socket_directories={socket} -F"
+        log = str(self.folder / "log")
+        _run("pg_ctl", "-D", str(self.folder / "data"), "-l", log, "-o", options, "-w", "start")
+
+    def stop(self) -> None:
+        """Stop it, and close all connections."""
+        _run("pg_ctl", "-D", str(self.folder / "data"), "-m", "fast", "-w", "stop")
 
 
 @contextlib.contextmanager
-def private_postgres() -> Iterator[PrivatePostgres]:
-    """Run a server in a folder of its own; it listens at no port."""
-    user = UNPRIVILEGED if os.geteuid() == 0 else None
+def private_postgres() -> Iterator[Postgres]:
+    """Run a server in a folder of its own."""
     # Below /tmp, as the path of a socket has at most 107 characters.
-    with tempfile.TemporaryDirectory(prefix="postgres-") as name:
-        folder = Path(name)
-        for part in ("socket", "log"):
-            (folder / part).mkdir()
-        password_file = folder / "pgpass"
-        password_file.write_text(f"*:*:*:{USER}:{PASSWORD}\n")
-        password_file.chmod(0o600)
-        secret = folder / "secret"
-        secret.write_text(f"{PASSWORD}\n")
-        folder.chmod(0o711)
-        if user is not None:
-            for path in (folder, folder / "socket", folder / "log", secret):
-                shutil.chown(path, user)
-        data = str(folder / "data")
-        _run(
-            "initdb", "-D", data, "-U", USER, "-A", "scram-sha-256", f"--pwfile={secret}",
-            "--no-sync", "--encoding=UTF8", "--locale=C", user=user,
-        )  # fmt: skip
-        options = f"-c listen_addresses='' -c unix_socket_directories={folder / 'socket'} -F"
-        log = str(folder / "log" / "server")
-        _run("pg_ctl", "-D", data, "-l", log, "-o", options, "-w", "start", user=user)
+    with tempfile.TemporaryDirectory(prefix="postgres-", dir="/tmp") as name:
+        server = Postgres(Path(name))
+        server.make()
+        server.start()
         try:
-            yield PrivatePostgres(folder / "socket", password_file)
+            yield server
         finally:
-            _run("pg_ctl", "-D", data, "-m", "immediate", "-w", "stop", user=user)
+            server.stop()
 
 
-def _run(name: str, *arguments: str, user: str | None) -> None:
+def _server_user() -> str | None:
+    return UNPRIVILEGED if os.geteuid() == 0 else None
+
+
+def _run(name: str, *arguments: str) -> None:
     program = _program(name)
     assert program is not None, name
-    # Output into a pipe would keep the pipe open as long as the server runs.
+    # A server would keep a pipe open for as long as it runs.
     ended = subprocess.run(
-        [program, *arguments], user=user, cwd="/", check=False, stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=120,
+        [program, *arguments], user=_server_user(), cwd="/", check=False, timeout=120,
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     assert ended.returncode == 0, f"{name}: exit code {ended.returncode}"

@@ -85,9 +85,9 @@ def _token(folder: Path, settings: dict[str, Any]) -> str:
         with contextlib.suppress(FileExistsError):  # of two commands, one makes the search
             path.hardlink_to(draft)
         draft.unlink()
-    content = read_json(path)
+    content: dict[str, Any] = read_json(path)
     token = content.pop(TOKEN, "")  # a folder of an earlier release has none
     if content != settings:
         then = "name another --folder, or remove it"
         raise ConfigError("is a search of other runs or settings", folder, then)
-    return token
+    return str(token)
