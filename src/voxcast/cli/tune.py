@@ -52,7 +52,7 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--workers", type=whole_number, metavar="N", help="processes, or jobs")
     parser.add_argument("--cluster", default=LOCAL, help="a cluster of conf/cluster")
-    parser.add_argument("--mem", default="4GiB", metavar="4GiB", help="memory of each job")
+    parser.add_argument("--mem", default="4GiB", metavar="4GiB", help="memory of each worker")
     parser.add_argument("--time", default="4h", metavar="4h", help="time of each job")
     add_worker_job_arguments(parser.add_argument_group("jobs of Slurm"))
     parser.add_argument("--folder", type=Path, default=FOLDER, metavar="DIR", help="shared by all")
@@ -146,15 +146,18 @@ def _sbatch_line(args: argparse.Namespace) -> str:
     from voxcast.hpc.worker_jobs import WorkerJobs, array_line
 
     count = args.workers or WORKERS
-    jobs = WorkerJobs(worker_request(args), count, count)
-    partition = args.partition or _cluster(args).partitions[0].name
+    cluster = _cluster(args)
+    jobs = WorkerJobs(worker_request(args, cluster), count, count)
+    partition = args.partition or cluster.partitions[0].name
     return array_line(["voxcast", *_command(args)], jobs, partition)
 
 
 def _cluster(args: argparse.Namespace) -> Cluster:
     from voxcast import config
+    from voxcast.hpc.memory_counting import with_memory_counted
 
-    return config.load_submit(cluster=args.cluster, here=size_of_this_machine).cluster
+    cluster = config.load_submit(cluster=args.cluster, here=size_of_this_machine).cluster
+    return with_memory_counted(cluster)
 
 
 def _trials_left(results: dict[str, FamilyResult]) -> int:
