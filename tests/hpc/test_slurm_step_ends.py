@@ -42,14 +42,13 @@ def test_a_step_that_slurm_kills_differs_from_one_that_is_cancelled(
     for name, what_ends in (("cancelled_step", ".0"), ("cancelled_job", "")):
         slurm.wait(lambda job=jobs[name]: f"{job}.0" in steps().split(), f"the step of {name}")
         slurm.command("scancel", f"{jobs[name]}{what_ends}")
-    slurm.wait(lambda: not slurm.command("squeue", "-h").stdout, "the jobs")
 
-    def unfinished() -> bool:
-        wanted = ("sacct", "-n", "-X", "-P", "-j", ",".join(jobs.values()), "-o", "State")
-        states = slurm.command(*wanted).stdout.split("\n")
-        return any(state in ("PENDING", "RUNNING") for state in states)
+    def recorded() -> bool:
+        wanted = ("sacct", "-n", "-X", "-P", "-j", ",".join(jobs.values()), "-o", "JobName,State")
+        states = dict(line.split("|") for line in slurm.command(*wanted).stdout.splitlines())
+        return states.keys() == jobs.keys() and not {"PENDING", "RUNNING"} & {*states.values()}
 
-    slurm.wait(lambda: not unfinished(), "the accounting")
+    slurm.wait(recorded, "the accounting")
     asked = ("sacct", "-j", ",".join(jobs.values()))
     (tmp_path / "text").write_text(slurm.command(*asked, "-P", "-o", COLUMNS).stdout)
     (tmp_path / "json").write_text(slurm.command(*asked, "--json").stdout)
@@ -60,4 +59,4 @@ def test_a_step_that_slurm_kills_differs_from_one_that_is_cancelled(
             "killed_script": "out_of_memory", "killed_step": "out_of_memory",
             "killed_step_and_on": "out_of_memory", "left_step": "completed",
             "cancelled_step": "failed", "cancelled_job": "cancelled",
-        }, export  # fmt: skip
+        }, (tmp_path / export).read_text()  # fmt: skip

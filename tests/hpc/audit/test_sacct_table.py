@@ -130,6 +130,7 @@ ODD = [
     record("60", User="root"), step("60", "0", State="CANCELLED by 0", MaxRSS="5G"),
     record("61", "FAILED", User="root", ExitCode="0:9"),
     step("61", State="CANCELLED by 0", MaxRSS="1G"),
+    record("62", User="root"), step("62", "0", State="CANCELLED by 0", MaxRSS=""),
 ]  # fmt: skip
 
 

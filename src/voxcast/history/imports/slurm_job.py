@@ -203,9 +203,10 @@ class SlurmJob:
         """
         if any(state.startswith("OUT_OF_ME") for state in self.step_states):
             return True
-        return KILLED_BY_SLURM in self.step_states and not (
-            self.user == ROOT and self._far_below()
-        )
+        if KILLED_BY_SLURM not in self.step_states:
+            return False
+        # Slurm kills by what it has sampled, so there is a peak then.
+        return self.user != ROOT or (bool(self.peak_bytes) and not self._far_below())
 
     def _far_below(self) -> bool:
         """Tell whether the job is known to have used clearly less memory than its limit."""

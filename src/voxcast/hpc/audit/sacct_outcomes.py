@@ -123,7 +123,7 @@ def _outcomes(frame: pd.DataFrame, by_state: NDArray[np.object_]) -> NDArray[np.
     far_below = limited & ~(peak >= NEAR_LIMIT * np.nan_to_num(limit))
     outcomes[killed & ~far_below] = "out_of_memory"
     by_slurm = frame["killed_by_slurm"].to_numpy()
-    by_root = far_below & (frame["user"] == ROOT).to_numpy()
+    by_root = (frame["user"] == ROOT).to_numpy() & (far_below | ~(peak > 0))
     killed_step = frame["out_of_memory"].to_numpy() | (by_slurm & ~by_root)
     outcomes[killed_step & (failed | (state == "COMPLETED"))] = "out_of_memory"
     return outcomes
