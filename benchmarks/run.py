@@ -288,6 +288,11 @@ def bench_submission() -> Any:
     return _script("submission.py")
 
 
+def bench_phases() -> Any:
+    """Phases of parallel runs: rates, and planted ones; see ``parallel_phases.py``."""
+    return _script("parallel_phases.py")
+
+
 def _script(name: str, *arguments: str) -> Any:
     # The exit status is ignored: the printed JSON shows a missed bound.
     command = [sys.executable, str(PROJECT / "benchmarks" / name), *arguments]
@@ -310,6 +315,7 @@ BENCHMARKS = {
     "fit": bench_fit,
     "audit": bench_audit,
     "submission": bench_submission,
+    "phases": bench_phases,
 }
 
 

@@ -21,6 +21,7 @@ from parcel_tables import (
     parcel_passes,
     plans,
 )
+from phases_tables import phases_contrast, phases_growth, phases_recovered
 from scale_tables import (
     scale_bounds,
     scale_claims,
@@ -42,6 +43,7 @@ from worth_tables import (
 
 PAGES = (
     "README.md", "docs/results.md", "docs/scale.md", "docs/tables.md", "docs/worth.md",
+from phases_tables import phases_contrast, phases_growth, phases_recovered
     "docs/parcel-study.md", "docs/cluster-plan.md", "docs/cluster-pool.md",
 )  # fmt: skip
 IMAGE_APPS = ("ants_segment", "ants_register", "tile_segment")
@@ -623,6 +625,7 @@ TABLES = {
         worth_rounds, worth_ratios, worth_simulator, worth_replay, worth_killed, worth_variants,
         worth_growth,
         parcel_cache, parcel_ensembles, parcel_passes, parcel_cores, parcel_models, plans,
+        phases_recovered, phases_contrast, phases_growth,
     )
 }  # fmt: skip
 

@@ -1,7 +1,13 @@
-"""``voxcast phases HISTORY``: resources of each phase of an application, and a chain of jobs."""
+"""``voxcast phases HISTORY``: resources of each phase of an application, and a chain of jobs.
+
+``voxcast phases simo`` finds the phases of a parallel run from one value a tick; a history of that
+name is ``./simo``.
+"""
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import json
 import sys
 from dataclasses import asdict
@@ -18,11 +24,18 @@ if TYPE_CHECKING:
     from voxcast.phases.matrix import PhaseMatrix
 
 PRINTED_WALLTIMES = 4
+# Modules of `voxcast phases ACTION`, each with a main; any other first argument is a history.
+ACTIONS = {"simo": "phases_simo"}
 
 
 def main(argv: list[str]) -> int:
     """Print memory held by run and by phase, and the requests of a chain of jobs."""
-    parser = VerbParser(prog="voxcast phases", description=__doc__)
+    if argv and argv[0] in ACTIONS:
+        code: int = importlib.import_module(f"voxcast.cli.{ACTIONS[argv[0]]}").main(argv[1:])
+        return code
+    parser = VerbParser(
+        prog="voxcast phases", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     add_history_argument(parser)
     parser.add_argument("--app", help="application (needed if there are several)")
     add_where_argument(parser)

@@ -1,0 +1,114 @@
+"""``voxcast phases simo --values FILE``: phases of a run from one value a tick.
+
+A value is the sum of the orders of magnitude of the computation of all processes in a tick (SIMO).
+A tick joins the earliest founded phase whose founder is within the tolerance, or founds a phase.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from voxcast.cli.verb_parser import VerbParser
+from voxcast.errors import ConfigError, TableError
+from voxcast.text_table import text_table
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def main(argv: list[str]) -> int:
+    """Print the phases in the order of their founding."""
+    parser = VerbParser(prog="voxcast phases simo", description=__doc__)
+    parser.add_argument(
+        "--values", required=True, type=Path, metavar="FILE", help="one value a line, by tick"
+    )
+    parser.add_argument(
+        "--tolerance", type=float, default=1.0, metavar="K",
+        help="largest difference from the founder of a phase (1)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--min-share", type=float, default=0.01, metavar="SHARE",
+        help="drop phases with a smaller share of the ticks (0.01)",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    args = parser.parse_args(argv)
+    if not 0 <= args.tolerance < float("inf"):
+        raise ConfigError(f"must be 0 or more, not {args.tolerance:g}", "--tolerance")
+    if not 0 <= args.min_share <= 1:
+        raise ConfigError(f"must be 0 to 1, not {args.min_share:g}", "--min-share")
+
+    from voxcast.phases.leader import grouped
+
+    values = _values(args.values)
+    phases = grouped(values, args.tolerance, min_share=args.min_share)
+    if phases.dropped_phases:
+        print(
+            f"voxcast: {phases.dropped_phases} phases with less than {args.min_share:.3g} of the "
+            f"ticks dropped, {phases.dropped_share:.2%} of the ticks together",
+            file=sys.stderr,
+        )
+    rows = list(zip(phases.founder.tolist(), phases.weight.tolist(), phases.share, strict=True))
+    if args.json:
+        content = {
+            "n_ticks": len(values),
+            "tolerance": args.tolerance,
+            "phases": [
+                {
+                    "founder": founder,
+                    "weight": weight,
+                    "share": float(share),
+                    "ticks": ticks.tolist(),
+                }
+                for (founder, weight, share), ticks in zip(rows, phases.ticks(), strict=True)
+            ],
+            "dropped_phases": phases.dropped_phases,
+            "dropped_share": phases.dropped_share,
+        }
+        print(json.dumps(content, allow_nan=False))
+    else:
+        head = ("phase", "founder", "ticks", "share")
+        body = [
+            (str(n), f"{founder:g}", str(weight), f"{share:.1%}")
+            for n, (founder, weight, share) in enumerate(rows)
+        ]
+        print(text_table([head, *body], "<>>>"))
+    return 0
+
+
+def _values(path: Path) -> np.ndarray:
+    """Read one number a line; whole numbers stay such. Empty lines count for nothing."""
+    import numpy as np
+
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise TableError("no such file", path) from None
+    except UnicodeDecodeError:
+        raise TableError("is no text", path, "it must have one number a line") from None
+    numbers = [line for line in lines if line.strip()]
+    if not numbers:
+        raise TableError("has no values", path, "it must have one number a line")
+    try:
+        values = np.array(numbers, dtype=np.float64)
+    except ValueError:
+        values = np.array([np.nan])
+    if not np.isfinite(values).all():
+        _refuse(path, lines)
+    is_whole = np.all(values == np.rint(values)) and np.abs(values).max() < 2**53
+    return values.astype(np.int64) if is_whole else values
+
+
+def _refuse(path: Path, lines: list[str]) -> None:
+    import math
+
+    for number, line in enumerate(lines, start=1):
+        try:
+            is_finite = not line.strip() or math.isfinite(float(line))
+        except ValueError:
+            is_finite = False
+        if not is_finite:
+            where = f"{path}, line {number}"
+            raise TableError(f"{line.strip()[:40]!r} is no finite number", where)
