@@ -91,6 +91,7 @@ class App:
     scaled_down: dict[str, Any] = field(default_factory=dict)  # parameters of a scaled-down run
     packages: tuple[str, ...] = ()
     files: tuple[str, ...] = ()  # e.g. trained weights; their content is part of the version
+    programs: tuple[str, ...] = ()  # that it starts and that must be on PATH, e.g. mpirun
     devices: tuple[str, ...] = ("cpu",)
     # What its time depends on beside the header: names of characteristics; None for all.
     characteristics: tuple[str, ...] | None = None

@@ -28,16 +28,16 @@ MARKER = "voxcast-phase "
 @contextlib.contextmanager
 def phase(name: str) -> Iterator[None]:
     """Log the block as the phase ``name``, even if it raises."""
-    start, cpu_s = time.monotonic(), _cpu_s()
+    start, cpu_s = time.monotonic(), process_cpu_s()
     try:
         yield
     finally:
-        _write(name, start, time.monotonic(), _cpu_s() - cpu_s)
+        write_phase(name, start, time.monotonic(), process_cpu_s() - cpu_s)
 
 
 def started(name: str = "start") -> None:
     """Log the time since the process started (interpreter, imports) as the phase ``name``."""
-    _write(name, process_start(), time.monotonic(), _cpu_s())
+    write_phase(name, process_start(), time.monotonic(), process_cpu_s())
 
 
 def read_phases(log: str | Iterable[str], started_monotonic: float) -> tuple[Phase, ...]:
@@ -79,14 +79,15 @@ def _read_line(line: str, started_monotonic: float) -> Phase | None:
     return Phase(name=name, start_s=max(0.0, start_s), end_s=end_s, cpu_s=cpu_s)
 
 
-def _write(name: str, start: float, end: float, cpu_s: float) -> None:
+def write_phase(name: str, start: float, end: float, cpu_s: float) -> None:
+    """Log a phase; `start` and `end` are seconds of ``CLOCK_MONOTONIC``."""
     content = {"name": name, "start": start, "end": end, "cpu_s": cpu_s}
     sys.stdout.write(MARKER + json.dumps(content) + "\n")
     sys.stdout.flush()
 
 
-def _cpu_s() -> float:
-    """CPU seconds of this process, all threads, and of its terminated children."""
+def process_cpu_s() -> float:
+    """Return the CPU seconds of this process, all threads, and of its terminated children."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime
 

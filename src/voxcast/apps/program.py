@@ -25,6 +25,8 @@ def check_startable(app: App, configuration: Configuration) -> None:
     """
     if app.module is None and not app.container:
         check_program(app.argv[0])
+    for program in app.programs:
+        check_program(program)
     if app.container and configuration.container_engine == "none":
         then = f"set container_engine in conf/device/{configuration.device}.yaml, e.g. apptainer"
         raise ConfigError("needs a container engine, and none is chosen", app.name, then)

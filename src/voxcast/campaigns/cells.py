@@ -8,6 +8,7 @@ application.
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from typing import TYPE_CHECKING
 
 from voxcast.apps.launch import app_version
@@ -43,6 +44,18 @@ def fitting(
         else:
             fit.append(configuration)
     return fit, notes
+
+
+def with_programs(apps: Mapping[str, App]) -> tuple[dict[str, App], list[str]]:
+    """Return the applications whose programs this machine has, and why the others cannot run."""
+    present, notes = {}, []
+    for name, app in apps.items():
+        missing = [program for program in app.programs if shutil.which(program) is None]
+        if missing:
+            notes.append(f"{name}: left out, {missing[0]} is not on PATH")
+        else:
+            present[name] = app
+    return present, notes
 
 
 def good_volumes(rows: pd.DataFrame) -> Volumes:

@@ -12,6 +12,7 @@ from voxcast.campaigns.cells import (
     expected_times,
     fitting,
     good_volumes,
+    with_programs,
 )
 from voxcast.profiling.host import host_class, host_facts
 from voxcast.records import Cell
@@ -73,10 +74,11 @@ def make_plan(
     """
     facts = settings.host or host_facts()
     configurations, notes = fitting(settings.configurations, facts)
+    apps, missing = with_programs(settings.apps)
     volumes, machine = good_volumes(catalogue), host_class(facts)
     cells = draw_cells(
         settings.sweeps,
-        settings.apps,
+        apps,
         volumes,
         configurations,
         budget_s=settings.budget_s,
@@ -84,15 +86,15 @@ def make_plan(
         host_class=machine,
     )
     anchors = anchor_cells(
-        settings.sweeps, settings.apps, volumes, configurations, settings.anchors, machine
+        settings.sweeps, apps, volumes, configurations, settings.anchors, machine
     )
     timed = {**cells, **{cell.key: cell for cell in anchors}}
     volume_ids, paths = catalogue["volume_id"].astype(str), catalogue["path"].astype(str)
     return CampaignPlan(
         cells=cells,
         paths={v: (root or Path()) / p for v, p in zip(volume_ids, paths, strict=True)},
-        expected_s=expected_times(timed, settings.apps, volumes),
+        expected_s=expected_times(timed, apps, volumes),
         anchors=anchors,
         recipes=recipes or {},
-        notes=notes,
+        notes=[*notes, *missing],
     )

@@ -1,0 +1,222 @@
+"""Distributed training of an image classifier as a built-in application, by PyTorch's DDP.
+
+Run as ``python -m voxcast.apps.builtin.ddp_train --out DIR --threads CPUS``, which starts its
+processes, or by ``torchrun``. Each step's batch is divided among the processes, and their gradients
+are averaged by gloo: the network does not depend on the number of processes, up to rounding.
+``result.json`` holds the time before the first epoch and that of each epoch. With a folder in
+VOXCAST_TRACE_FOLDER each process writes a Chrome trace of PyTorch's profiler to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from voxcast.apps.builtin import checkpoints, ranks
+from voxcast.apps.builtin.arguments import parse
+from voxcast.apps.phase_log import process_start
+from voxcast.apps.rank_phases import PhaseTimes, RankPhases, log_phases
+from voxcast.errors import ConfigError, exits_cleanly
+from voxcast.files import write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import torch
+
+    from voxcast.apps.builtin.dnn_data import Images
+
+MODULE = "voxcast.apps.builtin.ddp_train"
+DEFAULTS: dict[str, Any] = {
+    "model": "small_cnn",
+    "dataset": "digits",
+    "samples": 1024,
+    "image_size": 16,
+    "batch_size": 64,
+    "epochs": 3,
+    "width": 8,
+    "learning_rate": 1e-3,
+    "seed": 1,
+    **checkpoints.DEFAULTS,
+    **ranks.DEFAULTS,
+}
+# What a run that continues from a checkpoint has in common with the one that made it.
+IDENTITY = ("model", "dataset", "samples", "image_size", "batch_size", "width", "seed")
+RESULT_FILE = "result.json"
+TRACE_VARIABLE = "VOXCAST_TRACE_FOLDER"
+_EPOCH_SEEDS = 100_003  # more epochs than this would draw an order twice
+
+
+def train(out: Path, parameters: Mapping[str, Any]) -> None:
+    """Train the network with the other processes of this program.
+
+    The first process writes ``result.json``, and ``checkpoint.pt`` if that is asked for.
+
+    Parameters
+    ----------
+    out : Path
+        Folder for the results; created if missing.
+    parameters : mapping
+        As `DEFAULTS`. With `restart` the epochs continue those of the checkpoint.
+
+    Raises
+    ------
+    RunError
+        If the checkpoint cannot be used, or scikit-learn's digits are missing.
+    """
+    phases = RankPhases()
+    with phases.phase("import"):
+        import torch
+        import torch.distributed as dist
+
+        from voxcast.apps.builtin import ddp_nets, dnn_data
+    with phases.phase("connect"):
+        file = os.environ.get(ranks.RENDEZVOUS_VARIABLE)
+        rank, processes = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        method = f"file://{file}" if file else "env://"
+        dist.init_process_group("gloo", init_method=method, rank=rank, world_size=processes)
+    with phases.phase("data"):
+        names = ("dataset", "samples", "image_size", "seed")
+        training, held_out = dnn_data.load(*(parameters[name] for name in names))
+    with phases.phase("build"):
+        torch.manual_seed(parameters["seed"])
+        network = ddp_nets.build(parameters["model"], parameters["width"])
+        optimiser = torch.optim.Adam(network.parameters(), lr=parameters["learning_rate"])
+        identity = {name: parameters[name] for name in IDENTITY}
+        epochs_before = checkpoints.restore(parameters["restart"], network, optimiser, identity)
+        parallel = torch.nn.parallel.DistributedDataParallel(network)
+    startup_s = time.monotonic() - process_start()
+    epoch_s, losses = [], []
+    with _traced(rank):
+        for epoch in range(epochs_before, epochs_before + parameters["epochs"]):
+            start = time.monotonic()
+            with phases.phase("epoch"):
+                losses.append(_epoch(parallel, optimiser, training, parameters, epoch))
+            epoch_s.append(time.monotonic() - start)
+    with phases.phase("evaluate"):
+        accuracy = _accuracy(network, held_out, rank, processes)
+    with phases.phase("write"):
+        if rank == 0:
+            out.mkdir(parents=True, exist_ok=True)
+            if parameters["checkpoint"]:
+                steps = epochs_before + parameters["epochs"]
+                path = out / checkpoints.CHECKPOINT_FILE
+                checkpoints.save(path, network, optimiser, steps, identity)
+            write_json(out / RESULT_FILE, {
+                "startup_s": startup_s,
+                "epoch_s": epoch_s,
+                "epochs_before": epochs_before,
+                "losses": losses,
+                "accuracy": accuracy,
+                "weights": sum(weight.numel() for weight in network.parameters()),
+                "processes": processes,
+                "threads_per_process": torch.get_num_threads(),
+            })  # fmt: skip
+    gathered: list[list[PhaseTimes]] | None = [[]] * processes if rank == 0 else None
+    dist.gather_object(phases.times, gathered)
+    if gathered is not None:
+        log_phases(gathered)
+    dist.destroy_process_group()
+
+
+def _epoch(
+    network: torch.nn.Module,
+    optimiser: torch.optim.Optimizer,
+    images: Images,
+    parameters: Mapping[str, Any],
+    epoch: int,
+) -> float:
+    """Go once over the images in an order of the epoch; return the mean loss of all processes."""
+    import torch
+    import torch.distributed as dist
+
+    order = torch.Generator().manual_seed(parameters["seed"] * _EPOCH_SEEDS + epoch)
+    rank, processes, batch_size = dist.get_rank(), dist.get_world_size(), parameters["batch_size"]
+    batches = torch.randperm(len(images.classes), generator=order).split(batch_size)
+    # Processes average their gradients as if all had as many images: a shorter batch is left out.
+    full = [batch for batch in batches if len(batch) == batch_size]
+    total = torch.zeros(())
+    for batch in full:
+        rows = batch[rank::processes]
+        pixels = torch.from_numpy(images.pixels)[rows]
+        classes = torch.from_numpy(images.classes)[rows]
+        loss = torch.nn.functional.cross_entropy(network(pixels), classes)
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        optimiser.step()
+        total += loss.detach()
+    dist.all_reduce(total)
+    return float(total) / (processes * len(full))
+
+
+def _accuracy(network: torch.nn.Module, images: Images, rank: int, processes: int) -> float:
+    import torch
+    import torch.distributed as dist
+
+    rows = torch.arange(len(images.classes))[rank::processes]
+    correct = torch.zeros(())
+    with torch.no_grad():
+        for batch in rows.split(256):
+            predicted = network(torch.from_numpy(images.pixels)[batch]).argmax(1)
+            correct += (predicted == torch.from_numpy(images.classes)[batch]).sum()
+    dist.all_reduce(correct)
+    return float(correct) / len(images.classes)
+
+
+@contextlib.contextmanager
+def _traced(rank: int) -> Iterator[None]:
+    """Record the block by PyTorch's profiler if a folder for traces is set."""
+    folder = os.environ.get(TRACE_VARIABLE)
+    if not folder:
+        yield
+        return
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
+        yield
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    profiler.export_chrome_trace(str(Path(folder, f"rank{rank}.json")))
+
+
+def check(parameters: Mapping[str, Any], processes: int) -> None:
+    """Check the parameters.
+
+    Raises
+    ------
+    ConfigError
+        If a parameter is invalid, or a batch cannot be divided among the processes.
+    """
+    for name, choices in (("model", ("small_cnn", "resnet")), ("dataset", ("digits", "synthetic"))):
+        if parameters[name] not in choices:
+            problem = f"unknown: {parameters[name]!r}"
+            raise ConfigError(problem, name, "choose from " + ", ".join(choices))
+    least = {"image_size": 8, "epochs": 1, "width": 4, "batch_size": 1, "seed": 0}
+    ranks.check_least(parameters, {**least, "samples": max(1, parameters["batch_size"])})
+    if parameters["width"] % 4:
+        raise ConfigError(f"must be a multiple of 4, not {parameters['width']}", "width")
+    if parameters["batch_size"] % processes:
+        problem = f"cannot be divided among {processes} processes"
+        raise ConfigError(problem, "batch_size", f"choose a multiple of {processes}")
+    if not 0 < parameters["learning_rate"] < float("inf"):
+        raise ConfigError("must be positive", "learning_rate")
+
+
+@exits_cleanly
+def main(argv: list[str] | None = None) -> int:
+    """Run the application, or one of its processes, from the command line."""
+    args = parse(argv, DEFAULTS, prog="ddp_train", description=__doc__, image=False)
+    if "RANK" in os.environ:
+        check(args.parameters, int(os.environ["WORLD_SIZE"]))
+        train(args.out, args.parameters)
+        return 0
+    check(args.parameters, ranks.process_count(args.threads, args.parameters))
+    arguments = sys.argv[1:] if argv is None else argv
+    return ranks.run_torch_program(MODULE, arguments, args.threads, args.parameters)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
