@@ -43,7 +43,6 @@ from worth_tables import (
 
 PAGES = (
     "README.md", "docs/results.md", "docs/scale.md", "docs/tables.md", "docs/worth.md",
-from phases_tables import phases_contrast, phases_growth, phases_recovered
     "docs/parcel-study.md", "docs/cluster-plan.md", "docs/cluster-pool.md",
 )  # fmt: skip
 IMAGE_APPS = ("ants_segment", "ants_register", "tile_segment")
