@@ -10,6 +10,7 @@ from voxcast.campaigns.cells import (
     expected_times,
     fitting,
     good_volumes,
+    with_programs,
 )
 from voxcast.campaigns.sweeps import Sweep
 from voxcast.profiling.host import HostFacts
@@ -220,3 +221,19 @@ def test_anchors_are_cheap_fixed_and_one_for_each_application():
     assert anchor_cells([FITTED], apps, good_volumes(rows), CPU, 0, "here") == []
     only = dataclasses.replace(FITTED, apps=("train",))
     assert len(anchor_cells([only], apps, good_volumes(rows), CPU, 2, "here")) == 1
+
+
+def test_an_application_without_its_programs_is_left_out(tmp_path, monkeypatch):
+    apps = {
+        "serial": App(name="serial", version="1", argv=("true",)),
+        "parallel": App(name="parallel", version="1", argv=("true",), programs=("mpirun",)),
+    }
+    monkeypatch.setenv("PATH", str(tmp_path))
+    present, notes = with_programs(apps)
+    assert list(present) == ["serial"]
+    assert notes == ["parallel: left out, mpirun is not on PATH"]
+    program = tmp_path / "mpirun"
+    program.touch(mode=0o755)
+    present, notes = with_programs(apps)
+    assert list(present) == ["serial", "parallel"]
+    assert not notes

@@ -1,7 +1,7 @@
 """Phases of a run of several processes, logged once for all of them.
 
-Each process takes the times of its phases. When they have been gathered, one process logs them:
-the times are its, and the CPU time is that of all.
+Each process takes the times of its phases. At the end one process logs its times with the CPU time
+of all, which the processes have added up.
 """
 
 from __future__ import annotations
@@ -41,15 +41,21 @@ class RankPhases:
         end = time.monotonic()
         self.times.append(PhaseTimes(name, start, end, process_cpu_s() - cpu_s))
 
+    @property
+    def cpu_s(self) -> list[float]:
+        """CPU seconds of each phase in this process."""
+        return [times.cpu_s for times in self.times]
 
-def log_phases(ranks: Sequence[Sequence[PhaseTimes]]) -> None:
-    """Log the phases of all processes, which went through the same ones.
+
+def log_phases(times: Sequence[PhaseTimes], cpu_s: Sequence[float]) -> None:
+    """Log the phases of a run with the CPU time of all its processes.
 
     Parameters
     ----------
-    ranks : sequence of sequence of PhaseTimes
-        Of each process; the times of the first are logged, as processes wait for each other.
+    times : sequence of PhaseTimes
+        Of one process; the others went through the same phases.
+    cpu_s : sequence of float
+        Of each phase, the sum over the processes.
     """
-    for times in zip(*ranks, strict=True):
-        first = times[0]
-        write_phase(first.name, first.start, first.end, sum(rank.cpu_s for rank in times))
+    for phase, total_s in zip(times, cpu_s, strict=True):
+        write_phase(phase.name, phase.start, phase.end, float(total_s))

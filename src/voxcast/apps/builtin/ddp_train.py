@@ -1,8 +1,8 @@
 """Distributed training of an image classifier as a built-in application, by PyTorch's DDP.
 
 Run as ``python -m voxcast.apps.builtin.ddp_train --out DIR --threads CPUS``, which starts its
-processes, or by ``torchrun``. Each step's batch is divided among the processes, and their gradients
-are averaged by gloo: the network does not depend on the number of processes, up to rounding.
+processes, or by ``torchrun``. Each step's batch is divided among the processes, and gloo averages
+their gradients: the network does not depend on the number of processes, up to rounding.
 ``result.json`` holds the time before the first epoch and that of each epoch. With a folder in
 VOXCAST_TRACE_FOLDER each process writes a Chrome trace of PyTorch's profiler to it.
 """
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from voxcast.apps.builtin import checkpoints, ranks
 from voxcast.apps.builtin.arguments import parse
 from voxcast.apps.phase_log import process_start
-from voxcast.apps.rank_phases import PhaseTimes, RankPhases, log_phases
+from voxcast.apps.rank_phases import RankPhases, log_phases
 from voxcast.errors import ConfigError, exits_cleanly
 from voxcast.files import write_json
 
@@ -46,6 +46,7 @@ DEFAULTS: dict[str, Any] = {
 }
 # What a run that continues from a checkpoint has in common with the one that made it.
 IDENTITY = ("model", "dataset", "samples", "image_size", "batch_size", "width", "seed")
+MODELS, DATASETS = ("small_cnn", "resnet"), ("digits", "synthetic")
 RESULT_FILE = "result.json"
 TRACE_VARIABLE = "VOXCAST_TRACE_FOLDER"
 _EPOCH_SEEDS = 100_003  # more epochs than this would draw an order twice
@@ -116,10 +117,10 @@ def train(out: Path, parameters: Mapping[str, Any]) -> None:
                 "processes": processes,
                 "threads_per_process": torch.get_num_threads(),
             })  # fmt: skip
-    gathered: list[list[PhaseTimes]] | None = [[]] * processes if rank == 0 else None
-    dist.gather_object(phases.times, gathered)
-    if gathered is not None:
-        log_phases(gathered)
+    cpu_s = torch.tensor(phases.cpu_s, dtype=torch.float64)
+    dist.all_reduce(cpu_s)
+    if rank == 0:
+        log_phases(phases.times, cpu_s.tolist())
     dist.destroy_process_group()
 
 
@@ -190,7 +191,7 @@ def check(parameters: Mapping[str, Any], processes: int) -> None:
     ConfigError
         If a parameter is invalid, or a batch cannot be divided among the processes.
     """
-    for name, choices in (("model", ("small_cnn", "resnet")), ("dataset", ("digits", "synthetic"))):
+    for name, choices in {"model": MODELS, "dataset": DATASETS}.items():
         if parameters[name] not in choices:
             problem = f"unknown: {parameters[name]!r}"
             raise ConfigError(problem, name, "choose from " + ", ".join(choices))

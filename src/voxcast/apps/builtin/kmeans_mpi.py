@@ -92,14 +92,14 @@ def cluster(out: Path, parameters: Mapping[str, Any]) -> None:
                 "processes": comm.size,
                 "threads_per_process": parameters["threads_per_process"],
             })  # fmt: skip
-    gathered = comm.gather(phases.times)
-    if gathered is not None:
-        log_phases(gathered)
+    cpu_s = np.array(phases.cpu_s)
+    total_s = np.empty_like(cpu_s)
+    comm.Reduce(cpu_s, total_s)
+    if comm.rank == 0:
+        log_phases(phases.times, total_s.tolist())
 
 
-def _points(
-    parameters: Mapping[str, Any], rank: int, processes: int
-) -> npt.NDArray[np.float64]:
+def _points(parameters: Mapping[str, Any], rank: int, processes: int) -> npt.NDArray[np.float64]:
     """Return the points of a process, shape (points, dimensions), from a mixture of normals."""
     import numpy as np
 

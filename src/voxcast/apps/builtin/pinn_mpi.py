@@ -9,6 +9,7 @@ exact solution is known: the error of the network is in ``result.json``.
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 import time
@@ -66,6 +67,7 @@ def train(out: Path, parameters: Mapping[str, Any]) -> None:
     """
     phases = RankPhases()
     with phases.phase("import"):
+        import numpy as np
         import torch
         from mpi4py import MPI
 
@@ -111,9 +113,11 @@ def train(out: Path, parameters: Mapping[str, Any]) -> None:
                 "processes": comm.size,
                 "threads_per_process": torch.get_num_threads(),
             })  # fmt: skip
-    gathered = comm.gather(phases.times)
-    if gathered is not None:
-        log_phases(gathered)
+    cpu_s = np.array(phases.cpu_s)
+    total_s = np.empty_like(cpu_s)
+    comm.Reduce(cpu_s, total_s)
+    if comm.rank == 0:
+        log_phases(phases.times, total_s.tolist())
 
 
 def _collocation_points(rng: np.random.Generator, rows: int) -> npt.NDArray[np.float64]:
@@ -126,7 +130,7 @@ def _network(layers: int, neurons: int) -> torch.nn.Module:
     sizes = [2, *[neurons] * layers]
     hidden = [
         part
-        for before, after in zip(sizes, sizes[1:], strict=False)
+        for before, after in itertools.pairwise(sizes)
         for part in (nn.Linear(before, after), nn.Tanh())
     ]
     return nn.Sequential(*hidden, nn.Linear(neurons, 1))

@@ -106,7 +106,8 @@ def become_mpi_program(module: str, arguments: Sequence[str], cpus: int, paramet
     # By mpi4py, a process that fails ends all others; they would wait for it forever.
     program = [sys.executable, "-P", "-m", "mpi4py", "-m", module, *arguments]
     command = mpirun(process_count(cpus, parameters), program)
-    os.execve(command[0], command, rank_variables(parameters["threads_per_process"]))
+    variables = rank_variables(parameters["threads_per_process"])
+    os.execve(command[0], command, variables)  # noqa: S606  # no shell is wanted
 
 
 def run_torch_program(

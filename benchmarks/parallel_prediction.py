@@ -1,0 +1,106 @@
+"""How well the runtime of parallel applications is predicted for workloads that were not measured.
+
+Takes the recorded runs of ``voxcast campaign run processes``, makes one table for each application
+and has ``voxcast fit`` evaluate its models. Workloads are the groups: all runs of one, on any
+number of processes, are held out together. The runs are copied beside the result, from which it is
+made anew. Writes JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from voxcast.files import read_json, sha256_of, write_json
+from voxcast.history.parts import load_history
+
+TARGET, GROUP = "runtime_s", "workload"
+CONFIGURATION = ("oversubscription", "threads_per_process")
+NO_FEATURES = ("seed", "checkpoint", "restart", "learning_rate")  # the same in all runs
+METRICS = ("mape", "median_ape", "coverage", "asked_over_used", "calibrated")
+
+
+def table_of(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return a row for each run of one application: workload, parameters, allocation, runtime."""
+    rows = []
+    for parameters_json, cpus, runtime_s in zip(
+        runs["parameters_json"], runs["cpus"], runs[TARGET], strict=True
+    ):
+        parameters = json.loads(parameters_json)
+        per_cpu, threads = (parameters.pop(name) for name in CONFIGURATION)
+        rows.append({
+            GROUP: "w" + sha256_of(parameters)[:8],
+            **{name: value for name, value in parameters.items() if name not in NO_FEATURES},
+            "cpus": int(cpus),
+            "processes": int(cpus) * per_cpu // threads,
+            "threads": threads,
+            TARGET: float(runtime_s),
+        })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def evaluated(table: pd.DataFrame, trials: int) -> dict[str, Any]:
+    """Return what ``voxcast fit`` says of its models on held-out workloads."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "runs.csv")
+        table.to_csv(path, index=False)
+        options = ["--target", TARGET, "--group", GROUP, "--trials", str(trials)]
+        voxcast = [sys.executable, "-m", "voxcast.cli", "fit", str(path), *options]
+        completed = subprocess.run(
+            [*voxcast, "--out", str(Path(folder, "model")), "--json"],
+            stdout=subprocess.PIPE, check=True,
+        )  # fmt: skip
+    card = json.loads(completed.stdout)
+    by_processes = table.groupby(["processes", "threads"])[TARGET].agg(["count", "median"])
+    return {
+        "runs": card["rows"],
+        "workloads": card["groups"],
+        "family": card["family"],
+        "features": card["columns"]["used"],
+        "errors_are_for": card["errors_are_for"],
+        "quantile": card["quantile"],
+        "chosen": {name: card["metrics"][name] for name in METRICS},
+        "constant": {name: card["candidates"]["median"][name] for name in METRICS},
+        "runtime_s": [
+            {"processes": processes, "threads": threads, "runs": int(row["count"]),
+             "median": float(row["median"])}
+            for (processes, threads), row in by_processes.iterrows()
+        ],
+    }  # fmt: skip
+
+
+def main() -> int:
+    """Evaluate each application."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--history", type=Path, default=Path("data/history/processes"))
+    parser.add_argument("--out", type=Path, default=Path("results/phases"))
+    parser.add_argument("--trials", type=int, default=5, help="of each family")
+    args = parser.parse_args()
+    runs_folder = args.out / "parallel_runs"
+    if args.history.is_dir():
+        shutil.rmtree(runs_folder, ignore_errors=True)
+        shutil.copytree(
+            args.history, runs_folder, ignore=shutil.ignore_patterns("volumes.npz", "traces*")
+        )
+    runs = load_history([runs_folder])
+    runs = runs[runs["outcome"] == "completed"]
+    path = args.out / "parallel_prediction.json"
+    results = read_json(path) if path.is_file() else {}
+    for app, of_app in runs.groupby("app"):
+        print(f"{app} …", file=sys.stderr)
+        results[str(app)] = evaluated(table_of(of_app), args.trials)
+        write_json(path, results)
+    print(json.dumps(results, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
