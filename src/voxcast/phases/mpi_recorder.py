@@ -74,6 +74,7 @@ class Tape:
 
     def start(self, content: dict[str, Any]) -> None:
         """Write the start, with what the records refer to; computation counts from here."""
+        self.number("MPI_Finalize")
         self.end_ns = time.monotonic_ns()
         clocks = {"monotonic_ns": self.end_ns, "wall_ns": time.time_ns()}
         self._append_json(START, content | clocks | {"operations": list(self.operations)})

@@ -143,6 +143,10 @@ def _table(
         operation = [
             operations.setdefault(name, len(operations)) for name in content.start["operations"]
         ]
+        if len(calls) and (
+            calls["group"].max() >= len(group) - 1 or calls["operation"].max() >= len(operation)
+        ):
+            raise RunError(f"the records of rank {rank} are damaged", folder, THEN)
         columns = {name: calls[name] for name in ("peer", "tag", "size_bytes", "kind")}
         columns |= {name: calls[name] + to_wall_ns for name in ("start_ns", "end_ns")}
         columns["group"] = np.array(group)[calls["group"]]
