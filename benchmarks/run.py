@@ -320,11 +320,8 @@ BENCHMARKS = {
     "fit": bench_fit,
     "audit": bench_audit,
     "submission": bench_submission,
-<<<<<<< HEAD
     "phases": bench_phases,
-=======
     "traces": bench_traces,
->>>>>>> readers
 }
 
 
