@@ -9,6 +9,7 @@ import pytest
 
 from event_tables import collective, event_table
 from voxcast.errors import ConfigError, RunError
+from voxcast.phases.batch_means import error_of_sum_s
 from voxcast.phases.cycles import cycles_of
 from voxcast.phases.logical import logical_trace
 from voxcast.phases.prediction import backtest, calibrated, first_part, predict
@@ -71,9 +72,30 @@ def test_batch_means_hold_the_level_where_cycles_depend_on_each_other(correlatio
         trace = training(np.random.default_rng(seed), epochs=40, correlation=correlation)
         _, prediction = backtest(trace, 0.25, LEVEL)
         held.append(prediction.lower_s <= tick_times(trace).elapsed_s <= prediction.upper_s)
-    # Of 100 runs at 0.9 fewer than 83 would hold it once in a hundred times.
+    # With a probability of 0.9, fewer than 83 of 100 would be one case in a hundred.
     assert sum(held) >= 83
-    assert sum(held) <= 99
+
+
+def flicker(rng, n):
+    """1/f noise with a standard deviation of about 10 %."""
+    spectrum = rng.normal(size=n // 2 + 1) + 1j * rng.normal(size=n // 2 + 1)
+    spectrum[1:] /= np.sqrt(np.arange(1, n // 2 + 1))
+    spectrum[0] = 0
+    noise = np.fft.irfft(spectrum, n)
+    return 1 + 0.1 * noise / noise.std()
+
+
+def test_of_noise_that_does_not_average_out_the_interval_keeps_its_width() -> None:
+    held = {True: 0, False: 0}
+    for seed in range(100):
+        times_s = flicker(np.random.default_rng(seed), 2000)
+        passed_s, ahead_s = times_s[:400], times_s[400:1600]
+        error = abs(passed_s.mean() * len(ahead_s) - ahead_s.sum())
+        for averages_out in held:
+            width = error_of_sum_s(passed_s, 1200, LEVEL, 400, averages_out=averages_out)
+            held[averages_out] += error <= width
+    assert held[False] >= 83
+    assert held[True] < 70
 
 
 def test_past_runs_make_an_interval_and_their_number_its_level() -> None:
