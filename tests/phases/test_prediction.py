@@ -1,4 +1,4 @@
-"""Predictions from the first part of a run: the cycles, the time, and the level of the interval."""
+"""Predictions from the first part of a run: cycles, time, and the level of the interval."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 import pytest
-
 from event_tables import collective, event_table
+
 from voxcast.errors import ConfigError, RunError
 from voxcast.phases.batch_means import error_of_sum_s
 from voxcast.phases.cycles import cycles_of

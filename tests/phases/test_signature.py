@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from event_tables import COLLECTIVE, collective, event_table, receive, send
+
 from voxcast.phases.logical import logical_trace
 from voxcast.phases.signature import signature
 from voxcast.phases.tick_times import before_tick, tick_times

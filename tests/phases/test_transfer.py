@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from event_tables import collective, event_table
+
 from voxcast.errors import RunError
 from voxcast.phases.logical import logical_trace
 from voxcast.phases.tick_times import tick_times

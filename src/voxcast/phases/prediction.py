@@ -30,7 +30,7 @@ class TimePrediction:
     Attributes
     ----------
     total_s : float
-        From the first event recorder to the last event.
+        From the start of the trace to the last event, by the slowest process.
     lower_s, upper_s : float
         Interval at `level`; infinite if there are too few cycles to tell.
     level : float
