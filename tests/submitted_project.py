@@ -1,6 +1,7 @@
-"""A project whose only runs are jobs that were really submitted to this machine.
+"""A project whose only runs are jobs that were really submitted to this machine, or to Slurm.
 
 Its application burns CPU time in proportion to the size of its image, times a factor in a file.
+Its first run on an image with a file ``.slow`` beside it hangs.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from planted_tasks import MB, plan_of, shell_app
 ROOT = Path(__file__).parents[1]
 VOXCAST = Path(sys.executable).with_name("voxcast")
 APP = "burner"
-# Some 0.1 to 0.4 s of CPU time, of the size of the image in memory, and a little output.
-BURN = (
-    'exec perl -e \'my ($image, $out, $factor) = @ARGV; my $n = -s $image; my $held = "x" x (20 * '
-    "$n); my $x = 0; $x += sqrt($_) for 1 .. int(70 * $factor * $n); open my $o, '>', "
+# Some 0.3 to 1.5 s of CPU time, memory in proportion to the image, and a little output.
+BURN = 'if [ -e "$1.slow" ]; then rm -- "$1.slow"; sleep 600; fi; ' + (
+    'exec perl -e \'my ($image, $out, $factor) = @ARGV; my $n = -s $image; my $held = "x" x (1000 '
+    "* $n); my $x = 0; $x += sqrt($_) for 1 .. int(280 * $factor * $n); open my $o, '>', "
     '"$out/sum" or die; print $o $x, length $held\' "$1" "$2" "$(cat -- FACTOR)"'
 ).replace("'>'", '">"')
 
@@ -42,6 +43,7 @@ class SubmittedProject:
     """A project folder; subjects are numbered on with each submission."""
 
     def __init__(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
         self.folder, self.subjects = folder, 0
         factor = folder / "factor"
         factor.write_text("1")
@@ -50,7 +52,7 @@ class SubmittedProject:
         described = {
             **params["app"]["ants_segment"], "module": None, "argv": list(self.app.argv),
             "version": "1", "parameters": {}, "ranges": {}, "scaled_down": {}, "packages": [],
-            "files": [], "phases": [], "phase_drivers": {}, "phase_patterns": {},
+            "files": [], "programs": [], "phases": [], "phase_drivers": {}, "phase_patterns": {},
             "characteristics": ["foreground_voxels"], "container": {}, "binds": {},
         }  # fmt: skip
         params["app"] = {APP: described}
@@ -77,9 +79,13 @@ class SubmittedProject:
         self.subjects += count
         return paths
 
+    def slow_down(self, factor: float) -> None:
+        """Let the application take so many times as long from now on."""
+        (self.folder / "factor").write_text(str(factor))
+
     def submit(self, count: int, factor: float = 1.0, *, by_hand: bool = False) -> dict:
         """Submit jobs on new subjects, as predicted or by hand; return what is printed."""
-        (self.folder / "factor").write_text(str(factor))
+        self.slow_down(factor)
         images = self.images(count)
         arguments: list[object] = [*images, "--app", APP, "--cluster", "local", "--cpus", 1]
         if by_hand:

@@ -120,8 +120,22 @@ def test_jobs_of_slurm_name_their_machine_and_their_memory_if_it_was_sampled(
     assert collect_jobs(submission, tmp_path / "jobs", VOLUMES).on_record == 3
 
 
+def test_a_job_that_slurm_saw_for_no_second_is_not_called_failed(tmp_path: Path) -> None:
+    images = heads(tmp_path / "in", "sub-01_T1w.nii")
+    submission = submitted(plan_of(shell_app(COPY), images), tmp_path / "out")
+    events = submission.folder / "events.jsonl"
+    lines = list(map(json.loads, events.read_text().splitlines()))
+    lines[-1]["attempt"]["runtime_s"] = 0.0  # as ElapsedRaw is
+    events.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    collected = collect_jobs(submission, tmp_path / "jobs", VOLUMES)
+    assert (collected.part, collected.left_out, collected.too_short) == (None, 0, 1)
+    assert collected.text() == (
+        "new in the history: no job; 1 completed within a second, too short for Slurm's clock"
+    )
+
+
 def test_what_is_new_in_the_history_is_said_in_one_line() -> None:
-    counts = {"on_record": 6, "left_out": 0, "running": 0, "without_memory": 2}
+    counts = {"on_record": 6, "left_out": 0, "too_short": 0, "running": 0, "without_memory": 2}
     jobs = CollectedJobs(None, 0, 0, **counts, without_image={})
     rest = "6 on record before; 2 without memory, too short for Slurm's sampling"
     assert jobs.text() == f"new in the history: no job; {rest}"

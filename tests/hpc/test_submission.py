@@ -8,10 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from planted_tasks import plan_of, shell_app, write_images
+from followed import followed, outcomes
+from planted_tasks import COPY, plan_of, shell_app, write_images
 
 from voxcast.errors import RunError
+from voxcast.hpc.follower import Follower
 from voxcast.hpc.follower_lock import CLAIM_FILE, EXPIRES_S, ClaimLostError, claimed
+from voxcast.hpc.job_script import OUT_NAME
+from voxcast.hpc.local_executor import LocalExecutor
 from voxcast.hpc.submission import Submission
 
 HEAVY = ("torch", "sklearn", "mlflow", "optuna", "hydra")
@@ -79,3 +83,20 @@ def test_the_room_needs_no_library_of_models() -> None:
     code = f"import sys, {', '.join(modules)}\nprint(*(set({HEAVY!r}) & set(sys.modules)))"
     completed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
     assert completed.stdout.split() == []
+
+
+def test_results_that_were_recorded_and_not_moved_are_moved_by_the_next(tmp_path: Path) -> None:
+    plan = plan_of(shell_app(COPY), write_images(tmp_path / "in", ["a.nii"]))
+    submission = Submission.create(plan, tmp_path / "out", "local")
+    executor = LocalExecutor(submission)
+    followed(Follower(submission, executor))
+    # As a process leaves it that was killed between the two.
+    work = submission.files(1).attempt_folder(1)
+    work.mkdir()
+    (tmp_path / "out" / "a").rename(work / OUT_NAME)
+    follower = Follower(Submission.open(submission.folder), executor)
+    assert not follower.step()
+    assert (tmp_path / "out" / "a" / "copy").read_text() == "voxels"
+    assert not work.exists()
+    assert outcomes(follower, "a") == ["completed"]
+    executor.close()

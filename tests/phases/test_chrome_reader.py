@@ -57,7 +57,7 @@ def test_a_missing_rank_and_a_cut_file_are_named(folder: Path, tmp_path: Path) -
     packed.unlink()
     assert read_trace(copy).missing == ("rank 1: no file",)
     shutil.copy(copy / "rank0.json", copy / "again.json")
-    with pytest.raises(RunError, match="is of rank 0, as is again.json"):
+    with pytest.raises(RunError, match=r"is of rank 0, as is again\.json"):
         read_trace(copy)
 
 

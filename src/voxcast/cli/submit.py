@@ -28,10 +28,12 @@ from voxcast.cli.recommendation_options import add_recommendation_arguments
 from voxcast.cli.shared_options import whole_number
 from voxcast.cli.submission_schedule import add_schedule_arguments
 from voxcast.cli.verb_parser import VerbParser
-from voxcast.errors import EXIT_BAD_INPUT, ConfigError
+from voxcast.errors import EXIT_BAD_INPUT, ConfigError, RunError, VoxcastError, is_disk_full
 from voxcast.quantities import parse_seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from voxcast.hpc.executor import Executor
     from voxcast.hpc.follower import Follower
     from voxcast.hpc.plan import Plan
@@ -153,14 +155,15 @@ def _run(submission: Submission, args: argparse.Namespace, poll_s: float) -> int
     from voxcast.hpc.follower import Follower
     from voxcast.hpc.follower_lock import claimed
 
-    with contextlib.ExitStack() as stack:
+    folder = shlex.quote(str(submission.folder))
+    with _room_for(submission), contextlib.ExitStack() as stack:
         patience_s = DETACHED_PATIENCE_S if args.detach else 0.0
         claim = stack.enter_context(claimed(submission.folder, patience_s))
         follower = Follower(submission, _executor(submission, stack))
         if args.detach:
             if follower.step():
                 job = submit_follow_up(submission, follower.state)
-                then = f"voxcast status {shlex.quote(str(submission.folder))}"
+                then = f"voxcast status {folder}"
                 logger.info("job %s follows when jobs end; see `%s`", job, then)
                 return 0
         else:
@@ -169,14 +172,34 @@ def _run(submission: Submission, args: argparse.Namespace, poll_s: float) -> int
             try:
                 follow(follower, claim, poll_s)
             except KeyboardInterrupt:
-                then = f"voxcast submit --resume {shlex.quote(str(submission.folder))}"
-                left = "jobs go on" if submission.executor == "slurm" else "its runs were stopped"
-                logger.warning("interrupted; %s; `%s` continues", left, then)
+                left = _left(submission)
+                logger.warning(
+                    "interrupted; %s; `voxcast submit --resume %s` continues", left, folder
+                )
                 return INTERRUPTED
     from voxcast.cli.job_collection import collect_at_end
 
     collect_at_end(submission, args.project)
     return _print_end(submission, follower, as_json=args.json)
+
+
+@contextlib.contextmanager
+def _room_for(submission: Submission) -> Iterator[None]:
+    """Say how to go on when the disk is full."""
+    try:
+        yield
+    except (OSError, VoxcastError) as error:
+        if not is_disk_full(error):
+            raise
+        then = f"voxcast submit --resume {shlex.quote(str(submission.folder))}"
+        raise RunError(
+            f"no space left on the device; {_left(submission)}",
+            submission.folder, f"free some, then `{then}` continues",
+        ) from None  # fmt: skip
+
+
+def _left(submission: Submission) -> str:
+    return "jobs go on" if submission.executor == "slurm" else "its runs were stopped"
 
 
 def _executor(submission: Submission, stack: contextlib.ExitStack) -> Executor:

@@ -25,8 +25,8 @@ THEN = "give e.g. -- mpirun -np 4 python program.py"
 def main(argv: list[str]) -> int:
     """Run a command with its Python ranks recorded, or read a trace that there is."""
     parser = VerbParser(prog="voxcast trace", description=__doc__)
-    parser.add_argument("trace", nargs="?", type=Path, metavar="TRACE",
-                        help="a trace to read: of this verb, OTF2 or the PyTorch profiler")  # fmt: skip
+    kinds = "a trace to read: of this verb, OTF2 or the PyTorch profiler"
+    parser.add_argument("trace", nargs="?", type=Path, metavar="TRACE", help=kinds)
     parser.add_argument("--out", type=Path, metavar="DIR", help="new folder of the trace")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     options, command = _split(argv)
@@ -108,13 +108,14 @@ def _show(table: EventTable, *, as_json: bool) -> None:
     )
     total_s = float(span_s.sum())
     share = float(in_events_s.sum()) / total_s if total_s > 0 else 0.0
+    longest_s = float(span_s.max(initial=0.0))
     kinds = np.bincount(table["kind"], minlength=len(Kind))
     content = {
         "trace": table.source,
         "processes": len(table.processes),
         "events": len(table),
         **{f"{kind.name.lower()}_events": int(kinds[kind]) for kind in Kind},
-        "longest_s": float(span_s.max(initial=0.0)),
+        "longest_s": longest_s,
         "share_in_events": share,
         "computation_unit": table.computation_unit,
         "missing": list(table.missing),
@@ -124,7 +125,7 @@ def _show(table: EventTable, *, as_json: bool) -> None:
         return
     counts = ", ".join(f"{kinds[kind]} {kind.name.lower()}" for kind in Kind if kinds[kind])
     print(f"{table.source}: {len(table.processes)} processes, {len(table)} events ({counts})")
-    print(f"  {format_seconds(content['longest_s'])} long, {share:.1%} of it in these events; "
+    print(f"  {format_seconds(longest_s)} long, {share:.1%} of it in these events; "
           f"computation in {table.computation_unit}")  # fmt: skip
     for text in table.missing:
         print(f"  missing: {text}")

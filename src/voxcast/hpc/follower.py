@@ -53,6 +53,7 @@ class Follower:
     current: dict[str, TaskState] = field(default_factory=dict)
     _refused: set[str] = field(default_factory=set)
     _away: bool = False
+    _is_published: bool = False
 
     def __post_init__(self) -> None:
         self.state = SubmissionState.of(self.submission.plan, self.submission.events())
@@ -64,6 +65,9 @@ class Follower:
         """
         try:
             self._adopt()
+            if not self._is_published:
+                self._publish_recorded()
+                self._is_published = True
             self._read_states()
             self._stop_stalled()
             self._submit_ready()
@@ -109,9 +113,6 @@ class Follower:
         if outcome == "cancelled":
             outcome = self.state.stopping.get((array.number, number), outcome)  # type: ignore[assignment]
         machine = self.executor.machine(self.submission.files(array.number).attempt_folder(number))
-        problem = ""
-        if outcome == "completed":
-            problem = self.submission.publish(name, array.number, number)
         usd = task.usd_per_hour * ended.runtime_s / 3600
         attempt = Attempt(array.request_of(number), outcome, ended.runtime_s, usd)
         facts = {
@@ -121,13 +122,29 @@ class Follower:
             "cpu_method": ended.cpu_method, "machine": asdict(machine),
             "memory_sampling_s": self.executor.memory_sampling_s(),
         }  # fmt: skip
+        # On record first: results that were moved are of an attempt that nobody makes again.
         self._record(
             event="ended", task=name, array=array.number, number=number,
-            attempt=attempt.to_record(), facts=facts, problem=problem,
+            attempt=attempt.to_record(), facts=facts,
         )  # fmt: skip
-        if problem:
-            logger.error("%s: %s", name, problem)
+        if outcome == "completed":
+            self._publish(name, array.number, number)
         self._tell(name, attempt, array.number, number)
+
+    def _publish(self, name: str, array: int, number: int) -> None:
+        problem = self.submission.publish(name, array, number)
+        if problem:
+            self._record(event="unpublished", task=name, reason=problem)
+            logger.error("%s: %s", name, problem)
+
+    def _publish_recorded(self) -> None:
+        """Move results of attempts whose process died between their record and this."""
+        for name, attempts in self.state.ended.items():
+            last = attempts[-1]
+            work = self.submission.files(last.array).attempt_folder(last.number)
+            is_done = last.attempt.outcome == "completed" and name not in self.state.problems
+            if is_done and work.is_dir():
+                self._publish(name, last.array, last.number)
 
     def _tell(self, name: str, attempt: Attempt, array: int, number: int) -> None:
         """Log what happens after an attempt that did not complete."""

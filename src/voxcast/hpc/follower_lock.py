@@ -101,8 +101,12 @@ def _created(path: Path, content: str) -> bool:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         return False
-    with os.fdopen(handle, "w") as stream:
-        stream.write(content)
+    try:
+        with os.fdopen(handle, "w") as stream:
+            stream.write(content)
+    except OSError:  # of a full disk: an empty claim would be that of nobody
+        path.unlink(missing_ok=True)
+        raise
     return True
 
 

@@ -100,6 +100,8 @@ class CollectedJobs:
         Attempts that had been collected before.
     left_out : int
         Attempts that failed or were never started.
+    too_short : int
+        Completed attempts that ended within the first second, of which Slurm tells no time.
     running : int
         Tasks with an attempt that has not ended.
     without_memory : int
@@ -113,6 +115,7 @@ class CollectedJobs:
     censored: int
     on_record: int
     left_out: int
+    too_short: int
     running: int
     without_memory: int
     without_image: dict[str, int]
@@ -125,6 +128,7 @@ class CollectedJobs:
         rest = {
             "on record before": self.on_record,
             "failed or never started": self.left_out,
+            "completed within a second, too short for Slurm's clock": self.too_short,
             "not ended": self.running,
             "without memory, too short for Slurm's sampling": self.without_memory,
             "without their image": sum(self.without_image.values()),
@@ -150,8 +154,9 @@ def collect_jobs(submission: Submission, batch: Path, volumes: ProjectVolumes) -
             recorded_keys = recorded_cell_keys(batch) if recorded_parts(batch) else set()
             for name, attempts in state.ended.items():
                 for ended in attempts:
-                    if ended.attempt.outcome == WITHOUT_VALUES or ended.attempt.runtime_s <= 0:
-                        counts["left out"] += 1
+                    outcome, has_run = ended.attempt.outcome, ended.attempt.runtime_s > 0
+                    if outcome == WITHOUT_VALUES or not has_run:
+                        counts["too short" if outcome == "completed" else "left out"] += 1
                         continue
                     job = state.arrays[ended.array].job_of(ended.number)
                     run = _run(submission, state.tasks[name], ended, job)
@@ -173,7 +178,7 @@ def collect_jobs(submission: Submission, batch: Path, volumes: ProjectVolumes) -
     completed = [row for row in rows if row["outcome"] == "completed"]
     return CollectedJobs(
         part, len(completed), len(rows) - len(completed), counts["on record"],
-        counts["left out"], len(state.live),
+        counts["left out"], counts["too short"], len(state.live),
         sum(row["peak_rss_bytes"] is None for row in completed), dict(without_image),
     )  # fmt: skip
 

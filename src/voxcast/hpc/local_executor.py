@@ -7,6 +7,7 @@ recorded counts as lost with its node, and is made again when the submission is 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import shutil
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from voxcast.apps.staging import staged
-from voxcast.errors import RunError, VoxcastError, one_line
+from voxcast.errors import RunError, VoxcastError, is_disk_full, one_line
 from voxcast.hpc.core_pool import CorePool
 from voxcast.hpc.job_script import OUT_NAME, configuration_of, task_command, task_variables
 from voxcast.hpc.job_states import TaskState
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from voxcast.hpc.job_states import TaskId
     from voxcast.hpc.submission import Submission
     from voxcast.hpc.submission_state import SubmittedArray
+    from voxcast.hpc.tasks import Task
 
 
 @dataclass
@@ -46,16 +48,19 @@ class LocalExecutor:
     _running: set[Path] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _closed: bool = False
+    _is_disk_full: bool = False
     _machine: Machine = field(default_factory=lambda: Machine.of(host_facts()))
     _threads: ThreadPoolExecutor = field(init=False)
     _pool: CorePool = field(init=False)
     _machine_bytes: int = field(init=False)
+    _tasks: dict[str, Task] = field(init=False)
 
     def __post_init__(self) -> None:
         cores, memory = sorted(os.sched_getaffinity(0)), psutil.virtual_memory().total
         self._threads = ThreadPoolExecutor(self._at_a_time(len(cores), memory))
         self._pool = CorePool(cores, memory)
         self._machine_bytes = memory
+        self._tasks = {task.name: task for task in self.submission.plan.tasks}
 
     def _at_a_time(self, cores: int, memory: int) -> int:
         """Return how many tasks may run at a time, if they are small enough.
@@ -92,9 +97,17 @@ class LocalExecutor:
     def states(
         self, arrays: Sequence[SubmittedArray], *, with_steps: bool = True
     ) -> dict[TaskId, TaskState]:
-        """Return the states; those of a process that has ended are lost."""
+        """Return the states; those of a process that has ended are lost.
+
+        Raises
+        ------
+        RunError
+            If the disk is full, which no task is to blame for.
+        """
         lost = TaskState("NODE_FAIL", "node_failure")
         with self._lock:
+            if self._is_disk_full:
+                raise RunError(os.strerror(errno.ENOSPC), self.submission.folder)
             return {
                 (array.job, number): self._states.get((array.job, number), lost)
                 for array in arrays
@@ -144,7 +157,14 @@ class LocalExecutor:
                     return
                 self._running.add(folder)
                 self._states[key] = TaskState("RUNNING", None)
-            state = self._run(folder, name, array, key[1], cores)
+            try:
+                state = self._run(folder, name, array, key[1], cores)
+            except Exception as error:  # whatever it is, the task must not run for ever
+                self._note(error, array.number, key[1])
+                state = TaskState("FAILED", "failed")
+                if is_disk_full(error):
+                    self._is_disk_full = True
+                    return
             with self._lock:
                 if not self._closed:
                     self._states[key] = state
@@ -157,24 +177,19 @@ class LocalExecutor:
     ) -> TaskState:
         """Run a task as its job would."""
         plan, request = self.submission.plan, array.request_of(number)
-        task = next(task for task in plan.tasks if task.name == name)
+        task = self._tasks[name]
         configuration = configuration_of(plan, task, request)
         log, out = self.submission.log(array.number, number), folder / OUT_NAME
         shutil.rmtree(folder, ignore_errors=True)
         out.mkdir(parents=True)
-        try:
-            image = None if not task.image else self.submission.folder / task.image
-            with staged(plan.app, image, out, configuration):
-                profile = measure(
-                    task_command(plan, task, request, folder),
-                    task_variables(configuration, request), folder,
-                    cpus=request.cpus, gpus=request.gpus, time_limit_s=request.walltime_s,
-                    mem_limit_bytes=request.memory_bytes, stall_s=plan.stall_s, core_set=cores,
-                )  # fmt: skip
-        except Exception as error:  # whatever it is, the task must not run for ever
-            with log.open("a", encoding="utf-8") as stream:
-                stream.write(f"voxcast: {_line_of(error)}\n")
-            return TaskState("FAILED", "failed")
+        image = None if not task.image else self.submission.folder / task.image
+        with staged(plan.app, image, out, configuration):
+            profile = measure(
+                task_command(plan, task, request, folder),
+                task_variables(configuration, request), folder,
+                cpus=request.cpus, gpus=request.gpus, time_limit_s=request.walltime_s,
+                mem_limit_bytes=request.memory_bytes, stall_s=plan.stall_s, core_set=cores,
+            )  # fmt: skip
         if (folder / LOG_FILE).is_file():
             shutil.copyfile(folder / LOG_FILE, log)
         return TaskState(
@@ -182,6 +197,14 @@ class LocalExecutor:
             profile.peak_rss_bytes, started_at=profile.started_at,
             memory_method=profile.memory_method, cpu_method=profile.cpu_method,
         )  # fmt: skip
+
+    def _note(self, error: Exception, array: int, number: int) -> None:
+        """Add the reason to the log of a task, if there is room for it."""
+        with (
+            contextlib.suppress(OSError),
+            self.submission.log(array, number).open("a", encoding="utf-8") as stream,
+        ):
+            stream.write(f"voxcast: {_line_of(error)}\n")
 
 
 def _line_of(error: Exception) -> str:

@@ -83,9 +83,9 @@ class Plan:
             If it is of another version, or is not a plan.
         """
         version = fields.get(VERSION_KEY)
+        made_by, here = fields.get("voxcast_version", "unknown"), voxcast.__version__
+        then = f"use that release; this is voxcast {here}"
         if version != PLAN_VERSION:
-            made_by = fields.get("voxcast_version", "unknown")
-            then = f"use that release; this is voxcast {voxcast.__version__}"
             problem = f"a plan of version {version}, not {PLAN_VERSION}, made by voxcast {made_by}"
             raise ConfigError(problem, where, then)
         try:
@@ -113,6 +113,9 @@ class Plan:
                 None if schedule is None else JobSchedule.from_record(schedule),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
+            if made_by != here:
+                problem = f"cannot be read ({error}), made by voxcast {made_by}"
+                raise ConfigError(problem, where, then) from None
             raise ConfigError(f"not a plan: {error!r}", where, "make it again") from None
 
     def to_record(self) -> dict[str, Any]:

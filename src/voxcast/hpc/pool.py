@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import voxcast
 from voxcast.campaigns.settings import Conditions
 from voxcast.errors import RunError
 from voxcast.files import read_json, write_json
@@ -55,6 +56,9 @@ class PoolSettings:
         How each run is measured. A run that reaches their time limit is on record as such.
     bounds : Bounds
         Of attempts; the longest time and the most memory that any worker will have.
+    mapped_files_bytes : mapping
+        By application: what counts against a worker's job beyond the memory of a run, see
+        `voxcast.allocation.mapped_files`. Nothing for those that it leaves out.
     heartbeat_s, stale_s : float
         How often workers give a sign of life; after what time without one they are given up.
     """
@@ -66,6 +70,7 @@ class PoolSettings:
     recipes: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     conditions: Conditions = field(default_factory=Conditions)
     bounds: Bounds = field(default_factory=lambda: Bounds(max_failures=2))
+    mapped_files_bytes: Mapping[str, int] = field(default_factory=dict)
     heartbeat_s: float = 20.0
     stale_s: float = 180.0
 
@@ -83,6 +88,7 @@ class PoolSettings:
             recipes=fields["recipes"],
             conditions=Conditions(**fields["conditions"]),
             bounds=Bounds(**bounds),
+            mapped_files_bytes=dict(fields.get("mapped_files_bytes", {})),
             heartbeat_s=float(fields["heartbeat_s"]),
             stale_s=float(fields["stale_s"]),
         )
@@ -92,6 +98,7 @@ class PoolSettings:
         bounds = dataclasses.asdict(self.bounds)
         return {
             "format": FORMAT,
+            "voxcast_version": voxcast.__version__,
             "name": self.name,
             "apps": {name: dataclasses.asdict(app) for name, app in self.apps.items()},
             "paths": {volume: str(path) for volume, path in self.paths.items()},
@@ -99,6 +106,7 @@ class PoolSettings:
             "recipes": dict(self.recipes),
             "conditions": dataclasses.asdict(self.conditions),
             "bounds": {n: None if v == float("inf") else v for n, v in bounds.items()},
+            "mapped_files_bytes": dict(self.mapped_files_bytes),
             "heartbeat_s": self.heartbeat_s,
             "stale_s": self.stale_s,
         }
@@ -225,20 +233,24 @@ def open_pool(folder: Path) -> Pool:
     RunError
         If the folder is none, or one of another version.
     """
+    path, made_by, here = folder / POOL_FILE, "", voxcast.__version__
     try:
-        content = read_json(folder / POOL_FILE)
-        version = content["format"]
+        content = read_json(path)
+        version, made_by = content["format"], content.get("voxcast_version", "")
         if version != FORMAT:
+            release = f", made by voxcast {made_by}" if made_by else ""
+            problem = f"a pool of format {version}{release}; voxcast {here} reads {FORMAT}"
             then = "work on it with the version of voxcast that made it, or make it again"
-            raise RunError(
-                f"a pool of format {version}, this version reads {FORMAT}", folder, then
-            )
+            raise RunError(problem, folder, then)
         return Pool(folder, PoolSettings.from_record(content))
     except FileNotFoundError:
         then = "`voxcast campaign run NAME --cluster CLUSTER` makes one"
         raise RunError(f"not a pool: it has no {POOL_FILE}", folder, then) from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RunError(f"is damaged ({error!r})", folder / POOL_FILE, "make it again") from None
+        if made_by not in ("", here):
+            problem = f"made by voxcast {made_by}, which voxcast {here} cannot read ({error})"
+            raise RunError(problem, path, "work on it with that version") from None
+        raise RunError(f"is damaged ({error!r})", path, "make it again") from None
 
 
 @contextlib.contextmanager

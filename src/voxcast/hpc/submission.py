@@ -88,16 +88,20 @@ class Submission:
             then = "give a folder of your own by --folder"
             raise ConfigError("belongs to another user", folder.parent, then) from None
         out.mkdir(parents=True, exist_ok=True)  # last, as it may be in that folder
-        folder.chmod(0o700)
-        for name in ("arrays", "logs", "work"):
-            (folder / name).mkdir()
         versions = _app_versions(plan)
         content = plan.to_record() | {
             "out": str(out), "executor": executor, "label": label, "app_versions": versions,
         }  # fmt: skip
-        private_text(folder / EVENTS_FILE, "")
-        write_json(folder / SUBMISSION_FILE, content)
-        (folder / SUBMISSION_FILE).chmod(0o600)
+        try:
+            folder.chmod(0o700)
+            for name in ("arrays", "logs", "work"):
+                (folder / name).mkdir()
+            private_text(folder / EVENTS_FILE, "")
+            write_json(folder / SUBMISSION_FILE, content)
+            (folder / SUBMISSION_FILE).chmod(0o600)
+        except OSError:  # as of a full disk: half a submission would be in the way of the next
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
         return cls(folder, plan, out, executor, label, versions)
 
     @classmethod

@@ -125,8 +125,10 @@ class SubmissionState:
                     Attempt.from_record(event["attempt"]), dict(event["facts"]),
                 )
             )  # fmt: skip
-            if event.get("problem"):
+            if event.get("problem"):  # as earlier releases wrote it
                 self.problems[name] = str(event["problem"])
+        elif kind == "unpublished":
+            self.problems[str(event["task"])] = str(event["reason"])
 
     def attempts(self, name: str) -> list[Attempt]:
         """Return the attempts of a task that have ended, in order."""
