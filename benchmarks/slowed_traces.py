@@ -60,7 +60,9 @@ def record(app: str, parameters: dict[str, Any], way: str, folder: Path) -> dict
     parameters = {**parameters, "oversubscription": PROCESSES}
     options = ["--threads", "1", "--parameters", json.dumps(parameters)]
     arguments = ["--out", str(folder / "out"), *options]
-    variables = ranks.rank_variables(1)
+    # Processes of MPI that share a core must give it away while they wait: a process that spins
+    # until its slice ends makes of one core a machine that nobody would use.
+    variables = ranks.rank_variables(1) | {"OMPI_MCA_mpi_yield_when_idle": "1"}
     traces = folder / "traces"
     if app == "ddp_train":
         variables[ddp_train.TRACE_VARIABLE] = str(traces)
