@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -78,6 +79,8 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
+    # A load must not outlive this program.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     for app, (parameters, name, short) in WORK.items():
         for way in WAYS:
             for length in ("whole",) if way == "base" else ("short", "whole"):
