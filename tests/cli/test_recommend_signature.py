@@ -40,9 +40,7 @@ def recommended(capsys, *arguments):
     return code, json.loads(capsys.readouterr().out)["images"][0]
 
 
-def test_the_cheapest_in_time_and_the_fastest_in_the_budget(
-    folder, capsys
-) -> None:
+def test_the_cheapest_in_time_and_the_fastest_in_the_budget(folder, capsys) -> None:
     # A reserved node costs a quarter, and takes three times as long: three quarters.
     code, image = recommended(capsys, "--deadline", "4h")
     assert (code, image["chosen"]["node_type"]) == (0, "reserved")
