@@ -53,11 +53,11 @@ def rivals(
                     continue
                 for name, family in FAMILIES.items():
                     fit = _fitter(family)
-                    whole = fit(table[rest], total_s[rest])(table.iloc[[n]])
+                    total = fit(table[rest], total_s[rest])(table.iloc[[n]])
                     parts = fit_phases(
                         PHASES, table[rest], {k: v[rest] for k, v in spent_s.items()}, fit
                     ).predict(table.iloc[[n]])
-                    for kind, predicted in (("whole run", whole), ("epochs estimator", parts)):
+                    for kind, predicted in (("whole run", total), ("epochs estimator", parts)):
                         key = f"{kind}, {name}, unseen {held_out}"
                         error = float(predicted[0] / total_s[n] - 1)
                         errors.setdefault(key, []).append((app, error))

@@ -223,26 +223,26 @@ def transfers(folder: Path) -> list[dict[str, Any]]:
     """Return predicted and measured times of the runs on the slowed machine."""
     runs = {(r.facts["app"], r.facts["way"], r.facts["length"]): r for r in traced_runs(folder)}
     rows = []
-    for (app, way, length), short in sorted(runs.items()):
-        base, whole = runs.get((app, "base", "whole")), runs.get((app, way, "whole"))
-        if length != "short" or base is None or whole is None:
+    for (app, slowing, length), short in sorted(runs.items()):
+        base, long_run = runs.get((app, "base", "whole")), runs.get((app, slowing, "whole"))
+        if length != "short" or base is None or long_run is None:
             continue
         predicted = transfer(base.trace, short.trace, LEVEL)
         # Without phases: the ratio of the means of all ticks, or the short run as it is.
         ratio = (short.elapsed_s / len(short.trace)) / (base.elapsed_s / len(base.trace))
         rows.append({
             "app": app,
-            "way": way,
+            "way": slowing,
             "base_s": base.elapsed_s,
             "short_s": short.elapsed_s,
-            "measured_s": whole.elapsed_s,
+            "measured_s": long_run.elapsed_s,
             "predicted_s": predicted.total_s,
             "lower_s": predicted.lower_s,
             "upper_s": predicted.upper_s,
-            "error": predicted.total_s / whole.elapsed_s - 1,
-            "held": bool(predicted.lower_s <= whole.elapsed_s <= predicted.upper_s),
-            "error_by_mean_tick": base.elapsed_s * ratio / whole.elapsed_s - 1,
-            "error_unscaled": base.elapsed_s / whole.elapsed_s - 1,
+            "error": predicted.total_s / long_run.elapsed_s - 1,
+            "held": bool(predicted.lower_s <= long_run.elapsed_s <= predicted.upper_s),
+            "error_by_mean_tick": base.elapsed_s * ratio / long_run.elapsed_s - 1,
+            "error_unscaled": base.elapsed_s / long_run.elapsed_s - 1,
             "ratios": {p.communication: p.time_s / p.base_s for p in predicted.phases},
         })  # fmt: skip
     return rows

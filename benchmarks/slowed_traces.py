@@ -41,13 +41,13 @@ LOAD = "while True: sum(range(10000))"
 
 
 @contextlib.contextmanager
-def slowed(way: str) -> Iterator[list[str]]:
+def slowed(slowing: str) -> Iterator[list[str]]:
     """Slow this machine for the block; yield what goes before a command."""
     cores = sorted(os.sched_getaffinity(0))
-    if way == "one_core":
+    if slowing == "one_core":
         yield ["taskset", "-c", str(cores[0])]
         return
-    load = [subprocess.Popen([sys.executable, "-c", LOAD]) for _ in cores if way == "load"]
+    load = [subprocess.Popen([sys.executable, "-c", LOAD]) for _ in cores if slowing == "load"]
     try:
         yield []
     finally:
@@ -56,7 +56,7 @@ def slowed(way: str) -> Iterator[list[str]]:
             process.wait()
 
 
-def record(app: str, parameters: dict[str, Any], way: str, folder: Path) -> dict[str, Any]:
+def record(app: str, parameters: dict[str, Any], slowing: str, folder: Path) -> dict[str, Any]:
     """Make a traced run; its files go to ``folder``."""
     parameters = {**parameters, "oversubscription": PROCESSES}
     options = ["--threads", "1", "--parameters", json.dumps(parameters)]
@@ -67,10 +67,10 @@ def record(app: str, parameters: dict[str, Any], way: str, folder: Path) -> dict
     traces = folder / "traces"
     if app == "ddp_train":
         variables[ddp_train.TRACE_VARIABLE] = str(traces)
-    with slowed(way) as before:
+    with slowed(slowing) as before:
         command = [*before, *traced_command(app, PROCESSES, arguments, traces)]
         wall_s = run_s(command, variables, folder / "traced.log")
-    return {"app": app, "way": way, "parameters": parameters, "wall_s": wall_s}
+    return {"app": app, "way": slowing, "parameters": parameters, "wall_s": wall_s}
 
 
 def main() -> None:
@@ -82,14 +82,14 @@ def main() -> None:
     # A load must not outlive this program.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     for app, (parameters, name, short) in WORK.items():
-        for way in WAYS:
-            for length in ("whole",) if way == "base" else ("short", "whole"):
-                folder = args.folder / f"{app}-{way}-{length}"
+        for slowing in WAYS:
+            for length in ("whole",) if slowing == "base" else ("short", "whole"):
+                folder = args.folder / f"{app}-{slowing}-{length}"
                 if (folder / RUN_FILE).is_file():
                     continue
                 size = {**parameters, name: short} if length == "short" else parameters
                 with atomic_folder(folder) as partial:
-                    run = record(app, size, way, partial)
+                    run = record(app, size, slowing, partial)
                     write_json(partial / RUN_FILE, run | {"length": length})
                 print(f"{folder.name}: {run['wall_s']:.1f} s", file=sys.stderr, flush=True)
 
