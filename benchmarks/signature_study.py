@@ -262,9 +262,9 @@ def study(runs: list[TracedRun]) -> dict[str, Any]:
             except VoxcastError as error:
                 refused[f"{run.name} from {share:g}"] = str(error)
     estimators = list(totals[0][1])
-    judged = prefixes[JUDGED_SHARE]
+    bar_rows = prefixes[JUDGED_SHARE]
     rival_errors = rivals([(r.facts, r.elapsed_s, cycles_of(r.trace), r.trace) for r in runs])
-    signature_rows = [(row["app"], row["error"]) for row in judged]
+    signature_rows = [(row["app"], row["error"]) for row in bar_rows]
     return {
         "table_3": [phase_counts(run) for run in runs],
         "totals": {
