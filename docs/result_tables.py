@@ -17,6 +17,7 @@ import parcel_tables
 import phases_tables
 import plan_tables
 import scale_tables
+import signature_tables
 import trace_phase_tables
 import worth_tables
 from table_text import NONE, PROJECT, Rows, markdown, percent, results, with_interval
@@ -24,7 +25,7 @@ from table_text import NONE, PROJECT, Rows, markdown, percent, results, with_int
 PAGES = (
     "README.md", "docs/results.md", "docs/scale.md", "docs/tables.md", "docs/worth.md",
     "docs/parcel-study.md", "docs/cluster-plan.md", "docs/cluster-pool.md", "docs/phases.md",
-    "docs/phases-memory.md",
+    "docs/phases-memory.md", "docs/phases-signature.md",
 )  # fmt: skip
 IMAGE_APPS = ("ants_segment", "ants_register", "tile_segment")
 APPS = (*IMAGE_APPS, "dnn_train")
@@ -602,7 +603,7 @@ TABLES = {
         domain, ablation, scales, transfer, per_image, metronome, bench, family_pairs, curves,
         machines, registered_model, public_tables,
         *scale_tables.TABLES, *worth_tables.TABLES, *parcel_tables.TABLES, *plan_tables.TABLES,
-        *phases_tables.TABLES, *trace_phase_tables.TABLES,
+        *phases_tables.TABLES, *trace_phase_tables.TABLES, *signature_tables.TABLES,
     )
 }  # fmt: skip
 
