@@ -14,7 +14,13 @@ import yaml
 from voxcast import config
 from voxcast.campaigns.sweeps import Sweep
 from voxcast.errors import ConfigError
-from voxcast.quantities import format_bytes, format_seconds, parse_bytes, parse_seconds, slurm_bytes
+from voxcast.quantities import (
+    format_bytes,
+    format_seconds,
+    parse_bytes,
+    parse_seconds,
+    slurm_bytes,
+)
 from voxcast.records import App
 
 PROJECT = Path(__file__).parents[1]
