@@ -256,8 +256,8 @@ def memory_notes(jobs: pd.DataFrame, usual: str) -> list[str]:
     []
     """
     methods = ", ".join(sorted(set(jobs["memory_method"]) - {"", usual}))
-    told = f"memory of jobs is by {methods}, of training runs by {usual}, which count differently"
-    return [told] if methods and usual else []
+    line = f"memory of jobs is by {methods}, of training runs by {usual}, which count differently"
+    return [line] if methods and usual else []
 
 
 def machine_drift(
