@@ -35,6 +35,7 @@ def test_an_application_that_became_slower_is_noticed_and_learned(tmp_path: Path
     assert f"{APP}: drifted" in (tmp_path / "drift.svg").read_text(encoding="utf-8")
     content = json.loads(drift.stdout)[APP]
     assert content["verdict"] == "drifted"
+    assert content["notes"] == []
     assert "the median of runtime" in content["drifted"]
     assert content["coverage"]["runtime_s"]["subjects"] == NEW
     project.submit(NEW, factor=3.0)

@@ -14,7 +14,13 @@ import yaml
 from voxcast import config
 from voxcast.campaigns.sweeps import Sweep
 from voxcast.errors import ConfigError
-from voxcast.quantities import format_bytes, parse_bytes, parse_seconds, slurm_bytes
+from voxcast.quantities import (
+    format_bytes,
+    format_seconds,
+    parse_bytes,
+    parse_seconds,
+    slurm_bytes,
+)
 from voxcast.records import App
 
 PROJECT = Path(__file__).parents[1]
@@ -330,6 +336,12 @@ def test_hydra_errors_are_one_line(
 def test_units_are_parsed_and_formatted() -> None:
     assert parse_bytes("8GB") == 8_000_000_000
     assert parse_seconds("02:30") == 9000
+    for duration_s in (95.0, 8040.0, 360_000.0):
+        assert parse_seconds(format_seconds(duration_s)) == duration_s
+    assert (parse_seconds("1h30min"), parse_seconds("1D 2H")) == (5400, 93_600)
+    for wrong in ("300", "1h30", "30min1h", "1h1h", "1h30m", "1h-30min", "1.5h30min"):
+        with pytest.raises(ConfigError, match="write a number and a unit: 90s, 30min"):
+            parse_seconds(wrong)
     assert slurm_bytes("1.5G") == 1_610_612_736
     assert format_bytes(0) == "0 B"
     for wrong in ("8", "GB", "1.5", "-1GB", "1 elephant", ""):

@@ -20,6 +20,9 @@ _SGE_BYTES: dict[str, dict[str, int]] = {
 }  # fmt: skip
 _SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _NUMBER_UNIT = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z]+)\s*")
+_DURATION = re.compile(
+    r"\s*(\d{1,9})\s*(d|h|min)\s*(\d{1,9})\s*(h|min|s)\s*", re.IGNORECASE | re.ASCII
+)
 _CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d{1,2})(?::(\d{1,2}(?:\.\d+)?))?")
 _SLURM_CLOCK = re.compile(r"(?:(?:(\d{1,6})-)?(\d{1,6}):)?(\d{1,3}):(\d{1,2}(?:\.\d{1,9})?)")
 _USD = re.compile(
@@ -59,16 +62,21 @@ def slurm_bytes(text: str) -> int:
 def parse_seconds(text: str) -> float:
     """Parse a duration: ``90s``, ``1.5h``, ``2:30`` (h:min), ``1-02:03:04`` (d-h:min:s).
 
+    What `format_seconds` writes, such as ``2 h 13 min``, is one, too.
+
     Examples
     --------
-    >>> parse_seconds("1.5h"), parse_seconds("1-02:03:04")
-    (5400.0, 93784.0)
+    >>> parse_seconds("1.5h"), parse_seconds("1-02:03:04"), parse_seconds("1h30min")
+    (5400.0, 93784.0, 5400.0)
     """
     clock = _CLOCK.fullmatch(text.strip())
     if clock:
         days, hours, minutes, seconds = (float(part or 0) for part in clock.groups())
         return days * 86400 + hours * 3600 + minutes * 60 + seconds
-    return _scaled(text, _SECONDS, "duration", "90s, 1.5h or 02:30:00")
+    parts = _DURATION.fullmatch(text)
+    if parts and _SECONDS[parts[2].lower()] > _SECONDS[parts[4].lower()]:
+        return sum(float(parts[n]) * _SECONDS[parts[n + 1].lower()] for n in (1, 3))
+    return _scaled(text, _SECONDS, "duration", "90s, 30min, 1h30min or 02:30:00")
 
 
 def parse_usd(text: str) -> float:

@@ -114,7 +114,7 @@ def test_a_campaign_is_run_killed_resumed_listed_and_collected(project):
 
     stopped = _campaign(project, "run", "--time-budget", "0s")
     assert "two: 0 runs measured, " in stopped.stdout
-    assert "continue with `voxcast campaign run two --time-budget 0s`" in stopped.stderr
+    assert "continue with `voxcast campaign run two`" in stopped.stderr
     proposal_arguments = ("profile", "--next", "2", "--campaign", "two", *MINE)
     proposed = json.loads(voxcast(project, *proposal_arguments, "--json").stdout)
     assert len(proposed) == 2

@@ -129,3 +129,14 @@ def test_jobs_have_room_for_mapped_files_where_these_count(tmp_path):
     )
     assert open_pool(pool.folder).settings.mapped_files_bytes == mapped
     assert next_jobs(pool).request.memory_bytes == 400 * GB
+
+
+def test_jobs_without_room_for_a_run_are_refused():
+    def largest_job(size):
+        return dataclasses.replace(cluster(), partitions=(Partition("short", None, None, size),))
+
+    room = 224 * MIB
+    assert cluster_bounds(largest_job(560 * MIB), room).max_memory_bytes == 16 * MIB
+    message = "566 MB: a worker takes 336 MB, mapped files 235 MB; allow larger jobs"
+    with pytest.raises(ConfigError, match=message):
+        cluster_bounds(largest_job(540 * MIB), room)

@@ -15,6 +15,8 @@ from followed import followed
 from planted_tasks import COPY, MB, plan_of, shell_app
 
 from private_slurm import PrivateSlurm
+from small_disk import fill, mounted
+from voxcast.errors import TableError
 from voxcast.history.batches import batches_to_learn_from
 from voxcast.history.parts import load_history
 from voxcast.hpc.follower import Follower
@@ -49,6 +51,24 @@ def submitted(plan: Plan, out: Path) -> Submission:
     finally:
         executor.close()
     return submission
+
+
+def test_a_disk_that_fills_while_jobs_are_collected_loses_none(tmp_path: Path) -> None:
+    images = heads(tmp_path / "in", "sub-01_T1w.nii", "sub-02_T1w.nii")
+    submission = submitted(plan_of(shell_app(COPY), images), tmp_path / "out")
+    with mounted(tmp_path / "disk") as disk:
+        filler, batch = fill(disk), disk / "history" / "jobs"
+        # No room for the images; for these, not for the runs; for a part of the runs.
+        for free_bytes in (0, 28_000, 45_000):
+            os.truncate(filler, filler.stat().st_size - free_bytes)
+            with pytest.raises(TableError, match=r"jobs: no space left on the device; free some"):
+                collect_jobs(submission, batch, VOLUMES)
+            assert not list(batch.glob("**/runs.parquet"))
+            fill(disk)
+        filler.unlink()
+        assert collect_jobs(submission, batch, VOLUMES).completed == 2
+        assert collect_jobs(submission, batch, VOLUMES).on_record == 2
+        assert len(load_history([batch])) == 2
 
 
 def test_each_attempt_is_a_run_once(tmp_path: Path) -> None:

@@ -97,7 +97,10 @@ def test_scontrol_says_the_same_without_times_of_the_processor() -> None:
 
 
 def test_unreadable_lines_are_left_out() -> None:
-    assert from_sacct("garbage\n|||\n8|8|RUNNING\n") == {}
+    assert from_sacct("garbage\n|||\n8|8|RUNNING\n8_1|8|RUN") == {}
+    whole = lines(("8_1", "RUNNING", "0:0", ""))
+    assert set(from_sacct(f"{whole}\n{whole[:20].replace('8_1', '8_2')}")) == {("8", 1)}
+    assert from_scontrol("JobId=9 ArrayJobId=7 ArrayTaskId=2 JobName=x\n") == {}
     assert from_scontrol("slurm_load_jobs error\n") == {}
     assert numbers("") == []
 

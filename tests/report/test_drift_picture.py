@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from xml.etree import ElementTree as ET
 
@@ -9,6 +10,8 @@ import numpy as np
 import pandas as pd
 
 from voxcast.analysis.job_drift import (
+    Coverage,
+    CoverageWindow,
     JobDrift,
     MachineDrift,
     coverage_of,
@@ -66,3 +69,12 @@ def test_the_picture_shows_each_application_with_its_verdict() -> None:
     assert words.count("no job tells of a bound") == 1
     assert "currentColor" in text
     assert text == drift_picture(by_app)  # the same bytes for the same data
+
+
+def test_windows_of_one_day_are_told_apart() -> None:
+    window = CoverageWindow("2026-04-01T10:07:00+00:00", "", 3, 4, (0.2, 0.99))
+    later = dataclasses.replace(window, first="2026-04-01T12:30:00+00:00")
+    coverage = Coverage(0.95, 6, 8, (0.3, 0.97), 0.06, (window, later))
+    root = ET.fromstring(drift_picture({"a": JobDrift(8, 8, {"runtime_s": coverage}, {})}))  # noqa: S314
+    words = [word for node in root.iter(f"{SVG}text") for word in node.itertext()]
+    assert {"2026-04-01", "10:07", "12:30"} <= {word.strip() for word in words}

@@ -245,6 +245,21 @@ def medians_of(jobs: pd.DataFrame, amount: str, level: float) -> MedianDrift | N
     return MedianDrift(interval, tuple(windows), drifted)
 
 
+def memory_notes(jobs: pd.DataFrame, usual: str) -> list[str]:
+    """Return a line if memory of jobs was measured by another method than that of training runs.
+
+    Examples
+    --------
+    >>> memory_notes(pd.DataFrame({"memory_method": ["slurm_maxrss", "", "cgroup2"]}), "cgroup2")
+    ['memory of jobs is by slurm_maxrss, of training runs by cgroup2, which count differently']
+    >>> memory_notes(pd.DataFrame({"memory_method": ["cgroup2"]}), "cgroup2")
+    []
+    """
+    methods = ", ".join(sorted(set(jobs["memory_method"]) - {"", usual}))
+    line = f"memory of jobs is by {methods}, of training runs by {usual}, which count differently"
+    return [line] if methods and usual else []
+
+
 def machine_drift(
     host: str, speeds: Speeds, residuals: Sequence[RunResidual], level: float
 ) -> MachineDrift:

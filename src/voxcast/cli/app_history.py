@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from voxcast.config import Config
+    from voxcast.features.comparability import Comparability
     from voxcast.features.training_runs import TrainingRuns
     from voxcast.models.forecaster import Forecaster
 
@@ -42,6 +43,8 @@ class AppHistory:
         See `voxcast.features.table.censored_subjects`.
     left_out : dict of str to int
         Runs that cannot train, by reason.
+    memory_method : str
+        By which memory of the training runs was measured.
     """
 
     config: Config
@@ -49,6 +52,7 @@ class AppHistory:
     volumes: np.ndarray
     censored: set[tuple[str, str]]
     left_out: dict[str, int]
+    memory_method: str
 
     def on_training_side(self) -> AppHistory:
         """Return the runs on the training side of the split by subject."""
@@ -84,6 +88,7 @@ def app_history(folder: Path, name: str, forecaster: Forecaster | None) -> AppHi
     import pandas as pd
 
     from voxcast import config
+    from voxcast.features.comparability import Comparability
     from voxcast.features.table import censored_subjects
     from voxcast.features.training_runs import training_runs
     from voxcast.history.batches import batches_to_learn_from
@@ -107,7 +112,8 @@ def app_history(folder: Path, name: str, forecaster: Forecaster | None) -> AppHi
         versions_of(cfg.features.characteristics),
     )  # fmt: skip
     points = cfg.features.network_points
-    table, left_out = _usable(training, name, cfg, forecaster, points)
+    comparable = Comparability.of(training.profiles)
+    table, left_out = _usable(training, comparable, name, cfg, forecaster, points)
     if table.empty:
         causes = ", ".join(f"{count} {why}" for why, count in left_out.items()) or "none"
         raise TableError(f"no usable completed run of {name}: {causes}", folder / HISTORY)
@@ -115,24 +121,28 @@ def app_history(folder: Path, name: str, forecaster: Forecaster | None) -> AppHi
     stopped = censored_subjects(training.profiles, set(usable["volume_id"]))
     pairs: Any = zip(stopped["app"].astype(str), stopped["subject"].astype(str), strict=True)
     table = pd.DataFrame(table).sort_values(["started_at", "cell_key"], ignore_index=True)
-    return AppHistory(cfg, table, _volumes(table, training, points), set(pairs), left_out)
+    volumes, method = _volumes(table, training, points), comparable.methods.get(name, "")
+    return AppHistory(cfg, table, volumes, set(pairs), left_out, method)
 
 
 def _usable(
-    training: TrainingRuns, name: str, cfg: Config, forecaster: Forecaster | None, points: int
+    training: TrainingRuns,
+    comparable: Comparability,
+    name: str,
+    cfg: Config,
+    forecaster: Forecaster | None,
+    points: int,
 ) -> tuple[pd.DataFrame, dict[str, int]]:
     """Return the table, with jobs whose memory was measured by another method."""
     import numpy as np
     import pandas as pd
 
-    from voxcast.features.comparability import Comparability
     from voxcast.features.training_table import training_table
     from voxcast.models.memory_methods import MIN_RUNS, at_usual_level
 
     apps, profiles = {name: cfg.apps[name]}, training.profiles
     table, by_app = training_table(training, apps)
     left_out = by_app[name]
-    comparable = Comparability.of(profiles)
     usual = comparable.methods.get(name, "")
     keys = zip(profiles["app"], profiles["device"], profiles["app_version"], strict=True)
     current = np.array([comparable.has_version(*key) for key in keys], dtype=bool)

@@ -92,7 +92,7 @@ def _run(campaign: ProjectCampaign, args: argparse.Namespace) -> int:
         print(f"{args.name}: {len(progress.runs)} runs measured, {progress.left} left")
     if progress.left:
         command = f"voxcast campaign run {args.name}"
-        command += "" if args.time_budget is None else f" --time-budget {args.time_budget:g}s"
+        command += f" --time-budget {args.time_budget:g}s" if args.time_budget else ""
         time_left = format_seconds(progress.left_s)
         logger.info("about %s left; continue with `%s`", time_left, command)
     return 0

@@ -91,6 +91,7 @@ def _drift(folder: Path, name: str, bundle: Bundle, runs: pd.DataFrame, last: in
         coverage_of,
         last_jobs,
         medians_of,
+        memory_notes,
     )
     from voxcast.analysis.population_stability import feature_shifts
     from voxcast.cli.app_history import app_history
@@ -98,7 +99,8 @@ def _drift(folder: Path, name: str, bundle: Bundle, runs: pd.DataFrame, last: in
 
     jobs = last_jobs(runs[runs["app"] == name], last)
     notes = []
-    table = app_history(folder, name, bundle.forecaster(name)).table
+    history = app_history(folder, name, bundle.forecaster(name))
+    table = history.table
     learned_from = table["cell_key"].isin(bundle.cell_keys(name))
     since = table[table["cell_key"].isin(jobs["cell_key"]) & ~learned_from]
     hosts = sorted(set(since["host_id"]) - {""})
@@ -120,8 +122,10 @@ def _drift(folder: Path, name: str, bundle: Bundle, runs: pd.DataFrame, last: in
         why = "no job is newer than what the champion learned from"
         if newer.any():
             newer_jobs = counted(int(newer.sum()), "newer job")
-            why = f"none of {newer_jobs} can be compared, see above"
+            causes = ", ".join(f"{count} {why}" for why, count in history.left_out.items())
+            why = f"none of {newer_jobs} can be compared; left out: {causes or 'none'}"
         notes.append(f"features and machines: {why}")
+    notes += memory_notes(jobs, history.memory_method)
     machines = _machines(bundle, name, since, hosts, level)
     subjects = int(jobs["subject"].where(jobs["subject"] != "", jobs["cell_key"]).nunique())
     return JobDrift(

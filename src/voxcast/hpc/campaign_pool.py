@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from voxcast.campaigns.overview import rows_elsewhere
+from voxcast.errors import ConfigError
 from voxcast.history.parts import collect, load_history, recorded_cell_keys
 from voxcast.hpc.cell_ladders import ladder_of
 from voxcast.hpc.escalation import Bounds
@@ -15,6 +16,7 @@ from voxcast.hpc.pool import Pool, PoolSettings, make_pool
 from voxcast.hpc.pool_cells import PoolCell
 from voxcast.hpc.worker_allocation import MARGIN_S, WORKER_BYTES
 from voxcast.profiling.host import HostFacts
+from voxcast.quantities import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -159,6 +161,11 @@ def cluster_bounds(cluster: Cluster, mapped_files_bytes: int = 0) -> Bounds:
     """Return the largest run of any partition: its largest job, less what is not the run's.
 
     That is what the worker takes, and files that the run maps where these count.
+
+    Raises
+    ------
+    ConfigError
+        If these leave nothing of the largest job.
     """
     limits_s = [partition.max_walltime_s for partition in cluster.partitions]
     memories = {
@@ -172,9 +179,15 @@ def cluster_bounds(cluster: Cluster, mapped_files_bytes: int = 0) -> Bounds:
         for p in cluster.partitions
         if memories[p.name]
     ]
+    most = max(largest, default=float("inf"))
+    if most <= WORKER_BYTES + mapped_files_bytes:
+        taken = f"a worker takes {format_bytes(WORKER_BYTES)}"
+        taken += f", mapped files {format_bytes(mapped_files_bytes)}" if mapped_files_bytes else ""
+        problem = f"no memory is left for a run in a job of {format_bytes(most)}: {taken}"
+        raise ConfigError(problem, cluster.name, "allow larger jobs: max_memory, memory")
     return Bounds(
         max_walltime_s=max(map(_longest_run_s, limits_s), default=float("inf")),
-        max_memory_bytes=max(largest, default=float("inf")) - WORKER_BYTES - mapped_files_bytes,
+        max_memory_bytes=most - WORKER_BYTES - mapped_files_bytes,
         max_failures=2,
     )
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import voxcast
-from voxcast.errors import ImageError, TableError, one_line
+from voxcast.errors import ImageError, TableError, is_disk_full, one_line
 from voxcast.files import atomic_folder, atomic_path, canonical_json, locked
 from voxcast.history.imports.cells import positive
 from voxcast.history.imports.file_records import ImportedRun, row_of
@@ -174,6 +174,9 @@ def collect_jobs(submission: Submission, batch: Path, volumes: ProjectVolumes) -
                     rows.append(row)
             part = _write(batch, submission, rows, list(images.values())) if rows else None
     except OSError as error:
+        if is_disk_full(error):  # Arrow's words for it name no file
+            then = "free some and collect again, nothing is recorded twice"
+            raise TableError("no space left on the device", batch, then) from error
         raise TableError(f"cannot be written to: {error.strerror}", batch) from error
     completed = [row for row in rows if row["outcome"] == "completed"]
     return CollectedJobs(

@@ -22,6 +22,7 @@ _WAITING = re.compile(r"(\d+)_\[([^\]]*)\]")
 _TASK_ID = re.compile(r"(\d+)_(\d+)(?:\.(.+))?")
 _RANGE = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
 _FIELD = re.compile(r"(\w+)=(\S*)")
+_LAST_NEEDED = "End"  # of the columns; the name that follows is of use for packed jobs only
 RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING")
 
 
@@ -98,6 +99,10 @@ def lines_by_task(text: str) -> dict[TaskId, list[dict[str, str]]]:
     lines: dict[TaskId, list[dict[str, str]]] = {}
     for line in text.splitlines():
         cells = dict(zip(SACCT_COLUMNS, line.split("|"), strict=False))
+        if (
+            _LAST_NEEDED not in cells
+        ):  # what a wrapper of the site prints, or a line that is cut off
+            continue
         cells["step"] = ""
         waiting = _WAITING.fullmatch(cells["JobID"])
         if waiting is not None:  # in one line, also where they were cancelled there
@@ -121,7 +126,7 @@ def from_scontrol(text: str, notes: Notes = _no_notes) -> dict[TaskId, TaskState
     for line in text.splitlines():
         fields = dict(_FIELD.findall(line))
         job, number = fields.get("ArrayJobId", ""), fields.get("ArrayTaskId", "")
-        if not job:
+        if not job or "JobState" not in fields:
             continue
         for key in [(job, n) for n in numbers(number)]:
             slurm_job = SlurmJob(

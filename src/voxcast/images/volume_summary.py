@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import importlib.metadata
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -144,7 +145,8 @@ def _file_sha256(path: Path) -> str:
 @functools.cache
 def _code_sha256() -> str:
     """Return the hash of the code that decides a summary."""
-    digest = hashlib.sha256(np.__version__.encode())
+    versions = [importlib.metadata.version(name) for name in ("numpy", "scipy", "nibabel")]
+    digest = hashlib.sha256(" ".join(versions).encode())
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()

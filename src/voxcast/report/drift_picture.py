@@ -47,11 +47,14 @@ def _coverage(axes: Axes, title: str, drift: JobDrift) -> None:
         share = np.array([100 * window.below / window.subjects for window in windows])
         whiskers = [np.maximum(share - low, 0), np.maximum(high - share, 0)]
         axes.errorbar(x, share, whiskers, fmt="o", color=colour, label=NOUNS[amount])
-        starts = max(starts, [window.first[:10] for window in windows], key=len)
+        starts = max(starts, [window.first for window in windows], key=len)
     stated = {coverage.stated for coverage in drift.coverage.values()}
     for level in stated:
         axes.axhline(100 * level, color=INK, linestyle="--", linewidth=1)
-    axes.set_xticks(range(len(starts)), starts, fontsize=8)
+    days = [start[:10] for start in starts]
+    if len(set(days)) < len(days):  # several windows of a day
+        days = [start[:16].replace("T", "\n") for start in starts]
+    axes.set_xticks(range(len(days)), days, fontsize=8)
     axes.set_xlim(-0.5, len(starts) - 0.5)
     axes.set_ylim(0, 104)
     axes.set_ylabel("subjects below the bound (%)")
