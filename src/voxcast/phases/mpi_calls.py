@@ -226,25 +226,32 @@ def _sendrecv(plain: Any, name: str, tape: Any, mpi: Any) -> Any:
 
 def _collective(plain: Any, name: str, tape: Any) -> Any:
     operation, kind = tape.number(f"MPI_{name}"), tape.COLLECTIVE
-    begin, record, is_buffer = tape.begin, tape.record, plain.__name__[0].isupper()
+    begin, record, bytes_of = tape.begin, tape.record, tape.bytes_of
 
-    def collective(self: Any, *arguments: Any, **options: Any) -> Any:
+    # The communicator is the first argument: passing all on as they came is the fastest way.
+    def collective(*arguments: Any, **options: Any) -> None:
         start_ns = begin()
-        result = plain(self, *arguments, **options)
-        size = tape.bytes_of(arguments, options) if is_buffer else tape.pickled_bytes
-        record(start_ns, kind, operation, -1, -1, self.number, size)
+        plain(*arguments, **options)
+        size = bytes_of(arguments, options)
+        record(start_ns, kind, operation, -1, -1, arguments[0].number, size)
+
+    def collective_of_objects(*arguments: Any, **options: Any) -> Any:
+        start_ns = begin()
+        result = plain(*arguments, **options)
+        record(start_ns, kind, operation, -1, -1, arguments[0].number, tape.pickled_bytes)
         return result
 
-    return collective
+    has_buffers = plain.__name__[0].isupper() and name != "Barrier"
+    return collective if has_buffers else collective_of_objects
 
 
 def _icollective(plain: Any, name: str, tape: Any, request_type: Any) -> Any:
     operation, posted = tape.number(f"MPI_{name}"), tape.number(f"MPI_{name}_post")
 
-    def icollective(self: Any, *arguments: Any, **options: Any) -> Any:
+    def icollective(*arguments: Any, **options: Any) -> Any:
         start_ns = tape.begin()
-        request = request_type(plain(self, *arguments, **options))
-        request.collective = (operation, self.number, tape.bytes_of(arguments, options))
+        request = request_type(plain(*arguments, **options))
+        request.collective = (operation, arguments[0].number, tape.bytes_of(arguments, options))
         tape.record(start_ns, tape.LOCAL, posted, -1, -1, -1, 0)
         return request
 
