@@ -128,8 +128,7 @@ def _send(plain: Any, name: str, tape: Any) -> Any:
 
 
 def _isend(plain: Any, name: str, tape: Any, request_type: Any) -> Any:
-    operation, kind = tape.number(f"MPI_{name}"), tape.SEND
-    is_buffer = plain.__name__[0].isupper()
+    operation, is_buffer = tape.number(f"MPI_{name}"), plain.__name__[0].isupper()
 
     def isend(self: Any, buf: Any, dest: int, tag: int = 0) -> Any:
         start_ns = tape.begin()
@@ -138,7 +137,7 @@ def _isend(plain: Any, name: str, tape: Any, request_type: Any) -> Any:
             tape.record(start_ns, tape.LOCAL, operation, -1, -1, -1, 0)
             return request
         size = tape.size_of(buf) if is_buffer else tape.pickled_bytes
-        tape.record(start_ns, kind, operation, self.members[dest], tag, self.number, size)
+        tape.record(start_ns, tape.SEND, operation, self.members[dest], tag, self.number, size)
         return request
 
     def isend_object(self: Any, *arguments: Any, **options: Any) -> Any:
@@ -182,8 +181,7 @@ def _irecv(plain: Any, name: str, tape: Any, mpi: Any, request_type: Any) -> Any
 
 
 def _sendrecv(plain: Any, name: str, tape: Any, mpi: Any) -> Any:
-    operation = tape.number(f"MPI_{name}")
-    unused = mpi.Status()
+    operation, unused = tape.number(f"MPI_{name}"), mpi.Status()
     is_buffer = plain.__name__[0].isupper()
 
     def exchanged(self: Any, start_ns: int, dest: int, tag: int, size: int, status: Any) -> None:
@@ -232,8 +230,9 @@ def _collective(plain: Any, name: str, tape: Any) -> Any:
     def collective(*arguments: Any, **options: Any) -> None:
         start_ns = begin()
         plain(*arguments, **options)
-        size = bytes_of(arguments, options)
-        record(start_ns, kind, operation, -1, -1, arguments[0].number, size)
+        record(
+            start_ns, kind, operation, -1, -1, arguments[0].number, bytes_of(arguments, options)
+        )
 
     def collective_of_objects(*arguments: Any, **options: Any) -> Any:
         start_ns = begin()
