@@ -227,21 +227,19 @@ def _collective(plain: Any, name: str, tape: Any) -> Any:
     begin, record, bytes_of = tape.begin, tape.record, tape.bytes_of
 
     # The communicator is the first argument: passing all on as they came is the fastest way.
-    def collective(*arguments: Any, **options: Any) -> None:
+    def of_buffers(*arguments: Any, **options: Any) -> None:
         start_ns = begin()
         plain(*arguments, **options)
-        record(
-            start_ns, kind, operation, -1, -1, arguments[0].number, bytes_of(arguments, options)
-        )
+        number = arguments[0].number
+        record(start_ns, kind, operation, -1, -1, number, bytes_of(arguments, options))
 
-    def collective_of_objects(*arguments: Any, **options: Any) -> Any:
+    def of_objects(*arguments: Any, **options: Any) -> Any:
         start_ns = begin()
         result = plain(*arguments, **options)
         record(start_ns, kind, operation, -1, -1, arguments[0].number, tape.pickled_bytes)
         return result
 
-    has_buffers = plain.__name__[0].isupper() and name != "Barrier"
-    return collective if has_buffers else collective_of_objects
+    return of_buffers if plain.__name__[0].isupper() and name != "Barrier" else of_objects
 
 
 def _icollective(plain: Any, name: str, tape: Any, request_type: Any) -> Any:
