@@ -10,13 +10,16 @@ import json
 import resource
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from planted_phases import PHASES, PlantedPhase, planted
 from timing import machine
+from traces import RECORDS_A_STEP, write_archive
 from voxcast.phases.leader import grouped
 from voxcast.phases.logical import logical_trace
 from voxcast.phases.simo import (
@@ -28,19 +31,21 @@ from voxcast.phases.simo import (
     phases_of,
     simo,
 )
+from voxcast.phases.trace_files import read_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 TICKS = (100_000, 1_000_000, 10_000_000)
 EVENTS = (100_000, 1_000_000, 10_000_000)
+ARCHIVED_EVENTS = (100_000, 1_000_000)  # more take minutes to write
 PROCESSES = (4, 8, 16, 32, 64)
 CONTRASTS_PERCENT = (50, 100, 200, 400, 900)
 JITTERS = (0.1, 0.5)
 SEEDS = range(10)
 STEPS = 2000
 BOUND_TICKS_A_SECOND = 5e6
-# From an archive into phases. Reading it is not in these figures.
+# From an archive into phases.
 BOUND_EVENTS_S, BOUND_EVENTS_BYTES, BOUND_OF = 10.0, 1e9, 1_000_000
 
 
@@ -86,6 +91,30 @@ def ordering(n_events: int) -> dict[str, float]:
         "phases_s": phases_s,
         "peak_bytes": _peak_bytes(),
         "events_peak_bytes": before_bytes,
+    }
+
+
+def reading(n_events: int) -> dict[str, float]:
+    """Read an OTF2 archive of sums of 4 processes, order its events, and group these."""
+    with tempfile.TemporaryDirectory() as name:
+        write_archive(Path(name) / "archive", n_events * RECORDS_A_STEP)
+        written_bytes = _peak_bytes()
+        start = time.process_time()
+        events = read_trace(Path(name) / "archive")
+        reading_s = time.process_time() - start
+    start = time.process_time()
+    trace = logical_trace(events)
+    logical_s = time.process_time() - start
+    phases_s = cpu_seconds(lambda: phases_of(trace))
+    return {
+        "events": len(events),
+        "records": n_events * RECORDS_A_STEP,
+        "reading_s": reading_s,
+        "logical_s": logical_s,
+        "phases_s": phases_s,
+        "total_s": reading_s + logical_s + phases_s,
+        "peak_bytes": _peak_bytes(),
+        "written_peak_bytes": written_bytes,
     }
 
 
@@ -149,6 +178,7 @@ def _peak_bytes() -> int:
 MEASURES: dict[str, Callable[[int], dict[str, Any]]] = {
     "grouping": grouping,
     "ordering": ordering,
+    "reading": reading,
     "recovered": recovered,
     "contrast": contrast,
 }
@@ -170,6 +200,7 @@ def main(arguments: Sequence[str]) -> int:
         "machine": machine(),
         "grouping": [_in_process("grouping", n) for n in TICKS],
         "ordering": [_in_process("ordering", n) for n in EVENTS],
+        "reading": [_in_process("reading", n) for n in ARCHIVED_EVENTS],
         "recovered": [_in_process("recovered", n) for n in PROCESSES],
         "contrast": [_in_process("contrast", percent) for percent in CONTRASTS_PERCENT],
         "bound_ticks_a_second": BOUND_TICKS_A_SECOND,
@@ -177,10 +208,10 @@ def main(arguments: Sequence[str]) -> int:
         "bound_events_bytes": BOUND_EVENTS_BYTES,
     }
     print(json.dumps(figures, indent=2))
-    million = min(figures["ordering"], key=lambda row: abs(row["events"] - BOUND_OF))
+    million = next(row for row in figures["reading"] if row["events"] == BOUND_OF)
     fits = (
         figures["grouping"][-1]["ticks_a_second"] >= BOUND_TICKS_A_SECOND
-        and million["logical_s"] + million["phases_s"] <= BOUND_EVENTS_S
+        and million["total_s"] <= BOUND_EVENTS_S
         and million["peak_bytes"] <= BOUND_EVENTS_BYTES
     )
     return 0 if fits else 1

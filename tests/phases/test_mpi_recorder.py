@@ -54,11 +54,24 @@ def test_every_call_is_there_with_its_size(table: EventTable) -> None:
     first = table["process"] == 0
     assert names(table, first & (table["kind"] == Kind.COLLECTIVE)) == [
         "MPI_Comm_split",
-        *["MPI_Allreduce", "MPI_Bcast", "MPI_Iallreduce", "MPI_Barrier"] * STEPS,
+        *["MPI_Allreduce", "MPI_Bcast", "MPI_Allreduce", "MPI_Allgather", "MPI_Scatter",
+          "MPI_Iallreduce", "MPI_Barrier"] * STEPS,
         "MPI_Comm_create_cart", "MPI_Gather",
     ]  # fmt: skip
-    of_sums = np.isin(table["operation"], [table.operations.index("MPI_Allreduce")])
-    assert set(table["size_bytes"][of_sums]) == {64 * 8}
+    of_sums = first & (table["operation"] == table.operations.index("MPI_Allreduce"))
+    assert table["size_bytes"][of_sums][::2].tolist() == [64 * 8] * STEPS
+
+
+def test_sizes_of_objects_are_those_of_their_pickles(table: EventTable) -> None:
+    def sizes(operation: str) -> np.ndarray:
+        return table["size_bytes"][table["operation"] == table.operations.index(operation)]
+
+    assert np.all(sizes("MPI_Barrier") == 0)
+    assert np.all((sizes("MPI_Bcast") > 0) & (sizes("MPI_Bcast") < 100))
+    assert np.all(sizes("MPI_Allreduce")[1::2] > 0)
+    # Each rank has at least its part, of 1000 bytes and a header.
+    assert len(sizes("MPI_Scatter")) == STEPS * RANKS
+    assert np.all(sizes("MPI_Scatter") > 1000)
 
 
 def test_sends_and_receives_pair_by_process_tag_group_and_size(table: EventTable) -> None:

@@ -21,6 +21,9 @@ for _ in range(int(sys.argv[1])):
     comm.Allreduce(sent, received)
     half.bcast({"a": rank}, 0)
     obj = [rank]
+    assert comm.allreduce(rank) == sum(range(size))
+    assert comm.allgather(obj) == [[other] for other in range(size)]
+    assert comm.scatter([b"x" * 1000] * size if rank == 0 else None, root=0) == b"x" * 1000
     assert comm.sendrecv(obj, right, 3, None, left, 3) == [left]
     request = comm.Iallreduce(sent, received)
     while not request.Test():

@@ -128,8 +128,7 @@ def _send(plain: Any, name: str, tape: Any) -> Any:
 
 
 def _isend(plain: Any, name: str, tape: Any, request_type: Any) -> Any:
-    operation, kind = tape.number(f"MPI_{name}"), tape.SEND
-    is_buffer = plain.__name__[0].isupper()
+    operation, is_buffer = tape.number(f"MPI_{name}"), plain.__name__[0].isupper()
 
     def isend(self: Any, buf: Any, dest: int, tag: int = 0) -> Any:
         start_ns = tape.begin()
@@ -138,7 +137,7 @@ def _isend(plain: Any, name: str, tape: Any, request_type: Any) -> Any:
             tape.record(start_ns, tape.LOCAL, operation, -1, -1, -1, 0)
             return request
         size = tape.size_of(buf) if is_buffer else tape.pickled_bytes
-        tape.record(start_ns, kind, operation, self.members[dest], tag, self.number, size)
+        tape.record(start_ns, tape.SEND, operation, self.members[dest], tag, self.number, size)
         return request
 
     def isend_object(self: Any, *arguments: Any, **options: Any) -> Any:
@@ -182,8 +181,7 @@ def _irecv(plain: Any, name: str, tape: Any, mpi: Any, request_type: Any) -> Any
 
 
 def _sendrecv(plain: Any, name: str, tape: Any, mpi: Any) -> Any:
-    operation = tape.number(f"MPI_{name}")
-    unused = mpi.Status()
+    operation, unused = tape.number(f"MPI_{name}"), mpi.Status()
     is_buffer = plain.__name__[0].isupper()
 
     def exchanged(self: Any, start_ns: int, dest: int, tag: int, size: int, status: Any) -> None:
@@ -226,25 +224,31 @@ def _sendrecv(plain: Any, name: str, tape: Any, mpi: Any) -> Any:
 
 def _collective(plain: Any, name: str, tape: Any) -> Any:
     operation, kind = tape.number(f"MPI_{name}"), tape.COLLECTIVE
-    begin, record, is_buffer = tape.begin, tape.record, plain.__name__[0].isupper()
+    begin, record, bytes_of = tape.begin, tape.record, tape.bytes_of
 
-    def collective(self: Any, *arguments: Any, **options: Any) -> Any:
+    # The communicator is the first argument: passing all on as they came is the fastest way.
+    def of_buffers(*arguments: Any, **options: Any) -> None:
         start_ns = begin()
-        result = plain(self, *arguments, **options)
-        size = tape.bytes_of(arguments, options) if is_buffer else tape.pickled_bytes
-        record(start_ns, kind, operation, -1, -1, self.number, size)
+        plain(*arguments, **options)
+        number = arguments[0].number
+        record(start_ns, kind, operation, -1, -1, number, bytes_of(arguments, options))
+
+    def of_objects(*arguments: Any, **options: Any) -> Any:
+        start_ns = begin()
+        result = plain(*arguments, **options)
+        record(start_ns, kind, operation, -1, -1, arguments[0].number, tape.pickled_bytes)
         return result
 
-    return collective
+    return of_buffers if plain.__name__[0].isupper() and name != "Barrier" else of_objects
 
 
 def _icollective(plain: Any, name: str, tape: Any, request_type: Any) -> Any:
     operation, posted = tape.number(f"MPI_{name}"), tape.number(f"MPI_{name}_post")
 
-    def icollective(self: Any, *arguments: Any, **options: Any) -> Any:
+    def icollective(*arguments: Any, **options: Any) -> Any:
         start_ns = tape.begin()
-        request = request_type(plain(self, *arguments, **options))
-        request.collective = (operation, self.number, tape.bytes_of(arguments, options))
+        request = request_type(plain(*arguments, **options))
+        request.collective = (operation, arguments[0].number, tape.bytes_of(arguments, options))
         tape.record(start_ns, tape.LOCAL, posted, -1, -1, -1, 0)
         return request
 

@@ -21,10 +21,11 @@ import runpy
 import socket
 import struct
 import sys
-import threading
 import time
 import traceback
 from pathlib import Path
+from threading import get_ident
+from time import monotonic_ns, thread_time_ns
 from typing import Any
 
 MAGIC = b"VOXCAST MPI TRACE 1\n"
@@ -37,10 +38,13 @@ RECORD_FIELDS = (
 )  # fmt: skip
 RECORD = struct.Struct("<" + "".join(code for _, code in RECORD_FIELDS))
 
-BUFFERED_CALLS = 1024
+pack_into, RECORD_SIZE = RECORD.pack_into, RECORD.size
+
+BUFFER_SIZE = 1024 * RECORD_SIZE
 FLUSH_NS = 1_000_000_000
-# A thread that computes keeps its CPU for a slice of the scheduler, which is longer: what passes
-# between two calls in less is CPU time, and the slow clock of it need not be read.
+# A thread that computes, or polls for a message, keeps its CPU for a slice of the scheduler, which
+# is longer: what passes in less is taken for CPU time. The clock of that costs as much as the rest
+# of a record, so that it is read after so long only.
 SHORT_NS = 200_000
 OTHER_THREAD = -1
 
@@ -61,24 +65,23 @@ class Tape:
         self.unrecorded: dict[str, int] = {}
         self.communicators: dict[tuple[int, ...], int] = {}
         self.pickled_bytes = 0
-        self.thread = threading.get_ident()
+        self.thread = get_ident()
         self.pid = os.getpid()
-        self._buffer = bytearray(RECORD.size * BUFFERED_CALLS)
+        self._buffer = bytearray(BUFFER_SIZE)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         os.write(self._file, MAGIC)
         self._length = 0
         self._groups = 0
-        self._skipped_ns = 0
-        self.end_ns = self._flushed_ns = time.monotonic_ns()
-        self._entry_cpu_ns = self._exit_cpu_ns = time.thread_time_ns()
+        self._computation_ns = 0
+        self._flushed_ns = monotonic_ns()
+        self._continue_from_here()
 
     def start(self, content: dict[str, Any]) -> None:
         """Write the start, with what the records refer to; computation counts from here."""
         self.number("MPI_Finalize")
-        self.end_ns = time.monotonic_ns()
-        clocks = {"monotonic_ns": self.end_ns, "wall_ns": time.time_ns()}
+        clocks = {"monotonic_ns": monotonic_ns(), "wall_ns": time.time_ns()}
         self._append_json(START, content | clocks | {"operations": list(self.operations)})
-        self._exit_cpu_ns = time.thread_time_ns()
+        self._continue_from_here()
 
     def number(self, operation: str) -> int:
         """Return the number of an operation in the records."""
@@ -98,11 +101,16 @@ class Tape:
 
     def begin(self) -> int:
         """Return the start of a call; the end of what was computed before it."""
-        if threading.get_ident() != self.thread:
+        if get_ident() != self.thread:
             return OTHER_THREAD
-        start_ns = time.monotonic_ns()
-        if start_ns - self.end_ns >= SHORT_NS:
-            self._entry_cpu_ns = time.thread_time_ns()
+        start_ns = monotonic_ns()
+        gap_ns = start_ns - self._end_ns
+        if gap_ns >= SHORT_NS:
+            cpu_ns = thread_time_ns()
+            gap_ns = cpu_ns - self._cpu_ns - (self._end_ns - self._cpu_read_ns)
+            self._cpu_ns, self._cpu_read_ns = cpu_ns, start_ns
+        self._computation_ns += gap_ns
+        self._end_ns = start_ns
         self.pickled_bytes = 0
         return start_ns
 
@@ -113,21 +121,24 @@ class Tape:
         if start_ns == OTHER_THREAD:
             self.count_unrecorded("calls of other threads")
             return
-        gap_ns = start_ns - self.end_ns
-        if gap_ns >= SHORT_NS:
-            gap_ns = self._entry_cpu_ns - self._exit_cpu_ns
-        end_ns = time.monotonic_ns()
-        RECORD.pack_into(
-            self._buffer, self._length,
-            start_ns, end_ns, gap_ns + self._skipped_ns, size, peer, tag, group, operation, kind,
+        end_ns = self._end_ns = monotonic_ns()
+        length = self._length
+        pack_into(
+            self._buffer, length,
+            start_ns, end_ns, self._computation_ns, size, peer, tag, group, operation, kind,
         )  # fmt: skip
-        self._skipped_ns = 0
-        self._length += RECORD.size
-        if self._length == len(self._buffer) or end_ns - self._flushed_ns >= FLUSH_NS:
-            self.flush()
-            end_ns = time.monotonic_ns()
-        self.end_ns = end_ns
-        self._exit_cpu_ns = time.thread_time_ns()
+        self._computation_ns = 0
+        self._length = length = length + RECORD_SIZE
+        if end_ns >= self._due_ns or length == BUFFER_SIZE:
+            if length == BUFFER_SIZE or end_ns - self._flushed_ns >= FLUSH_NS:
+                self.flush()
+            self._continue_from_here()
+
+    def _continue_from_here(self) -> None:
+        """Count computation from here, by both clocks."""
+        self._cpu_ns = thread_time_ns()
+        self._end_ns = self._cpu_read_ns = monotonic_ns()
+        self._due_ns = self._end_ns + SHORT_NS
 
     def record_receive(
         self, start_ns: int, operation: int, communicator: Any, status: Any
@@ -146,12 +157,9 @@ class Tape:
         """Leave out a call that did nothing, such as a test that failed, and its time."""
         if start_ns == OTHER_THREAD:
             return
-        gap_ns = start_ns - self.end_ns
-        if gap_ns >= SHORT_NS:
-            gap_ns = self._entry_cpu_ns - self._exit_cpu_ns
-        self._skipped_ns += gap_ns
-        self.end_ns = time.monotonic_ns()
-        self._exit_cpu_ns = time.thread_time_ns()
+        self._end_ns = monotonic_ns()
+        if self._end_ns >= self._due_ns:
+            self._continue_from_here()
 
     def count_unrecorded(self, name: str) -> None:
         """Count a call that is not recorded, so that the trace does not pass for complete."""
@@ -177,23 +185,20 @@ class Tape:
 
     @staticmethod
     def bytes_of(arguments: tuple[Any, ...], options: dict[str, Any]) -> int:
-        """Return the larger of what a collective sends and receives here."""
-        if len(arguments) >= 2 and not options:  # the usual case, in a third of the time
-            try:
-                sent: int = arguments[0].nbytes
-                received: int = arguments[1].nbytes
-            except AttributeError:
-                pass
-            else:
-                return sent if sent > received else received
-        return max(map(Tape.size_of, (*arguments[:2], *options.values())), default=0)
+        """Return the larger of what a collective sends and receives; the communicator is first."""
+        try:  # the usual case, in a third of the time
+            sent: int = arguments[1].nbytes
+            received: int = arguments[2].nbytes
+        except (AttributeError, IndexError):
+            return max(map(Tape.size_of, (*arguments[1:3], *options.values())), default=0)
+        return sent if sent > received else received
 
     def flush(self) -> None:
         """Append what is buffered to the file."""
         if self._length:
             self._append(CALLS, bytes(memoryview(self._buffer)[: self._length]))
             self._length = 0
-        self._flushed_ns = time.monotonic_ns()
+        self._flushed_ns = monotonic_ns()
 
     def close(self) -> None:
         """Append the end; nothing in a forked child."""

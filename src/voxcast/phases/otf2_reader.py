@@ -9,7 +9,8 @@ import numpy as np
 
 from voxcast.errors import RunError
 from voxcast.phases.events import EVENT_DTYPES, EventTable, Kind
-from voxcast.phases.otf2_records import Archive, Code, Definitions
+from voxcast.phases.otf2_callbacks import Code
+from voxcast.phases.otf2_records import Archive, Definitions
 
 if TYPE_CHECKING:
     from pathlib import Path

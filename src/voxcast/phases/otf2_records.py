@@ -7,14 +7,14 @@ and makes an object of each event. Here the first definition of a reference wins
 from __future__ import annotations
 
 import contextlib
-from array import array
+import io
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from voxcast.errors import RunError
+from voxcast.phases.otf2_callbacks import COLUMNS, register
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,22 +22,6 @@ if TYPE_CHECKING:
 
 INSTRUCTION_COUNTERS = ("PAPI_TOT_INS", "perf::INSTRUCTIONS", "instructions")
 READ_AT_ONCE = 1 << 20
-COLUMNS = 6  # of a record: code, time, and up to four values
-
-
-class Code(IntEnum):
-    """Kinds of records that matter here."""
-
-    ENTER = 0  # region
-    LEAVE = 1  # region
-    SEND = 2  # receiver, communicator, tag, bytes
-    RECEIVE = 3  # sender, communicator, tag, bytes
-    RECEIVE_REQUEST = 4
-    COLLECTIVE_BEGIN = 5
-    COLLECTIVE = 6  # operation, communicator, sent bytes, received bytes
-    IO = 7  # bytes
-    INSTRUCTIONS = 8  # count since the start
-    RECEIVE_COMPLETE = 9  # as RECEIVE, of a request
 
 
 @dataclass
@@ -191,10 +175,8 @@ class Archive:
             if not reader:
                 yield location, None, "no file of events"
                 continue
-            values, problem = array("Q"), ""
-            callbacks = self._event_callbacks(values)
-            otf2.Reader_RegisterEvtCallbacks(handle, reader, callbacks, None)
-            otf2.EvtReaderCallbacks_Delete(callbacks)
+            values, problem = io.BytesIO(), ""
+            functions = register(otf2, handle, reader, values.write, self.definitions.counters)
             try:
                 while otf2.Reader_ReadLocalEvents(handle, reader, READ_AT_ONCE) == READ_AT_ONCE:
                     pass
@@ -202,67 +184,7 @@ class Archive:
                 problem = str(error)
             with contextlib.suppress(otf2.Error):
                 otf2.Reader_CloseEvtReader(handle, reader)
-            records = np.frombuffer(values, np.uint64).reshape(-1, COLUMNS)
+            del functions
+            records = np.frombuffer(values.getbuffer(), "<u8").reshape(-1, COLUMNS)
             yield location, records, problem
         otf2.Reader_CloseEvtFiles(handle)
-
-    def _event_callbacks(self, values: array[int]) -> Any:
-        """Return callbacks that append each record to ``values``."""
-        otf2, extend, counters = self._otf2, values.extend, self.definitions.counters
-
-        def enter(_: int, time: int, __: int, ___: Any, ____: Any, region: int) -> None:
-            extend((Code.ENTER, time, region, 0, 0, 0))
-
-        def leave(_: int, time: int, __: int, ___: Any, ____: Any, region: int) -> None:
-            extend((Code.LEAVE, time, region, 0, 0, 0))
-
-        def message(code: int) -> Any:
-            def callback(
-                _: int, time: int, __: int, ___: Any, ____: Any,
-                peer: int, communicator: int, tag: int, size: int, *_____: int,
-            ) -> None:  # fmt: skip
-                extend((code, time, peer, communicator, tag, size))
-
-            return callback
-
-        def mark(code: int) -> Any:
-            def callback(_: int, time: int, *__: Any) -> None:
-                extend((code, time, 0, 0, 0, 0))
-
-            return callback
-
-        def collective(
-            _: int, time: int, __: int, ___: Any, ____: Any,
-            operation: Any, communicator: int, _root: int, sent: int, received: int,
-        ) -> None:  # fmt: skip
-            extend((Code.COLLECTIVE, time, operation.value, communicator, sent, received))
-
-        def io_complete(
-            _: int, time: int, __: int, ___: Any, ____: Any, _io: int, size: int, *_____: Any
-        ) -> None:
-            extend((Code.IO, time, size if size < 2**63 else 0, 0, 0, 0))
-
-        def metric(
-            _: int, time: int, __: int, ___: Any, ____: Any, ref: int, types: Any, counts: Any
-        ) -> None:
-            position = counters.get(ref)
-            if position is not None:
-                count = counts[position]
-                is_float = types[position] == otf2.TYPE_DOUBLE
-                number = int(count.floating_point) if is_float else count.unsigned_int
-                extend((Code.INSTRUCTIONS, time, number, 0, 0, 0))
-
-        callbacks = otf2.EvtReaderCallbacks_New()
-        functions = (
-            ("Enter", enter), ("Leave", leave),
-            ("MpiSend", message(Code.SEND)), ("MpiIsend", message(Code.SEND)),
-            ("MpiRecv", message(Code.RECEIVE)), ("MpiIrecv", message(Code.RECEIVE_COMPLETE)),
-            ("MpiIrecvRequest", mark(Code.RECEIVE_REQUEST)),
-            ("MpiCollectiveBegin", mark(Code.COLLECTIVE_BEGIN)),
-            ("MpiCollectiveEnd", collective), ("IoOperationComplete", io_complete),
-            ("Metric", metric),
-        )  # fmt: skip
-        for name, function in functions:
-            getattr(otf2, f"EvtReaderCallbacks_Set{name}Callback")(callbacks, function)
-        self._functions.append(functions)
-        return callbacks
