@@ -47,6 +47,9 @@ EXTRAS = {
     "torch": "train",
     "torchio": "apps",
     "mlflow": "serve",
+    "_otf2": "traces",
+    "mpi4py": "traces",
+    "otf2": "traces",
 }
 
 

@@ -1,0 +1,36 @@
+"""Communication of many kinds between ranks; for tests of the recorder."""
+
+import sys
+
+import numpy as np
+from mpi4py import MPI
+
+comm = MPI.COMM_WORLD
+rank, size = comm.rank, comm.size
+right, left = (rank + 1) % size, (rank - 1) % size
+half = comm.Split(rank % 2, rank)
+sent, received = np.arange(64, dtype=float), np.zeros(64)
+for _ in range(int(sys.argv[1])):
+    sum(i * i for i in range(20000 * (rank + 1)))
+    if rank == 0:
+        comm.Send(sent, 1, 7)
+    elif rank == 1:
+        comm.Recv(received, 0, 7)
+    requests = [comm.Irecv(received, MPI.ANY_SOURCE, 9), comm.Isend(sent[:32].copy(), right, 9)]
+    MPI.Request.Waitall(requests)
+    comm.Allreduce(sent, received)
+    half.bcast({"a": rank}, 0)
+    assert comm.sendrecv(obj := [rank], right, 3, None, left, 3) == [left]
+    request = comm.Iallreduce(sent, received)
+    while not request.Test():
+        pass
+    comm.barrier()
+    posted = comm.isend(obj=obj, dest=right, tag=4)
+    assert comm.irecv(source=MPI.ANY_SOURCE, tag=4).wait() == [left]
+    posted.wait()
+ring = comm.Create_cart([size], periods=[True])
+source, dest = ring.Shift(0, 1)
+ring.Sendrecv_replace(sent, dest, 0, source, 0)
+if "abort" in sys.argv and rank == 1:
+    raise ValueError("planned")
+comm.gather(rank, 0)
