@@ -1,0 +1,97 @@
+"""The part of a run that repeats itself, and how often it has done so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from voxcast.errors import RunError
+from voxcast.phases.communication_text import communication_texts
+from voxcast.phases.simo import phases_of
+
+if TYPE_CHECKING:
+    from voxcast.phases.logical import LogicalTrace
+
+# Share of ticks that must communicate as those one cycle earlier. An operation that comes every
+# ten ticks makes a cycle of ten; one in each epoch of fifty steps leaves the step as the cycle.
+ALIKE = 0.85
+MAX_LENGTH_TICKS = 2000
+MAX_COMPARED_TICKS = 20_000
+
+
+@dataclass(frozen=True)
+class Cycles:
+    """What a run repeats.
+
+    Attributes
+    ----------
+    first_tick, stop_tick : int
+        The repeating part: from the first tick of a phase that recurs to the one after the last.
+    length_ticks : int
+        Ticks of a cycle.
+    counted : str
+        The communication whose ticks are counted as cycles.
+    count : int
+        Cycles in the trace, with those before the repeating part: the first pass of a loop is
+        often in a phase of its own, since it has the start of the program in it.
+    repeated : int
+        Cycles in the repeating part.
+    """
+
+    first_tick: int
+    stop_tick: int
+    length_ticks: int
+    counted: str
+    count: int
+    repeated: int
+
+
+def cycles_of(trace: LogicalTrace) -> Cycles:
+    """Find what a run repeats.
+
+    A phase recurs if it has ticks in both halves of the trace. The cycle is the least number of
+    ticks after which the run communicates as before, in nearly all of its ticks. Cycles are
+    counted by the communication that is nearest to one tick a cycle.
+
+    Raises
+    ------
+    RunError
+        If no phase recurs.
+    """
+    grouping = phases_of(trace)
+    middle = len(trace) / 2
+    last_tick = [int(ticks[-1]) for ticks in grouping.ticks()]
+    spans = [
+        (first, last + 1)
+        for first, last in zip(grouping.first_tick.tolist(), last_tick, strict=True)
+        if first < middle <= last
+    ]
+    if not spans:
+        raise RunError(
+            f"no phase recurs in its {len(trace)} ticks", trace.events.source,
+            "trace more of the run: some repetitions of its loop",
+        )  # fmt: skip
+    start, stop = min(first for first, _ in spans), max(last for _, last in spans)
+    kind, texts = communication_texts(trace)
+    length = _length(kind[start:stop])
+    in_part = np.bincount(kind[start:stop], minlength=len(texts))
+    counted = int(np.argmin(np.abs(in_part * length / (stop - start) - 1.0)))
+    return Cycles(
+        start, stop, length, texts[counted],
+        int((kind == counted).sum()), int(in_part[counted]),
+    )  # fmt: skip
+
+
+def _length(kind: np.ndarray) -> int:
+    kind = kind[:MAX_COMPARED_TICKS]
+    longest = min(MAX_LENGTH_TICKS, len(kind) // 2)
+    best, best_share = 1, 0.0
+    for lag in range(1, longest + 1):
+        share = float(np.mean(kind[lag:] == kind[:-lag]))
+        if share >= ALIKE:
+            return lag
+        if share > best_share:
+            best, best_share = lag, share
+    return best

@@ -1,0 +1,183 @@
+"""The time of a run from its first cycles, with an interval."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from voxcast.errors import ConfigError, RunError
+from voxcast.phases.cycles import cycles_of
+from voxcast.phases.logical import logical_trace
+from voxcast.phases.tick_times import before_tick, tick_times
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from voxcast.phases.cycles import Cycles
+    from voxcast.phases.events import EventTable
+    from voxcast.phases.logical import LogicalTrace
+
+LEVEL = 0.9
+MAX_BATCHES = 10
+MIN_BATCHES = 3
+
+
+@dataclass(frozen=True)
+class TimePrediction:
+    """Predicted time of a run.
+
+    Attributes
+    ----------
+    total_s : float
+        From the first event recorder to the last event.
+    lower_s, upper_s : float
+        Interval at `level`; infinite if there are too few cycles to tell.
+    level : float
+        Probability with which the interval is meant to hold the time.
+    method : str
+        Where the interval comes from.
+    elapsed_s : float
+        Time of the part that was traced; not predicted.
+    cycle_s : float
+        Mean time of a cycle.
+    cycles, cycles_of_run : float
+        Cycles so far, and of the run.
+    """
+
+    total_s: float
+    lower_s: float
+    upper_s: float
+    level: float
+    method: str
+    elapsed_s: float
+    cycle_s: float
+    cycles: float
+    cycles_of_run: float
+
+
+def predict(
+    trace: LogicalTrace, cycles: Cycles, cycles_of_run: float, level: float = LEVEL
+) -> TimePrediction:
+    """Return the time of a run of which a trace has the first cycles.
+
+    It is the time so far, and for each cycle to come the mean of the repeating part. What went
+    before that part, such as start and loading, is not extrapolated; the end of the program,
+    after its last cycle, is not in it.
+
+    The interval is by batch means (Law & Kelton, Simulation Modeling and Analysis, section 9.5.3):
+    times of successive cycles depend on each other, since the machine has fast and slow minutes,
+    but those of b long batches of them hardly do. With s the standard deviation of the batches'
+    mean times of a cycle and n/b cycles in a batch, the m cycles to come take m times the mean so
+    far, with a variance of s² m (m/b + n/b): of the mean so far, and of what is to come. What
+    changes more slowly than the trace is long, such as a neighbour on the machine who comes later,
+    is not in it; `calibrated` takes it from earlier runs.
+
+    Parameters
+    ----------
+    trace : LogicalTrace
+        The first part of the run.
+    cycles : Cycles
+        Of the trace.
+    cycles_of_run : float
+        Cycles of the whole run.
+
+    Raises
+    ------
+    RunError
+        If the trace has more cycles than the run.
+    """
+    if not cycles_of_run >= cycles.count:
+        raise RunError(
+            f"has {cycles.count} cycles, more than the {cycles_of_run:g} of the run",
+            trace.events.source, f"count ticks of {cycles.counted}",
+        )  # fmt: skip
+    times = tick_times(trace)
+    part = times.advance_s[cycles.first_tick : cycles.stop_tick]
+    cycle_s = float(part.sum()) / cycles.repeated
+    ahead = cycles_of_run - cycles.count
+    elapsed_s = times.elapsed_s
+    total_s = elapsed_s + ahead * cycle_s
+    error_s = _error_s(part, cycles.repeated, ahead, level)
+    return TimePrediction(
+        total_s, max(elapsed_s, total_s - error_s), total_s + error_s, level,
+        "batch means of this run", elapsed_s, cycle_s, cycles.count, cycles_of_run,
+    )  # fmt: skip
+
+
+def _error_s(part_s: np.ndarray, repeated: int, ahead: float, level: float) -> float:
+    from scipy import stats
+
+    if ahead <= 0:
+        return 0.0
+    batches = min(MAX_BATCHES, max(MIN_BATCHES, math.isqrt(repeated)))
+    if repeated < batches:
+        return math.inf
+    ticks_a_cycle = len(part_s) / repeated
+    cycle_s = [batch.mean() * ticks_a_cycle for batch in np.array_split(part_s, batches)]
+    variance = np.var(cycle_s, ddof=1) * ahead * (ahead + repeated) / batches
+    return float(stats.t.ppf((1 + level) / 2, batches - 1) * math.sqrt(variance))
+
+
+def calibrated(
+    prediction: TimePrediction, past_log_errors: Iterable[float]
+) -> TimePrediction:
+    """Return a prediction with the interval that past runs support.
+
+    By split conformal prediction: the half width is the ⌈(n+1) level⌉-th of the n absolute errors
+    of past predictions, which were made in the same way. It holds the level on average if the run
+    is exchangeable with those, whatever the noise is like (Vovk, Gammerman & Shafer 2005).
+
+    Parameters
+    ----------
+    past_log_errors : iterable of float
+        Logarithms of measured over predicted time.
+
+    Raises
+    ------
+    ConfigError
+        If they are too few for the level.
+    """
+    errors = np.sort(np.abs(list(past_log_errors)))
+    rank = math.ceil(round((len(errors) + 1) * prediction.level, 9))
+    if rank > len(errors):
+        needed = math.ceil(round(prediction.level / (1 - prediction.level), 9))
+        raise ConfigError(
+            f"an interval at {prediction.level:g} needs {needed} past runs, not {len(errors)}",
+            "--past", "name more, or lower --level",
+        )  # fmt: skip
+    factor = math.exp(float(errors[rank - 1]))
+    return replace(
+        prediction,
+        lower_s=max(prediction.elapsed_s, prediction.total_s / factor),
+        upper_s=prediction.total_s * factor,
+        method=f"conformal, by {len(errors)} past runs",
+    )
+
+
+def first_part(trace: LogicalTrace, share: float) -> LogicalTrace:
+    """Return the trace as it was when a share of its ticks had passed; 0 < share <= 1."""
+    return before_tick(trace, max(1, math.ceil(round(share * len(trace), 9))))
+
+
+def backtest(events: EventTable, share: float, level: float = LEVEL) -> TimePrediction:
+    """Predict a run that is on record whole from its first ticks.
+
+    Parameters
+    ----------
+    events : EventTable
+        Of the whole run.
+    share : float
+        Share of the ticks to predict from. The number of cycles of the run is taken as given, as
+        that of iterations that were asked for.
+    """
+    from voxcast.phases.communication_text import communication_texts
+
+    whole = logical_trace(events)
+    part = first_part(whole, share)
+    cycles = cycles_of(part)
+    kind, texts = communication_texts(whole)
+    count = int((kind == texts.index(cycles.counted)).sum())
+    return predict(part, cycles, count, level)
