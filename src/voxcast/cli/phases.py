@@ -1,7 +1,8 @@
 """``voxcast phases HISTORY``: resources of each phase of an application, and a chain of jobs.
 
-``voxcast phases simo`` finds the phases of a parallel run from one value a tick; a history of that
-name is ``./simo``.
+Of parallel runs: ``voxcast phases simo`` finds phases from one value a tick; ``signature`` gives
+those of a trace, ``predict`` the time of a run from its first part, ``transfer`` that on another
+machine. A history of such a name is ``./simo``.
 """
 
 from __future__ import annotations
@@ -25,7 +26,12 @@ if TYPE_CHECKING:
 
 PRINTED_WALLTIMES = 4
 # Modules of `voxcast phases ACTION`, each with a main; any other first argument is a history.
-ACTIONS = {"simo": "phases_simo"}
+ACTIONS = {
+    "simo": "phases_simo",
+    "signature": "phases_signature",
+    "predict": "phases_predict",
+    "transfer": "phases_transfer",
+}
 
 
 def main(argv: list[str]) -> int:

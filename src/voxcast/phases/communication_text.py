@@ -36,12 +36,12 @@ def communication_texts(trace: LogicalTrace) -> tuple[np.ndarray, tuple[str, ...
         sizes = events["size_bytes"][rows] > 0
         pairs = sorted(set(zip(operations.tolist(), orders.tolist(), sizes.tolist(), strict=True)))
         texts.append(
-            " + ".join(_text(events.operations[n], order, has) for n, order, has in pairs)
+            " + ".join(_text(events.operations[n], order, has_size=has) for n, order, has in pairs)
         )
     return kind, tuple(texts)
 
 
-def _text(operation: str, order: int, has_size: bool) -> str:  # noqa: FBT001
+def _text(operation: str, order: int, *, has_size: bool) -> str:
     if not has_size:
         return operation
     prefix, power = divmod(order, 3)

@@ -9,20 +9,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcast.errors import ConfigError, RunError
+from voxcast.phases.batch_means import error_of_sum_s
+from voxcast.phases.communication_text import communication_texts
 from voxcast.phases.cycles import cycles_of
-from voxcast.phases.logical import logical_trace
 from voxcast.phases.tick_times import before_tick, tick_times
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from voxcast.phases.cycles import Cycles
-    from voxcast.phases.events import EventTable
     from voxcast.phases.logical import LogicalTrace
 
 LEVEL = 0.9
-MAX_BATCHES = 10
-MIN_BATCHES = 3
 
 
 @dataclass(frozen=True)
@@ -67,13 +65,9 @@ def predict(
     before that part, such as start and loading, is not extrapolated; the end of the program,
     after its last cycle, is not in it.
 
-    The interval is by batch means (Law & Kelton, Simulation Modeling and Analysis, section 9.5.3):
-    times of successive cycles depend on each other, since the machine has fast and slow minutes,
-    but those of b long batches of them hardly do. With s the standard deviation of the batches'
-    mean times of a cycle and n/b cycles in a batch, the m cycles to come take m times the mean so
-    far, with a variance of s² m (m/b + n/b): of the mean so far, and of what is to come. What
-    changes more slowly than the trace is long, such as a neighbour on the machine who comes later,
-    is not in it; `calibrated` takes it from earlier runs.
+    The interval is by batch means, see `voxcast.phases.batch_means`. What changes more slowly than
+    the trace is long, such as a neighbour on the machine who comes later, is not in it;
+    `calibrated` takes it from earlier runs.
 
     Parameters
     ----------
@@ -100,30 +94,15 @@ def predict(
     ahead = cycles_of_run - cycles.count
     elapsed_s = times.elapsed_s
     total_s = elapsed_s + ahead * cycle_s
-    error_s = _error_s(part, cycles.repeated, ahead, level)
+    ticks_ahead = ahead * len(part) / cycles.repeated
+    error_s = error_of_sum_s(part, ticks_ahead, level, cycles.repeated)
     return TimePrediction(
         total_s, max(elapsed_s, total_s - error_s), total_s + error_s, level,
         "batch means of this run", elapsed_s, cycle_s, cycles.count, cycles_of_run,
     )  # fmt: skip
 
 
-def _error_s(part_s: np.ndarray, repeated: int, ahead: float, level: float) -> float:
-    from scipy import stats
-
-    if ahead <= 0:
-        return 0.0
-    batches = min(MAX_BATCHES, max(MIN_BATCHES, math.isqrt(repeated)))
-    if repeated < batches:
-        return math.inf
-    ticks_a_cycle = len(part_s) / repeated
-    cycle_s = [batch.mean() * ticks_a_cycle for batch in np.array_split(part_s, batches)]
-    variance = np.var(cycle_s, ddof=1) * ahead * (ahead + repeated) / batches
-    return float(stats.t.ppf((1 + level) / 2, batches - 1) * math.sqrt(variance))
-
-
-def calibrated(
-    prediction: TimePrediction, past_log_errors: Iterable[float]
-) -> TimePrediction:
+def calibrated(prediction: TimePrediction, past_log_errors: Iterable[float]) -> TimePrediction:
     """Return a prediction with the interval that past runs support.
 
     By split conformal prediction: the half width is the ⌈(n+1) level⌉-th of the n absolute errors
@@ -162,22 +141,21 @@ def first_part(trace: LogicalTrace, share: float) -> LogicalTrace:
     return before_tick(trace, max(1, math.ceil(round(share * len(trace), 9))))
 
 
-def backtest(events: EventTable, share: float, level: float = LEVEL) -> TimePrediction:
+def backtest(
+    whole: LogicalTrace, share: float, level: float = LEVEL
+) -> tuple[Cycles, TimePrediction]:
     """Predict a run that is on record whole from its first ticks.
 
     Parameters
     ----------
-    events : EventTable
-        Of the whole run.
+    whole : LogicalTrace
+        The run.
     share : float
         Share of the ticks to predict from. The number of cycles of the run is taken as given, as
         that of iterations that were asked for.
     """
-    from voxcast.phases.communication_text import communication_texts
-
-    whole = logical_trace(events)
     part = first_part(whole, share)
     cycles = cycles_of(part)
     kind, texts = communication_texts(whole)
     count = int((kind == texts.index(cycles.counted)).sum())
-    return predict(part, cycles, count, level)
+    return cycles, predict(part, cycles, count, level)

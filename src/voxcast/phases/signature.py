@@ -149,4 +149,6 @@ def communication_share(times: TickTimes, ticks: np.ndarray | slice) -> float:
 def _spread(ticks: np.ndarray, passes: int | None) -> np.ndarray:
     if passes is None or passes >= len(ticks):
         return ticks
-    return ticks[((np.arange(passes) + 0.5) * len(ticks) / passes).astype(int)]
+    places = (np.arange(passes) + 0.5) * len(ticks) / passes
+    spread: np.ndarray = ticks[places.astype(np.int64)]
+    return spread

@@ -1,0 +1,94 @@
+"""``voxcast phases signature TRACE``: the phases of a parallel run, with their times and weights.
+
+The time of a phase is the mean of its ticks, by the slowest process; the sum of time times weight
+is the time of the run. A trace is what ``voxcast phases predict`` reads.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from voxcast.cli.trace_options import read_logical_trace
+from voxcast.cli.verb_parser import VerbParser
+from voxcast.errors import ConfigError
+from voxcast.quantities import counted, format_seconds
+from voxcast.text_table import text_table
+
+if TYPE_CHECKING:
+    from voxcast.phases.signature import Signature
+
+
+def main(argv: list[str]) -> int:
+    """Print the signature."""
+    parser = VerbParser(prog="voxcast phases signature", description=__doc__)
+    parser.add_argument("trace", type=Path, metavar="TRACE")
+    parser.add_argument(
+        "--tolerance", type=float, metavar="DECADES",
+        help="largest difference from the founder of a phase, in orders of magnitude (0.25)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--min-share", type=float, metavar="SHARE",
+        help="drop phases with a smaller share of the time (0.01)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--passes", type=int, metavar="N", help="times from so many ticks of each phase (all)"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    args = parser.parse_args(argv)
+
+    from voxcast.phases.signature import signature
+    from voxcast.phases.simo import MIN_SHARE, TOLERANCE_DECADES, phases_of
+
+    tolerance = TOLERANCE_DECADES if args.tolerance is None else args.tolerance
+    min_share = MIN_SHARE if args.min_share is None else args.min_share
+    if not 0 <= tolerance < float("inf"):
+        raise ConfigError(f"must be 0 or more, not {tolerance:g}", "--tolerance")
+    if not 0 <= min_share <= 1:
+        raise ConfigError(f"must be 0 to 1, not {min_share:g}", "--min-share")
+    if args.passes is not None and args.passes < 1:
+        raise ConfigError(f"must be at least 1, not {args.passes}", "--passes")
+    trace = read_logical_trace(args.trace)
+    grouping = phases_of(trace, tolerance, min_share=min_share)
+    result = signature(trace, grouping, passes=args.passes)
+    if result.dropped_phases:
+        print(
+            f"voxcast: {counted(result.dropped_phases, 'phase')} with less than {min_share:.3g} "
+            f"of the time dropped, {format_seconds(result.dropped_s)} together",
+            file=sys.stderr,
+        )
+    if args.json:
+        unit = trace.events.computation_unit
+        content = asdict(result) | {"total_s": result.total_s, "computation_unit": unit}
+        print(json.dumps(content, indent=2, allow_nan=False))
+    else:
+        _show(result)
+    return 0
+
+
+def _show(result: Signature) -> None:
+    print(
+        f"{result.source}: {result.processes} processes, {result.ticks} ticks, "
+        f"{format_seconds(result.elapsed_s)}; {result.communication_share:.0%} of the time of all "
+        "processes in communication"
+    )
+    rows = [("phase", "communication", "weight", "time", "computation", "communication", "share")]
+    rows += [
+        (str(n), phase.communication, str(phase.weight), format_seconds(phase.time_s),
+         format_seconds(phase.computation_s), format_seconds(phase.communication_s),
+         f"{phase.share:.1%}")
+        for n, phase in enumerate(result.phases)
+    ]  # fmt: skip
+    print(text_table(rows, "<<>>>>>", indent="  "))
+    beside = [
+        f"{counted(result.dropped_phases, 'dropped phase')} {format_seconds(result.dropped_s)}"
+    ] * bool(result.dropped_phases) + [
+        f"after the last event {format_seconds(result.after_s)}"
+    ] * (result.after_s > 0)
+    print(
+        f"  sum of weight × time{''.join(f', {text}' for text in beside)}: "
+        f"{format_seconds(result.total_s)}"
+    )

@@ -1,0 +1,57 @@
+"""``voxcast phases transfer BASE --run SHORT``: the time of a run on another machine.
+
+BASE is the trace of a whole run here; SHORT that of the same program on the other machine with
+fewer iterations or epochs, and all else the same. Each phase takes the time that it took there.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+
+from voxcast.cli.trace_options import add_level_argument, checked_share, read_logical_trace
+from voxcast.cli.verb_parser import VerbParser
+from voxcast.quantities import format_seconds
+from voxcast.text_table import text_table
+
+
+def main(argv: list[str]) -> int:
+    """Print the predicted time by phase."""
+    parser = VerbParser(prog="voxcast phases transfer", description=__doc__)
+    parser.add_argument("base", type=Path, metavar="BASE")
+    parser.add_argument("--run", type=Path, required=True, metavar="SHORT")
+    add_level_argument(parser)
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    args = parser.parse_args(argv)
+    checked_share(args.level, "--level")
+
+    from voxcast.phases.transfer import transfer
+
+    base, run = read_logical_trace(args.base), read_logical_trace(args.run)
+    result = transfer(base, run, args.level)
+    if args.json:
+        content = {
+            name: None if isinstance(value, float) and math.isinf(value) else value
+            for name, value in asdict(result).items()
+        }
+        content |= {"processes": len(base.events.processes), "source": run.events.source}
+        print(json.dumps(content, indent=2, allow_nan=False))
+        return 0
+    interval = (
+        "too few cycles for an interval" if math.isinf(result.upper_s) else
+        f"at {result.level:.3g} {format_seconds(result.lower_s)} to "
+        f"{format_seconds(result.upper_s)} (batch means of the short run)"
+    )  # fmt: skip
+    print(
+        f"{base.events.source}: {format_seconds(result.base_elapsed_s)}; "
+        f"where {run.events.source} was run {format_seconds(result.total_s)}, {interval}"
+    )
+    rows = [("communication", "weight", "time", "passes there", "time there", "ratio")]
+    for phase in result.phases:
+        ratio = f"{phase.time_s / phase.base_s:.2f}" if phase.base_s else ""
+        times = format_seconds(phase.base_s), str(phase.passes), format_seconds(phase.time_s)
+        rows.append((phase.communication, str(phase.weight), *times, ratio))
+    print(text_table(rows, "<>>>>>", indent="  "))
+    return 0
