@@ -31,6 +31,7 @@ ACTIONS = {
     "signature": "phases_signature",
     "predict": "phases_predict",
     "transfer": "phases_transfer",
+    "show": "phases_show",
 }
 
 
