@@ -17,7 +17,7 @@ from voxcast.cli.grouping_options import add_grouping_arguments, grouping_of
 from voxcast.cli.trace_options import read_logical_trace
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError, TableError
-from voxcast.quantities import counted, format_bytes, format_seconds
+from voxcast.quantities import counted, format_bytes, format_short_seconds
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
@@ -106,8 +106,8 @@ def _show(overview: TraceOverview) -> None:
 
     run = overview.signature
     print(
-        f"{run.source}: {counted(run.processes, 'process').replace('processs', 'processes')}, "
-        f"{counted(run.ticks, 'tick')}, {format_seconds(run.elapsed_s)}; computation "
+        f"{run.source}: {_processes(run.processes)}, "
+        f"{counted(run.ticks, 'tick')}, {format_short_seconds(run.elapsed_s)}; computation "
         f"{1 - run.communication_share:.0%}, communication {run.communication_share:.0%} of the "
         "time of all processes"
     )
@@ -117,14 +117,14 @@ def _show(overview: TraceOverview) -> None:
         mark = MARKS[place] if place < overview.marked else OTHER
         of_it = phase.communication_s / phase.time_s if phase.time_s else 0.0
         rows.append((
-            mark, str(n), phase.communication, str(phase.weight), format_seconds(phase.time_s),
+            mark, str(n), phase.communication, str(phase.weight), format_short_seconds(phase.time_s),
             f"{phase.share:.1%}", f"{of_it:.0%}",
         ))  # fmt: skip
     print(text_table(rows, "<><>>>>", indent="  "))
     if run.dropped_phases:
         print(
             f"  {OTHER} {counted(run.dropped_phases, 'small phase')} dropped, "
-            f"{format_seconds(run.dropped_s)} together"
+            f"{format_short_seconds(run.dropped_s)} together"
         )
     print(
         f"Timeline: a capital is mostly computation, a small letter mostly communication; {OTHER} "
@@ -136,6 +136,10 @@ def _show(overview: TraceOverview) -> None:
         print(f"In the middle of the run, {begin_s:.6g} s to {end_s:.6g} s")
         print(_lanes(overview.detail, overview.marked))
     _show_traffic(overview)
+
+
+def _processes(n: int) -> str:
+    return "1 process" if n == 1 else f"{n} processes"
 
 
 def _lanes(timeline: Timeline, marked: int) -> str:
@@ -176,7 +180,7 @@ def _show_traffic(overview: TraceOverview) -> None:
         rows = [("collective", "processes", "calls", "size", "time of all")]
         rows += [
             (c.operation, str(c.processes or "unknown"), str(c.calls), format_bytes(c.size_bytes),
-             format_seconds(c.time_s))
+             format_short_seconds(c.time_s))
             for c in traffic.collectives[:MAX_LISTED]
         ]  # fmt: skip
         print(text_table(rows, "<>>>>", indent="  "))
