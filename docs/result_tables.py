@@ -21,6 +21,13 @@ from parcel_tables import (
     parcel_passes,
     plans,
 )
+from phase_tables import (
+    phases_alone,
+    phases_logged,
+    phases_slant,
+    phases_summed,
+    phases_teachers,
+)
 from phases_tables import phases_contrast, phases_growth, phases_recovered
 from scale_tables import (
     scale_bounds,
@@ -44,6 +51,7 @@ from worth_tables import (
 PAGES = (
     "README.md", "docs/results.md", "docs/scale.md", "docs/tables.md", "docs/worth.md",
     "docs/parcel-study.md", "docs/cluster-plan.md", "docs/cluster-pool.md", "docs/phases.md",
+    "docs/phases-memory.md",
 )  # fmt: skip
 IMAGE_APPS = ("ants_segment", "ants_register", "tile_segment")
 APPS = (*IMAGE_APPS, "dnn_train")
@@ -625,6 +633,8 @@ TABLES = {
         worth_growth,
         parcel_cache, parcel_ensembles, parcel_passes, parcel_cores, parcel_models, plans,
         phases_recovered, phases_contrast, phases_growth,
+        phases_logged, phases_slant, phases_teachers, phases_alone,
+        phases_summed,
     )
 }  # fmt: skip
 

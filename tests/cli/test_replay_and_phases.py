@@ -6,6 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from voxcast.cli import main
@@ -146,3 +147,28 @@ def test_an_import_that_cannot_be_replayed_says_why(tmp_path: Path, capsys) -> N
     message = capsys.readouterr().err
     assert "cancelled_sub-05 is not replayed: none of 1 runs completed" in message
     assert "recon_sub-02 is not replayed: 3 subjects at full scale, 8 are needed" in message
+
+
+def test_phases_are_read_from_the_traces_of_runs_that_logged_none(tmp_path: Path, capsys) -> None:
+    part = tmp_path / "history" / "part"
+    shutil.copytree(sorted(HISTORY.glob("*/"))[1], part)
+    phases = pd.read_parquet(part / "phases.parquet")
+    of_app = phases[phases["app"] == "tile_segment"]
+    keys = sorted(of_app["cell_key"].unique())
+    without = set(keys[::3])
+    phases[~phases["cell_key"].isin(without)].to_parquet(part / "phases.parquet")
+    arguments = ["phases", str(part), "--app", "tile_segment", "--json"]
+    assert main(arguments) == 0
+    logged = json.loads(capsys.readouterr().out)
+    assert main([*arguments, "--segment"]) == 0
+    output = capsys.readouterr()
+    segmented = json.loads(output.out)
+    n_read = segmented["runs"] - logged["runs"]
+    assert n_read >= len(without) / 2
+    assert f"phases of {n_read} runs read from their traces by" in output.err
+    assert [job["phase"] for job in segmented["jobs"]] == [job["phase"] for job in logged["jobs"]]
+    phases[:0].to_parquet(part / "phases.parquet")
+    assert main([*arguments, "--segment"]) == 0
+    output = capsys.readouterr()
+    assert "by change points, as no run logged phases" in output.err
+    assert json.loads(output.out)["jobs"][0]["phase"] == "phase_1"

@@ -21,6 +21,8 @@ from voxcast.quantities import format_bytes, format_seconds, parse_seconds
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from voxcast.allocation.requests.phase_chain import Chain, MemoryHeld
     from voxcast.phases.matrix import PhaseMatrix
 
@@ -46,6 +48,10 @@ def main(argv: list[str]) -> int:
     add_history_argument(parser)
     parser.add_argument("--app", help="application (needed if there are several)")
     add_where_argument(parser)
+    parser.add_argument(
+        "--segment", action="store_true",
+        help="read phases of runs that logged none from their traces",
+    )  # fmt: skip
     parser.add_argument("--alpha", type=float, default=1.0, help="price of a requested second (1)")
     parser.add_argument("--beta", type=float, default=0.0, help="price of a used second (0)")
     parser.add_argument("--gamma", type=float, default=0.0, help="price of each request (0)")
@@ -69,8 +75,12 @@ def main(argv: list[str]) -> int:
     history = open_history(args.history)
     runs = runs_where(history.runs, args.where)
     with_phases = set(history.phases["cell_key"]) & set(runs["cell_key"])
+    if args.segment:
+        with_phases |= set(history.traces["cell_key"]) & set(runs["cell_key"])
     if not with_phases:
         then = "measure an application that logs its phases, or import runs with phases"
+        if args.segment:
+            then = "nor has it traces to read them from; measure runs of the application"
         raise TableError("has no phases", args.history[0], then)
     apps = runs.loc[runs["cell_key"].isin(with_phases), "app"]
     app = only_app(set(apps), args.app, args.history[0])
@@ -79,6 +89,8 @@ def main(argv: list[str]) -> int:
     phases, traces = (
         table[table["cell_key"].isin(keys)] for table in (history.phases, history.traces)
     )
+    if args.segment:
+        phases = _with_segmented(of_app, phases, traces)
     matrix = phase_matrix(of_app, phases, traces)
     used = used_byte_s(of_app, traces, matrix)
     kept_s = of_app.loc[of_app["cell_key"].isin(set(matrix.cell_keys)), "runtime_s"].median()
@@ -98,6 +110,28 @@ def main(argv: list[str]) -> int:
     else:
         _show(app, matrix, held, jobs)
     return 0
+
+
+def _with_segmented(
+    runs: pd.DataFrame, phases: pd.DataFrame, traces: pd.DataFrame
+) -> pd.DataFrame:
+    """Return the phases with those read from traces; stderr tells from which and how well."""
+    import pandas as pd
+
+    from voxcast.phases.memory import segmented_runs
+
+    segmented = segmented_runs(runs, phases, traces)
+    teachers = "change points, as no run logged phases"
+    if segmented.logged_runs:
+        teachers = f"{segmented.logged_runs} logged runs"
+    if segmented.share_right is not None:
+        teachers += f", of which other subjects put {segmented.share_right:.1%} of the time right"
+    n_runs = segmented.phases["cell_key"].nunique()
+    causes = "".join(f"; {count} {cause}" for cause, count in segmented.left_out.items())
+    print(f"voxcast: phases of {n_runs} runs read from their traces by {teachers}{causes}",
+          file=sys.stderr)  # fmt: skip
+    filled = [table for table in (phases, segmented.phases) if len(table)]
+    return pd.concat(filled, ignore_index=True) if filled else phases
 
 
 def _as_json(

@@ -1,0 +1,261 @@
+"""Phases read from traces, judged on runs that logged theirs: results/phases/memory.json.
+
+Half of the subjects teach and the others judge, and the reverse; nothing is chosen on those that
+judge. The runs are those of the recorded campaigns that are not reserved, at their sampling rate
+and with every second, fourth and eighth sample alone, and the published SLANT runs where
+``VOXCAST_SLANT_ARTIFACT`` names them. ``python -m benchmarks.memory_phases`` takes minutes.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from voxcast.errors import exits_cleanly
+from voxcast.files import write_json
+from voxcast.history.imports.slant import KB, PHASES, RUNS, TRACES, VARIABLE
+from voxcast.history.stored_history import open_history
+from voxcast.laws.intervals import clustered_mean
+from voxcast.phases.change_points import change_points
+from voxcast.phases.memory import logged_runs, readable_traces
+from voxcast.phases.segmenter import LoggedRun, Segmenter, Trace, time_right
+from voxcast.phases.template import BINS
+from voxcast.phases.trace_grid import usual_step_s
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+OUT = Path("results/phases/memory.json")
+BATCHES = ("reference", "reference2")
+EVERY = (1, 2, 4, 8)
+TEACHERS = (1, 2, 3, 5, 10, 20)
+DRAWS = 10
+TRIED_BINS = (10, 20, 40, 80)
+PENALTIES = (0.5, 1.0, 2.0, 4.0, 8.0)
+MINUTE_S = 60.0
+SEED = 0
+
+
+@exits_cleanly
+def main() -> int:
+    """Segment the runs of all applications, and write how well."""
+    history = open_history([Path("data/history") / batch for batch in BATCHES])
+    traces, runs = readable_traces(history.traces), history.runs.set_index("cell_key")
+    subjects = runs["subject"].where(runs["subject"] != "", runs.index)
+    results: dict[str, Any] = {}
+    for app, of_app in runs.groupby("app", sort=True):
+        phases = history.phases[history.phases["cell_key"].isin(set(of_app.index))]
+        names, logged = logged_runs(
+            phases, traces, {str(key): str(name) for key, name in subjects.items()}
+        )
+        by_rate = {}
+        for every in EVERY:
+            print(f"{app}: every {every}", file=sys.stderr, flush=True)
+            by_rate[f"every_{every}"] = accuracy(names, logged, every)
+        results[str(app)] = {"phases": names, **by_rate}
+    if folder := os.environ.get(VARIABLE):
+        results["slant"] = slant(Path(folder))
+    write_json(OUT, results)
+    return 0
+
+
+def accuracy(names: Sequence[str], logged: Sequence[LoggedRun], every: int) -> dict[str, Any]:
+    """Return errors of boundaries, and the share of time in the right phase, by subject."""
+    runs = [LoggedRun(thinned(run.trace, every), run.boundaries_s, run.subject) for run in logged]
+    errors, shares, usual = crossed(names, runs)
+    by_subject = [run.subject for run in runs]
+    steps_s = np.array([np.median(np.diff(run.trace.t_s)) for run in runs])
+    return {
+        "runs": len(runs),
+        "subjects": len(set(by_subject)),
+        "step_s": float(np.median(steps_s)),
+        "error_s": {
+            "median": float(np.median(errors)),
+            "quantile_90": float(np.quantile(errors, 0.9)),
+            "median_by_boundary": np.median(errors, axis=0).tolist(),
+            "mean_absolute": interval(errors.mean(axis=1), by_subject),
+        },
+        "within_two_steps": interval((errors <= 2 * steps_s[:, None]).mean(axis=1), by_subject),
+        "share_of_time_right": interval(shares, by_subject),
+        "share_usual": float(usual.mean()),
+    }
+
+
+def crossed(
+    names: Sequence[str], runs: Sequence[LoggedRun], bins: Sequence[int] = (BINS, BINS)
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return errors in seconds, shares of time right, and which runs look as usual.
+
+    Each half of the subjects is segmented by what the other half teaches.
+
+    Parameters
+    ----------
+    bins : sequence of int
+        Of the histograms, for the runs of either half.
+    """
+    half_of = halves(runs)
+    segmenters = [
+        Segmenter(names, [run for run in runs if half_of[run.subject] != half], bins[half])
+        for half in (0, 1)
+    ]
+    errors, shares, usual = [], [], []
+    for run in runs:
+        starts_s, is_usual = segmenters[half_of[run.subject]].boundaries_s(run.trace)
+        errors.append(np.abs(starts_s - run.boundaries_s))
+        shares.append(time_right(run.trace, run.boundaries_s, starts_s))
+        usual.append(is_usual)
+    return np.array(errors), np.array(shares), np.array(usual)
+
+
+def halves(runs: Sequence[LoggedRun]) -> dict[str, int]:
+    """Return 0 or 1 for each subject."""
+    return {name: n % 2 for n, name in enumerate(sorted({run.subject for run in runs}))}
+
+
+def chosen_bins(names: Sequence[str], runs: Sequence[LoggedRun]) -> list[int]:
+    """Return for each half of the subjects the bins that are best within the other half."""
+    half_of, chosen = halves(runs), []
+    for half in (0, 1):
+        teachers = [run for run in runs if half_of[run.subject] != half]
+        right = [
+            float((crossed(names, teachers, (bins, bins))[0] <= MINUTE_S).all(axis=1).mean())
+            for bins in TRIED_BINS
+        ]
+        chosen.append(TRIED_BINS[int(np.argmax(right))])
+    return chosen
+
+
+def slant(folder: Path) -> dict[str, Any]:
+    """Return how well the seven tasks of the fMRI runs are found, of their traces as published."""
+    runs = slant_runs(folder)
+    names = [f"task_{number}" for number in range(1, 8)]
+    subjects = [run.subject for run in runs]
+    last_s = np.array([run.trace.t_s[-1] - run.boundaries_s[-1] for run in runs])
+    bins = chosen_bins(names, runs)
+    by_rate = {}
+    for every in EVERY:
+        thin = [LoggedRun(thinned(r.trace, every), r.boundaries_s, r.subject) for r in runs]
+        errors, shares, _ = crossed(names, thin, bins)
+        is_right = np.asarray((errors <= MINUTE_S).all(axis=1))
+        by_rate[f"every_{every}"] = {
+            "all_boundaries_within_a_minute": interval(is_right, subjects),
+            "runs_right": int(is_right.sum()),
+            "runs_right_with_a_last_task_above_100_s": int(is_right[last_s > 100].sum()),
+            "within_a_sample": float((errors <= every * 30.0).all(axis=1).mean()),
+            "share_by_boundary": (errors <= MINUTE_S).mean(axis=0).tolist(),
+            "error_s": {"median": float(np.median(errors)),
+                        "quantile_90": float(np.quantile(errors, 0.9))},
+            "share_of_time_right": interval(shares, subjects),
+        }  # fmt: skip
+    return {
+        "runs": len(runs),
+        "subjects": len(set(subjects)),
+        "bins_chosen": bins,
+        "runs_with_a_last_task_above_100_s": int((last_s > 100).sum()),
+        **by_rate,
+        "by_number_of_logged_runs": few_teachers(names, runs),
+        "alone": alone(runs),
+    }
+
+
+def few_teachers(names: Sequence[str], runs: Sequence[LoggedRun]) -> dict[str, Any]:
+    """Return the share of other runs that is right when few were logged, over draws."""
+    random, subjects = np.random.default_rng(SEED), sorted({run.subject for run in runs})
+    shares: dict[str, Any] = {}
+    for count in TEACHERS:
+        of_draws = []
+        for _ in range(DRAWS):
+            half = set(random.permutation(subjects)[: len(subjects) // 2])
+            others = [run for run in runs if run.subject in half]
+            drawn = random.choice(len(others), count, replace=False)
+            segmenter = Segmenter(names, [others[n] for n in drawn])
+            judges = [run for run in runs if run.subject not in half]
+            of_draws.append(share_within(segmenter, judges))
+        low, middle, high = np.quantile(of_draws, [0.1, 0.5, 0.9])
+        shares[str(count)] = {
+            "median": float(middle),
+            "quantile_10": float(low),
+            "quantile_90": float(high),
+        }
+    return shares
+
+
+def share_within(segmenter: Segmenter, runs: Iterable[LoggedRun]) -> float:
+    """Return the share of runs with all boundaries within a minute."""
+    return float(np.mean([
+        np.all(np.abs(segmenter.boundaries_s(run.trace)[0] - run.boundaries_s) <= MINUTE_S)
+        for run in runs
+    ]))  # fmt: skip
+
+
+def alone(runs: Sequence[LoggedRun]) -> dict[str, Any]:
+    """Return how many boundaries have a change point of the run alone within a minute.
+
+    The penalty is the one with the best F1 score of change points in the other half of subjects.
+    """
+    half_of = halves(runs)
+    chosen = []
+    for half in (0, 1):
+        teachers = [run for run in runs if half_of[run.subject] != half]
+        scores = [np.mean([f1_score(run, penalty) for run in teachers]) for penalty in PENALTIES]
+        chosen.append(PENALTIES[int(np.argmax(scores))])
+    hits = [near_points(run, chosen[half_of[run.subject]]) for run in runs]
+    near, points = [hit[0] for hit in hits], [hit[1] for hit in hits]
+    subjects = [run.subject for run in runs]
+    return {
+        "penalties_chosen": chosen,
+        "boundaries_with_a_change_point": interval(np.mean(near, axis=1), subjects),
+        "share_by_boundary": np.mean(near, axis=0).tolist(),
+        "mean_change_points": float(np.mean(points)),
+    }
+
+
+def near_points(run: LoggedRun, penalty: float) -> tuple[np.ndarray, int]:
+    """Return which boundaries have a change point within a minute, and the number of points."""
+    points_s = change_points(run.trace.grid(usual_step_s(run.trace.t_s)), penalty)
+    distances = np.abs(run.boundaries_s[:, None] - points_s).min(axis=1, initial=np.inf)
+    return distances <= MINUTE_S, len(points_s)
+
+
+def f1_score(run: LoggedRun, penalty: float) -> float:
+    """Return the harmonic mean of recall and precision of the change points of a run."""
+    near, points = near_points(run, penalty)
+    return float(2 * near.sum() / (len(near) + points))
+
+
+def slant_runs(folder: Path) -> list[LoggedRun]:
+    """Return the fMRI runs with their traces as published, not thinned as on import."""
+    subjects = pd.read_csv(folder / RUNS).set_index("run")["subject"]
+    tasks = pd.read_csv(folder / PHASES).sort_values(["run", "task"])
+    samples = dict(iter(pd.read_csv(folder / TRACES).groupby("run")))
+    runs = []
+    for run, of_run in tasks.groupby("run"):
+        seconds, memory = (
+            samples[run][name].to_numpy(float) for name in ("t_s", "node_used_mem_kb")
+        )
+        starts_s = of_run["start_s"].to_numpy(float)[1:]
+        runs.append(LoggedRun(Trace(seconds, memory * KB, None), starts_s, str(subjects[run])))
+    return runs
+
+
+def thinned(trace: Trace, every: int) -> Trace:
+    """Return every so manieth sample of a trace, two at least."""
+    if len(trace.t_s) <= every:
+        return trace
+    cpu_s = None if trace.cpu_s is None else trace.cpu_s[::every]
+    return Trace(trace.t_s[::every], trace.rss_bytes[::every], cpu_s)
+
+
+def interval(values: Sequence[float] | np.ndarray, subjects: Sequence[str]) -> Mapping[str, float]:
+    """Return a mean with its 95 % interval over subjects."""
+    mean = clustered_mean(np.asarray(values, dtype=float), list(subjects))
+    return {"value": mean.value, "low": mean.low, "high": mean.high}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

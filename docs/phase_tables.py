@@ -1,0 +1,95 @@
+"""Tables of docs/phases-memory.md."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from table_text import markdown, results, with_interval
+
+MEMORY, PER_PHASE = "phases/memory.json", "phases/per_phase.json"
+
+
+def _share(value: dict[str, float]) -> str:
+    low, high = max(value["low"], 0.0), min(value["high"], 1.0)
+    return f"{100 * value['value']:.1f} % ({100 * low:.1f} to {100 * high:.1f})"
+
+
+def _rates(part: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    return [
+        (name.removeprefix("every_"), row)
+        for name, row in part.items()
+        if name.startswith("every_")
+    ]
+
+
+def phases_logged() -> str:
+    """Phases read from traces against those that the applications logged."""
+    rows = [
+        [
+            f"`{app}`", f"{row['runs']}", f"{row['step_s']:.1f} s",
+            f"{row['error_s']['median']:.2f} s", f"{row['error_s']['quantile_90']:.2f} s",
+            _share(row["within_two_steps"]), _share(row["share_of_time_right"]),
+        ]
+        for app, part in results(MEMORY).items()
+        if app != "slant"
+        for _, row in _rates(part)
+    ]  # fmt: skip
+    head = ["application", "runs", "between samples", "error of a boundary: median", "90 %",
+            "within two samples", "time in the right phase"]  # fmt: skip
+    return markdown(head, rows)
+
+
+def phases_slant() -> str:
+    """The seven tasks of the SLANT runs."""
+    part = results(MEMORY)["slant"]
+    rows = [
+        [
+            f"{30 * int(every)} s", f"{row['runs_right']} of {part['runs']}",
+            _share(row["all_boundaries_within_a_minute"]),
+            f"{100 * row['within_a_sample']:.0f} %", f"{row['error_s']['median']:.0f} s",
+            f"{row['error_s']['quantile_90']:.0f} s", _share(row["share_of_time_right"]),
+        ]
+        for every, row in _rates(part)
+    ]  # fmt: skip
+    head = ["between samples", "all six boundaries within a minute", "share of runs",
+            "within a sample", "error: median", "90 %", "time in the right task"]  # fmt: skip
+    return markdown(head, rows)
+
+
+def phases_teachers() -> str:
+    """How many logged runs suffice for SLANT."""
+    by_number = results(MEMORY)["slant"]["by_number_of_logged_runs"]
+    names = ("median", "quantile_10", "quantile_90")
+    rows = [
+        [number, *(f"{100 * row[name]:.0f} %" for name in names)]
+        for number, row in sorted(by_number.items(), key=lambda pair: int(pair[0]))
+    ]  # fmt: skip
+    return markdown(["logged runs", "median of draws", "10 % of draws", "90 % of draws"], rows)
+
+
+def phases_alone() -> str:
+    """Change points of single SLANT runs."""
+    part = results(MEMORY)["slant"]["alone"]
+    shares = [f"{100 * share:.0f} %" for share in part["share_by_boundary"]]
+    head = ["boundaries with a change point", *(f"{n} to {n + 1}" for n in range(1, 7)),
+            "change points of a run"]  # fmt: skip
+    points = f"{part['mean_change_points']:.1f}"
+    return markdown(head, [[_share(part["boundaries_with_a_change_point"]), *shares, points]])
+
+
+def phases_summed() -> str:
+    """Predictions by phase against those of the run."""
+    rows = []
+    for app, part in results(PER_PHASE).items():
+        for family, ways in part["families"].items():
+            for target, label in (("cpu_s", "CPU time"), ("runtime_s", "wall time"),
+                                  ("peak_rss_bytes", "memory")):  # fmt: skip
+                difference = ways["difference"][target]
+                low, high = difference["interval"]
+                rows.append([
+                    f"`{app}`", f"`{family}`", label, with_interval(ways["run"][target]),
+                    with_interval(ways["sum_of_phases"][target]),
+                    f"{difference['points']:+.1f} ({low:+.1f} to {high:+.1f})",
+                ])  # fmt: skip
+    head = ["application", "family", "", "run", "sum of phases", "difference, points"]
+    return markdown(head, rows)
