@@ -67,7 +67,8 @@ def main(argv: list[str]) -> int:
         return 0
 
     from voxcast.files import write_text
-    from voxcast.report.phase_page import overview_for_page, phase_page, run_memory
+    from voxcast.report.memory_figure import run_memory
+    from voxcast.report.phase_page import overview_for_page, phase_page
 
     overview = overview_for_page(trace, grouping)
     page = phase_page(overview, None if run is None else run_memory(run))
@@ -117,7 +118,8 @@ def _show(overview: TraceOverview) -> None:
         mark = MARKS[place] if place < overview.marked else OTHER
         of_it = phase.communication_s / phase.time_s if phase.time_s else 0.0
         rows.append((
-            mark, str(n), phase.communication, str(phase.weight), format_short_seconds(phase.time_s),
+            mark, str(n), phase.communication, str(phase.weight),
+            format_short_seconds(phase.time_s),
             f"{phase.share:.1%}", f"{of_it:.0%}",
         ))  # fmt: skip
     print(text_table(rows, "<><>>>>", indent="  "))

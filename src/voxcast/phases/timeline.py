@@ -123,9 +123,7 @@ def middle_span_s(trace: LogicalTrace, ticks: int) -> tuple[float, float] | None
     first = (len(trace) - ticks) // 2
     process = int(trace.events["process"][trace.rows[trace.starts[first]]])
     rows = np.flatnonzero(
-        (trace.events["process"] == process)
-        & (trace.tick >= first)
-        & (trace.tick < first + ticks)
+        (trace.events["process"] == process) & (trace.tick >= first) & (trace.tick < first + ticks)
     )
     begin_ns = trace.events.start_ns[process]
     end_ns = trace.events["end_ns"][rows]
