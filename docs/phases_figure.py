@@ -53,6 +53,11 @@ def drawn(overview: TraceOverview) -> str:
             f'shape-rendering="crispEdges">{"".join(paths)}'
             f'<path fill="currentColor" d="{lane.communication}"/></g>'
         )
+        parts += [
+            f'<text x="{LEFT + BINS * percent / 100:g}" y="{y + 15}" text-anchor="middle" '
+            f'style="fill: #fff; font-weight: bold">{mark}</text>'
+            for mark, percent in lane.labels
+        ]
     bottom = TOP + len(overview.timeline.lanes) * STEP
     for n in range(5):
         x, at_s = LEFT + BINS * n / 4, overview.timeline.end_s * n / 4
