@@ -139,12 +139,12 @@ def trace_overview(
     places[order[:marked]] = np.arange(marked)
     category = places[np.where(grouping.label == DROPPED, len(order), grouping.label)]
     span_s = middle_span_s(trace, DETAIL_TICKS)
-    whole, detail = (
+    run_line, detail = (
         timeline(trace, category, marked + 1, bins=bins, max_lanes=max_lanes, span_s=span)
         for span in (None, span_s)
     )
     each = timeline(trace, category, marked + 1, bins=1, max_lanes=run.processes)
     return TraceOverview(
-        run, tuple(order), marked, whole, detail if span_s else None, each,
+        run, tuple(order), marked, run_line, detail if span_s else None, each,
         traffic(trace.events), trace.events.computation_unit,
     )  # fmt: skip

@@ -97,12 +97,12 @@ def _collectives(events: EventTable) -> tuple[CollectiveTraffic, ...]:
     group = events["group"][rows].astype(np.int64)
     group[(group < 0) | (group >= len(events.groups))] = len(events.groups)
     keys = events["operation"][rows].astype(np.int64) * (len(events.groups) + 1) + group
-    kinds, which = np.unique(keys, return_inverse=True)
+    kinds, kind_of = np.unique(keys, return_inverse=True)
     calls = np.zeros((len(kinds), len(events.processes)), np.int64)
-    np.add.at(calls, (which, events["process"][rows]), 1)
-    sizes = np.bincount(which, events["size_bytes"][rows], len(kinds))
+    np.add.at(calls, (kind_of, events["process"][rows]), 1)
+    sizes = np.bincount(kind_of, events["size_bytes"][rows], len(kinds))
     elapsed_s = (events["end_ns"][rows] - events["start_ns"][rows]) / 1e9
-    times = np.bincount(which, np.maximum(elapsed_s, 0), len(kinds))
+    times = np.bincount(kind_of, np.maximum(elapsed_s, 0), len(kinds))
     members = [len(group) for group in events.groups] + [0]
     operation, number = np.divmod(kinds, len(events.groups) + 1)
     collectives = [
