@@ -87,7 +87,7 @@ def timeline(
     n_lanes = min(n_processes, max_lanes)
     lane_of = np.arange(n_processes) * n_lanes // max(n_processes, 1)
     time_s = np.zeros((n_lanes, n_categories + 1, 2, bins))
-    if end_s <= start_s:
+    if end_s - start_s < 1 / NS_PER_S:  # less than any clock resolves
         return Timeline(start_s, end_s, _lane_names(events.processes, lane_of), time_s)
     process = events["process"]
     end = (events["end_ns"] - events.start_ns[process]) / NS_PER_S
