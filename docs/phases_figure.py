@@ -29,6 +29,7 @@ svg { color: #1f2328; --faint: #9a9fa5; --series-0: #0072b2; --series-1: #d55e00
   --series-2: #009e73; --series-3: #cc79a7; --series-4: #b88600; --series-5: #56b4e9;
   font: 13px system-ui, sans-serif; }
 text { fill: currentColor; }
+.mark { fill: #fff; stroke: #000a; stroke-width: 3px; paint-order: stroke; font-weight: bold; }
 @media (prefers-color-scheme: dark) {
   svg { color: #e6edf3; --faint: #6e7681; --series-0: #56b4e9; --series-1: #ff8a3d;
     --series-2: #2fc79a; --series-3: #e39cc5; --series-4: #e6b422; --series-5: #9ad3f5; }
@@ -55,7 +56,7 @@ def drawn(overview: TraceOverview) -> str:
         )
         parts += [
             f'<text x="{LEFT + BINS * percent / 100:g}" y="{y + 15}" text-anchor="middle" '
-            f'style="fill: #fff; font-weight: bold">{mark}</text>'
+            f'class="mark">{mark}</text>'
             for mark, percent in lane.labels
         ]
     bottom = TOP + len(overview.timeline.lanes) * STEP

@@ -110,6 +110,7 @@ def _texts(run: RunMemory, names: list[str], t_s: np.ndarray, rss_bytes: np.ndar
         stretches = run.phases[run.phases["phase"] == name]
         begin, stop = (stretches[c].to_numpy(float) for c in ("start_s", "end_s"))
         inside = ((t_s >= begin[:, None]) & (t_s <= stop[:, None])).any(axis=0)
-        peak = f", {format_bytes(rss_bytes[inside].max())}" if inside.any() else ""
+        peak_bytes = rss_bytes[inside].max(initial=0.0)
+        peak = f", {format_bytes(peak_bytes)}" if peak_bytes else ""
         texts.append(f"{number} {name} {format_seconds(float((stop - begin).sum()))}{peak}")
     return texts
