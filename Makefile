@@ -53,7 +53,7 @@ NAME ?= reference
 HOURS ?= 2
 .PHONY: campaign
 campaign: setup ## Measure a recorded campaign for HOURS=2, NAME=reference; continues where it stopped
-	voxcast campaign run $(NAME) --hours $(HOURS)
+	voxcast campaign run $(NAME) --time-budget $(HOURS)h
 
 .PHONY: tile-weights
 tile-weights: setup ## Train the network of tile_segment again, into data/tile_weights (minutes)
@@ -104,9 +104,10 @@ worth: setup ## What asking for less is worth: rounds on a private Slurm (50 min
 	python benchmarks/worth_replay.py
 
 .PHONY: parcel-study
-parcel-study: setup ## Cache, passes and predictability of a parcel study; results/parcel_study (half an hour)
+parcel-study: setup ## Cache, passes, predictability, and three ways on a private Slurm; results/parcel_study (two hours)
 	voxcast campaign run parcel_study --cluster local --parallel 2
 	python benchmarks/parcel_study.py --out results/parcel_study
+	python benchmarks/parcel_slurm.py --out results/parcel_study/slurm.json
 
 .PHONY: gpu-campaign
 gpu-campaign: ## On a machine with CUDA, torch, numpy and nibabel: measure, pack (see docs/devices.md)

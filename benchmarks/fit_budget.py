@@ -53,7 +53,7 @@ def main() -> int:
         voxcast = str(Path(sys.executable).with_name("voxcast"))
         command = [
             voxcast, "fit", str(path), "--target", "runtime_s",
-            "--time-budget", f"{args.budget:g}", "--out", str(Path(folder) / "model"), "--json",
+            "--time-budget", f"{args.budget:g}s", "--out", str(Path(folder) / "model"), "--json",
         ]  # fmt: skip
         wall_s = seconds(lambda: subprocess.run(command, check=True, capture_output=True))
     figures = {

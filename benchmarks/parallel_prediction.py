@@ -59,7 +59,9 @@ def evaluated(table: pd.DataFrame, trials: int) -> dict[str, Any]:
             stdout=subprocess.PIPE, check=True,
         )  # fmt: skip
     card = json.loads(completed.stdout)
-    by_processes = table.groupby(["processes", "threads"])[TARGET].agg(["count", "median"])
+    by_processes = table.groupby(["processes", "threads"], as_index=False).agg(
+        runs=(TARGET, "count"), median_s=(TARGET, "median")
+    )
     return {
         "runs": card["rows"],
         "workloads": card["groups"],
@@ -70,9 +72,9 @@ def evaluated(table: pd.DataFrame, trials: int) -> dict[str, Any]:
         "chosen": {name: card["metrics"][name] for name in METRICS},
         "constant": {name: card["candidates"]["median"][name] for name in METRICS},
         "runtime_s": [
-            {"processes": processes, "threads": threads, "runs": int(row["count"]),
-             "median": float(row["median"])}
-            for (processes, threads), row in by_processes.iterrows()
+            {"processes": row.processes, "threads": row.threads, "runs": row.runs,
+             "median": row.median_s}
+            for row in by_processes.itertuples()
         ],
     }  # fmt: skip
 

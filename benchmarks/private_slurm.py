@@ -12,21 +12,22 @@ from __future__ import annotations
 import argparse
 import contextlib
 import getpass
-import json
 import os
 import shutil
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import psutil
 
+import private_slurm_database as database
 from private_slurm_conf import CPUS, Layout, cgroup_conf, gres_conf, slurm_conf, slurmdbd_conf
+from private_slurm_daemons import Daemons
 
 PROGRAMS = (
     "munged", "slurmctld", "slurmd", "slurmdbd", "mariadbd", "mariadb-install-db", "sbatch",
@@ -34,8 +35,6 @@ PROGRAMS = (
 )  # fmt: skip
 SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 PACKAGES = "slurm-wlm slurmdbd slurm-client munge mariadb-server"
-PIDS = "pids.json"
-STOP_S = 10.0
 
 
 class PrivateSlurmError(Exception):
@@ -89,9 +88,11 @@ class PrivateSlurm:
     node_cpus: int = CPUS
     clock: int = 1
     layout: Layout = field(init=False)
+    daemons: Daemons = field(init=False)
 
     def __post_init__(self) -> None:
         self.folder = Path(self.folder).absolute()
+        self.daemons = Daemons(self.folder)
         host = socket.gethostname().partition(".")[0]
         ports = [_free_port() for _ in range(self.nodes + 3)]
         self.layout = Layout(
@@ -130,7 +131,7 @@ class PrivateSlurm:
         """
         if missing := missing_programs():
             raise PrivateSlurmError(f"not installed: {', '.join(missing)}; install {PACKAGES}")
-        if (self.folder / PIDS).exists():
+        if self.daemons.is_recorded:
             raise PrivateSlurmError(f"{self.folder}: is up, or was not stopped")
         for name in ("log", "state", "munge", "socket", "db"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
@@ -153,34 +154,22 @@ class PrivateSlurm:
 
     def stop(self) -> None:
         """Cancel all jobs and stop all daemons, the newest first."""
-        pids = self._pids()
-        if "slurmctld" in pids:
+        if "slurmctld" in self.daemons.names():
             # Jobs that do not end in time must not keep the daemons alive.
             with contextlib.suppress(subprocess.SubprocessError, PrivateSlurmError):
                 self.command("scancel", "-u", getpass.getuser(), check=False, timeout_s=10)
                 self.wait(lambda: not self._output("squeue", "-h"), "the jobs", 20)
-        for name in reversed(pids):
-            self.stop_daemon(name)
-        (self.folder / PIDS).unlink(missing_ok=True)
+        self.daemons.stop_all()
 
     def start_daemon(self, name: str) -> None:
         """Start ``slurmctld``, ``slurmdbd`` or the slurmd of a node by its name."""
         arguments = ["slurmd", "-D", "-N", name] if name in self.node_names else [name, "-D"]
-        self._spawn(name, [*arguments, "-i"] if name == "slurmctld" else arguments)
+        arguments += ["-i"] if name == "slurmctld" else []
+        self.daemons.start(name, arguments, self._environment())
 
     def stop_daemon(self, name: str, *, kill: bool = False) -> None:
         """Stop a daemon; with ``kill`` at once, as a crash does."""
-        pid, created = self._pids().get(name, (0, 0.0))
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process = psutil.Process(pid) if pid else None
-            if process is not None and process.create_time() == created:
-                process.kill() if kill else process.terminate()
-                with contextlib.suppress(psutil.TimeoutExpired):
-                    process.wait(STOP_S)
-                if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-                    process.kill()
-                    process.wait(STOP_S)
-        self._record({n: entry for n, entry in self._pids().items() if n != name})
+        self.daemons.stop(name, kill=kill)
 
     def kill_node(self, name: str) -> None:
         """Kill the slurmd of a node and its jobs' processes, as a crash of the node does."""
@@ -249,63 +238,24 @@ class PrivateSlurm:
         munge = self.folder / "munge"
         (munge / "key").write_bytes(os.urandom(128))
         (munge / "key").chmod(0o600)
-        self._spawn(
-            "munged",
-            [
-                "munged", "-F", "--force", f"--key-file={munge / 'key'}",
-                f"--socket={self.layout.munge_socket}", f"--pid-file={munge / 'pid'}",
-                f"--log-file={munge / 'log'}", f"--seed-file={munge / 'seed'}",
-            ],
-        )  # fmt: skip
+        arguments = [
+            "munged", "-F", "--force", f"--key-file={munge / 'key'}",
+            f"--socket={self.layout.munge_socket}", f"--pid-file={munge / 'pid'}",
+            f"--log-file={munge / 'log'}", f"--seed-file={munge / 'seed'}",
+        ]  # fmt: skip
+        self.daemons.start("munged", arguments, self._environment())
         self.wait(
             lambda: self._answers("munge", "-n", "-S", str(self.layout.munge_socket)), "munge"
         )
 
     def _start_database(self) -> None:
-        data, address = self.folder / "db" / "data", str(self.folder / "db" / "s")
-        user = f"--user={getpass.getuser()}"
-        self.command(
-            "mariadb-install-db", "--no-defaults", user, f"--datadir={data}",
-            "--auth-root-authentication-method=normal", "--skip-test-db", timeout_s=120,
-        )  # fmt: skip
-        self._spawn(
-            "mariadbd",
-            [
-                "mariadbd", "--no-defaults", user, f"--datadir={data}", f"--socket={address}",
-                f"--pid-file={self.folder / 'db' / 'pid'}", "--bind-address=127.0.0.1",
-                f"--port={self.layout.database_port}", "--innodb-buffer-pool-size=64M",
-                "--innodb-lock-wait-timeout=900", "--innodb-flush-log-at-trx-commit=0",
-                "--skip-name-resolve",
-            ],
-        )  # fmt: skip
-        client = ("--no-defaults", "-S", address, "-uroot")
+        folder, user = self.folder / "db", getpass.getuser()
+        self.command(*database.install_command(folder, user), timeout_s=120)
+        command = database.daemon_command(folder, user, self.layout.database_port)
+        self.daemons.start("mariadbd", command, self._environment())
+        client = database.client_options(folder)
         self.wait(lambda: self._answers("mariadb-admin", *client, "ping"), "MariaDB")
-        statements = (
-            "create database slurm_acct; create user slurm@'127.0.0.1' identified by 'slurm'; "
-            "grant all on slurm_acct.* to slurm@'127.0.0.1';"
-        )
-        self.command("mariadb", *client, "-e", statements)
-
-    def _spawn(self, name: str, arguments: Sequence[str]) -> None:
-        with (self.folder / "log" / f"{name}.out").open("ab") as log:
-            process = subprocess.Popen(
-                arguments, env=self._environment(), stdin=subprocess.DEVNULL, stdout=log,
-                stderr=log, start_new_session=True, cwd=self.folder,
-            )  # fmt: skip
-        self._record(
-            {**self._pids(), name: (process.pid, psutil.Process(process.pid).create_time())}
-        )
-
-    def _pids(self) -> dict[str, tuple[int, float]]:
-        path = self.folder / PIDS
-        if not path.exists():
-            return {}
-        return {
-            name: (pid, created) for name, (pid, created) in json.loads(path.read_text()).items()
-        }
-
-    def _record(self, pids: Mapping[str, tuple[int, float]]) -> None:
-        (self.folder / PIDS).write_text(json.dumps(pids, indent=1))
+        self.command("mariadb", *client, "-e", database.STATEMENTS)
 
 
 @contextlib.contextmanager

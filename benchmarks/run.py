@@ -283,6 +283,11 @@ def bench_pool() -> Any:
     return _script("pool.py")
 
 
+def bench_traces() -> Any:
+    """Events of OTF2 archives read, and the cost of a recorded call; see ``traces.py``."""
+    return _script("traces.py")
+
+
 def bench_submission() -> Any:
     """10,000 jobs planned, rendered and submitted to a private Slurm; see ``submission.py``."""
     return _script("submission.py")
@@ -316,6 +321,7 @@ BENCHMARKS = {
     "audit": bench_audit,
     "submission": bench_submission,
     "phases": bench_phases,
+    "traces": bench_traces,
 }
 
 

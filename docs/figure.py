@@ -14,19 +14,12 @@ from typing import Any, cast
 
 from voxcast.laws.intervals import Interval
 from voxcast.records import TARGETS
+from voxcast.report.canvas import standalone
 from voxcast.report.figures import error_panels
 
 PROJECT = Path(__file__).resolve().parents[1]
 FIGURE = PROJECT / "docs" / "images" / "error_by_model.svg"
 APP = "ants_segment"
-# Inside an <img> a figure knows nothing of the page: it brings its own colours, light and dark.
-STYLE = """<style>
-svg { color: #1f2328; --faint: #9a9fa5; --series-0: #0072b2; --series-1: #d55e00;
-  font-family: system-ui, sans-serif; }
-@media (prefers-color-scheme: dark) {
-  svg { color: #e6edf3; --faint: #6e7681; --series-0: #56b4e9; --series-1: #ff8a3d; }
-}
-</style>"""
 
 
 def drawn() -> str:
@@ -61,10 +54,7 @@ def drawn() -> str:
     )
     noise = next(row for row in history["noise"] if row["app"] == APP)
     panels = error_panels(cast("Any", verdict), noise["error_percent"])
-    svg = str(panels[TARGETS.index("cpu_s")].svg)
-    end = svg.index(">") + 1
-    opening = svg[:end].replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
-    return f"{opening}{STYLE}{svg[end:]}\n"
+    return standalone(panels[TARGETS.index("cpu_s")].svg)
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Tables of docs/parcel-study.md and docs/cluster-plan.md."""
+"""Tables of docs/parcel-study.md."""
 
 from __future__ import annotations
 
@@ -70,7 +70,8 @@ def parcel_models() -> str:
         values = spread[target]
         low, high = values["min"] / scale, values["max"] / scale
         rows.append([
-            label, f"{low:.3g} to {high:.3g} {unit}", f"{values['high_over_low']:.2g}",
+            label, f"{low:.3g} to {high:,.{1 if high < 100 else 0}f} {unit}",
+            f"{values['high_over_low']:.0f}",
             *(
                 with_interval(errors[name][target])
                 for name in ("voxcast", "parameter_effects", "constant")
@@ -81,22 +82,61 @@ def parcel_models() -> str:
     return markdown(head, rows)
 
 
-def plans() -> str:
-    """Return makespan and core-hours of planned jobs beside those of simple ways."""
-    ways = ("planned", "one_core_a_job", "whole_nodes")
+def parcel_slurm() -> str:
+    """Makespan and core-hours of the same cells on a private Slurm, by the way they are run."""
+    content = results("parcel_study/slurm.json")
+    labels = {"one_core_a_job": "one core a job", "whole_nodes": "whole nodes", "planned":
+              "planned"}  # fmt: skip
     rows = []
-    for row in results("plan/simulation.json")["rows"]:
-        cells = [
-            f"{row['cells']:,}",
-            f"{row['job_start_s']:g} s",
-            f"{row['bound_s'] / 3600:.2f} h",
-        ]
-        for name in ways:
-            drawn = row["ways"][name]["drawn"]["0.3"]
-            low, high = min(drawn["makespan_s"]) / 3600, max(drawn["makespan_s"]) / 3600
-            hours, core_h = drawn["median_makespan_s"] / 3600, drawn["median_core_h"]
-            cells.append(f"{hours:.2f} h ({low:.2f} to {high:.2f}); {core_h:,.0f}")
-        rows.append([*cells, f"{row['ways']['planned']['jobs']:,}"])
-    head = ["cells", "start of a job", "lower bound", "planned", "one core a job", "whole nodes",
-            "planned jobs"]  # fmt: skip
+    for name, label in labels.items():
+        rounds = [content["arms"][name][number] for number in sorted(content["arms"][name])]
+        failed = sum(
+            count for figures in rounds for outcome, count in figures["outcomes"].items()
+            if outcome != "completed"
+        )  # fmt: skip
+        rows.append([
+            label, _each(rounds, "jobs"), _each(rounds, "makespan_s", "s"),
+            _each(rounds, "mean_wait_s", "s"),
+            *(_each(rounds, f"{kind}_core_h", digits=2) for kind in ("asked", "held", "cpu")),
+            str(failed),
+        ])  # fmt: skip
+    head = [f"{content['cells']} cells", "jobs", "makespan", "mean wait of a cell",
+            "core-hours asked", "held", "CPU time, h", "failed"]  # fmt: skip
     return markdown(head, rows)
+
+
+def _each(rounds: list[dict[str, float]], name: str, unit: str = "", digits: int = 0) -> str:
+    """Write a figure of each round; once where it is the same in all."""
+    values = list(dict.fromkeys(f"{figures[name]:,.{digits}f}" for figures in rounds))
+    return f"{', '.join(values)} {unit}".rstrip()
+
+
+def parcel_pool() -> str:
+    """What the passes of workers on a private Slurm did in one pool."""
+    pool = results("parcel_study/slurm.json")["pool"]
+    rows = []
+    for number, workers in enumerate(pool["passes"], 1):
+        size = f"{workers['cpus']} CPU{'s' if workers['cpus'] > 1 else ''}"
+        rows.append([
+            f"{number}, {'pilot' if number <= pool['pilot_passes'] else 'larger cells'}",
+            f"{workers['workers']} of {size}, {workers['memory_bytes'] / 1e9:.2g} GB, "
+            f"{workers['walltime_s']:.0f} s",
+            *(str(workers[name]) for name in ("recorded", "failed", "split")),
+        ])  # fmt: skip
+    rows += [
+        ["joined", f"{run['parts']} parts, one run of {run['runtime_s']:.0f} s", *[NONE] * 3]
+        for run in pool["joined"]
+    ]
+    head = ["pass", "workers", "runs recorded", "attempts failed", "cells split"]
+    return markdown(head, rows)
+
+
+TABLES = (
+    parcel_cache,
+    parcel_ensembles,
+    parcel_passes,
+    parcel_cores,
+    parcel_models,
+    parcel_slurm,
+    parcel_pool,
+)

@@ -69,3 +69,6 @@ def _scores(scores: dict[str, Any]) -> str:
         f"{round(scores[name], 2) + 0.0:.2f}" for name in ("least", "median", "most")
     )
     return median if least == most else f"{median} ({least} to {most})"
+
+
+TABLES = (phases_recovered, phases_contrast, phases_growth)

@@ -13,45 +13,19 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from parcel_tables import (
-    parcel_cache,
-    parcel_cores,
-    parcel_ensembles,
-    parcel_models,
-    parcel_passes,
-    plans,
-)
-from phase_tables import (
-    phases_alone,
-    phases_logged,
-    phases_slant,
-    phases_summed,
-    phases_teachers,
-)
-from phases_tables import phases_contrast, phases_growth, phases_recovered
-from scale_tables import (
-    scale_bounds,
-    scale_claims,
-    scale_growth,
-    scale_images,
-    scale_machine,
-    soak,
-)
+import parcel_tables
+import phases_tables
+import plan_tables
+import scale_tables
+import signature_tables
+import trace_phase_tables
+import worth_tables
 from table_text import NONE, PROJECT, Rows, markdown, percent, results, with_interval
-from worth_tables import (
-    worth_growth,
-    worth_killed,
-    worth_ratios,
-    worth_replay,
-    worth_rounds,
-    worth_simulator,
-    worth_variants,
-)
 
 PAGES = (
     "README.md", "docs/results.md", "docs/scale.md", "docs/tables.md", "docs/worth.md",
     "docs/parcel-study.md", "docs/cluster-plan.md", "docs/cluster-pool.md", "docs/phases.md",
-    "docs/phases-memory.md",
+    "docs/phases-memory.md", "docs/phases-signature.md",
 )  # fmt: skip
 IMAGE_APPS = ("ants_segment", "ants_register", "tile_segment")
 APPS = (*IMAGE_APPS, "dnn_train")
@@ -628,13 +602,8 @@ TABLES = {
         headline, reference, reference2, recorded, demo, methods, excess, questions, second, real,
         domain, ablation, scales, transfer, per_image, metronome, bench, family_pairs, curves,
         machines, registered_model, public_tables,
-        scale_bounds, scale_machine, scale_claims, scale_growth, scale_images, soak,
-        worth_rounds, worth_ratios, worth_simulator, worth_replay, worth_killed, worth_variants,
-        worth_growth,
-        parcel_cache, parcel_ensembles, parcel_passes, parcel_cores, parcel_models, plans,
-        phases_recovered, phases_contrast, phases_growth,
-        phases_logged, phases_slant, phases_teachers, phases_alone,
-        phases_summed,
+        *scale_tables.TABLES, *worth_tables.TABLES, *parcel_tables.TABLES, *plan_tables.TABLES,
+        *phases_tables.TABLES, *trace_phase_tables.TABLES, *signature_tables.TABLES,
     )
 }  # fmt: skip
 

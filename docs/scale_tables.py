@@ -147,3 +147,6 @@ def scale_images() -> str:
          f"{bench['campaign']['cells']['summarise']['first_s'] * images / 1e4:.0f} s"],
     ]  # fmt: skip
     return markdown(["step", "measured", "for a million"], rows)
+
+
+TABLES = (scale_bounds, scale_machine, soak, scale_claims, scale_growth, scale_images)

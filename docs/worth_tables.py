@@ -196,3 +196,14 @@ def worth_killed() -> str:
         "CPU time of the simulation",
     ]  # fmt: skip
     return markdown(head, rows)
+
+
+TABLES = (
+    worth_rounds,
+    worth_ratios,
+    worth_simulator,
+    worth_variants,
+    worth_growth,
+    worth_replay,
+    worth_killed,
+)

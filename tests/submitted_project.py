@@ -52,7 +52,7 @@ class SubmittedProject:
         described = {
             **params["app"]["ants_segment"], "module": None, "argv": list(self.app.argv),
             "version": "1", "parameters": {}, "ranges": {}, "scaled_down": {}, "packages": [],
-            "files": [], "phases": [], "phase_drivers": {}, "phase_patterns": {},
+            "files": [], "programs": [], "phases": [], "phase_drivers": {}, "phase_patterns": {},
             "characteristics": ["foreground_voxels"], "container": {}, "binds": {},
         }  # fmt: skip
         params["app"] = {APP: described}

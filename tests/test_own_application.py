@@ -199,7 +199,7 @@ def test_too_little_time_for_one_run_is_said_before_anything_is_measured(user: U
         "  expected_startup_s: 36000.0\n"
     )
     refused = user.run("learn", "../heads", "--app", "slow", code=2).stderr
-    assert "give at least --hours 10" in refused
+    assert "give at least --time-budget 10h" in refused
     assert (user.project / "params.yaml").read_bytes() == params
 
 

@@ -12,6 +12,7 @@ import io
 import json
 import os
 import socket
+import stat
 import tempfile
 import time
 import uuid
@@ -53,7 +54,8 @@ class ContentCache:
     Parameters
     ----------
     folder : Path
-        Created for this user alone if missing.
+        Created for this user alone if missing. One that its group may write to, made before, is
+        shared: entries then are the group's, who can also change what the others get.
     max_bytes : int
         Bound of all entries. The entries whose last use is longest ago go first. With n
         processes writing, it is exceeded by n/100 at most.
@@ -82,8 +84,10 @@ class ContentCache:
         self.counts: Counter[tuple[str, str]] = Counter()
         self._unseen_bytes = float("inf")  # the first entry is counted with what is there
         try:
-            for path in (folder, folder / COUNTS):
-                path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            is_shared = folder.stat().st_mode & stat.S_IWGRP
+            self._folder_mode, self._file_mode = (0o2770, 0o660) if is_shared else (0o700, 0o600)
+            self._make(folder / COUNTS)
             if not is_cache(folder):
                 self._write(folder / MARKER, json.dumps({"format": FORMAT}).encode())
             content = read_json(folder / MARKER)
@@ -150,7 +154,7 @@ class ContentCache:
         np.savez(stream, allow_pickle=False, **arrays)
         path = self.path(function, version, content)
         try:
-            path.parent.mkdir(mode=0o700, exist_ok=True)
+            self._make(path.parent)
             self._write(path, stream.getbuffer())
         except OSError:
             self._count(NOT_STORED, function)
@@ -191,12 +195,18 @@ class ContentCache:
                     partial.unlink()
         return removed
 
+    def _make(self, folder: Path) -> None:
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+            folder.chmod(self._folder_mode)
+
     def _write(self, path: Path, content: bytes | memoryview) -> None:
         # Not synced: what a crash of the machine damages is computed anew.
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=".partial-")  # of mode 0600
         try:
             with os.fdopen(handle, "wb") as stream:
                 stream.write(content)
+                os.fchmod(stream.fileno(), self._file_mode)
             Path(name).replace(path)
         finally:
             Path(name).unlink(missing_ok=True)
@@ -208,6 +218,7 @@ class ContentCache:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
             handle = os.open(self._counts_path, flags, 0o600)
             try:
+                os.fchmod(handle, self._file_mode)
                 os.write(handle, f"{event} {function}\n".encode())
             finally:
                 os.close(handle)
@@ -218,10 +229,11 @@ def is_cache(folder: Path) -> bool:
     return (folder / MARKER).is_file()
 
 
-def cache_of_environment() -> ContentCache | None:
+def cache_of_environment(project: Path = Path()) -> ContentCache | None:
     """Return the cache that ``VOXCAST_CACHE`` names; None if it is set to nothing.
 
-    Unset, it is ``build/cache`` of the folder of the process, which in runs is the project's.
+    Unset, it is ``build/cache`` of `project`, by default the folder of the process, which in runs
+    is the project's.
     ``VOXCAST_CACHE_SIZE``, e.g. ``50GB``, bounds it.
 
     Raises
@@ -229,7 +241,7 @@ def cache_of_environment() -> ContentCache | None:
     RunError
         If the folder cannot be used, or the size is not one.
     """
-    folder = os.environ.get(FOLDER_VARIABLE, DEFAULT_FOLDER)
+    folder = os.environ.get(FOLDER_VARIABLE, str(project / DEFAULT_FOLDER))
     if not folder:
         return None
     try:

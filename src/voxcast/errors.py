@@ -42,6 +42,7 @@ EXTRAS = {
     "matplotlib": "train",
     "omegaconf": "serve",
     "optuna": "train",
+    "psycopg": "postgresql",
     "sklearn": "train",
     "threadpoolctl": "train",
     "torch": "train",

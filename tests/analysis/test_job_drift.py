@@ -37,6 +37,10 @@ def test_jobs_above_their_bound_are_counted_whatever_became_of_them() -> None:
     assert coverage is not None
     assert (coverage.below, coverage.subjects, coverage.stated) == (21, 23, 0.95)
     assert coverage.interval == pytest.approx((0.7196, 0.9893), abs=1e-3)
+    assert sum(window.subjects for window in coverage.windows) == 23
+    assert [window.below for window in coverage.windows] == [6, 6, 6, 3]
+    assert coverage.windows[3].first == "2026-01-01T00:18:00+00:00"
+    assert coverage.windows[3].interval == pytest.approx((0.1466, 0.9473), abs=1e-3)
     assert coverage_of(jobs, "peak_rss_bytes") is None
     median = medians_of(jobs, "runtime_s", 0.01)
     assert median is not None

@@ -32,8 +32,8 @@ sys.exit(todo["status"])
 PLAIN = {
     "version": "1", "module": "application_of_project", "argv": [], "input": "volume",
     "parameters": {"sleep_s": 0.05, "status": 0}, "ranges": {"sleep_s": [0.01, 0.05]},
-    "scaled_down": {"sleep_s": 0.01}, "packages": [], "files": [], "devices": ["cpu"],
-    "characteristics": None, "phase_drivers": {},
+    "scaled_down": {"sleep_s": 0.01}, "packages": [], "files": [], "programs": [],
+    "devices": ["cpu"], "characteristics": None, "phase_drivers": {},
     "phases": [], "phase_patterns": {}, "container": {}, "binds": {}, "verify_gpu": False,
     "expected_startup_s": 0.1, "expected_s_per_mvoxel": 0.0,
 }  # fmt: skip
@@ -112,9 +112,9 @@ def test_a_campaign_is_run_killed_resumed_listed_and_collected(project):
     driver.wait()
     mtimes_ns = {path: path.stat().st_mtime_ns for path in runs.glob("[!.]*/record.json")}
 
-    stopped = _campaign(project, "run", "--hours", "0")
+    stopped = _campaign(project, "run", "--time-budget", "0s")
     assert "two: 0 runs measured, " in stopped.stdout
-    assert "continue with `voxcast campaign run two --hours 0`" in stopped.stderr
+    assert "continue with `voxcast campaign run two --time-budget 0s`" in stopped.stderr
     proposal_arguments = ("profile", "--next", "2", "--campaign", "two", *MINE)
     proposed = json.loads(voxcast(project, *proposal_arguments, "--json").stdout)
     assert len(proposed) == 2
@@ -279,8 +279,8 @@ def test_status_and_next_runs_without_the_folder_are_those_of_the_recorded_histo
          "that has Slurm"),
         ("--submit --cluster local", "--submit: needs --cluster, and not `local`; name a cluster "
          "of conf/cluster that has Slurm"),
-        ("--submit --cluster osc --hours 1", "--hours and --parallel: are not for jobs of Slurm, "
-         "whose size follows from the cells; leave them out with --submit"),
+        ("--submit --cluster osc --time-budget 1h", "--time-budget and --parallel: are not "
+         "for jobs of Slurm, whose size follows from the cells; leave them out with --submit"),
         ("--cluster osc --max-passes 2", "--max-passes: needs --submit"),
         ("--cluster osc --partition debug",
          "debug: unknown partition; osc has serial, gpuserial"),
@@ -301,8 +301,8 @@ def test_options_of_a_cluster_that_do_not_go_together(project, options, line):
             ("-S", "campaign.stall_s=soon"),
             ("campaign.stall_s: needs float",),
         ),
-        (("--hours", "-1"), ("--hours: must not be negative",)),
-        (("--hours", "nan"), ("--hours: must not be negative",)),
+        (("--time-budget=-1h",), ("argument --time-budget: ", "negative")),
+        (("--time-budget", "nan"), ("argument --time-budget: ",)),
         (("--parallel", "0"), ("--parallel: must be 1 to",)),
     ],
 )

@@ -42,6 +42,7 @@ ARGUMENTS: dict[str, tuple[str, ...] | None] = {
     "serve": (),
     "status": None,
     "submit": ("head.nii", "--out", "results"),
+    "trace": None,
     "tune": (),
     "variation": None,
     "work": None,

@@ -217,7 +217,7 @@ def test_a_time_budget_gives_a_model_of_a_sample(folder: Path) -> None:
     columns = {f"x{n}": rng.normal(size=6000) for n in range(6)}
     table = pd.DataFrame({"size": size, **columns, "seconds": size * rng.lognormal(0, 0.1, 6000)})
     table.to_csv(folder / "long.csv", index=False)
-    options = ("--target", "seconds", "--time-budget", "5", "--out", "long", "--json")
+    options = ("--target", "seconds", "--time-budget", "5s", "--out", "long", "--json")
     result = voxcast(folder, "fit", "long.csv", *options)
     report = json.loads(result.stdout)
     assert report["rows_with_a_label"] == 6000

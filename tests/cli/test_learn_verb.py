@@ -41,14 +41,14 @@ def project(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--hours", "2"], "--app: is needed"),
+        (["--time-budget", "2h"], "--app: is needed"),
         (["../heads"], "--app: is needed"),
         (["../heads", "--app", "unheard"], "unheard: unknown application; choose from"),
         ([".", "--app", "ants_segment"], "name a BIDS dataset or a folder of .nii"),
         (["../nowhere", "--app", "ants_segment"], "no such file or folder"),
         (["../heads", "--app", "ants_segment", "--participant-label", "sub-9"], "participant 9"),
         (["--app", "ants_segment", "--participant-label", "1"], "needs the dataset"),
-        (["../heads", "--app", "ants_segment", "--hours", "-1"], "must be above zero"),
+        (["../heads", "--app", "ants_segment", "--time-budget", "0s"], "must be above zero"),
         (
             ["../heads", "--app", "ants_segment", "--cpus", "0"],
             "must be a whole number of at least 1",
@@ -75,7 +75,16 @@ def test_away_from_a_project_init_is_named(tmp_path, monkeypatch, capsys):
 
 
 def test_a_dry_run_says_what_would_be_measured(project, capsys):
-    arguments = ["../heads", "--app", "ants_segment", "--cpus", "1", "--hours", "0.5", "--dry-run"]
+    arguments = [
+        "../heads",
+        "--app",
+        "ants_segment",
+        "--cpus",
+        "1",
+        "--time-budget",
+        "30min",
+        "--dry-run",
+    ]
     assert main(["learn", *arguments]) == 0
     announced = capsys.readouterr().err
     assert "2 of 2 usable, 2 subjects" in announced

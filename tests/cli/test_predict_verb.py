@@ -65,10 +65,10 @@ def copied(project: Path, folder: Path) -> Path:
 
 
 def run(
-    *arguments: str, cwd: Path, prefix: list[str] | None = None
+    *arguments: str, cwd: Path, prefix: list[str] | None = None, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     names = ("VOXCAST_PROJECT", "MLFLOW_TRACKING_URI")
-    environment = {k: v for k, v in os.environ.items() if k not in names}
+    environment = {k: v for k, v in os.environ.items() if k not in names} | (env or {})
     return subprocess.run(
         [*(prefix or []), sys.executable, "-m", "voxcast.cli", *arguments],
         cwd=cwd, env=environment, capture_output=True, text=True, check=False,
@@ -138,11 +138,31 @@ def test_a_read_only_project_answers(
     command += ["--project", str(folder)]
     with running_server(command, port, project, environment) as url:
         here, there = (
-            json.loads(run("predict", "head.nii.gz", "--json", *more, cwd=folder).stdout)
+            json.loads(
+                run("predict", "head.nii.gz", "--json", *more, cwd=folder, prefix=prefix).stdout
+            )
             for more in ((), ("--url", url, "--app", "segment", "--cpus", "1,2"))
         )
         assert there == here
     assert snapshot(folder) == before
+
+
+def test_the_cache_of_the_project_remembers_images_and_none_is_used_if_unset(
+    project: Path, tmp_path: Path
+) -> None:
+    folder = copied(project, tmp_path / "project")
+    cache = folder / "build" / "cache"
+    shutil.rmtree(cache, ignore_errors=True)  # of other tests
+    plain = run("predict", "head.nii.gz", "--json", cwd=folder, env={"VOXCAST_CACHE": ""})
+    assert not cache.exists()
+    for _ in range(2):
+        again = run("predict", "head.nii.gz", "--json", cwd=folder)
+        assert json.loads(again.stdout) == json.loads(plain.stdout)
+    status = json.loads(run("status", str(cache), "--json", cwd=folder).stdout)
+    assert status["events"]["volume_summary"] == {"hit": 1, "miss": 1, "hit_rate": 0.5}
+    not_a_folder = {"VOXCAST_CACHE": str(folder / "head.nii.gz")}
+    message = refused(run("predict", "head.nii.gz", cwd=folder, env=not_a_folder))
+    assert "cannot be used as a cache" in message
 
 
 def test_predictions_of_images_are_written_as_csv(project: Path, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_a_worker_does_what_fits_and_says_what_is_left(tmp_path):
     pool = small_pool(tmp_path / "pool", *map(pool_cell, range(3)))
     first = voxcast_work("--pool", pool.folder, "--only", "app=script")
     assert first.stdout == "0 runs recorded, 0 attempts failed, 3 cells wait\n"
-    short = voxcast_work("--pool", pool.folder, "--max-hours", "0.001")
+    short = voxcast_work("--pool", pool.folder, "--time-budget", "3.6s")
     assert "3 need more here: time" in short.stdout
     options = ("--only", "app=naps", "--only", "subject=sub-", "--cpus", "1", "--memory", "1GB")
     done = json.loads(voxcast_work("--pool", pool.folder, *options, "--json").stdout)
@@ -102,8 +102,10 @@ def test_cells_that_were_given_up_wait_again_on_request(tmp_path):
         (("--pool", "gone"), "gone: not a pool: it has no pool.json"),
         (("--pool", ".", "--only", "app"), "--only: needs KEY=VALUE, not 'app'; choose from app"),
         (("--pool", ".", "--only", "size=1"), "--only: needs KEY=VALUE, not 'size=1'"),
-        (("--pool", ".", "--max-hours", "0"), "--max-hours: must be above zero, not 0"),
-        (("--pool", ".", "--max-hours", "nan"), "--max-hours: must be above zero, not nan"),
+        (("--pool", ".", "--time-budget", "0s"), "--time-budget: must be above zero"),
+        (("--pool", ".", "--max-hours", "0"), "--time-budget: must be above zero"),
+        (("--pool", ".", "--max-hours", "nan"), "argument --max-hours: "),
+        (("--pool", ".", "--time-budget", "4"), "argument --time-budget: "),
         (("--pool", ".", "--cpus", "9999"), "--cpus: must be 1 to"),
         (("--pool", ".", "--memory", "9e9GB"), "--memory: must be above zero"),
         (("--pool", ".", "--memory", "much"), "much"),

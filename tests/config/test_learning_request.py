@@ -32,7 +32,7 @@ def learned(**values):
 
 def test_images_application_time_and_cpus_of_a_request_are_composed(project):
     images = ImageSelection(project.parent / "heads", ("01", "3T"))
-    composed = learned(images=images, hours=0.5, cpus=(1, 4))
+    composed = learned(images=images, budget_s=1800.0, cpus=(1, 4))
     assert config.load() == composed
     assert (composed.images.kind, composed.images.participants) == ("bids", ("01", "3T"))
     assert composed.images.path == str(project.parent / "heads")
@@ -46,7 +46,7 @@ def test_without_images_those_of_the_present_configuration_are_used(project):
     present = config.load().images
     assert learned().images == present
     chosen = learned(images=ImageSelection(project, ("a",))).images
-    assert learned(hours=2).images == chosen
+    assert learned(budget_s=7200.0).images == chosen
 
 
 def test_a_configuration_of_an_earlier_release_is_replaced(project):
@@ -58,9 +58,9 @@ def test_a_configuration_of_an_earlier_release_is_replaced(project):
 
 
 def test_the_same_request_composes_the_same_bytes(project):
-    learned(hours=1)
+    learned(budget_s=3600.0)
     first = Path("params.yaml").read_bytes()
-    learned(hours=1)
+    learned(budget_s=3600.0)
     assert Path("params.yaml").read_bytes() == first
 
 
@@ -82,8 +82,8 @@ def test_any_name_of_a_folder_is_read_as_it_is(project, name):
     [
         ({"app": "unheard"}, "unheard: unknown application; choose from"),
         ({"app": "dnn_train"}, "takes no image"),
-        ({"hours": 0}, "must be above zero"),
-        ({"hours": float("nan")}, "must be above zero"),
+        ({"budget_s": 0.0}, "must be above zero"),
+        ({"budget_s": float("nan")}, "must be above zero"),
         ({"images": ImageSelection(Path("/a/${b}"))}, "holds ${"),
         ({"changes": ("tune.unheard=1",)}, "unheard"),
     ],

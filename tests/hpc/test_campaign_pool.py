@@ -13,11 +13,13 @@ from voxcast.hpc.attempts import Request
 from voxcast.hpc.campaign_pool import cluster_bounds, largest_machine
 from voxcast.hpc.cell_ladders import CellForecast, ladder_of
 from voxcast.hpc.escalation import Bounds, Ladder
+from voxcast.hpc.pool import open_pool
 from voxcast.hpc.worker_allocation import MARGIN_S, WORKER_BYTES
 from voxcast.hpc.worker_jobs import next_jobs, sbatch_line
 from voxcast.hpc.worker_pass import partition_for, within_partition
 
 GB = 10**9
+MIB = 2**20
 
 
 def cluster():
@@ -112,3 +114,18 @@ def test_the_largest_cell_fits_the_largest_job(tmp_path):
     request = next_jobs(pool).request
     assert (request.walltime_s, request.memory_bytes) == (7200.0, 400 * GB)
     assert partition_for(cluster(), request) == "long"
+
+
+def test_jobs_have_room_for_mapped_files_where_these_count(tmp_path):
+    counting = dataclasses.replace(cluster(), memory_counted="rss")
+    mapped = {app: counting.added_bytes_of(app) for app in ("ants_segment", "naps")}
+    assert mapped == {"ants_segment": 160 * MIB, "naps": 224 * MIB}
+    assert cluster().added_bytes_of("naps") == 0
+    assert dataclasses.replace(counting, mapped_files_bytes=7).added_bytes_of("naps") == 7
+    bounds = cluster_bounds(counting, max(mapped.values()))
+    largest = Ladder((60.0,), (int(bounds.max_memory_bytes),), 1)
+    pool = small_pool(
+        tmp_path / "pool", pool_cell(ladder=largest), bounds=bounds, mapped_files_bytes=mapped
+    )
+    assert open_pool(pool.folder).settings.mapped_files_bytes == mapped
+    assert next_jobs(pool).request.memory_bytes == 400 * GB

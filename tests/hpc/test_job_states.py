@@ -32,6 +32,17 @@ CASES = {
     "ends well after a part was killed": (
         [("7_1", "COMPLETED", "0:0", ""), ("7_1.batch", "OUT_OF_MEMORY", "0:0", "")],
         "out_of_memory"),
+    "a step killed by Slurm": ([("7_1", "FAILED", "9:0", ""), ("7_1.batch", "FAILED", "9:0", "9M"),
+                                ("7_1.0", "CANCELLED by 0", "0:9", "310M")], "out_of_memory"),
+    "goes on after Slurm killed a step": (
+        [("7_1", "COMPLETED", "0:0", ""), ("7_1.batch", "COMPLETED", "0:0", "9M"),
+         ("7_1.0", "CANCELLED by 0", "0:9", "310M")], "out_of_memory"),
+    "a step cancelled by its user": (
+        [("7_1", "FAILED", "9:0", ""), ("7_1.batch", "FAILED", "9:0", "9M"),
+         ("7_1.0", "CANCELLED by 1000", "0:9", "9M")], "failed"),
+    "a step that ended with the script": (
+        [("7_1", "COMPLETED", "0:0", ""), ("7_1.batch", "COMPLETED", "0:0", "9M"),
+         ("7_1.0", "CANCELLED", "0:15", "9M")], "completed"),
     "killed by somebody": ([("7_1", "FAILED", "0:9", ""), ("7_1.batch", "FAILED", "0:9", "9M")],
                            "failed"),
     "its error": ([("7_1", "FAILED", "3:0", ""), ("7_1.batch", "FAILED", "3:0", "9M")], "failed"),

@@ -18,6 +18,7 @@ from voxcast.errors import RunError
 from voxcast.history.parts import collect, load_history
 from voxcast.hpc.campaign_pool import pool_state
 from voxcast.hpc.escalation import Bounds, Ladder
+from voxcast.hpc.memory_counting import memory_counted
 from voxcast.hpc.pass_loop import PassSettings, follow_passes
 from voxcast.hpc.plan import SlurmOptions
 from voxcast.hpc.pool import Pool
@@ -122,6 +123,25 @@ def test_what_needs_more_memory_is_done_by_a_pass_of_larger_jobs(
     check_each_cell_once(pool, 1)
     memories = [state.arrays[1].request.memory_bytes for state in passes(pool)]
     assert memories[1] - memories[0] == 500 * MB
+
+
+@pytest.mark.parametrize(("mapped_bytes", "recorded"), [(0, 0), (520 * MB, 1)])
+def test_files_that_a_run_maps_count_against_the_job_of_its_worker(
+    slurm: PrivateSlurm, tmp_path: Path, mapped_bytes: int, recorded: int
+) -> None:
+    """The same run in a job with and without room for what Slurm adds up."""
+    assert memory_counted() == "rss"
+    mapped = tmp_path / "library"
+    mapped.write_bytes(bytes(500 * MB))
+    code = (
+        f"import mmap, time; f = open({str(mapped)!r}, 'rb'); "
+        "m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ); m[::4096]; time.sleep(3)"
+    )
+    cell = pool_cell(app=SCRIPT, code=code, ladder=Ladder((20.0,), (60 * MB,), 1))
+    settings = {"mapped_files_bytes": {"script": mapped_bytes}}
+    pool = small_pool(tmp_path / "pool", cell, **settings)
+    assert run_passes(pool, dataclasses.replace(QUICK, max_passes=1)) == 1
+    assert pool_state(pool).recorded == recorded
 
 
 def test_a_node_is_lost_while_its_worker_runs(slurm: PrivateSlurm, tmp_path: Path) -> None:

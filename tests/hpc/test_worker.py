@@ -191,6 +191,22 @@ def test_too_little_memory_asks_for_more_and_a_larger_worker_takes_it(tmp_path):
     assert_done_once(pool, 1)
 
 
+def test_a_run_leaves_room_for_the_files_that_it_maps(tmp_path):
+    code = "import time; x = bytearray(150_000_000); time.sleep(1)"
+    ladder = Ladder((20.0,), (3 * 10**7, 2 * 10**8), 1)
+    cell = pool_cell(app=SCRIPT, code=code, ladder=ladder)
+    pool = small_pool(tmp_path / "pool", cell, mapped_files_bytes={"script": 10**8})
+    too_small = run_worker(pool, WorkerAllocation(1, 0, 12 * 10**7))
+    assert too_small.lacking == {"memory": 1}
+    summary = run_worker(pool, WorkerAllocation(1, 0, 2 * 10**8))
+    assert (summary.failed, summary.lacking) == (1, {"memory": 1})
+    (error,) = errors_of(pool, cell.key, 1)
+    assert error.attempt.outcome == "out_of_memory"
+    assert error.attempt.request == Request(20.0, 10**8, 1)
+    assert run_worker(pool, WorkerAllocation(1, 0, 3 * 10**8)).recorded == 1
+    assert_done_once(pool, 1)
+
+
 def test_an_application_that_fails_is_given_up_and_retried_on_request(tmp_path):
     flag = tmp_path / "mended"
     code = f"import os, sys; print('no AC point'); sys.exit(not os.path.exists({str(flag)!r}))"

@@ -49,7 +49,7 @@ def test_the_job_of_slurm():
 def test_options_go_before_the_job():
     allocation = worker_allocation(
         NODE, JOB | {"SLURM_JOB_END_TIME": str(int(time.time()) + 7200)},
-        cpus=4, memory_bytes=8 * GIB, max_hours=1.0,
+        cpus=4, memory_bytes=8 * GIB, time_budget_s=3600.0,
     )  # fmt: skip
     assert (allocation.cpus, allocation.memory_bytes) == (4, 8 * GIB - WORKER_BYTES)
     assert allocation.left_s <= 3600

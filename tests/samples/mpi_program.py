@@ -20,7 +20,8 @@ for _ in range(int(sys.argv[1])):
     MPI.Request.Waitall(requests)
     comm.Allreduce(sent, received)
     half.bcast({"a": rank}, 0)
-    assert comm.sendrecv(obj := [rank], right, 3, None, left, 3) == [left]
+    obj = [rank]
+    assert comm.sendrecv(obj, right, 3, None, left, 3) == [left]
     request = comm.Iallreduce(sent, received)
     while not request.Test():
         pass

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from voxcast.allocation.billing import Billing
-from voxcast.allocation.mapped_files import OTHER_BYTES
+from voxcast.allocation.mapped_files import OTHER_BYTES, mapped_files_bytes
 from voxcast.allocation.node_types import NodeType
 from voxcast.allocation.waiting import Waiting
 from voxcast.errors import ConfigError
@@ -103,6 +103,12 @@ class Cluster:
             return 0
         stated = self.mapped_files_bytes
         return OTHER_BYTES if stated is None else stated
+
+    def added_bytes_of(self, app: str) -> int:
+        """Return what is requested beside the memory of a run of an application."""
+        if self.memory_counted != "rss" or self.mapped_files_bytes is not None:
+            return self.added_bytes
+        return mapped_files_bytes(app)
 
     @property
     def free(self) -> bool:

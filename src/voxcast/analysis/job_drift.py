@@ -25,7 +25,19 @@ LEVEL = 0.05  # probability that anything is called drifted where nothing is
 TOLERANCE = 0.1  # of a median: less is the machines' everyday
 ENOUGH_SUBJECTS = 19  # with fewer a bound of 95 % may hold for all by chance, or for none
 WINDOWS = 4
+Z_95 = 1.96
 AMOUNTS = {"runtime_s": "timeout", "peak_rss_bytes": "out_of_memory"}
+
+
+@dataclass(frozen=True)
+class CoverageWindow:
+    """Jobs of a time that stayed below the stated bound, with the exact 95 % interval."""
+
+    first: str
+    last: str
+    below: int
+    subjects: int
+    interval: tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -42,6 +54,8 @@ class Coverage:
         Exact (Clopper-Pearson) 95 % interval of the share.
     probability : float
         Of so few below if the bound holds; one-sided.
+    windows : tuple of CoverageWindow
+        The same jobs by time.
     """
 
     stated: float
@@ -49,6 +63,7 @@ class Coverage:
     subjects: int
     interval: tuple[float, float]
     probability: float
+    windows: tuple[CoverageWindow, ...] = ()
     drifted: bool = False
 
 
@@ -81,12 +96,20 @@ class MedianDrift:
 
 @dataclass(frozen=True)
 class MachineDrift:
-    """The speed of a machine as the model has it, and in the jobs since; 1 is the reference."""
+    """The speed of a machine as the model has it, and in the jobs since; 1 is the reference.
+
+    Attributes
+    ----------
+    interval : tuple of float
+        95 %, of the speed now; outside it the speed before is improbable. It has the scatter of
+        days, and how well the speed before is known.
+    """
 
     host: str
     jobs: int
     speed_before: float
     speed_now: float
+    interval: tuple[float, float]
     probability: float
     drifted: bool = False
 
@@ -179,7 +202,19 @@ def coverage_of(jobs: pd.DataFrame, amount: str) -> Coverage | None:
     below, count = int(same[column].astype(bool).sum()), len(same)
     return Coverage(
         stated, below, count, binomial_interval(below, count),
-        float(binom.cdf(below, count, stated)),
+        float(binom.cdf(below, count, stated)), _coverage_windows(same, column),
+    )  # fmt: skip
+
+
+def _coverage_windows(jobs: pd.DataFrame, column: str) -> tuple[CoverageWindow, ...]:
+    starts, is_below = jobs["started_at"].tolist(), jobs[column].to_numpy(dtype=bool)
+    return tuple(
+        CoverageWindow(
+            starts[rows[0]], starts[rows[-1]], below := int(is_below[rows].sum()), len(rows),
+            binomial_interval(below, len(rows)),
+        )
+        for rows in np.array_split(np.arange(len(jobs)), WINDOWS)
+        if len(rows)
     )  # fmt: skip
 
 
@@ -235,7 +270,8 @@ def machine_drift(
     probability = 2 * float(norm.sf(abs(mean.log_speed - before.log_speed) / sd))
     change = abs(mean.log_speed - before.log_speed)
     return MachineDrift(
-        host, len(residuals), math.exp(before.log_speed), math.exp(mean.log_speed), probability,
+        host, len(residuals), math.exp(before.log_speed), math.exp(mean.log_speed),
+        (math.exp(mean.log_speed - Z_95 * sd), math.exp(mean.log_speed + Z_95 * sd)), probability,
         probability < level and change > math.log1p(TOLERANCE),
     )  # fmt: skip
 

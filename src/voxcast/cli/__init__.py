@@ -39,6 +39,7 @@ VERBS = {
     "clean": "remove what killed processes left behind",
     "import": "import histories: sacct, PBS, SGE, LSF, Nextflow, Snakemake, SLANT, any CSV",
     "phases": "time and memory of each phase, and requests for a chain of jobs",
+    "trace": "record the communication of an mpi4py program, or read a trace",
     "replay": "cost of request strategies on held-out runs",
     "variation": "variation of runtimes: distributions, modes, constancy of memory",
 }

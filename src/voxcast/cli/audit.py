@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast import project
+from voxcast.cli.picture_option import add_picture_argument, check_picture, write_picture
 from voxcast.cli.shared_options import add_project_argument, size_of_this_machine, whole_number
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from voxcast.hpc.audit.jobs import AuditedJobs
     from voxcast.hpc.audit.report import Audit
     from voxcast.hpc.audit.request_replays import Objective
-
-logger = logging.getLogger(__name__)
 
 KEYS = ("user", "account", "partition", "app")
 KINDS = ("sacct", "sacct-json", "pbs", "sge", "lsf", "csv")
@@ -41,8 +39,7 @@ def main(argv: list[str]) -> int:
     keys = _keys(args.by)
     if len(args.delimiter) != 1:
         raise ConfigError("must be one character", "--delimiter")
-    if args.picture is not None and args.picture.suffix.lower() != ".svg":
-        raise ConfigError("the picture is an SVG", args.picture, "let its name end in .svg")
+    check_picture(args.picture)
     cluster = None if args.cluster is None else _cluster(args.cluster, args.project)
     objective = _objective(args, cluster)
 
@@ -61,7 +58,9 @@ def main(argv: list[str]) -> int:
     predicted = None if predictions is None else errors_of(jobs.frame, predictions)
     result = _audited(jobs, keys, cluster, objective, args.apps, predicted)
     if args.picture is not None:
-        _write_picture(args.picture, jobs)
+        from voxcast.hpc.audit.picture import picture
+
+        write_picture(args.picture, picture(jobs.frame))
     if args.json:
         print(json.dumps(result.to_record(), indent=2, allow_nan=False))
     else:
@@ -124,12 +123,7 @@ def _parser() -> VerbParser:
         "--top", type=whole_number, default=TOP, metavar="N",
         help=f"groups that are printed of each kind (default {TOP})",
     )  # fmt: skip
-    parser.add_argument(
-        "--picture",
-        type=Path,
-        metavar="FILE.svg",
-        help="write requested against used as a picture",
-    )
+    add_picture_argument(parser, "requested against used")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     add_project_argument(parser)
     return parser
@@ -209,11 +203,3 @@ def _audited(
             bar.update()
 
         return audit(jobs, keys, cluster, objective, n_apps, step, predicted)
-
-
-def _write_picture(path: Path, jobs: AuditedJobs) -> None:
-    from voxcast.files import write_text
-    from voxcast.hpc.audit.picture import picture
-
-    write_text(path, picture(jobs.frame))
-    logger.info("picture: %s", path)

@@ -10,7 +10,6 @@ import argparse
 import dataclasses
 import json
 import logging
-import math
 import os
 import signal
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from voxcast import project
 from voxcast.cli.campaign_pool import add_cluster_arguments, check_options, run_on_cluster
 from voxcast.cli.machine_update import update_after_runs
-from voxcast.cli.shared_options import add_project_argument
+from voxcast.cli.shared_options import add_project_argument, add_time_budget_argument
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError
 from voxcast.quantities import format_seconds
@@ -37,9 +36,7 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("action", choices=("run", "status", "collect"))
     parser.add_argument("name", metavar="NAME", help="a file of conf/campaign, without .yaml")
-    parser.add_argument(
-        "--hours", type=float, help="run: start no run that would not finish within this time"
-    )
+    add_time_budget_argument(parser, "run: start no run that would not finish within this time")
     parser.add_argument(
         "--parallel", type=int, help="run: number of concurrent runs, on separate cores"
     )
@@ -56,8 +53,6 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     add_project_argument(parser)
     args = parser.parse_args(argv)
-    if args.hours is not None and not 0 <= args.hours < math.inf:
-        raise ConfigError(f"must not be negative, not {args.hours:g}", "--hours")
     cores = len(os.sched_getaffinity(0))
     if args.parallel is not None and not 1 <= args.parallel <= cores:
         raise ConfigError(f"must be 1 to {cores} here, not {args.parallel}", "--parallel")
@@ -81,8 +76,8 @@ def _run(campaign: ProjectCampaign, args: argparse.Namespace) -> int:
     for signal_number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(signal_number, signal.default_int_handler)
     overrides: dict[str, Any] = {}
-    if args.hours is not None:
-        overrides["stop_after_s"] = args.hours * 3600
+    if args.time_budget is not None:
+        overrides["stop_after_s"] = args.time_budget
     if args.parallel is not None:
         overrides["parallel"] = args.parallel
     settings = dataclasses.replace(campaign.settings, **overrides)
@@ -97,7 +92,7 @@ def _run(campaign: ProjectCampaign, args: argparse.Namespace) -> int:
         print(f"{args.name}: {len(progress.runs)} runs measured, {progress.left} left")
     if progress.left:
         command = f"voxcast campaign run {args.name}"
-        command += "" if args.hours is None else f" --hours {args.hours:g}"
+        command += "" if args.time_budget is None else f" --time-budget {args.time_budget:g}s"
         time_left = format_seconds(progress.left_s)
         logger.info("about %s left; continue with `%s`", time_left, command)
     return 0

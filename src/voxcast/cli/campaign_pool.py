@@ -66,9 +66,9 @@ def check_options(args: argparse.Namespace) -> None:
         If they do not.
     """
     check_worker_jobs(args)
-    if args.submit and (args.hours is not None or args.parallel is not None):
+    if args.submit and (args.time_budget is not None or args.parallel is not None):
         problem = "are not for jobs of Slurm, whose size follows from the cells"
-        raise ConfigError(problem, "--hours and --parallel", "leave them out with --submit")
+        raise ConfigError(problem, "--time-budget and --parallel", "leave them out with --submit")
 
 
 def check_worker_jobs(args: argparse.Namespace) -> None:
@@ -141,8 +141,10 @@ def run_on_cluster(campaign: ProjectCampaign, args: argparse.Namespace) -> int:
 
 def _cluster(name: str) -> Cluster:
     from voxcast import config
+    from voxcast.hpc.memory_counting import with_memory_counted
 
-    return config.load_submit(cluster=name, here=size_of_this_machine).cluster
+    cluster = config.load_submit(cluster=name, here=size_of_this_machine).cluster
+    return cluster if name == LOCAL else with_memory_counted(cluster)
 
 
 def _submit_passes(
@@ -179,7 +181,7 @@ def _run_here(campaign: ProjectCampaign, pool: Pool, args: argparse.Namespace) -
     from voxcast.profiling.host import host_facts
 
     facts, count = host_facts(), args.parallel or 1
-    hours = [] if args.hours is None else [f"--max-hours={max(args.hours, 1e-3):g}"]
+    budget = [] if args.time_budget is None else [f"--time-budget={max(args.time_budget, 1):g}s"]
 
     def on_progress() -> None:
         state = pool_state(pool)
@@ -192,6 +194,6 @@ def _run_here(campaign: ProjectCampaign, pool: Pool, args: argparse.Namespace) -
         share = [f"--cpus={len(os.sched_getaffinity(0)) // workers}", f"--memory={memory}B"]
         logger.info("%d workers with %s each", workers, format_bytes(memory))
         try:
-            run_local_workers(work_command(pool, "--json", *share, *hours), workers, on_progress)
+            run_local_workers(work_command(pool, "--json", *share, *budget), workers, on_progress)
         finally:
             collect_pool(campaign, pool)

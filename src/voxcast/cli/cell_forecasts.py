@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from voxcast.cli.shared_options import machines_file, registry_address
+from voxcast.cli.shared_options import machines_file, question_cache, registry_address
 from voxcast.errors import ConfigError, ModelError, one_line
 from voxcast.records import Configuration
 
@@ -59,7 +60,9 @@ def _forecasts(
             served = model.bundle.app_named(app)
             learned_cells = {k: c for k, c in cells.items() if _is_learned(c, served)}
             if learned_cells:
-                champion = local_champion(uri, app, machines)
+                champion = replace(
+                    local_champion(uri, app, machines), cache=question_cache(folder)
+                )
                 forecasts |= _of_app(champion, cluster, learned_cells, paths)
         except ModelError as error:
             logger.debug("no predictions of %s: %s", app, one_line(error))

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from voxcast import project
+from voxcast.cli.picture_option import add_picture_argument, check_picture, write_picture
 from voxcast.cli.retrain import registered_bundle
 from voxcast.cli.shared_options import add_project_argument, whole_number
 from voxcast.cli.verb_parser import VerbParser
@@ -44,9 +45,11 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--last", type=whole_number, default=200, metavar="N", help="jobs to look at (default 200)"
     )
+    add_picture_argument(parser, "coverage over time, features and machines")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     add_project_argument(parser)
     args = parser.parse_args(argv)
+    check_picture(args.picture)
     folder = project.require(args.project)
     from voxcast.history.parts import load_history, recorded_parts
 
@@ -59,6 +62,10 @@ def main(argv: list[str]) -> int:
         raise TableError("no job is on record", folder / BATCH, then)
     runs = load_history([folder / BATCH])
     by_app = {name: _drift(folder, name, bundle, runs, args.last) for name in names}
+    if args.picture is not None:
+        from voxcast.report.drift_picture import drift_picture
+
+        write_picture(args.picture, drift_picture(by_app))
     if args.json:
         content = {
             name: asdict(drift) | {"verdict": drift.verdict, "drifted": drift.drifted}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from voxcast.cli.fit_report import NOVELTY, show
+from voxcast.cli.shared_options import add_time_budget_argument
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError, TableError
 from voxcast.files import atomic_folder, remove_folder, write_text
@@ -55,9 +56,7 @@ def main(argv: list[str]) -> int:
         "--strict", action="store_true",
         help="refuse columns that give the target nearly exactly, unless named by --keep",
     )  # fmt: skip
-    parser.add_argument(
-        "--time-budget", type=float, metavar="S", help="total time budget in seconds (default 300)"
-    )
+    add_time_budget_argument(parser, "total time (default 5min)")
     parser.add_argument(
         "--trials", type=int, metavar="N",
         help="hyperparameter trials per family, without a time budget: reproducible",

@@ -19,7 +19,11 @@ from typing import TYPE_CHECKING
 from voxcast import project
 from voxcast.cli.learning_end import show_end
 from voxcast.cli.machine_update import update_after_runs
-from voxcast.cli.shared_options import add_project_argument, cpu_counts
+from voxcast.cli.shared_options import (
+    add_project_argument,
+    add_time_budget_argument,
+    cpu_counts,
+)
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError, VoxcastError
 from voxcast.quantities import format_seconds
@@ -49,7 +53,13 @@ def main(argv: list[str]) -> int:
         if signal.getsignal(signal_number) != signal.SIG_IGN:  # by nohup
             signal.signal(signal_number, signal.default_int_handler)
     folder = project.require(args.project)
-    named = args.images or args.cpus or args.participants or args.changes or args.hours is not None
+    named = (
+        args.images
+        or args.cpus
+        or args.participants
+        or args.changes
+        or args.time_budget is not None
+    )
     if args.app is None and named:
         raise ConfigError(
             "is needed", "--app", "name an application of conf/app, see `voxcast app list`"
@@ -121,8 +131,8 @@ def _parser() -> argparse.ArgumentParser:
         "--cpus", type=cpu_counts, default=(), metavar="N,N",
         help="numbers of CPUs to try (default: those of conf/device)",
     )  # fmt: skip
-    parser.add_argument(
-        "--hours", type=float, help="time for measuring (default: 1); learning takes minutes more"
+    add_time_budget_argument(
+        parser, "time for measuring (default 1h); learning takes minutes more"
     )
     parser.add_argument(
         "--participant-label", dest="participants", nargs="+", default=[], metavar="LABEL",
@@ -151,7 +161,7 @@ def _request(args: argparse.Namespace, paths: list[Path]) -> LearningRequest:
     return LearningRequest(
         app=args.app,
         images=select(paths, args.participants) if paths else None,
-        hours=1.0 if args.hours is None else args.hours,
+        budget_s=3600.0 if args.time_budget is None else args.time_budget,
         cpus=args.cpus,
         history=tuple(batches),
         changes=tuple(args.changes),
@@ -205,7 +215,7 @@ def _show_runs(devices: Sequence[DeviceOutlook], budget_s: float | None) -> None
         elif budget_s is not None and ahead.left_s > budget_s:
             share = max(1, int(ahead.left * budget_s / ahead.left_s))
             _say("time", f"about {format_seconds(ahead.left_s)} for all; stops after "
-                 f"{format_seconds(budget_s)} (--hours) with about {share}")  # fmt: skip
+                 f"{format_seconds(budget_s)} (--time-budget) with about {share}")  # fmt: skip
         else:
             most_s = min(ahead.left_s + ahead.repeats_s, budget_s or math.inf)
             _say("time", f"about {format_seconds(ahead.left_s)}, {format_seconds(most_s)} if all "

@@ -1,4 +1,7 @@
-"""``voxcast recommend IMAGE…``: recommended request for each image and for an array job."""
+"""``voxcast recommend IMAGE…``: recommended request for each image and for an array job.
+
+With ``--signature`` for a parallel run, by its predicted time on several types of nodes.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,10 @@ import logging
 import shlex
 from pathlib import Path
 
+from voxcast.cli.recommend_signatures import (
+    add_signature_arguments,
+    recommendation_by_signatures,
+)
 from voxcast.cli.recommendation_options import (
     add_recommendation_arguments,
     hard_limits,
@@ -23,7 +30,7 @@ logger = logging.getLogger(__name__)
 def main(argv: list[str]) -> int:
     """Print every configuration with its cost and time, and the recommended one."""
     parser = VerbParser(prog="voxcast recommend", description=__doc__)
-    parser.add_argument("images", nargs="+", type=Path, metavar="IMAGE")
+    parser.add_argument("images", nargs="*", type=Path, metavar="IMAGE")
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="one JSON object on stdout")
     output.add_argument(
@@ -34,6 +41,7 @@ def main(argv: list[str]) -> int:
         "--slurm-into", type=Path, metavar="DIR",
         help="write a script and a list of images for each group of similar requests",
     )  # fmt: skip
+    add_signature_arguments(parser)
     add_recommendation_arguments(parser)
     args = parser.parse_intermixed_args(argv)
 
@@ -41,11 +49,17 @@ def main(argv: list[str]) -> int:
     from voxcast.allocation.recommendation_slurm import slurm_text, write_array_jobs
     from voxcast.allocation.recommendation_text import text_lines
 
+    if not args.images and not args.signature:
+        parser.error("give images, or --signature NODE=FILE")
     limits = hard_limits(args)
     site = site_of(args)
     if args.slurm or args.slurm_into is not None:
         refuse_local(site, args)
-    recommendation = recommendation_of(args, args.images, site, limits)
+    recommendation = (
+        recommendation_by_signatures(args, site, limits)
+        if args.signature
+        else recommendation_of(args, args.images, site, limits)
+    )
     if recommendation is None:
         return EXIT_BAD_INPUT
     code = EXIT_BAD_INPUT if len(recommendation.images) < len(args.images) else 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from voxcast.cli.shared_options import (
     champion_of,
     size_of_this_machine,
 )
-from voxcast.errors import ConfigError, TableError, VoxcastError, one_line
+from voxcast.errors import ConfigError, TableError, one_line
 from voxcast.quantities import format_bytes, format_seconds, parse_seconds, parse_usd
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from voxcast.allocation.choice import HardLimits
-    from voxcast.allocation.machines import Cluster, MemoryCounted
+    from voxcast.allocation.machines import Cluster
     from voxcast.allocation.recommendation import Recommendation
     from voxcast.config import Site
 
@@ -86,22 +85,11 @@ def site_of(args: argparse.Namespace) -> Site:
         args.overrides,
         here=size_of_this_machine,
     )
-    cluster = site.cluster
-    if cluster.name == LOCAL or cluster.memory_counted is not None:
+    if site.cluster.name == LOCAL:
         return site
-    return replace(site, cluster=replace(cluster, memory_counted=_memory_counted()))
+    from voxcast.hpc.memory_counting import with_memory_counted
 
-
-def _memory_counted() -> MemoryCounted | None:
-    """Return how the Slurm of this machine counts memory; None where none answers."""
-    if shutil.which("scontrol") is None:
-        return None
-    from voxcast.hpc import slurm
-
-    try:
-        return slurm.memory_counted()
-    except VoxcastError:  # installed and not set up, or away; to submit will tell
-        return None
+    return replace(site, cluster=with_memory_counted(site.cluster))
 
 
 def refuse_local(site: Site, args: argparse.Namespace) -> None:
@@ -167,12 +155,9 @@ def _with_mapped_files(cluster: Cluster, app: str) -> Cluster:
     """Return the cluster; where resident pages count, with what an application maps."""
     from dataclasses import replace
 
-    from voxcast.allocation.mapped_files import mapped_files_bytes
-
     if cluster.memory_counted != "rss":
         return cluster
-    if cluster.mapped_files_bytes is None:
-        cluster = replace(cluster, mapped_files_bytes=mapped_files_bytes(app))
+    cluster = replace(cluster, mapped_files_bytes=cluster.added_bytes_of(app))
     added = format_bytes(cluster.added_bytes)
     logger.info("%s counts resident pages: requests are %s larger", cluster.name, added)
     return cluster

@@ -17,7 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast import project
 from voxcast.cli.models import quiet_mlflow
-from voxcast.cli.shared_options import add_project_argument, registry_address, whole_number
+from voxcast.cli.shared_options import (
+    add_project_argument,
+    add_time_budget_argument,
+    registry_address,
+    whole_number,
+)
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError, ModelError
 
@@ -36,10 +41,7 @@ def main(argv: list[str]) -> int:
         prog="voxcast retrain", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--app", help="an application (default: all of the champion)")
-    parser.add_argument(
-        "--time-budget", type=float, metavar="S",
-        help="seconds for tuning each application (default: tune.budget_s)",
-    )  # fmt: skip
+    add_time_budget_argument(parser, "time for tuning each application (default: tune.budget_s)")
     parser.add_argument(
         "--trials", type=whole_number, metavar="N", help="trials by family (default: tune.trials)"
     )

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from voxcast import project
-from voxcast.errors import UnlearnedError
+from voxcast.errors import ConfigError, RunError, UnlearnedError, one_line
+from voxcast.quantities import parse_seconds
 from voxcast.records import Configuration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from voxcast.config import Here
+    from voxcast.content_cache import ContentCache
     from voxcast.images.characteristics import Characteristic
     from voxcast.serving.champion import Champion
 
+logger = logging.getLogger(__name__)
 
 CONF_APP = Path("conf/app")
+_NUMBER = re.compile(r"\s*[+-]?[\d.]+(e[+-]?\d+)?\s*", re.IGNORECASE)
 
 
 def add_project_argument(parser: argparse.ArgumentParser) -> None:
@@ -106,6 +112,30 @@ def whole_number(text: str) -> int:
     raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text!r}")
 
 
+def add_time_budget_argument(parser: argparse.ArgumentParser, meaning: str) -> None:
+    """Add ``--time-budget``, in seconds once it is parsed."""
+    parser.add_argument("--time-budget", type=duration_s, metavar="2h", help=meaning)
+
+
+def duration_s(text: str) -> float:
+    """Read a duration of any length but a negative one, such as ``2h``, ``90min`` or ``3600s``.
+
+    Raises
+    ------
+    argparse.ArgumentTypeError
+        If it is none.
+    """
+    try:
+        return parse_seconds(text)
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(one_line(error)) from None
+
+
+def hours_s(text: str) -> float:
+    """Read a number of hours, or a duration; errors as `duration_s`."""
+    return duration_s(f"{text}h" if _NUMBER.fullmatch(text) else text)
+
+
 def cpu_counts(text: str) -> tuple[int, ...]:
     """Read numbers of CPUs such as ``1,2``; errors as `whole_number`."""
     return tuple(whole_number(part) for part in text.split(","))
@@ -144,7 +174,29 @@ def champion_of(args: argparse.Namespace) -> Champion:
         header_only=args.header_only,
         max_voxels=args.max_voxels,
         host=args.machine,
+        cache=question_cache(project.find(args.project)),
     )
+
+
+def question_cache(folder: Path | None) -> ContentCache | None:
+    """Return the cache of what images tell: of ``VOXCAST_CACHE``, or that of a project if any.
+
+    A project that this user may not write to is used without.
+
+    Raises
+    ------
+    RunError
+        If ``VOXCAST_CACHE`` names a folder that cannot be used.
+    """
+    from voxcast.content_cache import FOLDER_VARIABLE, cache_of_environment
+
+    if FOLDER_VARIABLE in os.environ:
+        return cache_of_environment()
+    try:
+        return None if folder is None else cache_of_environment(folder)
+    except RunError as error:
+        logger.info("images are not remembered: %s", error)
+        return None
 
 
 def machines_file(folder: Path | None) -> Path | None:

@@ -14,6 +14,7 @@ takes them with `tune: tuned`: ``voxcast learn -S tune=tuned``.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import logging
@@ -29,19 +30,14 @@ from voxcast.cli.campaign_pool import add_worker_job_arguments, check_worker_job
 from voxcast.cli.shared_options import add_project_argument, size_of_this_machine, whole_number
 from voxcast.cli.tune_jobs import submit_workers, worker_request
 from voxcast.cli.verb_parser import VerbParser
-from voxcast.errors import ConfigError
 
 if TYPE_CHECKING:
     from voxcast.allocation.machines import Cluster
-    from voxcast.models.selection.cross_validation import Validation
+    from voxcast.cli.tune_search import Searches
     from voxcast.studies.shared_search import FamilyResult, SharedSearch
 
-    Searches = dict[str, tuple[str, Validation]]
-
-TRAIN, VOLUMES = Path("data/features/train.parquet"), Path("data/features/volumes.npz")
-FOLDS, FOLDER = Path("build/folds"), Path("data/tuning")
+FOLDER = Path("data/tuning")
 TUNED = Path("conf/tune/tuned.yaml")
-SETTINGS = "settings.json"
 LOCAL = "local"  # the cluster that is this machine
 WORKERS = 2
 UNFINISHED = 1
@@ -56,11 +52,13 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--workers", type=whole_number, metavar="N", help="processes, or jobs")
     parser.add_argument("--cluster", default=LOCAL, help="a cluster of conf/cluster")
-    parser.add_argument("--mem", default="4GiB", metavar="4GiB", help="memory of each job")
+    parser.add_argument("--mem", default="4GiB", metavar="4GiB", help="memory of each worker")
     parser.add_argument("--time", default="4h", metavar="4h", help="time of each job")
     add_worker_job_arguments(parser.add_argument_group("jobs of Slurm"))
     parser.add_argument("--folder", type=Path, default=FOLDER, metavar="DIR", help="shared by all")
-    parser.add_argument("--storage", default="", metavar="URL", help="e.g. of PostgreSQL")
+    parser.add_argument(
+        "--storage", default="", metavar="URL", help="of a database, without its password"
+    )
     parser.add_argument("--worker", action="store_true", help="make trials until none is left")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     add_project_argument(parser)
@@ -72,7 +70,22 @@ def main(argv: list[str]) -> int:
 
         check_installed()
     os.chdir(project.require(args.project))
-    search, searches, settings = _search(args)
+    with _database_problems(args.storage):
+        return _tune(args)
+
+
+def _database_problems(url: str) -> contextlib.AbstractContextManager[None]:
+    if not url:
+        return contextlib.nullcontext()
+    from voxcast.studies.search_database import database_problems
+
+    return database_problems(url)
+
+
+def _tune(args: argparse.Namespace) -> int:
+    from voxcast.cli.tune_search import project_search
+
+    search, searches, settings = project_search(args.folder, args.storage)
     if args.worker:
         name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         count = search.work(searches, name, _log_trial)
@@ -96,52 +109,6 @@ def main(argv: list[str]) -> int:
         _write_tuned(results, settings)
     _print_end(args, results, line)
     return code or (0 if finished else UNFINISHED)
-
-
-def _search(args: argparse.Namespace) -> tuple[SharedSearch, Searches, dict[str, Any]]:
-    """Return the search of the project, its runs, and what it is of.
-
-    Raises
-    ------
-    ConfigError
-        If there is no table, or the folder is of another one.
-    """
-    import pandas as pd
-
-    from voxcast import config
-    from voxcast.features.by_app import tables_by_app
-    from voxcast.features.table import volumes_of
-    from voxcast.files import sha256_file, write_json
-    from voxcast.models.families.family import family
-    from voxcast.models.selection.cross_validation import Validation
-    from voxcast.models.selection.fold_cache import FoldCache
-    from voxcast.models.selection.learning import allowed_families
-    from voxcast.studies.shared_search import SharedSearch
-
-    cfg = config.load()
-    if not TRAIN.is_file():
-        raise ConfigError("no such file", TRAIN, "make it with `dvc repro featurize`")
-    tuned = cfg.tune
-    settings = {
-        "table_sha256": sha256_file(TRAIN), "seed": tuned.seed, "folds": tuned.folds,
-        "trials": tuned.trials, "families": list(tuned.families),
-    }  # fmt: skip
-    args.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path = args.folder / SETTINGS
-    if not path.exists():
-        write_json(path, settings)
-    if json.loads(path.read_text(encoding="utf-8")) != settings:
-        then = "name another --folder, or remove it"
-        raise ConfigError("is a search of other runs or settings", args.folder, then)
-    searches: Searches = {}
-    for app, rows in tables_by_app(pd.read_parquet(TRAIN)).items():
-        volumes = volumes_of(rows, VOLUMES)
-        validation = Validation(rows, volumes, tuned.folds, tuned.seed, cache=FoldCache(FOLDS))
-        for name in allowed_families(tuned.families, validation):
-            if family(name).defaults:
-                searches[f"{app}/{name}"] = name, validation
-    search = SharedSearch(args.folder, tuned.trials, tuned.seed, args.storage)
-    return search, searches, settings
 
 
 def _results(search: SharedSearch, searches: Searches) -> dict[str, FamilyResult]:
@@ -179,15 +146,18 @@ def _sbatch_line(args: argparse.Namespace) -> str:
     from voxcast.hpc.worker_jobs import WorkerJobs, array_line
 
     count = args.workers or WORKERS
-    jobs = WorkerJobs(worker_request(args), count, count)
-    partition = args.partition or _cluster(args).partitions[0].name
+    cluster = _cluster(args)
+    jobs = WorkerJobs(worker_request(args, cluster), count, count)
+    partition = args.partition or cluster.partitions[0].name
     return array_line(["voxcast", *_command(args)], jobs, partition)
 
 
 def _cluster(args: argparse.Namespace) -> Cluster:
     from voxcast import config
+    from voxcast.hpc.memory_counting import with_memory_counted
 
-    return config.load_submit(cluster=args.cluster, here=size_of_this_machine).cluster
+    cluster = config.load_submit(cluster=args.cluster, here=size_of_this_machine).cluster
+    return with_memory_counted(cluster)
 
 
 def _trials_left(results: dict[str, FamilyResult]) -> int:

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from voxcast.errors import RunError
-from voxcast.quantities import parse_bytes, parse_seconds
+from voxcast.quantities import format_bytes, parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
     import argparse
@@ -21,11 +21,12 @@ INTERRUPTED = 130
 logger = logging.getLogger(__name__)
 
 
-def worker_request(args: argparse.Namespace) -> Request:
-    """Return what the job of a worker asks for."""
+def worker_request(args: argparse.Namespace, cluster: Cluster | None = None) -> Request:
+    """Return what the job of a worker asks for: more where a cluster counts mapped files too."""
     from voxcast.hpc.attempts import Request
 
-    return Request(parse_seconds(args.time), parse_bytes(args.mem), 1)
+    added = 0 if cluster is None else cluster.added_bytes
+    return Request(parse_seconds(args.time), parse_bytes(args.mem) + added, 1)
 
 
 def submit_workers(
@@ -92,7 +93,10 @@ def _plan(args: argparse.Namespace, cluster: Cluster, command: Sequence[str], co
     from voxcast.hpc.worker_jobs import WorkerJobs
     from voxcast.hpc.worker_pass import partition_for, worker_plan
 
-    request = worker_request(args)
+    request = worker_request(args, cluster)
+    if cluster.added_bytes:
+        added = format_bytes(cluster.added_bytes)
+        logger.info("%s counts resident pages: jobs are %s larger", cluster.name, added)
     partition = args.partition or partition_for(cluster, request)
     check_partition(partition)
     options = SlurmOptions(args.account, args.qos, args.constraint, args.throttle)

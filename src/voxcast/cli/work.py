@@ -10,13 +10,12 @@ import argparse
 import dataclasses
 import json
 import logging
-import math
 import os
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from voxcast.cli.shared_options import whole_number
+from voxcast.cli.shared_options import add_time_budget_argument, hours_s, whole_number
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError, RunError
 
@@ -41,10 +40,12 @@ def main(argv: list[str]) -> int:
         "--only", action="append", default=[], metavar="KEY=VALUE",
         help=f"take only such cells: {', '.join(CHOICES)}; may be repeated",
     )  # fmt: skip
+    add_time_budget_argument(
+        parser, "no longer than this (default: the time that the job has left)"
+    )
     parser.add_argument(
-        "--max-hours", type=float, metavar="H",
-        help="no longer than this (default: the time that the job has left)",
-    )  # fmt: skip
+        "--max-hours", dest="time_budget", type=hours_s, metavar="H", help="the same, in hours"
+    )
     parser.add_argument(
         "--cpus", type=whole_number, metavar="N", help="default: those of the job, or the machine"
     )
@@ -55,8 +56,8 @@ def main(argv: list[str]) -> int:
                         "were given up")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     args = parser.parse_args(argv)
-    if args.max_hours is not None and not 0 < args.max_hours < math.inf:
-        raise ConfigError(f"must be above zero, not {args.max_hours:g}", "--max-hours")
+    if args.time_budget == 0:
+        raise ConfigError("must be above zero", "--time-budget")
     from voxcast.hpc.pool import open_pool
     from voxcast.hpc.worker import work
     from voxcast.hpc.worker_allocation import worker_allocation
@@ -71,7 +72,7 @@ def main(argv: list[str]) -> int:
     if memory is not None and not 0 < memory <= facts.memory_bytes:
         raise ConfigError("must be above zero, and at most the memory of the machine", "--memory")
     allocation = worker_allocation(
-        facts, os.environ, cpus=args.cpus, memory_bytes=memory, max_hours=args.max_hours
+        facts, os.environ, cpus=args.cpus, memory_bytes=memory, time_budget_s=args.time_budget
     )
     pool = open_pool(args.pool.resolve())
     _enter_project(pool)

@@ -35,7 +35,7 @@ class LearningRequest:
         Name of the application.
     images : ImageSelection, optional
         The images; those of the present configuration by default.
-    hours : float
+    budget_s : float
         Time for measuring.
     cpus : tuple of int
         Numbers of CPUs to try; those of ``conf/device`` if empty.
@@ -47,7 +47,7 @@ class LearningRequest:
 
     app: str
     images: ImageSelection | None = None
-    hours: float = 1.0
+    budget_s: float = 3600.0
     cpus: tuple[int, ...] = ()
     history: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
@@ -69,9 +69,9 @@ class LearningRequest:
         app = load_app(Path(CONF_DIR, "app"), self.app)
         if app.input == "none":
             raise ConfigError("takes no image, so there is nothing to learn of images", app.name)
-        if not self.hours > 0:
-            raise ConfigError(f"must be above zero, not {self.hours:g}", "--hours")
-        budget_s = self.hours * 3600
+        budget_s = self.budget_s
+        if not budget_s > 0:
+            raise ConfigError("must be above zero", "--time-budget")
         return [
             *self._image_overrides(params),
             f"app=[{self.app}]",

@@ -78,6 +78,6 @@ def check_measurable(devices: list[DeviceOutlook], budget_s: float | None) -> No
         hours = math.ceil(10 * shortest_s / 3600) / 10
         raise ConfigError(
             f"the shortest run is expected to take {format_seconds(shortest_s)}",
-            "--hours",
-            f"give at least --hours {hours:g}",
+            "--time-budget",
+            f"give at least --time-budget {hours:g}h",
         )

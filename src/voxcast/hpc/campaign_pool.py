@@ -78,7 +78,8 @@ def make_campaign_pool(
     """
     settings = dataclasses.replace(campaign.settings, host=largest_machine(cluster))
     plan = dataclasses.replace(campaign, settings=settings).plan()
-    bounds = cluster_bounds(cluster)
+    mapped = {app: cluster.added_bytes_of(app) for app in settings.apps}
+    bounds = cluster_bounds(cluster, max(mapped.values(), default=0))
     rows = _recorded(campaign, plan.cells)
     pool = make_pool(
         campaign.folder / POOL,
@@ -90,6 +91,7 @@ def make_campaign_pool(
             recipes=plan.recipes,
             conditions=settings.conditions,
             bounds=bounds,
+            mapped_files_bytes=mapped,
         ),
     )
     present = pool.cells()
@@ -153,8 +155,11 @@ def largest_machine(cluster: Cluster) -> HostFacts:
     )
 
 
-def cluster_bounds(cluster: Cluster) -> Bounds:
-    """Return the largest run of any partition: its largest job, less what the worker takes."""
+def cluster_bounds(cluster: Cluster, mapped_files_bytes: int = 0) -> Bounds:
+    """Return the largest run of any partition: its largest job, less what is not the run's.
+
+    That is what the worker takes, and files that the run maps where these count.
+    """
     limits_s = [partition.max_walltime_s for partition in cluster.partitions]
     memories = {
         partition.name: [
@@ -169,7 +174,7 @@ def cluster_bounds(cluster: Cluster) -> Bounds:
     ]
     return Bounds(
         max_walltime_s=max(map(_longest_run_s, limits_s), default=float("inf")),
-        max_memory_bytes=max(largest, default=float("inf")) - WORKER_BYTES,
+        max_memory_bytes=max(largest, default=float("inf")) - WORKER_BYTES - mapped_files_bytes,
         max_failures=2,
     )
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from voxcast.hpc.job_states import TaskId
     from voxcast.hpc.submission import Submission
     from voxcast.hpc.submission_state import SubmittedArray
+    from voxcast.hpc.tasks import Task
 
 
 @dataclass
@@ -52,12 +53,14 @@ class LocalExecutor:
     _threads: ThreadPoolExecutor = field(init=False)
     _pool: CorePool = field(init=False)
     _machine_bytes: int = field(init=False)
+    _tasks: dict[str, Task] = field(init=False)
 
     def __post_init__(self) -> None:
         cores, memory = sorted(os.sched_getaffinity(0)), psutil.virtual_memory().total
         self._threads = ThreadPoolExecutor(self._at_a_time(len(cores), memory))
         self._pool = CorePool(cores, memory)
         self._machine_bytes = memory
+        self._tasks = {task.name: task for task in self.submission.plan.tasks}
 
     def _at_a_time(self, cores: int, memory: int) -> int:
         """Return how many tasks may run at a time, if they are small enough.
@@ -174,7 +177,7 @@ class LocalExecutor:
     ) -> TaskState:
         """Run a task as its job would."""
         plan, request = self.submission.plan, array.request_of(number)
-        task = next(task for task in plan.tasks if task.name == name)
+        task = self._tasks[name]
         configuration = configuration_of(plan, task, request)
         log, out = self.submission.log(array.number, number), folder / OUT_NAME
         shutil.rmtree(folder, ignore_errors=True)

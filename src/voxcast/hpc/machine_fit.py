@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,12 @@ class MachineFit:
         self._problems: dict[tuple[str, str, Configuration], VoxcastError | None] = {}
         self._missing: dict[Path, RunError] = {}
 
+    def allocation(self, app: str) -> WorkerAllocation:
+        """Return what a run of an application may use here, whose mapped files count too."""
+        mapped = self._settings.mapped_files_bytes.get(app, 0)
+        left = max(0, self._allocation.memory_bytes - mapped)
+        return dataclasses.replace(self._allocation, memory_bytes=left)
+
     def shortfall(self, pool_cell: PoolCell, request: Request) -> str:
         """Return what is lacking, in a word; empty if the cell can be run.
 
@@ -40,7 +47,7 @@ class MachineFit:
             If too many volumes are missing.
         """
         cell = pool_cell.cell
-        lack = self._allocation.shortfall(cell.configuration, request)
+        lack = self.allocation(cell.app).shortfall(cell.configuration, request)
         if lack:
             return lack
         if self._problem(cell) is not None:

@@ -56,6 +56,9 @@ class PoolSettings:
         How each run is measured. A run that reaches their time limit is on record as such.
     bounds : Bounds
         Of attempts; the longest time and the most memory that any worker will have.
+    mapped_files_bytes : mapping
+        By application: what counts against a worker's job beyond the memory of a run, see
+        `voxcast.allocation.mapped_files`. Nothing for those that it leaves out.
     heartbeat_s, stale_s : float
         How often workers give a sign of life; after what time without one they are given up.
     """
@@ -67,6 +70,7 @@ class PoolSettings:
     recipes: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     conditions: Conditions = field(default_factory=Conditions)
     bounds: Bounds = field(default_factory=lambda: Bounds(max_failures=2))
+    mapped_files_bytes: Mapping[str, int] = field(default_factory=dict)
     heartbeat_s: float = 20.0
     stale_s: float = 180.0
 
@@ -84,6 +88,7 @@ class PoolSettings:
             recipes=fields["recipes"],
             conditions=Conditions(**fields["conditions"]),
             bounds=Bounds(**bounds),
+            mapped_files_bytes=dict(fields.get("mapped_files_bytes", {})),
             heartbeat_s=float(fields["heartbeat_s"]),
             stale_s=float(fields["stale_s"]),
         )
@@ -101,6 +106,7 @@ class PoolSettings:
             "recipes": dict(self.recipes),
             "conditions": dataclasses.asdict(self.conditions),
             "bounds": {n: None if v == float("inf") else v for n, v in bounds.items()},
+            "mapped_files_bytes": dict(self.mapped_files_bytes),
             "heartbeat_s": self.heartbeat_s,
             "stale_s": self.stale_s,
         }

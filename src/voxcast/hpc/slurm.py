@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from voxcast.allocation.machines import MemoryCounted
 
 ANSWER_S = 60.0  # patience with a command
 IDS_PER_CALL = 1000
@@ -220,31 +219,6 @@ def memory_sampling_s() -> float | None:
     match = re.search(r"^JobAcctGatherFrequency\s*=\s*(?:\S*\btask=)?(\d+)", text, re.MULTILINE)
     seconds = DEFAULT_SAMPLING_S if match is None else float(match[1])
     return seconds or None
-
-
-def memory_counted() -> MemoryCounted:
-    """Return how memory is counted that is held against the request of a job.
-
-    With ``OverMemoryKill`` Slurm adds up the resident pages of a job's processes and kills it;
-    control groups alone count otherwise. ``NoShared`` leaves pages of files out of the sum.
-
-    Raises
-    ------
-    SlurmAwayError, SlurmRefusedError, ConfigError
-        If it cannot be asked.
-    """
-    return counted_by(call(["scontrol", "show", "config"]))
-
-
-def counted_by(config: str) -> MemoryCounted:
-    """Return the same from what ``scontrol show config`` prints."""
-    settings = dict(
-        re.findall(r"^(JobAcctGather(?:Type|Params))\s*=\s*(\S+)", config, re.MULTILINE)
-    )
-    params = settings.get("JobAcctGatherParams", "").lower().split(",")
-    adds_up = settings.get("JobAcctGatherType", "").endswith("/linux")
-    kills = "overmemorykill" in params and "noshared" not in params
-    return "rss" if adds_up and kills else "cgroup"
 
 
 def check_partition(name: str) -> None:

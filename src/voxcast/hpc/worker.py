@@ -196,7 +196,7 @@ class _Worker:
             pool.tokens.drop(claim)
             return
         cell = dataclasses.replace(pool_cell.cell, host_class=self._machine)
-        conditions = self._conditions()
+        conditions = self._conditions(cell.app)
         recorder = Recorder(
             pool.runs, settings.apps, settings.paths, settings.recipes, conditions, self._sitting
         )
@@ -238,13 +238,13 @@ class _Worker:
             profile.exit_status in TERMINATED and self._slept_until_stopped(SAME_SIGNAL_S)
         )
 
-    def _conditions(self) -> Conditions:
-        conditions, left_s = self._pool.settings.conditions, self._allocation.left_s
-        limit_s = min(conditions.time_limit_s or float("inf"), max(0.0, left_s))
+    def _conditions(self, app: str) -> Conditions:
+        conditions, allocation = self._pool.settings.conditions, self._fit.allocation(app)
+        limit_s = min(conditions.time_limit_s or float("inf"), max(0.0, allocation.left_s))
         return dataclasses.replace(
             conditions,
             time_limit_s=None if limit_s == float("inf") else limit_s,
-            mem_limit_bytes=self._allocation.memory_bytes,
+            mem_limit_bytes=allocation.memory_bytes,
         )
 
     def _watch(self, claim: Claim | None) -> None:

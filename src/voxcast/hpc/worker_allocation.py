@@ -77,7 +77,7 @@ def worker_allocation(
     *,
     cpus: int | None = None,
     memory_bytes: int | None = None,
-    max_hours: float | None = None,
+    time_budget_s: float | None = None,
 ) -> WorkerAllocation:
     """Return the allocation of this process.
 
@@ -87,7 +87,7 @@ def worker_allocation(
         Of this machine.
     environment : mapping
         Variables, those of Slurm among them.
-    cpus, memory_bytes, max_hours : optional
+    cpus, memory_bytes, time_budget_s : optional
         Of the worker's options; they go before what the job says.
     """
     job_cpus = _integer(environment, "SLURM_CPUS_PER_TASK") or _integer(
@@ -96,7 +96,7 @@ def worker_allocation(
     chosen_cpus = cpus or min(job_cpus or facts.cores, facts.cores)
     job_bytes = _job_memory(environment, job_cpus or chosen_cpus)
     total = memory_bytes or min(job_bytes or facts.memory_bytes, facts.memory_bytes)
-    times_s = [job_left_s(environment), None if max_hours is None else 3600 * max_hours]
+    times_s = [job_left_s(environment), time_budget_s]
     left_s = min((t for t in times_s if t is not None), default=float("inf"))
     return WorkerAllocation(
         chosen_cpus,
@@ -123,12 +123,12 @@ def job_left_s(environment: Mapping[str, str], now: float | None = None) -> floa
             command, capture_output=True, text=True, timeout=SQUEUE_S, check=True
         )
     except (OSError, subprocess.SubprocessError) as error:
-        logger.warning("the time that the job has left is unknown (%s); give --max-hours", error)
+        logger.warning("the time that the job has left is unknown (%s); give --time-budget", error)
         return None
     left_s = parse_time_left(answer.stdout)
     if left_s is None and answer.stdout.strip() != "UNLIMITED":
         text = answer.stdout.strip() or "nothing"
-        logger.warning("squeue says %s of the time that is left; give --max-hours", text)
+        logger.warning("squeue says %s of the time that is left; give --time-budget", text)
     return left_s
 
 

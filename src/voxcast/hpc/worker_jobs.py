@@ -6,6 +6,7 @@ a pass with larger jobs, once the others are done.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 import shlex
@@ -74,11 +75,13 @@ def next_jobs(
     remaining = Remaining(pool, lambda _: True, lambda *_: "")
     remaining.look()
     requests, expected_s = [], []
+    mapped = pool.settings.mapped_files_bytes
     for key, attempts in pool.tokens.waiting().items():
         cell = remaining.cell(key)
         request = None if cell is None else remaining.request(key, attempts)
         if cell is not None and request is not None:
-            requests.append(request)
+            counted = request.memory_bytes + mapped.get(cell.cell.app, 0)
+            requests.append(dataclasses.replace(request, memory_bytes=counted))
             expected_s.append(cell.expected_s)
     if not requests:
         return None

@@ -10,26 +10,34 @@ MAX_BATCHES = 10
 MIN_BATCHES = 3
 
 
-def error_of_sum_s(passed_s: np.ndarray, ahead: float, level: float, cycles: int) -> float:
+def error_of_sum_s(
+    passed_s: np.ndarray, ahead: float, level: float, cycles: int, *, averages_out: bool = False
+) -> float:
     """Return the half width of an interval for the sum of the next times.
 
-    Times of successive cycles depend on each other, since a machine has fast and slow minutes, but
-    means of b long batches of them hardly do (Law & Kelton, Simulation Modeling and Analysis,
-    section 9.5.3). With s their standard deviation, n times passed and m ahead, the error has a
-    variance of s² m²/b for m times the mean so far, and s² m n/b for what is to come. Student's t
-    has b - 1 degrees of freedom.
+    Times of successive cycles depend on each other, since a machine has fast and slow minutes;
+    the means of batches of them are what the variance is taken from (Law & Kelton, Simulation
+    Modeling and Analysis, section 9.5.3). That method takes the batches for independent: the error
+    of a sum of m times then has a variance of s² m (m + n) / b, for b batches of the n times
+    passed with the standard deviation s between their means. The noise of a machine is not of that
+    kind. Its slow part is as strong between long batches as between short ones, as in 1/f noise,
+    and the rest of the run averages no more of it out than a batch did. So the mean of the times
+    to come is taken for that of one batch more: the variance is s² m² (1 + 1/b). On recorded runs
+    this holds its level better, see the page on phases.
 
     Parameters
     ----------
     passed_s : ndarray, shape (n,)
         Times of successive ticks.
     ahead : float
-        Number of ticks to come.
+        Number of ticks to come, m.
     level : float
-        Probability that the sum is in the interval.
+        Probability that the sum is in the interval, by Student's t.
     cycles : int
         Repetitions among the ticks. Batches are about the square root of it, 3 to 10; with fewer
         than 3 the half width is infinite.
+    averages_out : bool
+        Take batches for independent.
     """
     from scipy import stats
 
@@ -39,5 +47,6 @@ def error_of_sum_s(passed_s: np.ndarray, ahead: float, level: float, cycles: int
     if cycles < batches:
         return math.inf
     means_s = [batch.mean() for batch in np.array_split(passed_s, batches)]
-    variance = np.var(means_s, ddof=1) * ahead * (ahead + len(passed_s)) / batches
-    return float(stats.t.ppf((1 + level) / 2, batches - 1) * math.sqrt(variance))
+    relative = (ahead + len(passed_s)) / (ahead * batches) if averages_out else 1 + 1 / batches
+    quantile = float(stats.t.ppf((1 + level) / 2, batches - 1))
+    return float(quantile * np.std(means_s, ddof=1) * ahead * math.sqrt(relative))

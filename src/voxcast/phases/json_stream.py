@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import TextIO
 
-CHUNK_CHARACTERS = 1 << 20
+CHUNK_CHARACTERS = 1 << 16
 MAX_VALUE_CHARACTERS = 1 << 24  # of one value; a larger one is taken for damage
 
 

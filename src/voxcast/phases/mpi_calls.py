@@ -62,7 +62,7 @@ def replace(mpi: Any, tape: Any, request_type: Any) -> None:
     for plain in (mpi.Intracomm, mpi.Cartcomm, mpi.Graphcomm, mpi.Distgraphcomm):
         types[plain] = type(f"Traced{plain.__name__}", (plain,), dict(methods))
     sub = _creator(mpi.Cartcomm.Sub, "Sub", tape, traced)
-    types[mpi.Cartcomm].Sub = sub
+    setattr(types[mpi.Cartcomm], "Sub", sub)  # noqa: B010
     mpi.COMM_WORLD = traced(mpi.COMM_WORLD)
 
 
@@ -119,8 +119,10 @@ def _send(plain: Any, name: str, tape: Any) -> Any:
         size = tape.size_of(buf) if is_buffer else tape.pickled_bytes
         record(start_ns, kind, operation, self.members[dest], tag, self.number, size)
 
-    def send_object(self: Any, obj: Any, dest: int, tag: int = 0) -> None:
-        send(self, obj, dest, tag)
+    def send_object(self: Any, *arguments: Any, **options: Any) -> None:
+        if "obj" in options:
+            options["buf"] = options.pop("obj")
+        send(self, *arguments, **options)
 
     return send if is_buffer else send_object
 
@@ -139,8 +141,10 @@ def _isend(plain: Any, name: str, tape: Any, request_type: Any) -> Any:
         tape.record(start_ns, kind, operation, self.members[dest], tag, self.number, size)
         return request
 
-    def isend_object(self: Any, obj: Any, dest: int, tag: int = 0) -> Any:
-        return isend(self, obj, dest, tag)
+    def isend_object(self: Any, *arguments: Any, **options: Any) -> Any:
+        if "obj" in options:
+            options["buf"] = options.pop("obj")
+        return isend(self, *arguments, **options)
 
     return isend if is_buffer else isend_object
 
@@ -220,11 +224,6 @@ def _sendrecv(plain: Any, name: str, tape: Any, mpi: Any) -> Any:
     return sendrecv if is_buffer else sendrecv_object
 
 
-def _bytes_of(tape: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> int:
-    """Return the larger of what a collective sends and receives here."""
-    return max(map(tape.size_of, (*arguments[:2], *options.values())), default=0)
-
-
 def _collective(plain: Any, name: str, tape: Any) -> Any:
     operation, kind = tape.number(f"MPI_{name}"), tape.COLLECTIVE
     begin, record, is_buffer = tape.begin, tape.record, plain.__name__[0].isupper()
@@ -232,7 +231,7 @@ def _collective(plain: Any, name: str, tape: Any) -> Any:
     def collective(self: Any, *arguments: Any, **options: Any) -> Any:
         start_ns = begin()
         result = plain(self, *arguments, **options)
-        size = _bytes_of(tape, arguments, options) if is_buffer else tape.pickled_bytes
+        size = tape.bytes_of(arguments, options) if is_buffer else tape.pickled_bytes
         record(start_ns, kind, operation, -1, -1, self.number, size)
         return result
 
@@ -245,7 +244,7 @@ def _icollective(plain: Any, name: str, tape: Any, request_type: Any) -> Any:
     def icollective(self: Any, *arguments: Any, **options: Any) -> Any:
         start_ns = tape.begin()
         request = request_type(plain(self, *arguments, **options))
-        request.collective = (operation, self.number, _bytes_of(tape, arguments, options))
+        request.collective = (operation, self.number, tape.bytes_of(arguments, options))
         tape.record(start_ns, tape.LOCAL, posted, -1, -1, -1, 0)
         return request
 

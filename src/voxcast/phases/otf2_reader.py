@@ -172,14 +172,14 @@ class _Reading:
         is_collective = kind == Kind.COLLECTIVE
         group = np.full(len(records), -1)
         peer = np.full(len(records), -1)
-        references, which = np.unique(records[:, 3], return_inverse=True)
+        references, position = np.unique(records[:, 3], return_inverse=True)
         for i, reference in enumerate(references.tolist()):
             number = self.communicators.get(reference, -1)
             if number < 0:
                 continue
-            group[(which == i) & (is_message | is_collective)] = number
+            group[(position == i) & (is_message | is_collective)] = number
             ranks, members = records[:, 2], self.members[number]
-            here = (which == i) & is_message & (ranks < len(members))
+            here = (position == i) & is_message & (ranks < len(members))
             peer[here] = members[ranks[here].astype(np.int64)]
         size = np.select(
             [is_message, is_collective, code == Code.IO],
@@ -195,7 +195,7 @@ class _Reading:
         within = calls >= 0
         key = np.where(within, 0, -1 - records[rows, 0].astype(np.int64))
         key[within] = records[call_rows[calls[within]], 2]
-        keys, which = np.unique(key, return_inverse=True)
+        keys, position = np.unique(key, return_inverse=True)
         numbers = []
         for reference in keys.tolist():
             if reference < 0:
@@ -203,7 +203,7 @@ class _Reading:
             else:
                 name = self._definitions.strings[self._definitions.regions[reference]]
             numbers.append(self.operations.setdefault(name, len(self.operations)))
-        return np.array(numbers, np.int64)[which]
+        return np.array(numbers, np.int64)[position]
 
     @staticmethod
     def _instructions(records: np.ndarray, code: np.ndarray) -> np.ndarray:
@@ -226,7 +226,7 @@ class _Reading:
             name: np.concatenate([part[name] for part in self._parts]).astype(dtype)
             for name, dtype in EVENT_DTYPES.items()
         }
-        # Locations come one after the other, which is the order of a process unless it has threads.
+        # Locations come one after the other: the order of a process unless it has threads.
         process = columns["process"]
         if len(self._parts) > len(np.unique(process)):
             order = np.lexsort((columns["start_ns"], process))

@@ -243,11 +243,14 @@ class Archive:
             extend((Code.IO, time, size if size < 2**63 else 0, 0, 0, 0))
 
         def metric(
-            _: int, time: int, __: int, ___: Any, ____: Any, ref: int, _t: Any, counts: Any
+            _: int, time: int, __: int, ___: Any, ____: Any, ref: int, types: Any, counts: Any
         ) -> None:
             position = counters.get(ref)
             if position is not None:
-                extend((Code.INSTRUCTIONS, time, counts[position].unsigned_int, 0, 0, 0))
+                count = counts[position]
+                is_float = types[position] == otf2.TYPE_DOUBLE
+                number = int(count.floating_point) if is_float else count.unsigned_int
+                extend((Code.INSTRUCTIONS, time, number, 0, 0, 0))
 
         callbacks = otf2.EvtReaderCallbacks_New()
         functions = (

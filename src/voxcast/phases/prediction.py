@@ -30,7 +30,7 @@ class TimePrediction:
     Attributes
     ----------
     total_s : float
-        From the first event recorder to the last event.
+        From the start of the trace to the last event, by the slowest process.
     lower_s, upper_s : float
         Interval at `level`; infinite if there are too few cycles to tell.
     level : float
@@ -142,20 +142,20 @@ def first_part(trace: LogicalTrace, share: float) -> LogicalTrace:
 
 
 def backtest(
-    whole: LogicalTrace, share: float, level: float = LEVEL
+    recorded: LogicalTrace, share: float, level: float = LEVEL
 ) -> tuple[Cycles, TimePrediction]:
     """Predict a run that is on record whole from its first ticks.
 
     Parameters
     ----------
-    whole : LogicalTrace
+    recorded : LogicalTrace
         The run.
     share : float
         Share of the ticks to predict from. The number of cycles of the run is taken as given, as
         that of iterations that were asked for.
     """
-    part = first_part(whole, share)
+    part = first_part(recorded, share)
     cycles = cycles_of(part)
-    kind, texts = communication_texts(whole)
+    kind, texts = communication_texts(recorded)
     count = int((kind == texts.index(cycles.counted)).sum())
     return cycles, predict(part, cycles, count, level)

@@ -25,6 +25,15 @@ SERIES = ("#010110", "#010120", "#010130", "#010140", "#010150", "#010160")
 _PAGE_COLOURS = {INK: "currentColor", FAINT: "var(--faint)"}
 _PAGE_COLOURS |= {colour: f"var(--series-{n})" for n, colour in enumerate(SERIES)}
 
+_FILE_STYLE = """<style>
+svg { color: #1f2328; --faint: #9a9fa5; --series-0: #0072b2; --series-1: #d55e00;
+  --series-2: #009e73; font-family: system-ui, sans-serif; }
+@media (prefers-color-scheme: dark) {
+  svg { color: #e6edf3; --faint: #6e7681; --series-0: #56b4e9; --series-1: #ff8a3d;
+    --series-2: #2fc79a; }
+}
+</style>"""
+
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text: scalable, searchable, readable by screen readers
     "text.parse_math": False,  # a name may contain a dollar sign
@@ -56,12 +65,19 @@ _STYLE: dict[Any, Any] = {
 @contextlib.contextmanager
 def panel(width_in: float = 4.2, height_in: float = 3.5) -> Iterator[tuple[Figure, Axes]]:
     """Yield a figure with one pair of axes in the report's style; call `inline_svg` inside."""
+    with grid(1, 1, (width_in, height_in)) as (figure, axes):
+        yield figure, axes[0, 0]
+
+
+@contextlib.contextmanager
+def grid(rows: int, columns: int, size_in: tuple[float, float]) -> Iterator[tuple[Figure, Any]]:
+    """Yield a figure and an array (rows, columns) of axes, of a width and a height in inches."""
     import matplotlib
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(width_in, height_in), layout="constrained")
-        yield figure, figure.add_subplot()
+        figure = Figure(figsize=size_in, layout="constrained")
+        yield figure, figure.subplots(rows, columns, squeeze=False)
 
 
 def inline_svg(figure: Figure, name: str, alt: str) -> Markup:
@@ -98,6 +114,14 @@ def inline_svg(figure: Figure, name: str, alt: str) -> Markup:
     )
     # Text in the figure was escaped by matplotlib, which writes XML.
     return Markup(opening + text[text.index(">") + 1 :].strip())  # noqa: S704
+
+
+def standalone(svg: Markup) -> str:
+    """Return an ``svg`` element as a file, which brings its own colours, light and dark."""
+    text = str(svg)
+    end = text.index(">") + 1
+    opening = text[:end].replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+    return f"{opening}{_FILE_STYLE}{text[end:]}\n"
 
 
 def interval(

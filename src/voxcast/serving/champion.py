@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
-from voxcast.images.headers import read_header
+from voxcast.images.headers import read_layout
 from voxcast.images.itk_refusals import log_itk_refusal
-from voxcast.images.network_volume import network_to_bytes, network_volume
-from voxcast.images.volumes import POINTS, read_volume
+from voxcast.images.network_volume import network_to_bytes
+from voxcast.images.volume_summary import Grids, volume_summary
+from voxcast.images.volumes import POINTS
 from voxcast.images.voxels import MAX_VOXELS
 from voxcast.records import Configuration
 from voxcast.serving.signature import EXAMPLE, REQUEST_HEADER_COLUMNS, VOLUME
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from voxcast.content_cache import ContentCache
     from voxcast.images.characteristics import Characteristic
 
     Rows = list[dict[str, Any]]
@@ -64,6 +66,9 @@ class Champion:
     volumes : dict, optional
         Is given the facts of each image whose voxels are read, by path; see
         `voxcast.images.volume_facts`.
+    cache : ContentCache, optional
+        Has what voxels tell of images that were asked about before; see
+        `voxcast.images.volume_summary`.
     """
 
     predict: Predict
@@ -78,6 +83,7 @@ class Champion:
     characteristics: tuple[str, ...] | None = None
     lab: Mapping[str, Characteristic] = field(default_factory=dict)
     volumes: dict[str, dict[str, Any]] | None = None
+    cache: ContentCache | None = None
 
     def request_rows(
         self, image: Path, configurations: Sequence[Configuration] | None = None
@@ -99,29 +105,25 @@ class Champion:
         row: dict[str, Any] = {} if self.app is None else {"app": self.app}
         if self.host is not None:
             row["host"] = self.host
-        columns = read_header(image).columns()
+        layout = read_layout(image)
+        columns = layout.header.columns()
         log_itk_refusal(image)
         for name in REQUEST_HEADER_COLUMNS:
             value = columns[name]
             row[name] = float(value) if isinstance(value, int) else value
         # Where the header decides, no voxel is read.
         if not self.header_only and (self.characteristics != () or self._network_points):
-            from voxcast.images.characteristics import characteristics
-            from voxcast.images.lab_characteristics import computed_lab_values
-
-            volume = read_volume(image, self.coarse_points, self.max_voxels)
-            if points := self._network_points:
-                row[VOLUME] = network_to_bytes(network_volume(volume, points))
-            values = characteristics(volume.coarse, volume.foreground)
-            lab = self._lab_of_model()
-            values |= computed_lab_values(lab, volume, image)
-            row |= values
+            lab, grids = self._lab_of_model(), Grids(self.coarse_points, self._network_points)
+            summary = volume_summary(image, layout, grids, self.max_voxels, lab, self.cache)
+            if summary.network_volume is not None:
+                row[VOLUME] = network_to_bytes(summary.network_volume)
+            row |= summary.characteristics
             if self.volumes is not None:
                 from voxcast.images.volume_facts import volume_facts
 
                 self.volumes[str(image)] = volume_facts(
-                    image, volume.layout.header, volume.voxel_sha256, values, self.coarse_points,
-                    lab,
+                    image, layout.header, summary.voxel_sha256, summary.characteristics,
+                    self.coarse_points, lab,
                 )  # fmt: skip
         return [
             {**row, "device": c.device, "cpus": float(c.cpus), "gpus": float(c.gpus)}

@@ -76,22 +76,27 @@ class SharedSearch:
         Of each study.
     url : str, optional
         Of a database; by default a journal file in ``folder``.
+    token : str, optional
+        Sets studies apart from others of the same name in the database.
     expires_s : float
         A worker that shows no life for this long is lost.
     """
 
     def __init__(
-        self, folder: Path, trials: int, seed: int, url: str = "", expires_s: float = EXPIRES_S
-    ) -> None:
+        self, folder: Path, trials: int, seed: int, url: str = "", token: str = "",
+        expires_s: float = EXPIRES_S,
+    ) -> None:  # fmt: skip
         import optuna
 
+        from voxcast.studies.search_database import search_database
         from voxcast.studies.search_journal import SearchJournal
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.folder, self.trials, self.seed, self.expires_s = folder, trials, seed, expires_s
         (folder / WORKERS).mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._suffix = f" {token}" if url and token else ""
         if url:
-            self._storage: Any = optuna.storages.RDBStorage(url)
+            self._storage: Any = search_database(url)
         else:
             self._storage = optuna.storages.JournalStorage(SearchJournal(folder / JOURNAL))
 
@@ -154,6 +159,7 @@ class SharedSearch:
     def _study(self, name: str) -> optuna.Study:
         import optuna
 
+        name += self._suffix
         return optuna.create_study(study_name=name, storage=self._storage, load_if_exists=True)
 
     def _claims(

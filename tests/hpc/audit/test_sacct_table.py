@@ -123,6 +123,14 @@ ODD = [
     record("49", "COMPLETED ", AllocCPUS="-4"), HEADER, "", "   ", record("50", ElapsedRaw="inf"),
     record("51", TotalCPU="99999999-00:00:00"), record("52", ElapsedRaw="999999999999"),
     record("53", "completing"), record("54", "timeout"), record("55", ExitCode="x"),
+    record("56", "FAILED", ExitCode="9:0"), step("56", "0", State="CANCELLED by 0", MaxRSS="5G"),
+    record("57"), step("57", "0", State="CANCELLED by 0", MaxRSS="1G"),
+    record("58"), step("58", "0", State="CANCELLED by 1000", MaxRSS="5G"),
+    record("59", User="root"), step("59", "0", State="CANCELLED by 0", MaxRSS="1G"),
+    record("60", User="root"), step("60", "0", State="CANCELLED by 0", MaxRSS="5G"),
+    record("61", "FAILED", User="root", ExitCode="0:9"),
+    step("61", State="CANCELLED by 0", MaxRSS="1G"),
+    record("62", User="root"), step("62", "0", State="CANCELLED by 0", MaxRSS=""),
 ]  # fmt: skip
 
 

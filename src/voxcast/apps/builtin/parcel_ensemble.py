@@ -70,20 +70,14 @@ def ensemble(out: Path, threads: int, parameters: Mapping[str, Any]) -> dict[str
         import sklearn.svm  # noqa: F401
 
         from voxcast.apps.builtin import parcel_pipelines, parcel_regions
-    setting = parcel_pipelines.Setting(
-        *(parameters[name] for name in ("pipeline", "features", "candidates", "folds"))
-    ).checked(parameters["participants"])
     members = member_parcellations(parameters["parcels"], parameters["seeds"])
     kind = parameters["ensemble"]
     if kind not in ENSEMBLES:
         raise ConfigError(f"unknown: {kind!r}", "ensemble", f"choose from {', '.join(ENSEMBLES)}")
-    folds = fold_numbers(parameters["fold_range"], setting.folds)
+    folds = fold_numbers(parameters["fold_range"], parameters["folds"])
     cache = cache_of_environment()
     with phase("regions"):
-        participants = parcel_regions.participants_of(
-            Path(parameters["images"]), parameters["participants"]
-        )
-        targets = parcel_regions.targets_of(participants, parameters["target"])
+        setting, participants, targets = parcel_regions.fitted_data(parameters)
         regions = [
             parcel_regions.region_means(participants, parcels, seed, cache)
             for parcels, seed in members

@@ -18,10 +18,11 @@ from voxcast.errors import ConfigError, ImageError
 from voxcast.files import sha256_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import numpy as np
 
+    from voxcast.apps.builtin.parcel_pipelines import Setting
     from voxcast.content_cache import Arrays, ContentCache
 
 PARTICIPANTS = "participants.tsv"
@@ -57,6 +58,38 @@ class Regions:
     content: dict[str, Any]
     means: np.ndarray  # participants x regions
     loads: int
+
+
+def fitted_data(
+    parameters: Mapping[str, Any],
+) -> tuple[Setting, list[Participant], np.ndarray]:
+    """Return what is fitted, to whom, and the targets, as parameters of an application name them.
+
+    Parameters
+    ----------
+    parameters : mapping
+        As `voxcast.apps.builtin.parcel_study.DEFAULTS`; those of the regions are not read.
+
+    Returns
+    -------
+    setting, participants : Setting, list of Participant
+    targets : ndarray
+        Participants x outputs.
+
+    Raises
+    ------
+    ConfigError
+        If a parameter is invalid.
+    ImageError
+        If the image set lacks participants.
+    """
+    from voxcast.apps.builtin.parcel_pipelines import Setting
+
+    setting = Setting(
+        *(parameters[name] for name in ("pipeline", "features", "candidates", "folds"))
+    ).checked(parameters["participants"])
+    participants = participants_of(Path(parameters["images"]), parameters["participants"])
+    return setting, participants, targets_of(participants, parameters["target"])
 
 
 def participants_of(folder: Path, count: int) -> list[Participant]:

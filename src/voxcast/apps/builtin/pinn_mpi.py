@@ -144,7 +144,8 @@ def solution(network: torch.nn.Module, points: torch.Tensor) -> torch.Tensor:
     import torch
 
     x, t = points[:, 0], points[:, 1]
-    return torch.sin(math.pi * x) + t * x * (1.0 - x) * network(points)[:, 0]
+    free: torch.Tensor = network(points)[:, 0]
+    return torch.sin(math.pi * x) + t * x * (1.0 - x) * free
 
 
 def _gradient(network: torch.nn.Module, points: torch.Tensor, count: int) -> torch.Tensor:

@@ -45,9 +45,10 @@ def process_count(cpus: int, parameters: Mapping[str, Any]) -> int:
     >>> process_count(2, {"threads_per_process": 1, "oversubscription": 4})
     8
     """
-    threads = parameters["threads_per_process"]
+    threads: int = parameters["threads_per_process"]
+    oversubscription: int = parameters["oversubscription"]
     check_least(parameters, dict.fromkeys(DEFAULTS, 1))
-    processes, rest = divmod(cpus * parameters["oversubscription"], threads)
+    processes, rest = divmod(cpus * oversubscription, threads)
     if rest or not processes:
         problem = f"{cpus} CPUs cannot be divided into processes of {threads} threads"
         raise ConfigError(problem, "threads_per_process", "choose a divisor")

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from voxcast.errors import TableError
 from voxcast.history.imports.file_records import FileRecords, ImportedRun, NotARunError
-from voxcast.history.imports.slurm_job import SlurmJob
+from voxcast.history.imports.slurm_job import KILLED_BY_SLURM, ROOT, SlurmJob
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 SOURCE = "sacct"
@@ -96,7 +96,7 @@ def _imported_run(job: dict[str, Any], app: str | None) -> ImportedRun:
         start_s=int(start) if start else None,
         end_s=int(end) if end else None,
         notes=unread.tried("comment", partial(_notes, job)) or [],
-        step_states=[_first(s.get("state")) for s in steps if not _is_extern(s)],
+        step_states=[_step_state(s) for s in steps if not _is_extern(s)],
     )
     for step in steps:
         largest, total = (
@@ -106,6 +106,13 @@ def _imported_run(job: dict[str, Any], app: str | None) -> ImportedRun:
         slurm_job.add_step(largest, total, unread.tried("steps.tasks", partial(_tasks, step)))
     slurm_job.unread = [*unread.reasons, *slurm_job.unread]
     return slurm_job.imported_run(app)
+
+
+def _step_state(step: Mapping[str, Any]) -> str:
+    """Return the state of a step as text has it; JSON names apart who ended it."""
+    state = _first(step.get("state"))
+    by_root = state == "CANCELLED" and step.get("kill_request_user") == ROOT
+    return KILLED_BY_SLURM if by_root else state
 
 
 class _Unread:

@@ -38,6 +38,7 @@ UNFINISHED = (
 MAYBE_NEVER_RUN = ("preempted", "cancelled", "node_failure", "timeout")
 MEMORY_NOTE = re.compile(r"memory limit|out.of.memory|oom[- ]?kill", re.IGNORECASE)
 SIGKILL = 9
+KILLED_BY_SLURM, ROOT = "CANCELLED by 0", "root"
 NEAR_LIMIT = 0.9  # of the memory limit: Slurm samples every 30 s and misses the last increase
 _QUARTER_HOUR_S = 900
 SUMMER_TIME_S = 3600  # by local time a job may end before it starts
@@ -177,8 +178,7 @@ class SlurmJob:
         state = slurm_state(self.state)
         if state in UNFINISHED:
             raise TableError(f"job {self.job_id} is {state} and has not ended")
-        oom_step = any(state_of_step.startswith("OUT_OF_ME") for state_of_step in self.step_states)
-        if oom_step and state in ("COMPLETED", "FAILED"):
+        if self._has_step_killed_for_memory() and state in ("COMPLETED", "FAILED"):
             # A script may continue and complete after a step was killed.
             return "out_of_memory"
         if state not in ("FAILED", "CANCELLED"):
@@ -187,14 +187,32 @@ class SlurmJob:
             return "out_of_memory"
         if state == "CANCELLED":
             return OUTCOMES[state]
-        if self.signal != SIGKILL:
-            return "failed"
-        # Without cgroups Slurm kills a job above its memory limit: FAILED 0:9, with the step
-        # "CANCELLED by 0". A SIGKILL for another reason differs only in the memory used.
-        if self.peak_bytes and self.mem_limit_bytes and "CANCELLED by 0" not in self.step_states:
-            near = self.peak_bytes >= NEAR_LIMIT * self.mem_limit_bytes
-            return "out_of_memory" if near else "failed"
-        return "out_of_memory"
+        # A SIGKILL for another reason differs only in the memory used.
+        return "out_of_memory" if self.signal == SIGKILL and not self._far_below() else "failed"
+
+    def _has_step_killed_for_memory(self) -> bool:
+        """Tell whether the kernel, or Slurm where cgroups do not, killed a step.
+
+        Seen on Slurm 22.05 with ``OverMemoryKill``, for jobs of an ordinary user: a step above the
+        memory is `KILLED_BY_SLURM`, be it the batch step (the job is FAILED 0:9) or one of srun
+        (FAILED 9:0, or COMPLETED if the script continues). A step that scancel ends is ``CANCELLED
+        by`` the number of the job's user, even if root asks; a step that ends with its job, by
+        scancel or the end of the script, is plainly ``CANCELLED``, and the job alone names who
+        asked. So only a step of root's own, which root ended, has the state of one that Slurm
+        killed; the memory used tells these apart.
+        """
+        if any(state.startswith("OUT_OF_ME") for state in self.step_states):
+            return True
+        if KILLED_BY_SLURM not in self.step_states:
+            return False
+        # Slurm kills by what it has sampled, so there is a peak then.
+        return self.user != ROOT or (bool(self.peak_bytes) and not self._far_below())
+
+    def _far_below(self) -> bool:
+        """Tell whether the job is known to have used clearly less memory than its limit."""
+        if not self.peak_bytes or not self.mem_limit_bytes:
+            return False
+        return self.peak_bytes < NEAR_LIMIT * self.mem_limit_bytes
 
 
 def _array_job(job_id: str) -> str:

@@ -14,6 +14,7 @@ from voxcast.history.imports.slurm_job import (
     MAYBE_NEVER_RUN,
     NEAR_LIMIT,
     OUTCOMES,
+    ROOT,
     SIGKILL,
     SUMMER_TIME_S,
     UNFINISHED,
@@ -118,10 +119,12 @@ def _outcomes(frame: pd.DataFrame, by_state: NDArray[np.object_]) -> NDArray[np.
     outcomes[frame["memory_note"].to_numpy() & (failed | cancelled)] = "out_of_memory"
     killed = failed & (frame["signal"].to_numpy() == SIGKILL) & (outcomes == "failed")
     peak, limit = frame["peak_bytes"].to_numpy(), frame["mem_limit_bytes"].to_numpy()
-    both = (peak > 0) & (np.nan_to_num(limit) > 0) & ~frame["killed_by_slurm"].to_numpy()
-    far_below = both & ~(peak >= NEAR_LIMIT * np.nan_to_num(limit))
+    limited = (peak > 0) & (np.nan_to_num(limit) > 0)
+    far_below = limited & ~(peak >= NEAR_LIMIT * np.nan_to_num(limit))
     outcomes[killed & ~far_below] = "out_of_memory"
-    killed_step = frame["out_of_memory"].to_numpy()
+    by_slurm = frame["killed_by_slurm"].to_numpy()
+    by_root = (frame["user"] == ROOT).to_numpy() & (far_below | ~(peak > 0))
+    killed_step = frame["out_of_memory"].to_numpy() | (by_slurm & ~by_root)
     outcomes[killed_step & (failed | (state == "COMPLETED"))] = "out_of_memory"
     return outcomes
 

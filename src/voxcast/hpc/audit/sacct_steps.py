@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from voxcast.history.imports.slurm_job import KILLED_BY_SLURM
 from voxcast.hpc.audit.slurm_cells import Tres, bytes_of, integers, stated_cells
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def steps_of(block: Block, ids: pa.StringArray, unread: Counter[str]) -> pd.Data
             "peak_bytes": memory.peak_bytes,
             "of_one_task": memory.of_one_task,
             "out_of_memory": of_job & _true(pc.starts_with(state, "OUT_OF_ME")),
-            "killed_by_slurm": of_job & _true(pc.equal(state, "CANCELLED by 0")),
+            "killed_by_slurm": of_job & _true(pc.equal(state, KILLED_BY_SLURM)),
             "interactive": _true(pc.equal(step, "interactive")),
         }
     )

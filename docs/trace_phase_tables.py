@@ -93,3 +93,6 @@ def phases_summed() -> str:
                 ])  # fmt: skip
     head = ["application", "family", "", "run", "sum of phases", "difference, points"]
     return markdown(head, rows)
+
+
+TABLES = (phases_logged, phases_slant, phases_teachers, phases_alone, phases_summed)

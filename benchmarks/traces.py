@@ -1,0 +1,136 @@
+"""Reading of OTF2 archives as they grow, and the cost of a recorded call of mpi4py."""
+
+from __future__ import annotations
+
+import functools
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from timing import machine
+
+RECORDS = (100_000, 1_000_000)
+PROCESSES = 4
+RECORDS_A_STEP = 5  # of each process: enter, begin, end, leave of a sum; a counter
+ROUNDS = 9
+CALLS = 20_000
+CALLS_PER_S = 10_000
+# Calls recorded and plain in turn, in one process, by CPU time, which other processes disturb
+# little; the median of the rounds' differences counts.
+RECORDED = """
+import json, sys, time
+from pathlib import Path
+import numpy as np
+from mpi4py import MPI
+sys.path.insert(0, str(Path(sys.argv[1]).parent))
+plain = MPI.COMM_WORLD
+import mpi_recorder
+mpi_recorder.start_recording(Path(sys.argv[2]))
+traced = MPI.COMM_WORLD
+x, y = np.zeros(100), np.zeros(100)
+def call_s(communicator):
+    start = time.thread_time()
+    for _ in range(int(sys.argv[3])):
+        communicator.Allreduce(x, y)
+    return (time.thread_time() - start) / int(sys.argv[3])
+rounds = [(call_s(plain), call_s(traced)) for _ in range(int(sys.argv[4]))]
+print(json.dumps(rounds))
+"""
+READ = """
+import json, resource, sys, time
+from pathlib import Path
+from voxcast.phases.trace_files import read_trace
+start = time.perf_counter()
+table = read_trace(Path(sys.argv[1]))
+read_s = time.perf_counter() - start
+peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+print(json.dumps({"events": len(table), "read_s": read_s,
+                  "cpu_s": time.process_time(), "peak_bytes": peak_bytes}))
+"""
+
+
+def write_archive(folder: Path, records: int) -> None:
+    """Write an archive of sums, with counted instructions."""
+    import otf2
+
+    with otf2.writer.open(str(folder), timer_resolution=1_000_000_000) as trace:
+        defined = trace.definitions
+        node = defined.system_tree_node("node")
+        region = defined.region("MPI_Allreduce")
+        locations = [
+            defined.location(
+                f"thread {rank}",
+                group=defined.location_group(f"rank {rank}", system_tree_parent=node),
+            )
+            for rank in range(PROCESSES)
+        ]
+        group = functools.partial(defined.group, paradigm=otf2.Paradigm.MPI)
+        group("locations", group_type=otf2.GroupType.COMM_LOCATIONS, members=locations)
+        ranks = group(
+            "world", group_type=otf2.GroupType.COMM_GROUP, members=list(range(PROCESSES))
+        )
+        world = defined.comm("world", ranks)
+        counter = defined.metric("PAPI_TOT_INS", unit="#")
+        operation, root = otf2.CollectiveOp.ALLREDUCE, otf2.CollectiveRoot.NONE
+        for location in locations:
+            writer = trace.event_writer_from_location(location)
+            for step in range(records // (PROCESSES * RECORDS_A_STEP)):
+                tick = 1000 * step
+                writer.metric(tick, counter, 10_000 * step)
+                writer.enter(tick, region)
+                writer.mpi_collective_begin(tick + 1)
+                writer.mpi_collective_end(tick + 99, operation, world, root, 8, 8)
+                writer.leave(tick + 100, region)
+
+
+def _script(code: str, *arguments: str) -> Any:
+    command = [sys.executable, "-c", code, *arguments]
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+
+
+def reading(folder: Path) -> list[dict[str, Any]]:
+    """Return time and memory of reading archives of several sizes."""
+    figures = []
+    for records in RECORDS:
+        archive = folder / str(records)
+        write_archive(archive, records)
+        figures.append({"records": records, **_script(READ, str(archive))})
+    return figures
+
+
+def recording(folder: Path) -> dict[str, Any]:
+    """Return what recording adds to a call, and that as a share of a run with many calls."""
+    from voxcast.phases import mpi_recorder
+
+    rounds = _script(
+        RECORDED, mpi_recorder.__file__, str(folder / "trace"), str(CALLS), str(ROUNDS)
+    )
+    added_s = [traced_s - plain_s for plain_s, traced_s in rounds]
+    return {
+        "plain_call_us": 1e6 * statistics.median(plain_s for plain_s, _ in rounds),
+        "added_to_a_call_us": 1e6 * statistics.median(added_s),
+        "added_to_a_call_us_of_rounds": [1e6 * s for s in sorted(added_s)],
+        "overhead_at_10000_calls_per_s": statistics.median(added_s) * CALLS_PER_S,
+        "bound_overhead": 0.02,
+    }
+
+
+def main() -> int:
+    """Print the figures."""
+    with tempfile.TemporaryDirectory() as name:
+        figures = {
+            "machine": machine(),
+            "otf2": reading(Path(name)),
+            "bound_of_a_million_records": {"read_s": 10, "peak_bytes": 1_000_000_000},
+            "recorder": recording(Path(name)),
+        }
+    print(json.dumps(figures, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""``voxcast recommend --signature NODE=FILE…``: which machine for a parallel run.
+
+A FILE is what ``voxcast phases predict`` or ``transfer`` prints with ``--json``: the time of the
+run on that type of node.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from voxcast.errors import ConfigError, RunError
+from voxcast.quantities import parse_bytes, parse_seconds
+
+if TYPE_CHECKING:
+    import argparse
+
+    from voxcast.allocation.choice import HardLimits
+    from voxcast.allocation.machines import Candidate, Cluster
+    from voxcast.allocation.recommendation import Recommendation
+    from voxcast.config import Site
+
+THEN = "give the output of `voxcast phases predict` or `transfer` with --json"
+
+
+def add_signature_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `recommendation_by_signatures`."""
+    parser.add_argument(
+        "--signature", nargs="+", default=[], metavar="NODE=FILE",
+        help="instead of images: a parallel run, by its time on each type of node as printed by "
+        "`voxcast phases predict` or `transfer` with --json",
+    )  # fmt: skip
+    parser.add_argument(
+        "--memory", metavar="SIZE", help="of all processes of the run, with --signature"
+    )
+    parser.add_argument(
+        "--outside", metavar="TIME", default="0s",
+        help="time of the job before and after the trace, with --signature (0s)",
+    )  # fmt: skip
+
+
+def recommendation_by_signatures(
+    args: argparse.Namespace, site: Site, limits: HardLimits
+) -> Recommendation:
+    """Return the recommendation among nodes on which the time of a run is predicted.
+
+    Raises
+    ------
+    ConfigError, RunError
+        If the cluster has no such node, or a file is no prediction that the policy can use.
+    """
+    from voxcast.allocation.recommendation import ImagePredictions, Measured, Recommendation
+
+    if args.images or args.slurm or args.slurm_into is not None:
+        raise ConfigError("takes no images and prints no script", "--signature")
+    if args.memory is None:
+        raise ConfigError(
+            "a signature does not tell the memory of the run", "--signature",
+            "give it with --memory",
+        )  # fmt: skip
+    memory_bytes, outside_s = parse_bytes(args.memory), parse_seconds(args.outside)
+    candidates, rows, files = [], [], []
+    for text in args.signature:
+        node, path = _node_and_file(text)
+        prediction = _prediction(path, site.policy.confidence)
+        candidates.append(_candidate(site.cluster, node, int(prediction["processes"]), path))
+        files.append(path.name)
+        rows.append({
+            "app": "parallel run",
+            "family": "signature",
+            "input_level": "signature",
+            "runtime_s_median": prediction["total_s"] + outside_s,
+            "runtime_s_upper": prediction["upper_s"] + outside_s,
+            "peak_rss_bytes_median": memory_bytes,
+            "peak_rss_bytes_upper": memory_bytes,
+            # An interval by batch means is of the noise during the trace alone.
+            "calibrated": str(prediction.get("method", "")).startswith("conformal"),
+            "out_of_range": "",
+        })  # fmt: skip
+    allocations = frozenset(
+        (c.configuration.device, c.configuration.cpus, c.configuration.gpus) for c in candidates
+    )
+    run = ImagePredictions(Path(args.signature[0].partition("=")[2]).stem, rows)
+    measured = Measured(tuple(files), allocations)
+    return Recommendation.of(site.cluster, site.policy, limits, candidates, [run], measured)
+
+
+def _node_and_file(text: str) -> tuple[str, Path]:
+    node, _, file = text.partition("=")
+    if not node or not file:
+        raise ConfigError(f"is not NODE=FILE: {text}", "--signature", "e.g. pitzer=there.json")
+    return node, Path(file)
+
+
+def _prediction(path: Path, confidence: float) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RunError("no such file", path, THEN) from None
+    except (ValueError, UnicodeDecodeError):
+        raise RunError("is no JSON", path, THEN) from None
+    names = ("total_s", "upper_s", "level", "processes")
+    if not isinstance(content, dict) or any(name not in content for name in names):
+        raise RunError("is no prediction of a run", path, THEN)
+    if content["upper_s"] is None:
+        raise RunError("has no interval", path, "trace more of the run")
+    if not all(isinstance(content[name], int | float) and content[name] > 0 for name in names):
+        raise RunError(f"{', '.join(names)} must be numbers above zero", path, THEN)
+    # An interval leaves as much out above as below.
+    bound = (1 + content["level"]) / 2
+    if bound < confidence - 1e-9:
+        raise RunError(
+            f"its upper end is a {100 * bound:g} % bound, the policy asks for "
+            f"{100 * confidence:g} %", path, f"predict with --level {2 * confidence - 1:g}",
+        )  # fmt: skip
+    return content
+
+
+def _candidate(cluster: Cluster, name: str, processes: int, path: Path) -> Candidate:
+    from voxcast.allocation.machines import Candidate
+    from voxcast.records import Configuration
+
+    nodes = {node.name: node for node in cluster.node_types}
+    if name not in nodes:
+        names = ", ".join(nodes)
+        raise ConfigError("no such type of node", name, f"{cluster.name} has {names}")
+    node = nodes[name]
+    if processes > node.cores:
+        problem = f"its {processes} processes do not fit the {node.cores} cores of {name}"
+        raise RunError(problem, path, "trace it with as many processes as a node has cores")
+    partition = next(p for p in cluster.partitions if p.name == node.partition)
+    measured = replace(node, host_class=path.name)
+    return Candidate(Configuration("cpu", processes), measured, partition)

@@ -1,0 +1,131 @@
+"""``voxcast trace --out DIR -- mpirun … python program.py``: record communication of a program."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from voxcast.cli.verb_parser import VerbParser
+from voxcast.errors import ConfigError, RunError
+from voxcast.quantities import format_seconds
+
+if TYPE_CHECKING:
+    from voxcast.phases.events import EventTable
+
+FAILED = 1
+INTERPRETER = re.compile(r"python[0-9.]*")
+WITH_VALUE = ("-W", "-X")
+THEN = "give e.g. -- mpirun -np 4 python program.py"
+
+
+def main(argv: list[str]) -> int:
+    """Run a command with its Python ranks recorded, or read a trace that there is."""
+    parser = VerbParser(prog="voxcast trace", description=__doc__)
+    kinds = "a trace to read: of this verb, OTF2 or the PyTorch profiler"
+    parser.add_argument("trace", nargs="?", type=Path, metavar="TRACE", help=kinds)
+    parser.add_argument("--out", type=Path, metavar="DIR", help="new folder of the trace")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    options, command = _split(argv)
+    args = parser.parse_args(options)
+    if (args.trace is None) == (not command):
+        raise ConfigError("needs a trace to read, or a command after --", "trace", THEN)
+    code = 0
+    folder = args.trace
+    if command:
+        if args.out is None:
+            raise ConfigError("is missing", "--out", "name a new folder for the trace")
+        folder = args.out
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise RunError("is there already", folder, "name a new folder")
+        code = _run(recorded(command, folder.absolute()))
+
+    from voxcast.phases.trace_files import read_trace
+
+    _show(read_trace(folder), as_json=args.json)
+    if code:
+        print(f"voxcast: the command ended with code {code}", file=sys.stderr)
+    return FAILED if code else 0
+
+
+def _split(argv: list[str]) -> tuple[list[str], list[str]]:
+    if "--" not in argv:
+        return argv, []
+    at = argv.index("--")
+    return argv[:at], argv[at + 1 :]
+
+
+def recorded(command: list[str], folder: Path) -> list[str]:
+    """Return a command with the recorder before the program of each Python interpreter."""
+    from voxcast.phases import mpi_recorder
+
+    recorder = [mpi_recorder.__file__, "--out", str(folder)]
+    result: list[str] = []
+    words = iter(command)
+    seen = False
+    for word in words:
+        result.append(word)
+        if not INTERPRETER.fullmatch(Path(word).name):
+            continue
+        program = next(words, None)
+        while program is not None and program.startswith("-") and program not in ("-m", "-c"):
+            result.append(program)
+            if program in WITH_VALUE:
+                result.append(next(words, ""))
+            program = next(words, None)
+        if program is None or program == "-c":
+            raise ConfigError("runs no file or module", word, THEN)
+        result += [*recorder, program]
+        seen = True
+        for rest in words:  # up to the next program of mpirun
+            result.append(rest)
+            if rest == ":":
+                break
+    if not seen:
+        raise ConfigError("starts no python", command[0], THEN)
+    return result
+
+
+def _run(command: list[str]) -> int:
+    try:
+        # Results of the program are not ours: they go where messages go.
+        return subprocess.run(command, stdout=sys.stderr, check=False).returncode
+    except FileNotFoundError:
+        raise RunError("no such program", command[0], THEN) from None
+
+
+def _show(table: EventTable, *, as_json: bool) -> None:
+    import numpy as np
+
+    from voxcast.phases.events import Kind
+
+    span_s = (table.end_ns - table.start_ns) / 1e9
+    in_events_s = np.bincount(
+        table["process"], (table["end_ns"] - table["start_ns"]) / 1e9, len(table.processes)
+    )
+    total_s = float(span_s.sum())
+    share = float(in_events_s.sum()) / total_s if total_s > 0 else 0.0
+    longest_s = float(span_s.max(initial=0.0))
+    kinds = np.bincount(table["kind"], minlength=len(Kind))
+    content = {
+        "trace": table.source,
+        "processes": len(table.processes),
+        "events": len(table),
+        **{f"{kind.name.lower()}_events": int(kinds[kind]) for kind in Kind},
+        "longest_s": longest_s,
+        "share_in_events": share,
+        "computation_unit": table.computation_unit,
+        "missing": list(table.missing),
+    }
+    if as_json:
+        print(json.dumps(content, indent=2))
+        return
+    counts = ", ".join(f"{kinds[kind]} {kind.name.lower()}" for kind in Kind if kinds[kind])
+    print(f"{table.source}: {len(table.processes)} processes, {len(table)} events ({counts})")
+    print(f"  {format_seconds(longest_s)} long, {share:.1%} of it in these events; "
+          f"computation in {table.computation_unit}")  # fmt: skip
+    for text in table.missing:
+        print(f"  missing: {text}")

@@ -1,0 +1,144 @@
+"""``voxcast phases signature``, ``predict`` and ``transfer``, and ``recommend --signature``."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+
+import numpy as np
+import pytest
+
+from voxcast.cli.phases import main
+from voxcast.errors import ConfigError, RunError
+from voxcast.phases import mpi_recorder as recorder
+
+PROCESSES = 3
+ITERATION_NS, CALL_NS, START_NS = 4_000_000, 500_000, 50_000_000
+
+
+def write_trace(folder, iterations, *, slower=1.0, seed=0, iteration_bytes=80):
+    """Write what the recorder writes for a start, iterations with an all-reduce, and an end."""
+    folder.mkdir()
+    rng = np.random.default_rng(seed)
+    jitter = 1 + 0.02 * rng.standard_normal(iterations)
+    for rank in range(PROCESSES):
+        start = {
+            "run": "r", "rank": rank, "size": PROCESSES, "host": "h", "operations":
+            ["MPI_Bcast", "MPI_Allreduce", "MPI_Finalize"], "monotonic_ns": 0,
+            "wall_ns": 10**9 * rank,
+        }  # fmt: skip
+        calls, clock = [], 0
+        works = [(START_NS, 0, 800), *((ITERATION_NS * j, 1, iteration_bytes) for j in jitter)]
+        for work_ns, operation, size in works:
+            begin = clock + int(work_ns * slower)
+            clock = begin + int(CALL_NS * slower)
+            calls.append(recorder.RECORD.pack(
+                begin, clock, int(work_ns * slower), size, -1, -1, 0, operation,
+                recorder.Tape.COLLECTIVE,
+            ))  # fmt: skip
+        blocks = [
+            (recorder.START, json.dumps(start).encode()),
+            (recorder.COMMUNICATOR,
+             json.dumps({"members": list(range(PROCESSES)), "earlier": 0}).encode()),
+            (recorder.CALLS, b"".join(calls)),
+            (recorder.END, json.dumps({"monotonic_ns": clock, "unrecorded": {}}).encode()),
+        ]  # fmt: skip
+        path = folder / f"rank-{rank:05d}{recorder.SUFFIX}"
+        path.write_bytes(
+            recorder.MAGIC
+            + b"".join(struct.pack("<II", kind, len(body)) + body for kind, body in blocks)
+        )
+    return folder
+
+
+def printed(capsys, *arguments):
+    assert main([str(argument) for argument in arguments]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture
+def trace(tmp_path):
+    return write_trace(tmp_path / "trace", 200)
+
+
+def test_a_signature_adds_up_to_the_run(trace, capsys) -> None:
+    result = printed(capsys, "signature", trace, "--json")
+    assert result["total_s"] == pytest.approx(result["elapsed_s"])
+    assert result["elapsed_s"] == pytest.approx(0.0505 + 200 * 0.0045, rel=0.01)
+    assert [(p["communication"], p["weight"]) for p in result["phases"]] == [
+        ("MPI_Bcast 100 B", 1), ("MPI_Allreduce 10 B", 200),
+    ]  # fmt: skip
+    assert result["computation_unit"] == "cpu_ns"
+    main(["signature", str(trace), "--passes", "5"])
+    assert "MPI_Allreduce 10 B" in capsys.readouterr().out
+
+
+def test_the_rest_of_a_run_is_predicted_from_its_first_part(trace, tmp_path, capsys) -> None:
+    part = write_trace(tmp_path / "part", 50)
+    whole_s = printed(capsys, "signature", trace, "--json")["elapsed_s"]
+    by_count = printed(capsys, "predict", part, "--of", 200, "--json")
+    by_fraction = printed(capsys, "predict", part, "--fraction", 0.25, "--json")
+    assert by_count["total_s"] == pytest.approx(by_fraction["total_s"])
+    assert by_count["lower_s"] <= whole_s <= by_count["upper_s"]
+    assert by_count["total_s"] == pytest.approx(whole_s, rel=0.02)
+    checked = printed(capsys, "predict", trace, "--check", 0.25, "--json")
+    assert checked["measured_s"] == pytest.approx(whole_s)
+    assert checked["cycle"]["counted"] == "MPI_Allreduce 10 B"
+
+
+def test_past_runs_make_the_interval(trace, tmp_path, capsys) -> None:
+    past = [write_trace(tmp_path / f"past{n}", 200, seed=n) for n in range(1, 5)]
+    arguments = ["predict", trace, "--check", 0.25, "--json", "--past", *past]
+    result = printed(capsys, *arguments, "--level", 0.8)
+    assert result["method"] == "conformal, by 4 past runs"
+    assert result["lower_s"] <= result["measured_s"] <= result["upper_s"]
+    with pytest.raises(ConfigError, match="needs 9 past runs, not 4"):
+        main([str(argument) for argument in arguments])
+
+
+def test_too_few_cycles_have_no_interval_and_valid_json(tmp_path, capsys) -> None:
+    part = write_trace(tmp_path / "part", 2)
+    assert printed(capsys, "predict", part, "--of", 50, "--json")["upper_s"] is None
+    assert main(["predict", str(part), "--of", "50"]) == 0
+    assert "too few cycles for an interval" in capsys.readouterr().out
+
+
+def test_a_short_run_tells_the_time_on_another_machine(trace, tmp_path, capsys) -> None:
+    short = write_trace(tmp_path / "short", 20, slower=2.5, seed=9)
+    result = printed(capsys, "transfer", trace, "--run", short, "--json")
+    assert result["total_s"] == pytest.approx(2.5 * result["base_elapsed_s"], rel=0.02)
+    assert main(["transfer", str(trace), "--run", str(short)]) == 0
+    assert "2.5" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["predict", "TRACE", "--of", "100"], "has 200 cycles, more than the 100 of the run"),
+        (["predict", "TRACE", "--of", "nan"], "more than the nan of the run"),
+        (["predict", "TRACE", "--fraction", "1.5"], "must be between 0 and 1"),
+        (["predict", "TRACE", "--fraction", "0.5", "--level", "1"], "--level"),
+        (["signature", "TRACE", "--passes", "0"], "must be at least 1"),
+        (["signature", "TRACE", "--tolerance", "-1"], "must be 0 or more"),
+        (["signature", "missing"], "no such file or folder"),
+        (["transfer", "TRACE", "--run", "OTHER"], "only 5% of its ticks communicate"),
+    ],
+)
+def test_mistakes_are_told(trace, tmp_path, arguments, message) -> None:
+    other = write_trace(tmp_path / "other", 20, iteration_bytes=10**6)
+    paths = {"TRACE": str(trace), "OTHER": str(other)}
+    with pytest.raises((ConfigError, RunError), match=message):
+        main([paths.get(argument, argument) for argument in arguments])
+
+
+def test_a_rank_that_stopped_early_is_told_and_the_rest_is_used(trace, capsys) -> None:
+    last = sorted(trace.iterdir())[-1]
+    content = last.read_bytes()
+    last.write_bytes(content[: len(content) * 3 // 4])
+    assert main(["signature", str(trace), "--json"]) == 0
+    captured = capsys.readouterr()
+    assert "rank 2: stopped before the end" in captured.err
+    result = json.loads(captured.out)
+    assert result["missing"]
+    assert math.isclose(result["total_s"], result["elapsed_s"])

@@ -1,0 +1,157 @@
+"""What a question needs of voxels comes from the cache only for the very same bytes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import nibabel
+import numpy as np
+import pytest
+
+from voxcast.content_cache import ContentCache, entries_of
+from voxcast.errors import ImageError
+from voxcast.hpc.cache_status import cache_status
+from voxcast.images.characteristics import Characteristic
+from voxcast.images.headers import read_layout
+from voxcast.images.volume_summary import FUNCTION, Grids, VolumeSummary, volume_summary
+
+GRIDS = Grids(32, 16)
+ASKING = """
+import sys
+from pathlib import Path
+from voxcast.content_cache import ContentCache
+from voxcast.images.headers import read_layout
+from voxcast.images.volume_summary import Grids, volume_summary
+cache = ContentCache(Path(sys.argv[1]))
+for path in map(Path, sys.argv[2:]):
+    volume_summary(path, read_layout(path), Grids(32, 16), 10**6, {}, cache)
+"""
+
+
+def head(path: Path, seed: int = 3) -> Path:
+    """Write an ellipsoid with texture in noisy air; its size does not depend on the seed."""
+    rng, shape = np.random.default_rng(seed), (60, 50, 40)
+    grid = np.stack(np.meshgrid(*(np.linspace(-1, 1, n) for n in shape), indexing="ij"))
+    inside = (grid**2).sum(0) < 0.3 + 0.1 * seed
+    values = np.abs(rng.normal(0, 20, shape)) + inside * (700 + 200 * grid[0])
+    nibabel.save(nibabel.Nifti1Image(values.astype("int16"), np.eye(4)), path)
+    return path
+
+
+def summary(path: Path, cache: ContentCache | None, **options: Any) -> VolumeSummary:
+    chosen = {"grids": GRIDS, "max_voxels": 10**6, "lab": {}} | options
+    return volume_summary(path, read_layout(path), **chosen, cache=cache)
+
+
+def assert_same(a: VolumeSummary, b: VolumeSummary) -> None:
+    assert (a.voxel_sha256, a.characteristics) == (b.voxel_sha256, b.characteristics)
+    assert a.network_volume is not None
+    assert b.network_volume is not None
+    assert a.network_volume.tobytes() == b.network_volume.tobytes()
+    assert a.network_volume.dtype == b.network_volume.dtype
+
+
+def test_the_same_bytes_give_the_same_answer_and_are_read_once(tmp_path: Path) -> None:
+    cache, path = ContentCache(tmp_path / "cache"), head(tmp_path / "a.nii")
+    copy = shutil.copy(path, tmp_path / "another name.nii")
+    plain = summary(path, None)
+    for image in (path, Path(copy), path):
+        assert_same(summary(image, cache), plain)
+    assert cache.events() == {FUNCTION: {"hit": 2, "miss": 1}}
+    without = summary(path, cache, grids=Grids(32))
+    assert without.network_volume is None
+    assert cache.counts["miss", FUNCTION] == 2
+
+
+def test_a_file_that_was_changed_in_place_with_its_time_set_back_is_read_anew(
+    tmp_path: Path,
+) -> None:
+    cache, path = ContentCache(tmp_path / "cache"), head(tmp_path / "a.nii")
+    before, status = summary(path, cache), path.stat()
+    path.write_bytes(head(tmp_path / "b.nii", seed=4).read_bytes())
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    after = path.stat()
+    assert (after.st_ino, after.st_size, after.st_mtime_ns) == (
+        status.st_ino, status.st_size, status.st_mtime_ns,
+    )  # fmt: skip
+    answer = summary(path, cache)
+    assert answer.characteristics != before.characteristics
+    assert_same(answer, summary(path, None))
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_not_remembered(tmp_path: Path) -> None:
+    path, other = head(tmp_path / "a.nii"), head(tmp_path / "b.nii", seed=4)
+    original = path.read_bytes()
+
+    class ReplacedMeanwhile(ContentCache):
+        def get(self, *key: Any) -> Any:
+            arrays = super().get(*key)
+            shutil.copy(other, path)  # between the hash and the reading
+            return arrays
+
+    summary(path, ReplacedMeanwhile(tmp_path / "cache"))
+    assert list(entries_of(tmp_path / "cache")) == []
+    path.write_bytes(original)
+    assert_same(summary(path, ContentCache(tmp_path / "cache")), summary(path, None))
+
+
+def test_a_damaged_entry_is_read_anew(tmp_path: Path) -> None:
+    cache, path = ContentCache(tmp_path / "cache"), head(tmp_path / "a.nii")
+    plain = summary(path, cache)
+    (entry,) = entries_of(cache.folder)
+    content = bytearray(entry.path.read_bytes())
+    for place in range(0, len(content), 97):
+        entry.path.write_bytes(
+            content[:place] + bytes([content[place] ^ 255]) + content[place + 1 :]
+        )
+        assert_same(summary(path, cache), plain)
+    np.savez(entry.path, something=np.zeros(2))
+    assert_same(summary(path, cache), plain)
+    assert cache.counts["damaged", FUNCTION] > 0
+
+
+def test_limits_and_errors_are_those_without_a_cache(tmp_path: Path) -> None:
+    cache, path = ContentCache(tmp_path / "cache"), head(tmp_path / "a.nii")
+    summary(path, cache)
+    with pytest.raises(ImageError, match="at most 1000 are read"):
+        summary(path, cache, max_voxels=1000)
+    constant = tmp_path / "constant.nii"
+    nibabel.save(nibabel.Nifti1Image(np.ones((9, 9, 9), "int16"), np.eye(4)), constant)
+    for _ in range(2):
+        with pytest.raises(ImageError):
+            summary(constant, cache)
+    assert len(list(entries_of(cache.folder))) == 1
+
+
+def test_characteristics_of_a_laboratory_are_computed_each_time(tmp_path: Path) -> None:
+    cache, path = ContentCache(tmp_path / "cache"), head(tmp_path / "a.nii")
+    for value in (1.0, 2.0):
+        entry = Characteristic("load_ml", "", "ml", "strided grid", "", lambda _, v=value: v)
+        answer = summary(path, cache, lab={"load_ml": entry})
+        assert answer.characteristics["load_ml"] == value
+    assert list(entries_of(cache.folder)) == []
+
+
+def test_processes_share_what_they_read(tmp_path: Path) -> None:
+    paths = [head(tmp_path / f"{seed}.nii", seed) for seed in range(4)]
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    folder.chmod(0o2770)
+    for _ in range(3):
+        subprocess.run([sys.executable, "-c", ASKING, folder, *paths], check=True)
+    assert cache_status(folder).events == {FUNCTION: {"hit": 8, "miss": 4}}
+    # A folder of a group is the group's; see the test below for one that is not.
+    assert {entry.path.stat().st_mode & 0o777 for entry in entries_of(folder)} == {0o660}
+    assert {path.stat().st_mode & 0o7777 for path in folder.glob("??")} == {0o2770}
+
+
+def test_a_folder_made_by_the_cache_is_private(tmp_path: Path) -> None:
+    cache = ContentCache(tmp_path / "cache")
+    summary(head(tmp_path / "a.nii"), cache)
+    modes = {path.stat().st_mode & 0o077 for path in cache.folder.rglob("*")}
+    assert modes == {0}
