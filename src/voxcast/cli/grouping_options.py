@@ -9,9 +9,6 @@ from voxcast.errors import ConfigError
 if TYPE_CHECKING:
     import argparse
 
-    from voxcast.phases.leader import Grouping
-    from voxcast.phases.logical import LogicalTrace
-
 
 def add_grouping_arguments(parser: argparse.ArgumentParser) -> None:
     """Add ``--tolerance`` and ``--min-share``."""
@@ -25,9 +22,15 @@ def add_grouping_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def grouping_of(trace: LogicalTrace, args: argparse.Namespace) -> Grouping:
-    """Group the ticks of a trace as the options ask."""
-    from voxcast.phases.simo import MIN_SHARE, TOLERANCE_DECADES, phases_of
+def grouping_options(args: argparse.Namespace) -> tuple[float, float]:
+    """Return tolerance and least share.
+
+    Raises
+    ------
+    ConfigError
+        If one is out of range.
+    """
+    from voxcast.phases.simo import MIN_SHARE, TOLERANCE_DECADES
 
     tolerance = TOLERANCE_DECADES if args.tolerance is None else args.tolerance
     min_share = MIN_SHARE if args.min_share is None else args.min_share
@@ -35,4 +38,4 @@ def grouping_of(trace: LogicalTrace, args: argparse.Namespace) -> Grouping:
         raise ConfigError(f"must be 0 or more, not {tolerance:g}", "--tolerance")
     if not 0 <= min_share <= 1:
         raise ConfigError(f"must be 0 to 1, not {min_share:g}", "--min-share")
-    return phases_of(trace, tolerance, min_share=min_share)
+    return tolerance, min_share

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from voxcast.cli.grouping_options import add_grouping_arguments, grouping_of
+from voxcast.cli.grouping_options import add_grouping_arguments, grouping_options
 from voxcast.cli.trace_options import read_logical_trace
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError, TableError
@@ -51,10 +51,12 @@ def main(argv: list[str]) -> int:
         raise ConfigError("is a folder", f"--html {args.html}", "name a file")
     run = _run_folder(args.trace, args.run)
 
+    from voxcast.phases.simo import phases_of
     from voxcast.phases.trace_overview import trace_overview
 
+    tolerance, min_share = grouping_options(args)
     trace = read_logical_trace(args.trace)
-    grouping = grouping_of(trace, args)
+    grouping = phases_of(trace, tolerance, min_share=min_share)
     if args.json:
         overview = trace_overview(trace, grouping, bins=1, max_lanes=1)
         print(json.dumps(overview.as_json(), indent=2, allow_nan=False))
