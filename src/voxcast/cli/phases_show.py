@@ -181,12 +181,12 @@ def _show_traffic(overview: TraceOverview) -> None:
         if len(pairs) > MAX_LISTED:
             print(f"  and {len(pairs) - MAX_LISTED} more pairs, all in --json")
     if traffic.collectives:
-        rows = [("collective", "processes", "calls", "size", "time of all")]
-        rows += [
+        table = [("collective", "processes", "calls", "size", "time of all")]
+        table += [
             (c.operation, str(c.processes or "unknown"), str(c.calls), format_bytes(c.size_bytes),
              format_short_seconds(c.time_s))
             for c in traffic.collectives[:MAX_LISTED]
         ]  # fmt: skip
-        print(text_table(rows, "<>>>>", indent="  "))
+        print(text_table(table, "<>>>>", indent="  "))
         if len(traffic.collectives) > MAX_LISTED:
             print(f"  and {len(traffic.collectives) - MAX_LISTED} more, all in --json")
