@@ -122,9 +122,10 @@ serve: setup ## Answer predictions over HTTP on http://127.0.0.1:5001
 	voxcast serve
 
 .PHONY: docs
-docs: setup ## Refresh the tables and the figure from results/, build the pages into build/site
+docs: setup ## Refresh the tables and the figures from results/, build the pages into build/site
 	python docs/result_tables.py
 	python docs/figure.py
+	python docs/phases_figure.py
 	NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
 
 .PHONY: lint

@@ -231,6 +231,20 @@ def format_seconds(duration_s: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
+def format_short_seconds(duration_s: float) -> str:
+    """Format a duration that may be far below a second.
+
+    Examples
+    --------
+    >>> format_short_seconds(4.216), format_short_seconds(0.0123), format_short_seconds(4.2e-6)
+    ('4.22 s', '12.3 ms', '4.20 µs')
+    """
+    for unit, factor in (("ms", 1e3), ("µs", 1e6), ("ns", 1e9)):
+        if abs(duration_s) * factor >= 1 and abs(duration_s) < 1e3 / factor:
+            return f"{_three_digits(duration_s * factor)} {unit}"
+    return format_seconds(duration_s)
+
+
 def counted(n: int, noun: str) -> str:
     """Write a number with its noun.
 

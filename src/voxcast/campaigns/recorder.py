@@ -24,7 +24,7 @@ from voxcast.apps.staging import staged
 from voxcast.campaigns.settings import Conditions
 from voxcast.errors import RunError
 from voxcast.files import PARTIAL, commit_folder, json_text, remove_folder, text_tail
-from voxcast.history.run_folders import RECORD_FILE
+from voxcast.history.run_folders import RECORD_FILE, TRACES
 from voxcast.profiling.leader import LOG_FILE
 from voxcast.profiling.runner import measure, sweep
 
@@ -274,7 +274,10 @@ def _commit(partial: Path, final: Path) -> None:
 
 
 def _drop_volumes(out: Path) -> None:
+    """Remove all but small results, and traces of communication in their folder."""
     for path in out.rglob("*"):
+        if path.is_relative_to(out / TRACES):
+            continue
         if path.is_file() and not (path.suffix in KEPT_SUFFIXES and path.stat().st_size < 10**6):
             try:
                 path.unlink()

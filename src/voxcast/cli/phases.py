@@ -1,8 +1,8 @@
 """``voxcast phases HISTORY``: resources of each phase of an application, and a chain of jobs.
 
-Of parallel runs: ``voxcast phases simo`` finds phases from one value a tick; ``signature`` gives
-those of a trace, ``predict`` the time of a run from its first part, ``transfer`` that on another
-machine. A history of such a name is ``./simo``.
+Of parallel runs: ``voxcast phases simo`` finds phases from one value a tick; ``show`` shows those
+of a trace, ``signature`` gives their times, ``predict`` the time of a run from its first part,
+``transfer`` that on another machine. A history of such a name is ``./simo``.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ ACTIONS = {
     "signature": "phases_signature",
     "predict": "phases_predict",
     "transfer": "phases_transfer",
+    "show": "phases_show",
 }
 
 

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from voxcast.cli.grouping_options import add_grouping_arguments, grouping_options
 from voxcast.cli.trace_options import read_logical_trace
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError
@@ -26,14 +27,7 @@ def main(argv: list[str]) -> int:
     """Print the signature."""
     parser = VerbParser(prog="voxcast phases signature", description=__doc__)
     parser.add_argument("trace", type=Path, metavar="TRACE")
-    parser.add_argument(
-        "--tolerance", type=float, metavar="DECADES",
-        help="largest difference from the founder of a phase, in orders of magnitude (0.25)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--min-share", type=float, metavar="SHARE",
-        help="drop phases with a smaller share of the time (0.01)",
-    )  # fmt: skip
+    add_grouping_arguments(parser)
     parser.add_argument(
         "--passes", type=int, metavar="N", help="times from so many ticks of each phase (all)"
     )
@@ -41,14 +35,9 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
 
     from voxcast.phases.signature import signature
-    from voxcast.phases.simo import MIN_SHARE, TOLERANCE_DECADES, phases_of
+    from voxcast.phases.simo import phases_of
 
-    tolerance = TOLERANCE_DECADES if args.tolerance is None else args.tolerance
-    min_share = MIN_SHARE if args.min_share is None else args.min_share
-    if not 0 <= tolerance < float("inf"):
-        raise ConfigError(f"must be 0 or more, not {tolerance:g}", "--tolerance")
-    if not 0 <= min_share <= 1:
-        raise ConfigError(f"must be 0 to 1, not {min_share:g}", "--min-share")
+    tolerance, min_share = grouping_options(args)
     if args.passes is not None and args.passes < 1:
         raise ConfigError(f"must be at least 1, not {args.passes}", "--passes")
     trace = read_logical_trace(args.trace)

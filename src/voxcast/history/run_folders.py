@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 RECORD_FILE = "record.json"
 PROFILES_FILE = "profiles.parquet"
+TRACES = "traces"  # folder of traces of communication, beside the record or in the results
 SAMPLES_FILE, SAMPLES_JSON = "samples.parquet", "samples.json"  # the latter without pyarrow
 
 logger = logging.getLogger(__name__)
@@ -28,6 +29,12 @@ logger = logging.getLogger(__name__)
 def read_record(folder: Path) -> tuple[dict[str, Any], Cell, Profile]:
     """Read a record and return it with its cell and profile; errors as in `read_row`."""
     return _read(folder)[:3]
+
+
+def traces_of_run(folder: Path) -> Path | None:
+    """Return the traces of communication of a recorded run, or None if it was not traced."""
+    places = (folder / TRACES, folder / "out" / TRACES)
+    return next((place for place in places if place.is_dir()), None)
 
 
 def read_row(folder: Path) -> dict[str, Any]:

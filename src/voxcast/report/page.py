@@ -23,6 +23,7 @@ from voxcast.report.labels import cpu_label, device_label, device_machines, smal
 from voxcast.report.sentences import cpu_verdict, drift_sentence, missing_devices
 from voxcast.report.summary import binaries, example, finals
 from voxcast.report.templates import render
+from voxcast.report.traced_runs import memory_panels, traced_runs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,6 +77,8 @@ def _content(narrative: Narrative, project: Path) -> dict[str, Any]:
         "cpu_table": run_tables.configurations(narrative.cpu_comparisons),
         "phase_panels": run_figures.phase_panels(phases),
         "phase_table": run_tables.phases(phases) if len(phases) else None,
+        "memory_panels": memory_panels(completed, project),
+        "traced_runs": traced_runs(completed, project),
         "studies_page": STUDIES_PAGE,
         "has_user_images": any(Path(str(p)).is_absolute() for p in inputs.catalogue["path"]),
         "problems": _problems(inputs.catalogue),

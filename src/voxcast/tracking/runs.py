@@ -1,4 +1,4 @@
-"""Nested MLflow runs: campaign, study, trial, final.
+"""Nested MLflow runs: campaign, study, trial, final; and the phases of traced runs.
 
 Stages are separate processes, so a run is looked up by its tags, never by an id in a file: ids are
 valid on one tracking server only, while results are in git.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 EXPERIMENT = "voxcast"
 TRACKING_VARIABLE = "MLFLOW_TRACKING_URI"
-Kind = Literal["campaign", "study", "trial", "final"]
+Kind = Literal["campaign", "study", "trial", "final", "trace"]
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def run(
     ----------
     session : Session
         Returned by `connect`.
-    kind : {"campaign", "study", "trial", "final"}
+    kind : {"campaign", "study", "trial", "final", "trace"}
         Value of the tag ``kind``.
     name : str
         Display name.

@@ -39,6 +39,8 @@ NOTES = {
     "trial": "One set of parameters. `cv/` metrics are out of fold, with whole subjects held out.",
     "final": "A family with its best parameters, fitted to all training subjects. `cv/` metrics "
     "are out of fold, `test/` metrics are on unseen subjects; errors are in percent.",
+    "trace": "Phases of a parallel run, from the trace of its communication. `phases.html` shows "
+    "them.",
 }
 _DESCRIPTION = f"""Models of runtime and memory of neuroimaging applications.
 

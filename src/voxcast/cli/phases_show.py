@@ -1,0 +1,192 @@
+"""``voxcast phases show TRACE``: the phases of a parallel run, to look at.
+
+A trace is what ``voxcast phases predict`` reads. The terminal shows the phases, a line of time for
+each process, and the communication; --html writes a page with all of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from voxcast.cli.grouping_options import add_grouping_arguments, grouping_options
+from voxcast.cli.trace_options import read_logical_trace
+from voxcast.cli.verb_parser import VerbParser
+from voxcast.errors import ConfigError, TableError
+from voxcast.quantities import counted, format_bytes, format_short_seconds
+from voxcast.text_table import text_table
+
+if TYPE_CHECKING:
+    from voxcast.phases.timeline import Timeline
+    from voxcast.phases.trace_overview import TraceOverview
+
+MAX_LANES = 32
+MAX_LISTED = 8
+MIN_BINS = 20
+OTHER, OTHER_COMMUNICATION, AFTER, NOTHING = "+", "-", ".", " "
+
+
+def main(argv: list[str]) -> int:
+    """Show a trace."""
+    parser = VerbParser(prog="voxcast phases show", description=__doc__)
+    parser.add_argument("trace", type=Path, metavar="TRACE")
+    add_grouping_arguments(parser)
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page")
+    parser.add_argument(
+        "--run", type=Path, metavar="FOLDER",
+        help="record of the run: its memory is on the page (default: the folder that the trace "
+        "is in, if it is one)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--track", action="store_true", help="log phases, metrics and the page to MLflow"
+    )
+    parser.add_argument("--project", type=Path, metavar="FOLDER", help="project of --track")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    args = parser.parse_args(argv)
+    if args.html is not None and args.html.is_dir():
+        raise ConfigError("is a folder", f"--html {args.html}", "name a file")
+    run = _run_folder(args.trace, args.run)
+
+    from voxcast.phases.simo import phases_of
+    from voxcast.phases.trace_overview import trace_overview
+
+    tolerance, min_share = grouping_options(args)
+    trace = read_logical_trace(args.trace)
+    grouping = phases_of(trace, tolerance, min_share=min_share)
+    if args.json:
+        overview = trace_overview(trace, grouping, bins=1, max_lanes=1)
+        print(json.dumps(overview.as_json(), indent=2, allow_nan=False))
+    else:
+        names = trace.events.processes
+        width = shutil.get_terminal_size().columns - max(map(len, names), default=0) - 5
+        bins = max(width, MIN_BINS)
+        _show(trace_overview(trace, grouping, bins=bins, max_lanes=MAX_LANES))
+    if args.html is None and not args.track:
+        return 0
+
+    from voxcast.files import write_text
+    from voxcast.report.memory_figure import run_memory
+    from voxcast.report.phase_page import overview_for_page, phase_page
+
+    overview = overview_for_page(trace, grouping)
+    page = phase_page(overview, None if run is None else run_memory(run))
+    if args.html is not None:
+        write_text(args.html, page)
+        print(f"voxcast: wrote {args.html}", file=sys.stderr)
+    if args.track:
+        _track(args, overview, page)
+    return 0
+
+
+def _run_folder(trace: Path, stated: Path | None) -> Path | None:
+    """Return the folder with the record of the run, if there is one."""
+    from voxcast.history.run_folders import RECORD_FILE
+
+    if stated is not None:
+        if not (stated / RECORD_FILE).is_file():
+            raise TableError(f"has no {RECORD_FILE}", stated, "give the folder of a recorded run")
+        return stated
+    return next((f for f in trace.resolve().parents[:2] if (f / RECORD_FILE).is_file()), None)
+
+
+def _track(args: argparse.Namespace, overview: TraceOverview, page: str) -> None:
+    from voxcast import project
+    from voxcast.tracking.phase_runs import log_phases
+    from voxcast.tracking.runs import connect
+
+    folder = project.require(args.project)
+    name = args.trace.resolve().name
+    run_id = log_phases(connect(folder), name, overview.metrics, overview.as_json(), page)
+    print(f"voxcast: logged to MLflow as run {run_id}", file=sys.stderr)
+
+
+def _show(overview: TraceOverview) -> None:
+    from voxcast.phases.trace_overview import MARKS
+
+    run = overview.signature
+    print(
+        f"{run.source}: {_processes(run.processes)}, "
+        f"{counted(run.ticks, 'tick')}, {format_short_seconds(run.elapsed_s)}; computation "
+        f"{1 - run.communication_share:.0%}, communication {run.communication_share:.0%} of the "
+        "time of all processes"
+    )
+    rows = [("", "phase", "communication", "weight", "time", "share", "of it communication")]
+    for place, n in enumerate(overview.order):
+        phase = run.phases[n]
+        mark = MARKS[place] if place < overview.marked else OTHER
+        of_it = phase.communication_s / phase.time_s if phase.time_s else 0.0
+        rows.append((
+            mark, str(n), phase.communication, str(phase.weight),
+            format_short_seconds(phase.time_s),
+            f"{phase.share:.1%}", f"{of_it:.0%}",
+        ))  # fmt: skip
+    print(text_table(rows, "<><>>>>", indent="  "))
+    if run.dropped_phases:
+        print(
+            f"  {OTHER} {counted(run.dropped_phases, 'small phase')} dropped, "
+            f"{format_short_seconds(run.dropped_s)} together"
+        )
+    print(
+        f"Timeline: a capital is mostly computation, a small letter mostly communication; {OTHER} "
+        f"{OTHER_COMMUNICATION} other phases, {AFTER} after the last event"
+    )
+    print(_lanes(overview.timeline, overview.marked))
+    if overview.detail is not None:
+        begin_s, end_s = overview.detail.start_s, overview.detail.end_s
+        print(f"In the middle of the run, {begin_s:.6g} s to {end_s:.6g} s")
+        print(_lanes(overview.detail, overview.marked))
+    _show_traffic(overview)
+
+
+def _processes(n: int) -> str:
+    return "1 process" if n == 1 else f"{n} processes"
+
+
+def _lanes(timeline: Timeline, marked: int) -> str:
+    from voxcast.phases.trace_overview import MARKS
+
+    # By category and whether communication is most of the bin; -1 is the last row.
+    symbols = [(mark, mark.lower()) for mark in MARKS[:marked]]
+    symbols += [(OTHER, OTHER_COMMUNICATION), (AFTER, AFTER), (NOTHING, NOTHING)]
+    is_communication = timeline.communication_share > 0.5
+    width = max(map(len, timeline.lanes), default=0)
+    lines = [
+        f"  {name:{width}} |{''.join(symbols[c][m] for c, m in zip(row, most, strict=True))}|"
+        for name, row, most in zip(
+            timeline.lanes, timeline.category.tolist(), is_communication.tolist(), strict=True
+        )
+    ]
+    return "\n".join(lines)
+
+
+def _show_traffic(overview: TraceOverview) -> None:
+    import numpy as np
+
+    traffic, names = overview.traffic, overview.processes.lanes
+    pairs = np.argwhere(traffic.messages)
+    largest = pairs[np.argsort(-traffic.size_bytes[tuple(pairs.T)], kind="stable")]
+    if len(pairs):
+        rows = [("from", "to", "messages", "size")]
+        rows += [
+            (names[p], names[q], str(traffic.messages[p, q]),
+             format_bytes(int(traffic.size_bytes[p, q])))
+            for p, q in largest[:MAX_LISTED].tolist()
+        ]  # fmt: skip
+        print(f"Messages: {int(traffic.messages.sum())} between {len(pairs)} pairs of processes")
+        print(text_table(rows, "<<>>", indent="  "))
+        if len(pairs) > MAX_LISTED:
+            print(f"  and {len(pairs) - MAX_LISTED} more pairs, all in --json")
+    if traffic.collectives:
+        table = [("collective", "processes", "calls", "size", "time of all")]
+        table += [
+            (c.operation, str(c.processes or "unknown"), str(c.calls), format_bytes(c.size_bytes),
+             format_short_seconds(c.time_s))
+            for c in traffic.collectives[:MAX_LISTED]
+        ]  # fmt: skip
+        print(text_table(table, "<>>>>", indent="  "))
+        if len(traffic.collectives) > MAX_LISTED:
+            print(f"  and {len(traffic.collectives) - MAX_LISTED} more, all in --json")
