@@ -20,9 +20,7 @@ _SGE_BYTES: dict[str, dict[str, int]] = {
 }  # fmt: skip
 _SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _NUMBER_UNIT = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z]+)\s*")
-_DURATION = re.compile(
-    r"\s*(\d{1,9})\s*(d|h|min)\s*(\d{1,9})\s*(h|min|s)\s*", re.IGNORECASE | re.ASCII
-)
+_DURATION = re.compile(r"\s*(\d{1,9})\s*(d|h|min)\s*(\d{1,9})\s*(h|min|s)\s*", re.I | re.A)
 _CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d{1,2})(?::(\d{1,2}(?:\.\d+)?))?")
 _SLURM_CLOCK = re.compile(r"(?:(?:(\d{1,6})-)?(\d{1,6}):)?(\d{1,3}):(\d{1,2}(?:\.\d{1,9})?)")
 _USD = re.compile(
