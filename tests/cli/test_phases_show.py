@@ -71,7 +71,7 @@ def test_phases_and_page_are_logged_to_mlflow(
     run_id = capsys.readouterr().err.rsplit(" ", 1)[-1].strip()
     logged = mlflow.get_run(run_id)
     assert logged.data.tags["kind"] == "trace"
-    assert logged.data.metrics["phases/phases"] == 2
+    assert logged.data.metrics["phases/count"] == 2
     assert logged.data.metrics["phases/communication_share"] == pytest.approx(0.29, abs=0.01)
     client = mlflow.MlflowClient()
     assert {file.path for file in client.list_artifacts(run_id)} == {"phases.html", "phases.json"}

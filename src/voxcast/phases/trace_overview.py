@@ -63,7 +63,7 @@ class TraceOverview:
         """The run in a few numbers."""
         run = self.signature
         return {
-            "phases": float(len(run.phases)),
+            "count": float(len(run.phases)),
             "dropped_phases": float(run.dropped_phases),
             "ticks": float(run.ticks),
             "processes": float(run.processes),
