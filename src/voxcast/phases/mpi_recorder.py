@@ -73,6 +73,7 @@ class Tape:
         self._length = 0
         self._groups = 0
         self._computation_ns = 0
+        self._end_ns = self._cpu_ns = self._cpu_read_ns = self._due_ns = 0
         self._flushed_ns = monotonic_ns()
         self._end_ns = self._cpu_read_ns = self._cpu_ns = 0
         self._continue_from_here()
