@@ -75,7 +75,6 @@ class Tape:
         self._computation_ns = 0
         self._end_ns = self._cpu_ns = self._cpu_read_ns = self._due_ns = 0
         self._flushed_ns = monotonic_ns()
-        self._end_ns = self._cpu_read_ns = self._cpu_ns = 0
         self._continue_from_here()
 
     def start(self, content: dict[str, Any]) -> None:
