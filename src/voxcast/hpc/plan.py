@@ -89,20 +89,13 @@ class Plan:
             problem = f"a plan of version {version}, not {PLAN_VERSION}, made by voxcast {made_by}"
             raise ConfigError(problem, where, then)
         try:
-            app = fields["app"]
-            tuples = ("argv", "packages", "files", "devices", "phases")
-            app = {**app, **{name: tuple(app[name]) for name in tuples}}
-            for name in ("ranges", "phase_drivers"):
-                app[name] = {key: tuple(values) for key, values in app[name].items()}
-            if app["characteristics"] is not None:
-                app["characteristics"] = tuple(app["characteristics"])
             schedule = fields.get("schedule")  # earlier releases had none
             bounds: dict[str, Any] = {
                 name: math.inf if value is None else value
                 for name, value in fields["bounds"].items()
             }
             return cls(
-                App(**app),
+                App.from_record(fields["app"]),
                 tuple(map(Task.from_record, fields["tasks"])),
                 dict(fields["parameters"]),
                 fields["container_engine"],
