@@ -31,7 +31,7 @@ from voxcast.phases.simo import (
     phases_of,
     simo,
 )
-from voxcast.phases.trace_files import read_trace
+from voxcast.phases.traces.trace_files import read_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -34,7 +34,7 @@ from voxcast.phases.prediction import backtest, calibrated, first_part
 from voxcast.phases.signature import communication_share, signature
 from voxcast.phases.simo import MIN_SHARE, communication, exact_values, phases_of, simo
 from voxcast.phases.tick_times import tick_times
-from voxcast.phases.trace_files import read_trace
+from voxcast.phases.traces.trace_files import read_trace
 from voxcast.phases.transfer import transfer
 
 if TYPE_CHECKING:

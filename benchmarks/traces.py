@@ -43,7 +43,7 @@ print(json.dumps(rounds))
 READ = """
 import json, resource, sys, time
 from pathlib import Path
-from voxcast.phases.trace_files import read_trace
+from voxcast.phases.traces.trace_files import read_trace
 start = time.perf_counter()
 table = read_trace(Path(sys.argv[1]))
 read_s = time.perf_counter() - start
@@ -104,7 +104,7 @@ def reading(folder: Path) -> list[dict[str, Any]]:
 
 def recording(folder: Path) -> dict[str, Any]:
     """Return what recording adds to a call, and that as a share of a run with many calls."""
-    from voxcast.phases import mpi_recorder
+    from voxcast.phases.traces import mpi_recorder
 
     rounds = _script(
         RECORDED, mpi_recorder.__file__, str(folder / "trace"), str(CALLS), str(ROUNDS)

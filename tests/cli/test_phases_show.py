@@ -12,7 +12,7 @@ import pytest
 
 from voxcast.cli.phases import main
 from voxcast.errors import ConfigError, RunError, TableError
-from voxcast.phases import mpi_recorder
+from voxcast.phases.traces import mpi_recorder
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 KMEANS = SAMPLES / "kmeans_mpi_trace"

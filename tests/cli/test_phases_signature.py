@@ -11,7 +11,7 @@ import pytest
 
 from voxcast.cli.phases import main
 from voxcast.errors import ConfigError, RunError
-from voxcast.phases import mpi_recorder as recorder
+from voxcast.phases.traces import mpi_recorder as recorder
 
 PROCESSES = 3
 ITERATION_NS, CALL_NS, START_NS = 4_000_000, 500_000, 50_000_000

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from voxcast.errors import RunError
-from voxcast.phases.events import Kind
-from voxcast.phases.trace_files import read_trace
+from voxcast.phases.traces.events import Kind
+from voxcast.phases.traces.trace_files import read_trace
 
 pytest.importorskip("torch")
 PROGRAM = Path(__file__).parents[1] / "samples" / "ddp_profiled.py"
@@ -111,7 +111,7 @@ def test_a_trace_of_a_gigabyte_is_read_in_bounded_memory(folder: Path, tmp_path:
     assert path.stat().st_size > 10**9
     code = (
         "import resource, sys; from pathlib import Path\n"
-        "from voxcast.phases.trace_files import read_trace\n"
+        "from voxcast.phases.traces.trace_files import read_trace\n"
         "start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "events = len(read_trace(Path(sys.argv[1])))\n"
         "print(events, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start)"

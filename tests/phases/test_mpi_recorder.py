@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from voxcast.errors import RunError
-from voxcast.phases import mpi_recorder
-from voxcast.phases.events import EventTable, Kind
-from voxcast.phases.trace_files import read_trace
+from voxcast.phases.traces import mpi_recorder
+from voxcast.phases.traces.events import EventTable, Kind
+from voxcast.phases.traces.trace_files import read_trace
 
 pytestmark = [
     pytest.mark.mpi,

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from voxcast.errors import RunError
-from voxcast.phases.events import Kind
-from voxcast.phases.trace_files import read_trace
+from voxcast.phases.traces.events import Kind
+from voxcast.phases.traces.trace_files import read_trace
 
 otf2 = pytest.importorskip("otf2")
 

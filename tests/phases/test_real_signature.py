@@ -15,7 +15,7 @@ from voxcast.phases.logical import logical_trace
 from voxcast.phases.prediction import backtest
 from voxcast.phases.signature import signature
 from voxcast.phases.tick_times import tick_times
-from voxcast.phases.trace_files import read_trace
+from voxcast.phases.traces.trace_files import read_trace
 from voxcast.phases.transfer import transfer
 
 pytestmark = pytest.mark.mpi
@@ -27,7 +27,8 @@ def recorded(folder, iterations):
     parameters = {"points": 20_000, "clusters": 8, "dimensions": 4, "iterations": iterations,
                   "oversubscription": PROCESSES}  # fmt: skip
     command = ranks.mpirun(PROCESSES, [
-        sys.executable, "-P", "-m", "voxcast.phases.mpi_recorder", "--out", str(folder / "trace"),
+        sys.executable, "-P", "-m", "voxcast.phases.traces.mpi_recorder",
+        "--out", str(folder / "trace"),
         "-m", "voxcast.apps.builtin.kmeans_mpi", "--out", str(folder / "out"),
         "--threads", "1", "--parameters", json.dumps(parameters),
     ])  # fmt: skip

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from voxcast.phases.logical import logical_trace
 from voxcast.phases.simo import phases_of
 from voxcast.phases.timeline import COMMUNICATION, COMPUTATION, middle_span_s, timeline
-from voxcast.phases.trace_files import read_trace
 from voxcast.phases.trace_overview import trace_overview
+from voxcast.phases.traces.trace_files import read_trace
 from voxcast.phases.traffic import traffic
 
 SAMPLE = Path(__file__).parents[1] / "samples" / "kmeans_mpi_trace"

@@ -14,7 +14,7 @@ from voxcast.errors import ConfigError, RunError
 from voxcast.quantities import format_seconds
 
 if TYPE_CHECKING:
-    from voxcast.phases.events import EventTable
+    from voxcast.phases.traces.events import EventTable
 
 FAILED = 1
 INTERPRETER = re.compile(r"python[0-9.]*")
@@ -43,7 +43,7 @@ def main(argv: list[str]) -> int:
             raise RunError("is there already", folder, "name a new folder")
         code = _run(recorded(command, folder.absolute()))
 
-    from voxcast.phases.trace_files import read_trace
+    from voxcast.phases.traces.trace_files import read_trace
 
     _show(read_trace(folder), as_json=args.json)
     if code:
@@ -60,7 +60,7 @@ def _split(argv: list[str]) -> tuple[list[str], list[str]]:
 
 def recorded(command: list[str], folder: Path) -> list[str]:
     """Return a command with the recorder before the program of each Python interpreter."""
-    from voxcast.phases import mpi_recorder
+    from voxcast.phases.traces import mpi_recorder
 
     recorder = [mpi_recorder.__file__, "--out", str(folder)]
     result: list[str] = []
@@ -100,7 +100,7 @@ def _run(command: list[str]) -> int:
 def _show(table: EventTable, *, as_json: bool) -> None:
     import numpy as np
 
-    from voxcast.phases.events import Kind
+    from voxcast.phases.traces.events import Kind
 
     span_s = (table.end_ns - table.start_ns) / 1e9
     in_events_s = np.bincount(

@@ -47,7 +47,7 @@ def read_logical_trace(path: Path) -> LogicalTrace:
     """
     from voxcast.errors import RunError
     from voxcast.phases.logical import logical_trace
-    from voxcast.phases.trace_files import read_trace
+    from voxcast.phases.traces.trace_files import read_trace
 
     trace = logical_trace(read_trace(path))
     if not len(trace):

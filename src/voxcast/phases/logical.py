@@ -10,8 +10,8 @@ import numpy as np
 from voxcast.phases.matching import matched
 
 if TYPE_CHECKING:
-    from voxcast.phases.events import EventTable
     from voxcast.phases.matching import Matching
+    from voxcast.phases.traces.events import EventTable
 
 _PLAIN = -1  # waits for the event before it in its process only
 _UNSET = -1

@@ -46,7 +46,7 @@ class TraceOverview:
     traffic : Traffic
         Messages and collectives.
     computation_unit : str
-        What computation was compared in, see `voxcast.phases.events.EventTable`.
+        What computation was compared in, see `voxcast.phases.traces.events.EventTable`.
     """
 
     signature: Signature

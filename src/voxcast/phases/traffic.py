@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.phases.events import Kind
+from voxcast.phases.traces.events import Kind
 
 if TYPE_CHECKING:
-    from voxcast.phases.events import EventTable
+    from voxcast.phases.traces.events import EventTable
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from voxcast.errors import RunError
-from voxcast.phases.mpi_recorder import SUFFIX
+from voxcast.phases.traces.mpi_recorder import SUFFIX
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from voxcast.phases.events import EventTable
+    from voxcast.phases.traces.events import EventTable
 
 CHROME_PATTERNS = ("*.json", "*.json.gz")
 THEN = "give a folder of `voxcast trace`, an .otf2 file, or traces of the PyTorch profiler"
@@ -35,7 +35,7 @@ def read_trace(path: Path) -> EventTable:
     if path.is_file():
         return _read_file(path)
     if any(path.glob(f"*{SUFFIX}")):
-        from voxcast.phases.mpi_trace import read_mpi_trace
+        from voxcast.phases.traces.mpi_trace import read_mpi_trace
 
         return read_mpi_trace(path)
     anchors = [*sorted(path.glob("*.otf2")), *sorted(path.glob("*/*.otf2"))]
@@ -46,7 +46,7 @@ def read_trace(path: Path) -> EventTable:
         return _read_file(anchors[0])
     chrome = sorted(file for pattern in CHROME_PATTERNS for file in path.glob(pattern))
     if chrome:
-        from voxcast.phases.chrome_reader import read_chrome_traces
+        from voxcast.phases.traces.chrome_reader import read_chrome_traces
 
         return read_chrome_traces(chrome)
     raise RunError("holds no trace", path, THEN)
@@ -56,11 +56,11 @@ def _read_file(path: Path) -> EventTable:
     if path.suffix == SUFFIX:
         raise RunError("is the file of one rank", path, f"give its folder, {path.parent}")
     if path.suffix == ".otf2":
-        from voxcast.phases.otf2_reader import read_otf2
+        from voxcast.phases.traces.otf2_reader import read_otf2
 
         return read_otf2(path)
     if any(path.match(pattern) for pattern in CHROME_PATTERNS):
-        from voxcast.phases.chrome_reader import read_chrome_traces
+        from voxcast.phases.traces.chrome_reader import read_chrome_traces
 
         return read_chrome_traces([path])
     raise RunError("is not a trace", path, THEN)

@@ -1,9 +1,9 @@
 """Records the communication of mpi4py programs, without a change to them.
 
-``python -m voxcast.phases.mpi_recorder --out FOLDER program.py …`` runs the program on every rank
-with traced communicators and requests; each rank appends to a file of its own. The module also
-runs by its path: it needs mpi4py and the standard library only, not the rest of voxcast, so that
-it works in any interpreter that the program needs.
+``python -m voxcast.phases.traces.mpi_recorder --out FOLDER program.py …`` runs the program on
+every rank with traced communicators and requests; each rank appends to a file of its own. The
+module also runs by its path: it needs mpi4py and the standard library only, not the rest of
+voxcast, so that it works in any interpreter that the program needs.
 
 A file is a line ``MAGIC`` and blocks of 8 bytes (type, length; little-endian) and content: JSON
 for the start, a communicator and the end, packed ``RECORD`` for calls. Blocks are appended when a
@@ -56,7 +56,7 @@ class Tape:
     of the next. Calls of other threads are counted, not recorded.
     """
 
-    # Of voxcast.phases.events.Kind.
+    # Of voxcast.phases.traces.events.Kind.
     SEND, RECEIVE, COLLECTIVE, LOCAL = range(4)
 
     def __init__(self, path: Path, byte: Any) -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.errors import RunError
-from voxcast.phases.events import EVENT_DTYPES, EventTable
-from voxcast.phases.mpi_recorder import (
+from voxcast.phases.traces.events import EVENT_DTYPES, EventTable
+from voxcast.phases.traces.mpi_recorder import (
     BLOCK,
     CALLS,
     COMMUNICATOR,

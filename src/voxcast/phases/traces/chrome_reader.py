@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.errors import RunError
-from voxcast.phases.events import EVENT_DTYPES, EventTable, Kind
-from voxcast.phases.json_stream import JsonStream
+from voxcast.phases.traces.events import EVENT_DTYPES, EventTable, Kind
+from voxcast.phases.traces.json_stream import JsonStream
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcast.errors import RunError
-from voxcast.phases.events import EVENT_DTYPES, EventTable, Kind
-from voxcast.phases.otf2_callbacks import Code
-from voxcast.phases.otf2_records import Archive, Definitions
+from voxcast.phases.traces.events import EVENT_DTYPES, EventTable, Kind
+from voxcast.phases.traces.otf2_callbacks import Code
+from voxcast.phases.traces.otf2_records import Archive, Definitions
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.errors import RunError
-from voxcast.phases.otf2_callbacks import COLUMNS, register
+from voxcast.phases.traces.otf2_callbacks import COLUMNS, register
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
