@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 INSTRUCTION_COUNTERS = ("PAPI_TOT_INS", "perf::INSTRUCTIONS", "instructions")
 READ_AT_ONCE = 1 << 20
+END_OF_FILE = b"\x02\x01"
 
 
 @dataclass
@@ -53,6 +55,15 @@ class Definitions:
     offset: int = 0
 
 
+def _is_cut(path: Path) -> bool:
+    """Return whether a file lacks its end, beyond which the library would read earlier data."""
+    if not path.is_file() or not path.stat().st_size:
+        return False
+    with path.open("rb") as file:
+        file.seek(-min(len(END_OF_FILE), path.stat().st_size), os.SEEK_END)
+        return file.read() != END_OF_FILE
+
+
 class Archive:
     """An open archive.
 
@@ -70,6 +81,9 @@ class Archive:
     def __init__(self, path: Path) -> None:
         import _otf2
 
+        then = "the archive is cut short or its .def file is missing; record it again"
+        if _is_cut(path.with_suffix(".def")):
+            raise RunError("its definitions are cut off", path, then)
         self._otf2, self._path = _otf2, path
         self.definitions = Definitions()
         self._functions: list[Any] = []  # the library calls them, so that they must live on
@@ -82,7 +96,6 @@ class Archive:
             self._read_definitions()
         except _otf2.Error as error:
             self.close()
-            then = "the archive is cut short or its .def file is missing; record it again"
             raise RunError(f"its definitions cannot be read: {error}", path, then) from None
 
     def close(self) -> None:
@@ -149,7 +162,8 @@ class Archive:
         Yields
         ------
         location : int
-        records : ndarray of uint64, shape (records, 6), or None if its file is missing
+        records : ndarray of uint64, shape (records, 6), or None
+            None if its file is missing or cut off.
         problem : str
             Why what follows is missing; empty if nothing is.
         """
@@ -167,6 +181,10 @@ class Archive:
             otf2.Reader_CloseDefFiles(handle)
         otf2.Reader_OpenEvtFiles(handle)
         for location in self.definitions.locations:
+            file = self._path.with_suffix("") / f"{location}.evt"
+            if _is_cut(file):
+                yield location, None, f"its file is cut off after {file.stat().st_size} bytes"
+                continue
             try:
                 reader = otf2.Reader_GetEvtReader(handle, location)
             except otf2.Error as error:
