@@ -35,10 +35,10 @@ SIZES: dict[str, tuple[dict[str, Any], ...]] = {
         {"points": 200_000, "clusters": 64, "dimensions": 12, "iterations": 30},
     ),
     "pinn_mpi": (
-        {"points": 1000, "iterations": 120, "layers": 2, "neurons": 16},
-        {"points": 3000, "iterations": 80, "layers": 3, "neurons": 32},
-        {"points": 6000, "iterations": 50, "layers": 4, "neurons": 32},
-        {"points": 3000, "iterations": 60, "layers": 3, "neurons": 48},
+        {"points": 1000, "iterations": 480, "layers": 2, "neurons": 16},
+        {"points": 3000, "iterations": 320, "layers": 3, "neurons": 32},
+        {"points": 6000, "iterations": 200, "layers": 4, "neurons": 32},
+        {"points": 3000, "iterations": 240, "layers": 3, "neurons": 48},
     ),
     "ddp_train": (
         {"model": "small_cnn", "samples": 1024, "epochs": 5, "width": 4, "dataset": "digits"},

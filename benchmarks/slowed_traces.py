@@ -1,7 +1,8 @@
-"""Records traces on this machine slowed in two ways, for the transfer of signatures.
+"""Records traces on this machine slowed in three ways, for the transfer of signatures.
 
 In each way a short run and a whole one of each application: on one core for all processes
-(``taskset``), and beside a load of as many computing processes as there are cores. The base, not
+(``taskset``), beside a load of as many computing processes as there are cores, and with half of
+the CPU time (a quota of a control group, version 1; left out where none can be made). The base, not
 slowed, is recorded by the same command right before. Folders that are complete are not made again.
 
     python benchmarks/slowed_traces.py FOLDER
@@ -31,13 +32,28 @@ PROCESSES = 2
 WORK: dict[str, tuple[dict[str, Any], str, int]] = {
     "kmeans_mpi": ({"points": 200_000, "clusters": 16, "dimensions": 8, "iterations": 60},
                    "iterations", 10),
-    "pinn_mpi": ({"points": 3000, "iterations": 100, "layers": 3, "neurons": 32},
-                 "iterations", 12),
+    "pinn_mpi": ({"points": 3000, "iterations": 400, "layers": 3, "neurons": 32},
+                 "iterations", 40),
     "ddp_train": ({"model": "small_cnn", "samples": 512, "epochs": 8, "width": 8,
                    "image_size": 16}, "epochs", 1),
 }  # fmt: skip
-WAYS = ("base", "one_core", "load")
+WAYS = ("base", "one_core", "load", "quota")
+CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
+PERIOD_US = 10_000  # short, so that a process is stopped often rather than long
 LOAD = "while True: sum(range(10000))"
+
+
+@contextlib.contextmanager
+def cpu_quota(cpus: float) -> Iterator[list[str]]:
+    """Make a control group with so many CPUs; yield what runs a command in it."""
+    group = CPU_GROUPS / f"voxcast_{os.getpid()}"
+    group.mkdir()
+    try:
+        (group / "cpu.cfs_period_us").write_text(str(PERIOD_US))
+        (group / "cpu.cfs_quota_us").write_text(str(round(cpus * PERIOD_US)))
+        yield ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(group / "cgroup.procs")]
+    finally:
+        group.rmdir()
 
 
 @contextlib.contextmanager
@@ -46,6 +62,10 @@ def slowed(slowing: str) -> Iterator[list[str]]:
     cores = sorted(os.sched_getaffinity(0))
     if slowing == "one_core":
         yield ["taskset", "-c", str(cores[0])]
+        return
+    if slowing == "quota":
+        with cpu_quota(len(cores) / 2) as before:
+            yield before
         return
     load = [subprocess.Popen([sys.executable, "-c", LOAD]) for _ in cores if slowing == "load"]
     try:
@@ -81,8 +101,9 @@ def main() -> None:
     args.folder.mkdir(parents=True, exist_ok=True)
     # A load must not outlive this program.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    ways = WAYS if os.access(CPU_GROUPS, os.W_OK) else WAYS[:-1]
     for app, (parameters, name, short) in WORK.items():
-        for slowing in WAYS:
+        for slowing in ways:
             for length in ("whole",) if slowing == "base" else ("short", "whole"):
                 folder = args.folder / f"{app}-{slowing}-{length}"
                 if (folder / RUN_FILE).is_file():
