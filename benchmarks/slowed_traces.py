@@ -2,8 +2,8 @@
 
 In each way a short run and a whole one of each application: on one core for all processes
 (``taskset``), beside a load of as many computing processes as there are cores, and with half of
-the CPU time (a quota of a control group, version 1; left out where none can be made). The base, not
-slowed, is recorded by the same command right before. Folders that are complete are not made again.
+the CPU time (a quota of a control group, version 1; left out where none can be made). The base is
+recorded by the same command right before. Folders that are complete are not made again.
 
     python benchmarks/slowed_traces.py FOLDER
 """

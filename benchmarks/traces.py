@@ -20,7 +20,8 @@ ROUNDS = 9
 CALLS = 20_000
 CALLS_PER_S = 10_000
 # Calls recorded and plain in turn, in one process, by CPU time, which other processes disturb
-# little; the median of the rounds' differences counts.
+# little; the median of the rounds' differences counts. Once call after call, and once with work
+# between them that makes 10,000 calls of a second, so that the caches are the program's.
 RECORDED = """
 import json, sys, time
 from pathlib import Path
@@ -31,14 +32,21 @@ plain = MPI.COMM_WORLD
 import mpi_recorder
 mpi_recorder.start_recording(Path(sys.argv[2]))
 traced = MPI.COMM_WORLD
-x, y = np.zeros(100), np.zeros(100)
-def call_s(communicator):
+x, y, data = np.zeros(100), np.zeros(100), np.random.default_rng(1).random((400, 64))
+def step_s(communicator, repeats, steps=int(sys.argv[3])):
     start = time.thread_time()
-    for _ in range(int(sys.argv[3])):
+    for _ in range(steps):
+        for _ in range(repeats):
+            data.sum(axis=1)
         communicator.Allreduce(x, y)
-    return (time.thread_time() - start) / int(sys.argv[3])
-rounds = [(call_s(plain), call_s(traced)) for _ in range(int(sys.argv[4]))]
-print(json.dumps(rounds))
+    return (time.thread_time() - start) / steps
+steps_per_s, n_rounds = float(sys.argv[5]), int(sys.argv[4])
+alone_s = step_s(plain, 0)
+repeats = round((1 / steps_per_s - alone_s) / ((step_s(plain, 20) - alone_s) / 20))
+print(json.dumps({
+    "calls": [(step_s(plain, 0), step_s(traced, 0)) for _ in range(n_rounds)],
+    "steps": [(step_s(plain, repeats), step_s(traced, repeats)) for _ in range(n_rounds)],
+}))
 """
 READ = """
 import json, resource, sys, time
@@ -107,14 +115,22 @@ def recording(folder: Path) -> dict[str, Any]:
     from voxcast.phases.traces import mpi_recorder
 
     rounds = _script(
-        RECORDED, mpi_recorder.__file__, str(folder / "trace"), str(CALLS), str(ROUNDS)
-    )
-    added_s = [traced_s - plain_s for plain_s, traced_s in rounds]
+        RECORDED, mpi_recorder.__file__, str(folder / "trace"), str(CALLS), str(ROUNDS),
+        str(CALLS_PER_S),
+    )  # fmt: skip
+    added_s = [traced_s - plain_s for plain_s, traced_s in rounds["calls"]]
+    step_s = statistics.median(plain_s for plain_s, _ in rounds["steps"])
+    shares = [traced_s / plain_s - 1 for plain_s, traced_s in rounds["steps"]]
     return {
-        "plain_call_us": 1e6 * statistics.median(plain_s for plain_s, _ in rounds),
+        "plain_call_us": 1e6 * statistics.median(plain_s for plain_s, _ in rounds["calls"]),
         "added_to_a_call_us": 1e6 * statistics.median(added_s),
         "added_to_a_call_us_of_rounds": [1e6 * s for s in sorted(added_s)],
         "overhead_at_10000_calls_per_s": statistics.median(added_s) * CALLS_PER_S,
+        "with_work_between": {
+            "calls_per_s": 1 / step_s,
+            "overhead": statistics.median(shares),
+            "overhead_of_rounds": sorted(shares),
+        },
         "bound_overhead": 0.02,
     }
 
