@@ -179,7 +179,7 @@ def test_a_failed_run_is_not_repeated_for_noise(tmp_path):
 
 
 def test_failed_images_are_named_with_their_cause(tmp_path, apps):
-    script = "import sys; print('step 1'); sys.exit('no AC point in ' + sys.argv[1][-1])"
+    script = "print('step 1', flush=True); exit('no AC point in ' + __import__('sys').argv[1][-1])"
     tool = App("test", "1", argv=(sys.executable, "-c", script, "{image}"))
     cells = _of_images("ab")
     cells.append(dataclasses.replace(cells[0], repeat=1))
