@@ -111,4 +111,6 @@ def _refuse(path: Path, lines: list[str]) -> None:
             is_finite = False
         if not is_finite:
             where = f"{path}, line {number}"
-            raise TableError(f"{line.strip()[:40]!r} is no finite number", where)
+            raise TableError(
+                f"{line.strip()[:40]!r} is no finite number", where, "give one number a line"
+            )

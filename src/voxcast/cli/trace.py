@@ -20,6 +20,12 @@ FAILED = 1
 INTERPRETER = re.compile(r"python[0-9.]*")
 WITH_VALUE = ("-W", "-X")
 THEN = "give e.g. -- mpirun -np 4 python program.py"
+COMPUTATION = {
+    "cpu_ns": "CPU time",
+    "elapsed_ns": "the time between them",
+    "instructions": "in instructions",
+}
+OTHERS = "record other programs with EZTrace or Score-P, torchrun's with the profiler of PyTorch"
 
 
 def main(argv: list[str]) -> int:
@@ -30,6 +36,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--out", type=Path, metavar="DIR", help="new folder of the trace")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     options, command = _split(argv)
+    if not command and any(word.partition("=")[0] == "--out" for word in options):
+        raise ConfigError("has no -- before the command", "trace", THEN)
     args = parser.parse_args(options)
     if (args.trace is None) == (not command):
         raise ConfigError("needs a trace to read, or a command after --", "trace", THEN)
@@ -85,7 +93,7 @@ def recorded(command: list[str], folder: Path) -> list[str]:
             if rest == ":":
                 break
     if not seen:
-        raise ConfigError("starts no python", command[0], THEN)
+        raise ConfigError("starts no python", command[0], f"{THEN}; {OTHERS}")
     return result
 
 
@@ -125,7 +133,7 @@ def _show(table: EventTable, *, as_json: bool) -> None:
         return
     counts = ", ".join(f"{kinds[kind]} {kind.name.lower()}" for kind in Kind if kinds[kind])
     print(f"{table.source}: {len(table.processes)} processes, {len(table)} events ({counts})")
-    print(f"  {format_seconds(longest_s)} long, {share:.1%} of it in these events; "
-          f"computation in {table.computation_unit}")  # fmt: skip
+    print(f"  {format_seconds(longest_s)} long; {share:.1%} of the time of all processes in these "
+          f"events; computation is {COMPUTATION[table.computation_unit]}")  # fmt: skip
     for text in table.missing:
         print(f"  missing: {text}")

@@ -93,9 +93,14 @@ def transfer(base: LogicalTrace, run: LogicalTrace, level: float = LEVEL) -> Tra
     is_aligned = place >= 0
     share = float(is_aligned.mean()) if len(place) else 0.0
     if share < MIN_ALIGNED_SHARE:
+        then = "change nothing but the number of iterations"
+        if len(run) > len(base):
+            then = (
+                f"it is longer than {base.events.source}: exchange them, the base is the whole run"
+            )
         raise RunError(
             f"only {share:.0%} of its ticks communicate as those of the base",
-            run.events.source, "change nothing but the number of iterations",
+            run.events.source, then,
         )  # fmt: skip
     grouping = phases_of(base)
     base_times, run_times = tick_times(base), tick_times(run)
