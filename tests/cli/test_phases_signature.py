@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from voxcast.cli.phases import main
-from voxcast.errors import ConfigError, RunError
+from voxcast.errors import ConfigError, RunError, TableError
 from voxcast.phases.traces import mpi_recorder as recorder
 
 PROCESSES = 3
@@ -142,3 +142,19 @@ def test_a_rank_that_stopped_early_is_told_and_the_rest_is_used(trace, capsys) -
     result = json.loads(captured.out)
     assert result["missing"]
     assert math.isclose(result["total_s"], result["elapsed_s"])
+
+
+def test_a_share_may_be_a_fraction_of_iterations(trace, capsys) -> None:
+    by_count = printed(capsys, "predict", trace, "--fraction", "200/800", "--json")
+    by_share = printed(capsys, "predict", trace, "--fraction", "0.25", "--json")
+    assert by_count["total_s"] == by_share["total_s"]
+    with pytest.raises(ConfigError, match="--fraction"):
+        main(["predict", str(trace), "--fraction", "200/0"])
+
+
+def test_a_longer_run_is_the_base(trace, tmp_path) -> None:
+    short = write_trace(tmp_path / "short", 20)
+    with pytest.raises(RunError, match="the base is the longer run"):
+        main(["transfer", str(short), "--run", str(trace)])
+    with pytest.raises(TableError, match="voxcast phases show"):
+        main([str(trace)])

@@ -35,7 +35,7 @@ def test_dropped_phases_are_told(values) -> None:
         "phases", "simo", "--values", str(values), "--min-share", "0.05", cwd=values.parent
     )
     assert completed.stderr == (
-        "voxcast: 2 phases with less than 5.00% of the ticks dropped, 5.41% of the ticks together\n"
+        "voxcast: 2 phases with less than 5% of the ticks dropped, 5.41% of the ticks together\n"
     )
     assert len(completed.stdout.splitlines()) == 6
 

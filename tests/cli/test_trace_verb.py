@@ -65,3 +65,8 @@ def test_a_program_is_recorded_and_shown(
     assert json.loads(capfd.readouterr().out) == recorded_run
     with pytest.raises(RunError, match="name a new folder"):
         main(["--out", folder, "--", *command, str(PROGRAM), "1"])
+
+
+def test_a_command_without_dashes_before_it_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="has no -- before the command"):
+        main(["--out", str(tmp_path / "trace"), "mpirun", "-np", "2", "python", "p.py"])

@@ -45,7 +45,7 @@ def main(argv: list[str]) -> int:
     result = signature(trace, grouping, passes=args.passes)
     if result.dropped_phases:
         print(
-            f"voxcast: {counted(result.dropped_phases, 'phase')} with less than {min_share:.2%} "
+            f"voxcast: {counted(result.dropped_phases, 'phase')} with less than {100 * min_share:g}% "
             f"of the time dropped, {format_short_seconds(result.dropped_s)} together",
             file=sys.stderr,
         )
@@ -72,10 +72,12 @@ def _show(result: Signature) -> None:
         for n, phase in enumerate(result.phases)
     ]  # fmt: skip
     print(text_table(rows, "<<>>>>>", indent="  "))
-    dropped = counted(result.dropped_phases, "dropped phase")
-    beside = [f"{dropped} {format_short_seconds(result.dropped_s)}"] * bool(
-        result.dropped_phases
-    ) + [f"after the last event {format_short_seconds(result.after_s)}"] * (result.after_s > 0)
+    beside = []
+    if result.dropped_phases:
+        dropped = counted(result.dropped_phases, "dropped phase")
+        beside.append(f"{dropped} {format_short_seconds(result.dropped_s)}")
+    if result.after_s > 0:
+        beside.append(f"after the last event {format_short_seconds(result.after_s)}")
     print(
         f"  sum of weight × time{''.join(f', {text}' for text in beside)}: "
         f"{format_seconds(result.total_s)}"

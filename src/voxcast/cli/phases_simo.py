@@ -46,7 +46,7 @@ def main(argv: list[str]) -> int:
     phases = grouped(values, args.tolerance, min_share=args.min_share)
     if phases.dropped_phases:
         print(
-            f"voxcast: {phases.dropped_phases} phases with less than {args.min_share:.3g} of the "
+            f"voxcast: {phases.dropped_phases} phases with less than {100 * args.min_share:g}% of the "
             f"ticks dropped, {phases.dropped_share:.2%} of the ticks together",
             file=sys.stderr,
         )

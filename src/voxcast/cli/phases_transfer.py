@@ -51,9 +51,8 @@ def main(argv: list[str]) -> int:
     rows = [("operations", "weight", "time", "weight there", "time there", "ratio")]
     for phase in result.phases:
         ratio = f"{phase.time_s / phase.base_s:.2f}" if phase.base_s else ""
-        base_time, time = format_short_seconds(phase.base_s), format_short_seconds(phase.time_s)
-        rows.append(
-            (phase.communication, str(phase.weight), base_time, str(phase.passes), time, ratio)
-        )
+        here = str(phase.weight), format_short_seconds(phase.base_s)
+        there = str(phase.passes), format_short_seconds(phase.time_s)
+        rows.append((phase.communication, *here, *there, ratio))
     print(text_table(rows, "<>>>>>", indent="  "))
     return 0

@@ -95,9 +95,7 @@ def transfer(base: LogicalTrace, run: LogicalTrace, level: float = LEVEL) -> Tra
     if share < MIN_ALIGNED_SHARE:
         then = "change nothing but the number of iterations"
         if len(run) > len(base):
-            then = (
-                f"it is longer than {base.events.source}: exchange them, the base is the whole run"
-            )
+            then = f"exchange it with {base.events.source}: the base is the longer run"
         raise RunError(
             f"only {share:.0%} of its ticks communicate as those of the base",
             run.events.source, then,
