@@ -45,8 +45,9 @@ def main(argv: list[str]) -> int:
     result = signature(trace, grouping, passes=args.passes)
     if result.dropped_phases:
         print(
-            f"voxcast: {counted(result.dropped_phases, 'phase')} with less than {100 * min_share:g}% "
-            f"of the time dropped, {format_short_seconds(result.dropped_s)} together",
+            f"voxcast: {counted(result.dropped_phases, 'phase')} with less than "
+            f"{100 * min_share:g}% of the time dropped, "
+            f"{format_short_seconds(result.dropped_s)} together",
             file=sys.stderr,
         )
     if args.json:
