@@ -87,8 +87,8 @@ def main(argv: list[str]) -> int:
         print(json.dumps(content, indent=2, allow_nan=False))
         return 0
     print(
-        f"{trace.events.source}: {round(prediction.cycles)} of {round(prediction.cycles_of_run)} cycles, "
-        f"one for each tick of {cycles.counted}; {format_seconds(prediction.elapsed_s)} so far"
+        f"{trace.events.source}: {round(prediction.cycles)} of {round(prediction.cycles_of_run)} "
+        f"cycles, one for each tick of {cycles.counted}; {format_seconds(prediction.elapsed_s)} so far"
     )
     print(f"  {_interval(prediction)}; {format_short_seconds(prediction.cycle_s)} a cycle")
     if measured_s is not None:
