@@ -88,7 +88,8 @@ def main(argv: list[str]) -> int:
         return 0
     print(
         f"{trace.events.source}: {round(prediction.cycles)} of {round(prediction.cycles_of_run)} "
-        f"cycles, one for each tick of {cycles.counted}; {format_seconds(prediction.elapsed_s)} so far"
+        f"cycles, one for each tick of {cycles.counted}; "
+        f"{format_seconds(prediction.elapsed_s)} so far"
     )
     print(f"  {_interval(prediction)}; {format_short_seconds(prediction.cycle_s)} a cycle")
     if measured_s is not None:

@@ -46,7 +46,7 @@ def main(argv: list[str]) -> int:
     if result.dropped_phases:
         print(
             f"voxcast: {counted(result.dropped_phases, 'phase')} with less than "
-            f"{100 * min_share:g}% of the time dropped, "
+            f"{100 * min_share:g}% of the time of all processes dropped, "
             f"{format_short_seconds(result.dropped_s)} together",
             file=sys.stderr,
         )
