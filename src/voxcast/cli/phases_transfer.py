@@ -51,8 +51,8 @@ def main(argv: list[str]) -> int:
     rows = [("operations", "weight", "time", "weight there", "time there", "ratio")]
     for phase in result.phases:
         ratio = f"{phase.time_s / phase.base_s:.2f}" if phase.base_s else ""
-        here = str(phase.weight), format_short_seconds(phase.base_s)
-        there = str(phase.passes), format_short_seconds(phase.time_s)
-        rows.append((phase.communication, *here, *there, ratio))
+        base_cells = str(phase.weight), format_short_seconds(phase.base_s)
+        run_cells = str(phase.passes), format_short_seconds(phase.time_s)
+        rows.append((phase.communication, *base_cells, *run_cells, ratio))
     print(text_table(rows, "<>>>>>", indent="  "))
     return 0

@@ -32,12 +32,12 @@ def fraction(text: str) -> float:
     >>> fraction("0.2"), fraction("40/200")
     (0.2, 0.2)
     """
-    part, slash, whole = text.partition("/")
+    numerator, slash, denominator = text.partition("/")
     if not slash:
         return float(text)
-    if float(whole) == 0:
+    if float(denominator) == 0:
         raise ValueError(text)
-    return float(part) / float(whole)
+    return float(numerator) / float(denominator)
 
 
 def checked_share(value: float, option: str) -> float:
