@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError, RunError
-from voxcast.quantities import format_seconds
+from voxcast.quantities import counted, format_seconds
 
 if TYPE_CHECKING:
     from voxcast.phases.traces.events import EventTable
@@ -25,6 +25,7 @@ COMPUTATION = {
     "elapsed_ns": "the time between them",
     "instructions": "in instructions",
 }
+UNDER_MPIRUN = "run programs with mpi4py under mpirun or srun"
 OTHERS = "record other programs with EZTrace or Score-P, torchrun's with the profiler of PyTorch"
 
 
@@ -51,9 +52,14 @@ def main(argv: list[str]) -> int:
             raise RunError("is there already", folder, "name a new folder")
         code = _run(recorded(command, folder.absolute()))
 
+    from voxcast.phases.traces.events import Kind
     from voxcast.phases.traces.trace_files import read_trace
 
-    _show(read_trace(folder), as_json=args.json)
+    table = read_trace(folder)
+    _show(table, as_json=args.json)
+    if (table["kind"] == Kind.LOCAL).all():
+        print(f"voxcast: {folder}: no communication was recorded; {UNDER_MPIRUN}; {OTHERS}",
+              file=sys.stderr)  # fmt: skip
     if code:
         print(f"voxcast: the command ended with code {code}", file=sys.stderr)
     return FAILED if code else 0
@@ -131,8 +137,12 @@ def _show(table: EventTable, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(content, indent=2))
         return
+    processes = "1 process" if len(table.processes) == 1 else f"{len(table.processes)} processes"
     counts = ", ".join(f"{kinds[kind]} {kind.name.lower()}" for kind in Kind if kinds[kind])
-    print(f"{table.source}: {len(table.processes)} processes, {len(table)} events ({counts})")
+    print(
+        f"{table.source}: {processes}, {counted(len(table), 'event')}"
+        + f" ({counts})" * bool(len(table))
+    )
     print(f"  {format_seconds(longest_s)} long; {share:.1%} of the time of all processes in these "
           f"events; computation is {COMPUTATION[table.computation_unit]}")  # fmt: skip
     for text in table.missing:
