@@ -234,13 +234,13 @@ def format_short_seconds(duration_s: float) -> str:
 
     Examples
     --------
-    >>> format_short_seconds(4.216), format_short_seconds(0.0123), format_short_seconds(4.2e-6)
-    ('4.22 s', '12.3 ms', '4.20 µs')
+    >>> format_short_seconds(4.216), format_short_seconds(0.0123), format_short_seconds(1e-20)
+    ('4.22 s', '12.3 ms', '0 s')
     """
     for unit, factor in (("ms", 1e3), ("µs", 1e6), ("ns", 1e9)):
         if abs(duration_s) * factor >= 1 and abs(duration_s) < 1e3 / factor:
             return f"{_three_digits(duration_s * factor)} {unit}"
-    return format_seconds(duration_s)
+    return format_seconds(round(duration_s, 9))
 
 
 def counted(n: int, noun: str) -> str:

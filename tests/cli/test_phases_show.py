@@ -25,7 +25,7 @@ def test_the_terminal_shows_phases_a_line_for_each_process_and_collectives(
     assert main(["show", str(KMEANS)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "4 processes, 43 ticks, 7.37 s; computation 71%, communication 29%" in lines[0]
-    assert lines[2].split()[:4] == ["A", "1", "MPI_Allreduce", "1"]
+    assert lines[2].split()[:4] == ["A", "1", "MPI_Allreduce", "1-10"]
     lanes = [line for line in lines if line.startswith("  rank ")]
     assert [lane.split("|")[0].strip() for lane in lanes] == [f"rank {n}" for n in range(4)]
     for lane in lanes:
@@ -47,7 +47,7 @@ def test_json_has_what_the_page_has(capsys: pytest.CaptureFixture[str], tmp_path
     assert [row["process"] for row in content["by_process"]] == [f"rank {n}" for n in range(4)]
     assert content["collectives"][0]["operation"] == "MPI_Allreduce"
     assert f"wrote {page}" in captured.err
-    assert "MPI_Allreduce 1 kB" in page.read_text(encoding="utf-8")
+    assert "MPI_Allreduce 1-10 kB" in page.read_text(encoding="utf-8")
 
 
 def test_an_archive_of_eztrace_is_shown_with_its_messages(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from voxcast.cli.phases import main
-from voxcast.errors import ConfigError, RunError
+from voxcast.errors import ConfigError, RunError, TableError
 from voxcast.phases.traces import mpi_recorder as recorder
 
 PROCESSES = 3
@@ -67,11 +67,11 @@ def test_a_signature_adds_up_to_the_run(trace, capsys) -> None:
     assert result["total_s"] == pytest.approx(result["elapsed_s"])
     assert result["elapsed_s"] == pytest.approx(0.0505 + 200 * 0.0045, rel=0.01)
     assert [(p["communication"], p["weight"]) for p in result["phases"]] == [
-        ("MPI_Bcast 100 B", 1), ("MPI_Allreduce 10 B", 200),
+        ("MPI_Bcast 100-1000 B", 1), ("MPI_Allreduce 10-100 B", 200),
     ]  # fmt: skip
     assert result["computation_unit"] == "cpu_ns"
     main(["signature", str(trace), "--passes", "5"])
-    assert "MPI_Allreduce 10 B" in capsys.readouterr().out
+    assert "MPI_Allreduce 10-100 B" in capsys.readouterr().out
 
 
 def test_the_rest_of_a_run_is_predicted_from_its_first_part(trace, tmp_path, capsys) -> None:
@@ -84,7 +84,7 @@ def test_the_rest_of_a_run_is_predicted_from_its_first_part(trace, tmp_path, cap
     assert by_count["total_s"] == pytest.approx(whole_s, rel=0.02)
     checked = printed(capsys, "predict", trace, "--check", 0.25, "--json")
     assert checked["measured_s"] == pytest.approx(whole_s)
-    assert checked["cycle"]["counted"] == "MPI_Allreduce 10 B"
+    assert checked["cycle"]["counted"] == "MPI_Allreduce 10-100 B"
 
 
 def test_past_runs_make_the_interval(trace, tmp_path, capsys) -> None:
@@ -142,3 +142,19 @@ def test_a_rank_that_stopped_early_is_told_and_the_rest_is_used(trace, capsys) -
     result = json.loads(captured.out)
     assert result["missing"]
     assert math.isclose(result["total_s"], result["elapsed_s"])
+
+
+def test_a_share_may_be_a_fraction_of_iterations(trace, capsys) -> None:
+    by_count = printed(capsys, "predict", trace, "--fraction", "200/800", "--json")
+    by_share = printed(capsys, "predict", trace, "--fraction", "0.25", "--json")
+    assert by_count["total_s"] == by_share["total_s"]
+    with pytest.raises(ConfigError, match="--fraction"):
+        main(["predict", str(trace), "--fraction", "200/0"])
+
+
+def test_a_longer_run_is_the_base(trace, tmp_path) -> None:
+    short = write_trace(tmp_path / "short", 20)
+    with pytest.raises(RunError, match="the base is the longer run"):
+        main(["transfer", str(short), "--run", str(trace)])
+    with pytest.raises(TableError, match="voxcast phases show"):
+        main([str(trace)])

@@ -35,7 +35,7 @@ def test_dropped_phases_are_told(values) -> None:
         "phases", "simo", "--values", str(values), "--min-share", "0.05", cwd=values.parent
     )
     assert completed.stderr == (
-        "voxcast: 2 phases with less than 0.05 of the ticks dropped, 5.41% of the ticks together\n"
+        "voxcast: 2 phases with less than 5% of the ticks dropped, 5.41% of the ticks together\n"
     )
     assert len(completed.stdout.splitlines()) == 6
 
@@ -44,8 +44,8 @@ def test_dropped_phases_are_told(values) -> None:
     ("content", "line"),
     [
         ("", "simo.txt: has no values; it must have one number a line"),
-        ("50\n\nfifty\n", "simo.txt, line 3: 'fifty' is no finite number"),
-        ("50\nnan\n", "simo.txt, line 2: 'nan' is no finite number"),
+        ("50\n\nfifty\n", "simo.txt, line 3: 'fifty' is no finite number; give one number a line"),
+        ("50\nnan\n", "simo.txt, line 2: 'nan' is no finite number; give one number a line"),
         (b"\xff\xfe", "simo.txt: is no text; it must have one number a line"),
     ],
 )

@@ -65,3 +65,21 @@ def test_a_program_is_recorded_and_shown(
     assert json.loads(capfd.readouterr().out) == recorded_run
     with pytest.raises(RunError, match="name a new folder"):
         main(["--out", folder, "--", *command, str(PROGRAM), "1"])
+
+
+def test_a_command_without_dashes_before_it_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="has no -- before the command"):
+        main(["--out", str(tmp_path / "trace"), "mpirun", "-np", "2", "python", "p.py"])
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="needs mpirun")
+def test_a_program_that_does_not_communicate_is_told(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "serial.py"
+    program.write_text("print(1)\n")
+    assert main(["--out", str(tmp_path / "trace"), "--", sys.executable, str(program)]) == 0
+    captured = capfd.readouterr()
+    assert "no communication was recorded" in captured.err
+    assert "1 process, 1 event (1 local)" in captured.out

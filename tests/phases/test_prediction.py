@@ -43,7 +43,7 @@ def test_an_operation_every_ten_ticks_makes_a_cycle_of_ten() -> None:
     step = [collective(computation=1e6)] * 9 + [collective(size_bytes=10**6, computation=1e6)]
     cycles = cycles_of(logical_trace(event_table([step * 20] * 2)))
     assert (cycles.length_ticks, cycles.count) == (10, 20)
-    assert cycles.counted == "MPI_Allreduce 1 MB"
+    assert cycles.counted == "MPI_Allreduce 1-10 MB"
 
 
 def test_the_start_is_not_extrapolated() -> None:

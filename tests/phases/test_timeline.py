@@ -115,7 +115,7 @@ def test_an_overview_of_a_recorded_run_adds_up() -> None:
     overview = trace_overview(trace, phases_of(trace), bins=50, max_lanes=8)
     run = overview.signature
     assert run.phases[overview.order[0]].weight == 40  # the iterations
-    assert run.phases[overview.order[0]].communication == "MPI_Allreduce 1 kB"
+    assert run.phases[overview.order[0]].communication == "MPI_Allreduce 1-10 kB"
     content = overview.as_json()
     assert [phase["mark"] for phase in content["phases"]] == ["B", "A"]
     assert content["messages"] == []

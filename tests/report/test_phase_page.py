@@ -71,7 +71,7 @@ def assert_self_contained(html: str) -> Page:
 
 def test_the_page_of_a_recorded_run_shows_phases_processes_and_collectives() -> None:
     content = assert_self_contained(page_of(read_trace(SAMPLE)))
-    for text in ("MPI_Allreduce 1 kB", "rank 3", "29", "No messages between two processes"):
+    for text in ("MPI_Allreduce 1-10 kB", "rank 3", "29", "No messages between two processes"):
         assert text in content.text
     lanes = [a["aria-label"] or "" for a in content.all("svg") if a.get("role") == "img"]
     assert len(lanes) == 4

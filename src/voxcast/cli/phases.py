@@ -1,8 +1,12 @@
 """``voxcast phases HISTORY``: resources of each phase of an application, and a chain of jobs.
 
-Of parallel runs: ``voxcast phases simo`` finds phases from one value a tick; ``show`` shows those
-of a trace, ``signature`` gives their times, ``predict`` the time of a run from its first part,
-``transfer`` that on another machine. A history of such a name is ``./simo``.
+Of a parallel run, from a trace of `voxcast trace`:
+  voxcast phases show TRACE                     its phases, timeline and communication
+  voxcast phases signature TRACE                times and weights of its phases
+  voxcast phases predict TRACE                  the whole run from its first part
+  voxcast phases transfer TRACE --run SHORT     the run on another machine
+  voxcast phases simo --values FILE             phases from one value a tick
+A history of such a name is ``./simo``.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from voxcast.cli.history_options import add_history_argument, add_where_argument
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import TableError
-from voxcast.quantities import format_bytes, format_seconds, parse_seconds
+from voxcast.quantities import counted, format_bytes, format_seconds, parse_seconds
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
@@ -69,9 +73,13 @@ def main(argv: list[str]) -> int:
     from voxcast.history.selection import only_app, runs_where
     from voxcast.history.stored_history import open_history
     from voxcast.phases.matrix import phase_matrix, used_byte_s
+    from voxcast.phases.traces.trace_files import holds_trace
 
     cost = CostModel(args.alpha, args.beta, args.gamma,
                      parse_seconds(args.checkpoint), parse_seconds(args.restart))  # fmt: skip
+    if holds_trace(args.history[0]):
+        then = f"see it with `voxcast phases show {args.history[0]}`"
+        raise TableError("is a trace, not a history of runs", args.history[0], then)
     history = open_history(args.history)
     runs = runs_where(history.runs, args.where)
     with_phases = set(history.phases["cell_key"]) & set(runs["cell_key"])
@@ -121,15 +129,18 @@ def _with_segmented(
     from voxcast.phases.memory import segmented_runs
 
     segmented = segmented_runs(runs, phases, traces)
-    teachers = "change points, as no run logged phases"
-    if segmented.logged_runs:
-        teachers = f"{segmented.logged_runs} logged runs"
-    if segmented.share_right is not None:
-        teachers += f", of which other subjects put {segmented.share_right:.1%} of the time right"
     n_runs = segmented.phases["cell_key"].nunique()
+    basis = "change points, as no run logged phases"
+    if segmented.logged_runs:
+        basis = f"{segmented.logged_runs} logged runs"
+    text = f"phases of {counted(n_runs, 'run')} read from their traces by {basis}"
+    if not n_runs and not segmented.left_out:
+        text = f"all {segmented.logged_runs} runs logged their phases: none is read from its trace"
+    if segmented.share_right is not None:
+        text += (f"; checked on logged runs of other subjects, {segmented.share_right:.1%} of the "
+                 "time is in the right phase")  # fmt: skip
     causes = "".join(f"; {count} {cause}" for cause, count in segmented.left_out.items())
-    print(f"voxcast: phases of {n_runs} runs read from their traces by {teachers}{causes}",
-          file=sys.stderr)  # fmt: skip
+    print(f"voxcast: {text}{causes}", file=sys.stderr)
     filled = [table for table in (phases, segmented.phases) if len(table)]
     return pd.concat(filled, ignore_index=True) if filled else phases
 

@@ -1,7 +1,7 @@
 """``voxcast phases predict TRACE``: the time of a parallel run from a trace of its first part.
 
 A trace is a folder of ``voxcast trace``, an OTF2 archive, or traces of PyTorch's profiler. How far
-the run had come is told by --fraction, or by --of in cycles of the trace, which are printed.
+the run had come is told by --fraction, such as 40/200 for 40 of 200 iterations.
 """
 
 from __future__ import annotations
@@ -13,9 +13,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from voxcast.cli.trace_options import add_level_argument, checked_share, read_logical_trace
+from voxcast.cli.trace_options import (
+    add_level_argument,
+    checked_share,
+    fraction,
+    read_logical_trace,
+)
 from voxcast.cli.verb_parser import VerbParser
-from voxcast.quantities import format_seconds
+from voxcast.quantities import format_seconds, format_short_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,11 +34,19 @@ def main(argv: list[str]) -> int:
     parser.add_argument("trace", type=Path, metavar="TRACE")
     progress = parser.add_mutually_exclusive_group(required=True)
     progress.add_argument(
-        "--fraction", type=float, metavar="SHARE", help="the trace is this share of the run"
+        "--fraction",
+        type=fraction,
+        metavar="SHARE",
+        help="the trace has this share of the iterations, e.g. 0.2 or 40/200",
     )
-    progress.add_argument("--of", type=float, metavar="N", help="cycles of the whole run")
     progress.add_argument(
-        "--check", type=float, metavar="SHARE",
+        "--of",
+        type=float,
+        metavar="N",
+        help="cycles of the whole run, which may not be iterations",
+    )
+    progress.add_argument(
+        "--check", type=fraction, metavar="SHARE",
         help="the trace is of a whole run: predict it from this share, and compare",
     )  # fmt: skip
     parser.add_argument(
@@ -74,10 +87,11 @@ def main(argv: list[str]) -> int:
         print(json.dumps(content, indent=2, allow_nan=False))
         return 0
     print(
-        f"{trace.events.source}: {prediction.cycles:g} of {prediction.cycles_of_run:g} cycles, "
-        f"one for each {cycles.counted}, {format_seconds(prediction.elapsed_s)} so far"
+        f"{trace.events.source}: {round(prediction.cycles)} of {round(prediction.cycles_of_run)} "
+        f"cycles, one for each tick of {cycles.counted}; "
+        f"{format_seconds(prediction.elapsed_s)} so far"
     )
-    print(f"  {_interval(prediction)}; {format_seconds(prediction.cycle_s)} a cycle")
+    print(f"  {_interval(prediction)}; {format_short_seconds(prediction.cycle_s)} a cycle")
     if measured_s is not None:
         error = prediction.total_s / measured_s - 1
         print(f"  measured {format_seconds(measured_s)}: the prediction is off by {error:+.1%}")
@@ -89,7 +103,7 @@ def _interval(prediction: TimePrediction) -> str:
     if math.isinf(prediction.upper_s):
         return f"{total}; too few cycles for an interval"
     return (
-        f"{total}, at {prediction.level:.3g} {format_seconds(prediction.lower_s)} to "
+        f"{total}, {100 * prediction.level:.3g}% interval {format_seconds(prediction.lower_s)} to "
         f"{format_seconds(prediction.upper_s)} ({prediction.method})"
     )
 

@@ -114,7 +114,7 @@ def _show(overview: TraceOverview) -> None:
         f"{1 - run.communication_share:.0%}, communication {run.communication_share:.0%} of the "
         "time of all processes"
     )
-    rows = [("", "phase", "communication", "weight", "time", "share", "of it communication")]
+    rows = [("", "phase", "operations", "weight", "time", "share", "communication")]
     for place, n in enumerate(overview.order):
         phase = run.phases[n]
         mark = MARKS[place] if place < overview.marked else OTHER
@@ -131,13 +131,13 @@ def _show(overview: TraceOverview) -> None:
             f"{format_short_seconds(run.dropped_s)} together"
         )
     print(
-        f"Timeline: a capital is mostly computation, a small letter mostly communication; {OTHER} "
-        f"{OTHER_COMMUNICATION} other phases, {AFTER} after the last event"
+        "Timeline: a capital is mostly computation, a small letter mostly communication; "
+        f"{OTHER} and {OTHER_COMMUNICATION} other phases, {AFTER} after the last event"
     )
     print(_lanes(overview.timeline, overview.marked))
     if overview.detail is not None:
         begin_s, end_s = overview.detail.start_s, overview.detail.end_s
-        print(f"In the middle of the run, {begin_s:.6g} s to {end_s:.6g} s")
+        print(f"In the middle of the run, {begin_s:.4g} s to {end_s:.4g} s")
         print(_lanes(overview.detail, overview.marked))
     _show_traffic(overview)
 
@@ -181,7 +181,7 @@ def _show_traffic(overview: TraceOverview) -> None:
         if len(pairs) > MAX_LISTED:
             print(f"  and {len(pairs) - MAX_LISTED} more pairs, all in --json")
     if traffic.collectives:
-        table = [("collective", "processes", "calls", "size", "time of all")]
+        table = [("collective", "processes", "calls", "size", "time of all processes")]
         table += [
             (c.operation, str(c.processes or "unknown"), str(c.calls), format_bytes(c.size_bytes),
              format_short_seconds(c.time_s))

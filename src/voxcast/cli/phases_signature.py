@@ -16,7 +16,7 @@ from voxcast.cli.grouping_options import add_grouping_arguments, grouping_option
 from voxcast.cli.trace_options import read_logical_trace
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError
-from voxcast.quantities import counted, format_seconds
+from voxcast.quantities import counted, format_seconds, format_short_seconds
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
@@ -45,8 +45,9 @@ def main(argv: list[str]) -> int:
     result = signature(trace, grouping, passes=args.passes)
     if result.dropped_phases:
         print(
-            f"voxcast: {counted(result.dropped_phases, 'phase')} with less than {min_share:.3g} "
-            f"of the time dropped, {format_seconds(result.dropped_s)} together",
+            f"voxcast: {counted(result.dropped_phases, 'phase')} with less than "
+            f"{100 * min_share:g}% of the time of all processes dropped, "
+            f"{format_short_seconds(result.dropped_s)} together",
             file=sys.stderr,
         )
     if args.json:
@@ -64,19 +65,20 @@ def _show(result: Signature) -> None:
         f"{format_seconds(result.elapsed_s)}; {result.communication_share:.0%} of the time of all "
         "processes in communication"
     )
-    rows = [("phase", "communication", "weight", "time", "computation", "communication", "share")]
+    rows = [("phase", "operations", "weight", "time", "computation", "communication", "share")]
     rows += [
-        (str(n), phase.communication, str(phase.weight), format_seconds(phase.time_s),
-         format_seconds(phase.computation_s), format_seconds(phase.communication_s),
+        (str(n), phase.communication, str(phase.weight), format_short_seconds(phase.time_s),
+         format_short_seconds(phase.computation_s), format_short_seconds(phase.communication_s),
          f"{phase.share:.1%}")
         for n, phase in enumerate(result.phases)
     ]  # fmt: skip
     print(text_table(rows, "<<>>>>>", indent="  "))
-    beside = [
-        f"{counted(result.dropped_phases, 'dropped phase')} {format_seconds(result.dropped_s)}"
-    ] * bool(result.dropped_phases) + [
-        f"after the last event {format_seconds(result.after_s)}"
-    ] * (result.after_s > 0)
+    beside = []
+    if result.dropped_phases:
+        dropped = counted(result.dropped_phases, "dropped phase")
+        beside.append(f"{dropped} {format_short_seconds(result.dropped_s)}")
+    if result.after_s > 0:
+        beside.append(f"after the last event {format_short_seconds(result.after_s)}")
     print(
         f"  sum of weight × time{''.join(f', {text}' for text in beside)}: "
         f"{format_seconds(result.total_s)}"

@@ -46,8 +46,9 @@ def main(argv: list[str]) -> int:
     phases = grouped(values, args.tolerance, min_share=args.min_share)
     if phases.dropped_phases:
         print(
-            f"voxcast: {phases.dropped_phases} phases with less than {args.min_share:.3g} of the "
-            f"ticks dropped, {phases.dropped_share:.2%} of the ticks together",
+            f"voxcast: {phases.dropped_phases} phases with less than "
+            f"{100 * args.min_share:g}% of the ticks dropped, "
+            f"{phases.dropped_share:.2%} of the ticks together",
             file=sys.stderr,
         )
     rows = list(zip(phases.founder.tolist(), phases.weight.tolist(), phases.share, strict=True))
@@ -111,4 +112,6 @@ def _refuse(path: Path, lines: list[str]) -> None:
             is_finite = False
         if not is_finite:
             where = f"{path}, line {number}"
-            raise TableError(f"{line.strip()[:40]!r} is no finite number", where)
+            raise TableError(
+                f"{line.strip()[:40]!r} is no finite number", where, "give one number a line"
+            )

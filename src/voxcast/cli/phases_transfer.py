@@ -13,7 +13,7 @@ from pathlib import Path
 
 from voxcast.cli.trace_options import add_level_argument, checked_share, read_logical_trace
 from voxcast.cli.verb_parser import VerbParser
-from voxcast.quantities import format_seconds
+from voxcast.quantities import format_seconds, format_short_seconds
 from voxcast.text_table import text_table
 
 
@@ -41,17 +41,18 @@ def main(argv: list[str]) -> int:
         return 0
     interval = (
         "too few cycles for an interval" if math.isinf(result.upper_s) else
-        f"at {result.level:.3g} {format_seconds(result.lower_s)} to "
+        f"{100 * result.level:.3g}% interval {format_seconds(result.lower_s)} to "
         f"{format_seconds(result.upper_s)} (batch means of the short run)"
     )  # fmt: skip
     print(
-        f"{base.events.source}: {format_seconds(result.base_elapsed_s)}; "
-        f"where {run.events.source} was run {format_seconds(result.total_s)}, {interval}"
+        f"{base.events.source} took {format_seconds(result.base_elapsed_s)}; on the machine of "
+        f"{run.events.source} it takes {format_seconds(result.total_s)}, {interval}"
     )
-    rows = [("communication", "weight", "time", "passes there", "time there", "ratio")]
+    rows = [("operations", "weight", "time", "weight there", "time there", "ratio")]
     for phase in result.phases:
         ratio = f"{phase.time_s / phase.base_s:.2f}" if phase.base_s else ""
-        times = format_seconds(phase.base_s), str(phase.passes), format_seconds(phase.time_s)
-        rows.append((phase.communication, str(phase.weight), *times, ratio))
+        base_cells = str(phase.weight), format_short_seconds(phase.base_s)
+        run_cells = str(phase.passes), format_short_seconds(phase.time_s)
+        rows.append((phase.communication, *base_cells, *run_cells, ratio))
     print(text_table(rows, "<>>>>>", indent="  "))
     return 0

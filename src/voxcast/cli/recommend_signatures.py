@@ -125,7 +125,9 @@ def _candidate(cluster: Cluster, name: str, processes: int, path: Path) -> Candi
     nodes = {node.name: node for node in cluster.node_types}
     if name not in nodes:
         names = ", ".join(nodes)
-        raise ConfigError("no such type of node", name, f"{cluster.name} has {names}")
+        raise ConfigError(
+            "no such type of node", name, f"cluster {cluster.name} has {names}; see --cluster"
+        )
     node = nodes[name]
     if processes > node.cores:
         problem = f"its {processes} processes do not fit the {node.cores} cores of {name}"

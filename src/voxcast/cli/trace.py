@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError, RunError
-from voxcast.quantities import format_seconds
+from voxcast.quantities import counted, format_seconds
 
 if TYPE_CHECKING:
     from voxcast.phases.traces.events import EventTable
@@ -20,6 +20,13 @@ FAILED = 1
 INTERPRETER = re.compile(r"python[0-9.]*")
 WITH_VALUE = ("-W", "-X")
 THEN = "give e.g. -- mpirun -np 4 python program.py"
+COMPUTATION = {
+    "cpu_ns": "CPU time",
+    "elapsed_ns": "the time between them",
+    "instructions": "in instructions",
+}
+UNDER_MPIRUN = "run programs with mpi4py under mpirun or srun"
+OTHERS = "record other programs with EZTrace or Score-P, torchrun's with the profiler of PyTorch"
 
 
 def main(argv: list[str]) -> int:
@@ -30,6 +37,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--out", type=Path, metavar="DIR", help="new folder of the trace")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     options, command = _split(argv)
+    if not command and any(word.partition("=")[0] == "--out" for word in options):
+        raise ConfigError("has no -- before the command", "trace", THEN)
     args = parser.parse_args(options)
     if (args.trace is None) == (not command):
         raise ConfigError("needs a trace to read, or a command after --", "trace", THEN)
@@ -43,9 +52,14 @@ def main(argv: list[str]) -> int:
             raise RunError("is there already", folder, "name a new folder")
         code = _run(recorded(command, folder.absolute()))
 
+    from voxcast.phases.traces.events import Kind
     from voxcast.phases.traces.trace_files import read_trace
 
-    _show(read_trace(folder), as_json=args.json)
+    table = read_trace(folder)
+    _show(table, as_json=args.json)
+    if (table["kind"] == Kind.LOCAL).all():
+        print(f"voxcast: {folder}: no communication was recorded; {UNDER_MPIRUN}; {OTHERS}",
+              file=sys.stderr)  # fmt: skip
     if code:
         print(f"voxcast: the command ended with code {code}", file=sys.stderr)
     return FAILED if code else 0
@@ -85,7 +99,7 @@ def recorded(command: list[str], folder: Path) -> list[str]:
             if rest == ":":
                 break
     if not seen:
-        raise ConfigError("starts no python", command[0], THEN)
+        raise ConfigError("starts no python", command[0], f"{THEN}; {OTHERS}")
     return result
 
 
@@ -123,9 +137,13 @@ def _show(table: EventTable, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(content, indent=2))
         return
+    processes = "1 process" if len(table.processes) == 1 else f"{len(table.processes)} processes"
     counts = ", ".join(f"{kinds[kind]} {kind.name.lower()}" for kind in Kind if kinds[kind])
-    print(f"{table.source}: {len(table.processes)} processes, {len(table)} events ({counts})")
-    print(f"  {format_seconds(longest_s)} long, {share:.1%} of it in these events; "
-          f"computation in {table.computation_unit}")  # fmt: skip
+    print(
+        f"{table.source}: {processes}, {counted(len(table), 'event')}"
+        + f" ({counts})" * bool(len(table))
+    )
+    print(f"  {format_seconds(longest_s)} long; {share:.1%} of the time of all processes in these "
+          f"events; computation is {COMPUTATION[table.computation_unit]}")  # fmt: skip
     for text in table.missing:
         print(f"  missing: {text}")

@@ -24,6 +24,22 @@ def add_level_argument(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def fraction(text: str) -> float:
+    """Return a number written as such or as a fraction.
+
+    Examples
+    --------
+    >>> fraction("0.2"), fraction("40/200")
+    (0.2, 0.2)
+    """
+    numerator, slash, denominator = text.partition("/")
+    if not slash:
+        return float(text)
+    if float(denominator) == 0:
+        raise ValueError(text)
+    return float(numerator) / float(denominator)
+
+
 def checked_share(value: float, option: str) -> float:
     """Return a share above 0 and below 1.
 

@@ -22,7 +22,7 @@ def communication_texts(trace: LogicalTrace) -> tuple[np.ndarray, tuple[str, ...
     kind : ndarray of int, shape (ticks,)
         Index of the words; as `voxcast.phases.simo.communication`.
     texts : tuple of str
-        Operations with the order of magnitude of their sizes, such as ``MPI_Allreduce 1 kB``.
+        Operations with the order of magnitude of their sizes, such as ``MPI_Allreduce 1-10 kB``.
     """
     kind = communication(trace)
     events = trace.events
@@ -45,4 +45,4 @@ def _text(operation: str, order: int, *, has_size: bool) -> str:
     if not has_size:
         return operation
     prefix, power = divmod(order, 3)
-    return f"{operation} {10**power} {_PREFIXES[prefix]}B"
+    return f"{operation} {10**power}-{10 ** (power + 1)} {_PREFIXES[prefix]}B"

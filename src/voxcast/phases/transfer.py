@@ -93,9 +93,12 @@ def transfer(base: LogicalTrace, run: LogicalTrace, level: float = LEVEL) -> Tra
     is_aligned = place >= 0
     share = float(is_aligned.mean()) if len(place) else 0.0
     if share < MIN_ALIGNED_SHARE:
+        then = "change nothing but the iterations; an order by chance cannot be transferred"
+        if len(run) > len(base):
+            then = f"exchange it with {base.events.source}: the base is the longer run"
         raise RunError(
             f"only {share:.0%} of its ticks communicate as those of the base",
-            run.events.source, "change nothing but the number of iterations",
+            run.events.source, then,
         )  # fmt: skip
     grouping = phases_of(base)
     base_times, run_times = tick_times(base), tick_times(run)

@@ -86,7 +86,7 @@ def trace_content(overview: TraceOverview) -> dict[str, Any]:
         "phases": _phases(overview),
         "dropped": (
             f"{counted(run.dropped_phases, 'small phase')} dropped, "
-            f"{format_seconds(run.dropped_s)} together."
+            f"{format_short_seconds(run.dropped_s)} together."
             if run.dropped_phases
             else ""
         ),
@@ -105,8 +105,8 @@ def _phases(overview: TraceOverview) -> list[dict[str, Any]]:
         of_it = phase.communication_s / phase.time_s if phase.time_s else 0.0
         marked = place < overview.marked
         cells = [
-            str(n), str(phase.weight), format_short_seconds(phase.time_s),
-            percent(100 * phase.share), percent(100 * of_it),
+            percent(100 * phase.share), format_short_seconds(phase.time_s), str(phase.weight),
+            percent(100 * of_it), str(n),
         ]  # fmt: skip
         rows.append({
             "mark": MARKS[place] if marked else "",
@@ -154,8 +154,8 @@ def _matrix(traffic: Traffic, names: tuple[str, ...]) -> dict[str, Any] | None:
         for sizes, counts in zip(size_bytes, messages, strict=True)
     ]
     caption = (
-        f"Size and number of messages from the process of the row to that of the column: "
-        f"{format_bytes(int(traffic.size_bytes.sum()))} in {int(traffic.messages.sum())}"
+        "Messages from the process of the row to that of the column, size · number; together "
+        f"{format_bytes(int(traffic.size_bytes.sum()))} · {int(traffic.messages.sum())}"
     )
     return {"caption": caption, "heads": heads, "rows": list(zip(heads, cells, strict=True))}
 

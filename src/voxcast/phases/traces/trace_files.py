@@ -52,6 +52,11 @@ def read_trace(path: Path) -> EventTable:
     raise RunError("holds no trace", path, THEN)
 
 
+def holds_trace(folder: Path) -> bool:
+    """Return whether a folder is a trace of ``voxcast trace`` or an OTF2 archive."""
+    return any(folder.glob(f"*{SUFFIX}")) or any(folder.glob("*.otf2"))
+
+
 def _read_file(path: Path) -> EventTable:
     if path.suffix == SUFFIX:
         raise RunError("is the file of one rank", path, f"give its folder, {path.parent}")
