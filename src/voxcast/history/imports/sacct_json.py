@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from voxcast.errors import TableError
 from voxcast.history.imports.file_records import FileRecords, ImportedRun, NotARunError
+from voxcast.history.imports.packed_file import unpacked
 from voxcast.history.imports.slurm_job import KILLED_BY_SLURM, ROOT, SlurmJob
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SOURCE = "sacct"
+MAX_UNPACKED_BYTES = 1 << 31  # all of it is held, as objects of ten times that
 _MIB = 2**20
 _FORMAT_ERRORS = (TypeError, ValueError, AttributeError, KeyError, OverflowError, OSError)
 Value = TypeVar("Value")
@@ -33,7 +35,8 @@ def read(path: Path, app: str | None = None) -> FileRecords:
     """
     records = FileRecords(SOURCE, path)
     try:
-        content = json.loads(path.read_bytes())
+        with unpacked(path, MAX_UNPACKED_BYTES) as (stream, _):
+            content = json.loads(stream.read())
     except (ValueError, RecursionError, MemoryError) as error:
         raise TableError(f"is not JSON: {str(error)[:80]}", path) from error
     jobs = content.get("jobs") if isinstance(content, dict) else None
