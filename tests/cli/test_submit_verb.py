@@ -179,8 +179,8 @@ def without_slurm(tmp_path: Path) -> str:
         ("submit --requests plan.json --out out --executor local --detach",
          "--detach: needs Slurm; leave it out with --executor local"),
         ("submit --requests plan.json --out out --stall soon",
-         "submit: argument --stall: not a duration: 'soon'; write a number and a unit: 90s, 30min, "
-         "1h30min or 02:30:00; see `voxcast submit --help`"),
+         "submit: argument --stall: not a duration: 'soon'; write a number and a unit: 90s, "
+         "30min, 1h30min or 02:30:00; see `voxcast submit --help`"),
         ("submit --requests plan.json --out out --poll -3s",
          "submit: argument --poll: a duration cannot be negative or infinite: '-3s'; see "
          "`voxcast submit --help`"),

@@ -47,7 +47,9 @@ def states_here(submission: Submission, state: SubmissionState) -> dict[str, Tas
         name: submission.files(array).attempt_folder(number)
         for name, (array, number) in state.live.items()
     }
-    return {name: TaskState("RUNNING", None) for name, folder in folders.items() if folder.is_dir()}
+    return {
+        name: TaskState("RUNNING", None) for name, folder in folders.items() if folder.is_dir()
+    }
 
 
 def task_rows(
