@@ -35,8 +35,8 @@ def unpacked(
     max_bytes : int
         The most that a packed file may hold.
 
-    Returns
-    -------
+    Yields
+    ------
     content : BinaryIO
         The bytes, unpacked.
     file : BinaryIO
@@ -75,7 +75,7 @@ class _Bounded(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: bytearray) -> int:  # type: ignore[override]
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         data = self._source.read(len(buffer))
         self._read_bytes += len(data)
         if self._read_bytes > self._max_bytes:
