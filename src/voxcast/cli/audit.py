@@ -1,7 +1,8 @@
 """``voxcast audit``: what the jobs of a site asked for, used and lost, from its accounting.
 
 FILE is what ``sacct -P`` writes, with any columns, or the accounting of PBS, SGE or LSF, packed
-with gzip or not; a folder is all its files. Nothing of it needs to have been submitted by voxcast. Export from Slurm with:
+with gzip or not; a folder is all its files. Nothing of it needs to have been submitted by
+voxcast. Export from Slurm with:
 
   sacct -a -D -P -S 2026-01-01 -E now --format=JobID,JobName,User,Account,Partition,State,\\
 ExitCode,Submit,Start,End,ElapsedRaw,TotalCPU,MaxRSS,ReqMem,ReqCPUS,AllocCPUS,AllocTRES,AllocNodes,\\

@@ -73,7 +73,7 @@ def main(argv: list[str]) -> int:
                 if submission.executor == "local"
                 else current_states(state, SlurmExecutor(submission), with_steps=False)
             )
-        except VoxcastError as error:
+        except (VoxcastError, OSError) as error:
             logger.warning("what runs now is not known: %s", one_line(error))
     rows = task_rows(submission, state, current)
     jobs = None if folder is None else collected(submission, folder)
