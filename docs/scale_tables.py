@@ -30,8 +30,7 @@ def scale_bounds() -> str:
          f"{claim['claim_ms']:.2f} ms; {claim['claim_95_ms']:.1f} ms",
          f"{pool['bound_claim_ms']:.0f} ms"],
         ["the pool's time for a cell: claim, record, sync, commit",
-         f"{cell['pool_ms']:.0f} ms "
-         f"({cell['pool_ms_least_most'][0]:.0f} to {cell['pool_ms_least_most'][1]:.0f})",
+         _difference_ms(cell["pool_ms"], *cell["pool_ms_least_most"]),
          f"{pool['bound_cell_ms']:.0f} ms"],
         ["measuring beside the run, as without a pool; with a metronome",
          f"{cell['measuring_ms']:.0f} ms; {cell['measuring_with_metronome_ms']:.0f} ms", NONE],
@@ -39,6 +38,12 @@ def scale_bounds() -> str:
          f"{cell['beside_run_ms']:.0f} ms; {cell['cpu_ms']:.0f} ms", NONE],
     ]  # fmt: skip
     return markdown(["what", "measured", "allowed"], rows)
+
+
+def _difference_ms(median: float, least: float, most: float) -> str:
+    """Write a difference of two measurements; where its rounds differ in sign, it has none."""
+    spread = f"{least:.1f} to {most:.1f}"
+    return f"within noise ({spread}) ms" if least <= 0 <= most else f"{median:.1f} ms ({spread})"
 
 
 def scale_machine() -> str:

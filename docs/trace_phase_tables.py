@@ -89,7 +89,7 @@ def phases_summed() -> str:
                 rows.append([
                     f"`{app}`", f"`{family}`", label, with_interval(ways["run"][target]),
                     with_interval(ways["sum_of_phases"][target]),
-                    f"{difference['points']:+.1f} ({low:+.1f} to {high:+.1f})",
+                    f"{difference['points']:+z.2f} ({low:+z.2f} to {high:+z.2f})",
                 ])  # fmt: skip
     head = ["application", "family", "", "run", "sum of phases", "difference, points"]
     return markdown(head, rows)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from synthetic_runs import cell, write_run
 from voxcast.cli.phases import main
 from voxcast.errors import ConfigError, RunError, TableError
 from voxcast.phases.traces import mpi_recorder
@@ -77,6 +78,21 @@ def test_phases_and_page_are_logged_to_mlflow(
     assert {file.path for file in client.list_artifacts(run_id)} == {"phases.html", "phases.json"}
     content = json.loads(mlflow.artifacts.load_text(f"{logged.info.artifact_uri}/phases.json"))
     assert [phase["weight"] for phase in content["phases"]] == [1, 40]
+
+
+def test_the_trace_of_a_recorded_run_is_logged_with_its_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    run = write_run(tmp_path / "data" / "runs" / "cpu", cell(), samples=12)
+    shutil.copytree(KMEANS, run / "out" / "traces")
+    (tmp_path / "params.yaml").write_text("{}\n")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert main(["show", str(run / "out" / "traces"), "--track"]) == 0
+    logged = mlflow.get_run(capsys.readouterr().err.rsplit(" ", 1)[-1].strip())
+    assert logged.info.run_name == "app"
+    assert (logged.data.tags["app"], logged.data.tags["cell_key"]) == ("app", run.name)
 
 
 def test_bad_input_is_told(tmp_path: Path) -> None:

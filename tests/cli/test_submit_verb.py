@@ -21,6 +21,7 @@ from voxcast.allocation.choice import HardLimits
 from voxcast.cli.submission_schedule import node_limits
 from voxcast.hpc.job_plan import JOB_START_S
 from voxcast.hpc.moldable_requests import planned_requests
+from voxcast.hpc.plan import SlurmOptions
 
 VOXCAST = Path(sys.executable).with_name("voxcast")
 # Needs the second rung of its ladder.
@@ -102,6 +103,30 @@ def test_an_interrupted_submission_is_resumed(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "a" / "copy").is_file()
 
 
+def test_another_process_sees_what_runs_on_this_machine(tmp_path: Path) -> None:
+    plan = written(
+        tmp_path, 'echo $$ > "$1.pid"; sleep 100', names=("a.nii", "b.nii", "c.nii"),
+        walltimes_s=(200.0,), slurm=SlurmOptions(throttle=1),
+    )  # fmt: skip
+    command = [VOXCAST, "submit", "--requests", plan, "--out", "out", "--executor", "local"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+
+    def by_status() -> dict[str, int]:
+        status = voxcast("status", "out", "--json", cwd=tmp_path)
+        return json.loads(status.stdout)["by_status"]
+
+    try:
+        deadline = time.monotonic() + 60
+        while not list((tmp_path / "in").glob("*.pid")):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert by_status() == {"running": 1, "waiting": 2}
+    finally:
+        process.kill()
+        process.wait()
+    assert by_status() == {"waiting": 3}  # its tasks are lost with it
+
+
 def test_a_task_that_fails_is_shown_with_its_log(tmp_path: Path) -> None:
     plan = written(tmp_path, "echo no such atlas; exit 3", names=("a.nii",))
     command = ("submit", "--requests", plan, "--out", "out", "--executor", "local")
@@ -153,6 +178,12 @@ def without_slurm(tmp_path: Path) -> str:
          "--dry-run --json` or `voxcast recommend --json`"),
         ("submit --requests plan.json --out out --executor local --detach",
          "--detach: needs Slurm; leave it out with --executor local"),
+        ("submit --requests plan.json --out out --stall soon",
+         "submit: argument --stall: not a duration: 'soon'; write a number and a unit: 90s, "
+         "30min, 1h30min or 02:30:00; see `voxcast submit --help`"),
+        ("submit --requests plan.json --out out --poll -3s",
+         "submit: argument --poll: a duration cannot be negative or infinite: '-3s'; see "
+         "`voxcast submit --help`"),
         ("status in", "in: no submission here; name the folder of one"),
     ],
 )  # fmt: skip

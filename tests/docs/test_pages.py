@@ -52,6 +52,11 @@ def test_tables_hold_the_numbers_of_the_results() -> None:
     assert marked == len(result_tables.TABLES)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_number_is_a_negative_zero(page: Path) -> None:
+    assert not re.findall(r"(?<![\w.])[-\u2212]0(?:\.0+)? .*", page.read_text(encoding="utf-8"))
+
+
 def test_a_changed_number_is_detected() -> None:
     text = (PROJECT / "README.md").read_text(encoding="utf-8")
     start = text.index("<!-- table: headline -->")

@@ -1,7 +1,8 @@
 """``voxcast audit``: what the jobs of a site asked for, used and lost, from its accounting.
 
-FILE is what ``sacct -P`` writes, with any columns, or the accounting of PBS, SGE or LSF; a folder
-is all its files. Nothing of it needs to have been submitted by voxcast. Export from Slurm with:
+FILE is what ``sacct -P`` writes, with any columns, or the accounting of PBS, SGE or LSF, packed
+with gzip or not; a folder is all its files. Nothing of it needs to have been submitted by
+voxcast. Export from Slurm with:
 
   sacct -a -D -P -S 2026-01-01 -E now --format=JobID,JobName,User,Account,Partition,State,\\
 ExitCode,Submit,Start,End,ElapsedRaw,TotalCPU,MaxRSS,ReqMem,ReqCPUS,AllocCPUS,AllocTRES,AllocNodes,\\
@@ -17,10 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast import project
 from voxcast.cli.picture_option import add_picture_argument, check_picture, write_picture
-from voxcast.cli.shared_options import add_project_argument, size_of_this_machine, whole_number
+from voxcast.cli.shared_options import (
+    add_project_argument,
+    duration_s,
+    size_of_this_machine,
+    whole_number,
+)
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError
-from voxcast.quantities import parse_seconds
 
 if TYPE_CHECKING:
     from voxcast.allocation.machines import Cluster
@@ -54,7 +59,7 @@ def main(argv: list[str]) -> int:
         pattern = name_pattern(args.app_pattern, "app", "--app-pattern")
     predictions = None if args.predicted is None else read_predictions(args.predicted)
     jobs = _read(args, column_map)
-    prepare(jobs, pattern, parse_seconds(args.shortest))
+    prepare(jobs, pattern, args.shortest)
     predicted = None if predictions is None else errors_of(jobs.frame, predictions)
     result = _audited(jobs, keys, cluster, objective, args.apps, predicted)
     if args.picture is not None:
@@ -102,7 +107,7 @@ def _parser() -> VerbParser:
         help="predictions of these jobs, one JSON object a line, to compare with",
     )  # fmt: skip
     parser.add_argument(
-        "--shortest", default="1min", metavar="1min",
+        "--shortest", type=duration_s, default="1min", metavar="1min",
         help="leave shorter jobs out of ratios, savings and picture (default 1min)",
     )  # fmt: skip
     parser.add_argument(

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from voxcast.cli.cell_forecasts import cell_forecasts
-from voxcast.cli.shared_options import size_of_this_machine, whole_number
+from voxcast.cli.shared_options import add_poll_argument, size_of_this_machine, whole_number
 from voxcast.errors import ConfigError
-from voxcast.quantities import format_bytes, parse_seconds
+from voxcast.quantities import format_bytes
 
 if TYPE_CHECKING:
     import argparse
@@ -54,7 +54,7 @@ def add_worker_job_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--max-passes", type=whole_number, metavar="N", help="submit at most so many (10)"
     )
-    group.add_argument("--poll", default="30s", metavar="30s", help="time between two looks")
+    add_poll_argument(group)
 
 
 def check_options(args: argparse.Namespace) -> None:
@@ -79,7 +79,6 @@ def check_worker_jobs(args: argparse.Namespace) -> None:
     ConfigError
         If they do not go together.
     """
-    parse_seconds(args.poll)
     if args.submit:
         if args.cluster in (None, LOCAL):
             then = "name a cluster of conf/cluster that has Slurm"
@@ -165,7 +164,7 @@ def _submit_passes(
         check_partition(partition)
         return pass_plan(pool, jobs, partition, options, cluster.name)
 
-    settings = PassSettings(parse_seconds(args.poll), args.max_passes or MAX_PASSES)
+    settings = PassSettings(args.poll, args.max_passes or MAX_PASSES)
     try:
         follow_passes(pool, plan_of, claim, lambda: collect_pool(campaign, pool), settings)
     except KeyboardInterrupt:

@@ -19,9 +19,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from voxcast.cli.history_options import add_history_argument, add_where_argument
+from voxcast.cli.shared_options import duration_s
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import TableError
-from voxcast.quantities import counted, format_bytes, format_seconds, parse_seconds
+from voxcast.quantities import counted, format_bytes, format_seconds
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
@@ -60,11 +61,13 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--beta", type=float, default=0.0, help="price of a used second (0)")
     parser.add_argument("--gamma", type=float, default=0.0, help="price of each request (0)")
     parser.add_argument(
-        "--checkpoint", default="0s", metavar="TIME", help="duration of writing a checkpoint (0s)"
-    )
+        "--checkpoint", type=duration_s, default="0s", metavar="TIME",
+        help="duration of writing a checkpoint (0s)",
+    )  # fmt: skip
     parser.add_argument(
-        "--restart", default="0s", metavar="TIME", help="duration of reading a checkpoint (0s)"
-    )
+        "--restart", type=duration_s, default="0s", metavar="TIME",
+        help="duration of reading a checkpoint (0s)",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     args = parser.parse_args(argv)
 
@@ -75,8 +78,7 @@ def main(argv: list[str]) -> int:
     from voxcast.phases.matrix import phase_matrix, used_byte_s
     from voxcast.phases.traces.trace_files import holds_trace
 
-    cost = CostModel(args.alpha, args.beta, args.gamma,
-                     parse_seconds(args.checkpoint), parse_seconds(args.restart))  # fmt: skip
+    cost = CostModel(args.alpha, args.beta, args.gamma, args.checkpoint, args.restart)
     if holds_trace(args.history[0]):
         then = f"see it with `voxcast phases show {args.history[0]}`"
         raise TableError("is a trace, not a history of runs", args.history[0], then)

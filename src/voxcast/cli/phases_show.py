@@ -78,7 +78,7 @@ def main(argv: list[str]) -> int:
         write_text(args.html, page)
         print(f"voxcast: wrote {args.html}", file=sys.stderr)
     if args.track:
-        _track(args, overview, page)
+        _track(args, run, overview, page)
     return 0
 
 
@@ -93,14 +93,19 @@ def _run_folder(trace: Path, stated: Path | None) -> Path | None:
     return next((f for f in trace.resolve().parents[:2] if (f / RECORD_FILE).is_file()), None)
 
 
-def _track(args: argparse.Namespace, overview: TraceOverview, page: str) -> None:
+def _track(args: argparse.Namespace, run: Path | None, overview: TraceOverview, page: str) -> None:
     from voxcast import project
+    from voxcast.history.run_folders import read_record
     from voxcast.tracking.phase_runs import log_phases
     from voxcast.tracking.runs import connect
 
     folder = project.require(args.project)
-    name = args.trace.resolve().name
-    run_id = log_phases(connect(folder), name, overview.metrics, overview.as_json(), page)
+    name, tags = args.trace.resolve().name, {}
+    if run is not None:
+        _, cell, _ = read_record(run)
+        name, tags = cell.app, {"app": cell.app, "cell_key": run.name}
+    session = connect(folder)
+    run_id = log_phases(session, name, overview.metrics, overview.as_json(), page, tags)
     print(f"voxcast: logged to MLflow as run {run_id}", file=sys.stderr)
 
 

@@ -11,8 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from voxcast.cli.shared_options import duration_s
 from voxcast.errors import ConfigError, RunError
-from voxcast.quantities import parse_bytes, parse_seconds
+from voxcast.quantities import parse_bytes
 
 if TYPE_CHECKING:
     import argparse
@@ -36,7 +37,7 @@ def add_signature_arguments(parser: argparse.ArgumentParser) -> None:
         "--memory", metavar="SIZE", help="of all processes of the run, with --signature"
     )
     parser.add_argument(
-        "--outside", metavar="TIME", default="0s",
+        "--outside", type=duration_s, metavar="TIME", default="0s",
         help="time of the job before and after the trace, with --signature (0s)",
     )  # fmt: skip
 
@@ -60,7 +61,7 @@ def recommendation_by_signatures(
             "a signature does not tell the memory of the run", "--signature",
             "give it with --memory",
         )  # fmt: skip
-    memory_bytes, outside_s = parse_bytes(args.memory), parse_seconds(args.outside)
+    memory_bytes = parse_bytes(args.memory)
     candidates, rows, files = [], [], []
     for text in args.signature:
         node, path = _node_and_file(text)
@@ -71,8 +72,8 @@ def recommendation_by_signatures(
             "app": "parallel run",
             "family": "signature",
             "input_level": "signature",
-            "runtime_s_median": prediction["total_s"] + outside_s,
-            "runtime_s_upper": prediction["upper_s"] + outside_s,
+            "runtime_s_median": prediction["total_s"] + args.outside,
+            "runtime_s_upper": prediction["upper_s"] + args.outside,
             "peak_rss_bytes_median": memory_bytes,
             "peak_rss_bytes_upper": memory_bytes,
             # An interval by batch means is of the noise during the trace alone.

@@ -10,9 +10,10 @@ from typing import Any
 
 from voxcast.cli.history_options import add_history_argument, add_where_argument
 from voxcast.cli.replay_meaning import meaning, titles
+from voxcast.cli.shared_options import duration_s
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError
-from voxcast.quantities import format_seconds, parse_seconds
+from voxcast.quantities import format_seconds
 from voxcast.text_table import text_table
 
 WIDTH = 100
@@ -35,11 +36,13 @@ def main(argv: list[str]) -> int:
         "--gamma", default="0", metavar="S|median", help="price of each request (0), in seconds"
     )
     parser.add_argument(
-        "--site-default", default="1h", metavar="TIME", help="default request of the site (1h)"
-    )
+        "--site-default", type=duration_s, default="1h", metavar="TIME",
+        help="default request of the site (1h)",
+    )  # fmt: skip
     parser.add_argument("--wait-alpha", type=float, default=0.0, metavar="A",
                         help="a request of length t waits A t + G (0)")  # fmt: skip
-    parser.add_argument("--wait-gamma", default="0s", metavar="G", help="see --wait-alpha (0s)")
+    parser.add_argument("--wait-gamma", type=duration_s, default="0s", metavar="G",
+                        help="see --wait-alpha (0s)")  # fmt: skip
     parser.add_argument("--folds", type=int, default=5, help="number of folds over subjects (5)")
     parser.add_argument("--trials", type=int, default=3, help="trials per family in each fold (3)")
     parser.add_argument("--seed", type=int, default=0)
@@ -50,8 +53,7 @@ def main(argv: list[str]) -> int:
     if args.seed < 0:
         raise ConfigError("must not be negative", "--seed")
     gamma = _gamma(args.gamma)
-    site_default_s, wait_gamma_s = parse_seconds(args.site_default), parse_seconds(args.wait_gamma)
-    if not site_default_s > 0:
+    if not args.site_default > 0:
         raise ConfigError("must be above 0", "--site-default")
     if not (math.isfinite(args.wait_alpha) and args.wait_alpha >= 0):
         raise ConfigError(
@@ -80,7 +82,7 @@ def main(argv: list[str]) -> int:
 
         results = replayed_requests.study(
             table, costs={"cost": (args.alpha, args.beta, gamma)},
-            site_default_s=site_default_s, waiting=Waiting(args.wait_alpha, wait_gamma_s),
+            site_default_s=args.site_default, waiting=Waiting(args.wait_alpha, args.wait_gamma),
             folds=args.folds, seed=args.seed, trials=args.trials, on_step=step,
         )  # fmt: skip
     for app, result in results.items():

@@ -117,6 +117,13 @@ def add_time_budget_argument(parser: argparse.ArgumentParser, meaning: str) -> N
     parser.add_argument("--time-budget", type=duration_s, metavar="2h", help=meaning)
 
 
+def add_poll_argument(parser: argparse._ActionsContainer) -> None:
+    """Add ``--poll``, the time between two questions to Slurm, in seconds once it is parsed."""
+    parser.add_argument(
+        "--poll", type=duration_s, default="30s", metavar="30s", help="time between two looks"
+    )
+
+
 def duration_s(text: str) -> float:
     """Read a duration of any length but a negative one, such as ``2h``, ``90min`` or ``3600s``.
 

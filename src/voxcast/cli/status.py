@@ -55,15 +55,25 @@ def main(argv: list[str]) -> int:
     from voxcast.hpc.slurm_executor import SlurmExecutor
     from voxcast.hpc.submission import Submission
     from voxcast.hpc.submission_state import SubmissionState
-    from voxcast.hpc.submission_status import current_states, status_record, task_rows, text_lines
+    from voxcast.hpc.submission_status import (
+        current_states,
+        states_here,
+        status_record,
+        task_rows,
+        text_lines,
+    )
 
     submission = Submission.open(args.folder)
     state = SubmissionState.of(submission.plan, submission.events())
     current = {}
-    if state.live and submission.executor == "slurm":
+    if state.live:
         try:
-            current = current_states(state, SlurmExecutor(submission), with_steps=False)
-        except VoxcastError as error:
+            current = (
+                states_here(submission, state)
+                if submission.executor == "local"
+                else current_states(state, SlurmExecutor(submission), with_steps=False)
+            )
+        except (VoxcastError, OSError) as error:
             logger.warning("what runs now is not known: %s", one_line(error))
     rows = task_rows(submission, state, current)
     jobs = None if folder is None else collected(submission, folder)

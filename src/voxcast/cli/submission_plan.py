@@ -19,7 +19,6 @@ from voxcast.cli.recommendation_options import (
 from voxcast.cli.shared_options import registry_address
 from voxcast.cli.submission_schedule import node_limits, without_nodes
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError, ImageError
-from voxcast.quantities import parse_seconds
 
 if TYPE_CHECKING:
     import argparse
@@ -80,7 +79,7 @@ def plan_of(args: argparse.Namespace) -> tuple[Plan, int]:
             args.account or slurm.account, args.qos or slurm.qos,
             args.constraint or slurm.constraint, args.throttle or slurm.throttle,
         ),
-        stall_s=parse_seconds(args.stall) or None,
+        stall_s=args.stall or None,
     )  # fmt: skip
     if args.partition and args.requests is not None:
         moved = (dataclasses.replace(task, partition=args.partition) for task in plan.tasks)

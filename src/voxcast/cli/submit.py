@@ -25,11 +25,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from voxcast.cli.recommendation_options import add_recommendation_arguments
-from voxcast.cli.shared_options import whole_number
+from voxcast.cli.shared_options import add_poll_argument, duration_s, whole_number
 from voxcast.cli.submission_schedule import add_schedule_arguments
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError, RunError, VoxcastError, is_disk_full
-from voxcast.quantities import parse_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,18 +75,18 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--throttle", type=whole_number, metavar="N", help="tasks at a time")
     parser.add_argument("--max-attempts", type=whole_number, default=10, metavar="N")
     parser.add_argument(
-        "--stall", default="1h", metavar="1h", help="stop what uses no CPU for so long; 0s: never"
-    )
-    parser.add_argument("--poll", default="30s", metavar="30s", help="time between two looks")
+        "--stall", type=duration_s, default="1h", metavar="1h",
+        help="stop what uses no CPU for so long; 0s: never",
+    )  # fmt: skip
+    add_poll_argument(parser)
     parser.add_argument("--container-engine", metavar="NAME", help="e.g. apptainer")
     for name in ("account", "qos", "constraint"):
         parser.add_argument(f"--{name}", default="", help="as of sbatch")
     add_schedule_arguments(parser)
     add_recommendation_arguments(parser)
     args = parser.parse_intermixed_args(argv)
-    poll_s = parse_seconds(args.poll)
     if args.resume is not None:
-        return _resume(args, poll_s)
+        return _resume(args)
     from voxcast.cli.submission_plan import plan_of
     from voxcast.hpc.submission import Submission, check_outputs
 
@@ -108,10 +107,10 @@ def main(argv: list[str]) -> int:
         _check_slurm(plan)
     submission = Submission.create(plan, args.out, args.executor, args.folder)
     logger.info("submission %s", submission.folder)
-    return _run(submission, args, poll_s) or code
+    return _run(submission, args) or code
 
 
-def _resume(args: argparse.Namespace, poll_s: float) -> int:
+def _resume(args: argparse.Namespace) -> int:
     from voxcast.hpc.submission import Submission
 
     if args.paths or args.images or args.requests or args.out:
@@ -123,7 +122,7 @@ def _resume(args: argparse.Namespace, poll_s: float) -> int:
         from voxcast.hpc.slurm import check_installed
 
         check_installed()
-    return _run(submission, args, poll_s)
+    return _run(submission, args)
 
 
 def _check_slurm(plan: Plan) -> None:
@@ -148,7 +147,7 @@ def _print_plan(plan: Plan, *, as_json: bool) -> None:
         print(line)
 
 
-def _run(submission: Submission, args: argparse.Namespace, poll_s: float) -> int:
+def _run(submission: Submission, args: argparse.Namespace) -> int:
     """Follow a submission, or hand that to a job; return the exit code."""
     from voxcast.hpc.follow_loop import follow
     from voxcast.hpc.follow_up import DETACHED_PATIENCE_S, submit_follow_up
@@ -167,8 +166,8 @@ def _run(submission: Submission, args: argparse.Namespace, poll_s: float) -> int
                 logger.info("job %s follows when jobs end; see `%s`", job, then)
                 return 0
         else:
-            if submission.executor == "local":
-                poll_s = min(poll_s, LOCAL_POLL_S)
+            is_local = submission.executor == "local"
+            poll_s = min(args.poll, LOCAL_POLL_S) if is_local else args.poll
             try:
                 follow(follower, claim, poll_s)
             except KeyboardInterrupt:

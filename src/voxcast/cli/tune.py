@@ -27,7 +27,12 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast import project
 from voxcast.cli.campaign_pool import add_worker_job_arguments, check_worker_jobs
-from voxcast.cli.shared_options import add_project_argument, size_of_this_machine, whole_number
+from voxcast.cli.shared_options import (
+    add_project_argument,
+    duration_s,
+    size_of_this_machine,
+    whole_number,
+)
 from voxcast.cli.tune_jobs import submit_workers, worker_request
 from voxcast.cli.verb_parser import VerbParser
 
@@ -53,7 +58,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--workers", type=whole_number, metavar="N", help="processes, or jobs")
     parser.add_argument("--cluster", default=LOCAL, help="a cluster of conf/cluster")
     parser.add_argument("--mem", default="4GiB", metavar="4GiB", help="memory of each worker")
-    parser.add_argument("--time", default="4h", metavar="4h", help="time of each job")
+    parser.add_argument(
+        "--time", type=duration_s, default="4h", metavar="4h", help="time of each job"
+    )
     add_worker_job_arguments(parser.add_argument_group("jobs of Slurm"))
     parser.add_argument("--folder", type=Path, default=FOLDER, metavar="DIR", help="shared by all")
     parser.add_argument(

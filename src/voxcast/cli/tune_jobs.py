@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from voxcast.errors import RunError
-from voxcast.quantities import format_bytes, parse_bytes, parse_seconds
+from voxcast.quantities import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     import argparse
@@ -26,7 +26,7 @@ def worker_request(args: argparse.Namespace, cluster: Cluster | None = None) -> 
     from voxcast.hpc.attempts import Request
 
     added = 0 if cluster is None else cluster.added_bytes
-    return Request(parse_seconds(args.time), parse_bytes(args.mem) + added, 1)
+    return Request(args.time, parse_bytes(args.mem) + added, 1)
 
 
 def submit_workers(
@@ -74,7 +74,7 @@ def submit_workers(
             logger.info("pass %s", submission.folder)
             follower = Follower(submission, SlurmExecutor(submission))
             try:
-                follow(follower, claim, parse_seconds(args.poll))
+                follow(follower, claim, args.poll)
             except KeyboardInterrupt:
                 logger.warning("interrupted; jobs go on; the same command continues")
                 return INTERRUPTED

@@ -86,6 +86,12 @@ def claimed(folder: Path, patience_s: float = 0.0) -> Iterator[Claim]:
             path.unlink(missing_ok=True)
 
 
+def is_followed(folder: Path) -> bool:
+    """Tell whether a process that lives follows the submission of a folder."""
+    path = folder / CLAIM_FILE
+    return path.exists() and not _is_abandoned(path)
+
+
 def _remove(path: Path, abandoned: str, aside: Path) -> None:
     """Remove an abandoned claim, and no other that has come in its place meanwhile."""
     with contextlib.suppress(FileNotFoundError):

@@ -7,6 +7,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from voxcast.hpc.escalation import Stop
+from voxcast.hpc.follower_lock import is_followed
+from voxcast.hpc.job_states import TaskState
 from voxcast.hpc.schedule_text import outcome_line, schedule_outcome
 from voxcast.quantities import counted, format_bytes, format_seconds
 from voxcast.text_table import text_table
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from voxcast.hpc.executor import Executor
-    from voxcast.hpc.job_states import TaskState
     from voxcast.hpc.submission import Submission
     from voxcast.hpc.submission_state import SubmissionState
 
@@ -32,6 +33,23 @@ def current_states(
     states = executor.states(submitted, with_steps=with_steps)
     keys = {name: (state.arrays[n].job, number) for name, (n, number) in state.live.items()}
     return {name: states[key] for name, key in keys.items() if key in states}
+
+
+def states_here(submission: Submission, state: SubmissionState) -> dict[str, TaskState]:
+    """Return the states of the tasks that run on this machine, as other processes can see them.
+
+    They run in the process that follows the submission, and die with it. A task gets its folder
+    when it starts; one that waits has none.
+    """
+    if not is_followed(submission.folder):
+        return {}
+    folders = {
+        name: submission.files(array).attempt_folder(number)
+        for name, (array, number) in state.live.items()
+    }
+    return {
+        name: TaskState("RUNNING", None) for name, folder in folders.items() if folder.is_dir()
+    }
 
 
 def task_rows(

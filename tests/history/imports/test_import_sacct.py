@@ -1,6 +1,7 @@
 """Slurm's accounting as text and as JSON: steps, attempts, units, states, jobs that never ran."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -344,6 +345,31 @@ def test_the_exports_of_a_real_cluster_are_the_same_runs() -> None:
     assert by_job(content)["5 FAILED"]["exit_status"] is None
     for reading in (text, content):
         assert [*reading.bad, *reading.skipped, *reading.unread] == []
+
+
+@pytest.mark.parametrize("sampled", [True, False])
+def test_the_end_of_a_step_is_read_alike_from_both_exports(sampled: bool, tmp_path: Path) -> None:
+    """Slurm 22.05.8, OverMemoryKill, jobs of root: who ended a step, with and without samples."""
+    table = (SAMPLES / "slurm_22_05_8_steps.txt").read_text()
+    content = json.loads((SAMPLES / "slurm_22_05_8_steps.json").read_text())
+    if not sampled:  # a step that ends within a second may have none
+        table = re.sub(r"\|\d+K\|", "||", table)
+        for step in (step for job in content["jobs"] for step in job["steps"]):
+            step["tres"]["requested"] = {}
+    (tmp_path / "text").write_text(table)
+    (tmp_path / "json").write_text(json.dumps(content))
+    names = ("outcome", "exit_status", "peak_rss_bytes", "mem_limit_bytes")
+    text, other = (
+        {row["app"]: [row[name] for name in names] for row in sacct.read(tmp_path / export).rows}
+        for export in ("text", "json")
+    )
+    assert text == other
+    outcomes = {app: outcome for app, (outcome, *_) in text.items()}
+    assert outcomes["cancelled_step"] == "failed"
+    assert outcomes["left_step"] == "completed"
+    assert outcomes["cancelled_job"] == "cancelled"
+    assert outcomes["killed_script"] == "out_of_memory"
+    assert (outcomes["killed_step"] == "out_of_memory") == sampled  # Slurm kills by its samples
 
 
 def test_the_memory_of_a_real_job_of_several_tasks_is_that_of_all(tmp_path: Path) -> None:

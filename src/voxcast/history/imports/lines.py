@@ -1,4 +1,4 @@
-"""Lines of untrusted text files, with checks of size, encoding and columns."""
+"""Lines of untrusted text files, packed or not, with checks of size, encoding and columns."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from voxcast.errors import TableError
 from voxcast.history.imports.cells import Cells
+from voxcast.history.imports.packed_file import unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +46,7 @@ def opening(path: Path) -> bytes:
         If the file is missing, empty, or not a text file.
     """
     try:
-        with path.open("rb") as stream:
+        with unpacked(path) as (stream, _):
             start = stream.read(1 << 16)
     except OSError as error:
         raise TableError(f"cannot be read: {error.strerror}", path) from error
@@ -68,7 +69,7 @@ def text_lines(records: FileRecords) -> Iterator[tuple[int, str]]:
     """
     path = records.path
     opening(path)
-    with path.open("rb") as stream:
+    with unpacked(path) as (stream, _):
         number = 0
         while raw := stream.readline(MAX_LINE_BYTES):
             number += 1

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from voxcast.errors import TableError
 from voxcast.history.imports.file_records import FileRecords, ImportedRun, NotARunError
+from voxcast.history.imports.packed_file import unpacked
 from voxcast.history.imports.slurm_job import KILLED_BY_SLURM, ROOT, SlurmJob
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SOURCE = "sacct"
+MAX_UNPACKED_BYTES = 1 << 31  # all of it is held, as objects of ten times that
 _MIB = 2**20
 _FORMAT_ERRORS = (TypeError, ValueError, AttributeError, KeyError, OverflowError, OSError)
 Value = TypeVar("Value")
@@ -33,7 +35,8 @@ def read(path: Path, app: str | None = None) -> FileRecords:
     """
     records = FileRecords(SOURCE, path)
     try:
-        content = json.loads(path.read_bytes())
+        with unpacked(path, MAX_UNPACKED_BYTES) as (stream, _):
+            content = json.loads(stream.read())
     except (ValueError, RecursionError, MemoryError) as error:
         raise TableError(f"is not JSON: {str(error)[:80]}", path) from error
     jobs = content.get("jobs") if isinstance(content, dict) else None
@@ -158,11 +161,16 @@ def _tasks(step: dict[str, Any]) -> int | None:
 def _exit(job: dict[str, Any], state: str, steps: list[dict[str, Any]]) -> _Exit:
     """Return exit status and signal; of a failed job without any, those of its steps.
 
-    Slurm 22.05 writes success as the exit code of every job.
+    Slurm 22.05 writes success as the exit code of a job, and of a batch step, that exits with
+    another. A signal that ends a step of srun does not end the job; it is the exit status of srun.
     """
-    exits = [_exit_of(entry) for entry in (job, *(s for s in steps if not _is_extern(s)))]
+    exits = [_exit_of(job)]
     if state != "FAILED":
         return exits[0]
+    for step in steps:
+        if not _is_extern(step):
+            status, signal = _exit_of(step)
+            exits.append((status, signal) if _is_batch(step) else (status or signal, 0))
     return next(((status, signal) for status, signal in exits if status or signal), (None, 0))
 
 
@@ -186,6 +194,11 @@ def _utc(seconds: float | None) -> str:
 def _is_extern(step: dict[str, Any]) -> bool:
     """Whether the step is Slurm's extern step, which does not belong to the job."""
     return "extern" in str((step.get("step") or {}).get("name"))
+
+
+def _is_batch(step: dict[str, Any]) -> bool:
+    """Whether the step is the script of the job."""
+    return (step.get("step") or {}).get("name") == "batch"
 
 
 def _job_id(job: dict[str, Any]) -> str:

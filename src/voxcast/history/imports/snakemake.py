@@ -39,6 +39,7 @@ def read(path: Path, app: str | None = None) -> FileRecords:
     """
     records = FileRecords(SOURCE, path)
     seen: dict[tuple[tuple[str, str], ...], int] = {}
+    path_unpacked = path.with_name(path.name.removesuffix(".gz"))  # the same runs, packed or not
     is_json = opening(path).lstrip().startswith(b"{")
     lines = (
         _json_lines(records)
@@ -49,8 +50,8 @@ def read(path: Path, app: str | None = None) -> FileRecords:
         key = tuple(sorted(line.by_column().items()))
         seen[key] = seen.get(key, 0) + 1
         # Lines have no identity, so equal lines of one file are numbered.
-        identity = [path.name, [list(pair) for pair in key], seen[key]]
-        records.record(number, partial(_imported_run, path, line, identity, app))
+        identity = [path_unpacked.name, [list(pair) for pair in key], seen[key]]
+        records.record(number, partial(_imported_run, path_unpacked, line, identity, app))
     return records
 
 

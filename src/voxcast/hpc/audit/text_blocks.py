@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from voxcast.history.imports.lines import MAX_LINE_BYTES, header_of, opening
+from voxcast.history.imports.packed_file import unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -92,7 +93,7 @@ def blocks(
     refused : Refusals
         Gets the lines that are no record.
     on_read : callable, optional
-        Called with the number of bytes of each block.
+        Called with the number of bytes of the file, packed or not, that each block took.
 
     Raises
     ------
@@ -101,12 +102,13 @@ def blocks(
     """
     opening(path)
     header: Header | None = None
-    with path.open("rb") as stream:
-        number = 0
+    with unpacked(path) as (stream, file):
+        number = position = 0
         while raw := stream.read(BLOCK_BYTES):
             raw += stream.readline(MAX_LINE_BYTES)
             if on_read is not None:
-                on_read(len(raw))
+                on_read(file.tell() - position)
+                position = file.tell()
             cut = not raw.endswith(b"\n") and _skip_to_end_of_line(stream)
             if number == 0:
                 raw = raw.removeprefix(codecs.BOM_UTF8)

@@ -1,112 +1,16 @@
-"""Communicators of mpi4py that record their calls; for `mpi_recorder` only.
+"""Calls of mpi4py that are recorded, one function for each kind; for `mpi_recorder` only.
 
-Imports neither mpi4py, which is an argument, nor anything of voxcast.
+Each takes the call of mpi4py, ``plain``, its name in MPI and the ``tape``, and returns the method
+of a traced communicator. Imports neither mpi4py, which is an argument, nor anything of voxcast.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-SENDS = ("Send", "Ssend", "Bsend", "Rsend")
-COLLECTIVES = (
-    "Barrier", "Bcast", "Gather", "Gatherv", "Scatter", "Scatterv", "Allgather", "Allgatherv",
-    "Alltoall", "Alltoallv", "Alltoallw", "Reduce", "Allreduce", "Reduce_scatter",
-    "Reduce_scatter_block", "Scan", "Exscan",
-)  # fmt: skip
-# The result is a communicator.
-CREATORS = (
-    "Dup", "Dup_with_info", "Clone", "Split", "Split_type", "Create", "Create_cart",
-    "Create_graph", "Create_dist_graph", "Create_dist_graph_adjacent", "Create_group", "Shrink",
-)  # fmt: skip
-# Calls whose messages the recorder does not follow, besides persistent requests (``*_init``):
-# they are counted, so that the trace does not pass for complete.
-UNFOLLOWED = (
-    "Spawn", "Spawn_multiple", "Accept", "Connect", "Isendrecv", "Isendrecv_replace", "Mprobe",
-    "Improbe", "mprobe", "improbe", "Create_intercomm", "Idup", "Idup_with_info",
-)  # fmt: skip
+from typing import Any
 
 
-def replace(mpi: Any, tape: Any, request_type: Any) -> None:
-    """Put traced communicators in the place of those of mpi4py.
-
-    Parameters
-    ----------
-    mpi : module
-        ``mpi4py.MPI``.
-    tape : Tape
-        Of `mpi_recorder`.
-    request_type : type
-        Of `mpi_requests`.
-    """
-    _count_pickles(mpi, tape)
-    world_group = mpi.COMM_WORLD.Get_group()
-    types: dict[type, type] = {}
-
-    def traced(communicator: Any) -> Any:
-        """Return a communicator that records, with a number and the ranks of its members."""
-        if communicator == mpi.COMM_NULL or communicator.Is_inter():
-            return communicator
-        group = communicator.Get_group()
-        members = mpi.Group.Translate_ranks(group, None, world_group)
-        group.Free()
-        plain = next(base for base in type(communicator).__mro__ if base in types)
-        wrapped = types[plain](communicator)
-        wrapped.members = tuple(members)
-        wrapped.number = tape.add_communicator(wrapped.members)
-        return wrapped
-
-    methods = _methods(mpi, tape, traced, request_type)
-    for plain in (mpi.Intracomm, mpi.Cartcomm, mpi.Graphcomm, mpi.Distgraphcomm):
-        types[plain] = type(f"Traced{plain.__name__}", (plain,), dict(methods))
-    sub = _creator(mpi.Cartcomm.Sub, "Sub", tape, traced)
-    setattr(types[mpi.Cartcomm], "Sub", sub)  # noqa: B010
-    mpi.COMM_WORLD = traced(mpi.COMM_WORLD)
-
-
-def _count_pickles(mpi: Any, tape: Any) -> None:
-    plain = mpi.Pickle()
-
-    def dumps(value: Any, _protocol: int) -> Any:
-        data = plain.dumps(value)
-        tape.pickled_bytes += len(data)
-        return data
-
-    def loads(data: Any) -> Any:
-        tape.pickled_bytes = max(tape.pickled_bytes, len(data))
-        return plain.loads(data)
-
-    mpi.pickle.__init__(dumps, loads, mpi.pickle.PROTOCOL)
-
-
-def _methods(mpi: Any, tape: Any, traced: Any, request_type: Any) -> dict[str, Any]:
-    """Return the methods of traced communicators by name."""
-    plain = mpi.Intracomm
-    methods: dict[str, Any] = {"Abort": _aborting(plain.Abort, tape)}
-
-    def add(names: Iterable[str], method: Any, *context: Any) -> None:
-        """Add a method in all spellings that mpi4py has: of buffers and of objects."""
-        for name in names:
-            for spelling in {name, name.lower()}:
-                if hasattr(plain, spelling):
-                    methods[spelling] = method(getattr(plain, spelling), name, tape, *context)
-
-    add(SENDS, _send)
-    add((f"I{name.lower()}" for name in SENDS), _isend, request_type)
-    add(("Recv",), _recv, mpi)
-    add(("Irecv",), _irecv, mpi, request_type)
-    add(("Sendrecv", "Sendrecv_replace"), _sendrecv, mpi)
-    add(COLLECTIVES, _collective)
-    add((f"I{name.lower()}" for name in COLLECTIVES), _icollective, request_type)
-    add(CREATORS, _creator, traced)
-    add(("Probe", "Iprobe"), _probe)
-    add((n for n in dir(plain) if n.endswith("_init") or n in UNFOLLOWED), _unfollowed)
-    return methods
-
-
-def _send(plain: Any, name: str, tape: Any) -> Any:
+def send_call(plain: Any, name: str, tape: Any) -> Any:
+    """Return a blocking send that is recorded, of buffers or of objects."""
     operation, kind = tape.number(f"MPI_{name}"), tape.SEND
     begin, record, is_buffer = tape.begin, tape.record, plain.__name__[0].isupper()
 
@@ -127,7 +31,8 @@ def _send(plain: Any, name: str, tape: Any) -> Any:
     return send if is_buffer else send_object
 
 
-def _isend(plain: Any, name: str, tape: Any, request_type: Any) -> Any:
+def isend_call(plain: Any, name: str, tape: Any, request_type: Any) -> Any:
+    """Return a nonblocking send, which is recorded where it is posted."""
     operation, is_buffer = tape.number(f"MPI_{name}"), plain.__name__[0].isupper()
 
     def isend(self: Any, buf: Any, dest: int, tag: int = 0) -> Any:
@@ -148,7 +53,8 @@ def _isend(plain: Any, name: str, tape: Any, request_type: Any) -> Any:
     return isend if is_buffer else isend_object
 
 
-def _recv(plain: Any, name: str, tape: Any, mpi: Any) -> Any:
+def recv_call(plain: Any, name: str, tape: Any, mpi: Any) -> Any:
+    """Return a blocking receive; its status tells from whom it was, and how much."""
     operation, any_source, any_tag = tape.number(f"MPI_{name}"), mpi.ANY_SOURCE, mpi.ANY_TAG
     unused = mpi.Status()
 
@@ -165,7 +71,8 @@ def _recv(plain: Any, name: str, tape: Any, mpi: Any) -> Any:
     return recv
 
 
-def _irecv(plain: Any, name: str, tape: Any, mpi: Any, request_type: Any) -> Any:
+def irecv_call(plain: Any, name: str, tape: Any, mpi: Any, request_type: Any) -> Any:
+    """Return a nonblocking receive, which its request records when it completes."""
     operation = tape.number(f"MPI_{name}")
 
     def irecv(
@@ -180,7 +87,8 @@ def _irecv(plain: Any, name: str, tape: Any, mpi: Any, request_type: Any) -> Any
     return irecv
 
 
-def _sendrecv(plain: Any, name: str, tape: Any, mpi: Any) -> Any:
+def sendrecv_call(plain: Any, name: str, tape: Any, mpi: Any) -> Any:
+    """Return an exchange, which is recorded as a send and a receive."""
     operation, unused = tape.number(f"MPI_{name}"), mpi.Status()
     is_buffer = plain.__name__[0].isupper()
 
@@ -222,7 +130,8 @@ def _sendrecv(plain: Any, name: str, tape: Any, mpi: Any) -> Any:
     return sendrecv if is_buffer else sendrecv_object
 
 
-def _collective(plain: Any, name: str, tape: Any) -> Any:
+def collective_call(plain: Any, name: str, tape: Any) -> Any:
+    """Return a blocking collective."""
     operation, kind = tape.number(f"MPI_{name}"), tape.COLLECTIVE
     begin, record, bytes_of = tape.begin, tape.record, tape.bytes_of
 
@@ -242,7 +151,8 @@ def _collective(plain: Any, name: str, tape: Any) -> Any:
     return of_buffers if plain.__name__[0].isupper() and name != "Barrier" else of_objects
 
 
-def _icollective(plain: Any, name: str, tape: Any, request_type: Any) -> Any:
+def icollective_call(plain: Any, name: str, tape: Any, request_type: Any) -> Any:
+    """Return a nonblocking collective, which its request records when it completes."""
     operation, posted = tape.number(f"MPI_{name}"), tape.number(f"MPI_{name}_post")
 
     def icollective(*arguments: Any, **options: Any) -> Any:
@@ -255,7 +165,8 @@ def _icollective(plain: Any, name: str, tape: Any, request_type: Any) -> Any:
     return icollective
 
 
-def _creator(plain: Any, name: str, tape: Any, traced: Any) -> Any:
+def creator_call(plain: Any, name: str, tape: Any, traced: Any) -> Any:
+    """Return a call that makes a communicator, of which the calls are recorded as well."""
     operation = tape.number(f"MPI_Comm_{name.lower()}")
     # Create_group is a matter of the members of the group only.
     kind = tape.LOCAL if name == "Create_group" else tape.COLLECTIVE
@@ -269,7 +180,8 @@ def _creator(plain: Any, name: str, tape: Any, traced: Any) -> Any:
     return create
 
 
-def _probe(plain: Any, name: str, tape: Any) -> Any:
+def probe_call(plain: Any, name: str, tape: Any) -> Any:
+    """Return a probe, which is recorded if it sees a message."""
     operation = tape.number(f"MPI_{name}")
 
     def probe(self: Any, *arguments: Any, **options: Any) -> Any:
@@ -284,7 +196,9 @@ def _probe(plain: Any, name: str, tape: Any) -> Any:
     return probe
 
 
-def _unfollowed(plain: Any, name: str, tape: Any) -> Any:
+def unfollowed_call(plain: Any, name: str, tape: Any) -> Any:
+    """Return a call that is only counted."""
+
     def call(self: Any, *arguments: Any, **options: Any) -> Any:
         tape.count_unrecorded(name)
         return plain(self, *arguments, **options)
@@ -292,7 +206,9 @@ def _unfollowed(plain: Any, name: str, tape: Any) -> Any:
     return call
 
 
-def _aborting(plain: Any, tape: Any) -> Any:
+def abort_call(plain: Any, tape: Any) -> Any:
+    """Return an abort that leaves what was recorded."""
+
     def abort(self: Any, errorcode: int = 0) -> None:
         tape.flush()
         plain(self, errorcode)

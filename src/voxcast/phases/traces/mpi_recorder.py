@@ -241,7 +241,7 @@ def start_recording(folder: Path) -> Tape:
     folder.mkdir(parents=True, exist_ok=True)
     tape = Tape(folder / f"rank-{world.rank:05d}{SUFFIX}", MPI.BYTE)
     request_type = _beside("mpi_requests").request_type(MPI, tape)
-    _beside("mpi_calls").replace(MPI, tape, request_type)
+    _beside("mpi_communicators").replace(MPI, tape, request_type, _beside("mpi_calls"))
     setattr(MPI, "Request", request_type)  # noqa: B010
     world.Barrier()
     tape.start({"run": run, "rank": world.rank, "size": world.size, "host": socket.gethostname()})
