@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from voxcast.cli.trace_options import add_level_argument, checked_share, read_logical_trace
 from voxcast.cli.verb_parser import VerbParser
-from voxcast.quantities import format_seconds
+from voxcast.quantities import format_seconds, format_short_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,7 +77,9 @@ def main(argv: list[str]) -> int:
         f"{trace.events.source}: {prediction.cycles:g} of {prediction.cycles_of_run:g} cycles, "
         f"one for each {cycles.counted}, {format_seconds(prediction.elapsed_s)} so far"
     )
-    print(f"  {_interval(prediction)}; {format_seconds(prediction.cycle_s)} a cycle")
+    print(f"  {_interval(prediction)}; {format_short_seconds(prediction.cycle_s)} a cycle")
+    if prediction.trend:
+        print(f"  {prediction.trend}; the prediction does not continue that")
     if measured_s is not None:
         error = prediction.total_s / measured_s - 1
         print(f"  measured {format_seconds(measured_s)}: the prediction is off by {error:+.1%}")
@@ -86,6 +88,8 @@ def main(argv: list[str]) -> int:
 
 def _interval(prediction: TimePrediction) -> str:
     total = f"the run takes {format_seconds(prediction.total_s)}"
+    if math.isinf(prediction.upper_s) and prediction.trend:
+        return f"{total}; no interval, since cycles change"
     if math.isinf(prediction.upper_s):
         return f"{total}; too few cycles for an interval"
     return (

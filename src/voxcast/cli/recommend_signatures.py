@@ -105,6 +105,9 @@ def _prediction(path: Path, confidence: float) -> dict[str, Any]:
     if not isinstance(content, dict) or any(name not in content for name in names):
         raise RunError("is no prediction of a run", path, THEN)
     if content["upper_s"] is None:
+        if content.get("trend"):
+            problem = "has no interval, since the cycles of the run get longer or shorter"
+            raise RunError(problem, path, "predict with --past, whole runs that did the same")
         raise RunError("has no interval", path, "trace more of the run")
     if not all(isinstance(content[name], int | float) and content[name] > 0 for name in names):
         raise RunError(f"{', '.join(names)} must be numbers above zero", path, THEN)
