@@ -98,7 +98,7 @@ def cycle_times_s(trace: LogicalTrace, cycles: Cycles, times_s: np.ndarray) -> n
 
     Returns
     -------
-    ndarray, shape (cycles.repeated,)
+    ndarray, shape (cycles,)
         A cycle ends with the tick that is counted; what follows the last one is in that.
     """
     kind, texts = communication_texts(trace)

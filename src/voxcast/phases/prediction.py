@@ -102,7 +102,9 @@ def predict(
     ahead = cycles_of_run - cycles.count
     elapsed_s = times.elapsed_s
     total_s = elapsed_s + ahead * cycle_s
-    trend = trend_of(passed_s) if ahead > 0 else None
+    # With what came last, in which a change may have founded phases that do not recur yet.
+    to_the_end = replace(cycles, stop_tick=len(trace))
+    trend = trend_of(cycle_times_s(trace, to_the_end, times.advance_s)) if ahead > 0 else None
     error_s = math.inf if trend else error_of_sum_s(passed_s, ahead, level)
     return TimePrediction(
         total_s, max(elapsed_s, total_s - error_s), total_s + error_s, level,
