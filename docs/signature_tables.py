@@ -95,6 +95,24 @@ def signature_transfer() -> str:
     return markdown(head, rows or [[NONE] * len(head)])
 
 
+def changing_cycles() -> str:
+    """Return how predictions and transfers of planted runs do whose cycles change."""
+    content = results("phases/changing_cycles.json")
+    rows = []
+    for figures in content["programs"]:
+        part, there = figures["prediction"], figures["transfer"]
+        rows.append([
+            figures["cycles"], str(part["intervals"]),
+            f"{part['held']} of {part['intervals']}" if part["intervals"] else NONE,
+            f"{_signed(part['median_error'])} ({_signed(part['largest_error'])})",
+            f"{there['held']} of {there['intervals']}",
+            f"{_signed(there['median_error'])} ({_signed(there['largest_error'])})",
+        ])  # fmt: skip
+    head = ["cycles", f"have an interval, of {content['runs']}", "held at 90 %",
+            "error, median (largest)", "transfer: held at 90 %", "error"]  # fmt: skip
+    return markdown(head, rows)
+
+
 def _heads() -> list[str]:
     return [f"`{app}`" for app in APPS]
 
@@ -122,5 +140,5 @@ def _signed(error: float) -> str:
 
 TABLES = (
     signature_counts, signature_totals, signature_prefix, signature_coverage, signature_rivals,
-    signature_transfer,
+    signature_transfer, changing_cycles,
 )  # fmt: skip
