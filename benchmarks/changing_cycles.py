@@ -30,7 +30,8 @@ Draw = Callable[[np.random.Generator], np.ndarray]
 
 def noise(rng: np.random.Generator) -> np.ndarray:
     """Return independent log-normal factors of 10 %."""
-    return np.exp(rng.normal(0.0, 0.1, N_CYCLES))
+    factors: np.ndarray = np.exp(rng.normal(0.0, 0.1, N_CYCLES))
+    return factors
 
 
 def autoregressive(correlation: float) -> Draw:
@@ -53,7 +54,8 @@ def flicker(rng: np.random.Generator) -> np.ndarray:
     spectrum[1:] /= np.sqrt(np.arange(1, N_CYCLES // 2 + 1))
     spectrum[0] = 0
     logs = np.fft.irfft(spectrum, N_CYCLES)
-    return np.exp(0.1 * logs / logs.std())
+    factors: np.ndarray = np.exp(0.1 * logs / logs.std())
+    return factors
 
 
 def of_work(work: np.ndarray) -> Draw:
@@ -85,7 +87,9 @@ def run_of(cycles: np.ndarray) -> LogicalTrace:
     computation = np.rint(np.concatenate([[START_NS], CYCLE_NS * cycles]))
     end_ns = np.cumsum(computation + EVENT_NS)
     n = len(end_ns)
-    columns = {name: np.zeros(2 * n, dtype) for name, dtype in EVENT_DTYPES.items()}
+    columns: dict[str, np.ndarray] = {
+        name: np.zeros(2 * n, dtype) for name, dtype in EVENT_DTYPES.items()
+    }
     columns |= {
         "process": np.repeat([0, 1], n).astype(np.int32),
         "start_ns": np.tile(end_ns - EVENT_NS, 2).astype(np.int64),
@@ -126,9 +130,9 @@ def transferred(draw: Draw) -> dict[str, Any]:
     held, errors = [], []
     for seed in range(N_RUNS):
         base = run_of(draw(np.random.default_rng(seed)))
-        there = SLOWED * draw(np.random.default_rng(N_RUNS + seed))
-        measured_s = tick_times(run_of(there)).elapsed_s
-        result = transfer(base, run_of(there[: round(SHARE * N_CYCLES)]), LEVEL)
+        slowed = SLOWED * draw(np.random.default_rng(N_RUNS + seed))
+        measured_s = tick_times(run_of(slowed)).elapsed_s
+        result = transfer(base, run_of(slowed[: round(SHARE * N_CYCLES)]), LEVEL)
         errors.append(result.total_s / measured_s - 1)
         held.append(result.lower_s <= measured_s <= result.upper_s)
     return _figures(held, errors)

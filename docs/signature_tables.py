@@ -100,13 +100,13 @@ def changing_cycles() -> str:
     content = results("phases/changing_cycles.json")
     rows = []
     for figures in content["programs"]:
-        part, there = figures["prediction"], figures["transfer"]
+        part, elsewhere = figures["prediction"], figures["transfer"]
         rows.append([
             figures["cycles"], str(part["intervals"]),
             f"{part['held']} of {part['intervals']}" if part["intervals"] else NONE,
             f"{_signed(part['median_error'])} ({_signed(part['largest_error'])})",
-            f"{there['held']} of {there['intervals']}",
-            f"{_signed(there['median_error'])} ({_signed(there['largest_error'])})",
+            f"{elsewhere['held']} of {elsewhere['intervals']}",
+            f"{_signed(elsewhere['median_error'])} ({_signed(elsewhere['largest_error'])})",
         ])  # fmt: skip
     head = ["cycles", f"have an interval, of {content['runs']}", "held at 90 %",
             "error, median (largest)", "transfer: held at 90 %", "error"]  # fmt: skip

@@ -105,9 +105,7 @@ def damaged(content: bytes, rng: np.random.Generator) -> bytes:
     ("sample", "files"),
     [("kmeans_mpi_trace", "*.mpitrace"), ("eztrace_ring", "eztrace_log/*.evt")],
 )
-def test_no_damage_gives_a_traceback_or_changes_what_is_read_next(
-    sample, files, tmp_path
-) -> None:
+def test_no_damage_gives_a_traceback_or_changes_what_is_read_next(sample, files, tmp_path) -> None:
     if sample == "eztrace_ring":
         pytest.importorskip("_otf2")
     whole = read_trace(SAMPLES / sample)

@@ -112,7 +112,11 @@ def _prediction(path: Path, confidence: float) -> dict[str, Any]:
         raise RunError("has no interval", path, "trace more of the run")
     if not all(type(content[n]) in (int, float) and 0 < content[n] < math.inf for n in names):
         raise RunError(f"{', '.join(names)} must be numbers above zero", path, THEN)
-    if content["level"] >= 1 or content["upper_s"] < content["total_s"] or content["processes"] % 1:
+    if (
+        content["level"] >= 1
+        or content["upper_s"] < content["total_s"]
+        or content["processes"] % 1
+    ):
         raise RunError("level, upper_s or processes is out of its range", path, THEN)
     # An interval leaves as much out above as below.
     bound = (1 + content["level"]) / 2
