@@ -43,7 +43,8 @@ def autoregressive(correlation: float) -> Draw:
         for step in steps:
             level = correlation * level + step
             levels.append(level)
-        return np.exp(np.array(levels))
+        factors: np.ndarray = np.exp(np.array(levels))
+        return factors
 
     return draw
 
