@@ -29,22 +29,22 @@ PROCESSES = (2, 4, 8)
 # Sizes in which steps take from milliseconds to tenths of a second, and their number differs.
 SIZES: dict[str, tuple[dict[str, Any], ...]] = {
     "kmeans_mpi": (
-        {"points": 60_000, "clusters": 8, "dimensions": 4, "iterations": 60},
-        {"points": 200_000, "clusters": 16, "dimensions": 8, "iterations": 40},
-        {"points": 400_000, "clusters": 32, "dimensions": 8, "iterations": 25},
-        {"points": 200_000, "clusters": 64, "dimensions": 12, "iterations": 30},
+        {"points": 60_000, "clusters": 8, "dimensions": 4, "iterations": 360},
+        {"points": 200_000, "clusters": 16, "dimensions": 8, "iterations": 240},
+        {"points": 400_000, "clusters": 32, "dimensions": 8, "iterations": 150},
+        {"points": 200_000, "clusters": 64, "dimensions": 12, "iterations": 180},
     ),
     "pinn_mpi": (
-        {"points": 1000, "iterations": 480, "layers": 2, "neurons": 16},
-        {"points": 3000, "iterations": 320, "layers": 3, "neurons": 32},
-        {"points": 6000, "iterations": 200, "layers": 4, "neurons": 32},
-        {"points": 3000, "iterations": 240, "layers": 3, "neurons": 48},
+        {"points": 1000, "iterations": 1500, "layers": 2, "neurons": 16},
+        {"points": 3000, "iterations": 800, "layers": 3, "neurons": 32},
+        {"points": 6000, "iterations": 400, "layers": 4, "neurons": 32},
+        {"points": 3000, "iterations": 600, "layers": 3, "neurons": 48},
     ),
     "ddp_train": (
-        {"model": "small_cnn", "samples": 1024, "epochs": 5, "width": 4, "dataset": "digits"},
-        {"model": "small_cnn", "samples": 512, "epochs": 4, "width": 8, "image_size": 32},
-        {"model": "resnet", "samples": 512, "epochs": 2, "width": 4, "image_size": 16},
-        {"model": "resnet", "samples": 256, "epochs": 2, "width": 8, "image_size": 24},
+        {"model": "small_cnn", "samples": 1024, "epochs": 8, "width": 4, "dataset": "digits"},
+        {"model": "small_cnn", "samples": 512, "epochs": 8, "width": 8, "image_size": 32},
+        {"model": "resnet", "samples": 512, "epochs": 5, "width": 4, "image_size": 16},
+        {"model": "resnet", "samples": 256, "epochs": 6, "width": 8, "image_size": 24},
     ),
 }
 RUN_FILE = "run.json"

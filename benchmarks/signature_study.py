@@ -27,7 +27,7 @@ from timing import machine
 from voxcast.errors import VoxcastError
 from voxcast.files import read_json, write_json
 from voxcast.phases.batch_means import MIN_BATCHES, error_of_sum_s
-from voxcast.phases.cycles import cycles_of
+from voxcast.phases.cycles import cycle_times_s, cycles_of
 from voxcast.phases.leader import grouped
 from voxcast.phases.logical import logical_trace
 from voxcast.phases.prediction import backtest, calibrated, first_part
@@ -124,7 +124,8 @@ def total_errors(run: TracedRun) -> dict[str, float]:
 def prefix_errors(run: TracedRun, share: float) -> dict[str, Any]:
     """Return the prediction from a share of the ticks, and those of other ways to extrapolate."""
     cycles, prediction = backtest(run.trace, share, LEVEL)
-    times = tick_times(first_part(run.trace, share))
+    trace = first_part(run.trace, share)
+    times = tick_times(trace)
     part = times.advance_s[cycles.first_tick : cycles.stop_tick]
     ahead = (prediction.cycles_of_run - prediction.cycles) * len(part) / cycles.repeated
     others = {
@@ -146,7 +147,8 @@ def prefix_errors(run: TracedRun, share: float) -> dict[str, Any]:
         if math.isfinite(prediction.upper_s) else None,
         "held": bool(prediction.lower_s <= run.elapsed_s <= prediction.upper_s),
         "independent_half_width": error_of_sum_s(
-            part, ahead, LEVEL, cycles.repeated, averages_out=True
+            cycle_times_s(trace, cycles, times.advance_s),
+            prediction.cycles_of_run - prediction.cycles, LEVEL, averages_out=True,
         ) / prediction.total_s if cycles.repeated >= MIN_BATCHES else None,
         "others": {name: total_s / run.elapsed_s - 1 for name, total_s in others.items()},
         "prediction": prediction,

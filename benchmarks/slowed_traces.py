@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 PROCESSES = 2
 # Each application with the parameter that makes it short, and its value in a short run.
 WORK: dict[str, tuple[dict[str, Any], str, int]] = {
-    "kmeans_mpi": ({"points": 200_000, "clusters": 16, "dimensions": 8, "iterations": 60},
-                   "iterations", 10),
-    "pinn_mpi": ({"points": 3000, "iterations": 400, "layers": 3, "neurons": 32},
-                 "iterations", 40),
+    "kmeans_mpi": ({"points": 200_000, "clusters": 16, "dimensions": 8, "iterations": 300},
+                   "iterations", 40),
+    "pinn_mpi": ({"points": 3000, "iterations": 800, "layers": 3, "neurons": 32},
+                 "iterations", 80),
     "ddp_train": ({"model": "small_cnn", "samples": 512, "epochs": 8, "width": 8,
                    "image_size": 16}, "epochs", 1),
 }  # fmt: skip

@@ -95,6 +95,24 @@ def signature_transfer() -> str:
     return markdown(head, rows or [[NONE] * len(head)])
 
 
+def changing_cycles() -> str:
+    """Return how predictions and transfers of planted runs do whose cycles change."""
+    content = results("phases/changing_cycles.json")
+    rows = []
+    for figures in content["programs"]:
+        part, elsewhere = figures["prediction"], figures["transfer"]
+        rows.append([
+            figures["cycles"], str(part["intervals"]),
+            f"{part['held']} of {part['intervals']}" if part["intervals"] else NONE,
+            f"{_signed(part['median_error'])} ({_signed(part['largest_error'])})",
+            f"{elsewhere['held']} of {elsewhere['intervals']}",
+            f"{_signed(elsewhere['median_error'])} ({_signed(elsewhere['largest_error'])})",
+        ])  # fmt: skip
+    head = ["cycles", f"have an interval, of {content['runs']}", "held at 90 %",
+            "error, median (largest)", "transfer: held at 90 %", "error"]  # fmt: skip
+    return markdown(head, rows)
+
+
 def _heads() -> list[str]:
     return [f"`{app}`" for app in APPS]
 
@@ -117,10 +135,10 @@ def _shares(values: Any) -> str:
 
 
 def _signed(error: float) -> str:
-    return f"{100 * error:+.1f} %"
+    return f"{100 * error:+.1f} %".replace("-0.0", "0.0").replace("+0.0", "0.0")
 
 
 TABLES = (
     signature_counts, signature_totals, signature_prefix, signature_coverage, signature_rivals,
-    signature_transfer,
+    signature_transfer, changing_cycles,
 )  # fmt: skip

@@ -82,6 +82,11 @@ def test_the_text_says_whose_times_these_are_and_whether_they_hold(folder, capsy
         (["--signature", "on_demand=list.json", "--memory", "1GB"], "is no prediction of a run"),
         (["--signature", "on_demand=low.json", "--memory", "1GB"], "is a 75 % bound"),
         (["--signature", "on_demand=word.json", "--memory", "1GB"], "must be numbers above zero"),
+        (["--signature", "on_demand=change.json", "--memory", "1GB"], "get longer or shorter"),
+        (["--signature", "on_demand=endless.json", "--memory", "1GB"], "numbers above zero"),
+        (["--signature", "on_demand=below.json", "--memory", "1GB"], "out of its range"),
+        (["--signature", "on_demand=half.json", "--memory", "1GB"], "out of its range"),
+        (["--signature", "on_demand=sure.json", "--memory", "1GB"], "out of its range"),
         (["head.nii", "--signature", "on_demand=fast.json", "--memory", "1GB"], "takes no images"),
         ([], "give images, or --signature"),
     ],
@@ -90,6 +95,11 @@ def test_mistakes_are_told(folder, arguments, message) -> None:
     write("wide", HOUR_S, processes=16)
     write("open", HOUR_S, upper_s=None)
     write("low", HOUR_S, level=0.5)
+    write("change", HOUR_S, upper_s=None, trend={"first_s": 1.0, "last_s": 2.0})
+    write("endless", HOUR_S, upper_s=float("inf"))
+    write("below", HOUR_S, upper_s=0.5 * HOUR_S)
+    write("half", HOUR_S, processes=2.5)
+    write("sure", HOUR_S, level=90)
     Path("word.json").write_text('{"total_s": "1", "upper_s": 2, "level": 0.9, "processes": 2}')
     Path("text.json").write_text("5 hours")
     Path("list.json").write_text("[5]")

@@ -92,7 +92,7 @@ def test_of_noise_that_does_not_average_out_the_interval_keeps_its_width() -> No
         passed_s, ahead_s = times_s[:400], times_s[400:1600]
         error = abs(passed_s.mean() * len(ahead_s) - ahead_s.sum())
         for averages_out in held:
-            width = error_of_sum_s(passed_s, 1200, LEVEL, 400, averages_out=averages_out)
+            width = error_of_sum_s(passed_s, 1200, LEVEL, averages_out=averages_out)
             held[averages_out] += error <= width
     assert held[False] >= 83
     assert held[True] < 70

@@ -67,3 +67,21 @@ def test_another_program_is_refused() -> None:
         transfer(run(20), other)
     with pytest.raises(RunError, match="has 2 processes, the base 4"):
         transfer(run(20), run(5, processes=2))
+
+
+def test_a_short_run_that_is_no_sample_of_the_base_widens_the_interval() -> None:
+    """The work of a step grows by half over the base; the short run has its first fifth."""
+
+    def growing(steps, slowed):
+        rng = np.random.default_rng(slowed)
+        work = slowed * 1e6 * (1 + 0.5 * np.arange(steps) / 300) * rng.normal(1, 0.02, steps)
+        events = [collective(computation=5e6 * slowed)]
+        events += [collective(size_bytes=1000, computation=float(time)) for time in work]
+        return logical_trace(event_table([events] * 2))
+
+    predicted = transfer(growing(300, 1), growing(60, 2))
+    measured_s = tick_times(growing(300, 2)).elapsed_s
+    assert predicted.base_by_same_ticks == pytest.approx(0.84, abs=0.02)
+    assert predicted.total_s < 0.9 * measured_s
+    assert predicted.lower_s <= measured_s <= predicted.upper_s
+    assert transfer(run(200), run(12, 2.0)).base_by_same_ticks == pytest.approx(1.0, abs=0.02)

@@ -92,6 +92,8 @@ def main(argv: list[str]) -> int:
         f"{format_seconds(prediction.elapsed_s)} so far"
     )
     print(f"  {_interval(prediction)}; {format_short_seconds(prediction.cycle_s)} a cycle")
+    if prediction.trend:
+        print(f"  {prediction.trend}; the prediction does not continue that")
     if measured_s is not None:
         error = prediction.total_s / measured_s - 1
         print(f"  measured {format_seconds(measured_s)}: the prediction is off by {error:+.1%}")
@@ -100,6 +102,8 @@ def main(argv: list[str]) -> int:
 
 def _interval(prediction: TimePrediction) -> str:
     total = f"the run takes {format_seconds(prediction.total_s)}"
+    if math.isinf(prediction.upper_s) and prediction.trend:
+        return f"{total}; no interval, since cycles change"
     if math.isinf(prediction.upper_s):
         return f"{total}; too few cycles for an interval"
     return (

@@ -16,6 +16,8 @@ from voxcast.cli.verb_parser import VerbParser
 from voxcast.quantities import format_seconds, format_short_seconds
 from voxcast.text_table import text_table
 
+NO_SAMPLE = 0.1  # what the same ticks of the base may miss of its time before it is said
+
 
 def main(argv: list[str]) -> int:
     """Print the predicted time by phase."""
@@ -48,6 +50,11 @@ def main(argv: list[str]) -> int:
         f"{base.events.source} took {format_seconds(result.base_elapsed_s)}; on the machine of "
         f"{run.events.source} it takes {format_seconds(result.total_s)}, {interval}"
     )
+    if abs(result.base_by_same_ticks - 1) > NO_SAMPLE:
+        print(
+            f"  the iterations of {run.events.source} are no sample of the base: by its own same "
+            f"ticks the base takes {result.base_by_same_ticks:.0%} of what it took"
+        )
     rows = [("operations", "weight", "time", "weight there", "time there", "ratio")]
     for phase in result.phases:
         ratio = f"{phase.time_s / phase.base_s:.2f}" if phase.base_s else ""

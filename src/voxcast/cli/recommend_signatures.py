@@ -7,6 +7,7 @@ run on that type of node.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,9 +107,18 @@ def _prediction(path: Path, confidence: float) -> dict[str, Any]:
     if not isinstance(content, dict) or any(name not in content for name in names):
         raise RunError("is no prediction of a run", path, THEN)
     if content["upper_s"] is None:
+        if content.get("trend"):
+            problem = "has no interval, since the cycles of the run get longer or shorter"
+            raise RunError(problem, path, "predict with --past, whole runs that did the same")
         raise RunError("has no interval", path, "trace more of the run")
-    if not all(isinstance(content[name], int | float) and content[name] > 0 for name in names):
+    if not all(type(content[n]) in (int, float) and 0 < content[n] < math.inf for n in names):
         raise RunError(f"{', '.join(names)} must be numbers above zero", path, THEN)
+    if (
+        content["level"] >= 1
+        or content["upper_s"] < content["total_s"]
+        or content["processes"] % 1
+    ):
+        raise RunError("level, upper_s or processes is out of its range", path, THEN)
     # An interval leaves as much out above as below.
     bound = (1 + content["level"]) / 2
     if bound < confidence - 1e-9:

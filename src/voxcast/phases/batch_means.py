@@ -11,7 +11,7 @@ MIN_BATCHES = 3
 
 
 def error_of_sum_s(
-    passed_s: np.ndarray, ahead: float, level: float, cycles: int, *, averages_out: bool = False
+    passed_s: np.ndarray, ahead: float, level: float, *, averages_out: bool = False
 ) -> float:
     """Return the half width of an interval for the sum of the next times.
 
@@ -28,14 +28,13 @@ def error_of_sum_s(
     Parameters
     ----------
     passed_s : ndarray, shape (n,)
-        Times of successive ticks.
+        Times of successive cycles. Batches are about the square root of their number, 3 to 10;
+        of fewer than 3 the half width is infinite. Ticks would not do: their number may differ
+        from cycle to cycle, as that of inner iterations until something converges.
     ahead : float
-        Number of ticks to come, m.
+        Number of cycles to come, m.
     level : float
         Probability that the sum is in the interval, by Student's t.
-    cycles : int
-        Repetitions among the ticks. Batches are about the square root of it, 3 to 10; with fewer
-        than 3 the half width is infinite.
     averages_out : bool
         Take batches for independent.
     """
@@ -43,8 +42,8 @@ def error_of_sum_s(
 
     if ahead <= 0:
         return 0.0
-    batches = min(MAX_BATCHES, max(MIN_BATCHES, math.isqrt(cycles)))
-    if cycles < batches:
+    batches = min(MAX_BATCHES, max(MIN_BATCHES, math.isqrt(len(passed_s))))
+    if len(passed_s) < batches:
         return math.inf
     means_s = [batch.mean() for batch in np.array_split(passed_s, batches)]
     relative = (ahead + len(passed_s)) / (ahead * batches) if averages_out else 1 + 1 / batches

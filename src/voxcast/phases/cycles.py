@@ -84,6 +84,30 @@ def cycles_of(trace: LogicalTrace) -> Cycles:
     )  # fmt: skip
 
 
+def cycle_times_s(trace: LogicalTrace, cycles: Cycles, times_s: np.ndarray) -> np.ndarray:
+    """Return the sum of the times of the ticks of each cycle of the repeating part.
+
+    Parameters
+    ----------
+    trace : LogicalTrace
+        The trace.
+    cycles : Cycles
+        Of the trace.
+    times_s : ndarray, shape (ticks,)
+        Of its ticks.
+
+    Returns
+    -------
+    ndarray, shape (cycles,)
+        A cycle ends with the tick that is counted; what follows the last one is in that.
+    """
+    kind, texts = communication_texts(trace)
+    part = slice(cycles.first_tick, cycles.stop_tick)
+    ends = np.flatnonzero(kind[part] == texts.index(cycles.counted))
+    sums: np.ndarray = np.add.reduceat(times_s[part], np.concatenate([[0], ends[:-1] + 1]))
+    return sums
+
+
 def _length(kind: np.ndarray) -> int:
     kind = kind[:MAX_COMPARED_TICKS]
     longest = min(MAX_LENGTH_TICKS, len(kind) // 2)

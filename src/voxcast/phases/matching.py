@@ -103,7 +103,7 @@ def _collectives(events: EventTable) -> tuple[np.ndarray, list[str]]:
             f"{most - counts[n, p]} of {most} collectives of group {n} in process "
             f"{events.processes[p]}"
             for p in members
-            if counts[n, p] < most
+            if 0 <= p < len(events.processes) and counts[n, p] < most
         ]
     without_group = int((events["kind"] == Kind.COLLECTIVE).sum()) - len(rows)
     if without_group:

@@ -11,12 +11,14 @@ import numpy as np
 from voxcast.errors import ConfigError, RunError
 from voxcast.phases.batch_means import error_of_sum_s
 from voxcast.phases.communication_text import communication_texts
-from voxcast.phases.cycles import cycles_of
+from voxcast.phases.cycle_trend import trend_of
+from voxcast.phases.cycles import cycle_times_s, cycles_of
 from voxcast.phases.tick_times import before_tick, tick_times
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from voxcast.phases.cycle_trend import CycleTrend
     from voxcast.phases.cycles import Cycles
     from voxcast.phases.logical import LogicalTrace
 
@@ -32,7 +34,8 @@ class TimePrediction:
     total_s : float
         From the start of the trace to the last event, by the slowest process.
     lower_s, upper_s : float
-        Interval at `level`; infinite if there are too few cycles to tell.
+        Interval at `level`; from the time so far to infinity if there are too few cycles to tell,
+        or if they get longer or shorter and no past runs tell how that goes on.
     level : float
         Probability with which the interval is meant to hold the time.
     method : str
@@ -43,6 +46,8 @@ class TimePrediction:
         Mean time of a cycle.
     cycles, cycles_of_run : float
         Cycles so far, and of the run.
+    trend : CycleTrend or None
+        If cycles get longer or shorter, which `total_s` does not continue.
     """
 
     total_s: float
@@ -54,6 +59,7 @@ class TimePrediction:
     cycle_s: float
     cycles: float
     cycles_of_run: float
+    trend: CycleTrend | None = None
 
 
 def predict(
@@ -65,7 +71,9 @@ def predict(
     before that part, such as start and loading, is not extrapolated; the end of the program,
     after its last cycle, is not in it.
 
-    The interval is by batch means, see `voxcast.phases.batch_means`. What changes more slowly than
+    The interval is by means of batches of cycles, see `voxcast.phases.batch_means`. A trend in
+    their times is not continued, since nothing tells how far it goes: there is no interval then,
+    see `voxcast.phases.cycle_trend`. What changes more slowly than
     the trace is long, such as a neighbour on the machine who comes later, is not in it;
     `calibrated` takes it from earlier runs.
 
@@ -89,16 +97,18 @@ def predict(
             trace.events.source, f"count ticks of {cycles.counted}",
         )  # fmt: skip
     times = tick_times(trace)
-    part = times.advance_s[cycles.first_tick : cycles.stop_tick]
-    cycle_s = float(part.sum()) / cycles.repeated
+    passed_s = cycle_times_s(trace, cycles, times.advance_s)
+    cycle_s = float(passed_s.mean())
     ahead = cycles_of_run - cycles.count
     elapsed_s = times.elapsed_s
     total_s = elapsed_s + ahead * cycle_s
-    ticks_ahead = ahead * len(part) / cycles.repeated
-    error_s = error_of_sum_s(part, ticks_ahead, level, cycles.repeated)
+    # With what came last, in which a change may have founded phases that do not recur yet.
+    to_the_end = replace(cycles, stop_tick=len(trace))
+    trend = trend_of(cycle_times_s(trace, to_the_end, times.advance_s)) if ahead > 0 else None
+    error_s = math.inf if trend else error_of_sum_s(passed_s, ahead, level)
     return TimePrediction(
         total_s, max(elapsed_s, total_s - error_s), total_s + error_s, level,
-        "batch means of this run", elapsed_s, cycle_s, cycles.count, cycles_of_run,
+        "batch means of this run", elapsed_s, cycle_s, cycles.count, cycles_of_run, trend,
     )  # fmt: skip
 
 

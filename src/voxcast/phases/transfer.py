@@ -10,7 +10,7 @@ import numpy as np
 from voxcast.errors import RunError
 from voxcast.phases.batch_means import error_of_sum_s
 from voxcast.phases.communication_text import communication_texts
-from voxcast.phases.cycles import cycles_of
+from voxcast.phases.cycles import cycle_times_s, cycles_of
 from voxcast.phases.leader import DROPPED
 from voxcast.phases.prediction import LEVEL
 from voxcast.phases.simo import phases_of
@@ -55,6 +55,9 @@ class Transfer:
         Of the run on record and of the short one.
     aligned_share : float
         Share of the ticks of the short run that are ticks of the base.
+    base_by_same_ticks : float
+        Time of the base by its own ticks at the places of those of the short run, as a share of
+        what it took. Far from 1 the short run is no sample of the base, as where work grows.
     """
 
     phases: tuple[TransferredPhase, ...]
@@ -65,6 +68,7 @@ class Transfer:
     base_elapsed_s: float
     run_elapsed_s: float
     aligned_share: float
+    base_by_same_ticks: float
 
 
 def transfer(base: LogicalTrace, run: LogicalTrace, level: float = LEVEL) -> Transfer:
@@ -77,7 +81,9 @@ def transfer(base: LogicalTrace, run: LogicalTrace, level: float = LEVEL) -> Tra
     no recognition by their amount of computation, which a clock on another machine would change.
 
     The interval is by batch means over the cycles of the short run, see
-    `voxcast.phases.batch_means`; it has nothing of what changes there after that run.
+    `voxcast.phases.batch_means`. It reaches to where the time would be if the short run were as
+    much off there as the same ticks of the base are for the base. It has nothing of what changes
+    there after that run.
 
     Raises
     ------
@@ -108,19 +114,23 @@ def transfer(base: LogicalTrace, run: LogicalTrace, level: float = LEVEL) -> Tra
     base_sum = np.bincount(label, base_times.advance_s, n_phases)
     at_base = label[place[is_aligned]]
     passes = np.bincount(at_base, minlength=n_phases)
-    run_sum = np.bincount(at_base, run_times.advance_s[is_aligned], n_phases)
-    base_s = base_sum / weight
-    # The ratio of the machines is by the phases that both have, each as often as in the base.
-    run_s = run_sum / np.maximum(passes, 1)
-    seen = passes > 0
-    speed = float((weight * run_s)[seen].sum() / max(base_sum[seen].sum(), np.finfo(float).tiny))
-    time_s = np.where(seen, run_s, base_s * speed)
+    there_s = run_times.advance_s[is_aligned]
+    time_s = _phase_times_s(weight, base_sum, passes, np.bincount(at_base, there_s, n_phases))
     total_s = float(weight @ time_s) + run_times.after_s
+    # The base by its own ticks at these places: what those of the short run leave out of it.
+    same_s = base_times.advance_s[place[is_aligned]]
+    by_same_s = weight @ _phase_times_s(
+        weight, base_sum, passes, np.bincount(at_base, same_s, n_phases)
+    )
+    base_by_same_ticks = float(by_same_s / base_sum.sum()) if by_same_s > 0 else 1.0
     cycles = cycles_of(run)
-    part_s = run_times.advance_s[cycles.first_tick : cycles.stop_tick]
+    cycle_s = cycle_times_s(run, cycles, run_times.advance_s)
+    ticks_a_cycle = (cycles.stop_tick - cycles.first_tick) / cycles.repeated
     # As many ticks repeat in the base as it has beside those that the short run has only once.
-    ahead = len(base) - (len(run) - len(part_s))
-    error_s = error_of_sum_s(part_s, ahead, level, cycles.repeated)
+    ahead = (len(base) - len(run)) / ticks_a_cycle + cycles.repeated
+    error_s = error_of_sum_s(cycle_s, ahead, level)
+    unlike = 1 / base_by_same_ticks
+    base_s = base_sum / weight
     kind, texts = communication_texts(base)
     names = [texts[kind[first]] for first in grouping.first_tick] + ["dropped phases"]
     return Transfer(
@@ -128,9 +138,22 @@ def transfer(base: LogicalTrace, run: LogicalTrace, level: float = LEVEL) -> Tra
             TransferredPhase(name, int(w), float(b), int(p), float(t))
             for name, w, b, p, t in zip(names, weight, base_s, passes, time_s, strict=False)
         ),
-        total_s, max(0.0, total_s - error_s), total_s + error_s, level,
-        base_times.elapsed_s, run_times.elapsed_s, share,
+        total_s, max(0.0, total_s - error_s) * min(1.0, unlike),
+        (total_s + error_s) * max(1.0, unlike), level,
+        base_times.elapsed_s, run_times.elapsed_s, share, base_by_same_ticks,
     )  # fmt: skip
+
+
+def _phase_times_s(
+    weight: np.ndarray, base_sum: np.ndarray, passes: np.ndarray, sums: np.ndarray
+) -> np.ndarray:
+    """Return the mean time of each phase in some passes; of those without any, scaled."""
+    base_s, mean_s = base_sum / weight, sums / np.maximum(passes, 1)
+    has = passes > 0
+    # The ratio to the base is by the phases that both have, each as often as in the base.
+    ratio = float((weight * mean_s)[has].sum() / max(base_sum[has].sum(), np.finfo(float).tiny))
+    times_s: np.ndarray = np.where(has, mean_s, base_s * ratio)
+    return times_s
 
 
 def aligned_ticks(base: LogicalTrace, run: LogicalTrace) -> np.ndarray:

@@ -29,6 +29,10 @@ ITEM_BYTES = {
 }  # fmt: skip
 METADATA = ("distributedInfo", "baseTimeNanoseconds", "schemaVersion")
 THEN = "record it with torch.profiler and export_chrome_trace"
+MAX_PROCESSES = 2**20
+MAX_NS = 2**61  # 73 years; sums of two fit 64 bits
+# What an event raises whose members are missing, or of another type, or beyond 64 bits.
+EVENT_ERRORS = (KeyError, TypeError, AttributeError, ValueError, OverflowError)
 
 
 @dataclass
@@ -43,10 +47,18 @@ class _RankTrace:
     first_ns: int = 2**63 - 1
     last_ns: int = -(2**63)
     problem: str = ""
+    damaged: int = 0
 
     @property
     def distributed(self) -> dict[str, Any]:
         return self.metadata.get("distributedInfo") or {}
+
+    def number(self, name: str, default: int, most: int, least: int = 0) -> int:
+        """Return a number that the file tells of its rank, or of the run."""
+        value = self.distributed.get(name, self.metadata.get(name, default))
+        if type(value) is not int or not least <= value <= most:
+            raise RunError(f"its {name} is no number from {least} to {most}", self.path, THEN)
+        return value
 
 
 def read_chrome_traces(paths: Sequence[Path]) -> EventTable:
@@ -75,13 +87,16 @@ def read_chrome_traces(paths: Sequence[Path]) -> EventTable:
     traces: dict[int, _RankTrace] = {}
     for path in paths:
         trace = _read_rank(path, operations)
-        rank = int(trace.distributed.get("rank", 0))
+        rank = trace.number("rank", 0, MAX_PROCESSES - 1)
         if rank in traces:
             raise RunError(f"is of rank {rank}, as is {traces[rank].path.name}", path,
                            "give the files of one run")  # fmt: skip
         traces[rank] = trace
     if not any(trace.start_ns for trace in traces.values()):
         then = "the run is of one process, or was not profiled while it communicated"
+        for trace in traces.values():
+            if trace.problem or trace.damaged:
+                then = trace.problem or f"{trace.damaged} of its events are damaged"
         raise RunError("has no gloo or nccl communication", paths[0], then)
     return _table(paths[0].parent if len(paths) > 1 else paths[0], operations, traces)
 
@@ -93,14 +108,19 @@ def _read_rank(path: Path, operations: dict[str, int]) -> _RankTrace:
         try:
             for name, value in JsonStream(text).members("traceEvents"):
                 if name == "traceEvents":
-                    _add(trace, value, operations)
+                    try:
+                        _add(trace, value, operations)
+                    except EVENT_ERRORS:
+                        trace.damaged += 1
                 elif name in METADATA:
                     trace.metadata[name] = value
-        except (ValueError, EOFError, OSError, zlib.error) as error:
+        except (ValueError, EOFError, OSError, zlib.error, RecursionError) as error:
             trace.problem = f"cut short or damaged ({error})"
     if "schemaVersion" not in trace.metadata and "distributedInfo" not in trace.metadata:
         problem = trace.problem or "it lacks schemaVersion"
         raise RunError(f"is no trace of the PyTorch profiler: {problem}", path, THEN)
+    if not isinstance(trace.distributed, dict):
+        raise RunError("its distributedInfo is no object", path, THEN)
     return trace
 
 
@@ -112,18 +132,21 @@ def _add(trace: _RankTrace, event: Any, operations: dict[str, int]) -> None:
         return
     start_ns = round(float(event["ts"]) * 1000)
     end_ns = start_ns + round(float(event.get("dur", 0)) * 1000)
+    if max(abs(start_ns), abs(end_ns)) > MAX_NS:
+        raise OverflowError("a time beyond 64 bits")
     trace.first_ns, trace.last_ns = min(trace.first_ns, start_ns), max(trace.last_ns, end_ns)
     name = event.get("name", "")
     # The same names on the track of a GPU repeat those of the host.
     if category.startswith("gpu_") or not COMMUNICATION.fullmatch(name):
         return
     arguments = event.get("args", {})
-    trace.start_ns.append(start_ns)
-    trace.end_ns.append(end_ns)
-    trace.operation.append(operations.setdefault(name, len(operations)))
+    # First what may fail, so that the columns stay of one length.
     trace.size_bytes.append(
         _size(arguments.get("Input Dims", []), arguments.get("Input type", []))
     )
+    trace.start_ns.append(start_ns)
+    trace.end_ns.append(end_ns)
+    trace.operation.append(operations.setdefault(name, len(operations)))
     trace.group.append(str(arguments.get("Process Group Name", "")))
 
 
@@ -142,13 +165,15 @@ def _size(dims: Any, types: Any) -> int:
 
 
 def _table(source: Path, operations: dict[str, int], traces: dict[int, _RankTrace]) -> EventTable:
-    size = max(int(trace.distributed.get("world_size", 1)) for trace in traces.values())
+    size = max(t.number("world_size", 1, MAX_PROCESSES, 1) for t in traces.values())
     size = max(size, *traces, len(traces)) if len(traces) > 1 else max(size, *traces, 1)
     groups: dict[str, tuple[int, ...]] = {"": tuple(range(size))}
     for trace in traces.values():
         for described in trace.distributed.get("pg_config") or []:
-            ranks = tuple(described.get("ranks") or range(size))
-            groups.setdefault(str(described.get("pg_name", "")), ranks)
+            if isinstance(described, dict):
+                ranks = [rank for rank in described.get("ranks") or [] if rank in range(size)]
+                name = str(described.get("pg_name", ""))
+                groups.setdefault(name, tuple(ranks) or tuple(range(size)))
     numbers = {name: number for number, name in enumerate(groups)}
     is_peer = np.array([name.split(":")[1] in PEER_TO_PEER for name in operations], bool)
     missing = [f"rank {rank}: no file" for rank in range(size) if rank not in traces]
@@ -157,7 +182,9 @@ def _table(source: Path, operations: dict[str, int], traces: dict[int, _RankTrac
     for rank, trace in sorted(traces.items()):
         if trace.problem:
             missing.append(f"rank {rank}: {trace.problem}")
-        base_ns = int(trace.metadata.get("baseTimeNanoseconds", 0))
+        if trace.damaged:
+            missing.append(f"rank {rank}: {trace.damaged} damaged events")
+        base_ns = trace.number("baseTimeNanoseconds", 0, MAX_NS)
         starts = np.array(trace.start_ns, np.int64)
         order = np.argsort(starts, kind="stable")
         starts, ends = starts[order], np.array(trace.end_ns, np.int64)[order]

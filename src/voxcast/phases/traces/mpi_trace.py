@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _DTYPES = {"q": "<i8", "i": "<i4", "h": "<i2"}
 RECORD_DTYPE = np.dtype([(name, _DTYPES[code]) for name, code in RECORD_FIELDS])
+MAX_PROCESSES = 2**20
+MAX_NS = 2**61  # 73 years; sums of two fit 64 bits
 THEN = "record it again with `voxcast trace`"
 
 
@@ -66,7 +68,11 @@ def read_mpi_trace(folder: Path) -> EventTable:
     for path in paths:
         content = _read_rank(path)
         if content.start:
-            ranks[int(content.start["rank"])] = content
+            rank = content.start["rank"]
+            if rank in ranks:
+                problem = f"is of rank {rank}, as is another file"
+                raise RunError(problem, path, "keep the files of one run")
+            ranks[rank] = content
         else:
             missing.append(f"{path.name}: it ends before its start was written")
     if not ranks:
@@ -94,6 +100,8 @@ def _gaps(rank: int, content: _RankFile) -> list[str]:
 def _read_rank(path: Path) -> _RankFile:
     """Read the blocks of a file as far as they are whole."""
     data = memoryview(path.read_bytes())
+    if MAGIC.startswith(bytes(data)):
+        return _RankFile(is_cut=True)  # as a full disk leaves it
     if bytes(data[: len(MAGIC)]) != MAGIC:
         raise RunError("is not a trace of voxcast", path, THEN)
     content = _RankFile()
@@ -110,19 +118,36 @@ def _read_rank(path: Path) -> _RankFile:
         if block == CALLS:
             continue
         try:
-            values = json.loads(bytes(body))
-        except ValueError:
+            _take(content, block, json.loads(bytes(body)))
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise RunError(f"is damaged at byte {position - length}", path, THEN) from None
-        if block == START:
-            content.start = values
-        elif block == COMMUNICATOR:
-            content.communicators.append((tuple(values["members"]), values["earlier"]))
-        elif block == END:
-            content.end = values
     content.is_cut = position < len(data)
     if calls:
         content.calls = np.concatenate(calls)
     return content
+
+
+def _take(content: _RankFile, block: int, values: Any) -> None:
+    """Take what a block tells; of another form than it was written in, it is damaged."""
+    if block == START:
+        numbers = [values[name] for name in ("rank", "size", "wall_ns", "monotonic_ns")]
+        fits = all(type(n) is int and 0 <= n < MAX_NS for n in numbers)
+        if not fits or not values["rank"] < values["size"] <= MAX_PROCESSES:
+            raise ValueError("rank, size or clocks")
+        texts = [values["run"], *values["operations"]]
+        if not all(isinstance(text, str) for text in texts):
+            raise TypeError("names")
+        content.start = values
+    elif block == COMMUNICATOR:
+        members = tuple(values["members"])
+        if any(type(n) is not int or not 0 <= n < MAX_PROCESSES for n in members):
+            raise ValueError("members of a communicator")
+        content.communicators.append((members, int(values["earlier"])))
+    elif block == END:
+        if not 0 <= values["monotonic_ns"] < MAX_NS:
+            raise ValueError("clocks")
+        values["unrecorded"].items()
+        content.end = values
 
 
 def _table(
@@ -134,19 +159,21 @@ def _table(
     start_ns, end_ns = np.zeros((2, size), np.int64)
     for rank, content in sorted(ranks.items()):
         calls = content.calls
-        to_wall_ns = content.start["wall_ns"] - content.start["monotonic_ns"]
-        last_ns = int(calls["end_ns"][-1]) if len(calls) else content.start["monotonic_ns"]
-        start_ns[rank] = content.start["wall_ns"]
-        end_ns[rank] = content.end.get("monotonic_ns", last_ns) + to_wall_ns
         # The last number stands for none: records say -1.
         group = [groups.setdefault(key, len(groups)) for key in content.communicators] + [-1]
         operation = [
             operations.setdefault(name, len(operations)) for name in content.start["operations"]
         ]
-        if len(calls) and (
-            calls["group"].max() >= len(group) - 1 or calls["operation"].max() >= len(operation)
-        ):
-            raise RunError(f"the records of rank {rank} are damaged", folder, THEN)
+        for name, least, stop in (
+            ("group", -1, len(group) - 1), ("operation", 0, len(operation)),
+            ("start_ns", 0, MAX_NS), ("end_ns", 0, MAX_NS),
+        ):  # fmt: skip
+            if len(calls) and not least <= calls[name].min() <= calls[name].max() < stop:
+                raise RunError(f"the records of rank {rank} are damaged", folder, THEN)
+        to_wall_ns = content.start["wall_ns"] - content.start["monotonic_ns"]
+        last_ns = int(calls["end_ns"][-1]) if len(calls) else content.start["monotonic_ns"]
+        start_ns[rank] = content.start["wall_ns"]
+        end_ns[rank] = content.end.get("monotonic_ns", last_ns) + to_wall_ns
         columns = {name: calls[name] for name in ("peer", "tag", "size_bytes", "kind")}
         columns |= {name: calls[name] + to_wall_ns for name in ("start_ns", "end_ns")}
         columns["group"] = np.array(group)[calls["group"]]

@@ -135,6 +135,10 @@ class _Reading:
         leaves = (code == Code.LEAVE) & of_event
         # Calls that other calls make are part of them.
         depth = np.cumsum(enters.astype(np.int64) - leaves)
+        # A leave without its enter, as where recording began within a call, ends nothing.
+        floor = np.minimum(np.minimum.accumulate(depth), 0)
+        leaves &= np.diff(floor, prepend=0) == 0
+        depth -= floor
         call_rows = np.flatnonzero(enters & (depth == 1))
         leave_rows = np.flatnonzero(leaves & (depth == 0))
         # The last call of a location that was cut short has no end.
