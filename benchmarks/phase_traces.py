@@ -41,10 +41,10 @@ SIZES: dict[str, tuple[dict[str, Any], ...]] = {
         {"points": 3000, "iterations": 600, "layers": 3, "neurons": 48},
     ),
     "ddp_train": (
-        {"model": "small_cnn", "samples": 1024, "epochs": 8, "width": 4, "dataset": "digits"},
-        {"model": "small_cnn", "samples": 512, "epochs": 8, "width": 8, "image_size": 32},
-        {"model": "resnet", "samples": 512, "epochs": 5, "width": 4, "image_size": 16},
-        {"model": "resnet", "samples": 256, "epochs": 6, "width": 8, "image_size": 24},
+        {"model": "small_cnn", "samples": 1024, "epochs": 30, "width": 4, "dataset": "digits"},
+        {"model": "small_cnn", "samples": 1024, "epochs": 12, "width": 8, "image_size": 32},
+        {"model": "resnet", "samples": 1024, "epochs": 8, "width": 4, "image_size": 16},
+        {"model": "resnet", "samples": 1024, "epochs": 6, "width": 8, "image_size": 24},
     ),
 }
 RUN_FILE = "run.json"

@@ -157,7 +157,8 @@ def prefix_errors(run: TracedRun, share: float) -> dict[str, Any]:
 
 def coverage(rows: Sequence[dict[str, Any]], runs: dict[str, TracedRun]) -> dict[str, Any]:
     """Return how often each kind of interval holds, and how wide it is."""
-    finite = [row for row in rows if row["half_width"] is not None]
+    widths_of = ("half_width", "independent_half_width")
+    finite = [row for row in rows if all(row[name] is not None for name in widths_of)]
     independent = [row["independent_half_width"] for row in finite]
     result = {
         "batch means": _held([r["held"] for r in finite], [r["half_width"] for r in finite]),

@@ -34,8 +34,8 @@ WORK: dict[str, tuple[dict[str, Any], str, int]] = {
                    "iterations", 40),
     "pinn_mpi": ({"points": 3000, "iterations": 800, "layers": 3, "neurons": 32},
                  "iterations", 80),
-    "ddp_train": ({"model": "small_cnn", "samples": 512, "epochs": 8, "width": 8,
-                   "image_size": 16}, "epochs", 1),
+    "ddp_train": ({"model": "small_cnn", "samples": 2048, "epochs": 20, "width": 8,
+                   "image_size": 16}, "epochs", 3),
 }  # fmt: skip
 WAYS = ("base", "one_core", "load", "quota")
 CPU_GROUPS = Path("/sys/fs/cgroup/cpu")

@@ -82,7 +82,8 @@ def signature_rivals() -> str:
 
 def signature_transfer() -> str:
     """Return predicted and measured times on the slowed machine."""
-    ways = {"one_core": "one core", "load": "a load on both cores"}
+    ways = {"one_core": "one core", "load": "a load on both cores",
+            "quota": "half of the CPU time"}  # fmt: skip
     rows = [
         [f"`{row['app']}`", ways[row["way"]], f"{row['base_s']:.2f} s", f"{row['short_s']:.2f} s",
          f"{row['predicted_s']:.2f} s ({row['lower_s']:.2f} to {row['upper_s']:.2f})",

@@ -46,6 +46,15 @@ def test_an_operation_every_ten_ticks_makes_a_cycle_of_ten() -> None:
     assert cycles.counted == "MPI_Allreduce 1-10 MB"
 
 
+def test_a_part_with_few_steps_of_an_epoch_is_counted_in_steps() -> None:
+    step, epoch = collective(size_bytes=10**5, computation=1e6), collective(size_bytes=1)
+    start = [collective(size_bytes=size, computation=1e6) for size in (10**5, 10**2, 10)]
+    trace = logical_trace(event_table([start + ([step] * 8 + [epoch]) * 8] * 2))
+    cycles, prediction = backtest(trace, 0.2)
+    assert (cycles.counted, cycles.count) == ("MPI_Allreduce 100-1000 kB", 12)
+    assert prediction.total_s == pytest.approx(tick_times(trace).elapsed_s, rel=0.15)
+
+
 def test_the_start_is_not_extrapolated() -> None:
     trace = training(np.random.default_rng(1))
     measured_s = tick_times(trace).elapsed_s

@@ -50,7 +50,8 @@ def test_phases_have_the_times_and_the_communication_that_were_planted() -> None
     table = event_table([[collective(computation=9e6, duration_ns=1_000_000), *steps]] * 3)
     first, step = signature(logical_trace(table)).phases
     assert (first.weight, first.time_s) == (1, pytest.approx(10e-3))
-    assert (step.weight, step.first_tick, step.communication) == (STEPS, 1, "MPI_Allreduce 100-1000 B")
+    assert (step.weight, step.first_tick) == (STEPS, 1)
+    assert step.communication == "MPI_Allreduce 100-1000 B"
     assert step.computation_s == pytest.approx(1e-3)
     assert step.communication_s == pytest.approx(0.25e-3)
     assert step.share == pytest.approx(62.5 / 72.5)

@@ -53,7 +53,8 @@ def cycles_of(trace: LogicalTrace) -> Cycles:
 
     A phase recurs if it has ticks in both halves of the trace. The cycle is the least number of
     ticks after which the run communicates as before, in nearly all of its ticks. Cycles are
-    counted by the communication that is nearest to one tick a cycle.
+    counted by the communication that is nearest to one tick a cycle. Where no number of ticks is
+    such, as in a part with few steps of an epoch, the most frequent communication is counted.
 
     Raises
     ------
@@ -75,9 +76,10 @@ def cycles_of(trace: LogicalTrace) -> Cycles:
         )  # fmt: skip
     start, stop = min(first for first, _ in spans), max(last for _, last in spans)
     kind, texts = communication_texts(trace)
-    length = _length(kind[start:stop])
     in_part = np.bincount(kind[start:stop], minlength=len(texts))
-    counted = int(np.argmin(np.abs(in_part * length / (stop - start) - 1.0)))
+    length = _length(kind[start:stop]) or round((stop - start) / in_part.max())
+    a_cycle = in_part * length / (stop - start)
+    counted = int(np.argmin(np.where(in_part > 1, np.abs(a_cycle - 1.0), np.inf)))
     return Cycles(
         start, stop, length, texts[counted],
         int((kind == counted).sum()), int(in_part[counted]),
@@ -108,14 +110,9 @@ def cycle_times_s(trace: LogicalTrace, cycles: Cycles, times_s: np.ndarray) -> n
     return sums
 
 
-def _length(kind: np.ndarray) -> int:
+def _length(kind: np.ndarray) -> int | None:
     kind = kind[:MAX_COMPARED_TICKS]
-    longest = min(MAX_LENGTH_TICKS, len(kind) // 2)
-    best, best_share = 1, 0.0
-    for lag in range(1, longest + 1):
-        share = float(np.mean(kind[lag:] == kind[:-lag]))
-        if share >= ALIKE:
+    for lag in range(1, min(MAX_LENGTH_TICKS, len(kind) // 2) + 1):
+        if float(np.mean(kind[lag:] == kind[:-lag])) >= ALIKE:
             return lag
-        if share > best_share:
-            best, best_share = lag, share
-    return best
+    return None

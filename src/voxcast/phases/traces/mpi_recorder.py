@@ -44,8 +44,8 @@ BUFFER_SIZE = 1024 * RECORD_SIZE
 FLUSH_NS = 1_000_000_000
 # A thread that computes, or polls for a message, keeps its CPU for a slice of the scheduler, which
 # is longer: what passes in less is taken for CPU time. The clock of that costs as much as the rest
-# of a record, so that it is read after so long only.
-SHORT_NS = 200_000
+# of a record, so that it is read after so long only, and from time to time.
+SHORT_NS, CLOCK_NS = 200_000, 2_000_000
 OTHER_THREAD = -1
 
 
@@ -72,8 +72,9 @@ class Tape:
         os.write(self._file, MAGIC)
         self._length = 0
         self._groups = 0
-        self._computation_ns = 0
-        self._end_ns = self._cpu_ns = self._cpu_read_ns = self._due_ns = 0
+        # Computation before the next call is its start less `_since_ns`: mostly the end of the
+        # last call, see `_count_cpu`.
+        self._end_ns = self._since_ns = self._cpu_ns = self._cpu_read_ns = self._due_ns = 0
         self._flushed_ns = monotonic_ns()
         self._continue_from_here()
 
@@ -105,15 +106,17 @@ class Tape:
         if get_ident() != self.thread:
             return OTHER_THREAD
         start_ns = monotonic_ns()
-        gap_ns = start_ns - self._end_ns
-        if gap_ns >= SHORT_NS:
-            cpu_ns = thread_time_ns()
-            gap_ns = cpu_ns - self._cpu_ns - (self._end_ns - self._cpu_read_ns)
-            self._cpu_ns, self._cpu_read_ns = cpu_ns, start_ns
-        self._computation_ns += gap_ns
-        self._end_ns = start_ns
+        if start_ns - self._end_ns >= SHORT_NS:
+            self._count_cpu(start_ns)
         self.pickled_bytes = 0
         return start_ns
+
+    def _count_cpu(self, start_ns: int) -> None:
+        """Count the CPU time since the last call, not the time that passed."""
+        cpu_ns = thread_time_ns()
+        gap_ns = cpu_ns - self._cpu_ns - (self._end_ns - self._cpu_read_ns)
+        self._since_ns += start_ns - self._end_ns - gap_ns
+        self._cpu_ns, self._cpu_read_ns = cpu_ns, start_ns
 
     def record(
         self, start_ns: int, kind: int, operation: int, peer: int, tag: int, group: int, size: int
@@ -122,24 +125,26 @@ class Tape:
         if start_ns == OTHER_THREAD:
             self.count_unrecorded("calls of other threads")
             return
-        end_ns = self._end_ns = monotonic_ns()
+        end_ns = monotonic_ns()
         length = self._length
         pack_into(
             self._buffer, length,
-            start_ns, end_ns, self._computation_ns, size, peer, tag, group, operation, kind,
+            start_ns, end_ns, start_ns - self._since_ns, size, peer, tag, group, operation, kind,
         )  # fmt: skip
-        self._computation_ns = 0
+        self._end_ns = self._since_ns = end_ns
         self._length = length = length + RECORD_SIZE
-        if end_ns >= self._due_ns or length == BUFFER_SIZE:
+        if end_ns >= self._due_ns or end_ns - start_ns >= SHORT_NS or length == BUFFER_SIZE:
             if length == BUFFER_SIZE or end_ns - self._flushed_ns >= FLUSH_NS:
                 self.flush()
             self._continue_from_here()
 
     def _continue_from_here(self) -> None:
-        """Count computation from here, by both clocks."""
+        """Count computation from here, by both clocks, beside what is counted."""
         self._cpu_ns = thread_time_ns()
+        counted_ns = self._end_ns - self._since_ns
         self._end_ns = self._cpu_read_ns = monotonic_ns()
-        self._due_ns = self._end_ns + SHORT_NS
+        self._since_ns = self._end_ns - counted_ns
+        self._due_ns = self._end_ns + CLOCK_NS
 
     def record_receive(
         self, start_ns: int, operation: int, communicator: Any, status: Any
@@ -158,8 +163,10 @@ class Tape:
         """Leave out a call that did nothing, such as a test that failed, and its time."""
         if start_ns == OTHER_THREAD:
             return
+        counted_ns = start_ns - self._since_ns
         self._end_ns = monotonic_ns()
-        if self._end_ns >= self._due_ns:
+        self._since_ns = self._end_ns - counted_ns
+        if self._end_ns >= self._due_ns or self._end_ns - start_ns >= SHORT_NS:
             self._continue_from_here()
 
     def count_unrecorded(self, name: str) -> None:
