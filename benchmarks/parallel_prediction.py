@@ -2,15 +2,13 @@
 
 Takes the recorded runs of ``voxcast campaign run processes``, makes one table for each application
 and has ``voxcast fit`` evaluate its models. Workloads are the groups: all runs of one, on any
-number of processes, are held out together. The runs are copied beside the result, from which it is
-made anew. Writes JSON.
+number of processes, are held out together. Writes JSON.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,7 +17,7 @@ from typing import Any
 
 import pandas as pd
 
-from voxcast.files import read_json, sha256_of, write_json
+from voxcast.files import sha256_of, write_json
 from voxcast.history.parts import load_history
 
 TARGET, GROUP = "runtime_s", "workload"
@@ -83,23 +81,17 @@ def main() -> int:
     """Evaluate each application."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--history", type=Path, default=Path("data/history/processes"))
-    parser.add_argument("--out", type=Path, default=Path("results/phases"))
+    default = Path("results/phases/parallel_prediction.json")
+    parser.add_argument("--out", type=Path, default=default)
     parser.add_argument("--trials", type=int, default=5, help="of each family")
     args = parser.parse_args()
-    runs_folder = args.out / "parallel_runs"
-    if args.history.is_dir():
-        shutil.rmtree(runs_folder, ignore_errors=True)
-        shutil.copytree(
-            args.history, runs_folder, ignore=shutil.ignore_patterns("volumes.npz", "traces*")
-        )
-    runs = load_history([runs_folder])
+    runs = load_history([args.history])
     runs = runs[runs["outcome"] == "completed"]
-    path = args.out / "parallel_prediction.json"
-    results = read_json(path) if path.is_file() else {}
+    results = {}
     for app, of_app in runs.groupby("app"):
         print(f"{app} …", file=sys.stderr)
         results[str(app)] = evaluated(table_of(of_app), args.trials)
-        write_json(path, results)
+        write_json(args.out, results)
     print(json.dumps(results, indent=2))
     return 0
 

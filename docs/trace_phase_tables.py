@@ -1,10 +1,10 @@
-"""Tables of docs/phases-memory.md."""
+"""Tables of docs/phases-memory.md and docs/phases-apps.md."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from table_text import markdown, results, with_interval
+from table_text import markdown, percent, results, with_interval
 
 MEMORY, PER_PHASE = "phases/memory.json", "phases/per_phase.json"
 
@@ -95,4 +95,25 @@ def phases_summed() -> str:
     return markdown(head, rows)
 
 
-TABLES = (phases_logged, phases_slant, phases_teachers, phases_alone, phases_summed)
+def phases_parallel() -> str:
+    """Predicted wall time of parallel applications on workloads that were not measured."""
+    rows = []
+    for app, part in results("phases/parallel_prediction.json").items():
+        chosen, constant = part["chosen"], part["constant"]
+        medians_s = [
+            f"{row['median']:.1f} s ({row['processes']} × {row['threads']})"
+            for row in part["runtime_s"]
+        ]
+        rows.append([
+            f"`{app}`", f"{part['runs']}", ", ".join(medians_s), f"`{part['family']}`",
+            percent(chosen["mape"]), percent(constant["mape"]),
+            f"{100 * chosen['coverage']:.0f} %",
+        ])  # fmt: skip
+    head = ["application", "runs", "median (processes × threads)", "model", "error",
+            "error of the median", "below the 90 % bound"]  # fmt: skip
+    return markdown(head, rows)
+
+
+TABLES = (
+    phases_logged, phases_slant, phases_teachers, phases_alone, phases_summed, phases_parallel,
+)  # fmt: skip
