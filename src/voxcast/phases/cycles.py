@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 # Share of ticks that must communicate as those one cycle earlier. An operation that comes every
 # ten ticks makes a cycle of ten; one in each epoch of fifty steps leaves the step as the cycle.
 ALIKE = 0.85
+# And of the ticks that would not be alike by chance (Cohen's kappa): where nearly all communicate
+# in one way, any number of ticks later they do so again.
+ALIKE_BEYOND_CHANCE = 0.5
+FEW = 5  # cycles, of which neither a mean nor an interval says much
 MAX_LENGTH_TICKS = 2000
 MAX_COMPARED_TICKS = 20_000
 
@@ -54,7 +58,8 @@ def cycles_of(trace: LogicalTrace) -> Cycles:
     A phase recurs if it has ticks in both halves of the trace. The cycle is the least number of
     ticks after which the run communicates as before, in nearly all of its ticks. Cycles are
     counted by the communication that is nearest to one tick a cycle. Where no number of ticks is
-    such, as in a part with few steps of an epoch, the most frequent communication is counted.
+    such, or the cycles are few, as in a part with few epochs, the most frequent communication is
+    counted.
 
     Raises
     ------
@@ -77,7 +82,9 @@ def cycles_of(trace: LogicalTrace) -> Cycles:
     start, stop = min(first for first, _ in spans), max(last for _, last in spans)
     kind, texts = communication_texts(trace)
     in_part = np.bincount(kind[start:stop], minlength=len(texts))
-    length = _length(kind[start:stop]) or round((stop - start) / in_part.max())
+    length = _length(kind[start:stop])
+    if length is None or stop - start < FEW * length:
+        length = round((stop - start) / in_part.max())
     a_cycle = in_part * length / (stop - start)
     counted = int(np.argmin(np.where(in_part > 1, np.abs(a_cycle - 1.0), np.inf)))
     return Cycles(
@@ -101,18 +108,21 @@ def cycle_times_s(trace: LogicalTrace, cycles: Cycles, times_s: np.ndarray) -> n
     Returns
     -------
     ndarray, shape (cycles,)
-        A cycle ends with the tick that is counted; what follows the last one is in that.
+        A cycle ends with the tick that is counted; what follows the last one is left out.
     """
     kind, texts = communication_texts(trace)
     part = slice(cycles.first_tick, cycles.stop_tick)
     ends = np.flatnonzero(kind[part] == texts.index(cycles.counted))
-    sums: np.ndarray = np.add.reduceat(times_s[part], np.concatenate([[0], ends[:-1] + 1]))
+    complete_s = times_s[part][: ends[-1] + 1]
+    sums: np.ndarray = np.add.reduceat(complete_s, np.concatenate([[0], ends[:-1] + 1]))
     return sums
 
 
 def _length(kind: np.ndarray) -> int | None:
     kind = kind[:MAX_COMPARED_TICKS]
+    by_chance = float(np.sum((np.bincount(kind) / len(kind)) ** 2))
+    enough = max(ALIKE, by_chance + ALIKE_BEYOND_CHANCE * (1 - by_chance))
     for lag in range(1, min(MAX_LENGTH_TICKS, len(kind) // 2) + 1):
-        if float(np.mean(kind[lag:] == kind[:-lag])) >= ALIKE:
+        if float(np.mean(kind[lag:] == kind[:-lag])) >= (ALIKE if lag == 1 else enough):
             return lag
     return None
