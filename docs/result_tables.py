@@ -25,7 +25,7 @@ from table_text import NONE, PROJECT, Rows, markdown, percent, results, with_int
 PAGES = (
     "README.md", "docs/results.md", "docs/scale.md", "docs/tables.md", "docs/worth.md",
     "docs/parcel-study.md", "docs/cluster-plan.md", "docs/cluster-pool.md", "docs/phases.md",
-    "docs/phases-memory.md", "docs/phases-signature.md",
+    "docs/phases-apps.md", "docs/phases-memory.md", "docs/phases-signature.md",
 )  # fmt: skip
 IMAGE_APPS = ("ants_segment", "ants_register", "tile_segment")
 APPS = (*IMAGE_APPS, "dnn_train")
