@@ -110,8 +110,8 @@ class Follower:
     def _end(self, name: str, array: SubmittedArray, number: int, ended: TaskState) -> None:
         task = self.state.tasks[name]
         outcome = ended.outcome or "failed"
-        if outcome not in ("completed", "failed"):
-            # In the accounting, a step that root cancels looks like one killed for memory.
+        if outcome != "completed":
+            # A task that is stopped may look killed for memory (by root), or failed (by its shell).
             outcome = self.state.stopping.get((array.number, number), outcome)  # type: ignore[assignment]
         machine = self.executor.machine(self.submission.files(array.number).attempt_folder(number))
         usd = task.usd_per_hour * ended.runtime_s / 3600
