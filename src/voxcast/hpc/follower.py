@@ -111,7 +111,7 @@ class Follower:
         task = self.state.tasks[name]
         outcome = ended.outcome or "failed"
         if outcome != "completed":
-            # A task that is stopped may look killed for memory (by root), or failed (by its shell).
+            # A task that is stopped may look killed for memory (by root) or failed (by a shell).
             outcome = self.state.stopping.get((array.number, number), outcome)  # type: ignore[assignment]
         machine = self.executor.machine(self.submission.files(array.number).attempt_folder(number))
         usd = task.usd_per_hour * ended.runtime_s / 3600
