@@ -8,6 +8,7 @@ scripts of jobs show. So a password is left to where the driver looks: for Postg
 from __future__ import annotations
 
 import contextlib
+import time
 from typing import TYPE_CHECKING
 
 from voxcast.errors import EXTRAS, ConfigError, RunError
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     import optuna
 
 OPTION = "--storage"
+ATTEMPTS, PAUSE_S = 10, 0.3
 SECRETS = ("password", "passwd", "sslpassword")  # parameters of drivers that are no address
 
 
@@ -43,10 +45,11 @@ def search_database(url: str) -> optuna.storages.RDBStorage:
         return optuna.storages.RDBStorage(url, engine_kwargs={"pool_pre_ping": True})
 
     with database_problems(url):
-        try:
-            return connected()
-        except (IntegrityError, ProgrammingError):  # another process made the tables meanwhile
-            return connected()
+        for _ in range(ATTEMPTS):
+            with contextlib.suppress(IntegrityError, ProgrammingError):
+                return connected()
+            time.sleep(PAUSE_S)  # while another process makes the tables
+        return connected()
 
 
 @contextlib.contextmanager
