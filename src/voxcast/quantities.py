@@ -248,10 +248,10 @@ def counted(n: int, noun: str) -> str:
 
     Examples
     --------
-    >>> counted(1, "subject"), counted(3, "subject"), counted(2, "CPU")
-    ('1 subject', '3 subjects', '2 CPUs')
+    >>> counted(1, "subject"), counted(2, "CPU"), counted(3, "process")
+    ('1 subject', '2 CPUs', '3 processes')
     """
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+    return f"{n} {noun}{'' if n == 1 else 'es' if noun.endswith('s') else 's'}"
 
 
 def format_voxels(count: float) -> str:

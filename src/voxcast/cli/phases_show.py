@@ -114,7 +114,7 @@ def _show(overview: TraceOverview) -> None:
 
     run = overview.signature
     print(
-        f"{run.source}: {_processes(run.processes)}, "
+        f"{run.source}: {counted(run.processes, 'process')}, "
         f"{counted(run.ticks, 'tick')}, {format_short_seconds(run.elapsed_s)}; computation "
         f"{1 - run.communication_share:.0%}, communication {run.communication_share:.0%} of the "
         "time of all processes"
@@ -123,11 +123,10 @@ def _show(overview: TraceOverview) -> None:
     for place, n in enumerate(overview.order):
         phase = run.phases[n]
         mark = MARKS[place] if place < overview.marked else OTHER
-        of_it = phase.communication_s / phase.time_s if phase.time_s else 0.0
         rows.append((
             mark, str(n), phase.communication, str(phase.weight),
             format_short_seconds(phase.time_s),
-            f"{phase.share:.1%}", f"{of_it:.0%}",
+            f"{phase.share:.1%}", f"{phase.communication_share:.0%}",
         ))  # fmt: skip
     print(text_table(rows, "<><>>>>", indent="  "))
     if run.dropped_phases:
@@ -145,10 +144,6 @@ def _show(overview: TraceOverview) -> None:
         print(f"In the middle of the run, {begin_s:.4g} s to {end_s:.4g} s")
         print(_lanes(overview.detail, overview.marked))
     _show_traffic(overview)
-
-
-def _processes(n: int) -> str:
-    return "1 process" if n == 1 else f"{n} processes"
 
 
 def _lanes(timeline: Timeline, marked: int) -> str:

@@ -61,7 +61,8 @@ def main(argv: list[str]) -> int:
 
 def _show(result: Signature) -> None:
     print(
-        f"{result.source}: {result.processes} processes, {result.ticks} ticks, "
+        f"{result.source}: {counted(result.processes, 'process')}, "
+        f"{counted(result.ticks, 'tick')}, "
         f"{format_seconds(result.elapsed_s)}; {result.communication_share:.0%} of the time of all "
         "processes in communication"
     )

@@ -114,11 +114,11 @@ def _run(command: list[str]) -> int:
 def _show(table: EventTable, *, as_json: bool) -> None:
     import numpy as np
 
-    from voxcast.phases.traces.events import Kind
+    from voxcast.phases.traces.events import NS_PER_S, Kind
 
-    span_s = (table.end_ns - table.start_ns) / 1e9
+    span_s = (table.end_ns - table.start_ns) / NS_PER_S
     in_events_s = np.bincount(
-        table["process"], (table["end_ns"] - table["start_ns"]) / 1e9, len(table.processes)
+        table["process"], (table["end_ns"] - table["start_ns"]) / NS_PER_S, len(table.processes)
     )
     total_s = float(span_s.sum())
     share = float(in_events_s.sum()) / total_s if total_s > 0 else 0.0
@@ -137,11 +137,10 @@ def _show(table: EventTable, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(content, indent=2))
         return
-    processes = "1 process" if len(table.processes) == 1 else f"{len(table.processes)} processes"
     counts = ", ".join(f"{kinds[kind]} {kind.name.lower()}" for kind in Kind if kinds[kind])
     print(
-        f"{table.source}: {processes}, {counted(len(table), 'event')}"
-        + f" ({counts})" * bool(len(table))
+        f"{table.source}: {counted(len(table.processes), 'process')}, "
+        f"{counted(len(table), 'event')}" + f" ({counts})" * bool(len(table))
     )
     print(f"  {format_seconds(longest_s)} long; {share:.1%} of the time of all processes in these "
           f"events; computation is {COMPUTATION[table.computation_unit]}")  # fmt: skip

@@ -99,9 +99,7 @@ def lines_by_task(text: str) -> dict[TaskId, list[dict[str, str]]]:
     lines: dict[TaskId, list[dict[str, str]]] = {}
     for line in text.splitlines():
         cells = dict(zip(SACCT_COLUMNS, line.split("|"), strict=False))
-        if (
-            _LAST_NEEDED not in cells
-        ):  # what a wrapper of the site prints, or a line that is cut off
+        if _LAST_NEEDED not in cells:  # printed by a wrapper of the site, or cut off
             continue
         cells["step"] = ""
         waiting = _WAITING.fullmatch(cells["JobID"])

@@ -97,14 +97,15 @@ def predict(
             trace.events.source, f"count ticks of {cycles.counted}",
         )  # fmt: skip
     times = tick_times(trace)
-    passed_s = cycle_times_s(trace, cycles, times.advance_s)
+    # With what came last, in which a change may have founded phases that do not recur yet.
+    to_the_end = replace(cycles, stop_tick=len(trace))
+    until_now_s = cycle_times_s(trace, to_the_end, times.advance_s)
+    passed_s = until_now_s[: cycles.repeated]
     cycle_s = float(passed_s.mean())
     ahead = cycles_of_run - cycles.count
     elapsed_s = times.elapsed_s
     total_s = elapsed_s + ahead * cycle_s
-    # With what came last, in which a change may have founded phases that do not recur yet.
-    to_the_end = replace(cycles, stop_tick=len(trace))
-    trend = trend_of(cycle_times_s(trace, to_the_end, times.advance_s)) if ahead > 0 else None
+    trend = trend_of(until_now_s) if ahead > 0 else None
     error_s = math.inf if trend else error_of_sum_s(passed_s, ahead, level)
     return TimePrediction(
         total_s, max(elapsed_s, total_s - error_s), total_s + error_s, level,

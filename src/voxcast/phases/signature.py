@@ -45,6 +45,11 @@ class SignaturePhase:
     communication_s: float
     share: float
 
+    @property
+    def communication_share(self) -> float:
+        """Share of its time that is communication."""
+        return self.communication_s / self.time_s if self.time_s else 0.0
+
 
 @dataclass(frozen=True)
 class Signature:

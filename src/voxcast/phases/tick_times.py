@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcast.phases.logical import logical_trace
+from voxcast.phases.traces.events import NS_PER_S
 
 if TYPE_CHECKING:
     from voxcast.phases.logical import LogicalTrace
-
-NS_PER_S = 1e9
 
 
 @dataclass(frozen=True, eq=False)

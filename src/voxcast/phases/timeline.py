@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from voxcast.phases.traces.events import NS_PER_S
+
 if TYPE_CHECKING:
     from voxcast.phases.logical import LogicalTrace
 
-NS_PER_S = 1e9
 COMPUTATION, COMMUNICATION = 0, 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -138,13 +139,11 @@ def trace_overview(
     places = np.full(len(order) + 1, marked)
     places[order[:marked]] = np.arange(marked)
     category = places[np.where(grouping.label == DROPPED, len(order), grouping.label)]
+    lines = partial(timeline, trace, category, marked + 1)
     span_s = middle_span_s(trace, DETAIL_TICKS)
-    run_line, detail = (
-        timeline(trace, category, marked + 1, bins=bins, max_lanes=max_lanes, span_s=span)
-        for span in (None, span_s)
-    )
-    each = timeline(trace, category, marked + 1, bins=1, max_lanes=run.processes)
+    detail = None if span_s is None else lines(bins=bins, max_lanes=max_lanes, span_s=span_s)
     return TraceOverview(
-        run, tuple(order), marked, run_line, detail if span_s else None, each,
-        traffic(trace.events), trace.events.computation_unit,
+        run, tuple(order), marked, lines(bins=bins, max_lanes=max_lanes), detail,
+        lines(bins=1, max_lanes=run.processes), traffic(trace.events),
+        trace.events.computation_unit,
     )  # fmt: skip

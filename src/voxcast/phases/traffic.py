@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.phases.traces.events import Kind
+from voxcast.phases.traces.events import NS_PER_S, Kind
 
 if TYPE_CHECKING:
     from voxcast.phases.traces.events import EventTable
@@ -101,7 +101,7 @@ def _collectives(events: EventTable) -> tuple[CollectiveTraffic, ...]:
     calls = np.zeros((len(kinds), len(events.processes)), np.int64)
     np.add.at(calls, (kind_of, events["process"][rows]), 1)
     sizes = np.bincount(kind_of, events["size_bytes"][rows], len(kinds))
-    elapsed_s = (events["end_ns"][rows] - events["start_ns"][rows]) / 1e9
+    elapsed_s = (events["end_ns"][rows] - events["start_ns"][rows]) / NS_PER_S
     times = np.bincount(kind_of, np.maximum(elapsed_s, 0), len(kinds))
     members = [len(group) for group in events.groups] + [0]
     operation, number = np.divmod(kinds, len(events.groups) + 1)

@@ -11,7 +11,7 @@ from voxcast.history.run_folders import read_row
 from voxcast.history.run_series import phases_of, traces_of
 from voxcast.history.run_table import frame_of
 from voxcast.phases.memory import segmented_runs
-from voxcast.quantities import format_bytes, format_seconds
+from voxcast.quantities import counted, format_bytes, format_seconds
 from voxcast.report.canvas import INK, SERIES, inline_svg, panel
 from voxcast.report.figures import Drawing
 
@@ -61,7 +61,7 @@ def run_memory(folder: Path) -> RunMemory | None:
     if not is_logged and runs["outcome"].iloc[0] == "completed":
         phases = segmented_runs(runs, phases, traces).phases
     run = runs.iloc[0]
-    title = f"{run['app']}, {run['cpus']} CPU{'s' if run['cpus'] > 1 else ''}"
+    title = f"{run['app']}, {counted(int(run['cpus']), 'CPU')}"
     return RunMemory(title, traces, phases, is_logged)
 
 

@@ -78,7 +78,7 @@ def trace_content(overview: TraceOverview) -> dict[str, Any]:
     marks = MARKS[: overview.marked]
     return {
         "summary": (
-            f"{_processes(run.processes)}, {counted(run.ticks, 'tick')}, "
+            f"{counted(run.processes, 'process')}, {counted(run.ticks, 'tick')}, "
             f"{format_seconds(run.elapsed_s)}; computation "
             f"{percent(100 * (1 - run.communication_share))}, communication "
             f"{percent(100 * run.communication_share)} of the time of all processes"
@@ -102,11 +102,10 @@ def _phases(overview: TraceOverview) -> list[dict[str, Any]]:
     rows = []
     for place, n in enumerate(overview.order):
         phase = overview.signature.phases[n]
-        of_it = phase.communication_s / phase.time_s if phase.time_s else 0.0
         marked = place < overview.marked
         cells = [
             percent(100 * phase.share), format_short_seconds(phase.time_s), str(phase.weight),
-            percent(100 * of_it), str(n),
+            percent(100 * phase.communication_share), str(n),
         ]  # fmt: skip
         rows.append({
             "mark": MARKS[place] if marked else "",
@@ -178,7 +177,3 @@ def _collectives(traffic: Traffic) -> Table | None:
     head = ["operation", "processes", "calls", "size", "time of all processes"]
     caption = "Collectives; size and time are those of all processes together, waiting included"
     return Table(caption, head, rows, notes)
-
-
-def _processes(n: int) -> str:
-    return "1 process" if n == 1 else f"{n} processes"

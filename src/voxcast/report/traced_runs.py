@@ -14,7 +14,7 @@ from voxcast.report.memory_figure import memory_drawing, run_memory
 from voxcast.report.phase_page import overview_for_page, trace_content
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     import pandas as pd
@@ -39,19 +39,20 @@ def memory_panels(completed: pd.DataFrame, project: Path) -> list[Drawing]:
     project : Path
         Its folder.
     """
-    drawings = []
+    drawings: list[Drawing] = []
     for _, of_app in completed.groupby("app", sort=True):
         in_order = of_app.sort_values("runtime_s", kind="stable")
-        run = in_order.iloc[(len(in_order) - 1) // 2]
-        folder = project / RUNS / str(run["device"]) / str(run["cell_key"])
+        run = in_order.iloc[(len(in_order) - 1) // 2].to_dict()
         try:
-            memory = run_memory(folder)
+            memory = run_memory(_folder(project, run))
         except VoxcastError as error:
             logger.info("no picture of the memory of a run: %s", error)
             continue
         if memory is not None:
             drawings.append(memory_drawing(memory))
-    return drawings[:MAX_PANELS]
+        if len(drawings) == MAX_PANELS:
+            break
+    return drawings
 
 
 def traced_runs(completed: pd.DataFrame, project: Path) -> list[dict[str, Any]]:
@@ -73,8 +74,11 @@ def traced_runs(completed: pd.DataFrame, project: Path) -> list[dict[str, Any]]:
 def _last_traces(completed: pd.DataFrame, project: Path) -> Iterator[tuple[str, Path]]:
     for app, of_app in completed.groupby("app", sort=True):
         for run in of_app.sort_values("started_at", ascending=False).to_dict("records"):
-            folder = project / RUNS / str(run["device"]) / str(run["cell_key"])
-            traces = traces_of_run(folder)
+            traces = traces_of_run(_folder(project, run))
             if traces is not None:
                 yield str(app), traces
                 break
+
+
+def _folder(project: Path, run: Mapping[Any, Any]) -> Path:
+    return project / RUNS / str(run["device"]) / str(run["cell_key"])

@@ -108,9 +108,7 @@ def phase_labels(
     sums = of_runs.groupby(["cell_key", "phase"], sort=False).agg(
         cpu_s=(CPU, "sum"), runtime_s=("duration_s", "sum"), peak_rss_bytes=(MEMORY, "max")
     )
-    orders = of_runs.groupby("cell_key")["phase"].agg(
-        lambda names: "\n".join(dict.fromkeys(names))
-    )
+    orders = of_runs.groupby("cell_key")["phase"].agg(_joined)
     usual = str(orders.value_counts().index[0])
     names = usual.split("\n")
     keys = [key for key in orders.index[orders == usual]

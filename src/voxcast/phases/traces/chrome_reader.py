@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.errors import RunError
-from voxcast.phases.traces.events import EVENT_DTYPES, EventTable, Kind
+from voxcast.phases.traces.events import (
+    MAX_NS,
+    MAX_PROCESSES,
+    EventTable,
+    Kind,
+    joined_columns,
+    typed_columns,
+)
 from voxcast.phases.traces.json_stream import JsonStream
 
 if TYPE_CHECKING:
@@ -29,8 +36,6 @@ ITEM_BYTES = {
 }  # fmt: skip
 METADATA = ("distributedInfo", "baseTimeNanoseconds", "schemaVersion")
 THEN = "record it with torch.profiler and export_chrome_trace"
-MAX_PROCESSES = 2**20
-MAX_NS = 2**61  # 73 years; sums of two fit 64 bits
 # What an event raises whose members are missing, or of another type, or beyond 64 bits.
 EVENT_ERRORS = (KeyError, TypeError, AttributeError, ValueError, OverflowError)
 
@@ -178,7 +183,7 @@ def _table(source: Path, operations: dict[str, int], traces: dict[int, _RankTrac
     is_peer = np.array([name.split(":")[1] in PEER_TO_PEER for name in operations], bool)
     missing = [f"rank {rank}: no file" for rank in range(size) if rank not in traces]
     start_ns, end_ns = np.zeros((2, size), np.int64)
-    parts: dict[str, list[np.ndarray]] = {name: [] for name in EVENT_DTYPES}
+    parts: list[dict[str, np.ndarray]] = []
     for rank, trace in sorted(traces.items()):
         if trace.problem:
             missing.append(f"rank {rank}: {trace.problem}")
@@ -205,10 +210,9 @@ def _table(source: Path, operations: dict[str, int], traces: dict[int, _RankTrac
             "size_bytes": np.array(trace.size_bytes, np.int64)[order],
             "computation": np.maximum(starts - before, 0),
         }  # fmt: skip
-        for name, dtype in EVENT_DTYPES.items():
-            parts[name].append(columns[name].astype(dtype))
+        parts.append(typed_columns(columns))
     return EventTable(
-        columns={name: np.concatenate(arrays) for name, arrays in parts.items()},
+        columns=joined_columns(parts),
         processes=tuple(f"rank {rank}" for rank in range(size)),
         operations=tuple(operations),
         groups=tuple(groups.values()),

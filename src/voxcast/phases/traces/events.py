@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+NS_PER_S = 1e9
+# What a file may state: more is damage, and would exceed 64 bits in sums.
+MAX_PROCESSES = 2**20
+MAX_NS = 2**61  # 73 years
 ComputationUnit = Literal["instructions", "cpu_ns", "elapsed_ns"]
 
 
@@ -35,6 +39,16 @@ EVENT_DTYPES: Mapping[str, type] = {
     "size_bytes": np.int64,
     "computation": np.float64,
 }
+
+
+def typed_columns(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return columns of events as `EVENT_DTYPES` has them."""
+    return {name: columns[name].astype(dtype) for name, dtype in EVENT_DTYPES.items()}
+
+
+def joined_columns(parts: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Return the columns of parts, of which there is one at least, one part after the other."""
+    return {name: np.concatenate([part[name] for part in parts]) for name in EVENT_DTYPES}
 
 
 @dataclass(frozen=True, eq=False)

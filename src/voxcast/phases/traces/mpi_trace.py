@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.errors import RunError
-from voxcast.phases.traces.events import EVENT_DTYPES, EventTable
+from voxcast.phases.traces.events import (
+    MAX_NS,
+    MAX_PROCESSES,
+    EventTable,
+    joined_columns,
+    typed_columns,
+)
 from voxcast.phases.traces.mpi_recorder import (
     BLOCK,
     CALLS,
@@ -27,8 +33,6 @@ if TYPE_CHECKING:
 
 _DTYPES = {"q": "<i8", "i": "<i4", "h": "<i2"}
 RECORD_DTYPE = np.dtype([(name, _DTYPES[code]) for name, code in RECORD_FIELDS])
-MAX_PROCESSES = 2**20
-MAX_NS = 2**61  # 73 years; sums of two fit 64 bits
 THEN = "record it again with `voxcast trace`"
 
 
@@ -155,7 +159,7 @@ def _table(
 ) -> EventTable:
     groups: dict[tuple[tuple[int, ...], int], int] = {}
     operations: dict[str, int] = {}
-    parts: dict[str, list[np.ndarray]] = {name: [] for name in EVENT_DTYPES}
+    parts: list[dict[str, np.ndarray]] = []
     start_ns, end_ns = np.zeros((2, size), np.int64)
     for rank, content in sorted(ranks.items()):
         calls = content.calls
@@ -180,10 +184,9 @@ def _table(
         columns["operation"] = np.array(operation)[calls["operation"]]
         columns["computation"] = np.maximum(calls["computation"], 0)
         columns["process"] = np.full(len(calls), rank)
-        for name, dtype in EVENT_DTYPES.items():
-            parts[name].append(columns[name].astype(dtype))
+        parts.append(typed_columns(columns))
     return EventTable(
-        columns={name: np.concatenate(arrays) for name, arrays in parts.items()},
+        columns=joined_columns(parts),
         processes=tuple(f"rank {rank}" for rank in range(size)),
         operations=tuple(operations),
         groups=tuple(members for members, _ in groups),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcast.errors import RunError
-from voxcast.phases.traces.events import EVENT_DTYPES, EventTable, Kind
+from voxcast.phases.traces.events import EventTable, Kind, joined_columns, typed_columns
 from voxcast.phases.traces.otf2_callbacks import Code
 from voxcast.phases.traces.otf2_records import Archive, Definitions
 
@@ -118,7 +118,7 @@ class _Reading:
                 self.missing.append(f"{title}: {counts[begun] - counts[ended]} {lacking}")
         part = self._events(records, time_ns)
         part["process"] = np.full(len(part["start_ns"]), process)
-        self._parts.append(part)
+        self._parts.append(typed_columns(part))
 
     def _ns(self, ticks: np.ndarray) -> np.ndarray:
         since = ticks.astype(np.int64) - self._definitions.offset
@@ -227,10 +227,7 @@ class _Reading:
             raise RunError("has no events", path, then)
         if not sum(len(part["start_ns"]) for part in self._parts):
             raise RunError("has no communication, input or output", path, PLUGIN)
-        columns = {
-            name: np.concatenate([part[name] for part in self._parts]).astype(dtype)
-            for name, dtype in EVENT_DTYPES.items()
-        }
+        columns = joined_columns(self._parts)
         # Locations come one after the other: the order of a process unless it has threads.
         process = columns["process"]
         if len(self._parts) > len(np.unique(process)):
