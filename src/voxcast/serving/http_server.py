@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import EXIT_BAD_INPUT, ModelError, exits_cleanly, one_line
@@ -131,13 +132,29 @@ def _application(model: str) -> Any:
     import mlflow
     from mlflow.pyfunc import scoring_server
 
+    from voxcast.serving.installed_model import installed_model
+
     try:
-        loaded = mlflow.pyfunc.load_model(model)
+        # Not mlflow.pyfunc.load_model, which runs the code in the folder.
+        loaded = installed_model(Path(model) if Path(model).is_dir() else _downloaded(model))
         params = loaded.metadata.get_params_schema()
         names = () if params is None else tuple(param.name for param in params)
         return CheckedBodies(scoring_server.init(loaded), names)
     except (mlflow.MlflowException, OSError, ImportError) as error:
         raise ModelError(f"cannot be served: {one_line(error)}", model) from error
+
+
+def _downloaded(address: str) -> Path:
+    """Download a version by its address ``models:/NAME/VERSION``, and check its files."""
+    import mlflow
+    from mlflow.artifacts import download_artifacts
+
+    from voxcast.serving.registered_files import check_files
+
+    name, number = address.removeprefix("models:/").split("/")
+    folder = Path(download_artifacts(address))
+    check_files(folder, dict(mlflow.MlflowClient().get_model_version(name, number).tags))
+    return folder
 
 
 if __name__ == "__main__":

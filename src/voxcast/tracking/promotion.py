@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,8 +26,12 @@ from voxcast.tracking.rivals import readable_bundle, rival_of
 from voxcast.tracking.runs import tracking_uri
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from voxcast.models.selection.comparison import Comparison
     from voxcast.models.selection.out_of_time import OutOfTime
     from voxcast.models.selection.promotion_rule import Rival
+    from voxcast.models.selection.risk import Risk
     from voxcast.serving.bundle import Bundle
     from voxcast.tracking import runs
     from voxcast.tracking.challengers import AppFacts, Challenger
@@ -124,7 +129,8 @@ def promote(
     if decision.promote:
         damaged = damaged_others(bundle, app.name)
         warn(damaged, lost)
-        promotion = _promotion(app, challenger, decision, rule, calibrated, current)
+        evidence = _evidence(challenger, risk, comparison)
+        promotion = _promotion(app, challenger, decision, rule, calibrated, current, evidence)
         version = _registered(session, app, challenger, promotion, bundle)
     former = None if bundle is None else bundle.apps.get(app.name)
     former_family = None if former is None else former.promotion.family
@@ -183,6 +189,7 @@ def _promotion(
     rule: Rule,
     calibrated: bool,
     current: Version | None,
+    evidence: dict[str, Any],
 ) -> Promotion:
     table = challenger.table
     return Promotion(
@@ -200,7 +207,22 @@ def _promotion(
         table_sha256=challenger.table_sha256,
         app_version=app.version,
         from_version=None if current is None else current.number,
+        evidence=evidence,
     )
+
+
+def _evidence(
+    challenger: Challenger, risk: Mapping[str, Risk], comparison: Comparison | None
+) -> dict[str, Any]:
+    """Return how a challenger was judged, for its model card; what is not finite is None."""
+    errors = {
+        name: value if math.isfinite(value) else None for name, value in challenger.metrics.items()
+    }
+    return {
+        "cross_validation": errors,
+        "risk_at_upper_quantile": {target: asdict(r) for target, r in risk.items()},
+        "comparison": None if comparison is None else comparison_json(comparison),
+    }
 
 
 def _registered(

@@ -82,7 +82,7 @@ def roll_back(project: Path, number: str | None = None, app: str | None = None) 
         if older == current.number:
             raise ModelError("is the champion already", f"version {older}", LISTED)
         registry.use(project)
-        registry.set_champion(older)
+        registry.set_alias(CHAMPION, older)
         version = older
     else:
         if present.get(app) == restored[app]:
