@@ -33,7 +33,7 @@ def plain_files(folder: Path) -> list[Path]:
                 for entry in entries:
                     path = Path(entry.path)
                     if entry.is_symlink():
-                        problem = f"is a link, to {os.readlink(path)}"
+                        problem = f"is a link, to {path.readlink()}"
                         raise ModelError(problem, path, _FIX)
                     if entry.is_dir():
                         pending.append(path)

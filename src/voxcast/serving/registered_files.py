@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING
 
 from voxcast.errors import ModelError
 from voxcast.files import sha256_file
-from voxcast.serving.bundle import ARTIFACTS, FOLDER, FORECASTERS, INDEX, REPAIR, TRAINED_ON, Bundle
+from voxcast.serving.bundle import (
+    ARTIFACTS,
+    FOLDER,
+    FORECASTERS,
+    INDEX,
+    REPAIR,
+    TRAINED_ON,
+    Bundle,
+)
 from voxcast.serving.plain_files import plain_files
 
 if TYPE_CHECKING:
