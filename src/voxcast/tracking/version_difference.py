@@ -1,4 +1,4 @@
-"""In what two versions of the registered model differ, from their records alone: nothing is judged.
+"""In what two versions of the registered model differ, by their records: nothing is judged.
 
 `voxcast.tracking.versions.compare_bundles` judges them on runs on record.
 """
