@@ -93,7 +93,7 @@ class ShadowComparison:
     median_ratio, upper_ratio : dict of str to Interval
         By target: geometric mean of challenger / champion.
     out_of_range : tuple of int
-        Questions that were out of range for both, for the champion alone, for the challenger alone.
+        Questions out of range for both, for the champion alone, for the challenger alone.
     runs : int
         Number of runs on which both could be judged.
     judgements : dict of str to Judgement
