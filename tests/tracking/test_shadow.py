@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from test_registry import APP, RULE, project, promoted, trained  # noqa: F401
+from test_registry import APP, RULE, promoted, trained
 
 from champions import champion_version, registered_bundle
 from voxcast.errors import ModelError
@@ -17,7 +17,15 @@ from voxcast.tracking.versions import roll_back
 QUANTILE = RULE.upper_quantile
 
 
-def test_a_challenger_that_was_refused_answers_in_shadow(project: Path) -> None:  # noqa: F811
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_challenger_that_was_refused_answers_in_shadow(project: Path) -> None:
     uri = runs.tracking_uri(project)
     promoted(project, "median", "ridge")
     promoted(project, "ridge", app="tile")
@@ -50,7 +58,7 @@ def test_a_challenger_that_was_refused_answers_in_shadow(project: Path) -> None:
         shadow.start_version(project, "9")
 
 
-def test_a_damaged_forecaster_is_not_repaired_with_one_in_shadow(project: Path) -> None:  # noqa: F811
+def test_a_damaged_forecaster_is_not_repaired_with_one_in_shadow(project: Path) -> None:
     promoted(project, "median")
     promoted(project, "ridge", app="tile")
     session, challenger = runs.connect(project), trained(project, ("ridge",))

@@ -123,6 +123,7 @@ def check_index(bundle: Path, tags: Mapping[str, str]) -> None:
 
 
 _CHANGED = "is not the file that was registered"
+_COMPILED = "is compiled code, which MLflow would run in place of predictor.py: remove it"
 
 
 def differences(model: Path, recorded: Mapping[str, str]) -> dict[str, str]:
@@ -139,7 +140,7 @@ def differences(model: Path, recorded: Mapping[str, str]) -> dict[str, str]:
         if name not in present:
             wrong[name] = "is missing"
         elif name not in recorded:
-            wrong[name] = "was not registered"
+            wrong[name] = _COMPILED if COMPILED in name.split("/") else "was not registered"
         elif present[name] != recorded[name]:
             wrong[name] = _CHANGED
     return wrong
