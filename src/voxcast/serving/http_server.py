@@ -149,11 +149,11 @@ def _downloaded(address: str) -> Path:
     import mlflow
     from mlflow.artifacts import download_artifacts
 
-    from voxcast.serving.registered_files import check_files
+    from voxcast.serving.registered_files import verify_files
 
     name, number = address.removeprefix("models:/").split("/")
     folder = Path(download_artifacts(address))
-    check_files(folder, dict(mlflow.MlflowClient().get_model_version(name, number).tags))
+    verify_files(folder, dict(mlflow.MlflowClient().get_model_version(name, number).tags))
     return folder
 
 
