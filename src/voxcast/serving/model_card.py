@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from voxcast.serving.bundle import Bundle
     from voxcast.serving.served_app import Promotion, ServedApp
 
-CARD = "model_card.md"
 UNKNOWN = "not recorded"
 _TARGET_TITLES = {"cpu_s": "CPU time", "runtime_s": "wall time", "peak_rss_bytes": "memory"}
 _USE = """\
