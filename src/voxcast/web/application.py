@@ -33,8 +33,8 @@ ROUTERS = (predictions.router, models.router, health.router, metrics.router, inv
 def application(settings: Settings) -> FastAPI:
     """Return the application of a service; it loads its model when it starts.
 
-    ``app.state`` has ``settings``, ``model`` (the current `ServedModel`, None before there is one),
-    ``switch``, ``batches`` and ``metrics``.
+    ``app.state`` has ``settings``, ``model`` (the current `ServedModel`, None before there is
+    one), ``switch``, ``batches`` and ``metrics``.
     """
 
     @asynccontextmanager
