@@ -209,7 +209,9 @@ def main() -> int:
         apps = LocalModel.load(model).bundle.apps
         figures["families"] = {app: served.promotion.family for app, served in apps.items()}
         for server in (args.only,) if args.only else ("voxcast", "mlflow"):
-            requests = args.requests if server == "voxcast" else min(args.requests, MLFLOW_REQUESTS)
+            requests = (
+                args.requests if server == "voxcast" else min(args.requests, MLFLOW_REQUESTS)
+            )
             log = Path(name) / f"{server}.log"
             figures[server] = measure(server, model, project, requests, log)
     if not args.only:
