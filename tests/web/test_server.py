@@ -186,8 +186,8 @@ def test_a_token_guards_the_service_and_is_never_logged(
     ("options", "content", "problem"),
     [
         (
-            ["--host", "0.0.0.0"],
-            None,  # noqa: S104
+            ["--host", "0.0.0.0"],  # noqa: S104
+            None,
             "0.0.0.0: others can reach this address, so a token",
         ),
         (["--token-file", "token"], "", "token: a token has at least 16 letters"),

@@ -14,7 +14,7 @@ from voxcast.serving.shadow_log import ShadowLog, shadow_log
 from voxcast.tracking.runs import tracking_uri
 from voxcast.web.application import application
 from voxcast.web.settings import Settings
-from voxcast.web.shadow import Answered, Shadow
+from voxcast.web.shadow import RowAnswers, Shadow
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_a_challenger_that_is_slow_does_not_hold_up_the_champion(project: Path) 
         switch.look()
         shadow = Shadow(lambda: switch.challenger, ShadowLog(project / "log.jsonl"))
         row = {**HEADER_ROW, "app": "segment"}
-        answered = Answered(switch.champion, [row], [{}], 0.95)
+        row_answers = RowAnswers(switch.champion, [row], [{}], 0.95)
         for _ in range(500):  # its thread was not started
-            shadow.after_answer(answered)
+            shadow.after_answer(row_answers)
         assert shadow.skipped == 300

@@ -16,7 +16,7 @@ from voxcast.web.json_answers import json_answer
 from voxcast.web.openapi import json_body
 from voxcast.web.questions import ImageQuestion, question
 from voxcast.web.served_model import served_model
-from voxcast.web.shadow import Answered
+from voxcast.web.shadow import RowAnswers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,7 +93,7 @@ async def predict_rows(
     batches: Batches = request.app.state.batches
     predictions = await batches.predict(served, typed, quantile, explain=explain)
     shadow: Shadow = request.app.state.shadow
-    shadow.after_answer(Answered(served, typed, predictions, quantile))
+    shadow.after_answer(RowAnswers(served, typed, predictions, quantile))
     return predictions
 
 
@@ -128,7 +128,7 @@ async def predict(request: Request) -> Response:
 
 @router.post("/predict/batch", response_model=PredictAnswer, openapi_extra=json_body(RowsQuestion))
 async def predict_batch(request: Request) -> Response:
-    """Predict many rows, in order; a row that is refused is named, and none is answered."""
+    """Predict many rows, in order; a row that is refused is named, and none is answers."""
     body = await request.body()
     try:
         if len(body) > THREAD_BYTES:

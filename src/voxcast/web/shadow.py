@@ -38,8 +38,8 @@ class AnswerLog(Protocol):
 
 
 @dataclass(frozen=True)
-class Answered:
-    """Rows that the champion answered."""
+class RowAnswers:
+    """Rows that the champion answers."""
 
     served: ServedModel
     rows: Sequence[Mapping[str, Any]]
@@ -65,7 +65,7 @@ class Shadow:
 
     def __init__(self, challenger: Callable[[], ServedModel | None], log: AnswerLog) -> None:
         self._challenger, self._log = challenger, log
-        self._waiting: queue.Queue[Answered | None] = queue.Queue(MAX_WAITING)
+        self._waiting: queue.Queue[RowAnswers | None] = queue.Queue(MAX_WAITING)
         self._thread = threading.Thread(target=self._compare, name="shadow", daemon=True)
         self.skipped = 0
 
@@ -79,26 +79,26 @@ class Shadow:
             self._waiting.put(None)
             self._thread.join(timeout=5)
 
-    def after_answer(self, answered: Answered) -> None:
+    def after_answer(self, answers: RowAnswers) -> None:
         """Take an answer; never waits."""
-        if self._challenger() is None or len(answered.rows) > MAX_ROWS:
+        if self._challenger() is None or len(answers.rows) > MAX_ROWS:
             return
         try:
-            self._waiting.put_nowait(answered)
+            self._waiting.put_nowait(answers)
         except queue.Full:
             self.skipped += 1
 
     def _compare(self) -> None:
-        while (answered := self._waiting.get()) is not None:
+        while (answers := self._waiting.get()) is not None:
             challenger = self._challenger()
             if challenger is None:
                 continue
             try:
-                rows = list(answered.rows)
-                predictions = challenger.predictions.predict(rows, answered.quantile)
+                rows = list(answers.rows)
+                predictions = challenger.predictions.predict(rows, answers.quantile)
                 self._log.add(
-                    answered.predictions, predictions, answered.served.version,
-                    challenger.version, rows, answered.quantile,
+                    answers.predictions, predictions, answers.served.version,
+                    challenger.version, rows, answers.quantile,
                 )  # fmt: skip
             except VoxcastError as error:  # such as an application that it does not have
                 logger.info("the challenger does not answer: %s", error)
