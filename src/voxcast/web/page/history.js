@@ -1,0 +1,151 @@
+// The second view: requested, used and predicted; configurations; calibration; the models.
+
+import { figure } from "./axes.js";
+import { calibrationPlot } from "./calibration.js";
+import { byId, fillSelect, html, svg, table } from "./dom.js";
+import { showProblem } from "./problems.js";
+import { allocation, bytes, day, duration, number, percent } from "./quantities.js";
+import { scale } from "./scales.js";
+import { QUANTITIES, scatterPlot, scatterReadout } from "./scatter.js";
+import { get } from "./service.js";
+import { modelCards } from "./versions.js";
+
+const NEWEST = 25;
+const WIDTH = 260, HEIGHT = 20;
+
+/** Return a card with a title. */
+function card(title, ...children) {
+  return html("section", { class: "card", "aria-label": title }, html("h2", {}, title), children);
+}
+
+function nothing(text, command) {
+  return html("p", { class: "empty" }, `${text} `, command ? html("code", {}, command) : null);
+}
+
+/** Ask for the history, and show it in a box. */
+export async function showHistory(box) {
+  if (!box.children.length) box.replaceChildren(html("p", { class: "soft" }, "Reading the history …"));
+  try {
+    const [history, models] = await Promise.all([get("history"), get("models")]);
+    draw(box, history, models);
+  } catch (error) {
+    if (error.status === undefined) throw error;
+    showProblem(box, error, () => showHistory(box));
+  }
+}
+
+function draw(box, history, models) {
+  const runs = history.runs ?? [];
+  const apps = [...new Set(runs.map(({ app }) => app))].sort();
+  const app = html("select", { id: "history-app", onchange: redraw });
+  const quantity = html("select", { id: "history-quantity", onchange: redraw });
+  fillSelect(app, [["", "all"], ...apps.map((name) => [name, name])]);
+  fillSelect(quantity, Object.entries(QUANTITIES).map(([name, { title }]) => [name, title]));
+  const views = html("div", { class: "history-grid" });
+  const controls = html("form", { class: "controls", "aria-label": "What is drawn", onsubmit: (e) => e.preventDefault() },
+    html("div", { class: "field" }, html("label", { for: "history-app" }, "Application"), app),
+    html("div", { class: "field" }, html("label", { for: "history-quantity" }, "Quantity"), quantity));
+  function redraw() {
+    const selected = runs.filter((run) => !app.value || run.app === app.value);
+    views.replaceChildren(
+      runCard(selected, QUANTITIES[quantity.value]), newestCard(selected, QUANTITIES[quantity.value]),
+      configurationCard(selected, QUANTITIES[quantity.value]),
+      calibrationCard((history.calibration ?? []).filter((row) => !app.value || row.app === app.value)));
+  }
+  redraw();
+  box.replaceChildren(...[runs.length ? controls : null, views, modelCards(models, history)].filter(Boolean));
+}
+
+function runCard(runs, quantity) {
+  const drawn = runs.filter((run) => run[quantity.used] > 0 && run[quantity.median] > 0);
+  if (!runs.length) {
+    return card("Used against predicted", nothing("No run is on record yet. Measure some with", "voxcast learn"));
+  }
+  if (!drawn.length) {
+    return card("Used against predicted", nothing(
+      "These runs have no prediction. It is stored with each run that is submitted with", "voxcast submit"));
+  }
+  const above = drawn.filter((run) => run[quantity.upper] > 0);
+  const exceeded = above.filter((run) => run[quantity.used] > run[quantity.upper]).length;
+  const sentence = above.length
+    ? `${drawn.length} runs; ${exceeded} (${percent(exceeded / above.length)}) took more than the upper bound.`
+    : `${drawn.length} runs.`;
+  const readout = scatterReadout();
+  return card("Used against predicted", figure(sentence, scatterPlot(drawn, quantity, readout), readout));
+}
+
+function newestCard(runs, quantity) {
+  const newest = [...runs].sort((a, b) => String(b.started_at).localeCompare(String(a.started_at))).slice(0, NEWEST);
+  if (!newest.length) return card("The newest runs", nothing("They will be listed here."));
+  const columns = [quantity.requested, quantity.used, quantity.median, quantity.upper];
+  const place = scale(newest.flatMap((run) => columns.map((name) => run[name] ?? NaN)), [4, WIDTH - 4],
+    { zero: true, isTime: quantity.isTime });
+  const rows = newest.map((run) => [
+    html("span", {}, run.app, html("span", { class: "soft" }, ` ${day(run.started_at)}, ${allocation(run)}`)),
+    dumbbell(run, quantity, place), quantity.format(run[quantity.requested]), quantity.format(run[quantity.used]),
+    quantity.format(run[quantity.median])]);
+  return card(`The newest ${newest.length} runs`,
+    html("p", { class: "legend" }, html("span", { class: "key used" }, "used"), html("span", { class: "key predicted" },
+      "predicted, up to its bound"), html("span", { class: "key requested" }, "requested")),
+    table(`${quantity.title} of the newest runs`, ["Run", "", "Requested", "Used", "Predicted"], rows));
+}
+
+function dumbbell(run, quantity, place) {
+  const y = HEIGHT / 2;
+  const [requested, used, median, upper] =
+    [quantity.requested, quantity.used, quantity.median, quantity.upper].map((name) => run[name]);
+  const has = Number.isFinite;
+  return svg("svg", { class: "dumbbell", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, width: WIDTH, height: HEIGHT, "aria-hidden": "true" },
+    svg("line", { class: "track", x1: 0, x2: WIDTH, y1: y, y2: y }),
+    has(median) && has(upper) ? svg("line", { class: "range", x1: place(median), x2: place(upper), y1: y, y2: y }) : null,
+    has(median) ? svg("line", { class: "median", x1: place(median), x2: place(median), y1: y - 7, y2: y + 7 }) : null,
+    has(requested) ? svg("rect", { class: "requested", x: place(requested) - 4, y: y - 4, width: 8, height: 8 }) : null,
+    has(used) ? svg("circle", { class: "used", cx: place(used), cy: y, r: 4.5 }) : null);
+}
+
+function quantileOf(sorted, share) {
+  const at = share * (sorted.length - 1);
+  const [below, above] = [sorted[Math.floor(at)], sorted[Math.ceil(at)]];
+  return below + (above - below) * (at - Math.floor(at));
+}
+
+function configurationCard(runs, quantity) {
+  const groups = new Map();
+  for (const run of runs.filter((candidate) => Number.isFinite(candidate[quantity.used]))) {
+    const key = JSON.stringify([run.app, run.device, Number(run.cpus), Number(run.gpus ?? 0)]);
+    groups.set(key, [...(groups.get(key) ?? []), run[quantity.used]]);
+  }
+  if (!groups.size) return card("Configurations compared", nothing("They are compared as soon as there are runs."));
+  const summaries = [...groups].map(([key, values]) => {
+    const sorted = values.sort((a, b) => a - b);
+    return { key, count: sorted.length, quartiles: [0.25, 0.5, 0.75].map((share) => quantileOf(sorted, share)) };
+  }).sort((a, b) => a.key.localeCompare(b.key, "en", { numeric: true }));
+  const place = scale(summaries.flatMap(({ quartiles }) => quartiles), [3, WIDTH - 3], { zero: true });
+  const rows = summaries.map(({ key, count, quartiles: [low, median, high] }) => {
+    const [app, device, cpus, gpus] = JSON.parse(key);
+    const y = HEIGHT / 2;
+    const picture = svg("svg", { class: "dumbbell", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, width: WIDTH, height: HEIGHT, "aria-hidden": "true" },
+      svg("line", { class: "track", x1: 0, x2: WIDTH, y1: y, y2: y }),
+      svg("line", { class: "range", x1: place(low), x2: place(high), y1: y, y2: y }),
+      svg("line", { class: "median", x1: place(median), x2: place(median), y1: y - 7, y2: y + 7 }));
+    return [`${app}, ${allocation({ device, cpus, gpus })}`, picture, quantity.format(median),
+      `${quantity.format(low)} to ${quantity.format(high)}`, number(count)];
+  });
+  return card("Configurations compared",
+    table(`${quantity.title} used: median, and the middle half of the runs`,
+      ["Configuration", "", "Median", "Middle half", "Runs"], rows));
+}
+
+function calibrationCard(rows) {
+  if (!rows.length) {
+    return card("Calibration over time", nothing(
+      "Nothing to judge yet: runs are needed that came after the prediction that they are held against."));
+  }
+  return card("Calibration over time",
+    figure("Share of new runs within their upper bound, with its 95 % interval; the line is what was promised.",
+      calibrationPlot(rows)),
+    html("details", {}, html("summary", {}, "As a table"),
+      table("Share of runs within the upper bound", ["Batch", "Application", "Target", "Within", "Interval", "Runs"],
+        rows.map((row) => [row.month ?? row.batch, row.app, row.target, percent(row.share_within),
+          `${percent(row.low)} to ${percent(row.high)}`, number(row.runs)]))));
+}

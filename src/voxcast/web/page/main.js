@@ -1,0 +1,153 @@
+// The page: what is asked when, and the two views.
+
+import { announce, byId } from "./dom.js";
+import { showHistory } from "./history.js";
+import { intake } from "./intake.js";
+import { intervalTable } from "./intervals.js";
+import { latest } from "./latest.js";
+import { clearProblem, showProblem } from "./problems.js";
+import { questionForm } from "./question.js";
+import { allocation } from "./quantities.js";
+import { showRecommendation } from "./recommendation.js";
+import { showScan } from "./scan.js";
+import { showSequences } from "./sequences.js";
+import { get, onTokenWanted, post } from "./service.js";
+import { askForToken } from "./token.js";
+
+const QUANTILE = 0.95;
+let scan = null; // the last answer of POST /characteristics
+let recommended = null; // the configuration that was recommended last, or the nearest
+
+onTokenWanted(askForToken);
+
+const form = questionForm({
+  app: () => {
+    if (scan) showScan(scan.name, scan.answer, form.facts().ranges);
+    askAll();
+  },
+  inputs: askAll,
+  site: () => askRecommendation(),
+  prices: () => askRequests(),
+});
+
+intake(form.app, (name, answer) => {
+  scan = { name, answer };
+  byId("result").hidden = false;
+  byId("intake").classList.add("small");
+  byId("drop-title").textContent = "Another scan";
+  const summary = showScan(name, answer);
+  announce(`${name} was read. ${summary}`);
+  byId("scan-name").tabIndex = -1;
+  byId("scan-name").focus({ preventScroll: true });
+  askAll(0);
+});
+
+/** Ask in one part of the answer, and show a refusal there; what it showed stays, dimmed. */
+function asking(id, ask) {
+  const part = byId(id);
+  const question = latest(async (signal) => {
+    if (!scan) return;
+    part.setAttribute("aria-busy", "true");
+    try {
+      await ask(signal, { row: scan.answer.row, ...form.inputs() });
+      part.classList.remove("stale");
+    } catch (error) {
+      if (error.name === "AbortError" || error.status === undefined) throw error;
+      part.classList.add("stale");
+      refuse(id, error, () => question(0));
+    } finally {
+      if (!signal.aborted) part.removeAttribute("aria-busy");
+    }
+  });
+  return question;
+}
+
+function problemBox(id) {
+  let box = byId(`${id}-problem`);
+  if (!box) {
+    box = document.createElement("div");
+    box.id = `${id}-problem`;
+    byId(id).querySelector("h2").after(box);
+  }
+  return box;
+}
+
+function refuse(id, error, again) {
+  showProblem(problemBox(id), error, again);
+  if (id !== "recommendation") return;
+  form.deadline.refused(/deadline/i.test(error.message));
+  form.budget.refused(/budget/i.test(error.message));
+}
+
+const askRecommendation = asking("recommendation", async (signal, question) => {
+  const answer = await post("recommend", { ...question, ...form.site() }, signal);
+  clearProblem(problemBox("recommendation"));
+  form.deadline.refused(false);
+  form.budget.refused(false);
+  const { configurations } = answer;
+  form.deadline.span(configurations.map((row) => row.turnaround_bound_s));
+  form.budget.span(configurations.map((row) => row.usd_bound));
+  const charges = configurations.some((row) => row.usd_bound > 0);
+  form.budget.disable(!charges);
+  byId("budget-hint").textContent = charges ? "" : "This cluster charges nothing.";
+  announce(showRecommendation(answer));
+  const before = recommended && allocation(recommended);
+  recommended = answer.chosen ?? answer.nearest;
+  if (recommended && allocation(recommended) !== before) {
+    askPredictions(0);
+    askRequests(0);
+  }
+});
+
+const askPredictions = asking("predictions", async (signal, question) => {
+  const answer = await post("predict", { ...question, quantile: QUANTILE }, signal);
+  clearProblem(problemBox("predictions"));
+  byId("predictions").querySelector(".body")
+    .replaceChildren(intervalTable(answer.predictions, recommended, QUANTILE));
+});
+
+const askRequests = asking("sequence", async (signal, question) => {
+  const { device, cpus, gpus } = recommended ?? form.facts().configurations[0];
+  const answer = await post("requests",
+    { ...question, configuration: { device, cpus, gpus }, ...form.prices() }, signal);
+  clearProblem(problemBox("sequence"));
+  showSequences(answer, allocation({ device, cpus, gpus }));
+});
+
+function askAll(pause) {
+  recommended = null;
+  askRecommendation(pause);
+  askPredictions(pause);
+  askRequests(pause);
+}
+
+/** Show the view that the address names. */
+function route() {
+  const isHistory = location.hash === "#history";
+  byId("view-scan").hidden = isHistory;
+  byId("view-history").hidden = !isHistory;
+  for (const [id, isCurrent] of [["to-scan", !isHistory], ["to-history", isHistory]]) {
+    if (isCurrent) byId(id).setAttribute("aria-current", "page");
+    else byId(id).removeAttribute("aria-current");
+  }
+  document.title = isHistory ? "voxcast: history" : "voxcast";
+  if (isHistory) showHistory(byId("history"));
+}
+
+async function start() {
+  const problem = byId("service-problem");
+  try {
+    const [models, sites] = await Promise.all([get("models"), get("sites")]);
+    clearProblem(problem);
+    form.fill(models, sites);
+    byId("model").textContent = models.version ? `model version ${models.version}` : "model of no version";
+  } catch (error) {
+    if (error.status === undefined) throw error;
+    showProblem(problem, error, start);
+  }
+}
+
+addEventListener("hashchange", route);
+addEventListener("hashchange", () => byId("main").focus());
+route();
+start();
