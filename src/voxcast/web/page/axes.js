@@ -2,6 +2,8 @@
 
 import { html, svg } from "./dom.js";
 
+/** Number of colours of series. */
+export const SERIES = 6;
 const MARGIN = { top: 12, right: 14, bottom: 42, left: 58 };
 
 /** Return the pixels between which a plot of a size is drawn. */
@@ -49,6 +51,12 @@ export function figure(caption, draw, ...below) {
   });
   observer.observe(box);
   return html("figure", {}, html("figcaption", {}, caption), box, below);
+}
+
+/** Return the names of the series of a plot, each with its colour. */
+export function seriesLegend(names) {
+  return html("p", { class: "legend" },
+    names.map((name, n) => html("span", { class: `key series series-${n % SERIES}` }, name)));
 }
 
 /**

@@ -1,17 +1,22 @@
 // The share of runs within their bounds, batch after batch, with intervals.
 
-import { axes, inner } from "./axes.js";
+import { axes, inner, SERIES } from "./axes.js";
 import { svg } from "./dom.js";
 import { percent } from "./quantities.js";
 import { scale } from "./scales.js";
 
-const HEIGHT = 260, SERIES = 6, PROMISED = 0.95;
+const HEIGHT = 260, PROMISED = 0.95;
+
+/** Return the names of the series, in the order of their colours. */
+export function seriesOf(rows) {
+  return [...new Set(rows.map((row) => `${row.app}, ${row.target}`))].sort();
+}
 
 /** Return `draw(width)` of a plot of calibration. */
 export function calibrationPlot(rows) {
   const label = (row) => String(row.month ?? row.batch);
   const batches = [...new Set(rows.map(label))].sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
-  const series = [...new Set(rows.map((row) => `${row.app}, ${row.target}`))].sort();
+  const series = seriesOf(rows);
   return (width) => {
     const range = inner(width, HEIGHT);
     const promised = rows[0].promised ?? PROMISED;
@@ -28,14 +33,11 @@ export function calibrationPlot(rows) {
         svg("line", { x1: at, x2: at, y1: y(row.low), y2: y(row.high) }),
         svg("circle", { cx: at, cy: y(row.share_within), r: 4 }));
     });
-    const legend = series.slice(0, SERIES).map((name, n) =>
-      svg("g", { class: `share series-${n}`, transform: `translate(${range.x[0] + 10} ${range.y[0] - 12 - 16 * n})` },
-        svg("circle", { r: 4 }), svg("text", { x: 9, y: 4 }, name)));
     return svg("svg", { class: "calibration", viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: "img",
       "aria-label": "Share of runs within their upper bound over time; the same is in the table below" },
       axes(x, y, { width, height: HEIGHT, xTitle: "", yTitle: "within the bound",
         xFormat: (n) => batches[n], yFormat: (share) => (share > 1.0001 ? "" : percent(share)) }),
       svg("line", { class: "promised", x1: range.x[0], x2: range.x[1], y1: y(promised), y2: y(promised) }),
-      marks, legend);
+      marks);
   };
 }

@@ -34,14 +34,14 @@ export function fillSelect(select, options, preferred = select.value) {
   if (options.some(([value]) => value === preferred)) select.value = preferred;
 }
 
-/** Return a table in a box that scrolls; cells are nodes or text, the first of a row its header. */
-export function table(caption, columns, rows) {
+/** Return a table; cells are nodes or text, the first of a row its header. */
+export function table(caption, columns, rows, className = null) {
   const head = columns.map((name) => html("th", { scope: "col" }, name));
   const body = rows.map((cells) =>
     html("tr", cells.className ? { class: cells.className } : {},
-      cells.map((cell, n) => n === 0 ? html("th", { scope: "row" }, cell) : html("td", {}, cell))));
+      cells.map((cell, n) => n === 0 ? html("th", { scope: "row" }, cell) : html("td", { "data-column": columns[n] }, cell))));
   return html("div", { class: "scroll", role: "region", tabindex: "0", "aria-label": caption },
-    html("table", {}, html("caption", {}, caption),
+    html("table", { class: className }, html("caption", {}, caption),
       html("thead", {}, html("tr", {}, head)), html("tbody", {}, body)));
 }
 

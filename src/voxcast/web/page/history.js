@@ -1,16 +1,16 @@
 // The second view: requested, used and predicted; configurations; calibration; the models.
 
-import { figure } from "./axes.js";
-import { calibrationPlot } from "./calibration.js";
+import { figure, seriesLegend } from "./axes.js";
+import { calibrationPlot, seriesOf } from "./calibration.js";
 import { byId, fillSelect, html, svg, table } from "./dom.js";
 import { showProblem } from "./problems.js";
 import { allocation, bytes, day, duration, number, percent } from "./quantities.js";
 import { scale } from "./scales.js";
-import { QUANTITIES, scatterPlot, scatterReadout } from "./scatter.js";
+import { appsOf, QUANTITIES, scatterPlot, scatterReadout } from "./scatter.js";
 import { get } from "./service.js";
 import { modelCards } from "./versions.js";
 
-const NEWEST = 25;
+const NEWEST = 15;
 const WIDTH = 260, HEIGHT = 20;
 
 /** Return a card with a title. */
@@ -36,7 +36,7 @@ export async function showHistory(box) {
 
 function draw(box, history, models) {
   const runs = history.runs ?? [];
-  const apps = [...new Set(runs.map(({ app }) => app))].sort();
+  const apps = appsOf(runs);
   const app = html("select", { id: "history-app", onchange: redraw });
   const quantity = html("select", { id: "history-quantity", onchange: redraw });
   fillSelect(app, [["", "all"], ...apps.map((name) => [name, name])]);
@@ -47,16 +47,17 @@ function draw(box, history, models) {
     html("div", { class: "field" }, html("label", { for: "history-quantity" }, "Quantity"), quantity));
   function redraw() {
     const selected = runs.filter((run) => !app.value || run.app === app.value);
-    views.replaceChildren(
-      runCard(selected, QUANTITIES[quantity.value]), newestCard(selected, QUANTITIES[quantity.value]),
-      configurationCard(selected, QUANTITIES[quantity.value]),
-      calibrationCard((history.calibration ?? []).filter((row) => !app.value || row.app === app.value)));
+    const calibration = (history.calibration ?? []).filter((row) => !app.value || row.app === app.value);
+    const [used, newest, compared] = [usedCard, newestCard, configurationCard]
+      .map((view) => view(selected, QUANTITIES[quantity.value]));
+    views.replaceChildren(html("div", {}, used, calibrationCard(calibration)), newest, compared,
+      modelCards(models, history));
   }
   redraw();
-  box.replaceChildren(...[runs.length ? controls : null, views, modelCards(models, history)].filter(Boolean));
+  box.replaceChildren(...(runs.length ? [controls, views] : [views]));
 }
 
-function runCard(runs, quantity) {
+function usedCard(runs, quantity) {
   const drawn = runs.filter((run) => run[quantity.used] > 0 && run[quantity.median] > 0);
   if (!runs.length) {
     return card("Used against predicted", nothing("No run is on record yet. Measure some with", "voxcast learn"));
@@ -68,10 +69,11 @@ function runCard(runs, quantity) {
   const above = drawn.filter((run) => run[quantity.upper] > 0);
   const exceeded = above.filter((run) => run[quantity.used] > run[quantity.upper]).length;
   const sentence = above.length
-    ? `${drawn.length} runs; ${exceeded} (${percent(exceeded / above.length)}) took more than the upper bound.`
+    ? `${drawn.length} runs; ${exceeded} (${percent(exceeded / above.length, 2)}) took more than the upper bound.`
     : `${drawn.length} runs.`;
   const readout = scatterReadout();
-  return card("Used against predicted", figure(sentence, scatterPlot(drawn, quantity, readout), readout));
+  return card("Used against predicted", figure(sentence, scatterPlot(drawn, quantity, readout),
+    seriesLegend(appsOf(drawn)), readout));
 }
 
 function newestCard(runs, quantity) {
@@ -81,7 +83,7 @@ function newestCard(runs, quantity) {
   const place = scale(newest.flatMap((run) => columns.map((name) => run[name] ?? NaN)), [4, WIDTH - 4],
     { zero: true, isTime: quantity.isTime });
   const rows = newest.map((run) => [
-    html("span", {}, run.app, html("span", { class: "soft" }, ` ${day(run.started_at)}, ${allocation(run)}`)),
+    html("span", {}, run.app, html("span", { class: "soft when" }, `${day(run.started_at)}, ${allocation(run)}`)),
     dumbbell(run, quantity, place), quantity.format(run[quantity.requested]), quantity.format(run[quantity.used]),
     quantity.format(run[quantity.median])]);
   return card(`The newest ${newest.length} runs`,
@@ -143,7 +145,7 @@ function calibrationCard(rows) {
   }
   return card("Calibration over time",
     figure("Share of new runs within their upper bound, with its 95 % interval; the line is what was promised.",
-      calibrationPlot(rows)),
+      calibrationPlot(rows), seriesLegend(seriesOf(rows))),
     html("details", {}, html("summary", {}, "As a table"),
       table("Share of runs within the upper bound", ["Batch", "Application", "Target", "Within", "Interval", "Runs"],
         rows.map((row) => [row.month ?? row.batch, row.app, row.target, percent(row.share_within),

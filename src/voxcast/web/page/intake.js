@@ -6,15 +6,17 @@ import { bytes, percent } from "./quantities.js";
 import { post, upload } from "./service.js";
 
 /**
- * Read scans; `received(name, answer)` is called with each answer of `POST /characteristics`.
+ * Read scans, and again when another application wants other characteristics; `received(name, answer)` is called with each answer of `POST /characteristics`.
  *
  * @param {() => string} app - returns the application whose ranges are wanted
  */
 export function intake(app, received) {
   const problem = byId("intake-problem");
   let current = new AbortController();
+  let last = null; // reads the last scan again
 
   async function read(name, send) {
+    last = () => read(name, send);
     current.abort();
     const controller = new AbortController();
     current = controller;
@@ -26,7 +28,7 @@ export function intake(app, received) {
     } catch (error) {
       if (error.name === "AbortError") announce("Stopped.");
       else if (error.status === undefined) throw error;
-      else showProblem(problem, error, () => read(name, send));
+      else showProblem(problem, error, last);
     } finally {
       if (current === controller) byId("sending").hidden = true;
     }
@@ -72,6 +74,7 @@ export function intake(app, received) {
     if (file) readFile(file);
   });
   acceptDrops(byId("drop"), readFile);
+  return { again: () => last?.() };
 }
 
 /** Accept files dropped anywhere on the page, and show it while one is above it. */

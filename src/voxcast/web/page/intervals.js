@@ -42,7 +42,7 @@ export function intervalTable(predictions, chosen, quantile) {
     scale(predictions.flatMap((row) => quantiles(row, target)), [2, WIDTH - 2], { zero: true, isTime }));
   const rows = predictions.map((row) => {
     const isChosen = chosen && ["device", "cpus", "gpus"].every((key) => (row[key] ?? 0) === chosen[key]);
-    const name = html("span", {}, allocation(row), isChosen ? html("span", { class: "mark" }, "recommended") : null);
+    const name = html("span", {}, `${allocation(row)} `, isChosen ? html("span", { class: "mark" }, "recommended") : null);
     const cells = [name, ...targets.map(([, target, format], n) => cell(places[n], quantiles(row, target), format))];
     cells.className = isChosen ? "chosen" : "";
     return cells;

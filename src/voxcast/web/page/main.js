@@ -13,6 +13,7 @@ import { showScan } from "./scan.js";
 import { showSequences } from "./sequences.js";
 import { get, onTokenWanted, post } from "./service.js";
 import { askForToken } from "./token.js";
+import { learnedTable } from "./versions.js";
 
 const QUANTILE = 0.95;
 let scan = null; // the last answer of POST /characteristics
@@ -21,24 +22,22 @@ let recommended = null; // the configuration that was recommended last, or the n
 onTokenWanted(askForToken);
 
 const form = questionForm({
-  app: () => {
-    if (scan) showScan(scan.name, scan.answer, form.facts().ranges);
-    askAll();
-  },
+  app: () => scans.again(),
   inputs: askAll,
   site: () => askRecommendation(),
   prices: () => askRequests(),
 });
 
-intake(form.app, (name, answer) => {
+const scans = intake(form.app, (name, answer) => {
+  const isNew = scan?.name !== name;
   scan = { name, answer };
   byId("result").hidden = false;
+  byId("learned").hidden = true;
   byId("intake").classList.add("small");
   byId("drop-title").textContent = "Another scan";
   const summary = showScan(name, answer);
   announce(`${name} was read. ${summary}`);
-  byId("scan-name").tabIndex = -1;
-  byId("scan-name").focus({ preventScroll: true });
+  if (isNew) byId("scan-name").focus({ preventScroll: true });
   askAll(0);
 });
 
@@ -140,6 +139,7 @@ async function start() {
     const [models, sites] = await Promise.all([get("models"), get("sites")]);
     clearProblem(problem);
     form.fill(models, sites);
+    byId("learned").replaceChildren(learnedTable(models));
     byId("model").textContent = models.version ? `model version ${models.version}` : "model of no version";
   } catch (error) {
     if (error.status === undefined) throw error;

@@ -25,7 +25,7 @@ export function placeOf(row) {
 function sentence(row, inUsd, isChosen) {
   const price = inUsd ? usd(row.usd_expected) : coreHours(row.core_h);
   return [`${allocation(row)} on ${placeOf(row)}: ${duration(row.turnaround_expected_s)} until the result`,
-    price, `request ${duration(row.walltime_s)} and ${bytes(row.memory_bytes)}`,
+    price, `request ${duration(row.walltime_s, Math.ceil)} and ${bytes(row.memory_bytes)}`,
     isChosen ? "recommended" : row.excluded ? `not possible: ${row.excluded}` : row.pareto ? "on the front" : "beaten by another in both"].join(", ");
 }
 

@@ -17,15 +17,12 @@ export function number(value, digits = 3) {
   return value.toLocaleString("en", options).replaceAll(",", "\u202f");
 }
 
-/** Return a duration in its two largest units. */
-export function duration(seconds) {
+/** Return a duration in its two largest units; a request is rounded up, with `Math.ceil`. */
+export function duration(seconds, round = Math.round) {
   if (!isNumber(seconds)) return MISSING;
-  if (seconds < 0) return `−${duration(-seconds)}`;
-  if (seconds < 99.5) return `${number(seconds, 2)}${NBSP}s`;
-  let whole = Math.round(seconds);
-  if (whole >= 86400) whole = Math.round(whole / 3600) * 3600;
-  else if (whole >= 3600) whole = Math.round(whole / 60) * 60;
-  else if (whole >= 600) whole = Math.round(whole / 10) * 10;
+    if (seconds < 99.5 && round === Math.round) return `${number(seconds, 2)}${NBSP}s`;
+  const [, step] = [[86400, 3600], [3600, 60], [0, 1]].find(([least]) => seconds >= least);
+  let whole = round(seconds / step) * step;
   const parts = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]]
     .map(([unit, length]) => {
       const count = Math.floor(whole / length);
@@ -33,7 +30,7 @@ export function duration(seconds) {
       return [count, unit];
     })
     .filter(([count]) => count > 0);
-  return parts.slice(0, 2).map(([count, unit]) => `${count}${NBSP}${unit}`).join(" ");
+  return parts.slice(0, 2).map(([count, unit]) => `${count}${NBSP}${unit}`).join(NBSP) || `0${NBSP}s`;
 }
 
 /** Return an amount of memory or storage. */

@@ -13,7 +13,7 @@ const amount = (id) => (byId(id).value.trim() === "" ? null : Number(byId(id).va
  * @param {{app: () => void, inputs: () => void, site: () => void, prices: () => void}} changed
  */
 export function questionForm(changed) {
-  let apps = {}, policies = {};
+  let apps = {}, clusters = {}, policies = {};
   const deadline = limitInput(byId("deadline"), byId("deadline-range"),
     { write: (s) => plain(duration(s)), read: secondsOf, changed: changed.site });
   const budget = limitInput(byId("budget"), byId("budget-range"),
@@ -26,11 +26,12 @@ export function questionForm(changed) {
   });
   byId("host").addEventListener("change", changed.inputs);
   byId("parameters").addEventListener("input", changed.inputs);
-  byId("cluster").addEventListener("change", changed.site);
-  byId("policy").addEventListener("change", () => {
-    describePolicy();
-    changed.site();
-  });
+  for (const id of ["cluster", "policy"]) {
+    byId(id).addEventListener("change", () => {
+      describeSite();
+      changed.site();
+    });
+  }
   for (const id of ["alpha", "beta", "gamma", "checkpoint", "restart"]) {
     byId(id).addEventListener("input", changed.prices);
   }
@@ -43,14 +44,12 @@ export function questionForm(changed) {
     byId("host-field").hidden = hosts.length < 2;
   }
 
-  function describePolicy() {
-    const policy = policies[byId("policy").value];
-    byId("policy-hint").textContent = !policy ? "" : [
-      policy.confidence && `enough with ${percent(policy.confidence)}`,
-      policy.memory_margin !== undefined && `${percent(policy.memory_margin)} more memory`,
-      policy.hour_in_core_hours !== undefined
-        && `an hour is worth ${number(policy.hour_in_core_hours)} core-hours`,
-    ].filter(Boolean).join(", ");
+  function describeSite() {
+    const cluster = clusters[byId("cluster").value], policy = policies[byId("policy").value];
+    byId("cluster-hint").textContent = cluster?.problem ?? (cluster?.this_machine ? "The machine of the service." : "");
+    byId("policy-hint").textContent = policy?.problem ?? (policy === undefined ? ""
+      : `Enough for ${percent(policy.confidence)} of such runs, with ${percent(policy.memory_margin)} more memory; `
+        + `an hour less is worth ${number(policy.hour_in_core_hours)} core-hours.`);
   }
 
   return {
@@ -59,11 +58,13 @@ export function questionForm(changed) {
     fill(models, sites) {
       apps = models.apps;
       fillSelect(byId("app"), Object.keys(apps).map((name) => [name, name]));
-      policies = Object.fromEntries((sites.policies ?? []).map((policy) => [policy.name, policy]));
-      fillSelect(byId("cluster"), (sites.clusters ?? []).map(({ name }) => [name, name]), sites.default_cluster);
-      fillSelect(byId("policy"), Object.keys(policies).map((name) => [name, name]), sites.default_policy);
+      policies = Object.fromEntries(sites.policies.map((policy) => [policy.name, policy]));
+      clusters = Object.fromEntries(sites.clusters.map((cluster) => [cluster.name, cluster]));
+      const names = (group) => Object.keys(group).map((name) => [name, name]);
+      fillSelect(byId("cluster"), names(clusters), sites.default_cluster);
+      fillSelect(byId("policy"), names(policies), sites.default_policy);
       fillApp();
-      describePolicy();
+      describeSite();
     },
     app: () => byId("app").value,
     facts: () => apps[byId("app").value] ?? {},

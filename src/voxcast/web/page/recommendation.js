@@ -7,8 +7,12 @@ import { allocation, bytes, coreHours, duration, number, percent, usd } from "./
 
 const body = (id) => byId(id).querySelector(".body");
 
+function sentence(text) {
+  return `${text[0].toUpperCase()}${text.slice(1)}.`;
+}
+
 function headline(row, inUsd) {
-  const facts = [["Time", duration(row.walltime_s)], ["Memory", bytes(row.memory_bytes)],
+  const facts = [["Time", duration(row.walltime_s, Math.ceil)], ["Memory", bytes(row.memory_bytes)],
     ["Allocation", allocation(row)], ["On", placeOf(row)],
     ["Expected cost", inUsd ? usd(row.usd_expected) : coreHours(row.core_h)]];
   return html("dl", { class: "headline" },
@@ -30,10 +34,13 @@ function showRequest({ chosen, nearest, why, caveats, machine, configurations, p
   const risk = chosen?.calibrated
     ? `It is too short in at most ${percent(policy.risk)} of such runs.` : null;
   body("recommendation").replaceChildren(...[heading, row ? headline(row, inUsd) : null,
-    html("p", { class: "why" }, `${why[0].toUpperCase()}${why.slice(1)}.`, risk ? ` ${risk}` : ""),
-    caveatList(caveats ?? []), machine ? html("p", { class: "soft" }, machine) : null].filter(Boolean));
+    html("p", { class: "why" }, sentence(why), risk ? ` ${risk}` : ""),
+    caveatList(caveats ?? []), machine ? html("p", { class: "soft" }, sentence(machine)) : null].filter(Boolean));
+  byId("summary").textContent = row ? [duration(row.walltime_s, Math.ceil), bytes(row.memory_bytes),
+    allocation(row)].join(" · ") : "";
+  byId("summary").hidden = !row;
   if (!chosen) return `No configuration is within the limits: ${why}`;
-  return `Recommended: ${duration(row.walltime_s)} and ${bytes(row.memory_bytes)}, ${allocation(row)} on ${placeOf(row)}.`;
+  return `Recommended: ${duration(row.walltime_s, Math.ceil)} and ${bytes(row.memory_bytes)}, ${allocation(row)} on ${placeOf(row)}.`;
 }
 
 function configurationTable(configurations, chosen) {
@@ -42,7 +49,7 @@ function configurationTable(configurations, chosen) {
     const isChosen = chosen !== null
       && ["node_type", "partition", "device", "cpus", "gpus"].every((key) => row[key] === chosen[key]);
     const verdict = isChosen ? "recommended" : row.excluded ?? (row.pareto ? "on the front" : "");
-    const cells = [`${allocation(row)}, ${placeOf(row)}`, duration(row.walltime_s), bytes(row.memory_bytes),
+    const cells = [`${allocation(row)}, ${placeOf(row)}`, duration(row.walltime_s, Math.ceil), bytes(row.memory_bytes),
       duration(row.wait_s), duration(row.turnaround_expected_s),
       inUsd ? number(row.usd_expected, 2) : number(row.core_h, 2), verdict];
     cells.className = isChosen ? "chosen" : row.excluded ? "excluded" : "";

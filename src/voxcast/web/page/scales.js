@@ -18,7 +18,7 @@ function linearTicks([low, high], count, isTime) {
   const step = steps.find((candidate) => candidate >= least * 0.999) ?? least;
   const first = Math.ceil(low / step - 1e-9);
   const ticks = [];
-  for (let n = first; n * step <= high * (1 + 1e-9); n += 1) ticks.push(n * step);
+  for (let n = first; n * step <= high * (1 + 1e-9); n += 1) ticks.push(n * step + 0);
   return ticks;
 }
 

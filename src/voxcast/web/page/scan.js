@@ -15,14 +15,13 @@ function slice({ plane, width, height, spacing_mm: spacing, png }) {
 }
 
 /** Return a bar with the range that was learned from and a mark at the value. */
-function rangeBar({ value, low, high }) {
+function rangeBar({ value, low, high, within }) {
   const span = high - low || Math.abs(high) || 1;
   const at = (quantity) => {
     const place = WIDTH * (0.25 + 0.5 * (quantity - low) / span);
     return Math.min(WIDTH - 5, Math.max(5, place));
   };
-  const outside = value < low || value > high;
-  return svg("svg", { class: `within ${outside ? "outside" : ""}`, viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
+  return svg("svg", { class: `within ${within ? "" : "outside"}`, viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
     width: WIDTH, height: HEIGHT, "aria-hidden": "true" },
     svg("line", { class: "track", x1: 0, x2: WIDTH, y1: HEIGHT / 2, y2: HEIGHT / 2 }),
     svg("rect", { class: "trained", x: WIDTH / 4, width: WIDTH / 2, y: HEIGHT / 2 - 3, height: 6, rx: 2 }),
@@ -30,22 +29,24 @@ function rangeBar({ value, low, high }) {
 }
 
 function characteristicRow(characteristic) {
-  const { name, text, value, unit, low, high } = characteristic;
+  const { name, text, value, unit, low, high, usual, within } = characteristic;
   const title = html("span", { title: text ?? "" }, name.replaceAll("_", " "));
-  const amount = `${number(value, 4)} ${UNITS[unit] ?? unit ?? ""}`.trim();
-  if (typeof low !== "number" || typeof high !== "number") {
-    return [title, amount, html("span", { class: "soft" }, "not used by the model"), ""];
+  const amount = `${number(value, 4)} ${UNITS[unit] ?? unit ?? ""}`.trim().replaceAll(" ", "\u00a0");
+  if (within === null) {
+    const note = typeof usual === "number" ? `usually ${number(usual)}` : "not used by the model";
+    return [title, amount, html("span", { class: "soft" }, note)];
   }
-  const side = value < low ? "below" : value > high ? "above" : "within";
-  const cells = [title, amount, rangeBar(characteristic), html("span", { class: `side ${side}` },
-    `${side === "within" ? "within" : `${side} all of`} ${number(low)} to ${number(high)}`)];
+  const side = within ? "within" : value < low ? "below" : "above";
+  const verdict = `${side === "within" ? "within" : `${side} all:`} ${number(low)} to ${number(high)}`;
+  const cells = [title, amount, html("div", { class: "trained-on" }, rangeBar(characteristic),
+    html("span", { class: `side ${side}` }, verdict))];
   cells.className = side === "within" ? "" : "outside";
   return cells;
 }
 
 function summaryOf(characteristics) {
-  const trained = characteristics.filter(({ low, high }) => typeof low === "number" && typeof high === "number");
-  const outside = trained.filter(({ value, low, high }) => value < low || value > high);
+  const trained = characteristics.filter(({ within }) => within !== null);
+  const outside = trained.filter(({ within }) => !within);
   if (!trained.length) return ["", false];
   if (!outside.length) return ["Every characteristic lies within what was measured.", false];
   return [`${outside.length} of ${trained.length} characteristics ${outside.length === 1 ? "is" : "are"} `
@@ -53,7 +54,7 @@ function summaryOf(characteristics) {
 }
 
 /** Show a scan; returns in a sentence how it compares with what the model was trained on. */
-export function showScan(name, { characteristics, slices, image }) {
+export function showScan(name, { characteristics, slices, image, notes }) {
   byId("scan-name").textContent = name;
   byId("scan-facts").textContent = [`${image.shape.join(" × ")} voxels`,
     `${image.spacing_mm.map((mm) => number(mm)).join(" × ")} mm`, image.orientation, image.dtype,
@@ -63,6 +64,7 @@ export function showScan(name, { characteristics, slices, image }) {
   byId("characteristics").replaceChildren(
     html("p", { class: isOutside ? "caveat" : "soft" }, summary),
     table("Characteristics, and the range that the model was trained on",
-      ["Characteristic", "Value", "Trained on", "Range"], characteristics.map(characteristicRow)));
+      ["Characteristic", "Value", "Trained on"], characteristics.map(characteristicRow), "values"),
+    ...(notes ?? []).map((note) => html("p", { class: "soft" }, note)));
   return summary;
 }

@@ -1,6 +1,6 @@
 // What runs used against what was predicted for them, on logarithmic axes.
 
-import { axes, inner } from "./axes.js";
+import { axes, inner, SERIES } from "./axes.js";
 import { html, svg } from "./dom.js";
 import { allocation, bytes, day, duration } from "./quantities.js";
 import { scale } from "./scales.js";
@@ -12,16 +12,20 @@ export const QUANTITIES = {
   memory: { title: "Memory", isTime: false, format: bytes, requested: "requested_bytes", used: "used_bytes",
     median: "predicted_median_bytes", upper: "predicted_upper_bytes" },
 };
-const SERIES = 6;
 
 /** Return the line below the plot that describes the run that is pointed at. */
 export function scatterReadout() {
   return html("p", { class: "readout", "aria-hidden": "true" }, "Point at a run to read it.");
 }
 
+/** Return the applications of runs, in the order of their colours. */
+export function appsOf(runs) {
+  return [...new Set(runs.map(({ app }) => app))].sort();
+}
+
 /** Return `draw(width)` of a plot of runs. */
 export function scatterPlot(runs, { used, median, upper, requested, format, isTime }, readout) {
-  const apps = [...new Set(runs.map(({ app }) => app))].sort();
+  const apps = appsOf(runs);
   const values = runs.flatMap((run) => [run[used], run[median]]);
   const spread = Math.max(...values) > 8 * Math.min(...values);
   return (width) => {
@@ -41,12 +45,10 @@ export function scatterPlot(runs, { used, median, upper, requested, format, isTi
       });
       return point;
     });
-    const legend = apps.slice(0, SERIES).map((app, n) => svg("g", { transform: `translate(${range.x[0] + 10} ${range.y[1] + 8 + 17 * n})` },
-      svg("circle", { class: `run series-${n}`, r: 4 }), svg("text", { x: 9, y: 4 }, app)));
     return svg("svg", { class: "scatter", viewBox: `0 0 ${width} ${height}`, width, height, role: "img",
       "aria-label": `What ${runs.length} runs used against what was predicted; the newest are in the table` },
       axes(x, y, { width, height, xTitle: "predicted median", yTitle: "used", xFormat: format, yFormat: format }),
       svg("line", { class: "equal", x1: x(low), y1: y(low), x2: x(high), y2: y(high) }),
-      points, legend);
+      points);
   };
 }

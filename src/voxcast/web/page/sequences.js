@@ -7,27 +7,26 @@ const DRAWN = 6;
 
 /** Return the lengths of a sequence and which requests end with a checkpoint. */
 function requests(sequence) {
-  const entries = Array.isArray(sequence) ? sequence : sequence?.lengths ?? [];
-  return entries.map((entry) => typeof entry === "number"
+  return sequence.map((entry) => typeof entry === "number"
     ? { length_s: entry, checkpoint: false }
-    : { length_s: entry.length_s ?? entry.length ?? entry.request_s, checkpoint: Boolean(entry.checkpoint) });
+    : { length_s: entry.request, checkpoint: entry.checkpoint });
 }
 
-function strategyRow({ strategy, sequence, normalised_cost: cost, notes }, dearest, isCheapest) {
+function strategyRow({ strategy, meaning, sequence, normalised_cost: cost, notes }, dearest, isCheapest) {
   const steps = requests(sequence);
   const share = Math.max(0.02, cost / dearest);
   const bar = html("span", { class: "cost-bar", "aria-hidden": "true" });
   bar.style.width = `${100 * share}%`;
-  const texts = steps.slice(0, DRAWN).map(({ length_s, checkpoint }) => `${duration(length_s)}${checkpoint ? " ⚑" : ""}`);
+  const texts = steps.slice(0, DRAWN).map(({ length_s, checkpoint }) => `${duration(length_s, Math.ceil)}${checkpoint ? " ⚑" : ""}`);
   if (steps.length > DRAWN) texts.push(`… ${steps.length} in all`);
-  const lines = [].concat(notes ?? []);
   return html("li", { class: isCheapest ? "cheapest" : "" },
     html("div", { class: "strategy" }, html("strong", {}, strategy.replaceAll("_", " ")),
       isCheapest ? html("span", { class: "mark" }, "cheapest") : null),
     html("div", { class: "cost" }, html("span", { class: "cost-track" }, bar),
       html("span", { class: "numbers" }, `${number(cost, 3)} × the least`)),
+    meaning ? html("p", { class: "soft" }, meaning) : null,
     html("ol", { class: "steps", "aria-label": "Requests, one after the other" }, texts.map((text) => html("li", {}, text))),
-    lines.map((line) => html("p", { class: "soft" }, line)));
+    notes.map((line) => html("p", { class: "soft" }, line)));
 }
 
 /** Show the sequences of all strategies. */
@@ -39,5 +38,5 @@ export function showSequences({ sequences, notes }, configuration) {
       + "The bar is the expected cost over that of knowing the time beforehand, so 1 is the least."
       + (hasCheckpoints ? " ⚑ ends with a checkpoint." : "")),
     html("ul", { class: "strategies" }, sequences.map((row, n) => strategyRow(row, dearest, n === 0))),
-    ...[].concat(notes ?? []).map((line) => html("p", { class: "soft note" }, line)));
+    ...notes.map((line) => html("p", { class: "soft note" }, line)));
 }

@@ -6,10 +6,15 @@ import { day, number } from "./quantities.js";
 function appRows(apps) {
   return Object.entries(apps ?? {}).map(([name, facts]) => facts === null ? [name, "damaged", "", "", "", ""] : [
     name, facts.family, number(facts.subjects), number(facts.runs), facts.calibrated ? "yes" : "no",
-    `${day(facts.promoted_at)}, ${facts.reason ?? ""}`]);
+    `${day(facts.promoted_at)}: ${facts.detail || facts.reason || ""}`]);
 }
 
 const COLUMNS = ["Application", "Model", "Subjects", "Runs", "Calibrated", "Promoted"];
+
+/** Return what the model can be asked, in a table. */
+export function learnedTable({ apps }) {
+  return table("What the model learned from, and can be asked about", COLUMNS, appRows(apps));
+}
 
 /** Return the champion with its applications, the challenger, and the versions before. */
 export function modelCards({ version, challenger, apps, versions }, history) {
@@ -30,5 +35,5 @@ export function modelCards({ version, challenger, apps, versions }, history) {
     parts.push(html("details", {}, html("summary", {}, `${earlier.length} earlier version${earlier.length > 1 ? "s" : ""}`),
       earlier.map((entry) => table(`Version ${entry.version}`, COLUMNS, appRows(entry.apps)))));
   }
-  return html("section", { class: "card wide", "aria-label": "Champion and challenger" }, parts);
+  return html("section", { class: "card", "aria-label": "Champion and challenger" }, parts);
 }
