@@ -16,13 +16,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from voxcast.serving.http_server import MODEL_VARIABLE, command, served_version
+from voxcast.serving.request_bodies import MAX_BYTES
 
 from champions import HEADER_ROW
 from model_server import free_port, running_server
 from voxcast.profiling.listeners import listeners
 from voxcast.profiling.processes import alive, listed
-from voxcast.serving.http_server import MODEL_VARIABLE, command, served_version
-from voxcast.serving.request_bodies import MAX_BYTES
 
 PATIENCE_S = 20.0
 

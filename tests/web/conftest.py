@@ -26,5 +26,5 @@ def champion_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def service(champion_project: Path) -> Iterator[TestClient]:
     """A client of a service of that champion, in this process."""
     settings = Settings(tracking_uri(champion_project), champion_project)
-    with TestClient(application(settings)) as client:
+    with TestClient(application(settings), "http://127.0.0.1") as client:
         yield client
