@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 
 from voxcast import __version__
-from voxcast.web import predictions
+from voxcast.web import characteristics, predictions
 from voxcast.web.problems import add_problem_handlers
 from voxcast.web.served_model import ServedModel
 
@@ -33,4 +33,5 @@ def application(settings: Settings) -> FastAPI:
     app.state.settings = settings
     add_problem_handlers(app)
     app.include_router(predictions.router)
+    app.include_router(characteristics.router)
     return app

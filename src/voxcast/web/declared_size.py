@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import math
 import zlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ImageError, one_line
 from voxcast.images.headers import COPY_AGAIN
@@ -34,7 +34,8 @@ def check_declared_size(path: Path, max_voxels: int) -> None:
         raise ImageError(
             f"damaged or truncated gzip ({one_line(error)})", path, COPY_AGAIN
         ) from None
-    for kind in (Nifti1Header, Nifti2Header):
+    kinds: tuple[Any, ...] = (Nifti1Header, Nifti2Header)
+    for kind in kinds:
         size = kind.template_dtype.itemsize
         if len(start) < size:
             continue

@@ -85,7 +85,6 @@ def main(argv: list[str] | None = None) -> int:
 
 def _import_readers() -> None:
     """Import what is imported when it is first needed, so that it counts as idle memory."""
-    import nibabel.orientations
     import scipy.ndimage
     import scipy.sparse.csgraph  # noqa: F401
 
@@ -171,9 +170,7 @@ def _read(path: Path, task: dict[str, Any], cache: ContentCache) -> dict[str, An
     }  # fmt: skip
 
 
-def _views(
-    path: Path, layout: Layout, max_voxels: int, cache: ContentCache
-) -> list[slices.Slice]:
+def _views(path: Path, layout: Layout, max_voxels: int, cache: ContentCache) -> list[slices.Slice]:
     content = {"file_sha256": sha256_file(path)}
     arrays = cache.get("slices", slices.VERSION, content)
     if arrays is not None:

@@ -15,6 +15,7 @@ import os
 import shutil
 import tempfile
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from pathlib import Path
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 PREFIX = "voxcast-images-"
 ATTEMPTS = 2  # a reader may be ended by something else than its image
 RETRY_AFTER_S = 2
+NEW_S = 10.0
 
 logger = logging.getLogger(__name__)
 
@@ -171,7 +173,9 @@ def _remove_abandoned() -> None:
         with contextlib.suppress(OSError):
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
-                if os.fstat(handle).st_uid == os.getuid():
+                status = os.fstat(handle)
+                is_new = time.time() - status.st_mtime < NEW_S  # and may not be locked yet
+                if status.st_uid == os.getuid() and not is_new:
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     shutil.rmtree(folder, ignore_errors=True)
             finally:

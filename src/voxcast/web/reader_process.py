@@ -70,7 +70,10 @@ class ReaderProcess:
         ]  # fmt: skip
         with its_end:
             self._process = subprocess.Popen(
-                command, stdin=its_end, stdout=subprocess.DEVNULL, env=environment | ONE_THREAD
+                command,
+                stdin=its_end.fileno(),
+                stdout=subprocess.DEVNULL,
+                env=environment | ONE_THREAD,
             )
         self._idle_bytes: int | None = None
 

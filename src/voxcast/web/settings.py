@@ -5,34 +5,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+MAX_UPLOAD_BYTES = 2**29
+
 
 @dataclass(frozen=True)
 class ImageLimits:
-    """What the images of a service may take.
+    """What reading the images of a service may take.
 
     Attributes
     ----------
-    upload_bytes : int
-        Size of a request with an image.
     voxels : int
         Number that a header may declare; 2²⁸ are a cube of 645.
     memory_bytes : int
         What reading one may allocate, on top of an idle reader.
     read_s : int
         CPU time of reading one; it may take twice as long by the clock.
-    silence_s : float
-        Time without a byte after which an upload is given up.
     readers : int
         Processes that read images.
     images : int
         Those that are received, wait or are read at a time; more are answered with 503.
     """
 
-    upload_bytes: int = 512 * 2**20
     voxels: int = 2**28
     memory_bytes: int = 300_000_000
     read_s: int = 60
-    silence_s: float = 30.0
     readers: int = 2
     images: int = 16
 
@@ -55,8 +51,10 @@ class Settings:
         Folders whose images may be named by their path.
     poll_s : float
         Time between two looks for another champion.
+    max_upload_bytes : int
+        Size of the largest request with an image.
     images : ImageLimits
-        What an image may take.
+        What reading an image may take.
     """
 
     registry: str
@@ -65,4 +63,5 @@ class Settings:
     token: str | None = None
     roots: tuple[Path, ...] = ()
     poll_s: float = 2.0
+    max_upload_bytes: int = MAX_UPLOAD_BYTES
     images: ImageLimits = ImageLimits()

@@ -100,11 +100,11 @@ def _planes(
         across_j.append(lines[(j == middle_j) & (k % dk == 0), ::di])
         across_k.append(lines[(k == middle_k) & (j % dj == 0), ::di])
         row += len(lines)
-    i, j, k = (len(range(0, n, step)) for n, step in ((ni, di), (nj, dj), (nk, dk)))
+    width, height, depth = (len(range(0, n, step)) for n, step in ((ni, di), (nj, dj), (nk, dk)))
     return (
-        np.concatenate(across_i).reshape(k, j, 1).transpose(2, 1, 0),
-        np.concatenate(across_j).reshape(k, 1, i).transpose(2, 1, 0),
-        np.concatenate(across_k).reshape(1, j, i).transpose(2, 1, 0),
+        np.concatenate(across_i).reshape(depth, height, 1).transpose(2, 1, 0),
+        np.concatenate(across_j).reshape(depth, 1, width).transpose(2, 1, 0),
+        np.concatenate(across_k).reshape(1, height, width).transpose(2, 1, 0),
     )
 
 
