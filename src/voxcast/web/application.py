@@ -12,6 +12,7 @@ from voxcast import __version__
 from voxcast.errors import ModelError
 from voxcast.serving import registry_database
 from voxcast.web import (
+    characteristics,
     health,
     invocations,
     metrics,
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
 ROUTERS = tuple(
     module.router
     for module in (
-        predictions, recommendations, request_sequences, sites, models, health, metrics,
-        invocations, page,
+        characteristics, predictions, recommendations, request_sequences, sites, models,
+        health, metrics, invocations, page,
     )
 )  # fmt: skip
 

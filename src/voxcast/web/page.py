@@ -43,7 +43,7 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    # The page belongs to the release of the service: the browser asks whether it is still the same.
+    # The browser asks each time whether the page is still that of this release.
     "Cache-Control": "no-cache",
 }
 
