@@ -4,7 +4,7 @@ import { html, svg } from "./dom.js";
 
 /** Number of colours of series. */
 export const SERIES = 6;
-const MARGIN = { top: 12, right: 14, bottom: 42, left: 58 };
+const MARGIN = { top: 30, right: 14, bottom: 42, left: 60 };
 
 /** Return the pixels between which a plot of a size is drawn. */
 export function inner(width, height) {
@@ -30,7 +30,7 @@ export function axes(x, y, { width, height, xTitle, yTitle, xFormat, yFormat }) 
     ]),
     svg("line", { class: "base", x1: left, x2: right, y1: bottom, y2: bottom }),
     svg("text", { class: "title", x: right, y: height - 6, "text-anchor": "end" }, xTitle),
-    svg("text", { class: "title", x: -top, y: 11, "text-anchor": "end", transform: "rotate(-90)" }, yTitle),
+    svg("text", { class: "title", x: 0, y: 12 }, yTitle),
   );
 }
 

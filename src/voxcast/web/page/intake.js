@@ -8,7 +8,7 @@ import { post, upload } from "./service.js";
 /**
  * Read scans, and again when another application wants other characteristics; `received(name, answer)` is called with each answer of `POST /characteristics`.
  *
- * @param {() => string} app - returns the application whose ranges are wanted
+ * @param {() => Promise<string>} app - gives the application whose ranges are wanted, once there is one
  */
 export function intake(app, received) {
   const problem = byId("intake-problem");
@@ -21,9 +21,11 @@ export function intake(app, received) {
     const controller = new AbortController();
     current = controller;
     clearProblem(problem);
-    show(0, `Sending ${name}`);
+    show(1, "Waiting for the service");
     try {
-      const answer = await send(controller.signal);
+      const wanted = await app();
+      if (controller.signal.aborted) return;
+      const answer = await send(wanted, controller.signal);
       received(name, answer);
     } catch (error) {
       if (error.name === "AbortError") announce("Stopped.");
@@ -43,22 +45,24 @@ export function intake(app, received) {
   }
 
   function readFile(file) {
-    read(file.name, (signal) => upload("characteristics", file, { app: app() }, (share) => {
+    read(file.name, (wanted, signal) => upload("characteristics", file, { app: wanted }, (share) => {
       show(share, share < 1 ? `Sending ${file.name}: ${percent(share, 2)} of ${bytes(file.size)}`
         : `Computing the characteristics of ${file.name}`);
     }, signal));
   }
 
   function readPath(path) {
-    show(1, "");
     const name = path.split("/").at(-1);
-    read(name, (signal) => {
+    read(name, (wanted, signal) => {
       show(1, `Computing the characteristics of ${name}`);
-      return post("characteristics", { path, app: app() }, signal);
+      return post("characteristics", { path, app: wanted }, signal);
     });
   }
 
-  byId("sending-stop").addEventListener("click", () => current.abort());
+  byId("sending-stop").addEventListener("click", () => {
+    current.abort();
+    byId("sending").hidden = true;
+  });
   byId("file").addEventListener("change", (event) => {
     if (event.target.files.length) readFile(event.target.files[0]);
     event.target.value = ""; // so that the same file may be chosen again

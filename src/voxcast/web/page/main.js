@@ -17,6 +17,7 @@ import { learnedTable } from "./versions.js";
 
 const QUANTILE = 0.95;
 let scan = null; // the last answer of POST /characteristics
+let predictions = []; // the last answer of POST /predict
 let recommended = null; // the configuration that was recommended last, or the nearest
 
 onTokenWanted(askForToken);
@@ -76,6 +77,7 @@ function refuse(id, error, again) {
   if (id !== "recommendation") return;
   form.deadline.refused(/deadline/i.test(error.message));
   form.budget.refused(/budget/i.test(error.message));
+  if (recommended === null) askRequests(0); // of the first configuration
 }
 
 const askRecommendation = asking("recommendation", async (signal, question) => {
@@ -92,18 +94,21 @@ const askRecommendation = asking("recommendation", async (signal, question) => {
   announce(showRecommendation(answer));
   const before = recommended && allocation(recommended);
   recommended = answer.chosen ?? answer.nearest;
-  if (recommended && allocation(recommended) !== before) {
-    askPredictions(0);
-    askRequests(0);
-  }
+  showPredictions();
+  if (recommended && allocation(recommended) !== before) askRequests(0);
 });
 
 const askPredictions = asking("predictions", async (signal, question) => {
   const answer = await post("predict", { ...question, quantile: QUANTILE }, signal);
   clearProblem(problemBox("predictions"));
-  byId("predictions").querySelector(".body")
-    .replaceChildren(intervalTable(answer.predictions, recommended, QUANTILE));
+  predictions = answer.predictions;
+  showPredictions();
 });
+
+function showPredictions() {
+  byId("predictions").querySelector(".body")
+    .replaceChildren(intervalTable(predictions, recommended, QUANTILE));
+}
 
 const askRequests = asking("sequence", async (signal, question) => {
   const { device, cpus, gpus } = recommended ?? form.facts().configurations[0];
@@ -117,7 +122,6 @@ function askAll(pause) {
   recommended = null;
   askRecommendation(pause);
   askPredictions(pause);
-  askRequests(pause);
 }
 
 /** Show the view that the address names. */

@@ -14,6 +14,10 @@ const amount = (id) => (byId(id).value.trim() === "" ? null : Number(byId(id).va
  */
 export function questionForm(changed) {
   let apps = {}, clusters = {}, policies = {};
+  let filled = null;
+  const ready = new Promise((resolve) => {
+    filled = resolve;
+  });
   const deadline = limitInput(byId("deadline"), byId("deadline-range"),
     { write: (s) => plain(duration(s)), read: secondsOf, changed: changed.site });
   const budget = limitInput(byId("budget"), byId("budget-range"),
@@ -65,8 +69,10 @@ export function questionForm(changed) {
       fillSelect(byId("policy"), names(policies), sites.default_policy);
       fillApp();
       describeSite();
+      filled();
     },
-    app: () => byId("app").value,
+    /** Give the application, once the form has been filled. */
+    app: () => ready.then(() => byId("app").value),
     facts: () => apps[byId("app").value] ?? {},
     /** Return what every question about a scan has. */
     inputs() {

@@ -32,7 +32,7 @@ function showRequest({ chosen, nearest, why, caveats, machine, configurations, p
   const heading = chosen ? null : html("p", { class: "problem" }, nearest
     ? "No configuration is within the limits. The nearest:" : "No configuration fits.");
   const risk = chosen?.calibrated
-    ? `It is too short in at most ${percent(policy.risk)} of such runs.` : null;
+    ? `Too small, in time or memory, for at most ${percent(policy.risk)} of such runs.` : null;
   body("recommendation").replaceChildren(...[heading, row ? headline(row, inUsd) : null,
     html("p", { class: "why" }, sentence(why), risk ? ` ${risk}` : ""),
     caveatList(caveats ?? []), machine ? html("p", { class: "soft" }, sentence(machine)) : null].filter(Boolean));
@@ -73,14 +73,13 @@ function showBecause(reasons) {
   byId("because").hidden = !reasons?.length;
   const widest = Math.max(...(reasons ?? []).map(({ factor }) => Math.abs(Math.log(factor))));
   const rows = (reasons ?? []).map(({ name, factor, text }) => {
-    const change = factor >= 1 ? `× ${number(factor, 3)}` : `÷ ${number(1 / factor, 3)}`;
     const bar = html("span", { class: `factor ${factor >= 1 ? "more" : "less"}`, "aria-hidden": "true" });
     bar.style.width = `${Math.round(50 * Math.abs(Math.log(factor)) / widest)}%`;
     return html("li", {}, html("span", { class: "because-text" }, text || name.replaceAll("_", " ")),
-      html("span", { class: "factor-track" }, bar), html("span", { class: "numbers" }, `time ${change}`));
+      html("span", { class: "factor-track" }, bar));
   });
   body("because").replaceChildren(
-    html("p", { class: "soft" }, "Against the usual value over the runs that were measured."),
+    html("p", { class: "soft" }, "Of its time, each against the usual value over the runs that were measured."),
     html("ol", { class: "reasons" }, rows));
 }
 

@@ -33,7 +33,7 @@ function characteristicRow(characteristic) {
   const title = html("span", { title: text ?? "" }, name.replaceAll("_", " "));
   const amount = `${number(value, 4)} ${UNITS[unit] ?? unit ?? ""}`.trim().replaceAll(" ", "\u00a0");
   if (within === null) {
-    const note = typeof usual === "number" ? `usually ${number(usual)}` : "not used by the model";
+    const note = typeof usual === "number" ? `usually ${number(usual)}` : text;
     return [title, amount, html("span", { class: "soft" }, note)];
   }
   const side = within ? "within" : value < low ? "below" : "above";
@@ -42,6 +42,14 @@ function characteristicRow(characteristic) {
     html("span", { class: `side ${side}` }, verdict))];
   cells.className = side === "within" ? "" : "outside";
   return cells;
+}
+
+function isUsed({ within, usual }) {
+  return within !== null || typeof usual === "number";
+}
+
+function valueTable(caption, characteristics) {
+  return table(caption, ["Characteristic", "Value", "Trained on"], characteristics.map(characteristicRow), "values");
 }
 
 function summaryOf(characteristics) {
@@ -60,11 +68,14 @@ export function showScan(name, { characteristics, slices, image, notes }) {
     `${image.spacing_mm.map((mm) => number(mm)).join(" × ")} mm`, image.orientation, image.dtype,
     bytes(image.bytes)].filter(Boolean).join(" · ");
   byId("slices").replaceChildren(...slices.map(slice));
+  const unused = characteristics.filter((characteristic) => !isUsed(characteristic));
   const [summary, isOutside] = summaryOf(characteristics);
   byId("characteristics").replaceChildren(
     html("p", { class: isOutside ? "caveat" : "soft" }, summary),
-    table("Characteristics, and the range that the model was trained on",
-      ["Characteristic", "Value", "Trained on"], characteristics.map(characteristicRow), "values"),
+    valueTable("Characteristics, and the range that the model was trained on", characteristics.filter(isUsed)),
+    ...(unused.length ? [html("details", {},
+      html("summary", {}, `${unused.length} more, which this model does not use`),
+      valueTable("Characteristics that the model does not use", unused))] : []),
     ...(notes ?? []).map((note) => html("p", { class: "soft" }, note)));
   return summary;
 }
