@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 
 from voxcast import __version__
-from voxcast.web import predictions, recommendations, request_sequences, sites
+from voxcast.web import history, predictions, recommendations, request_sequences, sites
 from voxcast.web.problems import add_problem_handlers
 from voxcast.web.served_model import ServedModel
 
@@ -32,6 +32,6 @@ def application(settings: Settings) -> FastAPI:
     app = FastAPI(title="voxcast", version=__version__, lifespan=lifespan)
     app.state.settings = settings
     add_problem_handlers(app)
-    for routes in (predictions, recommendations, request_sequences, sites):
+    for routes in (history, predictions, recommendations, request_sequences, sites):
         app.include_router(routes.router)
     return app
