@@ -31,7 +31,7 @@ def test_a_planted_ratio_is_recovered_although_other_work_was_run_in_each() -> N
         assert allocation.ratio.high - allocation.ratio.low < 0.05 * planted
         assert allocation.ratio.subjects == allocation.runs
     # The medians alone would say otherwise.
-    assert four.runtime_s / smallest.runtime_s < 0.3
+    assert four.runtime_s / smallest.runtime_s < 0.35
 
 
 def test_kinds_of_machines_and_devices_are_kept_apart() -> None:
