@@ -14,6 +14,7 @@ from voxcast.serving import registry_database
 from voxcast.web import (
     characteristics,
     health,
+    history,
     invocations,
     metrics,
     models,
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
 ROUTERS = tuple(
     module.router
     for module in (
-        characteristics, predictions, recommendations, request_sequences, sites, models,
-        health, metrics, invocations, page,
+        characteristics, predictions, recommendations, request_sequences, sites, history,
+        models, health, metrics, invocations, page,
     )
 )  # fmt: skip
 

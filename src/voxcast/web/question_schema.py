@@ -80,7 +80,9 @@ def _resolved(schema: Any, definitions: dict[str, Any]) -> Any:
 def _as_text(field: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of a field as a part of a multipart body."""
     kinds = {field.get("type"), *(kind.get("type") for kind in field.get("anyOf", ()))}
-    part = {name: field[name] for name in ("description", "examples") if name in field}
+    part: dict[str, Any] = {
+        name: field[name] for name in ("description", "examples") if name in field
+    }
     if not kinds <= {None, "null", "string"}:
         part["contentMediaType"] = "application/json"
-    return {"type": "string", **part}
+    return part | {"type": "string"}
