@@ -26,7 +26,12 @@ from voxcast.web.settings import Settings
 def champion_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project folder with a champion of two applications."""
     folder = tmp_path_factory.mktemp("served")
-    register_champion(folder, 20, "register", "segment")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID"):
+            patch.delenv(name, raising=False)
+        patch.chdir(folder)
+        register_champion(folder, 20, "register", "segment")
+    (folder / "params.yaml").touch()
     return folder
 
 

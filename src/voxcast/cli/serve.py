@@ -76,18 +76,32 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     add("--host", default="127.0.0.1", help="default 127.0.0.1: this machine only")
     add("--port", type=int, default=5001, help="default 5001")
     add("--workers", type=int, default=1, help="number of processes (default 1)")
-    add("--token-file", type=Path, metavar="FILE", help=f"what clients must send as a bearer token "
-        f"(or {TOKEN_VARIABLE}); needed unless only this machine can connect")  # fmt: skip
-    add("--allow-host", action="append", default=[], metavar="NAME", help="answer to this name too, "
-        "such as that of a proxy; repeatable")  # fmt: skip
-    add("--root", action="append", type=Path, default=[], metavar="DIR", help="folder whose images "
-        "may be named by their path; repeatable (default: none)")  # fmt: skip
-    add("--max-upload", type=size, default=2**29, metavar="SIZE", help="largest image that is "
-        "received (default 512MiB)")  # fmt: skip
-    add("--rate", type=float, metavar="N", help="requests a second of one client; 0 for no limit "
-        f"(default: none on this machine, else {RATE:g})")  # fmt: skip
-    add("--poll", type=duration_s, default="2s", metavar="2s", help="time between two looks for "
-        "another champion")  # fmt: skip
+    add(
+        "--token-file", type=Path, metavar="FILE",
+        help=f"what clients must send as a bearer token (or {TOKEN_VARIABLE}); needed unless only "
+        "this machine can connect",
+    )  # fmt: skip
+    add(
+        "--allow-host", action="append", default=[], metavar="NAME",
+        help="answer to this name too, such as that of a proxy; repeatable",
+    )  # fmt: skip
+    add(
+        "--root", action="append", type=Path, default=[], metavar="DIR",
+        help="folder whose images may be named by their path; repeatable (default: none)",
+    )  # fmt: skip
+    add(
+        "--max-upload", type=size, default=2**29, metavar="SIZE",
+        help="largest image that is received (default 512MiB)",
+    )  # fmt: skip
+    add(
+        "--rate", type=float, metavar="N",
+        help="requests a second of one client; 0 for no limit (default: none on this machine, "
+        f"else {RATE:g})",
+    )  # fmt: skip
+    add(
+        "--poll", type=duration_s, default="2s", metavar="2s",
+        help="time between two looks for another champion",
+    )  # fmt: skip
     add_project_argument(parser)
     args = parser.parse_args(argv)
     if not 1 <= args.port <= 65535:

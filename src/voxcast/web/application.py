@@ -51,8 +51,8 @@ ROUTERS = tuple(
 def application(settings: Settings) -> FastAPI:
     """Return the application of a service; it loads its model when it starts.
 
-    ``app.state`` has ``settings``, ``model`` (the current `ServedModel`, None before there is one),
-    ``switch``, ``batches`` and ``metrics``.
+    ``app.state`` has ``settings``, ``model`` (the current `ServedModel`, None before there is
+    one), ``switch``, ``batches`` and ``metrics``.
     """
 
     @asynccontextmanager

@@ -23,7 +23,7 @@ router = APIRouter()
 
 SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 # Times at which counters began, a series beside each of them.
-disable_created_metrics()
+disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus_client lacks the type
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 1024, 4096, 20_000)
 
@@ -55,9 +55,8 @@ class Metrics:
             "voxcast_model_switches", "How often another version took over", registry=registry
         )
         self._refused = Gauge(
-            "voxcast_model_versions_refused", "Versions that an alias names and that are not served",
-            registry=registry,
-        )  # fmt: skip
+            "voxcast_model_versions_refused", "Versions that cannot be served", registry=registry
+        )
 
     def answered(self, route: str, status: int, seconds: float) -> None:
         """Count an answer."""

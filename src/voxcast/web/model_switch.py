@@ -1,7 +1,7 @@
-"""Follows the aliases of the registry: loads another version beside the served one, then switches.
+"""Follows the aliases of the registry: loads another version beside the served one and switches.
 
-A version is loaded, verified and asked once before it is served; one that cannot be is refused, and
-the old one stays. The switch is one assignment, so that requests in flight keep their version.
+A version is loaded, verified and asked once before it is served. One that cannot be is refused,
+and the old one stays. The switch is one assignment, so requests in flight keep their version.
 """
 
 from __future__ import annotations
