@@ -1,5 +1,6 @@
 """A real browser at the page of a real service: what it asked for, and what it complained about."""
 
+import json
 import os
 import shutil
 import sys
@@ -9,11 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from playwright.sync_api import Browser, Page, Playwright
 
 from champions import register_champion
 from model_server import free_port, running_server
+from recorded_jobs import PREDICTION, job_row
 from small_head import write_head
+from voxcast.history.parts import write_tables
+from voxcast.history.run_table import PHASE_DTYPES, TRACE_DTYPES, frame_of
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = shutil.which("chromium")
@@ -23,12 +28,36 @@ WIDE, PHONE = (1360, 900), (360, 740)
 
 
 def write_project(folder: Path) -> None:
-    """Write a project with sites, a champion of two applications, and an image."""
+    """Write a project with a priced cluster, a champion of two applications, jobs, and an image."""
     shutil.copy2(ROOT / "params.yaml", folder)
     shutil.copytree(ROOT / "conf", folder / "conf")
+    site = folder / "conf" / "submit.yaml"
+    site.write_text(site.read_text().replace("cluster: local", "cluster: osc"))
+    write_jobs(folder / "data" / "history" / "2026-06-30-submit-1")
     register_champion(folder, 40, "register", "segment")
     (folder / "scans").mkdir()
     write_head(folder / "scans" / IMAGE, spacing_mm=2.5, edge=80)
+
+
+def write_jobs(folder: Path) -> None:
+    """Write jobs of six months, which become slower until some exceed their bounds."""
+    random = np.random.default_rng(5)
+    jobs = []
+    for month in range(1, 7):
+        for n in range(24):
+            size, started_at = float(random.lognormal(0, 0.5)), f"2026-{month:02}-{n + 1:02}T08:00"
+            scaled = {k: size * v for k, v in PREDICTION.items() if k != "confidence"}
+            labels = {**PREDICTION, **scaled, "submission": f"s{month}", "task": f"t{n}"}
+            runtime_s = 10.0 * size * float(random.lognormal(0.05 * month, 0.15))
+            jobs.append(
+                job_row(
+                    n, f"{started_at}:00+00:00", runtime_s, cpus=1 + n % 2, limit_s=20 * size,
+                    peak_rss_bytes=round(2.2e8 * size), labels_json=json.dumps(labels),
+                )
+            )  # fmt: skip
+    folder.mkdir(parents=True)
+    no_series = frame_of([], PHASE_DTYPES), frame_of([], TRACE_DTYPES)
+    write_tables(folder, frame_of(jobs), *no_series, {"runs": len(jobs)})
 
 
 @contextmanager

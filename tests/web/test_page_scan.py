@@ -19,6 +19,9 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
 ]
 
+PAUSE_MS = 500  # longer than the page waits for another change
+OUTLINE = "() => getComputedStyle(document.activeElement).outlineStyle"
+
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -115,7 +118,7 @@ def test_limits_change_the_request_without_another_upload(opened: Visit, project
         slider.press("ArrowLeft")
     opened.page.wait_for_function("() => document.getElementById('deadline').value !== ''")
     assert slider.get_attribute("aria-valuetext") == opened.page.input_value("#deadline")
-    opened.page.locator(".limit").wait_for()
+    opened.page.wait_for_timeout(PAUSE_MS)
     opened.settled()
     assert opened.count("/recommend") == before + 1  # three steps, one question
     slider.press("Home")  # far below the fastest
@@ -126,7 +129,7 @@ def test_limits_change_the_request_without_another_upload(opened: Visit, project
     opened.page.get_by_text("No configuration is within").first.wait_for(state="detached")
     assert opened.page.input_value("#deadline") == ""
     before = opened.text("#policy-hint")
-    opened.page.select_option("#policy", "safe")
+    opened.page.select_option("#policy", "cautious")
     opened.settled()
     assert opened.text("#policy-hint") != before
     assert opened.count("/characteristics") == 1
@@ -160,7 +163,7 @@ def test_an_answer_to_an_older_question_is_dropped(opened: Visit, project: Path)
 
     opened.page.route("**/recommend", hold_the_first)
     opened.page.fill("#deadline", "1 s")  # nothing is within it
-    opened.page.wait_for_timeout(600)
+    opened.page.wait_for_timeout(PAUSE_MS)
     assert len(held) == 1
     opened.page.fill("#deadline", "")
     opened.settled()
@@ -175,7 +178,7 @@ def test_an_answer_to_an_older_question_is_dropped(opened: Visit, project: Path)
 def test_another_application_reads_the_scan_anew(opened: Visit, project: Path) -> None:
     opened.read_image(project / "scans" / IMAGE)
     opened.page.select_option("#app", "segment")
-    opened.page.wait_for_timeout(300)
+    opened.page.wait_for_timeout(PAUSE_MS)
     opened.settled()
     assert opened.count("/characteristics") == 2
     assert opened.page.input_value("#app") == "segment"
@@ -199,8 +202,7 @@ def test_everything_is_done_from_the_keyboard(
             for _ in range(most):
                 page.keyboard.press("Tab")
                 if page.evaluate("() => document.activeElement.id") == identity:
-                    outline = page.evaluate("() => getComputedStyle(document.activeElement).outlineStyle")
-                    assert outline == "solid"
+                    assert page.evaluate(OUTLINE) == "solid"
                     return
             raise AssertionError(f"the Tab key does not reach {identity}")
 
@@ -216,12 +218,10 @@ def test_everything_is_done_from_the_keyboard(
         page.keyboard.type("3 h")
         opened.settled()
         tab_to("budget")
-        point = page.locator("#trade .point[tabindex='0']")
         for _ in range(20):
             page.keyboard.press("Tab")
             if page.evaluate("() => document.activeElement.classList.contains('point')"):
                 break
-        assert point.get_attribute("aria-label") in opened.text("#trade .readout") or True
         first = page.evaluate("() => document.activeElement.getAttribute('aria-label')")
         page.keyboard.press("ArrowRight")
         second = page.evaluate("() => document.activeElement.getAttribute('aria-label')")

@@ -1,7 +1,7 @@
 // The second view: requested, used and predicted; configurations; calibration; the models.
 
 import { figure, seriesLegend } from "./axes.js";
-import { calibrationPlot, seriesOf } from "./calibration.js";
+import { calibrationPlot, seriesName, seriesOf } from "./calibration.js";
 import { byId, fillSelect, html, svg, table } from "./dom.js";
 import { showProblem } from "./problems.js";
 import { allocation, bytes, day, duration, number, percent } from "./quantities.js";
@@ -35,7 +35,7 @@ export async function showHistory(box) {
 }
 
 function draw(box, history, models) {
-  const runs = history.runs ?? [];
+  const { runs } = history;
   const apps = appsOf(runs);
   const app = html("select", { id: "history-app", onchange: redraw });
   const quantity = html("select", { id: "history-quantity", onchange: redraw });
@@ -46,12 +46,12 @@ function draw(box, history, models) {
     html("div", { class: "field" }, html("label", { for: "history-app" }, "Application"), app),
     html("div", { class: "field" }, html("label", { for: "history-quantity" }, "Quantity"), quantity));
   function redraw() {
-    const selected = runs.filter((run) => !app.value || run.app === app.value);
-    const calibration = (history.calibration ?? []).filter((row) => !app.value || row.app === app.value);
-    const [used, newest, compared] = [usedCard, newestCard, configurationCard]
-      .map((view) => view(selected, QUANTITIES[quantity.value]));
-    views.replaceChildren(html("div", {}, used, calibrationCard(calibration)), newest, compared,
-      modelCards(models, history));
+    const isSelected = (row) => !app.value || row.app === app.value;
+    const selected = runs.filter(isSelected);
+    const calibration = history.calibration.filter(isSelected);
+    const [used, newest] = [usedCard, newestCard].map((view) => view(selected, QUANTITIES[quantity.value]));
+    views.replaceChildren(html("div", {}, used, calibrationCard(calibration)), newest,
+      configurationCard(history.configurations.filter(isSelected)), modelCards(models, history));
   }
   redraw();
   box.replaceChildren(...(runs.length ? [controls, views] : [views]));
@@ -68,9 +68,8 @@ function usedCard(runs, quantity) {
   }
   const above = drawn.filter((run) => run[quantity.upper] > 0);
   const exceeded = above.filter((run) => run[quantity.used] > run[quantity.upper]).length;
-  const sentence = above.length
-    ? `${drawn.length} runs; ${exceeded} (${percent(exceeded / above.length, 2)}) took more than the upper bound.`
-    : `${drawn.length} runs.`;
+  const sentence = `${drawn.length} runs with a prediction, of ${number(runs.length)}`
+    + (above.length ? `; ${exceeded} (${percent(exceeded / above.length, 2)}) took more than the upper bound.` : ".");
   const readout = scatterReadout();
   return card("Used against predicted", figure(sentence, scatterPlot(drawn, quantity, readout),
     seriesLegend(appsOf(drawn)), readout));
@@ -105,49 +104,44 @@ function dumbbell(run, quantity, place) {
     has(used) ? svg("circle", { class: "used", cx: place(used), cy: y, r: 4.5 }) : null);
 }
 
-function quantileOf(sorted, share) {
-  const at = share * (sorted.length - 1);
-  const [below, above] = [sorted[Math.floor(at)], sorted[Math.ceil(at)]];
-  return below + (above - below) * (at - Math.floor(at));
+function configurationCard(configurations) {
+  const title = "Configurations compared";
+  if (!configurations.length) return card(title, nothing("They are compared as soon as there are runs."));
+  const ratios = configurations.flatMap((row) => [row.ratio, row.ratio_low, row.ratio_high]).filter(Number.isFinite);
+  const place = scale([1, ...ratios], [4, WIDTH - 4], { log: true });
+  const rows = configurations.map((row) => [
+    html("span", {}, row.app, html("span", { class: "soft when" }, [allocation(row), row.host_class].filter(Boolean).join(", "))),
+    duration(row.runtime_s), bytes(row.peak_rss_bytes), ratioBar(row, place), ratioText(row),
+    `${number(row.runs)} of ${number(row.subjects)}`]);
+  return card(title, table("Medians, and the ratio of the time to that in the smallest allocation, with its 95 % interval over subjects",
+    ["Configuration", "Time", "Memory", "", "Ratio", "Runs of subjects"], rows));
 }
 
-function configurationCard(runs, quantity) {
-  const groups = new Map();
-  for (const run of runs.filter((candidate) => Number.isFinite(candidate[quantity.used]))) {
-    const key = JSON.stringify([run.app, run.device, Number(run.cpus), Number(run.gpus ?? 0)]);
-    groups.set(key, [...(groups.get(key) ?? []), run[quantity.used]]);
-  }
-  if (!groups.size) return card("Configurations compared", nothing("They are compared as soon as there are runs."));
-  const summaries = [...groups].map(([key, values]) => {
-    const sorted = values.sort((a, b) => a - b);
-    return { key, count: sorted.length, quartiles: [0.25, 0.5, 0.75].map((share) => quantileOf(sorted, share)) };
-  }).sort((a, b) => a.key.localeCompare(b.key, "en", { numeric: true }));
-  const place = scale(summaries.flatMap(({ quartiles }) => quartiles), [3, WIDTH - 3], { zero: true });
-  const rows = summaries.map(({ key, count, quartiles: [low, median, high] }) => {
-    const [app, device, cpus, gpus] = JSON.parse(key);
-    const y = HEIGHT / 2;
-    const picture = svg("svg", { class: "dumbbell", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, width: WIDTH, height: HEIGHT, "aria-hidden": "true" },
-      svg("line", { class: "track", x1: 0, x2: WIDTH, y1: y, y2: y }),
-      svg("line", { class: "range", x1: place(low), x2: place(high), y1: y, y2: y }),
-      svg("line", { class: "median", x1: place(median), x2: place(median), y1: y - 7, y2: y + 7 }));
-    return [`${app}, ${allocation({ device, cpus, gpus })}`, picture, quantity.format(median),
-      `${quantity.format(low)} to ${quantity.format(high)}`, number(count)];
-  });
-  return card("Configurations compared",
-    table(`${quantity.title} used: median, and the middle half of the runs`,
-      ["Configuration", "", "Median", "Middle half", "Runs"], rows));
+function ratioText({ ratio, ratio_low: low, ratio_high: high }) {
+  if (!Number.isFinite(ratio)) return "–";
+  return Number.isFinite(low) ? `${number(ratio, 2)} (${number(low, 2)} to ${number(high, 2)})` : number(ratio, 2);
+}
+
+function ratioBar({ ratio, ratio_low: low, ratio_high: high }, place) {
+  const y = HEIGHT / 2;
+  return svg("svg", { class: "dumbbell", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, width: WIDTH, height: HEIGHT, "aria-hidden": "true" },
+    svg("line", { class: "track", x1: 0, x2: WIDTH, y1: y, y2: y }),
+    svg("line", { class: "equal", x1: place(1), x2: place(1), y1: 0, y2: HEIGHT }),
+    Number.isFinite(low) ? svg("line", { class: "range", x1: place(low), x2: place(high), y1: y, y2: y }) : null,
+    Number.isFinite(ratio) ? svg("line", { class: "median", x1: place(ratio), x2: place(ratio), y1: y - 7, y2: y + 7 }) : null);
 }
 
 function calibrationCard(rows) {
+  const title = "Calibration over time";
   if (!rows.length) {
-    return card("Calibration over time", nothing(
-      "Nothing to judge yet: runs are needed that came after the prediction that they are held against."));
+    return card(title, nothing("Nothing to judge yet: a run is needed that was predicted before it was made, "
+      + "as those are that are submitted with", "voxcast submit"));
   }
-  return card("Calibration over time",
-    figure("Share of new runs within their upper bound, with its 95 % interval; the line is what was promised.",
+  return card(title,
+    figure("Share of subjects below the upper bound, with its exact 95 % interval; the line is what the bound states.",
       calibrationPlot(rows), seriesLegend(seriesOf(rows))),
     html("details", {}, html("summary", {}, "As a table"),
-      table("Share of runs within the upper bound", ["Batch", "Application", "Target", "Within", "Interval", "Runs"],
-        rows.map((row) => [row.month ?? row.batch, row.app, row.target, percent(row.share_within),
-          `${percent(row.low)} to ${percent(row.high)}`, number(row.runs)]))));
+      table("Share of subjects below the upper bound", ["Month", "Series", "Below", "Interval", "Stated"],
+        rows.map((row) => [row.month, seriesName(row), `${row.below} of ${row.subjects}`,
+          `${percent(row.low)} to ${percent(row.high)}`, percent(row.stated)]))));
 }

@@ -46,6 +46,9 @@ export function limitInput(field, slider, { write, read, changed }) {
       [low, high] = [Math.min(...finite) / 1.5, Math.max(...finite) * 2];
       placeSlider();
     },
+    /** Return whether a message is about this limit. */
+    isMeant: (message) => message.toLowerCase().includes(field.id)
+      || (field.value.trim() !== "" && message.includes(field.value.trim())),
     /** Show whether the service refused the text. */
     refused(isRefused) {
       if (isRefused) field.setAttribute("aria-invalid", "true");

@@ -75,8 +75,8 @@ function problemBox(id) {
 function refuse(id, error, again) {
   showProblem(problemBox(id), error, again);
   if (id !== "recommendation") return;
-  form.deadline.refused(/deadline/i.test(error.message));
-  form.budget.refused(/budget/i.test(error.message));
+  form.deadline.refused(form.deadline.isMeant(error.message));
+  form.budget.refused(form.budget.isMeant(error.message));
   if (recommended === null) askRequests(0); // of the first configuration
 }
 

@@ -20,17 +20,15 @@ export function learnedTable({ apps }) {
 export function modelCards({ version, challenger, apps, versions }, history) {
   const parts = [html("h2", {}, "Champion and challenger"),
     table(`Version ${version || "without number"}, the champion, answers every question`, COLUMNS, appRows(apps))];
-  const other = (versions ?? []).find((candidate) => candidate.version === challenger);
-  if (!challenger) {
+  const other = history.challenger ?? versions.find((candidate) => candidate.version === challenger);
+  if (!challenger && !other) {
     parts.push(html("p", { class: "soft" }, "There is no challenger: the last model that was trained is the champion."));
   } else if (other) {
-    parts.push(table(`Version ${challenger}, the challenger`, COLUMNS, appRows(other.apps)));
+    parts.push(table(`Version ${other.version}, the challenger`, COLUMNS, appRows(other.apps)));
   } else {
     parts.push(html("p", {}, `Version ${challenger} is the challenger.`));
   }
-  const detail = history?.challenger?.detail ?? history?.champion?.detail;
-  if (detail) parts.push(html("p", { class: "soft" }, detail));
-  const earlier = (versions ?? []).filter((entry) => entry.version !== version && entry.version !== challenger);
+  const earlier = versions.filter((entry) => entry.version !== version && entry.version !== challenger);
   if (earlier.length) {
     parts.push(html("details", {}, html("summary", {}, `${earlier.length} earlier version${earlier.length > 1 ? "s" : ""}`),
       earlier.map((entry) => table(`Version ${entry.version}`, COLUMNS, appRows(entry.apps)))));
