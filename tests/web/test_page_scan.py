@@ -1,11 +1,11 @@
 """The first view in a real Chromium: a scan, its prediction, and what limits change."""
 
 import base64
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 
 pytest.importorskip("playwright")
@@ -89,16 +89,11 @@ def test_a_dropped_scan_is_shown_predicted_and_requested(
     keep_screenshot(opened, "scan-light-wide", tmp_path)
 
 
-def test_the_page_states_what_the_service_answers(
-    opened: Visit, project: Path, address: str
-) -> None:
-    opened.read_image(project / "scans" / IMAGE)
-    question = {
-        "path": str(project / "scans" / IMAGE), "app": opened.page.input_value("#app"),
-        "cluster": opened.page.input_value("#cluster"),
-        "policy": opened.page.input_value("#policy"),
-    }  # fmt: skip
-    answer = httpx.post(f"{address}/recommend", json=question, timeout=30).json()
+def test_the_page_states_what_the_service_answers(opened: Visit, project: Path) -> None:
+    with opened.page.expect_response("**/recommend") as asked:
+        opened.read_image(project / "scans" / IMAGE)
+    assert json.loads(asked.value.request.post_data)["cluster"] == "osc"
+    answer = asked.value.json()
     assert opened.page.locator("#script-text").text_content() == answer["script"]
     why = answer["why"]
     assert f"{why[0].upper()}{why[1:]}." in opened.text("#recommendation .why")
@@ -162,7 +157,7 @@ def test_an_answer_to_an_older_question_is_dropped(opened: Visit, project: Path)
             held.append(route)
 
     opened.page.route("**/recommend", hold_the_first)
-    opened.page.fill("#deadline", "1 s")  # nothing is within it
+    opened.page.fill("#deadline", "0.1 s")  # nothing is within it
     opened.page.wait_for_timeout(PAUSE_MS)
     assert len(held) == 1
     opened.page.fill("#deadline", "")
@@ -229,7 +224,7 @@ def test_everything_is_done_from_the_keyboard(
         assert page.text_content("#trade .readout") == second
         tab_to("copy-script")
         page.keyboard.press("Enter")
-        page.get_by_text("Copied").first.wait_for()
+        page.locator("#script").get_by_text("Copied", exact=True).wait_for()
         copied = page.evaluate("() => navigator.clipboard.readText()")
         assert copied == page.text_content("#script-text")
 

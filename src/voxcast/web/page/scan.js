@@ -4,6 +4,7 @@ import { byId, html, svg, table } from "./dom.js";
 import { bytes, number } from "./quantities.js";
 
 const WIDTH = 120, HEIGHT = 16;
+const PLANES = ["sagittal", "coronal", "axial"];
 const UNITS = { share: "", ratio: "", voxels: "voxels", count: "" };
 
 function slice({ plane, width, height, spacing_mm: spacing, png }) {
@@ -67,7 +68,8 @@ export function showScan(name, { characteristics, slices, image, notes }) {
   byId("scan-facts").textContent = [`${image.shape.join(" × ")} voxels`,
     `${image.spacing_mm.map((mm) => number(mm)).join(" × ")} mm`, image.orientation, image.dtype,
     bytes(image.bytes)].filter(Boolean).join(" · ");
-  byId("slices").replaceChildren(...slices.map(slice));
+  byId("slices").replaceChildren(...[...slices]
+    .sort((a, b) => PLANES.indexOf(a.plane) - PLANES.indexOf(b.plane)).map(slice));
   const unused = characteristics.filter((characteristic) => !isUsed(characteristic));
   const [summary, isOutside] = summaryOf(characteristics);
   byId("characteristics").replaceChildren(
