@@ -81,7 +81,7 @@ def test_names_and_reasons_are_text_whatever_they_contain(opened: Visit, project
 
     opened.page.route("**/models", with_hostile_names)
     opened.page.reload()
-    opened.page.get_by_text(HOSTILE).first.wait_for()
+    opened.page.locator("#learned").get_by_text(HOSTILE).first.wait_for()
     assert HOSTILE in opened.text("#learned")
     opened.page.select_option("#app", "segment")
     opened.page.route("**/predict", refused)

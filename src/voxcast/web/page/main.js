@@ -1,6 +1,6 @@
 // The page: what is asked when, and the two views.
 
-import { announce, byId } from "./dom.js";
+import { announce, byId, html } from "./dom.js";
 import { showHistory } from "./history.js";
 import { intake } from "./intake.js";
 import { intervalTable } from "./intervals.js";
@@ -42,7 +42,7 @@ const scans = intake(form.app, (name, answer) => {
   askAll(0);
 });
 
-/** Ask in one part of the answer, and show a refusal there; what it showed stays, dimmed. */
+/** Ask in one part of the answer, and show a refusal there; what it showed stays. */
 function asking(id, ask) {
   const part = byId(id);
   const question = latest(async (signal) => {
@@ -65,8 +65,7 @@ function asking(id, ask) {
 function problemBox(id) {
   let box = byId(`${id}-problem`);
   if (!box) {
-    box = document.createElement("div");
-    box.id = `${id}-problem`;
+    box = html("div", { id: `${id}-problem` });
     byId(id).querySelector("h2").after(box);
   }
   return box;
@@ -74,6 +73,9 @@ function problemBox(id) {
 
 function refuse(id, error, again) {
   showProblem(problemBox(id), error, again);
+  if (byId(id).querySelector(".body").childElementCount) {
+    problemBox(id).append(html("p", { class: "soft" }, "Below is the answer to the question before."));
+  }
   if (id !== "recommendation") return;
   form.deadline.refused(form.deadline.isMeant(error.message));
   form.budget.refused(form.budget.isMeant(error.message));
