@@ -71,10 +71,11 @@ def test_an_unusable_file_is_refused_in_words_and_the_last_answer_stays(
 def test_names_and_reasons_are_text_whatever_they_contain(opened: Visit, project: Path) -> None:
     def with_hostile_names(route: Route) -> None:
         models = route.fetch().json()
-        facts = models["apps"].pop("register")
-        facts["parameters"] = {HOSTILE: HOSTILE}
-        facts["detail"] = HOSTILE
-        route.fulfill(json={**models, "apps": {HOSTILE: facts, **models["apps"]}})
+        for facts in models["apps"].values():
+            facts["parameters"][HOSTILE] = HOSTILE
+            facts["detail"] = HOSTILE
+        models["apps"][HOSTILE] = next(iter(models["apps"].values()))
+        route.fulfill(json=models)
 
     def refused(route: Route) -> None:
         route.fulfill(status=400, json={"detail": HOSTILE, "status": 400})
@@ -83,11 +84,12 @@ def test_names_and_reasons_are_text_whatever_they_contain(opened: Visit, project
     opened.page.reload()
     opened.page.locator("#learned").get_by_text(HOSTILE).first.wait_for()
     assert HOSTILE in opened.text("#learned")
-    opened.page.select_option("#app", "segment")
     opened.page.route("**/predict", refused)
     opened.page.set_input_files("#file", project / "scans" / IMAGE)
     opened.page.locator("#predictions-problem [role=alert]").wait_for()
     assert HOSTILE in opened.text("#predictions-problem")
+    assert HOSTILE.replace("_", " ") in opened.page.text_content("#parameters")
+    assert HOSTILE in opened.page.text_content("#app")
     opened.page.click("#to-history")
     opened.page.locator("#history .card").first.wait_for()
     assert opened.page.locator("img[src='x']").count() == 0

@@ -45,6 +45,23 @@ export function table(caption, columns, rows, className = null) {
       html("thead", {}, html("tr", {}, head)), html("tbody", {}, body)));
 }
 
+/** Draw a part anew by `draw`: the keyboard's focus and what was unfolded stay. */
+export function redrawn(part, draw) {
+  const focused = part.contains(document.activeElement) ? document.activeElement : null;
+  const again = focused && (focused.id ? `#${CSS.escape(focused.id)}`
+    : focused.matches(".point") ? ".point[tabindex='0']" : focused.localName);
+  const unfolded = [...part.querySelectorAll("details")].map((details) => details.open);
+  const result = draw();
+  part.querySelectorAll("details").forEach((details, n) => {
+    details.open = unfolded[n] ?? false;
+  });
+  // A figure is drawn when its width is known, which is after the next frame.
+  if (focused && !focused.isConnected) {
+    requestAnimationFrame(() => requestAnimationFrame(() => part.querySelector(again)?.focus()));
+  }
+  return result;
+}
+
 let announced = 0;
 
 /** Tell users of screen readers what changed, when they are not being told something else. */

@@ -1,6 +1,6 @@
 // The page: what is asked when, and the two views.
 
-import { announce, byId, html } from "./dom.js";
+import { announce, byId, html, redrawn } from "./dom.js";
 import { showHistory } from "./history.js";
 import { intake } from "./intake.js";
 import { intervalTable } from "./intervals.js";
@@ -93,7 +93,7 @@ const askRecommendation = asking("recommendation", async (signal, question) => {
   const charges = configurations.some((row) => row.usd_bound > 0);
   form.budget.disable(!charges);
   byId("budget-hint").textContent = charges ? "" : "This cluster charges nothing.";
-  announce(showRecommendation(answer));
+  announce(redrawn(byId("answer"), () => showRecommendation(answer)));
   const before = recommended && allocation(recommended);
   recommended = answer.chosen ?? answer.nearest;
   showPredictions();
@@ -117,7 +117,7 @@ const askRequests = asking("sequence", async (signal, question) => {
   const answer = await post("requests",
     { ...question, configuration: { device, cpus, gpus }, ...form.prices() }, signal);
   clearProblem(problemBox("sequence"));
-  showSequences(answer, allocation({ device, cpus, gpus }));
+  redrawn(byId("sequence"), () => showSequences(answer, allocation({ device, cpus, gpus })));
 });
 
 function askAll(pause) {

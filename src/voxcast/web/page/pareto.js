@@ -44,6 +44,10 @@ function isSame(a, b) {
   return b !== null && ["node_type", "partition", "device", "cpus", "gpus"].every((key) => a[key] === b[key]);
 }
 
+function rank(point) {
+  return ["excluded", "beaten", "front", "chosen"].findIndex((kind) => point.classList.contains(kind));
+}
+
 /** Return a picture of configurations, and `draw(width)` for `figure`. */
 export function paretoPlot(configurations, chosen, deadlineS, readout) {
   const inUsd = priced(configurations);
@@ -73,8 +77,8 @@ export function paretoPlot(configurations, chosen, deadlineS, readout) {
         svg("line", { x1: atDeadline, x2: atDeadline, y1: range.y[0], y2: range.y[1] }),
         svg("text", { x: atDeadline - 5, y: range.y[1] + 10, "text-anchor": "end" }, "deadline")),
       svg("path", { class: "frontline", d: line }),
-      // The recommended one is drawn last, above the others; the arrow keys keep their order.
-      [...marks].sort((a, b) => a.classList.contains("chosen") - b.classList.contains("chosen")));
+      // The better ones are drawn last, above the others; the arrow keys keep their order.
+      [...marks].sort((a, b) => rank(a) - rank(b)));
   };
 }
 

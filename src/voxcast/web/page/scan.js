@@ -57,7 +57,10 @@ function summaryOf(characteristics) {
   const trained = characteristics.filter(({ within }) => within !== null);
   const outside = trained.filter(({ within }) => !within);
   if (!trained.length) return ["", false];
-  if (!outside.length) return ["Every characteristic lies within what was measured.", false];
+  if (!outside.length) {
+    return [trained.length === 1 ? "The characteristic that the model compares lies within what was measured."
+      : `All ${trained.length} characteristics that the model compares lie within what was measured.`, false];
+  }
   return [`${outside.length} of ${trained.length} characteristics ${outside.length === 1 ? "is" : "are"} `
     + "outside what was measured: the prediction is extrapolated.", true];
 }
