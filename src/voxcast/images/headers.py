@@ -155,9 +155,9 @@ def _check_offset(path: Path) -> None:
             if start[:4] == struct.pack(f"{order}i", size) and len(start) >= size:
                 (offset_bytes,) = struct.unpack_from(order + kind, start, position)
                 # Also false for a number that is none.
-                if not offset_bytes <= MAX_OFFSET_BYTES:
+                if not 0 <= offset_bytes <= MAX_OFFSET_BYTES:
                     raise ImageError(
-                        f"voxels begin at byte {offset_bytes:g}, beyond {MAX_OFFSET_BYTES}",
+                        f"voxels begin at byte {offset_bytes:g}, not in 0 to {MAX_OFFSET_BYTES}",
                         path,
                         COPY_AGAIN,
                     )
@@ -214,13 +214,16 @@ def _three_axes(shape: tuple[int, ...], path: Path) -> tuple[int, int, int]:
 
 
 def _affine(image: Any, path: Path) -> np.ndarray:
+    import nibabel
+
     fix = "write one into the header, e.g. nibabel's set_sform(affine, code=1)"
     if not int(image.header["sform_code"]) and not int(image.header["qform_code"]):
         raise ImageError("has no affine (sform and qform code are 0)", path, fix)
     affine = np.array(image.affine, dtype=np.float64)
     affine[:3] *= _UNIT_MM.get(int(image.header["xyzt_units"]) & _UNIT_BITS, 1.0)
     singular = not np.isfinite(affine).all() or abs(np.linalg.det(affine[:3, :3])) < 1e-9
-    if singular:
+    # Of axes of very different lengths, or nearly in one plane, nibabel names some only.
+    if singular or None in nibabel.aff2axcodes(affine):
         raise ImageError("its affine is singular", path, fix)
     return affine
 

@@ -83,6 +83,8 @@ def read_volume(
             voxels.append(block)
 
     coarse = _coarse(path, layout, points, max_voxels, on_block)
+    if not math.isfinite(total):
+        raise _too_wide(path)
     again = voxels if keep else blocks(path, layout, max_voxels)
     bits = _above(again, layout, total / layout.header.voxels)
     voxels.clear()
@@ -100,7 +102,7 @@ def load_coarse(
     ------
     ImageError
         As `voxcast.images.headers.read_header` and `voxcast.images.voxels.blocks`; and if all
-        voxels are NaN, or all are equal.
+        voxels are NaN, or all are equal, or their range is beyond single precision.
     """
     path = Path(path)
     return _coarse(path, read_layout(path), points, max_voxels)
@@ -128,7 +130,15 @@ def _coarse(
         # Rare, so every voxel is checked before a volume is rejected.
         _check_varies(path, layout, max_voxels)
     data = np.nan_to_num(data, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
+    with np.errstate(over="ignore"):
+        if not np.isfinite(np.ptp(data)):
+            raise _too_wide(path)
     return CoarseVolume(data, stride, header.shape, header.spacing_mm, header.axcodes)
+
+
+def _too_wide(path: Path) -> ImageError:
+    then = "divide them, e.g. by their maximum"
+    return ImageError("its voxels span more than single precision holds", path, then)
 
 
 def _sum(block: np.ndarray, layout: Layout) -> float:
