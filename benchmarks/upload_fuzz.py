@@ -1,8 +1,8 @@
 """Damaged images against the reader of the service, and against a service over HTTP.
 
 Counts outcomes by mutation, and notes the slowest case and the greatest memory. A case is a seed,
-so that ``--seed N --cases 1`` repeats it. Writes ``results/service/upload_fuzz.json``; exits with 1
-if a reader ended, a fault was not foreseen, or the service answered with 5xx.
+so that ``--seed N --cases 1`` repeats it. Writes ``results/service/upload_fuzz.json``; exits with
+1 if a reader ended, a fault was not foreseen, or the service answered with 5xx.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class ReaderPool:
 
     def __init__(self, limits: ImageLimits) -> None:
         self.limits = limits
-        self._folder, self._lock = _own_folder()
+        self.folder, self._lock = _own_folder()
         self._threads = ThreadPoolExecutor(limits.readers, "image-reader")
         self._guard = threading.Lock()
         self._readers = [self.new_reader()]  # others when they are needed
@@ -98,7 +98,7 @@ class ReaderPool:
 
     def new_reader(self) -> ReaderProcess:
         """Start a reader with the folder of the pool; the caller ends it."""
-        return ReaderProcess(self._folder, self.limits)
+        return ReaderProcess(self.folder, self.limits)
 
     def pids(self) -> list[int]:
         """Return the ids of the processes."""
@@ -112,7 +112,7 @@ class ReaderPool:
             for reader in self._readers:
                 reader.end()
             self._readers, self._idle = [], []
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
         os.close(self._lock)
 
     def _read(self, descriptor: int, task: dict[str, Any]) -> dict[str, Any]:
