@@ -20,7 +20,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from live_service import live_service
+from live_service import live_service, planted_project
 from timing import machine
 from upload_mutations import case, sound_images
 from voxcast.files import write_json
@@ -191,17 +191,6 @@ def main() -> int:
     parts = (figures["reader"], figures["service"])
     faults = any(part["seeds_of_faults"] for part in parts)
     return int(faults or not figures["service"]["alive_at_the_end"])
-
-
-def planted_project(folder: Path) -> Path:
-    """Register a champion of planted runs, as the tests do."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-    from champions import register_champion
-
-    project = folder / "project"
-    project.mkdir()
-    register_champion(project, 20, "register", "segment")
-    return project
 
 
 if __name__ == "__main__":

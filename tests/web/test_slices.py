@@ -71,9 +71,7 @@ def test_values_without_a_number_are_black_and_few_bright_ones_do_not_darken(
 
 def test_slices_come_back_from_arrays(tmp_path: Path) -> None:
     voxels = np.random.default_rng(0).integers(0, 9, (5, 6, 7)).astype(np.uint8)
-    nibabel.save(
-        nibabel.Nifti1Image(voxels, np.diag(SPACING_MM.tolist() + [1])), tmp_path / "i.nii"
-    )
+    nibabel.save(nibabel.Nifti1Image(voxels, np.diag([*SPACING_MM, 1.0])), tmp_path / "i.nii")
     views = middle_slices(tmp_path / "i.nii", read_layout(tmp_path / "i.nii"), MAX_VOXELS)
     for view in from_arrays(to_arrays(views)):
         (expected,) = (other for other in views if other.plane == view.plane)

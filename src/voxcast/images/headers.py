@@ -129,7 +129,7 @@ def read_layout(path: str | os.PathLike[str]) -> Layout:
     layout = Layout(
         header=ImageHeader(
             shape=shape,
-            spacing_mm=tuple(float(mm) for mm in nibabel.affines.voxel_sizes(affine).round(5)),
+            spacing_mm=tuple(_spacing_mm(affine).tolist()),
             axcodes="".join(nibabel.aff2axcodes(affine)),
             obliqueness_deg=round(math.degrees(obliqueness_rad), 3),
             dtype=dtype.name,
@@ -222,10 +222,18 @@ def _affine(image: Any, path: Path) -> np.ndarray:
     affine = np.array(image.affine, dtype=np.float64)
     affine[:3] *= _UNIT_MM.get(int(image.header["xyzt_units"]) & _UNIT_BITS, 1.0)
     singular = not np.isfinite(affine).all() or abs(np.linalg.det(affine[:3, :3])) < 1e-9
-    # Of axes of very different lengths, or nearly in one plane, nibabel names some only.
-    if singular or None in nibabel.aff2axcodes(affine):
+    # Of axes of very different lengths, or nearly in one plane, nibabel names some only, and a
+    # spacing of less than 10 nm is none.
+    if singular or None in nibabel.aff2axcodes(affine) or not _spacing_mm(affine).all():
         raise ImageError("its affine is singular", path, fix)
     return affine
+
+
+def _spacing_mm(affine: np.ndarray) -> np.ndarray:
+    import nibabel
+
+    sizes: np.ndarray = nibabel.affines.voxel_sizes(affine).round(5)
+    return sizes
 
 
 def _check_complete(path: Path, size_bytes: int, end_bytes: int) -> None:

@@ -84,7 +84,7 @@ def read_volume(
 
     coarse = _coarse(path, layout, points, max_voxels, on_block)
     if not math.isfinite(total):
-        raise _too_wide(path)
+        raise _out_of_precision(path)
     again = voxels if keep else blocks(path, layout, max_voxels)
     bits = _above(again, layout, total / layout.header.voxels)
     voxels.clear()
@@ -131,14 +131,17 @@ def _coarse(
         _check_varies(path, layout, max_voxels)
     data = np.nan_to_num(data, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
     with np.errstate(over="ignore"):
-        if not np.isfinite(np.ptp(data)):
-            raise _too_wide(path)
+        extent = float(np.ptp(data))
+    single = np.finfo(np.float32)
+    # 0 is that of the coarse grid; the voxels between its points vary.
+    if extent and not single.tiny <= extent <= single.max:
+        raise _out_of_precision(path)
     return CoarseVolume(data, stride, header.shape, header.spacing_mm, header.axcodes)
 
 
-def _too_wide(path: Path) -> ImageError:
-    then = "divide them, e.g. by their maximum"
-    return ImageError("its voxels span more than single precision holds", path, then)
+def _out_of_precision(path: Path) -> ImageError:
+    then = "divide them by their maximum"
+    return ImageError("the range of its voxels is beyond single precision", path, then)
 
 
 def _sum(block: np.ndarray, layout: Layout) -> float:
