@@ -90,7 +90,9 @@ def attacks(head: bytes) -> dict[str, bytes]:
         "a text": b"#!/bin/sh\necho no image\n" * 40,
         "a gzipped text": gzip.compress(b"#!/bin/sh\n" * 100),
         "a wrong magic": change(head, magic=b"nope"),
-        "a wrong size of the header": change(head, sizeof_hdr=349),
+        "huge dimensions with a wrong size of the header": gzip.compress(
+            change(head, dim=LARGE, sizeof_hdr=349)
+        ),
         "colours": nifti_bytes.of_array(rgb),
         "complex numbers": nifti_bytes.of_array(shaped.astype(np.complex64)),
         "an unknown type": change(head, datatype=1792 + 5),
@@ -146,6 +148,7 @@ def test_strange_files_that_have_an_answer_get_it(live: LiveService, head: bytes
         "a negative slope": change(head, scl_slope=-2.0, scl_inter=5.0),
         "two gzip members": gzip.compress(head[:9000]) + gzip.compress(head[9000:]),
         "zeros behind": head + bytes(999),
+        "a wrong size of the header": change(head, sizeof_hdr=349),
         "a wrong number of bits": change(head, bitpix=8),
         "the magic of a pair, in one file": change(head, magic=b"ni1\0"),
     }.items():
