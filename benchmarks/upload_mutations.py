@@ -87,7 +87,8 @@ def _value(kind: str, rng: random.Random) -> int | float:
         (0, 2**bits - 1) if kind[1].isupper() else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
     )
     value = rng.choice(WHOLE_NUMBERS) if rng.random() < 0.8 else rng.randrange(low, high + 1)
-    return min(max(value, low), high)
+    bounded: int = min(max(value, low), high)
+    return bounded
 
 
 def cut(content: bytes, rng: random.Random) -> bytes:
