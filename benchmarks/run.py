@@ -298,6 +298,11 @@ def bench_phases() -> Any:
     return _script("parallel_phases.py")
 
 
+def bench_upload() -> Any:
+    """An upload to the service against reading the image; see ``service_upload.py``."""
+    return _script("service_upload.py")
+
+
 def _script(name: str, *arguments: str) -> Any:
     # The exit status is ignored: the printed JSON shows a missed bound.
     command = [sys.executable, str(PROJECT / "benchmarks" / name), *arguments]
@@ -322,6 +327,7 @@ BENCHMARKS = {
     "submission": bench_submission,
     "phases": bench_phases,
     "traces": bench_traces,
+    "upload": bench_upload,
 }
 
 

@@ -52,10 +52,10 @@ class ReaderPool:
 
     def __init__(self, limits: ImageLimits) -> None:
         self.limits = limits
-        self._folder, self._lock = _own_folder()
+        self.folder, self._lock = _own_folder()
         self._threads = ThreadPoolExecutor(limits.readers, "image-reader")
         self._guard = threading.Lock()
-        self._readers = [ReaderProcess(self._folder, limits)]  # others when they are needed
+        self._readers = [self.new_reader()]  # others when they are needed
         self._idle = list(self._readers)
         self._images = 0
 
@@ -96,6 +96,10 @@ class ReaderPool:
             raise ImageError(str(answer["problem"]))
         return answer
 
+    def new_reader(self) -> ReaderProcess:
+        """Start a reader with the folder of the pool; the caller ends it."""
+        return ReaderProcess(self.folder, self.limits)
+
     def pids(self) -> list[int]:
         """Return the ids of the processes."""
         with self._guard:
@@ -108,7 +112,7 @@ class ReaderPool:
             for reader in self._readers:
                 reader.end()
             self._readers, self._idle = [], []
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
         os.close(self._lock)
 
     def _read(self, descriptor: int, task: dict[str, Any]) -> dict[str, Any]:
@@ -138,7 +142,7 @@ class ReaderPool:
     def _take(self) -> ReaderProcess:
         with self._guard:
             if not self._idle:
-                self._idle.append(ReaderProcess(self._folder, self.limits))
+                self._idle.append(self.new_reader())
                 self._readers += self._idle
             return self._idle.pop()
 
@@ -152,7 +156,7 @@ class ReaderPool:
         with self._guard:
             if reader in self._readers:  # else the pool was closed meanwhile
                 self._readers.remove(reader)
-                self._readers.append(ReaderProcess(self._folder, self.limits))
+                self._readers.append(self.new_reader())
                 self._idle.append(self._readers[-1])
 
 

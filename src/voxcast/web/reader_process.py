@@ -75,7 +75,7 @@ class ReaderProcess:
                 stdout=subprocess.DEVNULL,
                 env=environment | ONE_THREAD,
             )
-        self._idle_bytes: int | None = None
+        self.idle_bytes = 0  # known from its first image on
 
     @property
     def pid(self) -> int:
@@ -90,9 +90,9 @@ class ReaderProcess:
         ReaderEndedError
             If there is none; the reader cannot be asked again.
         """
-        if self._idle_bytes is None:
+        if not self.idle_bytes:
             self._line(START_S)
-            self._idle_bytes = self.resident_bytes()
+            self.idle_bytes = self.resident_bytes()
         try:
             socket.send_fds(self._connection, [json.dumps(task).encode() + b"\n"], [descriptor])
         except OSError:
@@ -102,16 +102,23 @@ class ReaderProcess:
 
     def resident_bytes(self) -> int:
         """Return its memory now; 0 where it has ended."""
+        return self._status_bytes("VmRSS:")
+
+    def peak_bytes(self) -> int:
+        """Return the greatest memory that it ever had; 0 where it has ended."""
+        return self._status_bytes("VmHWM:")
+
+    def _status_bytes(self, name: str) -> int:
         try:
-            pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
-        except (OSError, IndexError):
+            fields = Path(f"/proc/{self.pid}/status").read_text().split()
+        except OSError:
             return 0
-        return pages * os.sysconf("SC_PAGE_SIZE")
+        return int(fields[fields.index(name) + 1]) * 1024 if name in fields else 0
 
     @property
     def has_grown(self) -> bool:
         """Whether it holds much more memory than before its first image."""
-        return self.resident_bytes() > (self._idle_bytes or 0) + GROWTH_BYTES
+        return self.resident_bytes() > self.idle_bytes + GROWTH_BYTES
 
     def end(self) -> int:
         """End it; return the number of the signal that ended it, 0 for none."""
