@@ -303,6 +303,11 @@ def bench_phases() -> Any:
     return _script("parallel_phases.py")
 
 
+def bench_upload() -> Any:
+    """An upload to the service against reading the image; see ``service_upload.py``."""
+    return _script("service_upload.py")
+
+
 def _script(name: str, *arguments: str) -> Any:
     # The exit status is ignored: the printed JSON shows a missed bound.
     command = [sys.executable, str(PROJECT / "benchmarks" / name), *arguments]
@@ -328,6 +333,7 @@ BENCHMARKS = {
     "phases": bench_phases,
     "service": bench_service,
     "traces": bench_traces,
+    "upload": bench_upload,
 }
 
 

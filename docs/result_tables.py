@@ -19,13 +19,14 @@ import plan_tables
 import scale_tables
 import signature_tables
 import trace_phase_tables
+import upload_tables
 import worth_tables
 from table_text import NONE, PROJECT, Rows, markdown, percent, results, with_interval
 
 PAGES = (
     "README.md", "docs/results.md", "docs/scale.md", "docs/tables.md", "docs/worth.md",
     "docs/parcel-study.md", "docs/cluster-plan.md", "docs/cluster-pool.md", "docs/phases.md",
-    "docs/phases-apps.md", "docs/phases-memory.md", "docs/phases-signature.md",
+    "docs/phases-apps.md", "docs/phases-memory.md", "docs/phases-signature.md", "docs/uploads.md",
 )  # fmt: skip
 IMAGE_APPS = ("ants_segment", "ants_register", "tile_segment")
 APPS = (*IMAGE_APPS, "dnn_train")
@@ -604,6 +605,7 @@ TABLES = {
         machines, registered_model, public_tables,
         *scale_tables.TABLES, *worth_tables.TABLES, *parcel_tables.TABLES, *plan_tables.TABLES,
         *phases_tables.TABLES, *trace_phase_tables.TABLES, *signature_tables.TABLES,
+        *upload_tables.TABLES,
     )
 }  # fmt: skip
 

@@ -174,6 +174,28 @@ def _singular(path: Path) -> None:
     nibabel.save(nibabel.Nifti1Image(_noise(4, 4, 4), None, image.header), path)
 
 
+def _with_axis(path: Path, axis: tuple[float, float, float]) -> None:
+    affine = np.diag([4e3, 4e3, 4.0, 1.0])
+    affine[:3, 0] = axis
+    image = nibabel.Nifti1Image(_noise(4, 4, 4), None)
+    image.set_sform(affine, 1)
+    nibabel.save(image, path)
+
+
+def _nearly_in_a_plane(path: Path) -> None:
+    _with_axis(path, (0.0, 1e18, 1e-12))
+
+
+def _thinner_than_an_atom(path: Path) -> None:
+    _with_axis(path, (1e-6, 0.0, 0.0))
+
+
+def _voxels_at_minus_infinity(path: Path) -> None:
+    content = bytearray(nibabel.Nifti1Image(_noise(4, 4, 4), np.eye(4)).to_bytes())
+    struct.pack_into("<f", content, 108, -np.inf)
+    path.write_bytes(gzip.compress(content))
+
+
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
@@ -189,6 +211,9 @@ def _singular(path: Path) -> None:
         (_colour, "not numbers"),
         (_no_affine, "no affine"),
         (_singular, "singular"),
+        (_nearly_in_a_plane, "singular"),
+        (_thinner_than_an_atom, "singular"),
+        (_voxels_at_minus_infinity, "begin at byte -inf"),
     ],
 )
 def test_an_invalid_file_is_reported_with_its_reason(tmp_path: Path, make, reason: str) -> None:

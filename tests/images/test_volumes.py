@@ -75,6 +75,16 @@ def test_constant_is_refused_but_not_when_the_coarse_grid_missed_it(tmp_path: Pa
     assert load_coarse(_save(tmp_path / "b.nii.gz", array), 10).data.max() == 0
 
 
+def test_a_range_beyond_single_precision_is_refused(tmp_path: Path) -> None:
+    tiny, wide, bright = (_head(dtype="float64") for _ in range(3))
+    tiny *= 1e-45
+    wide = (wide - 500) * 6e35
+    bright[1, 1, 1:5] = 1.7e308  # none of them on the coarse grid
+    for array in (tiny, wide, bright):
+        with pytest.raises(ImageError, match=r"a\.nii.*single precision"):
+            read_volume(_save(tmp_path / "a.nii", array))
+
+
 def test_damaged_voxels_are_detected(tmp_path: Path) -> None:
     path = _save(tmp_path / "a.nii.gz", _head())
     packed = bytearray(path.read_bytes())

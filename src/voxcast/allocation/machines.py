@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from voxcast.records import Configuration
 
 MemoryCounted: TypeAlias = Literal["cgroup", "rss"]
+THIS_MACHINE = "local"  # name of the cluster that is this machine
 
 # A job script's shell, Slurm's own step and page tables need memory beside the program's.
 MEMORY_FLOOR_BYTES = 32 * 2**20
@@ -95,6 +96,11 @@ class Cluster:
     memory_floor_bytes: int = MEMORY_FLOOR_BYTES
     memory_counted: MemoryCounted | None = None
     mapped_files_bytes: int | None = None
+
+    @property
+    def is_this_machine(self) -> bool:
+        """Whether it is the machine that this process runs on, without a scheduler."""
+        return self.name == THIS_MACHINE
 
     @property
     def added_bytes(self) -> int:

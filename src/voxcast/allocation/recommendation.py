@@ -136,6 +136,16 @@ class Recommendation:
         """Explain the choice for all images together."""
         return self._why(self.shared, 0)
 
+    def caveats(self, image: int) -> list[str]:
+        """Return what of an image was not known, and why its request does not hold as stated."""
+        column = int(self.per_image.choice.chosen[image])
+        prediction = self.images[image].by_candidate[max(column, 0)]
+        lines = [*input_lines(prediction), *caveats(prediction, self.policy.confidence)]
+        if column >= 0 and self.unmeasured(column):
+            label = self.candidates[column].configuration.label
+            lines.append(f"{label}: never measured, so that its time and risk are a guess")
+        return lines
+
     def _why(self, plan: RequestPlan, image: int) -> str:
         return why(
             plan.choice, plan.assessment, self.candidates, self.cluster, self.policy, self.limits,

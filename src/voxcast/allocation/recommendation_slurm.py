@@ -32,12 +32,8 @@ def slurm_text(recommendation: Recommendation) -> str:
         If there are too many images for one array.
     """
     if len(recommendation.images) == 1:
-        column = int(recommendation.per_image.choice.chosen[0])
-        if column < 0:
-            return ""
-        assessment = recommendation.per_image.assessment
-        request = _request(recommendation, assessment, 0, column, [0])
-        return "\n".join(request.lines()) + "\n"
+        request = _request_of_image(recommendation)
+        return "" if request is None else "\n".join(request.lines()) + "\n"
     column = int(recommendation.shared.choice.chosen[0])
     if column < 0:
         return ""
@@ -45,6 +41,20 @@ def slurm_text(recommendation: Recommendation) -> str:
     assessment = recommendation.shared.assessment
     request = _request(recommendation, assessment, 0, column, images)
     return request.array_script(_paths(recommendation, images))
+
+
+def job_script(recommendation: Recommendation) -> str:
+    """Return the script of a job on one image; empty where there is no request, or no scheduler.
+
+    Parameters
+    ----------
+    recommendation : Recommendation
+        Of one image.
+    """
+    if recommendation.cluster.is_this_machine:
+        return ""
+    request = _request_of_image(recommendation)
+    return "" if request is None else request.job_script()
 
 
 def write_array_jobs(recommendation: Recommendation, folder: Path) -> list[Path]:
@@ -72,6 +82,14 @@ def write_array_jobs(recommendation: Recommendation, folder: Path) -> list[Path]
         write_text(script, request.array_script(paths, listed))
         scripts.append(script)
     return scripts
+
+
+def _request_of_image(recommendation: Recommendation) -> SlurmRequest | None:
+    """Return the request of the only image; None if no candidate qualifies."""
+    column = int(recommendation.per_image.choice.chosen[0])
+    if column < 0:
+        return None
+    return _request(recommendation, recommendation.per_image.assessment, 0, column, [0])
 
 
 def _request(

@@ -7,7 +7,6 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from voxcast.allocation.reasons import excluded
-from voxcast.allocation.recommendation import caveats, input_lines
 from voxcast.quantities import format_seconds, slurm_clock, slurm_memory
 from voxcast.text_table import text_table
 
@@ -23,7 +22,7 @@ WIDTH = 100
 def text_lines(recommendation: Recommendation) -> Iterator[str]:
     """Yield all configurations of one image, or a line for each of many and for the array job."""
     many = len(recommendation.images) > 1
-    plan, confidence = recommendation.per_image, recommendation.policy.confidence
+    plan = recommendation.per_image
     for n, image in enumerate(recommendation.images):
         column = int(plan.choice.chosen[n])
         name = os.path.basename(image.image)  # noqa: PTH119
@@ -39,12 +38,8 @@ def text_lines(recommendation: Recommendation) -> Iterator[str]:
             yield from _wrapped(f"reason: {recommendation.why(n)}")
         if not many:
             yield from _configurations(recommendation, n)
-        prediction = image.by_candidate[max(column, 0)]
-        for line in (*input_lines(prediction), *caveats(prediction, confidence)):
+        for line in recommendation.caveats(n):
             yield from _wrapped(line)
-        if column >= 0 and recommendation.unmeasured(column):
-            label = recommendation.candidates[column].configuration.label
-            yield from _wrapped(f"{label}: never measured, so that its time and risk are a guess")
     if many:
         yield from _array_job(recommendation)
     yield from _wrapped("--mem is in Slurm's M, of 2^20 bytes")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 MAX_TASKS = 1000  # of an array, unless a site raises MaxArraySize
 _NAME = re.compile(r"[^\w.-]+")
 _END = "END_OF_IMAGES"
+_THREADS = "export " + " ".join(f'{name}="$SLURM_CPUS_PER_TASK"' for name in THREAD_VARIABLES)
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,13 @@ class SlurmRequest:
 
     def lines(self, tasks: int | None = None, throttle: int | None = None) -> list[str]:
         """Return the comments and the ``#SBATCH`` lines; parameters as of `options`."""
-        remarks = [f"# {' '.join(remark.split())}" for remark in self.remarks]
+        remarks = [f"# {_printable(remark)}" for remark in self.remarks]
         return [*remarks, *(f"#SBATCH {option}" for option in self.options(tasks, throttle))]
+
+    def job_script(self) -> str:
+        """Return the script of a job, which takes its command from that of ``sbatch``."""
+        body = _start("usage: sbatch FILE.sbatch COMMAND...")
+        return "\n".join(["#!/bin/bash", *self.lines(), *body, _THREADS, 'exec "$@"']) + "\n"
 
     def array_script(self, images: Sequence[str], list_file: Path | None = None) -> str:
         """Return the script of an array job with a task for each image.
@@ -124,17 +130,25 @@ class SlurmRequest:
             image = f"image=$({line} <<'{_END}'\n{listed}{_END}\n)"
         else:
             image = f"image=$({line} {shlex.quote(str(list_file))})"
-        threads = " ".join(f'{variable}="$SLURM_CPUS_PER_TASK"' for variable in THREAD_VARIABLES)
         body = [
-            f"# {usage}",
-            "set -eu",
-            f"[ $# -gt 0 ] || {{ echo {shlex.quote(usage)} >&2; exit 2; }}",
+            *_start(usage),
             image,
-            f"export {threads}",
+            _THREADS,
             "shopt -u patsub_replacement 2>/dev/null || true  # a & in a name is only a &",
             'exec "${@//\\{image\\}/$image}"',
         ]
         return "\n".join(["#!/bin/bash", *self.lines(len(images)), *body]) + "\n"
+
+
+def _printable(remark: str) -> str:
+    """Return a remark on one line, without the characters that a terminal would obey."""
+    line = " ".join(remark.split())
+    return "".join(letter if letter.isprintable() else "?" for letter in line)
+
+
+def _start(usage: str) -> list[str]:
+    refusal = f"[ $# -gt 0 ] || {{ echo {shlex.quote(usage)} >&2; exit 2; }}"
+    return [f"# {usage}", "set -eu", refusal]
 
 
 def image_list(images: Sequence[str]) -> str:

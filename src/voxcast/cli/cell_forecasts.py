@@ -82,6 +82,7 @@ def _of_app(
 ) -> dict[str, CellForecast]:
     """Return the forecasts of cells of one application, the largest over the nodes that fit."""
     from voxcast.serving.image_predictions import predict_images
+    from voxcast.serving.site_candidates import SiteCandidates
 
     sizes = {key: _size(cell.configuration) for key, cell in cells.items()}
     try:
@@ -90,8 +91,9 @@ def _of_app(
         return {}
     images = list(dict.fromkeys(paths[cell.volume_id] for cell in cells.values()))
     predictions = predict_images(
-        champion, images, candidates, CONFIDENCE, images_per_call=IMAGES_PER_CALL, here=False
-    )
+        champion, images, SiteCandidates(cluster, candidates), CONFIDENCE,
+        images_per_call=IMAGES_PER_CALL,
+    )  # fmt: skip
     rows: dict[tuple[str, Configuration], list[Mapping[str, object]]] = defaultdict(list)
     for image in predictions:
         for candidate, row in zip(candidates, image.by_candidate, strict=True):

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import logging
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast import project
-from voxcast.cli.shared_options import (
-    add_champion_arguments,
-    champion_of,
-    size_of_this_machine,
-)
+from voxcast.cli.shared_options import add_champion_arguments, champion_of
 from voxcast.errors import ConfigError, TableError, one_line
-from voxcast.quantities import format_bytes, format_seconds, parse_seconds, parse_usd
+from voxcast.quantities import format_seconds, parse_usd
 
 if TYPE_CHECKING:
     import argparse
@@ -25,7 +20,6 @@ if TYPE_CHECKING:
     from voxcast.allocation.recommendation import Recommendation
     from voxcast.config import Site
 
-LOCAL = "local"  # the cluster that is this machine
 IMAGES_PER_CALL = 64  # of a champion in this process
 
 logger = logging.getLogger(__name__)
@@ -63,9 +57,13 @@ def hard_limits(args: argparse.Namespace) -> HardLimits:
         If one cannot be read, or is out of range.
     """
     from voxcast.allocation.choice import HardLimits
+    from voxcast.allocation.deadlines import seconds_until
 
-    budget = None if args.budget is None else parse_usd(args.budget)
-    return HardLimits(None if args.deadline is None else _seconds_until(args.deadline), budget)
+    deadline = args.deadline
+    return HardLimits(
+        None if deadline is None else seconds_until(deadline, "--deadline"),
+        None if args.budget is None else parse_usd(args.budget),
+    )
 
 
 def site_of(args: argparse.Namespace) -> Site:
@@ -73,23 +71,10 @@ def site_of(args: argparse.Namespace) -> Site:
 
     Where the cluster's file leaves open how memory is counted, the Slurm of this machine is asked.
     """
-    from dataclasses import replace
-
     from voxcast import config
 
-    folder = project.require(args.project)
-    site = config.load_submit(
-        folder / config.CONF_DIR,
-        args.cluster,
-        args.policy,
-        args.overrides,
-        here=size_of_this_machine,
-    )
-    if site.cluster.name == LOCAL:
-        return site
-    from voxcast.hpc.memory_counting import with_memory_counted
-
-    return replace(site, cluster=with_memory_counted(site.cluster))
+    conf_dir = project.require(args.project) / config.CONF_DIR
+    return config.current_site(conf_dir, args.cluster, args.policy, args.overrides)
 
 
 def refuse_local(site: Site, args: argparse.Namespace) -> None:
@@ -101,12 +86,13 @@ def refuse_local(site: Site, args: argparse.Namespace) -> None:
         Naming the others.
     """
     from voxcast import config
+    from voxcast.allocation.machines import THIS_MACHINE
 
-    if site.cluster.name == LOCAL:
+    if site.cluster.is_this_machine:
         clusters = config.options(project.require(args.project) / config.CONF_DIR / "cluster")
-        names = ", ".join(name for name in clusters if name != LOCAL)
+        names = ", ".join(name for name in clusters if name != THIS_MACHINE)
         raise ConfigError(
-            "is this machine and has no partitions of Slurm", LOCAL,
+            "is this machine and has no partitions of Slurm", THIS_MACHINE,
             f"choose --cluster from {names or 'none'}, or copy a file of conf/cluster for yours",
         )  # fmt: skip
 
@@ -129,68 +115,26 @@ def recommendation_of(
     """
     from dataclasses import replace
 
-    from voxcast.allocation.recommendation import Measured, Recommendation
     from voxcast.serving.image_predictions import predict_images
+    from voxcast.serving.site_candidates import SiteCandidates
 
     cluster = site.cluster
     if args.waiting is not None:
         cluster = _with_fitted_waiting(cluster, args.waiting)
     champion = replace(champion_of(args), volumes=volumes)
-    measured = None
-    if champion.measured:  # not by a server, nor by a bundle of an earlier release
-        measured = Measured(champion.host_classes, frozenset(champion.measured))
-    cluster = _with_this_machine(cluster, champion.host_classes)
-    candidates = cluster.candidates(champion.configurations, args.partition)
-    predictions = predict_images(
-        champion, images, candidates, site.policy.confidence,
-        images_per_call=1 if args.url else IMAGES_PER_CALL, here=cluster.name == LOCAL,
+    candidates = SiteCandidates.of(
+        cluster, champion.configurations, champion.host_classes,
+        partition=args.partition, host=champion.host,
     )  # fmt: skip
+    images_per_call = 1 if args.url else IMAGES_PER_CALL
+    predictions = predict_images(
+        champion, images, candidates, site.policy.confidence, images_per_call=images_per_call
+    )
     if not predictions:
         return None
-    cluster = _with_mapped_files(cluster, str(predictions[0].by_candidate[0]["app"]))
-    return Recommendation.of(cluster, site.policy, limits, candidates, predictions, measured)
-
-
-def _with_mapped_files(cluster: Cluster, app: str) -> Cluster:
-    """Return the cluster; where resident pages count, with what an application maps."""
-    from dataclasses import replace
-
-    if cluster.memory_counted != "rss":
-        return cluster
-    cluster = replace(cluster, mapped_files_bytes=cluster.added_bytes_of(app))
-    added = format_bytes(cluster.added_bytes)
-    logger.info("%s counts resident pages: requests are %s larger", cluster.name, added)
-    return cluster
-
-
-def _seconds_until(deadline: str) -> float:
-    """Return the seconds until a time, or of a duration."""
-    try:
-        time = datetime.fromisoformat(deadline)
-    except ValueError:
-        return parse_seconds(deadline)
-    try:
-        left_s = (time.astimezone() - datetime.now().astimezone()).total_seconds()
-    except (ValueError, OverflowError, OSError):  # years 1 and 9999, depending on the time zone
-        raise ConfigError(f"not a valid time: {deadline}", "--deadline") from None
-    if left_s <= 0:
-        raise ConfigError(f"is in the past: {deadline}", "--deadline")
-    return left_s
-
-
-def _with_this_machine(cluster: Cluster, host_classes: Sequence[str]) -> Cluster:
-    """Return the cluster; nodes of this machine get its class if it was measured."""
-    from dataclasses import replace
-
-    if cluster.name != LOCAL or not host_classes:
-        return cluster
-    from voxcast.profiling.host import host_class, host_facts
-
-    here = host_class(host_facts())
-    if here not in host_classes:
-        return cluster
-    nodes = (replace(n, host_class=n.host_class or here) for n in cluster.node_types)
-    return replace(cluster, node_types=tuple(nodes))
+    return candidates.recommendation(
+        site.policy, limits, predictions, champion.host_classes, champion.measured
+    )
 
 
 def _with_fitted_waiting(cluster: Cluster, path: Path) -> Cluster:

@@ -13,26 +13,20 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from voxcast.cli.history_options import HISTORY_HELP, add_where_argument
 from voxcast.cli.measured_law import law_of_column, measured_runs
 from voxcast.cli.shared_options import add_champion_arguments, champion_of
 from voxcast.cli.verb_parser import VerbParser
-from voxcast.errors import ConfigError, one_line
+from voxcast.errors import ConfigError
 from voxcast.quantities import format_seconds
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
-    from voxcast.allocation.requests.cost_model import CostModel
-    from voxcast.allocation.requests.strategies import RequestSequence, Settings
+    from voxcast.allocation.requests.strategies import RequestSequence
     from voxcast.laws.law import Law
 
-# Upper quantiles to predict; the lower quantiles mirror them.
-QUANTILES = (0.6, 0.75, 0.9, 0.95, 0.99)
-STATED_QUANTILE = 0.95  # of which the text says whether it is calibrated, as `predict` does
-# With fewer calibrated quantiles, uncalibrated ones are used too.
-MIN_CALIBRATED = 2
 PRINTED_REQUESTS = 5
 
 logger = logging.getLogger(__name__)
@@ -88,6 +82,7 @@ def main(argv: list[str]) -> int:
     if (args.checkpoint_s is None) != (args.restart_s is None):
         raise ConfigError("must be given together", "--checkpoint-s and --restart-s")
 
+    from voxcast.allocation.requests.alternatives import alternatives, sequence_json
     from voxcast.allocation.requests.cost_model import CostModel
     from voxcast.allocation.requests.discretisation import POINTS
     from voxcast.allocation.requests.strategies import Settings
@@ -98,15 +93,19 @@ def main(argv: list[str]) -> int:
     settings = Settings(POINTS if args.points is None else args.points, args.periods)
     law, in_seconds, warnings = _law(args)
     can_checkpoint = args.checkpoint_s is not None
-    sequences = _sequences(args.strategy, law, cost, settings, can_checkpoint=can_checkpoint)
+    computed = alternatives(args.strategy, law, cost, settings, can_checkpoint=can_checkpoint)
+    for reason in computed.refused:
+        logger.warning("skipped: %s", reason)
+    if computed.without_checkpoints:
+        logger.info(
+            "skipped, for jobs that can write a checkpoint; they need --checkpoint-s and "
+            "--restart-s: %s", ", ".join(computed.without_checkpoints),
+        )  # fmt: skip
     if args.json:
-        print(
-            json.dumps(
-                [_json(sequence, warnings) for sequence in sequences], indent=2, allow_nan=False
-            )
-        )
+        content = [sequence_json(sequence, warnings) for sequence in computed.sequences]
+        print(json.dumps(content, indent=2, allow_nan=False))
     else:
-        _show(sequences, format_seconds if in_seconds else lambda x: f"{x:.5g}")
+        _show(computed.sequences, format_seconds if in_seconds else lambda x: f"{x:.5g}")
         for warning in warnings:
             print(f"  {warning}")
     return 0
@@ -163,92 +162,21 @@ def _predicted_law(args: argparse.Namespace) -> tuple[Law, list[str]]:
     """Return the predicted distribution, and why it does not hold as stated; empty if it does."""
     champion = champion_of(args)
 
-    from voxcast.allocation.recommendation import caveats, input_lines
-    from voxcast.laws.predicted import PredictedLaw
+    from voxcast.allocation.requests.predicted_runtime import QUANTILES, PredictedRuntime
 
     configuration = champion.configurations[0]
     rows = champion.request_rows(args.image, [configuration])
-    predictions = {quantile: champion.predict(rows, quantile)[0] for quantile in QUANTILES}
-    calibrated = {q: row for q, row in predictions.items() if row["calibrated"]}
-    warnings = caveats(predictions[STATED_QUANTILE], STATED_QUANTILE)
-    if len(calibrated) >= MIN_CALIBRATED:
-        predictions = calibrated
-    knots = _knots(predictions)
-    if warnings and predictions is calibrated:  # then it is for want of subjects
-        highest, longest_s = knots[-1]
-        extended = f"beyond {format_seconds(longest_s)}, the {100 * highest:g} % quantile"
-        warnings = [warnings[0], f"requests {extended}, are extrapolated"]
-    if warnings:
-        warnings.append("so the normalised cost is an estimate only")
-    first = predictions[min(predictions)]
+    runtime = PredictedRuntime.of({q: champion.predict(rows, q)[0] for q in QUANTILES})
     logger.info(
-        "%s, model %s, %s: %s", first["app"], first["family"], configuration.label,
-        ", ".join(f"{100 * probability:g} % {format_seconds(s)}" for probability, s in knots),
+        "%s, model %s, %s: %s",
+        runtime.prediction["app"], runtime.prediction["family"], configuration.label,
+        ", ".join(f"{100 * level:g} % {format_seconds(s)}" for level, s in runtime.knots),
     )  # fmt: skip
-    return PredictedLaw.of(*zip(*knots, strict=True)), [*input_lines(first), *warnings]
+    return runtime.law, list(runtime.notes)
 
 
-def _knots(predictions: dict[float, dict[str, Any]]) -> list[tuple[float, float]]:
-    """Return probabilities and runtimes, both increasing, of predictions by upper quantile."""
-    below: list[tuple[float, float]] = []
-    above: list[tuple[float, float]] = []
-    for quantile, row in predictions.items():
-        # Quantiles that are not calibrated coincide, or are cut off at the same reach: of equal
-        # ones only the innermost is used.
-        if not below or row["runtime_s_lower"] < below[0][1]:
-            below.insert(0, (1 - quantile, row["runtime_s_lower"]))
-        if not above or row["runtime_s_upper"] > above[-1][1]:
-            above.append((quantile, row["runtime_s_upper"]))
-    return [*below, (0.5, predictions[min(predictions)]["runtime_s_median"]), *above]
-
-
-def _sequences(
-    strategy: str, law: Law, cost: CostModel, settings: Settings, *, can_checkpoint: bool
-) -> list[RequestSequence]:
-    from voxcast.allocation.requests.strategies import STRATEGIES, request_sequence
-
-    if strategy != "all":
-        if strategy in STRATEGIES and STRATEGIES[strategy].checkpoints and not can_checkpoint:
-            raise ConfigError("needs --checkpoint-s and --restart-s", strategy)
-        return [request_sequence(strategy, law, cost, settings)]
-    names = [n for n, s in STRATEGIES.items() if can_checkpoint or not s.checkpoints]
-    sequences: list[RequestSequence] = []
-    for name in names:
-        try:
-            sequences.append(request_sequence(name, law, cost, settings))
-        except ConfigError as error:  # the other strategies are still computed
-            if not sequences and name == names[-1]:
-                raise
-            logger.warning("skipped: %s", one_line(error))
-    if len(names) < len(STRATEGIES):
-        omitted = ", ".join(name for name in STRATEGIES if name not in names)
-        logger.info(
-            "skipped, for jobs that can write a checkpoint; they need --checkpoint-s and "
-            "--restart-s: %s", omitted,
-        )  # fmt: skip
-    return sequences
-
-
-def _json(sequence: RequestSequence, warnings: Sequence[str]) -> dict[str, Any]:
-    requests: list[Any] = list(sequence.lengths)
-    if sequence.checkpoints is not None:
-        requests = [
-            {"request": length, "milestone": milestone, "checkpoint": checkpoint}
-            for length, milestone, checkpoint in zip(
-                sequence.lengths, sequence.milestones, sequence.checkpoints, strict=True
-            )
-        ]
-    return {
-        "strategy": sequence.strategy,
-        "sequence": requests,
-        "expected_cost": sequence.expected_cost,
-        "normalised_cost": sequence.normalised_cost,
-        "notes": [*sequence.notes, *warnings],
-    }
-
-
-def _show(sequences: list[RequestSequence], format_length: Callable[[float], str]) -> None:
-    sequences = sorted(sequences, key=lambda sequence: sequence.expected_cost)
+def _show(computed: Sequence[RequestSequence], format_length: Callable[[float], str]) -> None:
+    sequences = sorted(computed, key=lambda sequence: sequence.expected_cost)
     rows = [("strategy", "normalised", "cost", "requests (* ends with a checkpoint)")]
     for sequence in sequences:
         lengths = sequence.lengths

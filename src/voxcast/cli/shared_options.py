@@ -41,10 +41,8 @@ def add_project_argument(parser: argparse.ArgumentParser) -> None:
 def size_of_this_machine() -> Here:
     """Return the size of this machine, for node types that leave it open."""
     from voxcast.config import Here
-    from voxcast.profiling.host import host_facts
 
-    facts = host_facts()
-    return Here(facts.cores, facts.memory_bytes, len(facts.gpu_models))
+    return Here.of_this_machine()
 
 
 def registry_address(folder: Path | None) -> str:

@@ -18,7 +18,7 @@ from voxcast.config.schema import (
     TuneConfig,
 )
 from voxcast.config.site import Here
-from voxcast.config.submit import Site, load_cluster, load_submit
+from voxcast.config.submit import Site, current_site, load_cluster, load_submit
 
 __all__ = [
     "CONF_DIR",
@@ -33,6 +33,7 @@ __all__ = [
     "Site",
     "TuneConfig",
     "compose",
+    "current_site",
     "drifts",
     "load",
     "load_app",

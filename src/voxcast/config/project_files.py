@@ -56,7 +56,7 @@ def project_files() -> dict[str, bytes]:
     ConfigError
         If the installation does not hold them.
     """
-    source = _source_folder()
+    source = packaged_folder()
     graph = (source / GRAPH).read_text(encoding="utf-8")
     scripts = [stage["cmd"].split()[1] for stage in yaml.safe_load(graph)["stages"].values()]
     conf = [path.relative_to(source).as_posix() for path in (source / "conf").rglob("*.yaml")]
@@ -162,7 +162,14 @@ def _recorded_batches(source: Path) -> list[str]:
     )
 
 
-def _source_folder() -> Path:
+def packaged_folder() -> Path:
+    """Return the folder of the files that come with this installation, such as ``conf``.
+
+    Raises
+    ------
+    ConfigError
+        If it does not hold them.
+    """
     repository = PACKAGE.parents[1]
     for folder in (PACKAGE / PACKED, repository):
         if (folder / GRAPH).is_file() and (folder / "conf").is_dir():

@@ -45,6 +45,14 @@ class Here:
     memory_bytes: int
     gpus: int
 
+    @classmethod
+    def of_this_machine(cls) -> Here:
+        """Return what this machine has."""
+        from voxcast.profiling.host import host_facts
+
+        facts = host_facts()
+        return cls(facts.cores, facts.memory_bytes, len(facts.gpu_models))
+
 
 def of_this_machine(field: str) -> BeforeValidator:
     """Return a validator that replaces null by the value of this machine."""

@@ -95,6 +95,24 @@ def load_submit(
     )
 
 
+def current_site(
+    conf_dir: str | Path,
+    cluster: str | None = None,
+    policy: str | None = None,
+    overrides: Sequence[str] = (),
+) -> Site:
+    """Return cluster and policy as they are on this machine; see `load_submit`.
+
+    Where the cluster's file leaves open how memory is counted, the Slurm of this machine is asked.
+    """
+    site = load_submit(conf_dir, cluster, policy, overrides, here=Here.of_this_machine)
+    if site.cluster.is_this_machine:
+        return site
+    from voxcast.hpc.memory_counting import with_memory_counted
+
+    return dataclasses.replace(site, cluster=with_memory_counted(site.cluster))
+
+
 def load_cluster(conf_dir: str | Path, name: str, *, here: Callable[[], Here]) -> Cluster:
     """Return a cluster from its file alone, without composing the second root.
 

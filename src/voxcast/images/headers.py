@@ -129,7 +129,7 @@ def read_layout(path: str | os.PathLike[str]) -> Layout:
     layout = Layout(
         header=ImageHeader(
             shape=shape,
-            spacing_mm=tuple(float(mm) for mm in nibabel.affines.voxel_sizes(affine).round(5)),
+            spacing_mm=tuple(_spacing_mm(affine).tolist()),
             axcodes="".join(nibabel.aff2axcodes(affine)),
             obliqueness_deg=round(math.degrees(obliqueness_rad), 3),
             dtype=dtype.name,
@@ -155,9 +155,9 @@ def _check_offset(path: Path) -> None:
             if start[:4] == struct.pack(f"{order}i", size) and len(start) >= size:
                 (offset_bytes,) = struct.unpack_from(order + kind, start, position)
                 # Also false for a number that is none.
-                if not offset_bytes <= MAX_OFFSET_BYTES:
+                if not 0 <= offset_bytes <= MAX_OFFSET_BYTES:
                     raise ImageError(
-                        f"voxels begin at byte {offset_bytes:g}, beyond {MAX_OFFSET_BYTES}",
+                        f"voxels begin at byte {offset_bytes:g}, not in 0 to {MAX_OFFSET_BYTES}",
                         path,
                         COPY_AGAIN,
                     )
@@ -214,15 +214,26 @@ def _three_axes(shape: tuple[int, ...], path: Path) -> tuple[int, int, int]:
 
 
 def _affine(image: Any, path: Path) -> np.ndarray:
+    import nibabel
+
     fix = "write one into the header, e.g. nibabel's set_sform(affine, code=1)"
     if not int(image.header["sform_code"]) and not int(image.header["qform_code"]):
         raise ImageError("has no affine (sform and qform code are 0)", path, fix)
     affine = np.array(image.affine, dtype=np.float64)
     affine[:3] *= _UNIT_MM.get(int(image.header["xyzt_units"]) & _UNIT_BITS, 1.0)
     singular = not np.isfinite(affine).all() or abs(np.linalg.det(affine[:3, :3])) < 1e-9
-    if singular:
+    # Of axes of very different lengths, or nearly in one plane, nibabel names some only, and a
+    # spacing of less than 10 nm is none.
+    if singular or None in nibabel.aff2axcodes(affine) or not _spacing_mm(affine).all():
         raise ImageError("its affine is singular", path, fix)
     return affine
+
+
+def _spacing_mm(affine: np.ndarray) -> np.ndarray:
+    import nibabel
+
+    sizes: np.ndarray = nibabel.affines.voxel_sizes(affine).round(5)
+    return sizes
 
 
 def _check_complete(path: Path, size_bytes: int, end_bytes: int) -> None:

@@ -83,6 +83,8 @@ def read_volume(
             voxels.append(block)
 
     coarse = _coarse(path, layout, points, max_voxels, on_block)
+    if not math.isfinite(total):
+        raise _out_of_precision(path)
     again = voxels if keep else blocks(path, layout, max_voxels)
     bits = _above(again, layout, total / layout.header.voxels)
     voxels.clear()
@@ -100,7 +102,7 @@ def load_coarse(
     ------
     ImageError
         As `voxcast.images.headers.read_header` and `voxcast.images.voxels.blocks`; and if all
-        voxels are NaN, or all are equal.
+        voxels are NaN, or all are equal, or their range is beyond single precision.
     """
     path = Path(path)
     return _coarse(path, read_layout(path), points, max_voxels)
@@ -128,7 +130,18 @@ def _coarse(
         # Rare, so every voxel is checked before a volume is rejected.
         _check_varies(path, layout, max_voxels)
     data = np.nan_to_num(data, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
+    with np.errstate(over="ignore"):
+        extent = float(np.ptp(data))
+    single = np.finfo(np.float32)
+    # 0 is that of the coarse grid; the voxels between its points vary.
+    if extent and not single.tiny <= extent <= single.max:
+        raise _out_of_precision(path)
     return CoarseVolume(data, stride, header.shape, header.spacing_mm, header.axcodes)
+
+
+def _out_of_precision(path: Path) -> ImageError:
+    then = "divide them by their maximum"
+    return ImageError("the range of its voxels is beyond single precision", path, then)
 
 
 def _sum(block: np.ndarray, layout: Layout) -> float:

@@ -13,7 +13,8 @@ from voxcast.images.volume_summary import Grids, volume_summary
 from voxcast.images.volumes import POINTS
 from voxcast.images.voxels import MAX_VOXELS
 from voxcast.records import Configuration
-from voxcast.serving.signature import EXAMPLE, REQUEST_HEADER_COLUMNS, VOLUME
+from voxcast.serving.image_row import header_row
+from voxcast.serving.signature import EXAMPLE, VOLUME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -106,11 +107,8 @@ class Champion:
         if self.host is not None:
             row["host"] = self.host
         layout = read_layout(image)
-        columns = layout.header.columns()
         log_itk_refusal(image)
-        for name in REQUEST_HEADER_COLUMNS:
-            value = columns[name]
-            row[name] = float(value) if isinstance(value, int) else value
+        row |= header_row(layout.header)
         # Where the header decides, no voxel is read.
         if not self.header_only and (self.characteristics != () or self._network_points):
             lab, grids = self._lab_of_model(), Grids(self.coarse_points, self._network_points)

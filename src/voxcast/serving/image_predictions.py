@@ -12,8 +12,8 @@ from voxcast.errors import ImageError, RequestError, one_line
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from voxcast.allocation.machines import Candidate
     from voxcast.serving.champion import Champion
+    from voxcast.serving.site_candidates import SiteCandidates
 
     ImageRows = tuple[Path, list[dict[str, Any]]]  # an image with the rows of its request
 
@@ -23,11 +23,10 @@ logger = logging.getLogger(__name__)
 def predict_images(
     champion: Champion,
     paths: Sequence[Path],
-    candidates: Sequence[Candidate],
+    site: SiteCandidates,
     confidence: float,
     *,
     images_per_call: int,
-    here: bool,
 ) -> list[ImagePredictions]:
     """Predict every candidate for all images, with a progress bar.
 
@@ -37,39 +36,25 @@ def predict_images(
     ----------
     confidence : float
         Probability of the upper bounds.
-    here : bool
-        Whether the candidates are of this machine.
     """
     from tqdm import tqdm
 
-    # The model distinguishes candidates by configuration, host class and machine only.
-    keys = [
-        (c.configuration, c.node.host_class, None if here else c.node.host_class or c.node.name)
-        for c in candidates
-    ]
-    distinct = list(dict.fromkeys(keys))
-    positions = [distinct.index(key) for key in keys]
     images: list[ImagePredictions] = []
     pending: list[ImageRows] = []
 
     def predict_pending() -> None:
         for path, predictions in _answers(champion, pending, confidence):
-            by_candidate = [predictions[position] for position in positions]
-            images.append(ImagePredictions(str(path), by_candidate))
+            images.append(ImagePredictions(str(path), site.by_candidate(predictions)))
         pending.clear()
 
     for path in tqdm(paths, disable=None, delay=2):
         try:
-            rows = champion.request_rows(path, [configuration for configuration, *_ in distinct])
+            (row,) = champion.request_rows(path, champion.configurations[:1])
         except (ImageError, RequestError) as error:  # the other images are still predicted
             name = f"{path}: " if isinstance(error, RequestError) else ""
             logger.error("%s%s", name, one_line(error))
             continue
-        for row, (_, host_class, host) in zip(rows, distinct, strict=True):
-            host = champion.host or host
-            stated = {"host_class": host_class, "host": host}
-            row |= {name: value for name, value in stated.items() if value is not None}
-        pending.append((path, rows))
+        pending.append((path, site.rows(row)))
         if len(pending) == images_per_call:
             predict_pending()
     if pending:

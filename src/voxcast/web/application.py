@@ -13,7 +13,19 @@ from voxcast import __version__
 from voxcast.errors import ModelError
 from voxcast.serving import registry_database
 from voxcast.serving.shadow_log import shadow_log
-from voxcast.web import health, invocations, metrics, models, predictions
+from voxcast.web import (
+    characteristics,
+    health,
+    history,
+    invocations,
+    metrics,
+    models,
+    page,
+    predictions,
+    recommendations,
+    request_sequences,
+    sites,
+)
 from voxcast.web.access import Access
 from voxcast.web.batches import Batches
 from voxcast.web.limited_bodies import LimitedBodies
@@ -30,7 +42,13 @@ if TYPE_CHECKING:
     from voxcast.web.served_model import ServedModel
     from voxcast.web.settings import Settings
 
-ROUTERS = (predictions.router, models.router, health.router, metrics.router, invocations.router)
+ROUTERS = tuple(
+    module.router
+    for module in (
+        characteristics, predictions, recommendations, request_sequences, sites, history,
+        models, health, metrics, invocations, page,
+    )
+)  # fmt: skip
 
 
 def application(settings: Settings) -> FastAPI:

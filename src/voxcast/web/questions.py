@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import typing
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import pydantic_core
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.exceptions import HTTPException
+
+from voxcast.web.image_paths import open_allowed
+from voxcast.web.uploads import CLOSE, drained, limited_stream, received_form
 
 if TYPE_CHECKING:
+    from typing import BinaryIO
+
     from fastapi import Request
 
+    from voxcast.web.reader_pool import ReaderPool
+    from voxcast.web.served_model import ServedModel
     from voxcast.web.settings import Settings
+
+MAX_JSON_BYTES = 2**23
 
 
 class ImageQuestion(BaseModel):
@@ -39,6 +53,8 @@ class ImageQuestion(BaseModel):
 
 
 Question = TypeVar("Question", bound=ImageQuestion)
+# What a reader tells of an image, see `voxcast.web.image_reader`.
+Answer = dict[str, Any]
 
 
 async def question(request: Request, kind: type[Question]) -> Question:
@@ -50,14 +66,120 @@ async def question(request: Request, kind: type[Question]) -> Question:
         If a field is wrong.
     VoxcastError
         If the image cannot be used.
+    HTTPException
+        If the body cannot be received, there is no such path, or no place for another image.
     """
+    query, answer = await question_and_image(request, kind)
+    if answer is not None:
+        query.row = answer["row"]
+    return query
+
+
+async def question_and_image(
+    request: Request, kind: type[Question], *, everything: bool = False
+) -> tuple[Question, Answer | None]:
+    """Read a question, and the image that it names; None in place of an image for a row.
+
+    Parameters
+    ----------
+    everything : bool
+        Compute views and all characteristics, also those that the model does not need.
+
+    Raises
+    ------
+    RequestValidationError, VoxcastError, HTTPException
+        See `question`.
+    """
+    content_type = request.headers.get("content-type", "application/json")
+    content_type = content_type.partition(";")[0].strip().lower()
+    settings, pool = settings_of(request), readers_of(request)
+    if content_type == "multipart/form-data":
+        try:
+            with pool.place():
+                async with received_form(request, settings.max_upload_bytes) as form:
+                    query = _from_form(form.fields, kind)
+                    if query.row is not None or query.path is not None:
+                        raise _refusal("file", "a question has one of row, path and file")
+                    return query, await _read(request, query, form.file, everything=everything)
+        except HTTPException as error:
+            if error.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
+                await drained(request)
+                error.headers = {**(error.headers or {}), **CLOSE}
+            raise
+    if content_type != "application/json":
+        raise HTTPException(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "send application/json or multipart/form-data"
+        )
+    body = b"".join([part async for part in limited_stream(request, MAX_JSON_BYTES)])
     try:
-        return kind.model_validate_json(await request.body())
+        query = kind.model_validate_json(body)
     except ValidationError as error:
         raise RequestValidationError(error.errors()) from None
+    if (query.row is None) == (query.path is None):
+        raise _refusal("row", "a question has one of row, path and file")
+    if query.path is None:
+        return query, None
+    with pool.place(), await asyncio.to_thread(open_allowed, settings.roots, query.path) as file:
+        return query, await _read(request, query, file, everything=everything)
+
+
+async def _read(
+    request: Request, query: ImageQuestion, file: BinaryIO, *, everything: bool
+) -> Answer:
+    """Have an image read as `voxcast predict` reads it for the same application."""
+    served: ServedModel = request.app.state.model
+    pool = readers_of(request)
+    facts = served.bundle.app_named(query.app)
+    needs_volume = await asyncio.to_thread(_needs_volume, served, facts.name)
+    task = {
+        "max_voxels": pool.limits.voxels,
+        "coarse_points": facts.coarse_points,
+        "network_points": facts.network_points if needs_volume else 0,
+        # Where the header decides, no voxel is read.
+        "voxels": everything or needs_volume or facts.characteristics != (),
+        "slices": everything,
+    }
+    return await pool.read(file, task)
+
+
+def _needs_volume(served: ServedModel, app: str) -> bool:
+    return served.bundle.forecaster(app).model_at("volume").model.needs_volume
+
+
+def _from_form(fields: dict[str, str], kind: type[Question]) -> Question:
+    """Return the question of a form: texts as they are, all else as JSON."""
+    values: dict[str, Any] = {}
+    for name, text in fields.items():
+        field = kind.model_fields.get(name)
+        try:
+            values[name] = text if field is None or _is_text(field.annotation) else (
+                pydantic_core.from_json(text, allow_inf_nan=False)
+            )  # fmt: skip
+        except ValueError:
+            raise _refusal(name, "is not JSON") from None
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        raise RequestValidationError(error.errors()) from None
+
+
+def _is_text(annotation: Any) -> bool:
+    return annotation is str or str in typing.get_args(annotation)
+
+
+def _refusal(field: str, problem: str) -> RequestValidationError:
+    return RequestValidationError(
+        [{"loc": ("body", field), "msg": problem, "type": "value_error"}]
+    )
 
 
 def settings_of(request: Request) -> Settings:
     """Return what the service was started with."""
     settings: Settings = request.app.state.settings
     return settings
+
+
+def readers_of(request: Request) -> ReaderPool:
+    """Return what reads the images of the service."""
+    pool: ReaderPool = request.app.state.readers
+    return pool

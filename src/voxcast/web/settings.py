@@ -9,6 +9,31 @@ MAX_UPLOAD_BYTES = 2**29
 
 
 @dataclass(frozen=True)
+class ImageLimits:
+    """What reading the images of a service may take.
+
+    Attributes
+    ----------
+    voxels : int
+        Number that a header may declare; 2²⁸ are a cube of 645.
+    memory_bytes : int
+        What reading one may allocate, on top of an idle reader.
+    read_s : int
+        CPU time of reading one; it may take twice as long by the clock.
+    readers : int
+        Processes that read images.
+    images : int
+        Those that are received, wait or are read at a time; more are answered with 503.
+    """
+
+    voxels: int = 2**28
+    memory_bytes: int = 300_000_000
+    read_s: int = 60
+    readers: int = 2
+    images: int = 16
+
+
+@dataclass(frozen=True)
 class Settings:
     """Where a service finds its model and images, and whom it answers.
 
@@ -32,7 +57,9 @@ class Settings:
     rate : float
         Requests a second of one client; 0 for no limit.
     max_upload_bytes : int
-        Size of the largest image that is received.
+        Size of the largest request with an image.
+    images : ImageLimits
+        What reading an image may take.
     """
 
     registry: str
@@ -44,3 +71,4 @@ class Settings:
     hosts: tuple[str, ...] = ()
     rate: float = 0.0
     max_upload_bytes: int = MAX_UPLOAD_BYTES
+    images: ImageLimits = ImageLimits()

@@ -1,0 +1,151 @@
+"""The candidates of a cluster as questions to a model, and its answers as a recommendation."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from voxcast.allocation.recommendation import Measured, Recommendation
+from voxcast.quantities import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from voxcast.allocation.assessment import Policy
+    from voxcast.allocation.choice import HardLimits
+    from voxcast.allocation.machines import Candidate, Cluster
+    from voxcast.allocation.recommendation import ImagePredictions
+    from voxcast.records import Configuration
+
+    Row = dict[str, Any]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SiteCandidates:
+    """The configurations that fit the nodes of a cluster.
+
+    Attributes
+    ----------
+    cluster : Cluster
+        The site.
+    candidates : list of Candidate
+        See `voxcast.allocation.machines.Cluster.candidates`.
+    host : str, optional
+        The machine to predict for, in place of the nodes.
+    """
+
+    cluster: Cluster
+    candidates: list[Candidate]
+    host: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        cluster: Cluster,
+        configurations: Sequence[Configuration],
+        host_classes: Sequence[str],
+        *,
+        partition: str | None = None,
+        host: str | None = None,
+    ) -> SiteCandidates:
+        """Return the candidates of a cluster, or of one partition.
+
+        Parameters
+        ----------
+        host_classes : sequence of str
+            Machines that the model was learned from.
+
+        Raises
+        ------
+        ConfigError
+            If the partition is unknown, or no configuration fits.
+        """
+        cluster = _with_this_machine(cluster, host_classes)
+        return cls(cluster, cluster.candidates(configurations, partition), host)
+
+    @property
+    def _questions(self) -> list[tuple[Configuration, str | None, str | None]]:
+        """Configuration, host class and machine of each candidate: all that a model knows."""
+        here = self.cluster.is_this_machine
+        return [
+            (
+                candidate.configuration,
+                candidate.node.host_class,
+                None if here else candidate.node.host_class or candidate.node.name,
+            )
+            for candidate in self.candidates
+        ]
+
+    def rows(self, row: Mapping[str, Any]) -> list[Row]:
+        """Return the rows to ask about an image, one for all candidates that a model tells apart.
+
+        Parameters
+        ----------
+        row : mapping
+            Of the model's signature; its allocation is replaced.
+        """
+        return [
+            {
+                **row,
+                "device": configuration.device,
+                "cpus": float(configuration.cpus),
+                "gpus": float(configuration.gpus),
+                **({} if host_class is None else {"host_class": host_class}),
+                **({} if (stated := self.host or host) is None else {"host": stated}),
+            }
+            for configuration, host_class, host in dict.fromkeys(self._questions)
+        ]
+
+    def by_candidate(self, predictions: Sequence[Row]) -> list[Row]:
+        """Return the prediction of each candidate from those of `rows`."""
+        questions = self._questions
+        position = {question: n for n, question in enumerate(dict.fromkeys(questions))}
+        return [predictions[position[question]] for question in questions]
+
+    def recommendation(
+        self,
+        policy: Policy,
+        limits: HardLimits,
+        images: list[ImagePredictions],
+        host_classes: Sequence[str],
+        measured: Collection[tuple[str, int, int]],
+    ) -> Recommendation:
+        """Choose for images of one application.
+
+        Parameters
+        ----------
+        images : list of ImagePredictions
+            At least one.
+        host_classes, measured
+            See `voxcast.serving.served_app.ServedApp`; empty where they are not known, by a server
+            or a bundle of an earlier release.
+        """
+        facts = Measured(tuple(host_classes), frozenset(measured)) if measured else None
+        cluster = _with_mapped_files(self.cluster, str(images[0].by_candidate[0]["app"]))
+        return Recommendation.of(cluster, policy, limits, self.candidates, images, facts)
+
+
+def _with_this_machine(cluster: Cluster, host_classes: Sequence[str]) -> Cluster:
+    """Return the cluster; nodes of this machine get its class if it was measured."""
+    if not cluster.is_this_machine or not host_classes:
+        return cluster
+    from voxcast.profiling.host import host_class, host_facts
+
+    here = host_class(host_facts())
+    if here not in host_classes:
+        return cluster
+    nodes = (replace(n, host_class=n.host_class or here) for n in cluster.node_types)
+    return replace(cluster, node_types=tuple(nodes))
+
+
+def _with_mapped_files(cluster: Cluster, app: str) -> Cluster:
+    """Return the cluster; where resident pages count, with what an application maps."""
+    if cluster.memory_counted != "rss":
+        return cluster
+    cluster = replace(cluster, mapped_files_bytes=cluster.added_bytes_of(app))
+    added = format_bytes(cluster.added_bytes)
+    logger.info("%s counts resident pages: requests are %s larger", cluster.name, added)
+    return cluster

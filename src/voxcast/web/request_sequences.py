@@ -1,0 +1,152 @@
+"""``POST /requests``: what to request first for an image, and next after each failure."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field, model_validator
+
+from voxcast.allocation.requests.alternatives import ALL, alternatives, sequence_json
+from voxcast.allocation.requests.cost_model import CostModel
+from voxcast.allocation.requests.predicted_runtime import QUANTILES, PredictedRuntime
+from voxcast.allocation.requests.strategies import STRATEGIES, Settings
+from voxcast.web.current_model import by_one_model
+from voxcast.web.predictions import Allocation, predict_rows
+from voxcast.web.question_schema import QUESTION_PROBLEMS, body_of
+from voxcast.web.questions import ImageQuestion, question
+
+if TYPE_CHECKING:
+    from voxcast.web.served_model import ServedModel
+
+# All strategies take 1.2 s of a core, so that predictions share it with one question at most.
+_THREAD = ThreadPoolExecutor(1, "sequences")
+
+router = APIRouter()
+
+Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class SequenceQuestion(ImageQuestion):
+    """A question for sequences of requests; a request of W s, used for u, costs αW + βu + γ."""
+
+    configuration: Allocation | None = Field(
+        None, description="allocation; by default the first of the application"
+    )
+    alpha: float = Field(1.0, gt=0, allow_inf_nan=False, description="price of requested time")
+    beta: Price = Field(0.0, description="price of used time")
+    gamma: Price = Field(0.0, description="price of each request")
+    checkpoint_s: Price | None = Field(None, description="duration of writing a checkpoint")
+    restart_s: Price | None = Field(None, description="duration of a restart")
+    strategy: str = Field(ALL, description="one of the answer's strategies, or `all`")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.strategy not in (ALL, *STRATEGIES):
+            names = ", ".join((ALL, *STRATEGIES))
+            raise ValueError(f"unknown strategy; choose from {names}")
+        if (self.checkpoint_s is None) != (self.restart_s is None):
+            raise ValueError("checkpoint_s and restart_s must be given together")
+        if self.strategy != ALL and STRATEGIES[self.strategy].checkpoints > self.can_checkpoint:
+            raise ValueError(f"{self.strategy} needs checkpoint_s and restart_s")
+        return self
+
+    @property
+    def can_checkpoint(self) -> bool:
+        """Whether the job can write a checkpoint."""
+        return self.checkpoint_s is not None
+
+    @property
+    def cost(self) -> CostModel:
+        """The prices."""
+        checkpoint_s, restart_s = self.checkpoint_s or 0.0, self.restart_s or 0.0
+        return CostModel(self.alpha, self.beta, self.gamma, checkpoint_s, restart_s)
+
+
+class CheckpointRequest(BaseModel):
+    """A request of a strategy with checkpoints; all in seconds of work."""
+
+    request: float = Field(description="length, with restart and checkpoint")
+    milestone: float = Field(description="work completed at its end")
+    checkpoint: bool = Field(description="whether it ends with a checkpoint")
+
+
+class SequenceAnswer(BaseModel):
+    """The requests of a strategy, made one after the other until one suffices."""
+
+    strategy: str
+    meaning: str
+    sequence: list[float] | list[CheckpointRequest] = Field(description="lengths in seconds")
+    expected_cost: float
+    normalised_cost: float = Field(description="over that of knowing the runtime beforehand")
+    notes: list[str]
+
+
+class SequencesAnswer(BaseModel):
+    """Sequences, the cheapest first."""
+
+    model_version: str
+    app: str
+    sequences: list[SequenceAnswer]
+    knots: list[tuple[float, float]] = Field(
+        description="probabilities and runtimes in seconds of the predicted distribution"
+    )
+    notes: list[str] = Field(description="what was not known, and which strategies are left out")
+
+
+@router.post(
+    "/requests", summary="Compute sequences of requests for an image",
+    openapi_extra=body_of(SequenceQuestion), responses=QUESTION_PROBLEMS,
+)  # fmt: skip
+async def request_sequences(request: Request) -> SequencesAnswer:
+    """Predict the distribution of the runtime, and compute what to request first, and next.
+
+    Like the bounds of the model it is for the longest run of a subject, slightly wider than that
+    of a single run.
+    """
+    query = await question(request, SequenceQuestion)
+
+    async def runtime(served: ServedModel) -> tuple[str, PredictedRuntime]:
+        return served.version, await _runtime(request, served, query)
+
+    version, predicted = await by_one_model(request, runtime)
+    content = await asyncio.get_running_loop().run_in_executor(_THREAD, _content, predicted, query)
+    return SequencesAnswer(model_version=version, **content)
+
+
+async def _runtime(
+    request: Request, served: ServedModel, query: SequenceQuestion
+) -> PredictedRuntime:
+    row = query.request_row()
+    app = served.bundle.app_named(None if row.get("app") is None else str(row["app"]))
+    allocation = query.configuration or app.configurations[0]
+    row |= {
+        "device": allocation.device,
+        "cpus": float(allocation.cpus),
+        "gpus": float(allocation.gpus),
+    }
+    answers = await asyncio.gather(*(predict_rows(request, [row], q) for q in QUANTILES))
+    return PredictedRuntime.of(
+        {quantile: rows[0] for quantile, rows in zip(QUANTILES, answers, strict=True)}
+    )
+
+
+def _content(predicted: PredictedRuntime, query: SequenceQuestion) -> dict[str, Any]:
+    computed = alternatives(
+        query.strategy, predicted.law, query.cost, Settings(), can_checkpoint=query.can_checkpoint
+    )
+    notes = [*predicted.notes, *(f"skipped: {reason}" for reason in computed.refused)]
+    if computed.without_checkpoints:
+        names = ", ".join(computed.without_checkpoints)
+        notes.append(f"skipped, as they need checkpoint_s and restart_s: {names}")
+    cheapest_first = sorted(computed.sequences, key=lambda sequence: sequence.expected_cost)
+    return {
+        "app": str(predicted.prediction["app"]),
+        "sequences": [
+            {**sequence_json(s), "meaning": STRATEGIES[s.strategy].meaning} for s in cheapest_first
+        ],
+        "knots": predicted.knots,
+        "notes": notes,
+    }

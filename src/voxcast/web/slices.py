@@ -1,0 +1,136 @@
+"""Three views of a volume: the slices through its centre, as a reader of images sees them.
+
+Right is on the right, superior on top, anterior on top of the axial view and on the right of the
+sagittal one. The voxels are read in blocks, and every k-th one of a slice is taken, so that memory
+does not depend on the volume.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from voxcast.images.voxels import block_voxels, blocks
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from voxcast.content_cache import Arrays
+    from voxcast.images.headers import Layout
+
+PLANES = ("sagittal", "coronal", "axial")  # across the first, second, third axis of RAS
+MAX_PIXELS = 256  # along an edge
+WINDOW_PERCENTILES = (1.0, 99.5)  # from black to white: a few bright voxels darken nothing
+VERSION = "1"
+
+
+@dataclass(frozen=True, eq=False)
+class Slice:
+    """One view.
+
+    Attributes
+    ----------
+    plane : str
+        One of `PLANES`.
+    pixels : ndarray of uint8, shape (height, width)
+        The first row is the upper one.
+    spacing_mm : tuple of float
+        Width and height of a pixel.
+    """
+
+    plane: str
+    pixels: np.ndarray
+    spacing_mm: tuple[float, float]
+
+
+def middle_slices(path: Path, layout: Layout, max_voxels: int) -> list[Slice]:
+    """Return the views of a volume; none where a row of voxels is longer than a block.
+
+    Raises
+    ------
+    ImageError
+        See `voxcast.images.voxels.blocks`.
+    """
+    if block_voxels(layout) % layout.header.shape[0]:
+        return []
+    stride = np.array([math.ceil(n / MAX_PIXELS) for n in layout.header.shape])
+    values = [_values(part, layout) for part in _planes(path, layout, stride, max_voxels)]
+    finite = np.concatenate([part[np.isfinite(part)] for part in values])
+    low, high = np.percentile(finite, WINDOW_PERCENTILES) if finite.size else (0.0, 1.0)
+    return [_slice(part, axis, layout, stride, (low, high)) for axis, part in enumerate(values)]
+
+
+def to_arrays(slices: list[Slice]) -> Arrays:
+    """Return slices as arrays for a cache."""
+    arrays: Arrays = {}
+    for view in slices:
+        arrays[view.plane] = view.pixels
+        arrays[f"{view.plane}_spacing_mm"] = np.array(view.spacing_mm)
+    return arrays
+
+
+def from_arrays(arrays: Arrays) -> list[Slice]:
+    """Return what `to_arrays` was given."""
+    planes = [plane for plane in PLANES if plane in arrays]
+    spacings = [arrays[f"{plane}_spacing_mm"].tolist() for plane in planes]
+    return [
+        Slice(plane, arrays[plane], (width_mm, height_mm))
+        for plane, (width_mm, height_mm) in zip(planes, spacings, strict=True)
+    ]
+
+
+def _planes(
+    path: Path, layout: Layout, stride: np.ndarray, max_voxels: int
+) -> tuple[np.ndarray, ...]:
+    """Return the middle planes across i, j and k as stored, each with one axis of length 1."""
+    ni, nj, nk = layout.header.shape
+    di, dj, dk = (int(step) for step in stride)
+    middle_i, middle_j, middle_k = ni // 2, nj // 2, nk // 2
+    across_i: list[np.ndarray] = []
+    across_j: list[np.ndarray] = []
+    across_k: list[np.ndarray] = []
+    row = 0
+    for block in blocks(path, layout, max_voxels):
+        lines = block.reshape(-1, ni)
+        k, j = np.divmod(np.arange(row, row + len(lines)), nj)
+        across_i.append(lines[(j % dj == 0) & (k % dk == 0), middle_i])
+        across_j.append(lines[(j == middle_j) & (k % dk == 0), ::di])
+        across_k.append(lines[(k == middle_k) & (j % dj == 0), ::di])
+        row += len(lines)
+    width, height, depth = (len(range(0, n, step)) for n, step in ((ni, di), (nj, dj), (nk, dk)))
+    return (
+        np.concatenate(across_i).reshape(depth, height, 1).transpose(2, 1, 0),
+        np.concatenate(across_j).reshape(depth, 1, width).transpose(2, 1, 0),
+        np.concatenate(across_k).reshape(1, height, width).transpose(2, 1, 0),
+    )
+
+
+def _values(stored: np.ndarray, layout: Layout) -> np.ndarray:
+    with np.errstate(over="ignore", invalid="ignore"):
+        values: np.ndarray = stored.astype(np.float64) * layout.slope + layout.intercept
+    return values
+
+
+def _slice(
+    values: np.ndarray, axis: int, layout: Layout, stride: np.ndarray, window: tuple[float, float]
+) -> Slice:
+    """Return the view of a plane across an axis of the file."""
+    from nibabel.orientations import apply_orientation, axcodes2ornt
+
+    turn = axcodes2ornt(tuple(layout.header.axcodes))
+    low, high = window
+    with np.errstate(over="ignore", invalid="ignore"):
+        grey = np.nan_to_num(255 * np.clip((values - low) / ((high - low) or 1.0), 0.0, 1.0))
+    turned = apply_orientation(grey.round().astype(np.uint8), turn)
+    spacing_mm = np.empty(3)
+    spacing_mm[turn[:, 0].astype(int)] = np.array(layout.header.spacing_mm) * stride
+    across = int(turn[axis, 0])
+    right, up = (other for other in range(3) if other != across)
+    return Slice(
+        PLANES[across],
+        np.ascontiguousarray(np.squeeze(turned, across).T[::-1]),
+        (float(spacing_mm[right]), float(spacing_mm[up])),
+    )
