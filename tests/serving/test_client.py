@@ -1,11 +1,9 @@
 """The champion in this process and behind a real server: the same predictions and refusals."""
 
 import os
-import socket
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +11,12 @@ import pytest
 
 from champions import HEADER_ROW
 from model_server import free_port, running_server
+from voxcast import Client
 from voxcast.errors import ImageError, ModelError
 from voxcast.images.characteristics import characteristics
 from voxcast.images.headers import read_header
 from voxcast.images.volumes import read_volume
-from voxcast.serving import http_liveness
 from voxcast.serving.champion import Champion
-from voxcast.serving.client import post
 from voxcast.serving.request_rows import header_of
 from voxcast.tracking.current_champion import local_champion
 from voxcast.tracking.runs import tracking_uri
@@ -44,7 +41,7 @@ def url(project: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def served(url: str, local: Champion) -> Champion:
-    return replace(local, predict=partial(post, url))
+    return replace(local, predict=Client(url).predict_rows)
 
 
 def refusal(champion: Champion, row: dict[str, Any]) -> ModelError:
@@ -116,19 +113,3 @@ def test_local_and_remote_models_cast_numbers_to_doubles(
     expected = local.predict([{**HEADER_ROW, "cpus": 2.0}], 0.95)
     row = {**HEADER_ROW, "shape_i": 60, "cpus": "2"}
     assert local.predict([row], 0.95) == served.predict([row], 0.95) == expected
-
-
-def test_a_server_that_never_answers_is_left_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_liveness, "TIMEOUT_S", 1)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        with pytest.raises(ModelError, match="the server does not answer within 1 s; is it run"):
-            post(url, [HEADER_ROW], 0.95)
-
-
-def test_an_unreachable_server_is_a_model_error() -> None:
-    port = free_port()
-    with pytest.raises(ModelError, match="is it running"):
-        post(f"http://127.0.0.1:{port}", [HEADER_ROW], 0.95)
-    with pytest.raises(ModelError, match="not an HTTP address"):
-        post("127.0.0.1", [HEADER_ROW], 0.95)
