@@ -32,7 +32,7 @@ from voxcast.serving.retries import Retries, is_transient, retry_after_s
 from voxcast.serving.server_address import ServerAddress
 
 FAST = Retries(attempts=4, base_s=0.01)
-SECRET = "letters-and-123"
+SECRET = "letters-and-123"  # noqa: S105
 
 
 @pytest.fixture(autouse=True)
@@ -378,7 +378,7 @@ def test_a_retry_after_that_is_none_is_passed_over(text: str | None) -> None:
     ("error", "transient"),
     [
         (ConnectionRefusedError(), True),
-        (RemoteDisconnected(), True),
+        (RemoteDisconnected(""), True),
         (IncompleteRead(b""), True),
         (OSError(113, "No route to host"), True),
         (socket.gaierror(socket.EAI_AGAIN, "try again"), True),
