@@ -18,7 +18,12 @@ from voxcast.web.settings import Settings
 def champion_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project folder with a champion of two applications."""
     folder = tmp_path_factory.mktemp("served")
-    register_champion(folder, 20, "register", "segment")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID"):
+            patch.delenv(name, raising=False)
+        patch.chdir(folder)
+        register_champion(folder, 20, "register", "segment")
+    (folder / "params.yaml").touch()
     return folder
 
 
@@ -26,5 +31,5 @@ def champion_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def service(champion_project: Path) -> Iterator[TestClient]:
     """A client of a service of that champion, in this process."""
     settings = Settings(tracking_uri(champion_project), champion_project)
-    with TestClient(application(settings)) as client:
+    with TestClient(application(settings), "http://127.0.0.1") as client:
         yield client

@@ -1,4 +1,4 @@
-"""``POST /predict``: quantiles of every target for an image, in each allocation."""
+"""``POST /predict``: quantiles of every target for an image, in each allocation; or for rows."""
 
 from __future__ import annotations
 
@@ -6,14 +6,28 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.responses import Response
 
+from voxcast.errors import ModelError
+from voxcast.serving.json_rows import json_row
+from voxcast.web.json_answers import json_answer
+from voxcast.web.openapi import json_body
 from voxcast.web.questions import ImageQuestion, question
+from voxcast.web.served_model import served_model
 
 if TYPE_CHECKING:
-    from voxcast.web.served_model import ServedModel
+    from collections.abc import Sequence
+
+    from voxcast.web.batches import Batches
 
 router = APIRouter()
+
+MAX_CONFIGURATIONS = 64
+MAX_ROWS = 20_000
+MAX_EXPLAINED = 500  # rows; an explanation costs several predictions
+THREAD_BYTES = 2**18  # of a body above which it is read beside other requests
 
 
 class Allocation(BaseModel):
@@ -30,38 +44,70 @@ class PredictQuestion(ImageQuestion):
     """A question for predictions."""
 
     configurations: list[Allocation] | None = Field(
-        None, description="allocations; by default those that were measured"
+        None,
+        min_length=1,
+        max_length=MAX_CONFIGURATIONS,
+        description="allocations; by default those that were measured",
     )
     quantile: float = Field(0.95, gt=0.5, lt=1, description="probability of the upper bounds")
     explain: bool = Field(False, description="add what changed the runtime most")
 
 
+class RowsQuestion(BaseModel):
+    """Rows of the model's signature, each with its allocation."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    rows: list[dict[str, Any]] = Field(min_length=1, max_length=MAX_ROWS)
+    quantile: float = Field(0.95, gt=0.5, lt=1, description="probability of the upper bounds")
+    explain: bool = Field(False, description="add what changed the runtime most")
+
+
 class PredictAnswer(BaseModel):
-    """Predictions, one for each allocation."""
+    """Predictions, one for each allocation or row."""
 
     model_version: str
     predictions: list[dict[str, Any]]
 
 
 async def predict_rows(
-    request: Request, rows: list[dict[str, Any]], quantile: float, *, explain: bool = False
+    request: Request, rows: Sequence[dict[str, Any]], quantile: float, *, explain: bool = False
 ) -> list[dict[str, Any]]:
-    """Return a prediction for each row of the model's signature.
+    """Return a prediction for each row of the model's signature, in common calls of requests.
 
     Raises
     ------
     ModelError
         If a row is refused.
     """
-    served: ServedModel = request.app.state.model
-    return await asyncio.to_thread(served.predictions.predict, rows, quantile, explain=explain)
+    served = served_model(request)
+    if explain and len(rows) > MAX_EXPLAINED:
+        raise ModelError(f"at most {MAX_EXPLAINED} rows are explained at a time", "explain")
+    if len(rows) <= MAX_CONFIGURATIONS:
+        typed = typed_rows(rows, served.bundle.lab_characteristics)
+    else:
+        lab = served.bundle.lab_characteristics
+        typed = await asyncio.to_thread(typed_rows, rows, lab)
+    batches: Batches = request.app.state.batches
+    return await batches.predict(served, typed, quantile, explain=explain)
 
 
-@router.post("/predict")
-async def predict(request: Request) -> PredictAnswer:
-    """Predict runtime, CPU time and memory of an image."""
+def typed_rows(rows: Sequence[dict[str, Any]], lab: Sequence[str]) -> list[dict[str, Any]]:
+    """Return rows with the types of the signature; an error names the row."""
+    typed = []
+    for number, row in enumerate(rows):
+        try:
+            typed.append(json_row(row, lab))
+        except ModelError as error:
+            raise ModelError(f"row {number}: {error}") from None
+    return typed
+
+
+@router.post("/predict", response_model=PredictAnswer, openapi_extra=json_body(PredictQuestion))
+async def predict(request: Request) -> Response:
+    """Predict runtime, CPU time and memory of an image, in each allocation."""
     query = await question(request, PredictQuestion)
-    served: ServedModel = request.app.state.model
+    served = served_model(request)
     row = query.request_row()
     allocations = query.configurations or [
         Allocation(device=c.device, cpus=c.cpus, gpus=c.gpus)
@@ -72,4 +118,21 @@ async def predict(request: Request) -> PredictAnswer:
         for a in allocations
     ]
     predictions = await predict_rows(request, rows, query.quantile, explain=query.explain)
-    return PredictAnswer(model_version=served.version, predictions=predictions)
+    return json_answer({"model_version": served.version, "predictions": predictions})
+
+
+@router.post("/predict/batch", response_model=PredictAnswer, openapi_extra=json_body(RowsQuestion))
+async def predict_batch(request: Request) -> Response:
+    """Predict many rows, in order; a row that is refused is named, and none is answered."""
+    body = await request.body()
+    try:
+        if len(body) > THREAD_BYTES:
+            query = await asyncio.to_thread(RowsQuestion.model_validate_json, body)
+        else:
+            query = RowsQuestion.model_validate_json(body)
+    except ValidationError as error:
+        raise RequestValidationError(error.errors()) from None
+    predictions = await predict_rows(request, query.rows, query.quantile, explain=query.explain)
+    return json_answer(
+        {"model_version": served_model(request).version, "predictions": predictions}
+    )

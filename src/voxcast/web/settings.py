@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+MAX_UPLOAD_BYTES = 2**29
 
 
 @dataclass(frozen=True)
@@ -24,11 +26,21 @@ class Settings:
         Folders whose images may be named by their path.
     poll_s : float
         Time between two looks for another champion.
+    hosts : tuple of str
+        Names by which clients may call the service, without port; empty for any. A page of another
+        site whose name was pointed at this machine is refused by it.
+    rate : float
+        Requests a second of one client; 0 for no limit.
+    max_upload_bytes : int
+        Size of the largest image that is received.
     """
 
     registry: str
     project: Path | None = None
     machines: Path | None = None
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
     roots: tuple[Path, ...] = ()
     poll_s: float = 2.0
+    hosts: tuple[str, ...] = ()
+    rate: float = 0.0
+    max_upload_bytes: int = MAX_UPLOAD_BYTES

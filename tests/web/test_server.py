@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from champions import HEADER_ROW
+from champions import register_champion
 from model_server import free_port, running_server
 from voxcast.profiling.listeners import listeners
 from voxcast.profiling.processes import alive, listed
-from voxcast.serving.http_server import MODEL_VARIABLE, command, served_version
-from voxcast.serving.request_bodies import MAX_BYTES
 
 PATIENCE_S = 20.0
 
@@ -37,7 +32,7 @@ def _serving(project: Path, port: int, *options: str) -> Iterator[int]:
     """Serve the project's champion; give the process id of the command."""
     words = [sys.executable, "-m", "voxcast.cli", "serve", "--port", str(port), *options]
     with running_server([*words, "--project", str(project)], port, project, _environment()):
-        yield next(h.pid for h in listeners(port) if served_version(h.command))
+        yield listeners(port)[0].pid
 
 
 def _family(pid: int) -> set[int]:
@@ -76,10 +71,10 @@ def _becomes_free(port: int) -> bool:
     [(signal.SIGTERM, "1"), (signal.SIGHUP, "1"), (signal.SIGHUP, "2"), (signal.SIGKILL, "2")],
 )
 def test_a_signal_to_the_command_ends_every_process(
-    project: Path, number: signal.Signals, workers: str
+    champion_project: Path, number: signal.Signals, workers: str
 ) -> None:
     port = free_port()
-    with _serving(project, port, "--workers", workers) as pid:
+    with _serving(champion_project, port, "--workers", workers) as pid:
         family = _family(pid)
         assert len(family) >= (1 if workers == "1" else 3)
         os.kill(pid, number)
@@ -87,9 +82,9 @@ def test_a_signal_to_the_command_ends_every_process(
         assert _becomes_free(port)
 
 
-def test_a_taken_port_names_the_server_and_its_version(project: Path) -> None:
+def test_a_taken_port_names_the_server_and_its_version(champion_project: Path) -> None:
     port = free_port()
-    with _serving(project, port) as pid:
+    with _serving(champion_project, port) as pid:
         second = subprocess.run(
             [sys.executable, "-m", "voxcast.cli", "serve", "--port", str(port)],
             cwd=project, env=_environment(), capture_output=True, text=True, check=False,
@@ -99,51 +94,6 @@ def test_a_taken_port_names_the_server_and_its_version(project: Path) -> None:
     assert f"process {pid} serves version 1 here since 20" in line
     assert f"`kill {pid}`" in line
     assert len(line.splitlines()) == 1
-
-
-def _answer(port: int, body: bytes) -> tuple[int, dict[str, object]]:
-    """Return status and content of the answer to a JSON request."""
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/invocations", body, {"Content-Type": "application/json"}
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=PATIENCE_S) as reply:
-            return reply.status, json.load(reply)
-    except urllib.error.HTTPError as error:
-        return error.code, json.load(error)
-
-
-def test_a_wrong_request_is_a_client_error_without_a_traceback(project: Path) -> None:
-    row = {**HEADER_ROW, "app": "segment"}
-    records = json.dumps([row])
-    refused = {
-        "[" * 100_000: "nested too deeply",
-        '{"dataframe_records": [{"shape_i": ' + "9" * 5_000 + "}]}": "not JSON that can be read",
-        "{": "not JSON that can be read",
-        f'{{"dataframe_records": {records}, "params": {{"quantil": 0.99}}}}': "quantil: unknown",
-        f'{{"dataframe_records": {records}, "params": {{"quantile": null}}}}': "not None",
-        json.dumps({"dataframe_records": [{**row, "shape_i": "NaN"}]}): "shape_i: is missing",
-        json.dumps({"dataframe_records": []}): "shape_i",
-    }
-    port = free_port()
-    with _serving(project, port):
-        for body, problem in refused.items():
-            status, content = _answer(port, body.encode())
-            assert status == 400, body[:80]
-            assert problem in str(content["message"])
-            assert "stack_trace" not in content
-        status, content = _answer(port, b" " * (MAX_BYTES + 1))
-        assert status == 413
-        assert "fewer rows" in str(content["message"])
-        params = {"quantile": 0.9, "explain": True}
-        body = json.dumps({"dataframe_records": [row, row], "params": params}).encode()
-        status, content = _answer(port, body)
-        assert status == 200
-        predictions = content["predictions"]
-        assert isinstance(predictions, list)
-        assert len(predictions) == 2
-        assert json.loads(predictions[0]["because"])
-    assert "Traceback" not in (project / "server.log").read_text()
 
 
 def test_any_other_holder_of_a_port_is_named(tmp_path: Path) -> None:
@@ -159,17 +109,19 @@ def test_any_other_holder_of_a_port_is_named(tmp_path: Path) -> None:
     assert "stop it" in result.stderr
 
 
-def test_a_model_that_cannot_be_read_ends_all_workers_with_a_line(tmp_path: Path) -> None:
-    words = command(str(tmp_path / "gone"), "3", "127.0.0.1", free_port(), 2)
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_model_that_cannot_be_read_ends_all_processes_with_a_line(
+    tmp_path: Path, workers: str
+) -> None:
+    register_champion(tmp_path, 20)
+    (tmp_path / "params.yaml").touch()
+    for path in (tmp_path / "mlruns").rglob("bundle.json"):
+        path.write_text("{")
+    words = [sys.executable, "-m", "voxcast.cli", "serve", "--port", str(free_port())]
     result = subprocess.run(
-        words, env=_environment(), capture_output=True, text=True, check=False, timeout=120
-    )
+        [*words, "--workers", workers], cwd=tmp_path, env=_environment(), capture_output=True,
+        text=True, check=False, timeout=120,
+    )  # fmt: skip
     assert result.returncode == 2
-    assert "gone: cannot be served: " in result.stderr
+    assert "bundle.json: is damaged" in result.stderr
     assert "Traceback" not in result.stderr
-
-
-def test_the_version_is_read_from_the_command_line() -> None:
-    assert served_version(command("models:/voxcast/7", "7", "127.0.0.1", 5001, 1)) == "7"
-    assert served_version(["uvicorn", "--version", "7"]) is None
-    assert MODEL_VARIABLE not in os.environ
