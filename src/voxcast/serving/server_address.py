@@ -19,8 +19,8 @@ TOKEN_VARIABLE = "VOXCAST_TOKEN"  # noqa: S105  # the name of a variable, not a 
 TOKEN_FILE_VARIABLE = "VOXCAST_TOKEN_FILE"  # noqa: S105
 PLAIN_HTTP_VARIABLE = "VOXCAST_TOKEN_OVER_HTTP"
 DEFAULT_PORTS = {"http": 80, "https": 443}
-# What RFC 6750 allows; anything else could end the header.
-_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+# As the server wants it; anything else could end the header.
+_TOKEN = re.compile(r"[!-~]+")
 
 logger = logging.getLogger(__name__)
 
