@@ -1,4 +1,4 @@
-"""The examples of workflow engines: Snakemake runs its own, Nextflow's is read."""
+"""The examples of workflow engines: Snakemake runs its own; the commands of Nextflow's are run."""
 
 import json
 import os
@@ -153,3 +153,72 @@ def test_a_server_gives_the_same_requests(workflow: Path, project: Path) -> None
         printed = snakemake(workflow, project, dict.fromkeys(SUBJECTS, 30), url=url)
     assert table.read_text() == here
     assert len(jobs(printed)) == len(SUBJECTS)
+
+
+NEXTFLOW = EXAMPLES / "nextflow" / "main.nf"
+
+
+def script_of(process: str, values: dict[str, str]) -> str:
+    """Return the script of a process of the Nextflow example, with its variables filled in."""
+    body = NEXTFLOW.read_text().split(f"process {process} {{\n", 1)[1].split("\n}\n", 1)[0]
+    text = body.split('"""', 2)[1].replace("\\\\", "\\")
+    return re.sub(r"\$\{([\w.]+)\}", lambda match: values[match[1]], text)
+
+
+def test_nextflow_asks_for_requests_by_a_command_that_works(project: Path, tmp_path: Path) -> None:
+    heads = sorted((project.parent / "heads").iterdir())
+    for head in heads:  # Nextflow links inputs into the folder of a task
+        (tmp_path / head.name).symlink_to(head)
+    script = script_of("REQUESTS", {
+        "images": " ".join(head.name for head in heads), "url": "", "params.app": "segment",
+        "params.cluster": "osc", "params.project": str(project),
+    })  # fmt: skip
+    subprocess.run(["bash", "-ue"], input=script, cwd=tmp_path, env=environment(), text=True,
+                   check=True)  # fmt: skip
+    rows = requests(tmp_path)
+    assert rows.keys() == SUBJECTS.keys()
+    # The rows are joined with the images by the names of the files.
+    assert [Path(row["image"]).name for row in rows.values()] == [head.name for head in heads]
+    row = rows["sub-01"]
+    script = script_of("PROCESS_IMAGE", {
+        "params.command": f"{sys.executable} {HUNGRY}", "image": heads[0].name,
+        "row.sample": row["sample"], "task.cpus": row["cpus"],
+    })  # fmt: skip
+    subprocess.run(["bash", "-ue"], input=script, cwd=tmp_path, text=True, check=True,
+                   env=environment(MIB=json.dumps({heads[0].name: 1})))  # fmt: skip
+    assert (tmp_path / row["sample"] / "held.json").is_file()
+
+
+def test_nextflow_uses_columns_of_the_table() -> None:
+    text = NEXTFLOW.read_text()
+    by_attempt = re.findall(r"row\.get\('(\w+)_' \+ task\.attempt\) \+ ' (\w+)'", text)
+    assert by_attempt == [("time_min", "min"), ("memory_mib", "MB")]
+    names = set(re.findall(r"\brow\.(?!get\b)(\w+)", text))
+    names |= {f"{name}_{n}" for name, _ in by_attempt for n in range(1, ATTEMPTS + 1)}
+    assert {"cpus", "partition", "sample", "image"} < names <= set(COLUMNS)
+    assert f"maxRetries {ATTEMPTS - 1}" in text
+    assert f"task.attempt <= {ATTEMPTS - 1} ? 'retry'" in text
+
+
+PARSE = """
+import org.codehaus.groovy.control.*
+args.each { name ->
+    def unit = new CompilationUnit()
+    unit.addSource(new File(name))
+    unit.compile(Phases.CONVERSION)
+}
+"""
+
+
+def test_the_nextflow_example_is_groovy(tmp_path: Path) -> None:
+    """Nextflow is not in the registries of packages; the parser of its language may be here."""
+    if shutil.which("groovy") is None:
+        pytest.skip("Groovy is not installed")
+    (tmp_path / "parse.groovy").write_text(PARSE)
+    broken = tmp_path / "broken.nf"
+    broken.write_text(NEXTFLOW.read_text().replace("row.cpus.toInteger()", "row.cpus.toInteger("))
+    for path, parses in ((NEXTFLOW, True), (NEXTFLOW.with_name("nextflow.config"), True),
+                         (broken, False)):  # fmt: skip
+        ended = subprocess.run(["groovy", tmp_path / "parse.groovy", path], capture_output=True,
+                               text=True, check=False)  # fmt: skip
+        assert (ended.returncode == 0) == parses, ended.stderr
