@@ -9,6 +9,7 @@ import contextlib
 import http.client
 import ssl
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -88,6 +89,7 @@ class Connections:
         self._proxy = address.proxy()
         self._idle: deque[http.client.HTTPConnection] = deque()
         self._tls = ssl.create_default_context() if address.scheme == "https" else None
+        weakref.finalize(self, _close_all, self._idle)
 
     def exchange(self, question: Question, end_s: float, read_s: float | None = None) -> Answer:
         """Ask once, and read the answer.
@@ -106,21 +108,14 @@ class Connections:
         AnswerTooLargeError
             If the answer is too large.
         """
-        while (connection := self._idle_one()) is not None:
+        while (connection := _popped(self._idle)) is not None:
             with contextlib.suppress(ConnectionError):  # servers close what is idle for a while
                 return self._on(connection, question, end_s, read_s)
         return self._on(self._connected(end_s), question, end_s, read_s)
 
     def close(self) -> None:
         """Close all that are idle."""
-        while (connection := self._idle_one()) is not None:
-            connection.close()
-
-    def _idle_one(self) -> http.client.HTTPConnection | None:
-        try:
-            return self._idle.pop()
-        except IndexError:
-            return None
+        _close_all(self._idle)
 
     def _connected(self, end_s: float) -> http.client.HTTPConnection:
         address, proxy = self.address, self._proxy
@@ -195,6 +190,20 @@ class Connections:
             # It may have refused what it did not want to read; then its answer is there.
             if body is None:
                 raise
+
+
+def _popped(
+    connections: deque[http.client.HTTPConnection],
+) -> http.client.HTTPConnection | None:
+    try:
+        return connections.pop()
+    except IndexError:  # another thread was faster, or there is none
+        return None
+
+
+def _close_all(connections: deque[http.client.HTTPConnection]) -> None:
+    while (connection := _popped(connections)) is not None:
+        connection.close()
 
 
 def _next_part(response: http.client.HTTPResponse, set_limit: Callable[[], None]) -> bytes:
