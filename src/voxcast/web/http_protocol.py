@@ -13,14 +13,12 @@ if TYPE_CHECKING:
 MAX_CONNECTIONS = 2_000
 MAX_HEADER_BYTES = 2**16
 HEADERS_S = 15.0  # from the first byte of a request, or from the connection, to its headers' end
-DROP_S = 60.0  # in which the rest of a body that was refused is received and dropped
 
 
 class BoundedProtocol(HttpToolsProtocol):
     """Closes connections whose headers are slow or large, and those above a number.
 
-    A refused body is received and dropped, since clients read no answer before they have sent all,
-    but not without end.
+    What comes after the headers is limited by `voxcast.web.limited_bodies`.
     """
 
     _timer: TimerHandle | None = None
@@ -64,14 +62,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """Note the end of a body; the next bytes are headers."""
         self._in_headers = True
-        self._stop_timer()
         super().on_message_complete()
-
-    def on_response_complete(self) -> None:
-        """Note the end of an answer, which may come before that of the body."""
-        super().on_response_complete()
-        if not self._in_headers:
-            self._close_after(DROP_S)
 
     def _close_after(self, seconds: float) -> None:
         self._stop_timer()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -24,6 +25,7 @@ FORM_BYTES = 2**20  # of the fields of a form beside its file
 IDLE_S = 15.0  # between two parts of a body
 GRACE_S = 20.0  # after which a body must come at this rate
 LEAST_BYTES_A_SECOND = 10_000
+DROP_S = 30.0  # in which the rest of a body that is refused is received and dropped
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,12 @@ class LimitedBodies:
         limit = self._limit(scope["path"], headers.get(b"content-type", b""))
         stated = headers.get(b"content-length", b"0")
         if not stated.isdigit() or int(stated[:20]) > limit:
+            if b"expect" not in headers:  # such a client waits for permission to send
+                await _drop(receive, limit)
             refusal = _too_large(limit)
-            answer = problem(refusal.status_code, refusal.detail, path=scope["path"])
+            answer = problem(
+                refusal.status_code, refusal.detail, dict(refusal.headers or {}), scope["path"]
+            )
             await answer(scope, receive, send)
             return
         await self.app(scope, _limited(receive, limit), send)
@@ -70,19 +76,39 @@ def _limited(receive: Receive, limit: int) -> Receive:
             async with asyncio.timeout(IDLE_S):
                 message = await receive()
         except TimeoutError:
-            raise HTTPException(HTTPStatus.REQUEST_TIMEOUT, "the body does not come") from None
+            raise _too_slow("the body does not come") from None
         size += len(message.get("body", b""))
         complete = not message.get("more_body", False)
         if size > limit:
+            if not complete:
+                await _drop(receive, limit)
             raise _too_large(limit)
         needed_s = GRACE_S + size / LEAST_BYTES_A_SECOND
         if not complete and time.monotonic() - started_s > needed_s:
-            raise HTTPException(HTTPStatus.REQUEST_TIMEOUT, "the body comes too slowly")
+            raise _too_slow("the body comes too slowly")
         return message
 
     return limited
 
 
+async def _drop(receive: Receive, limit: int) -> None:
+    """Receive the rest of a body and drop it, up to ``limit`` bytes.
+
+    Most clients read no answer before they have sent all.
+    """
+    size, more = 0, True
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(DROP_S):
+            while more and size <= limit:
+                message = await receive()
+                size += len(message.get("body", b""))
+                more = message.get("more_body", False)
+
+
+def _too_slow(detail: str) -> HTTPException:
+    return HTTPException(HTTPStatus.REQUEST_TIMEOUT, detail, {"Connection": "close"})
+
+
 def _too_large(limit: int) -> HTTPException:
     detail = f"a request like this has at most {limit} bytes; ask for fewer rows at a time"
-    return HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
+    return HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail, {"Connection": "close"})
