@@ -124,7 +124,7 @@ def test_an_image_is_asked_about_by_its_characteristics(
         again = client.predict(row, configurations=[{"device": "cpu", "cpus": 2}], quantile=0.9)
         assert client.health()["ready"]
         assert list(client.models()["apps"]) == ["segment"]
-        with pytest.raises(RequestError, match="request refused: .*iteration"):
+        with pytest.raises(RequestError, match=r"request refused: .*iteration"):
             client.predict(row, parameters={"iteration": 3})
         with pytest.raises(RequestError, match=r"request refused: .*quantile"):
             client.predict(row, quantile=2)

@@ -81,6 +81,16 @@ def test_a_refusal_is_not_repeated(status: int) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("detail", "refused"), [("path: no such image", True), ("Not Found", False)]
+)
+def test_what_a_question_names_may_be_missing(detail: str, refused: bool) -> None:
+    missing = answers(404, {"detail": detail}, Content_Type="application/problem+json")
+    with misbehaving_server(missing) as server, pytest.raises(ModelError, match=detail) as caught:
+        Client(server.url).requests("/shared/gone.nii", send="path")
+    assert isinstance(caught.value, RequestError) == refused
+
+
 def test_the_server_says_when_to_ask_again(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     busy = answers(503, {"detail": "loading"}, Retry_After="1")

@@ -35,6 +35,7 @@ _REFUSED = (
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     HTTPStatus.UNPROCESSABLE_ENTITY,
 )
+PROBLEM = "application/problem+json"  # RFC 9457, as the service answers
 _FIX = "is it the server of `voxcast serve`?"
 _START = "is it running? see `voxcast serve`"
 _LONG_WAIT_S = 1.0  # is told
@@ -160,7 +161,7 @@ class ServerSession:
         ModelError
             If it is another error, or no object.
         """
-        if answer.status in _REFUSED:
+        if answer.status in _REFUSED or _is_about_content(answer):
             raise refusal(_detail(answer), str(self.address))
         if answer.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             problem = "wants a token" if self._token is None else "refuses the token"
@@ -178,6 +179,13 @@ class ServerSession:
     def problem(self, problem: str, then: str = _FIX) -> ModelError:
         """Return the error of a server that does not answer as it should."""
         return ModelError(f"the server {problem}", self.address, then)
+
+
+def _is_about_content(answer: Answer) -> bool:
+    """Tell whether 404 is of what a question names, such as a path, and not of its address."""
+    is_problem = answer.headers.get("content-type", "").startswith(PROBLEM)
+    named = _detail(answer) not in ("", HTTPStatus.NOT_FOUND.phrase)
+    return answer.status == HTTPStatus.NOT_FOUND and is_problem and named
 
 
 def _stated(answer: Answer) -> str:
