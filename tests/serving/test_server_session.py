@@ -30,6 +30,7 @@ from voxcast.serving import http_connections, server_session
 from voxcast.serving.http_connections import Timeouts
 from voxcast.serving.retries import Retries, is_transient, retry_after_s
 from voxcast.serving.server_address import ServerAddress
+from voxcast.serving.upload import Upload
 
 FAST = Retries(attempts=4, base_s=0.01)
 SECRET = "letters-and-123"  # noqa: S105
@@ -245,9 +246,17 @@ def test_the_answer_to_an_upload_that_is_refused_early_is_read(tmp_path: Path) -
         thread.join()
 
 
-def test_a_file_that_shrinks_while_it_is_sent_is_an_image_error(tmp_path: Path) -> None:
-    from voxcast.serving.upload import Upload
+def test_an_upload_is_read_piece_by_piece(tmp_path: Path) -> None:
+    image = tmp_path / "large.nii"
+    with image.open("wb") as file:
+        file.truncate(100_000_000)
+    upload = Upload.of(image, {"app": "segment"})
+    sizes = [len(part) for part in upload.parts()]
+    assert max(sizes) <= 2**18
+    assert sum(sizes) == int(upload.headers["Content-Length"])
 
+
+def test_a_file_that_shrinks_while_it_is_sent_is_an_image_error(tmp_path: Path) -> None:
     image = tmp_path / "scan.nii"
     image.write_bytes(bytes(1000))
     upload = Upload.of(image, {})
