@@ -108,9 +108,11 @@ def test_local_and_remote_models_want_the_types_of_the_signature(
             assert column in refusal(champion, row).problem
 
 
-def test_whole_numbers_are_doubles(local: Champion, served: Champion) -> None:
+def test_local_and_remote_models_cast_numbers_to_doubles(
+    local: Champion, served: Champion
+) -> None:
     expected = local.predict([{**HEADER_ROW, "cpus": 2.0}], 0.95)
-    row = {**HEADER_ROW, "shape_i": 60, "cpus": 2}
+    row = {**HEADER_ROW, "shape_i": 60, "cpus": "2"}
     assert local.predict([row], 0.95) == served.predict([row], 0.95) == expected
 
 

@@ -128,7 +128,7 @@ async def predict(request: Request) -> Response:
 
 @router.post("/predict/batch", response_model=PredictAnswer, openapi_extra=json_body(RowsQuestion))
 async def predict_batch(request: Request) -> Response:
-    """Predict many rows, in order; a row that is refused is named, and none is answers."""
+    """Predict many rows, in order; a row that is refused is named, and no other is answered."""
     body = await request.body()
     try:
         if len(body) > THREAD_BYTES:

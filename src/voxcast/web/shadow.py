@@ -39,7 +39,7 @@ class AnswerLog(Protocol):
 
 @dataclass(frozen=True)
 class RowAnswers:
-    """Rows that the champion answers."""
+    """Rows that were asked of the champion, and its predictions."""
 
     served: ServedModel
     rows: Sequence[Mapping[str, Any]]
