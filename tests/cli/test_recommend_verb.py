@@ -1,8 +1,10 @@
 """``voxcast recommend`` with a real champion of planted runs, in a registry of its own."""
 
 import contextlib
+import csv
 import io
 import json
+import math
 import re
 import shutil
 from datetime import datetime, timedelta
@@ -16,6 +18,9 @@ import pytest
 from champions import register_champion
 from small_head import write_head
 from voxcast.cli import main
+from voxcast.hpc.requests_file import recommended_tasks
+from voxcast.hpc.resource_table import COLUMNS
+from voxcast.quantities import slurm_seconds
 
 PROJECT = Path(__file__).parents[2]
 # A machine of known size, whatever the tests run on.
@@ -251,6 +256,62 @@ def test_scripts_of_arrays_cover_every_image(recommend, tmp_path: Path) -> None:
     assert printed.splitlines()[0] == f"sbatch {folder / 'segment-1.sbatch'} COMMAND..."
     listed = [line for path in folder.glob("*.txt") for line in path.read_text().splitlines()]
     assert sorted(listed) == sorted(str(Path(name).absolute()) for name in images)
+
+
+def test_a_table_for_workflow_engines(recommend, tmp_path: Path) -> None:
+    images = ("usual.nii.gz", "huge.nii.gz")
+    content = json.loads(recommend(*images, "--cluster", "osc", "--json").out)
+    for suffix in ("csv", "json"):
+        output = recommend(*images, "--cluster", "osc", "--resources", f"{tmp_path}/r.{suffix}")
+        assert output.out == ""
+        assert f"r.{suffix}: requests of 2 images" in output.err
+    rows = json.loads((tmp_path / "r.json").read_text())
+    with (tmp_path / "r.csv").open(newline="") as file:
+        of_csv = list(csv.DictReader(file))
+    assert list(of_csv[0]) == list(COLUMNS)
+    texts = [
+        {k: str(v).lower() if k == "calibrated" else str(v) for k, v in r.items()} for r in rows
+    ]
+    assert of_csv == texts
+    assert [row["sample"] for row in rows] == ["usual", "huge"]
+    for row, image in zip(rows, content["images"], strict=True):
+        chosen = image["chosen"]
+        assert row["image"] == str(Path(image["image"]).absolute())
+        assert {
+            name: row[name] for name in ("partition", "node_type", "device", "cpus", "gpus")
+        } == {name: chosen[name] for name in ("partition", "node_type", "device", "cpus", "gpus")}
+        assert row["time_min_1"] == math.ceil(chosen["walltime_s"] / 60)
+        assert row["memory_mib_1"] * 2**20 == chosen["memory_bytes"]
+        assert slurm_seconds(row["time"]) == 60 * row["time_min_1"]
+        for name in ("time_min", "memory_mib"):
+            first, second, third = (row[f"{name}_{n}"] for n in (1, 2, 3))
+            assert 1.49 * first < second
+            assert 1.49 * second < third
+    # The times are those that `submit` would request one after the other.
+    tasks = recommended_tasks(content, tmp_path)
+    for row, task in zip(rows, tasks, strict=True):
+        rungs = [math.ceil(s / 60) for s in task.ladder.walltimes_s[:3]]
+        assert [row[f"time_min_{n}"] for n in range(1, len(rungs) + 1)] == rungs
+
+
+def test_no_attempt_exceeds_the_limits_of_the_partition(recommend, tmp_path: Path) -> None:
+    limits = ("-S", "cluster.partitions.serial.max_walltime=2min",
+              "-S", "cluster.node_types.pitzer.memory=1GB")  # fmt: skip
+    recommend("usual.nii.gz", "--cluster", "osc", *limits, "--resources", f"{tmp_path}/r.json")
+    (row,) = json.loads((tmp_path / "r.json").read_text())
+    assert [row[f"time_min_{n}"] for n in (1, 2, 3)] == [1, 2, 2]
+    assert all(row[f"memory_mib_{n}"] * 2**20 <= 1e9 for n in (1, 2, 3))
+
+
+def test_a_table_has_the_images_that_can_be_requested(recommend, tmp_path: Path) -> None:
+    path = tmp_path / "r.csv"
+    recommend("usual.nii.gz", "note.nii.gz", "--cluster", "osc", "--resources", str(path), code=2)
+    assert [line.split(",")[0] for line in path.read_text().splitlines()] == ["sample", "usual"]
+    impossible = ("--cluster", "osc", "--deadline", "1s")
+    recommend("usual.nii.gz", *impossible, "--resources", str(path), code=2)
+    assert path.read_text() == ",".join(COLUMNS) + "\n"
+    output = recommend("usual.nii.gz", "--resources", str(tmp_path / "r.txt"), code=2)
+    assert "r.txt: must end in .csv or .json" in output.err
 
 
 def test_several_images_share_one_array_job(recommend) -> None:

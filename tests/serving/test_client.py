@@ -1,25 +1,25 @@
 """The champion in this process and behind a real server: the same predictions and refusals."""
 
+import json
 import os
-import socket
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from champions import HEADER_ROW
+from misbehaving_server import answers, misbehaving_server
 from model_server import free_port, running_server
-from voxcast.errors import ImageError, ModelError
+from voxcast import Client
+from voxcast.errors import ImageError, ModelError, RequestError
 from voxcast.images.characteristics import characteristics
 from voxcast.images.headers import read_header
 from voxcast.images.volumes import read_volume
-from voxcast.serving import http_liveness
 from voxcast.serving.champion import Champion
-from voxcast.serving.client import post
 from voxcast.serving.request_rows import header_of
 from voxcast.tracking.current_champion import local_champion
 from voxcast.tracking.runs import tracking_uri
@@ -44,7 +44,7 @@ def url(project: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def served(url: str, local: Champion) -> Champion:
-    return replace(local, predict=partial(post, url))
+    return replace(local, predict=Client(url).predict_rows)
 
 
 def refusal(champion: Champion, row: dict[str, Any]) -> ModelError:
@@ -116,17 +116,95 @@ def test_local_and_remote_models_cast_numbers_to_doubles(
     assert local.predict([row], 0.95) == served.predict([row], 0.95) == expected
 
 
-def test_a_server_that_never_answers_is_left_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_liveness, "TIMEOUT_S", 1)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        with pytest.raises(ModelError, match="the server does not answer within 1 s; is it run"):
-            post(url, [HEADER_ROW], 0.95)
+def test_an_image_is_asked_about_by_its_characteristics(
+    project: Path, local: Champion, url: str
+) -> None:
+    image = project / "head.nii.gz"
+    with Client(url) as client:
+        answer = client.predict(image, quantile=0.9, explain=True)
+        row = client.row(image)
+        again = client.predict(row, configurations=[{"device": "cpu", "cpus": 2}], quantile=0.9)
+        assert client.health()["ready"]
+        assert list(client.models()["apps"]) == ["segment"]
+        with pytest.raises(RequestError, match=r"request refused: .*iteration"):
+            client.predict(row, parameters={"iteration": 3})
+        with pytest.raises(RequestError, match=r"request refused: .*quantile"):
+            client.predict(row, quantile=2)
+        with pytest.raises(ImageError, match="no such file"):
+            client.predict(project / "gone.nii.gz")
+    rows = local.request_rows(image)
+    assert answer["model_version"] == "1"
+    assert answer["predictions"] == local.predict(rows, 0.9, explain=True)
+    assert again["predictions"] == local.predict(rows[1:], 0.9)
+    sent = {k: v for k, v in rows[0].items() if k not in ("app", "device", "cpus", "gpus")}
+    assert row == sent  # and so nothing else of the image
 
 
-def test_an_unreachable_server_is_a_model_error() -> None:
-    port = free_port()
-    with pytest.raises(ModelError, match="is it running"):
-        post(f"http://127.0.0.1:{port}", [HEADER_ROW], 0.95)
-    with pytest.raises(ModelError, match="not an HTTP address"):
-        post("127.0.0.1", [HEADER_ROW], 0.95)
+def test_threads_share_a_client(local: Champion, url: str) -> None:
+    rows = [{**HEADER_ROW, "shape_i": float(n)} for n in range(40, 80)]
+    expected = local.predict(rows, 0.95)
+    with Client(url) as client, ThreadPoolExecutor(8) as pool:
+        answers = pool.map(lambda row: client.predict_rows([row])[0], rows)
+        assert list(answers) == expected
+
+
+def test_a_service_with_a_token(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    port, token = free_port(), "0123456789abcdef"
+    variables = {k: v for k, v in os.environ.items() if not k.startswith("MLFLOW_")}
+    command = [sys.executable, "-m", "voxcast.cli", "serve", "--port", str(port)]
+    variables |= {"MLFLOW_DISABLE_TELEMETRY": "true", "VOXCAST_TOKEN": token}
+    with running_server([*command, "--project", str(project)], port, project, variables) as url:
+        with pytest.raises(ModelError, match="the server wants a token"):
+            Client(url).predict_rows([HEADER_ROW])
+        with pytest.raises(ModelError, match="the server refuses the token"):
+            Client(url, token="f" * 16).predict_rows([HEADER_ROW])
+        monkeypatch.setenv("VOXCAST_TOKEN", token)
+        assert Client(url).predict_rows([HEADER_ROW])
+    assert token not in (project / "server.log").read_text()
+
+
+def test_a_server_of_mlflow_is_recognised_once() -> None:
+    predictions = {"predictions": [{"runtime_s_median": 1.0}]}
+    absent, present = answers(404, {"detail": "Not Found"}), answers(200, predictions)
+    with misbehaving_server(absent, present, present) as server, Client(server.url) as client:
+        for _ in range(2):
+            answer = client.predict_rows([{"volume": b"\x00\xff"}], 0.9, explain=True)
+            assert answer == predictions["predictions"]
+        batch, *invocations = server.received[1:]
+        assert batch.path == "/predict/batch"
+        assert [request.path for request in invocations] == 2 * ["/invocations"]
+        options = {"quantile": 0.9, "explain": True}
+        assert json.loads(batch.body) == {"rows": [{"volume": "AP8="}], **options}
+        assert json.loads(invocations[0].body) == {
+            "dataframe_records": [{"volume": "AP8="}], "params": options
+        }  # fmt: skip
+
+
+def test_a_prediction_too_few_is_an_error() -> None:
+    few = answers(200, {"predictions": [{"runtime_s_median": 1.0}]})
+    expected = pytest.raises(ModelError, match="has no prediction for each row")
+    with misbehaving_server(few) as server, expected:
+        Client(server.url).predict_rows([HEADER_ROW, HEADER_ROW])
+
+
+def test_questions_have_the_fields_of_the_service(tmp_path: Path) -> None:
+    row = {"dtype": "int16", "volume": b"\x00\xff"}
+    sent_row = {"dtype": "int16", "volume": "AP8="}
+    with misbehaving_server() as server, Client(server.url) as client:
+        client.recommend(row, app="a", cluster="osc", deadline="2h", budget_usd=0.5)
+        client.requests("/shared/one.nii.gz", alpha=0.95, strategy="mean_stdev", send="path")
+        client.characteristics("/shared/one.nii.gz", app="a", send="path")
+        client.sites()
+        with pytest.raises(ModelError, match="choose characteristics, file or path"):
+            client.predict("one.nii.gz", send="voxels")
+        with pytest.raises(ModelError, match=r"`Client\.row` computes a row"):
+            client.characteristics("one.nii.gz", send="characteristics")
+        asked = [(r.method, r.path, json.loads(r.body or "{}")) for r in server.received[1:]]
+    assert asked == [
+        ("POST", "/recommend",
+         {"row": sent_row, "app": "a", "cluster": "osc", "deadline": "2h", "budget_usd": 0.5}),
+        ("POST", "/requests",
+         {"path": "/shared/one.nii.gz", "alpha": 0.95, "strategy": "mean_stdev"}),
+        ("POST", "/characteristics", {"path": "/shared/one.nii.gz", "app": "a"}),
+        ("GET", "/sites", {}),
+    ]  # fmt: skip

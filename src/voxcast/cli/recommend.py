@@ -23,6 +23,7 @@ from voxcast.cli.recommendation_options import (
 )
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import EXIT_BAD_INPUT
+from voxcast.quantities import counted
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,11 @@ def main(argv: list[str]) -> int:
         "--slurm-into", type=Path, metavar="DIR",
         help="write a script and a list of images for each group of similar requests",
     )  # fmt: skip
+    output.add_argument(
+        "--resources", type=Path, metavar="FILE",
+        help="write a table for workflow engines, .csv or .json: time and memory of each image "
+        "at the first, second and third attempt",
+    )  # fmt: skip
     add_signature_arguments(parser)
     add_recommendation_arguments(parser)
     args = parser.parse_intermixed_args(argv)
@@ -48,10 +54,13 @@ def main(argv: list[str]) -> int:
     from voxcast.allocation.recommendation_json import as_json
     from voxcast.allocation.recommendation_slurm import slurm_text, write_array_jobs
     from voxcast.allocation.recommendation_text import text_lines
+    from voxcast.hpc.resource_table import check_suffix, resource_rows, write_resources
 
     if not args.images and not args.signature:
         parser.error("give images, or --signature NODE=FILE")
     limits = hard_limits(args)
+    if args.resources is not None:
+        check_suffix(args.resources)
     site = site_of(args)
     if args.slurm or args.slurm_into is not None:
         refuse_local(site, args)
@@ -66,6 +75,10 @@ def main(argv: list[str]) -> int:
     refused = list(recommendation.without_request())
     if args.json:
         print(json.dumps(as_json(recommendation), indent=2, allow_nan=False))
+    elif args.resources is not None:
+        rows = resource_rows(recommendation)
+        write_resources(rows, args.resources)
+        logger.info("%s: requests of %s", args.resources, counted(len(rows), "image"))
     elif args.slurm:
         print(slurm_text(recommendation), end="")
     elif args.slurm_into is not None:

@@ -252,18 +252,17 @@ def _lab_of(champion: Champion, folder: Path | None) -> dict[str, Characteristic
 
 def _served_champion(url: str, folder: Path | None) -> Champion:
     """Return the champion served at an address; a project, if any, gives the defaults."""
-    from functools import partial
-
     from voxcast.serving.champion import Champion
-    from voxcast.serving.client import post
+    from voxcast.serving.client import Client
 
+    predict = Client(url).predict_rows
     if folder is None:
-        return Champion(partial(post, url))
+        return Champion(predict)
     from voxcast import config
 
     params = config.load(folder / config.PARAMS_FILE)
     return Champion(
-        partial(post, url),
+        predict,
         None,  # the server knows which applications it has
         params.configurations("cpu"),
         params.features.coarse_points,

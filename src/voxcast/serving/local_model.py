@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError
 from voxcast.serving.bundle import ARTIFACTS, FOLDER, Bundle
-from voxcast.serving.client import call, refusal
+from voxcast.serving.mlflow_model import call, refusal
 from voxcast.serving.signature import INPUT_TYPES, REQUIRED_COLUMNS
 
 if TYPE_CHECKING:
