@@ -8,11 +8,15 @@ import logging
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from voxcast.errors import ModelError, UnlearnedError
 from voxcast.files import remove_folder
 from voxcast.serving import registry_database, tracking_server
 from voxcast.serving.registry_database import StoredVersion
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 MODEL_NAME = "voxcast"
 CHAMPION = "champion"
@@ -41,7 +45,7 @@ def champion_folder(uri: str) -> Path:
     if version is not None and version.folder is not None:
         return version.folder
     check_registry(uri)
-    return _downloaded(uri)
+    return downloaded(uri, MODEL_NAME, alias=CHAMPION)[0]
 
 
 def version_in_database(uri: str) -> StoredVersion | None:
@@ -58,10 +62,21 @@ def version_in_database(uri: str) -> StoredVersion | None:
     version = registry_database.version_with_alias(database, MODEL_NAME, CHAMPION)
     if version is None:
         raise no_champion(uri)
+    check_files(version)
+    return version
+
+
+def check_files(version: StoredVersion) -> None:
+    """Check that the files of a version are on this machine, or in a store elsewhere.
+
+    Raises
+    ------
+    ModelError
+        If they were on this machine and are gone.
+    """
     if version.folder is None and "://" not in version.location.removeprefix("file://"):
         fix = "bring them back; `voxcast learn` registers a model again"
         raise ModelError(f"the files of version {version.number} are gone", version.location, fix)
-    return version
 
 
 def check_registry(uri: str) -> None:
@@ -80,33 +95,59 @@ def check_registry(uri: str) -> None:
         tracking_server.limit_waiting()
 
 
-def _downloaded(uri: str) -> Path:
+def downloaded(uri: str, name: str, *, alias: str = "", number: str = "") -> tuple[Path, str]:
+    """Return the folder of a version's files, and its number, by MLflow.
+
+    Parameters
+    ----------
+    uri : str
+        Tracking address.
+    name : str
+        Name of the registered model.
+    alias, number : str
+        Either of them names the version.
+
+    Raises
+    ------
+    ModelError
+        If the registry has no such version, or its files cannot be read.
+    """
     import mlflow
     from mlflow.artifacts import download_artifacts
     from mlflow.environment_variables import MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR
     from mlflow.exceptions import MlflowException
 
-    for name in ("mlflow", "alembic"):  # they log every step of their start-up
-        logging.getLogger(name).setLevel(logging.ERROR)
+    for logged in ("mlflow", "alembic"):  # they log every step of their start-up
+        logging.getLogger(logged).setLevel(logging.ERROR)
     MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR.set(False)
+    label = "champion" if alias == CHAMPION else f"version {number or alias}"
     try:
         with contextlib.redirect_stdout(sys.stderr):
             client = mlflow.MlflowClient(uri, uri)
-            version = client.get_model_version_by_alias(MODEL_NAME, CHAMPION)
-            location = client.get_model_version_download_uri(MODEL_NAME, version.version)
+            if alias:
+                number = str(client.get_model_version_by_alias(name, alias).version)
+            location = client.get_model_version_download_uri(name, number)
             folder = Path(tempfile.mkdtemp(prefix="voxcast-champion-"))
             atexit.register(remove_folder, folder)
-            return Path(
-                download_artifacts(
-                    location, dst_path=str(folder), tracking_uri=uri, registry_uri=uri
-                )
+            files = download_artifacts(
+                location, dst_path=str(folder), tracking_uri=uri, registry_uri=uri
             )
+            return Path(files), number
     except MlflowException as error:
         if error.error_code in NO_CHAMPION_CODES:
-            raise no_champion(uri) from error
-        raise ModelError(f"the champion cannot be loaded: {error}", uri) from error
+            raise (no_champion(uri) if alias == CHAMPION else no_version(uri, label)) from error
+        raise ModelError(f"the {label} cannot be loaded: {error}", uri) from error
     except (OSError, ImportError) as error:
-        raise ModelError(f"the champion cannot be loaded: {error}", uri) from error
+        raise ModelError(f"the {label} cannot be loaded: {error}", uri) from error
+
+
+def no_version(uri: str, label: str, present: Iterable[str] = ()) -> ModelError:
+    """Return the error of a registry without a version; ``present`` are those that it has."""
+    names = ", ".join(present)
+    return ModelError(
+        f"the registry has no {label}" + (f"; it has {names}" if names else ""),
+        uri, "`voxcast models` lists the versions",
+    )  # fmt: skip
 
 
 def no_champion(uri: str) -> ModelError:

@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import EXIT_BAD_INPUT, ModelError, exits_cleanly, one_line
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 MODULE = "voxcast.serving.http_server"
 MODEL_VARIABLE, PARENT_VARIABLE = "VOXCAST_SERVED_MODEL", "VOXCAST_SERVER_PID"
+VERSION_VARIABLE = "VOXCAST_SERVED_VERSION"
 GRACE_S = 5  # of running requests at the end
 _PR_SET_PDEATHSIG = 1
 
@@ -70,6 +72,7 @@ def main(argv: list[str] | None = None) -> int:
     from uvicorn.config import STARTUP_FAILURE
 
     os.environ[MODEL_VARIABLE] = args.model
+    os.environ[VERSION_VARIABLE] = args.version
     os.environ[PARENT_VARIABLE] = str(os.getpid())
     config = uvicorn.Config(
         f"{MODULE}:application",
@@ -113,7 +116,7 @@ def application() -> Any:
     if in_worker:
         _end_with(int(os.environ[PARENT_VARIABLE]))
     try:
-        return _application(os.environ[MODEL_VARIABLE])
+        return _application(os.environ[MODEL_VARIABLE], os.environ[VERSION_VARIABLE])
     except ModelError as error:
         if not in_worker:
             raise
@@ -127,12 +130,14 @@ def _end_with(parent: int) -> None:
         sys.exit(1)  # it was killed before prctl
 
 
-def _application(model: str) -> Any:
+def _application(model: str, version: str) -> Any:
     import mlflow
     from mlflow.pyfunc import scoring_server
 
     try:
         loaded = mlflow.pyfunc.load_model(model)
+        served = loaded.unwrap_python_model()  # a folder does not tell its version
+        served.service = replace(served.service, version=version)
         params = loaded.metadata.get_params_schema()
         names = () if params is None else tuple(param.name for param in params)
         return CheckedBodies(scoring_server.init(loaded), names)

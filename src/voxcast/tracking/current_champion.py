@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from voxcast.serving.champion_folder import MODEL_NAME, champion_folder, version_in_database
+from voxcast.serving.champion_folder import CHAMPION_URI, MODEL_NAME, version_in_database
 from voxcast.serving.local_model import LocalModel
+from voxcast.serving.model_files import model_files
 from voxcast.tracking.registered_versions import required_champion
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ def local_model(uri: str, machines: Path | None = None) -> LocalModel:
     ModelError
         If there is no champion or its files cannot be read.
     """
-    return LocalModel.load(champion_folder(uri), machines)
+    files = model_files(CHAMPION_URI, uri)
+    return LocalModel.load(files.folder, machines, files.version)
 
 
 def local_champion(uri: str, app: str | None = None, machines: Path | None = None) -> Champion:
