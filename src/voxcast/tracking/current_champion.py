@@ -69,8 +69,4 @@ def local_champion(uri: str, app: str | None = None, machines: Path | None = Non
     served = model.bundle.app_named(app)
     from voxcast.serving.champion import Champion  # numpy: after everything that may be refused
 
-    return Champion(
-        model.predict, served.name, served.configurations, served.coarse_points,
-        host_classes=served.host_classes, measured=served.measured,
-        characteristics=served.characteristics,
-    )  # fmt: skip
+    return Champion.of(model, served)
