@@ -148,7 +148,9 @@ def recommendation_of(
     if not predictions:
         return None
     cluster = _with_mapped_files(cluster, str(predictions[0].by_candidate[0]["app"]))
-    return Recommendation.of(cluster, site.policy, limits, candidates, predictions, measured)
+    return Recommendation.of(
+        cluster, site.policy, limits, candidates, predictions, measured, champion.parameters
+    )
 
 
 def _with_mapped_files(cluster: Cluster, app: str) -> Cluster:

@@ -8,12 +8,12 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from voxcast import project
+from voxcast.cli.run_options import add_device_arguments, add_parameter_argument, allocations
 from voxcast.errors import ConfigError, RunError, UnlearnedError, one_line
 from voxcast.quantities import parse_seconds
-from voxcast.records import Configuration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,6 +71,8 @@ def add_champion_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N,N",
         help="numbers of CPUs (default: those the model was trained on)",
     )
+    add_device_arguments(parser)
+    add_parameter_argument(parser)
     parser.add_argument("--header-only", action="store_true", help="do not read voxels")
     parser.add_argument(
         "--machine", metavar="NAME",
@@ -154,9 +156,9 @@ def champion_of(args: argparse.Namespace) -> Champion:
     Raises
     ------
     ConfigError
-        If there is no project.
+        If there is no project, or no such allocation.
     ModelError
-        If there is no champion, or it has no such application.
+        If there is no champion, or it has no such application or parameter.
     """
     if args.url:
         champion = _served_champion(args.url, project.find(args.project))
@@ -172,17 +174,33 @@ def champion_of(args: argparse.Namespace) -> Champion:
                 raise
             then = f"run `voxcast learn IMAGES --app {args.app}`"
             raise UnlearnedError("is described, and not learned yet", args.app, then) from None
-    cpus = args.cpus or ()
+    listed = champion.app_parameters is not None
     return replace(
         champion,
         lab=_lab_of(champion, project.find(args.project)),
         app=args.app or champion.app,
-        configurations=[Configuration("cpu", n) for n in cpus] or champion.configurations,
+        configurations=allocations(
+            champion.configurations, args.device, args.cpus, args.gpus, complete=listed
+        ),
+        parameters=_parameters_of(champion, args.parameters),
         header_only=args.header_only,
         max_voxels=args.max_voxels,
         host=args.machine,
         cache=question_cache(project.find(args.project)),
     )
+
+
+def _parameters_of(champion: Champion, texts: Sequence[str]) -> dict[str, Any]:
+    """Return parameters of a command line; a server checks those that it is sent."""
+    if not texts:
+        return {}
+    from voxcast.apps.parameters import parameter_values
+    from voxcast.serving.request_rows import check_parameters
+
+    parameters = parameter_values(texts, champion.app_parameters)
+    if champion.app_parameters is not None:
+        check_parameters(parameters, champion.app_parameters, "--parameter")
+    return parameters
 
 
 def question_cache(folder: Path | None) -> ContentCache | None:
