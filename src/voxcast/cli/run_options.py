@@ -3,21 +3,42 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ConfigError
 from voxcast.records import Configuration
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 
 def add_parameter_argument(parser: argparse.ArgumentParser) -> None:
-    """Add ``--parameter``; read it with `voxcast.apps.parameters.parameter_values`."""
+    """Add ``--parameter``; read it with `parameters_of`, or `voxcast.apps.parameters`."""
     parser.add_argument(
         "-p", "--parameter", dest="parameters", action="append", default=[], metavar="NAME=VALUE",
         help="a parameter of the application; may be repeated",
     )  # fmt: skip
+
+
+def parameters_of(
+    texts: Sequence[str], app_parameters: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Return parameters of a command line, checked unless those of the application are not known.
+
+    Raises
+    ------
+    ModelError
+        If the application has no such parameter, or the value is of another type.
+    """
+    if not texts:
+        return {}
+    from voxcast.apps.parameters import parameter_values
+    from voxcast.serving.request_rows import check_parameters
+
+    parameters = parameter_values(texts, app_parameters)
+    if app_parameters is not None:
+        check_parameters(parameters, app_parameters, "--parameter")
+    return parameters
 
 
 def add_device_arguments(parser: argparse.ArgumentParser) -> None:

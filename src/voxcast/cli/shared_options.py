@@ -8,10 +8,15 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from voxcast import project
-from voxcast.cli.run_options import add_device_arguments, add_parameter_argument, allocations
+from voxcast.cli.run_options import (
+    add_device_arguments,
+    add_parameter_argument,
+    allocations,
+    parameters_of,
+)
 from voxcast.errors import ConfigError, RunError, UnlearnedError, one_line
 from voxcast.quantities import parse_seconds
 
@@ -182,25 +187,12 @@ def champion_of(args: argparse.Namespace) -> Champion:
         configurations=allocations(
             champion.configurations, args.device, args.cpus, args.gpus, complete=listed
         ),
-        parameters=_parameters_of(champion, args.parameters),
+        parameters=parameters_of(args.parameters, champion.app_parameters),
         header_only=args.header_only,
         max_voxels=args.max_voxels,
         host=args.machine,
         cache=question_cache(project.find(args.project)),
     )
-
-
-def _parameters_of(champion: Champion, texts: Sequence[str]) -> dict[str, Any]:
-    """Return parameters of a command line; a server checks those that it is sent."""
-    if not texts:
-        return {}
-    from voxcast.apps.parameters import parameter_values
-    from voxcast.serving.request_rows import check_parameters
-
-    parameters = parameter_values(texts, champion.app_parameters)
-    if champion.app_parameters is not None:
-        check_parameters(parameters, champion.app_parameters, "--parameter")
-    return parameters
 
 
 def question_cache(folder: Path | None) -> ContentCache | None:

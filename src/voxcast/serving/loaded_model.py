@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from voxcast.errors import ModelError
 from voxcast.files import canonical_json
 from voxcast.serving.champion import Champion, allocation_columns
-from voxcast.serving.request_table import answer_table, rows_of
+from voxcast.serving.request_table import answer_table, plain_row, rows_of
 from voxcast.serving.signature import QUANTILE
 
 if TYPE_CHECKING:
@@ -108,7 +108,10 @@ class Model:
             if entries and not isinstance(entries[0], Mapping):
                 images = [Path(entry) for entry in entries]
                 return self._of_images(images, app, quantile, explain, parameters, configurations)
-            rows, index = [dict(entry) for entry in entries], pd.RangeIndex(len(entries))
+            rows, index = (
+                [plain_row(entry.items()) for entry in entries],
+                pd.RangeIndex(len(entries)),
+            )
         open_columns = {} if app is None else {"app": app}
         if parameters:
             open_columns["parameters_json"] = canonical_json(dict(parameters))

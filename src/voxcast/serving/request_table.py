@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from voxcast.serving.signature import OUTPUT_TYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import pandas as pd
 
@@ -16,15 +17,24 @@ _DTYPES = {"string": "object", "double": "float64", "long": "int64", "boolean": 
 
 def rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the rows of a table, without missing values."""
-    import pandas as pd
-
     names = table.columns.tolist()
     # Several times faster than to_dict("records"), which matters for requests of one row.
     columns = (table[name].tolist() for name in names)
-    return [
-        {name: value for name, value in zip(names, values, strict=True) if not pd.isna(value)}
-        for values in zip(*columns, strict=True)
-    ]
+    return [plain_row(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def plain_row(cells: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a row of plain Python values, without missing ones."""
+    import numpy as np
+    import pandas as pd
+
+    row = {}
+    for name, cell in cells:
+        value = cell.item() if isinstance(cell, np.generic) else cell
+        is_nan = isinstance(value, float) and math.isnan(value)
+        if value is not None and not is_nan and value is not pd.NA and value is not pd.NaT:
+            row[name] = value
+    return row
 
 
 def answer_table(answers: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
