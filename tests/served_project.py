@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,6 +13,7 @@ from voxcast.records import Configuration
 from voxcast.serving.bundle import FOLDER, write_bundle
 from voxcast.tracking import registry, runs
 
+PROJECT = Path(__file__).parents[1]
 RIDGE, NETWORK = "segment", "tile"  # the applications
 CONFIGURATIONS = [Configuration("cpu", 1), Configuration("cpu", 2), Configuration("gpu", 2, 1)]
 
@@ -34,6 +36,6 @@ def register_two_apps(folder: Path) -> None:
 def served_project(folder: Path) -> Path:
     """Write a project with that champion and a head."""
     register_two_apps(folder)
-    (folder / "params.yaml").touch()
+    shutil.copy2(PROJECT / "params.yaml", folder)
     write_head(folder / "head.nii.gz", spacing_mm=2.5, edge=80)
     return folder

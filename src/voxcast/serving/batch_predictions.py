@@ -113,15 +113,19 @@ class BatchPredictions:
     def _answers(self, rows: Sequence[Row]) -> list[Row]:
         """Return an answer or an error for each row."""
         answers: list[Row] = [{} for _ in rows]
-        typed = {}
+        # MLflow's protocol has no missing bytes: rows with a volume are a request of their own.
+        typed: dict[bool, dict[int, Row]] = {False: {}, True: {}}
         for n, row in enumerate(rows):
             try:
-                typed[n] = typed_row(row, self._types)
+                cells = typed_row(row, self._types)
             except ModelError as error:
                 answers[n] = {ERROR: one_line(error)}
-        predicted = self._predicted(list(typed.values()))
-        for n, answer in zip(typed, predicted, strict=True):
-            answers[n] = answer
+            else:
+                typed[VOLUME in cells][n] = cells
+        for request in typed.values():
+            predicted = self._predicted(list(request.values()))
+            for n, answer in zip(request, predicted, strict=True):
+                answers[n] = answer
         return answers
 
     def _predicted(self, rows: list[Row]) -> list[Row]:
