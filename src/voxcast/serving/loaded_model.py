@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from voxcast.serving.request_table import answer_table, plain_row, rows_of
 from voxcast.serving.signature import QUANTILE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     import pandas as pd
 
@@ -147,7 +147,7 @@ class Model:
         return answer_table(answers)
 
 
-def _entries(requests: Row | Image | Iterable[Row] | Iterable[Image]) -> list[Any]:
+def _entries(requests: Any) -> list[Any]:
     """Return the rows or the images of a request.
 
     Raises
@@ -156,8 +156,9 @@ def _entries(requests: Row | Image | Iterable[Row] | Iterable[Image]) -> list[An
         If it has others, or both.
     """
     kinds = (Mapping, str, os.PathLike)
-    entries: list[Any] = [requests] if isinstance(requests, kinds) else list(requests)
-    of_rows = [isinstance(entry, Mapping) for entry in entries]
-    if any(of_rows) != all(of_rows) or not all(isinstance(entry, kinds) for entry in entries):
+    is_several = isinstance(requests, Iterable) and not isinstance(requests, kinds)
+    entries: list[Any] = list(requests) if is_several else [requests]
+    of_rows = {isinstance(entry, Mapping) for entry in entries}
+    if len(of_rows) > 1 or not all(isinstance(entry, kinds) for entry in entries):
         raise ModelError("is neither images nor rows", "requests", _NEITHER)
     return entries

@@ -63,8 +63,9 @@ class RowFile:
             return
         import pyarrow.parquet
 
-        with pyarrow.parquet.ParquetFile(self.path) as file:
-            yield from file.iter_batches(size)
+        # Without reading ahead, which would hold the whole file.
+        with pyarrow.parquet.ParquetFile(self.path, pre_buffer=False) as file:
+            yield from file.iter_batches(size, use_threads=False)
 
 
 def open_rows(path: Path) -> RowFile:
