@@ -152,10 +152,10 @@ def check_parameters(
         if name not in defaults:
             names = f"choose from {', '.join(sorted(defaults))}" if defaults else "it has none"
             raise ModelError(f"unknown parameter; {names}", f"{where}: {name}")
-        if not (_is_number(value) and _is_number(defaults[name])) and not isinstance(
-            value, type(defaults[name])
+        kind = type(defaults[name]).__name__
+        if _is_number(value) != _is_number(defaults[name]) or not (
+            _is_number(value) or isinstance(value, type(defaults[name]))
         ):
-            kind = type(defaults[name]).__name__
             raise ModelError(f"must be {kind}, not {value!r}", f"{where}: {name}")
         if isinstance(value, int | float) and not abs(value) <= MAX_PARAMETER:
             raise ModelError("must be finite, and below 1e100", f"{where}: {name}")
