@@ -1,6 +1,13 @@
 """voxcast: runtime and memory of neuroimaging applications, predicted per image."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import os
+
+    from voxcast.serving.loaded_model import Model
 
 __version__ = "0.1.0"
 
@@ -18,3 +25,45 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *_LAZY])
+
+
+def load(
+    model: str | os.PathLike[str] = "models:/voxcast@champion",
+    *,
+    project: str | os.PathLike[str] | None = None,
+    tracking_uri: str | None = None,
+) -> Model:
+    """Load a registered model.
+
+    Parameters
+    ----------
+    model : str or path
+        ``models:/voxcast@champion``, another alias, a version such as ``models:/voxcast/3``, or
+        the folder of a model as MLflow writes it.
+    project : path, optional
+        Project folder; by default ``VOXCAST_PROJECT``, or the nearest folder upwards that is one.
+        Its registry is used, and the speeds of machines that were measured in it.
+    tracking_uri : str, optional
+        Address of the registry; by default ``MLFLOW_TRACKING_URI``, or that of the project.
+
+    Returns
+    -------
+    Model
+        See `voxcast.serving.loaded_model.Model`.
+
+    Raises
+    ------
+    voxcast.errors.ConfigError
+        If there is neither a registry nor a project.
+    voxcast.errors.ModelError
+        If there is no such model, or it cannot be read.
+
+    Examples
+    --------
+    >>> import voxcast
+    >>> model = voxcast.load("models:/voxcast@champion")  # doctest: +SKIP
+    >>> model.predict("sub-01_T1w.nii.gz", quantile=0.9)  # doctest: +SKIP
+    """
+    from voxcast.tracking import model_loading
+
+    return model_loading.load(model, project, tracking_uri)

@@ -86,7 +86,10 @@ ROW = {
 
 def test_the_whole_answer_as_json(recommend) -> None:
     content = json.loads(recommend("usual.nii.gz", "--cluster", "osc", "--json").out)
-    assert set(content) == {"cluster", "policy", "limits", "host_classes", "machine", "images"}
+    assert set(content) == {
+        "cluster", "policy", "limits", "host_classes", "machine", "parameters", "images"
+    }  # fmt: skip
+    assert content["parameters"] == {}
     assert content["cluster"] == "osc"
     assert content["policy"] == {
         "name": "balanced", "confidence": 0.95, "memory_margin": 0.1, "hour_in_core_hours": 2.0,

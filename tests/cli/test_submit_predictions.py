@@ -112,6 +112,28 @@ def test_a_server_gives_the_requests_of_the_model_here(
     assert (tmp_path / "o" / "sub-02_T1w" / "copy").is_file()
 
 
+def test_parameters_are_those_of_the_prediction_and_of_the_run(
+    project: Path, tmp_path: Path
+) -> None:
+    options = ("--images", "bids", "--participant-label", "01", *HERE, "--dry-run", "--json")
+    plan = json.loads(submit(project, *options, "-p", "iterations=60").stdout)
+    assert plan["parameters"] == {"iterations": 60}
+    assert json.loads(submit(project, *options).stdout)["parameters"] == planted.PARAMETERS
+    command = [sys.executable, "-m", "voxcast.cli", "recommend", "--cluster", "local"]
+    head = "bids/sub-01/anat/sub-01_T1w.nii.gz"
+    recommended = subprocess.run(
+        [*command, head, "-p", "iterations=60", "--json"],
+        cwd=project, env=environment(), capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    (tmp_path / "requests.json").write_text(recommended)
+    of_file = ("--requests", tmp_path / "requests.json", "--dry-run", "--json")
+    assert json.loads(submit(project, *of_file).stdout)["parameters"] == {"iterations": 60}
+    twice = submit(project, *of_file, "-p", "iterations=30", code=2)
+    assert "--requests: has its parameters; leave out --parameter" in twice.stderr
+    refused = submit(project, *options, "-p", "iterations=many", code=2)
+    assert "--parameter: iterations: must be int, not 'many'" in refused.stderr
+
+
 def test_a_server_that_is_not_there_is_named_in_one_line(project: Path, tmp_path: Path) -> None:
     address = f"http://127.0.0.1:{free_port()}"
     options = ("--images", "bids", "--url", address, "--out", tmp_path / "o")

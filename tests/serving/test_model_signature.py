@@ -1,8 +1,20 @@
 """The signature of the served model: header columns as everywhere else, doubles and strings."""
 
+import re
+
+from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.images.headers import HEADER_COLUMNS
 from voxcast.records import TARGETS
-from voxcast.serving.signature import OPTIONAL_HEADER_COLUMNS, VOLUME, example, signature
+from voxcast.serving import signature as columns
+from voxcast.serving.signature import (
+    INPUT_TYPES,
+    OPTIONAL_HEADER_COLUMNS,
+    OUTPUT_TYPES,
+    QUANTILES,
+    VOLUME,
+    example,
+    signature,
+)
 
 
 def test_inputs_are_the_header_columns_of_the_catalogue() -> None:
@@ -32,3 +44,20 @@ def test_outputs_have_three_quantiles_per_target() -> None:
 def test_parameters_have_defaults() -> None:
     defaults = {param.name: param.default for param in signature().params}
     assert defaults == {"quantile": 0.95, "explain": False}
+
+
+def test_every_column_is_explained() -> None:
+    text = str(columns.__doc__)
+    request, answer = text.split("Request\n-------\n")[1].split("Answer\n------\n")
+    names = [set(re.findall(r"\w+", " ".join(re.findall(r"^\w.*$", part, re.M))))
+             for part in (request, answer)]  # fmt: skip
+    assert set(INPUT_TYPES) - set(CHARACTERISTICS) <= names[0]
+    with_quantiles = {f"{target}_{name}" for target in TARGETS for name in QUANTILES}
+    assert set(OUTPUT_TYPES) - with_quantiles <= names[1]
+    assert set(TARGETS) <= names[1]
+
+
+def test_an_answer_has_all_columns_of_the_signature() -> None:
+    """A Spark UDF makes its type from the outputs, and wants each of them."""
+    outputs = signature().outputs
+    assert outputs.input_names() == outputs.required_input_names() == list(OUTPUT_TYPES)

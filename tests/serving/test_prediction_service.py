@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import planted
-from champions import HEADER_ROW, bundle_of_apps
+from champions import HEADER_ROW, PROMOTION, bundle_of_apps
 from voxcast.errors import ModelError
 from voxcast.features.rows import features
 from voxcast.images.characteristics import CHARACTERISTICS
@@ -23,6 +23,7 @@ from voxcast.records import TARGETS, Configuration
 from voxcast.serving.bundle import Bundle
 from voxcast.serving.prediction_service import PredictionService
 from voxcast.serving.request_rows import header_of
+from voxcast.serving.signature import OUTPUT_TYPES
 
 
 @pytest.fixture
@@ -68,7 +69,9 @@ def test_predictions_are_those_of_the_forecaster(
         assert table["out_of_range"][n].split() == list(prediction.out_of_range)
     assert table["input_level"].tolist() == ["header", "volume"]
     assert table["cpus"].tolist() == [1.0, 2.0]
-    assert "because" not in table
+    assert table["because"].tolist() == ["", ""]
+    assert table["calibrated_at"].tolist() == 2 * [PROMOTION.promoted_at]
+    assert list(table) == list(OUTPUT_TYPES)
 
 
 def test_rows_do_not_depend_on_each_other(

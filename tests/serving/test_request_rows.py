@@ -101,6 +101,8 @@ def test_parameters_replace_the_defaults() -> None:
         ('{"iteration": 3}', "unknown parameter; choose from iterations, kernel, mask"),
         ('{"iterations": "many"}', "parameters_json: iterations: must be int, not 'many'"),
         ('{"kernel": 3}', "parameters_json: kernel: must be str, not 3"),
+        ('{"iterations": true}', "parameters_json: iterations: must be int, not True"),
+        ('{"mask": 1}', "parameters_json: mask: must be bool, not 1"),
     ],
 )
 def test_invalid_parameters_are_refused(text: str, message: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -74,6 +74,7 @@ class Recommendation:
     per_image: RequestPlan
     shared: RequestPlan
     measured: Measured | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -84,6 +85,7 @@ class Recommendation:
         candidates: list[Candidate],
         images: list[ImagePredictions],
         measured: Measured | None = None,
+        parameters: Mapping[str, Any] | None = None,
     ) -> Recommendation:
         """Choose for each image and for all together.
 
@@ -91,6 +93,8 @@ class Recommendation:
         ----------
         measured : Measured, optional
             What the model was learned from; None where that is not known.
+        parameters : mapping, optional
+            Parameters of the application that differ from its defaults.
         """
         predictions = Predictions(
             *(
@@ -105,7 +109,7 @@ class Recommendation:
             cluster, policy, limits, candidates, images, predictions,
             RequestPlan(per_image, choose(per_image, policy, limits, rate)),
             RequestPlan(shared, choose_shared(shared, policy, limits, rate)),
-            measured,
+            measured, parameters or {},
         )  # fmt: skip
 
     def without_request(self) -> Iterator[tuple[str, str]]:

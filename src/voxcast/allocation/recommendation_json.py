@@ -24,6 +24,7 @@ def as_json(recommendation: Recommendation) -> dict[str, Any]:
         "limits": asdict(recommendation.limits),
         "host_classes": None if measured is None else list(measured.host_classes),
         "machine": recommendation.machine(),
+        "parameters": dict(recommendation.parameters),
         "images": [_image(recommendation, n) for n in range(len(images))],
     }
     if len(images) > 1:

@@ -2,15 +2,69 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import math
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from voxcast.records import App, Scale
+
+
+def parameter_values(
+    texts: Iterable[str], defaults: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return parameters from texts ``NAME=VALUE`` of a command line.
+
+    Parameters
+    ----------
+    texts : iterable of str
+        Values are numbers, ``true`` and ``false``, or texts.
+    defaults : mapping, optional
+        Parameters of the application. Where the default is a text, the value is one; where it is
+        a list or an object, the value is read as YAML.
+
+    Raises
+    ------
+    ConfigError
+        If a text has no ``=``.
+
+    Examples
+    --------
+    >>> parameter_values(["iterations=30", "tolerance=1e-3", "mask=true", "kernel=cubic"])
+    {'iterations': 30, 'tolerance': 0.001, 'mask': True, 'kernel': 'cubic'}
+    >>> parameter_values(["release=7"], {"release": "8.1"})
+    {'release': '7'}
+    """
+    values = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not sign or not name:
+            raise ConfigError(f"needs NAME=VALUE, not {text!r}", "--parameter")
+        values[name] = _value(value, (defaults or {}).get(name))
+    return values
+
+
+def _value(text: str, default: Any) -> Any:
+    import yaml
+
+    if isinstance(default, str):
+        return text
+    try:
+        value = yaml.safe_load(text)
+        json.dumps(value, allow_nan=False)
+    except (yaml.YAMLError, TypeError, ValueError):
+        return text  # what YAML reads as another type, such as a date, or as no number
+    if isinstance(value, str):  # YAML reads 1e-3 as text
+        with contextlib.suppress(ValueError):
+            number = float(value)
+            return number if math.isfinite(number) else text
+    is_scalar = isinstance(value, bool | int | float)
+    return value if is_scalar or isinstance(default, list | dict) else text
 
 
 def merged_parameters(app: App, overrides: Mapping[str, Any]) -> dict[str, Any]:

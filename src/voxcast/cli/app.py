@@ -168,10 +168,11 @@ def _template(args: argparse.Namespace) -> AppTemplate | None:
 
 def _values(args: argparse.Namespace, template: AppTemplate | None, start: Path) -> dict[str, Any]:
     """Return the values of the file, before the trial."""
+    from voxcast.apps.parameters import parameter_values
     from voxcast.apps.program import check_program
     from voxcast.apps.tool_version import printed_version
     from voxcast.campaigns.app_gaps import UNKNOWN_VERSION
-    from voxcast.config.app_file import argv_of, parameter_values
+    from voxcast.config.app_file import argv_of
 
     values = {} if template is None else template.values(in_container=args.container)
     if args.command is not None:

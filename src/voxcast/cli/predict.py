@@ -1,4 +1,7 @@
-"""``voxcast predict IMAGE…``: runtime and memory per configuration, predicted by the champion."""
+"""``voxcast predict IMAGE…``: runtime and memory per configuration, predicted by the champion.
+
+Or for each row of one table of requests, ``.parquet`` or ``.csv``.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from voxcast.cli.predict_rows import is_table, predict_rows
 from voxcast.cli.shared_options import add_champion_arguments, champion_of
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError, ImageError, RequestError, one_line
@@ -33,13 +37,17 @@ logger = logging.getLogger(__name__)
 def main(argv: list[str]) -> int:
     """Print the champion's quantiles, computed in this process or by the server at ``--url``."""
     parser = VerbParser(prog="voxcast predict", description=__doc__)
-    parser.add_argument("images", nargs="+", type=Path, metavar="IMAGE|TABLE.csv")
+    parser.add_argument("images", nargs="+", type=Path, metavar="IMAGE|TABLE")
     parser.add_argument(
         "--model", type=Path, metavar="DIR",
         help="predict the rows of a table with a model of `voxcast fit`",
     )  # fmt: skip
     parser.add_argument(
-        "--csv", type=Path, metavar="OUT", help="write the predictions to this file"
+        "--out", type=Path, metavar="FILE",
+        help="write the predictions to this file, .parquet or .csv",
+    )  # fmt: skip
+    parser.add_argument(
+        "--csv", type=Path, metavar="OUT", help="write the predictions to this file, as CSV"
     )
     parser.add_argument(
         "--quantile", type=float, default=0.95, metavar="P",
@@ -53,9 +61,15 @@ def main(argv: list[str]) -> int:
     add_champion_arguments(parser)
     args = parser.parse_intermixed_args(argv)
     if args.model is not None:
+        if args.out is not None:
+            raise ConfigError("is not for --model", "--out", "use --csv")
         return _predict_table(args)
     if not 0.5 < args.quantile < 1:
         raise ConfigError(f"must be between 0.5 and 1, not {args.quantile}", "--quantile")
+    if any(is_table(path) for path in args.images):
+        return predict_rows(args)
+    if args.out is not None and not is_table(args.out):
+        raise ConfigError("is no name of a table", args.out, "end it with .parquet or .csv")
     champion = champion_of(args)
     results: list[dict[str, Any]] = []
     code = 0
@@ -69,11 +83,12 @@ def main(argv: list[str]) -> int:
             code = EXIT_BAD_INPUT
             continue
         results.append({"image": str(image), "predictions": predictions})
-    if args.csv is not None:
-        _write_csv(args.csv, results)
+    files = [path for path in (args.csv, args.out) if path is not None]
+    for path in files:
+        _write(path, results)
     if args.json:
         print(json.dumps(results, indent=2))
-    if args.json or args.csv is not None:
+    if args.json or files:
         return code
     for result in results:
         for line in prediction_lines(result["image"], result["predictions"], args.quantile):
@@ -81,8 +96,8 @@ def main(argv: list[str]) -> int:
     return code
 
 
-def _write_csv(path: Path, results: list[dict[str, Any]]) -> None:
-    """Write one row for each image and configuration."""
+def _write(path: Path, results: list[dict[str, Any]]) -> None:
+    """Write one row for each image and configuration, as CSV unless the name says Parquet."""
     from voxcast.files import atomic_path
 
     rows = [
@@ -92,10 +107,16 @@ def _write_csv(path: Path, results: list[dict[str, Any]]) -> None:
     ]
     if not rows:  # no image could be used, which was said
         return
-    with atomic_path(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    with atomic_path(path) as partial:
+        if path.suffix == ".parquet":
+            import pyarrow.parquet
+
+            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), partial)
+        else:
+            with partial.open("w", encoding="utf-8", newline="") as file:
+                writer = csv.DictWriter(file, list(rows[0]))
+                writer.writeheader()
+                writer.writerows(rows)
     count = f"{len(results)} images" if len(results) > 1 else "1 image"
     logger.info("%s: predictions of %s, %d rows", path, count, len(rows))
 
@@ -171,7 +192,8 @@ def prediction_lines(
         ("", f"runtime {low}", "50 %", high, f"memory {low}", "50 %", high)
     ]
     for row in predictions:
-        label = Configuration(row["device"], int(row["cpus"])).label
+        # A server of an earlier release does not tell the GPUs.
+        label = Configuration(row["device"], int(row["cpus"]), int(row.get("gpus", 0))).label
         times = [format_seconds(row[f"runtime_s_{q}"]) for q in QUANTILES]
         sizes = [format_bytes(row[f"peak_rss_bytes_{q}"]) for q in QUANTILES]
         table.append((label, *times, *sizes))

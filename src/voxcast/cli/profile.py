@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast import project
+from voxcast.cli.run_options import add_parameter_argument
 from voxcast.cli.shared_options import add_project_argument
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError
@@ -49,10 +50,7 @@ def main(argv: list[str]) -> int:
     )  # fmt: skip
     parser.add_argument("--device", default="cpu", help="a device of conf/device (default: cpu)")
     parser.add_argument("--cpus", type=int, default=1, metavar="N")
-    parser.add_argument(
-        "-p", dest="parameters", action="append", default=[], metavar="NAME=VALUE",
-        help="a parameter of the application; may be repeated",
-    )  # fmt: skip
+    add_parameter_argument(parser)
     parser.add_argument("--scale", choices=("full_scale", "scaled_down"), default="full_scale")
     parser.add_argument("--argv", help="command line of an application that defines none, "
                         "e.g. 'tool {image} -o {out}'")  # fmt: skip
@@ -157,24 +155,9 @@ def _app_and_configuration(args: argparse.Namespace) -> tuple[App, Configuration
 
 
 def _app_parameters(app: App, args: argparse.Namespace) -> dict[str, Any]:
-    import yaml
+    from voxcast.apps.parameters import parameter_values, scaled_parameters
 
-    from voxcast.apps.parameters import scaled_parameters
-
-    overrides = {}
-    for text in args.parameters:
-        name, sign, value = text.partition("=")
-        if not sign:
-            raise ConfigError(f"needs NAME=VALUE, not {text!r}", "-p")
-        try:
-            overrides[name] = yaml.safe_load(value)
-            json.dumps(overrides[name], allow_nan=False)
-        except (yaml.YAMLError, TypeError, ValueError):
-            overrides[name] = value  # text that YAML reads as another type, such as a date
-        # YAML reads 1e-3 as text.
-        if isinstance(overrides[name], str) and isinstance(app.parameters.get(name), int | float):
-            with contextlib.suppress(ValueError):
-                overrides[name] = float(value)
+    overrides = parameter_values(args.parameters, app.parameters)
     return scaled_parameters(app, args.scale, overrides)
 
 

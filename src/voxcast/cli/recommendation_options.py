@@ -133,7 +133,12 @@ def recommendation_of(
     if not predictions:
         return None
     return candidates.recommendation(
-        site.policy, limits, predictions, champion.host_classes, champion.measured
+        site.policy,
+        limits,
+        predictions,
+        champion.host_classes,
+        champion.measured,
+        champion.parameters,
     )
 
 

@@ -127,6 +127,8 @@ def _law(args: argparse.Namespace) -> tuple[Law, bool, list[str]]:
     for name, default in (("column", "runtime_s"), ("family", None), ("where", [])):
         if getattr(args, name) != default and args.history is None:
             raise ConfigError("needs --history", f"--{name}")
+    if args.parameters and args.image is None:
+        raise ConfigError("needs --image", "--parameter")
     if args.app is not None and args.law is not None:
         raise ConfigError("needs --history or --image", "--app")
     law: Law

@@ -11,9 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from voxcast import project
+from voxcast.cli.run_options import (
+    add_device_arguments,
+    add_parameter_argument,
+    allocations,
+    parameters_of,
+)
 from voxcast.errors import ConfigError, RunError, UnlearnedError, one_line
 from voxcast.quantities import parse_seconds
-from voxcast.records import Configuration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,6 +74,8 @@ def add_champion_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N,N",
         help="numbers of CPUs (default: those the model was trained on)",
     )
+    add_device_arguments(parser)
+    add_parameter_argument(parser)
     parser.add_argument("--header-only", action="store_true", help="do not read voxels")
     parser.add_argument(
         "--machine", metavar="NAME",
@@ -152,9 +159,9 @@ def champion_of(args: argparse.Namespace) -> Champion:
     Raises
     ------
     ConfigError
-        If there is no project.
+        If there is no project, or no such allocation.
     ModelError
-        If there is no champion, or it has no such application.
+        If there is no champion, or it has no such application or parameter.
     """
     if args.url:
         champion = _served_champion(args.url, project.find(args.project))
@@ -170,12 +177,15 @@ def champion_of(args: argparse.Namespace) -> Champion:
                 raise
             then = f"run `voxcast learn IMAGES --app {args.app}`"
             raise UnlearnedError("is described, and not learned yet", args.app, then) from None
-    cpus = args.cpus or ()
+    listed = champion.app_parameters is not None
     return replace(
         champion,
         lab=_lab_of(champion, project.find(args.project)),
         app=args.app or champion.app,
-        configurations=[Configuration("cpu", n) for n in cpus] or champion.configurations,
+        configurations=allocations(
+            champion.configurations, args.device, args.cpus, args.gpus, complete=listed
+        ),
+        parameters=parameters_of(args.parameters, champion.app_parameters),
         header_only=args.header_only,
         max_voxels=args.max_voxels,
         host=args.machine,

@@ -22,6 +22,7 @@ from voxcast.errors import EXIT_BAD_INPUT, ConfigError, ImageError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
 
     from voxcast.hpc.job_schedule import JobSchedule
     from voxcast.hpc.moldable_requests import NodeLimits
@@ -54,6 +55,8 @@ def plan_of(args: argparse.Namespace) -> tuple[Plan, int]:
     if args.requests is not None:
         if args.paths or args.images:
             raise ConfigError("has its images", "--requests", "leave out IMAGE and --images")
+        if args.parameters:
+            raise ConfigError("has its parameters", "--requests", "leave out --parameter")
         content = read_json_object(args.requests)
         if is_plan(content):
             without_nodes(args)
@@ -63,10 +66,13 @@ def plan_of(args: argparse.Namespace) -> tuple[Plan, int]:
             content, schedule = planned_recommendation(content, together, args.requests)
             tasks = recommended_tasks(content, args.requests)
             app = _described(args, args.app or name)
-            plan = _plan(app, tasks, args, str(content.get("cluster", "")), schedule)
+            parameters = content.get("parameters", {})  # not in those of an earlier release
+            if not isinstance(parameters, dict):
+                raise ConfigError("parameters must be an object", args.requests, "write it again")
+            cluster = str(content.get("cluster", ""))
+            plan = _plan(app, tasks, args, cluster, parameters, schedule)
     else:
-        tasks, app, cluster, schedule, code = _predicted(args, together)
-        plan = _plan(app, tasks, args, cluster, schedule)
+        plan, code = _predicted(args, together)
     slurm = plan.slurm
     plan = dataclasses.replace(
         plan,
@@ -98,18 +104,23 @@ def _plan(
     tasks: list[Task],
     args: argparse.Namespace,
     cluster: str,
+    parameters: Mapping[str, Any],
     schedule: JobSchedule | None,
 ) -> Plan:
+    """Return a plan; ``parameters`` are those that differ from the application's defaults."""
+    from voxcast.apps.parameters import scaled_parameters
     from voxcast.hpc.plan import Plan
 
     engine = args.container_engine or _container_engine(args, app, tasks)
-    return Plan(app, tuple(tasks), dict(app.parameters), engine, cluster, schedule=schedule)
+    merged = scaled_parameters(app, "full_scale", parameters)
+    return Plan(app, tuple(tasks), merged, engine, cluster, schedule=schedule)
 
 
-def _predicted(
-    args: argparse.Namespace, together: NodeLimits | None
-) -> tuple[list[Task], App, str, JobSchedule | None, int]:
-    """Return the tasks of all images that have a request, as `voxcast recommend` chooses it."""
+def _predicted(args: argparse.Namespace, together: NodeLimits | None) -> tuple[Plan, int]:
+    """Return the plan for all images that have a request, as `voxcast recommend` chooses it.
+
+    The exit code is 2 where one has none.
+    """
     from voxcast.allocation.recommendation_json import as_json
     from voxcast.hpc.moldable_requests import planned_recommendation
     from voxcast.hpc.requests_file import tasks_of
@@ -148,19 +159,20 @@ def _predicted(
         volume = volumes.get(recommendation.images[n].image)
         prediction = {**(tasks[k].prediction or {}), **model}
         tasks[k] = dataclasses.replace(tasks[k], volume=volume, prediction=prediction)
-    return tasks, app, recommendation.cluster.name, schedule, code
+    parameters, cluster = recommendation.parameters, recommendation.cluster.name
+    return _plan(app, tasks, args, cluster, parameters, schedule), code
 
 
 def _model_facts(args: argparse.Namespace, app: str) -> dict[str, Any]:
     """Return which model predicted; a server does not tell it."""
     if args.url:
         return {}
-    from voxcast.tracking.current_champion import local_model, served_champion
+    from voxcast.tracking.current_champion import champion_number, local_model
 
     uri = registry_address(args.project)
     served = local_model(uri).bundle.apps[app]
     return {
-        "model_version": served_champion(uri)[0],
+        "model_version": champion_number(uri),
         "forecaster_sha256": served.forecaster_sha256,
         "family": served.promotion.family,
     }

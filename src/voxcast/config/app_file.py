@@ -70,27 +70,6 @@ def argv_of(command: str) -> list[str]:
     return [_CPUS.sub("{threads}", word) for word in words]
 
 
-def parameter_values(texts: Iterable[str]) -> dict[str, Any]:
-    """Return parameters from texts ``NAME=VALUE``, whose values are read as YAML.
-
-    Raises
-    ------
-    ConfigError
-        If a text has no ``=``.
-    """
-    values = {}
-    for text in texts:
-        name, sign, value = text.partition("=")
-        if not sign:
-            raise ConfigError(f"needs NAME=VALUE, not {text!r}", "--parameter")
-        try:
-            number = yaml.safe_load(value)
-        except yaml.YAMLError:
-            number = value
-        values[name] = number if isinstance(number, bool | int | float) else value
-    return values
-
-
 def app_of(conf_app: Path, name: str, values: dict[str, Any]) -> App:
     """Return the application with the ``values`` of its file, checked.
 

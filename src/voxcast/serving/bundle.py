@@ -23,6 +23,7 @@ from voxcast.serving.model_layout import ARTIFACTS as ARTIFACTS
 from voxcast.serving.model_layout import FOLDER as FOLDER
 from voxcast.serving.model_layout import FORECASTERS, REPAIR, TRAINED_ON
 from voxcast.serving.model_layout import INDEX as INDEX
+from voxcast.serving.noted_version import noted_version
 from voxcast.serving.plain_files import plain_files
 from voxcast.serving.served_app import ServedApp
 
@@ -76,12 +77,15 @@ class Bundle:
         Those applications whose facts can be read.
     damaged : dict of str to str
         Why the facts of the others cannot.
+    version : str
+        Number of its version in a registry, if MLflow noted it in the model's folder, else empty.
     """
 
     folder: Path
     facts: dict[str, Any]
     apps: dict[str, ServedApp]
     damaged: dict[str, str]
+    version: str = ""
     _forecasters: dict[str, Forecaster] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -116,7 +120,7 @@ class Bundle:
                 apps[name] = ServedApp.from_json(name, facts_of_app)
             except _DAMAGE as error:
                 damaged[name] = f"its facts in {INDEX} are damaged: {error!r}"
-        return cls(folder, facts, apps, damaged)
+        return cls(folder, facts, apps, damaged, noted_version(folder.parent.parent))
 
     @property
     def lab_characteristics(self) -> tuple[str, ...]:

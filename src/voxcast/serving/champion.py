@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
+from voxcast.files import canonical_json
 from voxcast.images.headers import read_layout
 from voxcast.images.itk_refusals import log_itk_refusal
 from voxcast.images.network_volume import network_to_bytes
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
     from voxcast.content_cache import ContentCache
     from voxcast.images.characteristics import Characteristic
+    from voxcast.serving.local_model import LocalModel
+    from voxcast.serving.served_app import ServedApp
 
     Rows = list[dict[str, Any]]
 
@@ -33,6 +36,15 @@ class Predict(Protocol):
         self, rows: Sequence[dict[str, Any]], quantile: float, *, explain: bool = False
     ) -> Rows:
         """Return one row of predictions for each row of the request."""
+
+
+def allocation_columns(configuration: Configuration) -> dict[str, Any]:
+    """Return the columns of a request for an allocation."""
+    return {
+        "device": configuration.device,
+        "cpus": float(configuration.cpus),
+        "gpus": float(configuration.gpus),
+    }
 
 
 @dataclass(frozen=True)
@@ -64,6 +76,11 @@ class Champion:
     lab : mapping
         Those of a laboratory that this project declares, see
         `voxcast.images.lab_characteristics`; others are never computed.
+    parameters : mapping
+        Parameters of the application that differ from its defaults.
+    app_parameters : mapping or None
+        All parameters of the application with their defaults; None behind an address, which does
+        not tell them.
     volumes : dict, optional
         Is given the facts of each image whose voxels are read, by path; see
         `voxcast.images.volume_facts`.
@@ -83,8 +100,19 @@ class Champion:
     measured: tuple[tuple[str, int, int], ...] = ()
     characteristics: tuple[str, ...] | None = None
     lab: Mapping[str, Characteristic] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    app_parameters: Mapping[str, Any] | None = None
     volumes: dict[str, dict[str, Any]] | None = None
     cache: ContentCache | None = None
+
+    @classmethod
+    def of(cls, model: LocalModel, served: ServedApp) -> Champion:
+        """Return a model in this process, with the defaults of one of its applications."""
+        return cls(
+            model.predict, served.name, served.configurations, served.coarse_points,
+            host_classes=served.host_classes, measured=served.measured,
+            characteristics=served.characteristics, app_parameters=served.parameters,
+        )  # fmt: skip
 
     def request_rows(
         self, image: Path, configurations: Sequence[Configuration] | None = None
@@ -106,6 +134,8 @@ class Champion:
         row: dict[str, Any] = {} if self.app is None else {"app": self.app}
         if self.host is not None:
             row["host"] = self.host
+        if self.parameters:
+            row["parameters_json"] = canonical_json(dict(self.parameters))
         layout = read_layout(image)
         log_itk_refusal(image)
         row |= header_row(layout.header)
@@ -123,10 +153,8 @@ class Champion:
                     image, layout.header, summary.voxel_sha256, summary.characteristics,
                     self.coarse_points, lab,
                 )  # fmt: skip
-        return [
-            {**row, "device": c.device, "cpus": float(c.cpus), "gpus": float(c.gpus)}
-            for c in (self.configurations if configurations is None else configurations)
-        ]
+        chosen = self.configurations if configurations is None else configurations
+        return [row | allocation_columns(configuration) for configuration in chosen]
 
     def _lab_of_model(self) -> dict[str, Characteristic]:
         """Return the characteristics of a laboratory that the model sees."""

@@ -8,12 +8,16 @@ import logging
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from voxcast.errors import ModelError, UnlearnedError
 from voxcast.files import remove_folder
 from voxcast.serving import registry_database, tracking_server
 from voxcast.serving.registered_files import verify_files
 from voxcast.serving.registry_database import StoredVersion
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 MODEL_NAME = "voxcast"
 CHAMPION = "champion"
@@ -47,7 +51,7 @@ def champion_folder(uri: str, alias: str = CHAMPION) -> Path:
         verify_files(version.folder, version.tags)
         return version.folder
     check_registry(uri)
-    return _downloaded(uri, alias)
+    return downloaded(uri, MODEL_NAME, alias=alias)[0]
 
 
 def version_in_database(uri: str, alias: str = CHAMPION) -> StoredVersion | None:
@@ -64,10 +68,21 @@ def version_in_database(uri: str, alias: str = CHAMPION) -> StoredVersion | None
     version = registry_database.version_with_alias(database, MODEL_NAME, alias)
     if version is None:
         raise no_champion(uri, alias)
+    check_files(version)
+    return version
+
+
+def check_files(version: StoredVersion) -> None:
+    """Check that the files of a version are on this machine, or in a store elsewhere.
+
+    Raises
+    ------
+    ModelError
+        If they were on this machine and are gone.
+    """
     if version.folder is None and "://" not in version.location.removeprefix("file://"):
         fix = "bring them back; `voxcast learn` registers a model again"
         raise ModelError(f"the files of version {version.number} are gone", version.location, fix)
-    return version
 
 
 def check_registry(uri: str) -> None:
@@ -86,35 +101,65 @@ def check_registry(uri: str) -> None:
         tracking_server.limit_waiting()
 
 
-def _downloaded(uri: str, alias: str) -> Path:
+def downloaded(uri: str, name: str, *, alias: str = "", number: str = "") -> tuple[Path, str]:
+    """Return the folder of a version's files, and its number, by MLflow.
+
+    Parameters
+    ----------
+    uri : str
+        Tracking address.
+    name : str
+        Name of the registered model.
+    alias, number : str
+        Either of them names the version.
+
+    Raises
+    ------
+    ModelError
+        If the registry has no such version, or its files cannot be read.
+    """
     import mlflow
     from mlflow.artifacts import download_artifacts
     from mlflow.environment_variables import MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR
     from mlflow.exceptions import MlflowException
 
-    for name in ("mlflow", "alembic"):  # they log every step of their start-up
-        logging.getLogger(name).setLevel(logging.ERROR)
+    for logged in ("mlflow", "alembic"):  # they log every step of their start-up
+        logging.getLogger(logged).setLevel(logging.ERROR)
     MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR.set(False)
+    label = alias or f"version {number}"
     try:
         with contextlib.redirect_stdout(sys.stderr):
             client = mlflow.MlflowClient(uri, uri)
-            version = client.get_model_version_by_alias(MODEL_NAME, alias)
-            location = client.get_model_version_download_uri(MODEL_NAME, version.version)
+            if alias:
+                number = str(client.get_model_version_by_alias(name, alias).version)
+            tags = dict(client.get_model_version(name, number).tags)
+            location = client.get_model_version_download_uri(name, number)
             folder = Path(tempfile.mkdtemp(prefix="voxcast-champion-"))
             atexit.register(remove_folder, folder)
-            model = Path(
+            files = Path(
                 download_artifacts(
                     location, dst_path=str(folder), tracking_uri=uri, registry_uri=uri
                 )
             )
     except MlflowException as error:
         if error.error_code in NO_CHAMPION_CODES:
-            raise no_champion(uri, alias) from error
-        raise ModelError(f"the {alias} cannot be loaded: {error}", uri) from error
+            if alias in (CHAMPION, CHALLENGER):
+                raise no_champion(uri, alias) from error
+            raise no_version(uri, label) from error
+        raise ModelError(f"the {label} cannot be loaded: {error}", uri) from error
     except (OSError, ImportError) as error:
-        raise ModelError(f"the {alias} cannot be loaded: {error}", uri) from error
-    verify_files(model, dict(version.tags))
-    return model
+        raise ModelError(f"the {label} cannot be loaded: {error}", uri) from error
+    verify_files(files, tags)
+    return files, number
+
+
+def no_version(uri: str, label: str, present: Iterable[str] = ()) -> ModelError:
+    """Return the error of a registry without a version; ``present`` are those that it has."""
+    names = ", ".join(present)
+    return ModelError(
+        f"the registry has no {label}" + (f"; it has {names}" if names else ""),
+        uri, "`voxcast models` lists the versions",
+    )  # fmt: skip
 
 
 def no_champion(uri: str, alias: str = CHAMPION) -> ModelError:

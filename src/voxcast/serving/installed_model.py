@@ -6,37 +6,29 @@ its ``MLmodel`` names. Here neither is read: of the folder the bundle alone is, 
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from voxcast.serving.bundle import ARTIFACTS, FOLDER
-
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pandas as pd
     from mlflow.pyfunc import PyFuncModel
 
+    from voxcast.serving.prediction_service import PredictionService
+
 
 class InstalledPredictor:
-    """The predictor of this release with the bundle of a model.
+    """The predictor of this release.
 
     Parameters
     ----------
-    bundle : Path
-        Folder of the bundle.
-
-    Raises
-    ------
-    ModelError
-        As `voxcast.serving.bundle.Bundle.load`.
+    service : PredictionService
+        What answers.
     """
 
-    def __init__(self, bundle: Path) -> None:
+    def __init__(self, service: PredictionService) -> None:
         from voxcast.serving.predictor import VoxcastModel
 
         self.model = VoxcastModel()
-        self.model.load_context(SimpleNamespace(artifacts={FOLDER: str(bundle)}))
+        self.model.service = service
 
     def predict(
         self, model_input: pd.DataFrame, params: dict[str, Any] | None = None
@@ -45,22 +37,13 @@ class InstalledPredictor:
         return self.model.predict(None, model_input, params)
 
 
-def installed_model(folder: Path) -> PyFuncModel:
-    """Return a model that checks requests as MLflow does; errors as `InstalledPredictor`.
-
-    Parameters
-    ----------
-    folder : Path
-        Folder of the model, as MLflow wrote it; see
-        `voxcast.serving.registered_files.verify_files`.
-    """
+def installed_model(service: PredictionService) -> PyFuncModel:
+    """Return a model that checks requests as MLflow does, and then asks ``service``."""
     from mlflow.models import Model
     from mlflow.pyfunc import FLAVOR_NAME, PyFuncModel
 
     from voxcast.serving.signature import signature
 
-    predictor = InstalledPredictor(folder / ARTIFACTS / FOLDER)
-    lab = predictor.model.service.bundle.lab_characteristics
-    meta = Model(signature=signature(lab))
+    meta = Model(signature=signature(service.bundle.lab_characteristics))
     meta.add_flavor(FLAVOR_NAME, loader_module=__name__)
-    return PyFuncModel(model_meta=meta, model_impl=predictor)
+    return PyFuncModel(model_meta=meta, model_impl=InstalledPredictor(service))

@@ -15,6 +15,8 @@ from voxcast.serving.signature import INPUT_TYPES, REQUIRED_COLUMNS
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from voxcast.serving.prediction_service import PredictionService
+
 
 @dataclass(frozen=True)
 class LocalModel:
@@ -28,16 +30,21 @@ class LocalModel:
         The bundle in it.
     machines : Path, optional
         See `voxcast.serving.prediction_service.PredictionService`.
+    version : str, optional
+        Number of its version in the registry; by default what MLflow noted in the folder.
     """
 
     folder: Path
     bundle: Bundle
     machines: Path | None = None
+    version: str | None = None
 
     @classmethod
-    def load(cls, folder: Path, machines: Path | None = None) -> LocalModel:
+    def load(
+        cls, folder: Path, machines: Path | None = None, version: str | None = None
+    ) -> LocalModel:
         """Open the bundle; errors as `Bundle.load`."""
-        return cls(folder, Bundle.load(folder / ARTIFACTS / FOLDER), machines)
+        return cls(folder, Bundle.load(folder / ARTIFACTS / FOLDER), machines, version)
 
     def predict(
         self, rows: Sequence[dict[str, Any]], quantile: float, *, explain: bool = False
@@ -54,13 +61,15 @@ class LocalModel:
         valid_rows = [row for row in cast_rows if row is not None]
         if not rows or len(valid_rows) < len(rows):
             return self._predict_by_mlflow(rows, quantile, explain=explain)
-        from voxcast.serving.prediction_service import PredictionService
-
         try:
-            service = PredictionService(self.bundle, self.machines)
-            return service.predict(valid_rows, quantile, explain=explain)
+            return self._service().predict(valid_rows, quantile, explain=explain)
         except ModelError as error:
             raise refusal(str(error), None) from None
+
+    def _service(self) -> PredictionService:
+        from voxcast.serving.prediction_service import PredictionService
+
+        return PredictionService(self.bundle, self.machines, self.version)
 
     def _predict_by_mlflow(
         self, rows: Sequence[dict[str, Any]], quantile: float, *, explain: bool
@@ -68,7 +77,8 @@ class LocalModel:
         """Let MLflow cast or refuse rows that do not have the types of the signature."""
         from voxcast.serving.installed_model import installed_model
 
-        return call(installed_model(self.folder), rows, quantile, explain=explain)
+        model = installed_model(self._service())
+        return call(model, rows, quantile, explain=explain)
 
 
 def _cast(row: Mapping[str, Any], lab: Collection[str]) -> dict[str, Any] | None:

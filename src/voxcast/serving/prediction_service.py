@@ -43,10 +43,13 @@ class PredictionService:
     machines : Path, optional
         File with the speeds of machines that were measured after training; read anew when it has
         changed.
+    version : str, optional
+        Number of the version in the registry; by default that of the bundle.
     """
 
     bundle: Bundle
     machines: Path | None = None
+    version: str | None = None
     _read: dict[tuple[int, int, int], MachineSpeeds] = field(default_factory=dict, repr=False)
 
     def forecaster(self, app: str) -> Forecaster:
@@ -82,7 +85,7 @@ class PredictionService:
         *,
         explain: bool = False,
     ) -> list[dict[str, Any]]:
-        """Predict each row; the columns are those of `voxcast.serving.signature.signature`.
+        """Predict each row; the columns and their meaning are in `voxcast.serving.signature`.
 
         Parameters
         ----------
@@ -91,8 +94,8 @@ class PredictionService:
         quantile : float
             Probability of the upper bounds; the lower bounds are at ``1 - quantile``.
         explain : bool
-            Add the column ``because``: a JSON list of the features that changed the runtime most,
-            each with ``name factor value usual text``, see `voxcast.models.explanation`.
+            Fill the column ``because``: a JSON list of the features that changed the runtime
+            most, each with ``name factor value usual text``, see `voxcast.models.explanation`.
 
         Raises
         ------
@@ -103,44 +106,63 @@ class PredictionService:
         # JSON's null passes the signature.
         if not isinstance(quantile, int | float) or not 0.5 < quantile < 1:
             raise ModelError(f"must be above 0.5 and below 1, not {quantile}", "quantile")
-        queries, configurations = [], []
+        queries, configurations, here = [], [], this_host_id()
         for number, request in enumerate(requests):
             try:
-                query, configuration = self._query(request)
+                query, configuration = self._query(request, here)
             except VoxcastError as error:
                 raise ModelError(f"row {number}: {error}") from None
             queries.append(query)
             configurations.append(configuration)
         predictions = self._predictions(queries, quantile)
         return [
-            self._columns(query, configuration, prediction, explain=explain)
-            | {MISSING: self._missing(request, query)}
+            self._columns(request, query, configuration, prediction, explain=explain)
             for request, query, configuration, prediction in zip(
                 requests, queries, configurations, predictions, strict=True
             )
         ]
 
     def _columns(
-        self, query: Query, configuration: Configuration, prediction: Prediction, *, explain: bool
+        self,
+        request: Mapping[str, Any],
+        query: Query,
+        configuration: Configuration,
+        prediction: Prediction,
+        *,
+        explain: bool,
     ) -> dict[str, Any]:
-        forecaster = self.forecaster(query.app)
-        reasons = forecaster.outside(query, prediction.out_of_range)
-        columns = _prediction_columns(query.app, configuration, prediction)
-        columns["network_points"] = float(self._network_points(self.bundle.app_named(query.app)))
-        columns["out_of_range_reason"] = "; ".join(reasons)
+        forecaster, served = self.forecaster(query.app), self.bundle.app_named(query.app)
+        quantiles = {
+            f"{target}_{name}": value
+            for target in TARGETS
+            for name, value in zip(QUANTILES, prediction.quantiles[target], strict=True)
+        }
         knows_machines = forecaster.speeds_of(query.app) is not None
-        columns["host"] = query.host if knows_machines else ""
-        columns["host_known"], columns["host_runs"] = prediction.host_known, prediction.host_runs
-        for name, speed in zip(QUANTILES, prediction.speed, strict=True):
-            columns[f"speed_{name}"] = speed
-        if explain:
-            because = explanation.explain(forecaster, query)
-            columns["because"] = canonical_json([asdict(reason) for reason in because])
-        return columns
-
-    def _missing(self, request: Mapping[str, Any], query: Query) -> str:
-        declared = self.bundle.app_named(query.app).characteristics
-        return " ".join(request_rows.missing_of_lab(request, declared))
+        because = explanation.explain(forecaster, query) if explain else ()
+        missing = request_rows.missing_of_lab(request, served.characteristics)
+        return {
+            "app": query.app,
+            "device": configuration.device,
+            "cpus": float(configuration.cpus),
+            "gpus": float(configuration.gpus),
+            **quantiles,
+            "input_level": prediction.input_level,
+            "family": prediction.family,
+            "network_points": float(self._network_points(served)),
+            "calibrated": prediction.calibrated,
+            "calibrated_at": served.promotion.promoted_at,
+            "missing_subjects": prediction.missing_subjects,
+            "measured_subjects": prediction.measured_subjects,
+            "out_of_range": " ".join(prediction.out_of_range),
+            "out_of_range_reason": "; ".join(forecaster.outside(query, prediction.out_of_range)),
+            "host": query.host if knows_machines else "",
+            "host_known": prediction.host_known,
+            "host_runs": prediction.host_runs,
+            **{f"speed_{n}": s for n, s in zip(QUANTILES, prediction.speed, strict=True)},
+            MISSING: " ".join(missing),
+            "model_version": self.bundle.version if self.version is None else self.version,
+            "because": canonical_json([asdict(reason) for reason in because]) if explain else "",
+        }
 
     def _predictions(self, queries: Sequence[Query], quantile: float) -> list[Prediction]:
         """Return one prediction for each query, application by application."""
@@ -155,7 +177,7 @@ class PredictionService:
             by_position.update(zip(positions, predictions, strict=True))
         return [by_position[n] for n in range(len(queries))]
 
-    def _query(self, request: Mapping[str, Any]) -> tuple[Query, Configuration]:
+    def _query(self, request: Mapping[str, Any], here: str) -> tuple[Query, Configuration]:
         name = request.get("app")
         served = self.bundle.app_named(None if name is None else str(name))
         configuration = request_rows.configuration_of(request, served.configurations[0])
@@ -171,7 +193,7 @@ class PredictionService:
         if VOLUME in request and self._network_points(served):
             volume = network_from_bytes(bytes(request[VOLUME]), served.network_points)
         row = features(header.columns(), content, served.name, parameters, configuration)
-        host = request_rows.host_of(request) or this_host_id()
+        host = request_rows.host_of(request) or here
         host_class, sitting = request.get("host_class"), None
         speeds = self.forecaster(served.name).speeds_of(served.name)
         if speeds is not None:
@@ -184,25 +206,3 @@ class PredictionService:
         """Return the size of the volume that the network of an application wants, or 0."""
         model = self.bundle.forecaster(served.name).model_at("volume").model
         return served.network_points if model.needs_volume else 0
-
-
-def _prediction_columns(
-    app: str, configuration: Configuration, prediction: Prediction
-) -> dict[str, Any]:
-    quantiles = {
-        f"{target}_{name}": value
-        for target in TARGETS
-        for name, value in zip(QUANTILES, prediction.quantiles[target], strict=True)
-    }
-    return {
-        "app": app,
-        "device": configuration.device,
-        "cpus": float(configuration.cpus),
-        **quantiles,
-        "input_level": prediction.input_level,
-        "family": prediction.family,
-        "calibrated": prediction.calibrated,
-        "missing_subjects": prediction.missing_subjects,
-        "measured_subjects": prediction.measured_subjects,
-        "out_of_range": " ".join(prediction.out_of_range),
-    }

@@ -17,6 +17,7 @@ from voxcast.errors import VoxcastError
 from voxcast.serving.bundle import Bundle
 from voxcast.serving.machine_file import VARIABLE
 from voxcast.serving.prediction_service import PredictionService
+from voxcast.serving.request_table import answer_table, rows_of
 
 
 class VoxcastModel(PythonModel):
@@ -34,21 +35,10 @@ class VoxcastModel(PythonModel):
     ) -> pd.DataFrame:
         """Return predictions; an invalid request is a client error (HTTP 400)."""
         try:
-            predictions = self.service.predict(_rows(model_input), **(params or {}))
+            answers = self.service.predict(rows_of(model_input), **(params or {}))
         except VoxcastError as error:
             raise MlflowException(str(error), error_code=INVALID_PARAMETER_VALUE) from error
-        return pd.DataFrame(predictions)
-
-
-def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the rows of a table without missing values."""
-    names = table.columns.tolist()
-    # Several times faster than to_dict("records"), which matters for requests of one row.
-    columns = (table[name].tolist() for name in names)
-    return [
-        {name: value for name, value in zip(names, values, strict=True) if not pd.isna(value)}
-        for values in zip(*columns, strict=True)
-    ]
+        return answer_table(answers)
 
 
 mlflow.models.set_model(VoxcastModel())

@@ -134,18 +134,35 @@ def parameters_of(row: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[s
         raise ModelError(f"not JSON: {error}", "parameters_json") from None
     if not isinstance(parameters, dict):
         raise ModelError("must be a JSON object", "parameters_json")
+    check_parameters(parameters, defaults, "parameters_json")
+    return {**defaults, **parameters}
+
+
+def check_parameters(
+    parameters: Mapping[str, Any], defaults: Mapping[str, Any], where: str
+) -> None:
+    """Check that an application has these parameters, and that their values are of its types.
+
+    Raises
+    ------
+    ModelError
+        If not; ``where`` says where they are from.
+    """
     for name, value in parameters.items():
         if name not in defaults:
-            names = ", ".join(sorted(defaults))
-            raise ModelError(f"unknown parameter; choose from {names}", f"parameters_json: {name}")
-        if not isinstance(value, type(defaults[name])) and not (
-            isinstance(value, int | float) and isinstance(defaults[name], int | float)
+            names = f"choose from {', '.join(sorted(defaults))}" if defaults else "it has none"
+            raise ModelError(f"unknown parameter; {names}", f"{where}: {name}")
+        kind = type(defaults[name]).__name__
+        if _is_number(value) != _is_number(defaults[name]) or not (
+            _is_number(value) or isinstance(value, type(defaults[name]))
         ):
-            kind = type(defaults[name]).__name__
-            raise ModelError(f"must be {kind}, not {value!r}", f"parameters_json: {name}")
+            raise ModelError(f"must be {kind}, not {value!r}", f"{where}: {name}")
         if isinstance(value, int | float) and not abs(value) <= MAX_PARAMETER:
-            raise ModelError("must be finite, and below 1e100", f"parameters_json: {name}")
-    return {**defaults, **parameters}
+            raise ModelError("must be finite, and below 1e100", f"{where}: {name}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _number(

@@ -1,4 +1,75 @@
-"""Input and output columns of the served model, and its MLflow signature."""
+"""Input and output columns of the served model, and its MLflow signature.
+
+The signature is the same for every family and every application. A request has a row for each
+image and allocation.
+
+Request
+-------
+shape_i, shape_j, shape_k
+    Voxels along each axis of the file; required.
+spacing_i_mm, spacing_j_mm, spacing_k_mm
+    Distance of voxels in mm; required.
+file_size_bytes, dtype
+    Size of the file as it is stored, and the type of its voxels, such as ``int16``; required.
+axcodes, obliqueness_deg
+    Orientation, such as ``RAS``, and the angle to the axes of the scanner in degrees; by default
+    ``RAS`` and 0.
+app
+    Name of the application; needed by a model of several.
+device, cpus, gpus
+    The allocation: ``cpu``, or another device that the model has, and numbers of cores and GPUs;
+    by default the first configuration of the application.
+parameters_json
+    JSON object with parameters of the application; those that it lacks have their defaults.
+host
+    The machine: its id, or a host class or node type on record; by default the one that answers.
+host_class
+    Class of the machine (models of CPU, cores, GPUs), for one that is not on record.
+foreground_voxels, and the other characteristics
+    What the voxels tell, see `voxcast.images.characteristics`; all that the application declares,
+    or none.
+volume
+    The small volume for a network, ``.npy`` of `voxcast.images.network_volume`; JSON has it in
+    base64.
+
+Answer
+------
+app, device, cpus, gpus
+    What the answer is for.
+cpu_s, runtime_s, peak_rss_bytes, each with _lower, _median, _upper
+    Quantiles of CPU time and wall time in seconds and of peak memory in bytes. ``_upper`` is at
+    the parameter ``quantile``, ``_lower`` at one minus it.
+input_level
+    ``volume`` if the characteristics were used, ``header`` if only the header was.
+family
+    Family of the model that answered, or of its extrapolator.
+network_points
+    Cells along an axis of the volume that the network wants; 0 if there is none.
+calibrated, calibrated_at
+    Whether the upper bounds hold as stated, and when the forecaster of this application was
+    calibrated and promoted (ISO 8601).
+missing_subjects, measured_subjects
+    Subjects that the bounds lack to be calibrated, and those that they are based on.
+out_of_range, out_of_range_reason
+    Features, or pairs of them (``A×B``), in which the request lies outside everything measured,
+    separated by spaces; and the same in words. Empty for a request in range.
+host, host_known, host_runs
+    The machine that the answer is for, whether its speed is known well enough for calibrated
+    bounds, and from how many runs.
+speed_lower, speed_median, speed_upper
+    Speed of the machine as a multiple of that of the reference machine.
+missing_characteristics
+    Characteristics of a laboratory that the model wants and the request lacks.
+model_version
+    Number of the version in the registry; empty if the model was read from a folder that does not
+    tell.
+because
+    JSON list of what changed the runtime most, see `voxcast.models.explanation`; empty without
+    the parameter ``explain``.
+
+All columns of an answer are there in every answer, with the same types, so that the parts of a
+table can be put together again.
+"""
 
 from __future__ import annotations
 
@@ -43,6 +114,31 @@ INPUT_TYPES = {
 }
 REQUIRED_COLUMNS = frozenset(REQUEST_HEADER_COLUMNS) - OPTIONAL_HEADER_COLUMNS
 QUANTILES = ("lower", "median", "upper")
+# Types of all columns of an answer, in their order.
+OUTPUT_TYPES = {
+    "app": "string",
+    "device": "string",
+    "cpus": "double",
+    "gpus": "double",
+    **{f"{target}_{quantile}": "double" for target in TARGETS for quantile in QUANTILES},
+    "input_level": "string",
+    "family": "string",
+    "network_points": "double",
+    "calibrated": "boolean",
+    "calibrated_at": "string",
+    "missing_subjects": "long",
+    "measured_subjects": "long",
+    "out_of_range": "string",
+    "out_of_range_reason": "string",
+    "host": "string",
+    "host_known": "boolean",
+    "host_runs": "long",
+    **{f"speed_{quantile}": "double" for quantile in QUANTILES},
+    MISSING: "string",
+    "model_version": "string",
+    "because": "string",
+}
+QUANTILE = 0.95  # of the upper bounds, if a request has no other
 
 
 # A request without an application: a typical head scan of 1 mm, header only.
@@ -76,30 +172,9 @@ def signature(lab: Iterable[str] = ()) -> ModelSignature:
         for name, kind in {**INPUT_TYPES, **dict.fromkeys(lab, "double")}.items()
     ]
     outputs: list[ColSpec | TensorSpec] = [
-        ColSpec("string", "app"),
-        ColSpec("string", "device"),
-        ColSpec("double", "cpus"),
-        *(
-            ColSpec("double", f"{target}_{quantile}")
-            for target in TARGETS
-            for quantile in QUANTILES
-        ),
-        ColSpec("string", "input_level"),
-        ColSpec("string", "family"),
-        ColSpec("double", "network_points"),
-        ColSpec("boolean", "calibrated"),
-        ColSpec("long", "missing_subjects"),
-        ColSpec("long", "measured_subjects"),
-        ColSpec("string", "out_of_range"),
-        ColSpec("string", "out_of_range_reason"),
-        ColSpec("string", "host"),
-        ColSpec("boolean", "host_known"),
-        ColSpec("long", "host_runs"),
-        *(ColSpec("double", f"speed_{quantile}") for quantile in QUANTILES),
-        ColSpec("string", MISSING, required=False),
-        ColSpec("string", "because", required=False),
+        ColSpec(kind, name) for name, kind in OUTPUT_TYPES.items()
     ]
     params = ParamSchema(
-        [ParamSpec("quantile", "double", 0.95), ParamSpec("explain", "boolean", False)]
+        [ParamSpec("quantile", "double", QUANTILE), ParamSpec("explain", "boolean", False)]
     )
     return ModelSignature(inputs=Schema(inputs), outputs=Schema(outputs), params=params)

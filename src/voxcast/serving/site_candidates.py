@@ -112,6 +112,7 @@ class SiteCandidates:
         images: list[ImagePredictions],
         host_classes: Sequence[str],
         measured: Collection[tuple[str, int, int]],
+        parameters: Mapping[str, Any] | None = None,
     ) -> Recommendation:
         """Choose for images of one application.
 
@@ -122,10 +123,14 @@ class SiteCandidates:
         host_classes, measured
             See `voxcast.serving.served_app.ServedApp`; empty where they are not known, by a server
             or a bundle of an earlier release.
+        parameters : mapping, optional
+            Parameters of the application that were asked for.
         """
         facts = Measured(tuple(host_classes), frozenset(measured)) if measured else None
         cluster = _with_mapped_files(self.cluster, str(images[0].by_candidate[0]["app"]))
-        return Recommendation.of(cluster, policy, limits, self.candidates, images, facts)
+        return Recommendation.of(
+            cluster, policy, limits, self.candidates, images, facts, parameters
+        )
 
 
 def _with_this_machine(cluster: Cluster, host_classes: Sequence[str]) -> Cluster:

@@ -1,11 +1,12 @@
-"""The champion of a project as its users need it: in this process, or as a server reads it."""
+"""The champion of a project as its users need it: its number, or the model in this process."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from voxcast.serving.champion_folder import MODEL_NAME, champion_folder, version_in_database
+from voxcast.serving.champion_folder import CHAMPION_URI, version_in_database
 from voxcast.serving.local_model import LocalModel
+from voxcast.serving.model_files import model_files
 from voxcast.tracking.registered_versions import required_champion
 
 if TYPE_CHECKING:
@@ -14,11 +15,8 @@ if TYPE_CHECKING:
     from voxcast.serving.champion import Champion
 
 
-def served_champion(uri: str) -> tuple[str, str]:
-    """Return the number of the champion's version, and its address as MLflow reads it.
-
-    The address is a folder where the files are on this machine: MLflow writes into the folder of
-    a model that it finds by name.
+def champion_number(uri: str) -> str:
+    """Return the number of the champion's version.
 
     Parameters
     ----------
@@ -31,10 +29,7 @@ def served_champion(uri: str) -> tuple[str, str]:
         If there is no champion, or the registry cannot be read.
     """
     stored = version_in_database(uri)
-    if stored is not None and stored.folder is not None:
-        return stored.number, str(champion_folder(uri))
-    number = required_champion(uri).number
-    return number, f"models:/{MODEL_NAME}/{number}"
+    return required_champion(uri).number if stored is None else stored.number
 
 
 def local_model(uri: str, machines: Path | None = None) -> LocalModel:
@@ -50,7 +45,8 @@ def local_model(uri: str, machines: Path | None = None) -> LocalModel:
     ModelError
         If there is no champion or its files cannot be read.
     """
-    return LocalModel.load(champion_folder(uri), machines)
+    files = model_files(CHAMPION_URI, uri)
+    return LocalModel.load(files.folder, machines, files.version)
 
 
 def local_champion(uri: str, app: str | None = None, machines: Path | None = None) -> Champion:
@@ -67,8 +63,4 @@ def local_champion(uri: str, app: str | None = None, machines: Path | None = Non
     served = model.bundle.app_named(app)
     from voxcast.serving.champion import Champion  # numpy: after everything that may be refused
 
-    return Champion(
-        model.predict, served.name, served.configurations, served.coarse_points,
-        host_classes=served.host_classes, measured=served.measured,
-        characteristics=served.characteristics,
-    )  # fmt: skip
+    return Champion.of(model, served)

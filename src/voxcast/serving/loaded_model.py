@@ -1,0 +1,164 @@
+"""The registered model as an object in Python; `voxcast.load` returns one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from voxcast.errors import ModelError
+from voxcast.files import canonical_json
+from voxcast.serving.champion import Champion, allocation_columns
+from voxcast.serving.request_table import answer_table, plain_row, rows_of
+from voxcast.serving.signature import QUANTILE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+
+    from voxcast.records import Configuration
+    from voxcast.serving.local_model import LocalModel
+    from voxcast.serving.served_app import ServedApp
+
+    Row = Mapping[str, Any]
+    Image = str | os.PathLike[str]
+    Requests = pd.DataFrame | Row | Image | Sequence[Row] | Sequence[Image]
+
+_NEITHER = "give paths of images, or request rows as a table or as mappings"
+
+
+@dataclass(frozen=True)
+class Model:
+    """A version of the registered model, in this process.
+
+    Attributes
+    ----------
+    local : LocalModel
+        Its files; forecasters are read when they are first asked.
+    """
+
+    local: LocalModel
+
+    @property
+    def version(self) -> str:
+        """Number of the version in the registry; empty if it was loaded from a bare folder."""
+        return self.local.bundle.version if self.local.version is None else self.local.version
+
+    @property
+    def apps(self) -> dict[str, ServedApp]:
+        """What it predicts: applications by name, with ``parameters`` and ``configurations``."""
+        return dict(self.local.bundle.apps)
+
+    def predict(
+        self,
+        requests: Requests,
+        app: str | None = None,
+        quantile: float = QUANTILE,
+        *,
+        explain: bool = False,
+        parameters: Mapping[str, Any] | None = None,
+        configurations: Sequence[Configuration] | None = None,
+    ) -> pd.DataFrame:
+        """Predict CPU time, wall time and memory.
+
+        Parameters
+        ----------
+        requests : DataFrame, mapping, path, or sequence of mappings or paths
+            Request rows with the columns of `voxcast.serving.signature`, or NIfTI files.
+        app : str, optional
+            Application, for images and for rows that name none; needed by a model of several.
+        quantile : float
+            Probability of the upper bounds, above 0.5; the lower ones are at ``1 - quantile``.
+        explain : bool
+            Fill the column ``because``.
+        parameters : mapping, optional
+            Parameters of the application, for images and for rows without ``parameters_json``.
+        configurations : sequence of Configuration, optional
+            Allocations to predict each image or row for. By default images are predicted for
+            those of the application, and rows for the one that they state.
+
+        Returns
+        -------
+        DataFrame
+            One row for each row of the request, with its index, or for each image and
+            configuration, with the path in a first column ``image``; with ``configurations``, one
+            for each row and configuration. The other columns are in `voxcast.serving.signature`.
+
+        Raises
+        ------
+        ImageError
+            If an image cannot be read.
+        ModelError
+            If the model has no such application, or refuses a row, which the message names.
+
+        Examples
+        --------
+        >>> model = voxcast.load()  # doctest: +SKIP
+        >>> model.predict("sub-01_T1w.nii.gz")[["cpus", "runtime_s_upper"]]  # doctest: +SKIP
+        """
+        import pandas as pd
+
+        if isinstance(requests, pd.DataFrame):
+            rows, index = rows_of(requests), requests.index
+        else:
+            entries = _entries(requests)
+            if entries and not isinstance(entries[0], Mapping):
+                images = [Path(entry) for entry in entries]
+                return self._of_images(images, app, quantile, explain, parameters, configurations)
+            rows, index = (
+                [plain_row(entry.items()) for entry in entries],
+                pd.RangeIndex(len(entries)),
+            )
+        open_columns = {} if app is None else {"app": app}
+        if parameters:
+            open_columns["parameters_json"] = canonical_json(dict(parameters))
+        rows = [{**open_columns, **row} for row in rows]
+        if configurations is not None:
+            rows = [row | allocation_columns(c) for row in rows for c in configurations]
+            index = index.repeat(len(configurations))
+        return self._table(rows, quantile, explain=explain).set_index(index)
+
+    def _of_images(
+        self,
+        images: Sequence[Path],
+        app: str | None,
+        quantile: float,
+        explain: bool,
+        parameters: Mapping[str, Any] | None,
+        configurations: Sequence[Configuration] | None,
+    ) -> pd.DataFrame:
+        from dataclasses import replace
+
+        champion = Champion.of(self.local, self.local.bundle.app_named(app))
+        champion = replace(champion, parameters=parameters or {})
+        by_image = [champion.request_rows(image, configurations) for image in images]
+        table = self._table([row for rows in by_image for row in rows], quantile, explain=explain)
+        names = [str(path) for path, rows in zip(images, by_image, strict=True) for _ in rows]
+        table.insert(0, "image", names)
+        return table
+
+    def _table(
+        self, rows: Sequence[dict[str, Any]], quantile: float, *, explain: bool
+    ) -> pd.DataFrame:
+        answers = self.local.predict(rows, quantile, explain=explain) if rows else []
+        return answer_table(answers)
+
+
+def _entries(requests: Any) -> list[Any]:
+    """Return the rows or the images of a request.
+
+    Raises
+    ------
+    ModelError
+        If it has others, or both.
+    """
+    kinds = (Mapping, str, os.PathLike)
+    is_several = isinstance(requests, Iterable) and not isinstance(requests, kinds)
+    entries: list[Any] = list(requests) if is_several else [requests]
+    of_rows = {isinstance(entry, Mapping) for entry in entries}
+    if len(of_rows) > 1 or not all(isinstance(entry, kinds) for entry in entries):
+        raise ModelError("is neither images nor rows", "requests", _NEITHER)
+    return entries

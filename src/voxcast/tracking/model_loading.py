@@ -1,0 +1,31 @@
+"""Loading a registered model by its address, for Python."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from voxcast import project as projects
+from voxcast.serving.loaded_model import Model
+from voxcast.serving.local_model import LocalModel
+from voxcast.serving.machine_file import MACHINES
+from voxcast.serving.model_files import ModelFiles, is_address, model_files
+from voxcast.tracking import runs
+
+
+def load(
+    model: str | os.PathLike[str],
+    project: str | os.PathLike[str] | None = None,
+    tracking_uri: str | None = None,
+) -> Model:
+    """Load a model; see `voxcast.load`."""
+    folder = projects.find(None if project is None else Path(project))
+    if is_address(str(model)):
+        uri = tracking_uri or os.environ.get(runs.TRACKING_VARIABLE)
+        if not uri:
+            uri = runs.tracking_uri(projects.require(folder))
+        files = model_files(str(model), uri)
+    else:
+        files = ModelFiles(Path(model))
+    machines = None if folder is None else folder / MACHINES
+    return Model(LocalModel.load(files.folder, machines, files.version))

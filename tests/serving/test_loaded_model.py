@@ -1,0 +1,159 @@
+"""`voxcast.load`: by alias, number and folder; images and rows; errors in one line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import voxcast
+from champions import HEADER_ROW
+from voxcast.errors import ConfigError, ImageError, ModelError, RequestError, UnlearnedError
+from voxcast.records import Configuration
+from voxcast.serving.loaded_model import Model
+from voxcast.serving.model_files import model_files
+from voxcast.tracking.runs import tracking_uri
+
+
+@pytest.fixture(scope="module")
+def model(project: Path) -> Model:
+    return voxcast.load(project=project)
+
+
+def test_a_model_is_loaded_by_alias_number_and_folder(
+    project: Path, model: Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    uri, expected = tracking_uri(project), model.predict(HEADER_ROW)
+    assert expected["model_version"].tolist() == [model.version] == ["1"]
+    monkeypatch.chdir(tmp_path)
+    folder = model_files("models:/voxcast/1", uri).folder
+    for loaded in (
+        voxcast.load("models:/voxcast/1", project=project),
+        voxcast.load(tracking_uri=uri),
+        voxcast.load(folder),
+        voxcast.load(str(folder)),
+    ):
+        answers = loaded.predict(HEADER_ROW)
+        pd.testing.assert_frame_equal(
+            answers.drop(columns="model_version"), expected.drop(columns="model_version")
+        )
+    monkeypatch.setenv("VOXCAST_PROJECT", str(project))
+    assert voxcast.load().version == "1"
+
+
+@pytest.mark.parametrize(
+    ("address", "error", "message"),
+    [
+        ("models:/voxcast/7", ModelError, "the registry has no version 7; it has 1, @champion"),
+        ("models:/voxcast@rival", ModelError, "no alias rival; it has 1, @champion"),
+        ("models:/other@champion", UnlearnedError, "the registry has no champion"),
+        ("models:/voxcast", ModelError, "is not the address of a model; write models:/voxcast@"),
+        ("models:/voxcast/latest", ModelError, "is not the address of a model"),
+        ("nowhere", ModelError, "contains no model of this release"),
+    ],
+)
+def test_what_is_no_model_is_named(
+    project: Path, address: str, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        voxcast.load(address, project=project)
+
+
+def test_outside_a_project_one_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="no project here or above"):
+        voxcast.load()
+    with pytest.raises(ConfigError, match="not a project"):
+        voxcast.load(project=tmp_path)
+
+
+def test_an_image_is_predicted_for_each_configuration(project: Path, model: Model) -> None:
+    head = project / "head.nii.gz"
+    table = model.predict([head, str(head)])
+    assert table["image"].tolist() == 4 * [str(head)]
+    assert table["cpus"].tolist() == [1.0, 2.0, 1.0, 2.0]
+    assert set(table["input_level"]) == {"volume"}
+    pd.testing.assert_frame_equal(table[:2], model.predict(head))
+    chosen = model.predict(
+        head, configurations=[Configuration("cpu", 8)], parameters={"iterations": 60},
+        explain=True,
+    )  # fmt: skip
+    assert chosen["cpus"].tolist() == [8.0]
+    assert "parameter.iterations" in chosen["out_of_range"][0].split()
+    assert chosen["because"][0].startswith("[{")
+    with pytest.raises(ImageError, match="no such file"):
+        model.predict(project / "gone.nii.gz")
+
+
+def test_rows_have_their_index_and_may_be_asked_in_other_configurations(model: Model) -> None:
+    rows = pd.DataFrame([HEADER_ROW, {**HEADER_ROW, "cpus": 2.0}], index=["a", "b"])
+    table = model.predict(rows, app="segment")
+    assert table.index.tolist() == ["a", "b"]
+    assert table["cpus"].tolist() == [1.0, 2.0]
+    chosen = [Configuration("cpu", n) for n in (2, 1)]
+    crossed = model.predict(rows, configurations=chosen)
+    assert crossed.index.tolist() == ["a", "a", "b", "b"]
+    assert crossed["cpus"].tolist() == [2.0, 1.0, 2.0, 1.0]
+    assert crossed["cpu_s_upper"].iloc[1] == table["cpu_s_upper"].iloc[0]
+
+
+def test_parameters_are_for_rows_that_state_none(model: Model) -> None:
+    stated = {**HEADER_ROW, "parameters_json": "{}"}
+    table = model.predict([HEADER_ROW, stated], parameters={"iterations": 60})
+    assert ["iterations" in text for text in table["out_of_range"]] == [True, False]
+    with pytest.raises(RequestError, match="iteration: unknown parameter; choose from iterations"):
+        model.predict(HEADER_ROW, parameters={"iteration": 60})
+
+
+def test_values_of_numpy_and_pandas_are_plain_ones(model: Model) -> None:
+    row: dict[str, Any] = {name: value for name, value in HEADER_ROW.items() if name != "dtype"}
+    of_numpy = {name: np.float32(value) for name, value in row.items()} | {
+        "shape_i": np.int64(60), "dtype": np.str_("int16"), "cpus": pd.NA, "host": None,
+        "gpus": np.nan,
+    }  # fmt: skip
+    pd.testing.assert_frame_equal(model.predict([of_numpy]), model.predict([HEADER_ROW]))
+
+
+@pytest.mark.parametrize(
+    ("requests", "message"),
+    [
+        ([HEADER_ROW, "head.nii.gz"], "is neither images nor rows; give paths of images"),
+        ([3], "is neither images nor rows"),
+        (3, "is neither images nor rows"),
+        ([{**HEADER_ROW, "cpus": 0.5}], "row 0: cpus: must be between 1 and 65536"),
+        ([HEADER_ROW, {**HEADER_ROW, "cpus": "two"}], "Failed to convert column cpus"),
+        ([{**HEADER_ROW, "cpus": [1, 2]}], "cpus"),
+        ([{"app": "segment"}], r"missing inputs \["),
+    ],
+)
+def test_what_cannot_be_predicted_is_refused(model: Model, requests: Any, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        model.predict(requests)
+
+
+def test_no_rows_give_no_answers(model: Model) -> None:
+    assert len(model.predict([])) == 0
+    assert list(model.predict([])) == list(model.predict(HEADER_ROW))
+
+
+def test_an_unknown_application_and_quantile_are_refused(model: Model, project: Path) -> None:
+    with pytest.raises(UnlearnedError, match="unknown application; the model has segment"):
+        model.predict(project / "head.nii.gz", app="unheard")
+    with pytest.raises(ModelError, match=r"quantile: must be above 0\.5 and below 1"):
+        model.predict(HEADER_ROW, quantile=0.3)
+
+
+def test_loading_and_predicting_rows_needs_no_mlflow(project: Path) -> None:
+    script = (
+        f"import sys, voxcast; m = voxcast.load(project={str(project)!r})\n"
+        f"m.predict({HEADER_ROW!r})\n"
+        "assert 'mlflow' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
