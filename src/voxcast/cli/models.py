@@ -22,6 +22,7 @@ from voxcast.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +40,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--refresh",
         action="store_true",
-        help="if the registry was lost or replaced, let the next `dvc repro` fill it",
+        help="only look after the registry: if it was lost or replaced, the next `dvc repro` "
+        "fills it; if the project was moved, its paths are mended",
     )
     parser.add_argument("--json", action="store_true", help="one JSON list on stdout")
     add_project_argument(parser)
@@ -49,10 +51,13 @@ def main(argv: list[str]) -> int:
 
         if forget_lost(project.require(args.project)):
             logger.info("the registry was lost or replaced; the next `dvc repro` fills it")
+    uri = registry_address(args.project)
+    _relocate(project.find(args.project), uri)
+    if args.refresh:
         return 0
     from voxcast.tracking.registered_versions import versions
 
-    present = versions(registry_address(args.project))
+    present = versions(uri)
     if args.json:
         rows = [
             {"version": v.number, "champion": v.is_champion, **v.tags, "apps": v.apps}
@@ -66,6 +71,17 @@ def main(argv: list[str]) -> int:
             new = "; this version was made for it" if app == version.tags.get("promoted") else ""
             print(f"  {app}: {_facts(facts)}{new}")
     return 0
+
+
+def _relocate(folder: Path | None, uri: str) -> None:
+    """Mend the paths of a project that was moved; what keeps them from it is only a warning."""
+    from voxcast.tracking.relocation import relocate
+
+    if folder is not None:
+        try:
+            relocate(folder, uri)
+        except ModelError as error:
+            logger.warning("%s", error)
 
 
 def _facts(facts: dict[str, Any] | None) -> str:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from voxcast.errors import ModelError, UnlearnedError
 from voxcast.files import remove_folder
-from voxcast.serving import registry_database, tracking_server
+from voxcast.serving import registry_database, sql_server, tracking_server
 from voxcast.serving.registry_database import StoredVersion
+from voxcast.serving.sql_server import without_password
 
 MODEL_NAME = "voxcast"
 CHAMPION = "champion"
@@ -70,7 +71,7 @@ def check_registry(uri: str) -> None:
     Raises
     ------
     ModelError
-        If its database is missing or damaged, or its server does not answer.
+        If its database is missing or damaged, or its server does not answer or has no driver here.
     """
     database = registry_database.database_of(uri)
     if database is not None:
@@ -78,6 +79,8 @@ def check_registry(uri: str) -> None:
     elif tracking_server.is_server(uri):
         tracking_server.check(uri)
         tracking_server.limit_waiting()
+    elif sql_server.is_sql_server(uri):
+        sql_server.check(uri)
 
 
 def _downloaded(uri: str) -> Path:
@@ -104,11 +107,14 @@ def _downloaded(uri: str) -> Path:
     except MlflowException as error:
         if error.error_code in NO_CHAMPION_CODES:
             raise no_champion(uri) from error
-        raise ModelError(f"the champion cannot be loaded: {error}", uri) from error
+        where = without_password(uri)
+        raise ModelError(f"the champion cannot be loaded: {error}", where) from error
     except (OSError, ImportError) as error:
-        raise ModelError(f"the champion cannot be loaded: {error}", uri) from error
+        where = without_password(uri)
+        raise ModelError(f"the champion cannot be loaded: {error}", where) from error
 
 
 def no_champion(uri: str) -> ModelError:
     """Return the error of a registry without a champion."""
-    return UnlearnedError("the registry has no champion", uri, "train one with `voxcast learn`")
+    then = "train one with `voxcast learn`"
+    return UnlearnedError("the registry has no champion", without_password(uri), then)

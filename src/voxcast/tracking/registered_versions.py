@@ -18,6 +18,7 @@ from voxcast.serving.champion_folder import (
     check_registry,
     no_champion,
 )
+from voxcast.serving.sql_server import without_password
 
 LISTED = "`voxcast models` lists the versions"
 
@@ -113,7 +114,7 @@ def _versions_by_mlflow(uri: str) -> list[Version]:
             for version in sorted(stored, key=lambda version: -int(version.version))
         ]
     except (MlflowException, OSError, ImportError) as error:
-        raise ModelError(f"cannot be read: {one_line(error)}", uri) from error
+        raise ModelError(f"cannot be read: {one_line(error)}", without_password(uri)) from error
 
 
 def champion(uri: str) -> Version | None:

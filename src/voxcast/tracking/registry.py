@@ -14,8 +14,10 @@ from voxcast.serving.champion_folder import (
     MODEL_NAME,
     check_registry,
 )
-from voxcast.serving.registry_database import is_missing
+from voxcast.serving.registry_database import DATABASE, SQLITE, is_missing, path_of
+from voxcast.serving.sql_server import without_password
 from voxcast.tracking.registered_versions import champion
+from voxcast.tracking.relocation import relocate
 from voxcast.tracking.runs import tracking_uri
 from voxcast.tracking.views import describe_model
 
@@ -97,7 +99,7 @@ def write_marker(project: Path, version: str | None, experiment_id: str) -> None
     content = {
         "model": CHAMPION_URI,
         "version": version,
-        "tracking_uri": tracking_uri(project),
+        "tracking_uri": _portable(tracking_uri(project), project),
         "experiment_id": experiment_id,
     }
     write_json(project / MARKER, content)
@@ -116,10 +118,17 @@ def forget_lost(project: Path) -> bool:
     marker, uri = project / MARKER, tracking_uri(project)
     if not marker.is_file():
         return False
-    if read_json(marker).get("tracking_uri") == uri and not is_missing(uri):
+    if read_json(marker).get("tracking_uri") == _portable(uri, project) and not is_missing(uri):
         return False
     marker.unlink()
     return True
+
+
+def _portable(uri: str, project: Path) -> str:
+    """Return an address for the marker: the same after a project was moved, and no secret."""
+    if path_of(uri) == project.resolve() / DATABASE:
+        return f"{SQLITE}{DATABASE}"
+    return without_password(uri)
 
 
 def use(project: Path | None) -> str:
@@ -128,10 +137,13 @@ def use(project: Path | None) -> str:
     Raises
     ------
     ModelError
-        If the registry is missing or damaged, or its server does not answer.
+        If the registry is missing or damaged, its artifacts are elsewhere, or its server does not
+        answer.
     """
-    uri = tracking_uri(project or Path.cwd())
+    folder = project or Path.cwd()
+    uri = tracking_uri(folder)
     check_registry(uri)
+    relocate(folder, uri)
     import mlflow
 
     mlflow.set_tracking_uri(uri)
