@@ -9,10 +9,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from model_server import free_port, running_server
 from private_postgres import Postgres, missing_programs, private_postgres
 
 BUCKET = "voxcast"
+COMPOSE = Path(__file__).parents[1] / "compose.yaml"
 BINARIES = Path(sys.executable).parent
 # The test server takes any; they are what a user would have, and are looked for in files.
 ACCESS = {"AWS_ACCESS_KEY_ID": "reader", "AWS_SECRET_ACCESS_KEY": "of-the-bucket",
@@ -74,15 +77,26 @@ def production_servers(folder: Path) -> Iterator[Servers]:
         s3 = stack.enter_context(_server(folder, "s3", ["moto_server", "-H", "127.0.0.1", "-p"],
                                          "/moto-api/", plain_environment()))  # fmt: skip
         _client(s3).create_bucket(Bucket=BUCKET)
-        command = [
-            "mlflow", "server", "--host", "127.0.0.1", "--workers", "1",
-            "--backend-store-uri", postgres.url,
-            "--artifacts-destination", f"s3://{BUCKET}/artifacts", "--port",
-        ]  # fmt: skip
+        command = _command_of_compose(postgres.url)
         variables = Servers(postgres, s3, "").environment(of_bucket=True)
         variables["PGPASSFILE"] = str(postgres.password_file)
         mlflow = stack.enter_context(_server(folder, "mlflow", command, "/health", variables))
         yield Servers(postgres, s3, mlflow)
+
+
+def _command_of_compose(database: str) -> list[str]:
+    """Return the command of MLflow's server of compose.yaml, on loopback, without a port."""
+    command = yaml.safe_load(COMPOSE.read_text())["services"]["mlflow"]["command"]
+    here = {
+        "--host=0.0.0.0": "--host=127.0.0.1",
+        "--backend-store-uri=postgresql+psycopg://voxcast@postgres/mlflow": (
+            f"--backend-store-uri={database}"
+        ),
+    }
+    assert set(here) <= set(command)
+    return [here.get(word, word) for word in command if not word.startswith("--port=")] + [
+        "--port"
+    ]
 
 
 @contextlib.contextmanager
@@ -91,7 +105,9 @@ def _server(
 ) -> Iterator[str]:
     port = free_port()
     (folder / name).mkdir()
-    words = [str(BINARIES / command[0]), *command[1:], str(port)]
+    # The names by which it may be called have a port too.
+    words = [word.replace("127.0.0.1:5000", f"127.0.0.1:{port}") for word in command]
+    words = [str(BINARIES / words[0]), *words[1:], str(port)]
     with running_server(words, port, folder / name, variables, 300, path) as url:
         yield url
 

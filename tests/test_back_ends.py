@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -108,6 +110,17 @@ def test_the_graph_leaves_its_runs_and_models_on_the_server(
     assert "up to date" in study.run("dvc", "repro")
 
 
+def test_the_server_of_mlflow_answers_to_the_names_of_compose_alone(servers: Servers) -> None:
+    address = f"{servers.mlflow}/api/2.0/mlflow/experiments/search?max_results=1"
+    for host, code in (("mlflow:5000", 200), ("elsewhere.example.org", 403)):
+        request = urllib.request.Request(address, headers={"Host": host})
+        try:
+            answered = urllib.request.urlopen(request, timeout=60).status
+        except urllib.error.HTTPError as refusal:
+            answered = refusal.code
+        assert answered == code, host
+
+
 def test_doctor_reads_the_registry(study: Study, servers: Servers) -> None:
     checks = {check["name"]: check for check in study.json("doctor")}
     assert checks["registry"]["status"] == "works"
@@ -176,3 +189,80 @@ def test_versions_are_promoted_compared_and_rolled_back(study: Study) -> None:
     refused = study.run("voxcast", "models", "rollback", "9", code=2)
     assert not refused
     assert "version 9: no such version; the model has 2, 1" in study.messages
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """Return a project that was learned in with its database and folder of artifacts."""
+    study = Study(tmp_path_factory.mktemp("local") / "study", plain_environment())
+    study.learn()
+    return study
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file() and not p.is_symlink()}
+
+
+def test_a_copy_of_a_project_goes_on_by_itself(local: Study) -> None:
+    here = local.predicted()
+    before = contents(local.project)
+    copy = Study(local.project.with_name("copy"), local.variables)
+    local.run("cp", "-r", str(local.project), str(copy.project))
+    copy.run("voxcast", "models", "--refresh")
+    assert copy.messages.count("\n") == 1
+    assert f"this project was at {local.project}: its registry now has" in copy.messages
+    assert "up to date" in copy.run("dvc", "repro")  # nothing is run again
+    assert copy.json("models", "promote", "--app", "smooth")["version"] == "2"
+    assert copy.json("models", "compare", "2", "1")
+    assert copy.predicted() == here
+    # Caches of the interpreter and of DVC apart, the original is what it was.
+    after = contents(local.project)
+    assert {p: after.get(p) for p in before if ".dvc" not in p.parts} == {
+        p: content for p, content in before.items() if ".dvc" not in p.parts
+    }
+
+    moved = Study(local.project.with_name("moved"), local.variables)
+    copy.project.rename(moved.project)
+    assert len(moved.json("models")) == 2
+    port = free_port()
+    command = [str(BINARIES / "mlflow"), "models", "serve", "-m", "models:/voxcast@champion",
+               "--env-manager", "local", "--port", str(port)]  # fmt: skip
+    with running_server(command, port, moved.project, moved.variables) as url:
+        assert moved.predicted("--url", url, "--app", "smooth", "--cpus", "1") == (
+            pytest.approx(here)
+        )
+    moved.run("voxcast", "learn", "../heads", *FAST)  # is up to date, at its third place
+    assert not copy.project.exists()
+
+
+def test_a_database_server_without_a_tracking_server(local: Study, servers: Servers) -> None:
+    import psycopg
+
+    postgres, variables = servers.postgres, local.variables
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PGPASSFILE", str(postgres.password_file))
+        with psycopg.connect(postgres.url.replace("+psycopg", ""), autocommit=True) as connection:
+            connection.execute("CREATE DATABASE plain")
+    study = Study(local.project.with_name("plain"), variables)
+    local.run("cp", "-r", str(local.project), str(study.project))
+    study.variables |= {
+        "PGPASSFILE": str(postgres.password_file),
+        "MLFLOW_TRACKING_URI": postgres.url.replace("/postgres?", "/plain?"),
+    }
+    before = (study.project / "mlflow.db").read_bytes()
+    study.run("voxcast", "models", "--refresh")
+    ran = [line for line in study.run("dvc", "repro").splitlines() if line.startswith("Running")]
+    assert [line.split("'")[1] for line in ran] == ["register", "report"]
+    (row,) = study.json("models")
+    assert (row["version"], row["apps"]["smooth"]["reason"]) == ("1", "first")
+    assert study.predicted() == local.predicted()
+    checks = {check["name"]: check for check in study.json("doctor")}
+    assert checks["registry"]["status"] == "works"
+    # Artifacts are in the project, whatever the current folder is; its own database is not used.
+    assert list((study.project / "mlruns").rglob("bundle.json"))
+    assert (study.project / "mlflow.db").read_bytes() == before
+    study.run("voxcast", "models", "promote", "--app", "smooth", "--project", ".")
+    study.variables["PGPASSFILE"] = "/nowhere"
+    study.run("voxcast", "models", code=2)
+    assert study.messages.count("\n") == 1
+    assert "the database server does not answer" in study.messages
