@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from voxcast.errors import ModelError
 from voxcast.files import read_json, write_json
 from voxcast.serving.bundle import FOLDER, Bundle
 from voxcast.serving.champion_folder import (
@@ -16,7 +17,7 @@ from voxcast.serving.champion_folder import (
 )
 from voxcast.serving.registry_database import DATABASE, SQLITE, is_missing, path_of
 from voxcast.serving.sql_server import without_password
-from voxcast.tracking.registered_versions import champion
+from voxcast.tracking.registered_versions import champion, versions
 from voxcast.tracking.relocation import relocate
 from voxcast.tracking.runs import tracking_uri
 from voxcast.tracking.views import describe_model
@@ -106,7 +107,7 @@ def write_marker(project: Path, version: str | None, experiment_id: str) -> None
 
 
 def forget_lost(project: Path) -> bool:
-    """Remove the marker if its registry no longer exists or another one is configured.
+    """Remove the marker if its registry is gone or was emptied, or another one is configured.
 
     The next ``dvc repro`` then registers a model again.
 
@@ -118,8 +119,14 @@ def forget_lost(project: Path) -> bool:
     marker, uri = project / MARKER, tracking_uri(project)
     if not marker.is_file():
         return False
-    if read_json(marker).get("tracking_uri") == _portable(uri, project) and not is_missing(uri):
-        return False
+    content = read_json(marker)
+    if content.get("tracking_uri") == _portable(uri, project) and not is_missing(uri):
+        try:
+            numbers = {version.number for version in versions(uri)}
+        except ModelError:  # it cannot be read now, which does not mean that it is lost
+            return False
+        if content.get("version") in (None, *numbers):
+            return False
     marker.unlink()
     return True
 
