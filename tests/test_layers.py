@@ -18,7 +18,8 @@ FLOORS = {
     "serving": 5, "hpc": 5,
     "tracking": 6, "studies": 6, "analysis": 6,
     "report": 7, "config": 7,
-    "cli": 8,
+    "web": 8,
+    "cli": 9,
 }  # fmt: skip
 # Sideways between rooms of one floor, each for a reason.
 SIDEWAYS = {

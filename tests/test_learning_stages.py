@@ -13,7 +13,7 @@ import planted
 from champions import champion_version, registered_bundle
 from voxcast.cli.models import main as models
 from voxcast.cli.project_locks import learning_lock
-from voxcast.errors import ModelError, RunError
+from voxcast.errors import ConfigError, ModelError, RunError
 from voxcast.files import sha256_folder
 from voxcast.history.openings import BOOK, read_openings
 from voxcast.images.network_volume import volume_dtype
@@ -193,6 +193,96 @@ def test_a_busy_machine_more_subjects_and_a_person(
         "promotion", "promotion", "promotion", "comparison", "rollback", "rollback", "rollback",
         "promotion",
     ]  # fmt: skip
+
+
+def test_a_version_is_described_and_put_beside_another(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert models(["card", "5"]) == 0
+    card = capsys.readouterr().out
+    training = registered_bundle(project, "5").apps["segment"].promotion.evidence["training"]
+    assert training["image_sets"] == {"heads": 56}
+    for fact in (
+        "# voxcast, version 5\n", "- made for: `segment`, ", "- replaced version: 4\n",
+        "image sets: heads (56 runs); measured: 2026-01-01 to 2026-01-01\n",
+        "- machines measured: here\n", "- bounds at 95 %: calibrated, ", " held-out subjects: ",
+        "| CPU time | ", "- CPUs: 1 to 2 CPUs\n", "\n## tile\n", "bounds at 95 %: not calibrated",
+    ):  # fmt: skip
+        assert fact in card, fact
+    assert "- software: voxcast==" in card
+    logged = registered_bundle(project, "5").folder.with_name("model_card.md").read_text()
+    assert logged.partition("## Limits")[2] == card.partition("## Limits")[2]
+
+    assert models(["diff", "2", "5", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["apps"]["tile"] == {
+        "fields": {}, "runs": {"added": [], "removed": []},
+        "subjects": {"added": [], "removed": []},
+    }  # fmt: skip
+    segment = content["apps"]["segment"]
+    assert segment["fields"]["subject_count"] == [8, 28]
+    assert len(segment["subjects"]["added"]) == 20
+    assert segment["subjects"]["removed"] == []
+    assert len(segment["runs"]["added"]) == 40
+    assert {"forecaster_sha256", "cpu_s_mape_percent", "reason"} <= segment["fields"].keys()
+    assert content["signature"] == {"added": [], "removed": []}
+    assert models(["diff", "2", "5"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("segment: 40 runs added, 20 subjects added\n")
+    assert "\ntile: the same\nsignature: the same columns\n" in printed
+    for version in "12345":
+        assert models(["verify", version]) == 0
+
+
+def test_tags_tell_why_and_by_whom_versions_changed(project: Path) -> None:
+    import mlflow
+
+    client = mlflow.MlflowClient(tracking_uri(project))
+    for reason, numbers in (("first", {1, 2}), ("by_hand", {3}), ("rolled_back", {4})):
+        found_versions = client.search_model_versions(
+            f"name = 'voxcast' and tags.reason = '{reason}'"
+        )
+        assert {int(version.version) for version in found_versions} == numbers
+    tags = {version.number: version.tags for version in versions(tracking_uri(project))}
+    assert (tags["5"]["promoted"], tags["5"]["hosts"]) == ("segment", "here")
+    assert float(tags["5"]["challenger_error"]) < float(tags["5"]["champion_error"])
+    assert (
+        tags["5"]["table_sha256"]
+        == registered_bundle(project, "5").apps["segment"].promotion.table_sha256
+    )
+    assert (tags["3"]["rolled_back_app"], tags["3"]["rolled_back_to"]) == ("segment", "4")
+    assert tags["3"]["rolled_back_at"][:2] == "20"
+    assert tags["3"]["rolled_back_by"]
+    assert (tags["4"]["restored_from"], tags["1"]["restored_app"]) == ("1", "all")
+
+
+def test_a_version_answers_in_shadow_until_it_is_ended(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert models(["shadow"]) == 0
+    assert models(["shadow", "--version", "3"]) == 0
+    assert models(["shadow"]) == 0
+    assert models(["list"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(
+        "no version is in shadow\nversion 3 answers in shadow of version 5\n"
+        "version 3 is in shadow since 20"
+    )
+    assert "\nversion   5 champion\n" in printed
+    assert "\nversion   3 challenger\n" in printed
+    with pytest.raises(ModelError, match="segment: the newest model is the champion's"):
+        models(["shadow", "--app", "segment"])
+    with pytest.raises(ModelError, match="version 5: is the champion"):
+        models(["shadow", "--version", "5"])
+    with pytest.raises(ModelError, match="no answers in shadow are logged"):
+        models(["shadow", "--report"])
+    with pytest.raises(ConfigError, match="choose one of --app"):
+        models(["shadow", "--end", "--report"])
+    assert models(["shadow", "--end"]) == 0
+    with pytest.raises(ModelError, match="no version is in shadow"):
+        models(["shadow", "--end"])
+    tags = next(v.tags for v in versions(tracking_uri(project)) if v.number == "3")
+    assert tags["shadow_since"] <= tags["shadow_until"]
 
 
 def test_what_cannot_be_promoted_or_rolled_back_is_one_error() -> None:

@@ -2,7 +2,9 @@
 
 import json
 import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from voxcast.models.selection.refitting import fit_forecasters
 from voxcast.records import Configuration
 from voxcast.serving.bundle import INDEX, Bundle
 from voxcast.serving.champion_folder import MODEL_NAME
+from voxcast.serving.registered_files import TAG
 from voxcast.tracking import current_champion, registry, runs
 from voxcast.tracking.challengers import AppFacts, Challenger
 from voxcast.tracking.promotion import Rule, promote
@@ -135,8 +138,15 @@ def test_defaults_of_every_family_are_in_its_search_space() -> None:
         assert set(family.suggest(trial)) == set(family.defaults)
 
 
+def forget_hashes(project: Path) -> None:
+    """Make all versions those of a release that recorded no hashes of files."""
+    with closing(sqlite3.connect(project / "mlflow.db")) as connection, connection:
+        connection.execute("DELETE FROM model_version_tags WHERE key = ?", (TAG,))
+
+
 def changed_champion(project: Path, change: Callable[[dict], None]) -> None:
-    """Change the facts of the champion in its bundle."""
+    """Change the facts of the champion in its bundle, in a registry without hashes of files."""
+    forget_hashes(project)
     index = registered_bundle(project, champion_version(project).number).folder / INDEX
     content = json.loads(index.read_text())
     change(content)
@@ -258,6 +268,7 @@ def test_a_damaged_application_is_carried_over_and_said(
     project: Path, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     bundle = champion_of_two(project)
+    forget_hashes(project)
     DAMAGE[kind](bundle)
     receipt = promoted(project, "median", "ridge")
     assert (receipt["registered"], receipt["version"]) == (True, "3")
@@ -267,6 +278,36 @@ def test_a_damaged_application_is_carried_over_and_said(
     assert third.problem_of("segment") is None
     assert third.facts["tile"] == json.loads((bundle.folder / INDEX).read_text())["apps"]["tile"]
     assert receipts(project)[-1]["carried_over_damaged"] == receipt["carried_over_damaged"]
+
+
+def test_facts_that_are_not_those_registered_are_neither_carried_over_nor_returned_to(
+    project: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who changes a forecaster and its hash would else have both registered with a new hash."""
+    bundle = champion_of_two(project)
+    index = json.loads((bundle.folder / INDEX).read_text())
+    (bundle.forecaster_folder("tile") / "planted.json").write_text("{}")
+    planted_sha256 = sha256_folder(bundle.forecaster_folder("tile"))
+    index["apps"]["tile"]["forecaster_sha256"] = planted_sha256
+    (bundle.folder / INDEX).write_text(json.dumps(index))
+    receipt = promoted(project, "median", "ridge")
+    assert (receipt["registered"], receipt["reason"]) == (False, "would_lose_others")
+    assert "bundle.json: is not the file that was registered" in caplog.text
+    roll_back(project, "1")
+    for app in (None, "tile"):
+        with pytest.raises(ModelError, match="is not the file that was registered"):
+            roll_back(project, "2", app)
+
+
+def test_a_changed_list_of_runs_is_damage(project: Path) -> None:
+    promoted(project, "median")
+    bundle = registered_bundle(project, "1")
+    path = bundle.trained_on_path("segment")
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {"subjects": content["subjects"][:-1]}))
+    assert "cannot be read" in str(bundle.problem_of("segment"))
+    with pytest.raises(ModelError, match="is not the file that was registered"):
+        bundle.subjects("segment")
 
 
 def test_a_damaged_forecaster_is_brought_back_from_an_older_version(project: Path) -> None:

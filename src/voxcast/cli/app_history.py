@@ -87,9 +87,33 @@ def app_history(folder: Path, name: str, forecaster: Forecaster | None) -> AppHi
     """
     import pandas as pd
 
-    from voxcast import config
     from voxcast.features.comparability import Comparability
     from voxcast.features.table import censored_subjects
+
+    cfg, training = runs_of_app(folder, name)
+    points = cfg.features.network_points
+    comparable = Comparability.of(training.profiles)
+    table, left_out = _usable(training, comparable, name, cfg, forecaster, points)
+    if table.empty:
+        causes = ", ".join(f"{count} {why}" for why, count in left_out.items()) or "none"
+        raise TableError(f"no usable completed run of {name}: {causes}", folder / HISTORY)
+    usable = training.volumes[training.volumes["problem"].isna()]
+    stopped = censored_subjects(training.profiles, set(usable["volume_id"]))
+    pairs: Any = zip(stopped["app"].astype(str), stopped["subject"].astype(str), strict=True)
+    table = pd.DataFrame(table).sort_values(["started_at", "cell_key"], ignore_index=True)
+    volumes, method = _volumes(table, training, points), comparable.methods.get(name, "")
+    return AppHistory(cfg, table, volumes, set(pairs), left_out, method)
+
+
+def runs_of_app(folder: Path, name: str) -> tuple[Config, TrainingRuns]:
+    """Return the configuration of a project, and all runs of an application on record in it.
+
+    Raises
+    ------
+    VoxcastError
+        If there is no such application, or no run of it is on record.
+    """
+    from voxcast import config
     from voxcast.features.training_runs import training_runs
     from voxcast.history.batches import batches_to_learn_from
     from voxcast.images.characteristic_versions import versions_of
@@ -111,18 +135,7 @@ def app_history(folder: Path, name: str, forecaster: Forecaster | None) -> AppHi
         cfg.features.coarse_points, cfg.features.network_points,
         versions_of(cfg.features.characteristics),
     )  # fmt: skip
-    points = cfg.features.network_points
-    comparable = Comparability.of(training.profiles)
-    table, left_out = _usable(training, comparable, name, cfg, forecaster, points)
-    if table.empty:
-        causes = ", ".join(f"{count} {why}" for why, count in left_out.items()) or "none"
-        raise TableError(f"no usable completed run of {name}: {causes}", folder / HISTORY)
-    usable = training.volumes[training.volumes["problem"].isna()]
-    stopped = censored_subjects(training.profiles, set(usable["volume_id"]))
-    pairs: Any = zip(stopped["app"].astype(str), stopped["subject"].astype(str), strict=True)
-    table = pd.DataFrame(table).sort_values(["started_at", "cell_key"], ignore_index=True)
-    volumes, method = _volumes(table, training, points), comparable.methods.get(name, "")
-    return AppHistory(cfg, table, volumes, set(pairs), left_out, method)
+    return cfg, training
 
 
 def _usable(

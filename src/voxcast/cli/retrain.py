@@ -16,7 +16,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from voxcast import project
-from voxcast.cli.models import quiet_mlflow
+from voxcast.cli.registry_options import quiet_mlflow
 from voxcast.cli.shared_options import (
     add_project_argument,
     add_time_budget_argument,

@@ -1,25 +1,107 @@
-"""``voxcast serve``: serve the champion over HTTP with MLflow's server, by default on loopback."""
+"""``voxcast serve``: answer predictions over HTTP, by default to this machine only.
+
+It follows the registry: when the champion changes, requests that come are answered by the new one.
+"""
 
 from __future__ import annotations
 
+import argparse
+import ipaddress
+import json
 import os
 import shlex
 import socket
-import sys
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from voxcast.cli.shared_options import add_project_argument, machines_file, registry_address
+from voxcast import project
+from voxcast.cli.shared_options import (
+    add_project_argument,
+    duration_s,
+    machines_file,
+    registry_address,
+)
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+TOKEN_VARIABLE = "VOXCAST_TOKEN"  # noqa: S105  # a name
+MIN_TOKEN = 16  # letters
+MAX_TOKEN_BYTES = 4096
+RATE = 100.0  # requests a second and client, beyond this machine
 MAX_COMMAND = 60  # characters shown of another program's command line
+ASK_S = 2.0  # for the version of another service
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
 def main(argv: list[str]) -> int:
-    """Become the server of the champion, until SIGTERM, SIGINT or SIGHUP."""
+    """Serve the champion until SIGTERM, SIGINT or SIGHUP."""
+    args = _arguments(argv)
+    is_local = _is_loopback(args.host)
+    token = _token(args.token_file)
+    if token is None and not is_local:
+        then = f"name a file by --token-file, or set {TOKEN_VARIABLE}"
+        raise ConfigError("others can reach this address, so a token is needed", args.host, then)
+    roots = tuple(_root(folder) for folder in args.root)
+    _check_port_is_free(args.host, args.port)
+    uri = registry_address(args.project)
+    from voxcast.serving.champion_folder import version_in_database
+
+    version_in_database(uri)  # so that a registry without a champion is refused in a line
+    from voxcast.web.server import serve
+    from voxcast.web.settings import Settings
+
+    rate = args.rate if args.rate is not None else 0.0 if is_local else RATE
+    settings = Settings(
+        uri, project.find(args.project), machines_file(args.project), token, roots, args.poll,
+        _names(args.host, args.allow_host), rate, args.max_upload,
+    )  # fmt: skip
+    return serve(settings, args.host, args.port, args.workers)
+
+
+def _arguments(argv: list[str]) -> argparse.Namespace:
+    from voxcast.quantities import parse_bytes
+
+    def size(text: str) -> int:
+        try:
+            return parse_bytes(text)
+        except ConfigError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
     parser = VerbParser(prog="voxcast serve", description=__doc__)
-    parser.add_argument("--host", default="127.0.0.1", help="default 127.0.0.1: this machine only")
-    parser.add_argument("--port", type=int, default=5001, help="default 5001")
-    parser.add_argument("--workers", type=int, default=1, help="number of processes (default 1)")
+    add = parser.add_argument
+    add("--host", default="127.0.0.1", help="default 127.0.0.1: this machine only")
+    add("--port", type=int, default=5001, help="default 5001")
+    add("--workers", type=int, default=1, help="number of processes (default 1)")
+    add(
+        "--token-file", type=Path, metavar="FILE",
+        help=f"what clients must send as a bearer token (or {TOKEN_VARIABLE}); needed unless only "
+        "this machine can connect",
+    )  # fmt: skip
+    add(
+        "--allow-host", action="append", default=[], metavar="NAME",
+        help="answer to this name too, such as that of a proxy; repeatable",
+    )  # fmt: skip
+    add(
+        "--root", action="append", type=Path, default=[], metavar="DIR",
+        help="folder whose images may be named by their path; repeatable (default: none)",
+    )  # fmt: skip
+    add(
+        "--max-upload", type=size, default=2**29, metavar="SIZE",
+        help="largest image that is received (default 512MiB)",
+    )  # fmt: skip
+    add(
+        "--rate", type=float, metavar="N",
+        help="requests a second of one client; 0 for no limit (default: none on this machine, "
+        f"else {RATE:g})",
+    )  # fmt: skip
+    add(
+        "--poll", type=duration_s, default="2s", metavar="2s",
+        help="time between two looks for another champion",
+    )  # fmt: skip
     add_project_argument(parser)
     args = parser.parse_args(argv)
     if not 1 <= args.port <= 65535:
@@ -28,19 +110,71 @@ def main(argv: list[str]) -> int:
         raise ConfigError("is empty", "--host", "leave it out for this machine only")
     if args.workers < 1:
         raise ConfigError(f"must be at least 1, not {args.workers}", "--workers")
-    _check_port_is_free(args.host, args.port)
-    from voxcast.serving.http_server import command
-    from voxcast.serving.machine_file import VARIABLE
-    from voxcast.tracking.current_champion import served_champion
+    if args.rate is not None and not 0 <= args.rate < float("inf"):
+        raise ConfigError(f"must be 0 or more, not {args.rate}", "--rate")
+    if args.poll < 0.1:
+        raise ConfigError("must be at least 0.1s", "--poll")
+    return args
 
-    uri = registry_address(args.project)
-    version, model = served_champion(uri)
-    words = command(model, version, args.host, args.port, args.workers)
-    sys.stdout.flush()
-    environment = {**os.environ, "MLFLOW_TRACKING_URI": uri}
-    if machines := machines_file(args.project):
-        environment[VARIABLE] = str(machines)
-    os.execve(words[0], words, environment)  # noqa: S606  # no shell, and no second process
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _names(host: str, allowed: Sequence[str]) -> tuple[str, ...]:
+    """Return the names to which the service answers; empty for any.
+
+    Where others can connect, the token keeps pages of other sites out, and the names by which
+    this machine is known are not all known to it.
+    """
+    if not _is_loopback(host) and not allowed:
+        return ()
+    literal = f"[{host}]" if ":" in host else host
+    names = (*LOOPBACK_NAMES, literal, *allowed)
+    return tuple(dict.fromkeys(name.lower() for name in names))
+
+
+def _token(path: Path | None) -> str | None:
+    """Return the token of a file or of the environment; None if there is neither.
+
+    Raises
+    ------
+    ConfigError
+        If it is short, has spaces, or the file cannot be read.
+    """
+    if path is None:
+        token, where = os.environ.get(TOKEN_VARIABLE), TOKEN_VARIABLE
+        if token is None:
+            return None
+    else:
+        where = str(path)
+        try:
+            with path.open("rb") as stream:
+                token = stream.read(MAX_TOKEN_BYTES + 1).decode("ascii").strip()
+        except OSError as error:
+            raise ConfigError(f"cannot be read: {error.strerror}", path) from None
+        except UnicodeDecodeError:
+            raise ConfigError("must be of ASCII letters and digits", path) from None
+    then = "make one by `openssl rand -hex 32`"
+    if len(token) < MIN_TOKEN:
+        raise ConfigError(f"a token has at least {MIN_TOKEN} letters", where, then)
+    if (
+        len(token) > MAX_TOKEN_BYTES
+        or not token.isascii()
+        or not token.isprintable()
+        or " " in token
+    ):
+        raise ConfigError("must be one word of printable ASCII letters", where, then)
+    return token
+
+
+def _root(folder: Path) -> Path:
+    if not folder.is_dir():
+        raise ConfigError("is no folder", folder, "--root names a folder of images")
+    return folder.resolve()
 
 
 def _check_port_is_free(host: str, port: int) -> None:
@@ -57,15 +191,13 @@ def _check_port_is_free(host: str, port: int) -> None:
 def _holder(port: int) -> str | None:
     """Return who listens on a port, and how it is ended; None if that cannot be seen."""
     from voxcast.profiling.listeners import listeners
-    from voxcast.serving.http_server import served_version
 
     holders = listeners(port)
     if not holders:
         return None
-    versions = {holder.pid: served_version(holder.command) for holder in holders}
-    holder = next((h for h in holders if versions[h.pid]), holders[0])
+    holder = holders[0]  # the oldest, which starts and ends the others
     since = f"since {holder.started_at:%Y-%m-%d %H:%M}"
-    if version := versions[holder.pid]:
+    if version := _served_version(port):
         use = f"--url http://127.0.0.1:{port}"
         return (
             f"cannot listen: process {holder.pid} serves version {version} here {since}; "
@@ -74,3 +206,13 @@ def _holder(port: int) -> str | None:
     name = shlex.join(holder.command)
     name = name if len(name) <= MAX_COMMAND else f"{name[:MAX_COMMAND]}…"
     return f"cannot listen: process {holder.pid} ({name}) listens here {since}; stop it"
+
+
+def _served_version(port: int) -> str | None:
+    """Return the version that a service on this machine answers with; None if it is none."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=ASK_S) as reply:
+            version = json.loads(reply.read(10_000))["model_version"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return version if isinstance(version, str) else None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voxcast.models.model_files import read_sealed, write_sealed
+from voxcast.models.model_files import read_sealed, subfolder, write_sealed
 from voxcast.models.point_model import PointModel
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Blend:
         """Read what `save` wrote."""
         content = read_sealed(folder / "blend.json")
         weights = weights_of(content)
-        members = {name: PointModel.load(folder / name) for name in weights}
+        members = {name: PointModel.load(subfolder(folder, name)) for name in weights}
         return cls(content["family"], members, weights)
 
 

@@ -9,7 +9,13 @@ from voxcast.errors import ModelError
 from voxcast.features.combinations import members
 from voxcast.features.descriptions import outside, outside_together
 from voxcast.models.calibrated_model import CalibratedModel
-from voxcast.models.model_files import RETRAIN, read_object, read_sealed, write_sealed
+from voxcast.models.model_files import (
+    RETRAIN,
+    read_object,
+    read_sealed,
+    subfolder,
+    write_sealed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -212,7 +218,7 @@ class Forecaster:
         models: dict[InputLevel, dict[str, Any]] = read_sealed(folder / FILE)["models"]
         return cls(
             {
-                input_level: CalibratedModel.load(content, folder / input_level)
+                input_level: CalibratedModel.load(content, subfolder(folder, input_level))
                 for input_level, content in models.items()
             }
         )

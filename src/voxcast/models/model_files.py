@@ -85,10 +85,18 @@ def read_arrays(path: Path, sha256: str) -> dict[str, np.ndarray]:
     """Read what `write_arrays` wrote; errors as `read_checked`."""
     content = read_checked(path, sha256)
     try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-            return dict(archive)
-    except (AttributeError, ValueError, zipfile.BadZipFile) as error:  # not written by voxcast
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
+                raise ValueError("compressed members, which may be of any size")
+        with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+            arrays = dict(stored)
+    # Not written by voxcast: another kind of archive, a pickle, or a shape beyond all memory.
+    except (AttributeError, ValueError, OverflowError, MemoryError, zipfile.BadZipFile) as error:
         raise ModelError(f"contains no arrays: {error}", path, RETRAIN) from None
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray):  # what is no array is read as bytes
+            raise ModelError(f"contains no arrays: {name} is something else", path, RETRAIN)
+    return arrays
 
 
 def read_checked(path: Path, sha256: str) -> bytes:
@@ -108,6 +116,19 @@ def read_checked(path: Path, sha256: str) -> bytes:
     if hashlib.sha256(content).hexdigest() != sha256:
         raise ModelError("the file is damaged: its hash is not that on record", path, RETRAIN)
     return content
+
+
+def subfolder(folder: Path, name: str) -> Path:
+    """Return the folder of a part of a model, whose name was read from a file.
+
+    Raises
+    ------
+    ModelError
+        If the name is a path, which would leave the folder.
+    """
+    if not isinstance(name, str) or name in (".", "..", "") or set(name) & {"/", "\0"}:
+        raise ModelError(f"the model is damaged: {name!r:.60} is no name", folder, RETRAIN)
+    return folder / name
 
 
 def split_arrays(value: Any, arrays: dict[str, np.ndarray], kinds: Mapping[str, type]) -> Any:

@@ -19,7 +19,7 @@ from voxcast.models.families.encoder import Encoder
 from voxcast.models.families.family import Params, family
 from voxcast.models.families.regressors import Regressor
 from voxcast.models.families.training_matrix import training_matrix
-from voxcast.models.model_files import read_sealed, write_sealed
+from voxcast.models.model_files import read_sealed, subfolder, write_sealed
 from voxcast.models.predictor import speed_estimates
 from voxcast.models.query import queries_of, stacked_volumes
 from voxcast.models.slowdown import SlowdownLaw
@@ -187,7 +187,7 @@ class PointModel:
         models_by_app = {
             name: AppModel(Encoder.load(app_folder), regressor_family.load(app_folder))
             for name in content["apps"]
-            for app_folder in [folder / (name or "pooled")]
+            for app_folder in [subfolder(folder, name or "pooled")]
         }
         return cls(
             content["family"],

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import re
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError, UnlearnedError
-from voxcast.files import read_json, sha256_folder, write_json
+from voxcast.files import read_json, sha256_file, sha256_folder, write_json
 from voxcast.images.characteristics import CHARACTERISTICS
+from voxcast.serving.plain_files import plain_files
 from voxcast.serving.served_app import ServedApp
 
 if TYPE_CHECKING:
@@ -92,11 +93,13 @@ class Bundle:
         Raises
         ------
         ModelError
-            If it is missing, of another release, or damaged as a whole.
+            If it is missing, of another release, or damaged as a whole, or there are links among
+            the files.
         """
         path = folder / INDEX
         if not path.is_file():
             raise ModelError("contains no model of this release", folder, "run `voxcast learn`")
+        plain_files(folder)
         try:
             content = read_json(path)
             if content["format"] != FORMAT:
@@ -170,7 +173,11 @@ class Bundle:
             if not self._is_as_registered(app):
                 folder = self.forecaster_folder(app)
                 raise ModelError("is not the model that was registered", folder, REPAIR)
-            self._forecasters[app] = Forecaster.load(self.forecaster_folder(app))
+            try:
+                self._forecasters[app] = Forecaster.load(self.forecaster_folder(app))
+            except _DAMAGE as error:  # its hash is right: it was written by something else
+                folder = self.forecaster_folder(app)
+                raise ModelError(f"is no model: {error!r:.200}", folder, REPAIR) from None
         return self._forecasters[app]
 
     def is_intact(self, app: str) -> bool:
@@ -207,7 +214,10 @@ class Bundle:
 
     def _trained_on(self, app: str, key: str) -> list[str]:
         path = self.trained_on_path(app)
+        recorded = self.apps[app].trained_on_sha256 if app in self.apps else ""
         try:
+            if recorded and sha256_file(path) != recorded:
+                raise ModelError("is not the file that was registered", path, REPAIR)
             return [str(value) for value in read_json(path)[key]]
         except _DAMAGE as error:
             raise ModelError(f"is damaged: {error!r}", path, REPAIR) from None
@@ -246,8 +256,9 @@ def write_bundle(
             raise ModelError(f"needs a name of {_NAME_RULE}", name[:_NAME_LIMIT])
         shutil.copytree(part.forecaster, folder / FORECASTERS / name)
         trained_on = {"cell_keys": list(part.cell_keys), "subjects": sorted({*part.subjects})}
-        write_json(folder / TRAINED_ON / f"{name}.json", trained_on)
-        facts[name] = part.served.to_json()
+        path = folder / TRAINED_ON / f"{name}.json"
+        write_json(path, trained_on)
+        facts[name] = replace(part.served, trained_on_sha256=sha256_file(path)).to_json()
     if carried_over is not None:
         for name in carried_over.facts.keys() - facts.keys():
             _carry_over(carried_over, name, folder)

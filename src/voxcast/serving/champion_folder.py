@@ -12,41 +12,47 @@ from pathlib import Path
 from voxcast.errors import ModelError, UnlearnedError
 from voxcast.files import remove_folder
 from voxcast.serving import registry_database, sql_server, tracking_server
+from voxcast.serving.registered_files import check_files
 from voxcast.serving.registry_database import StoredVersion
 from voxcast.serving.sql_server import without_password
 
 MODEL_NAME = "voxcast"
 CHAMPION = "champion"
+CHALLENGER = "challenger"  # of the version that answers in shadow, see `voxcast models shadow`
 CHAMPION_URI = f"models:/{MODEL_NAME}@{CHAMPION}"
 # By which MLflow says that a registry has no such model or alias.
 NO_CHAMPION_CODES = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 
 
-def champion_folder(uri: str) -> Path:
-    """Return the folder of the champion's files; it is not written to.
+def champion_folder(uri: str, alias: str = CHAMPION) -> Path:
+    """Return the folder of the champion's files, which are those that were registered.
 
     The database of a project is read directly. For other registries MLflow is asked, and the files
-    are downloaded to a temporary folder if they are not on this machine.
+    are downloaded to a temporary folder if they are not on this machine. It is not written to.
 
     Parameters
     ----------
     uri : str
         Tracking address.
+    alias : str
+        `CHALLENGER` for the model in shadow.
 
     Raises
     ------
     ModelError
-        If the registry cannot be read, has no champion, or the champion's files are gone.
+        If the registry cannot be read, has no such version, or its files are gone or were changed
+        since they were registered.
     """
-    version = version_in_database(uri)
+    version = version_in_database(uri, alias)
     if version is not None and version.folder is not None:
+        check_files(version.folder, version.tags)
         return version.folder
     check_registry(uri)
-    return _downloaded(uri)
+    return _downloaded(uri, alias)
 
 
-def version_in_database(uri: str) -> StoredVersion | None:
-    """Return the champion in the database of a project; None for other registries.
+def version_in_database(uri: str, alias: str = CHAMPION) -> StoredVersion | None:
+    """Return the version with an alias in the database of a project; None for other registries.
 
     Raises
     ------
@@ -56,9 +62,9 @@ def version_in_database(uri: str) -> StoredVersion | None:
     database = registry_database.database_of(uri)
     if database is None:
         return None
-    version = registry_database.version_with_alias(database, MODEL_NAME, CHAMPION)
+    version = registry_database.version_with_alias(database, MODEL_NAME, alias)
     if version is None:
-        raise no_champion(uri)
+        raise no_champion(uri, alias)
     if version.folder is None and "://" not in version.location.removeprefix("file://"):
         fix = "bring them back; `voxcast learn` registers a model again"
         raise ModelError(f"the files of version {version.number} are gone", version.location, fix)
@@ -83,7 +89,7 @@ def check_registry(uri: str) -> None:
         sql_server.check(uri)
 
 
-def _downloaded(uri: str) -> Path:
+def _downloaded(uri: str, alias: str) -> Path:
     import mlflow
     from mlflow.artifacts import download_artifacts
     from mlflow.environment_variables import MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR
@@ -95,26 +101,31 @@ def _downloaded(uri: str) -> Path:
     try:
         with contextlib.redirect_stdout(sys.stderr):
             client = mlflow.MlflowClient(uri, uri)
-            version = client.get_model_version_by_alias(MODEL_NAME, CHAMPION)
+            version = client.get_model_version_by_alias(MODEL_NAME, alias)
             location = client.get_model_version_download_uri(MODEL_NAME, version.version)
             folder = Path(tempfile.mkdtemp(prefix="voxcast-champion-"))
             atexit.register(remove_folder, folder)
-            return Path(
+            model = Path(
                 download_artifacts(
                     location, dst_path=str(folder), tracking_uri=uri, registry_uri=uri
                 )
             )
     except MlflowException as error:
         if error.error_code in NO_CHAMPION_CODES:
-            raise no_champion(uri) from error
-        where = without_password(uri)
-        raise ModelError(f"the champion cannot be loaded: {error}", where) from error
+            raise no_champion(uri, alias) from error
+        problem = f"the {alias} cannot be loaded: {error}"
+        raise ModelError(problem, without_password(uri)) from error
     except (OSError, ImportError) as error:
-        where = without_password(uri)
-        raise ModelError(f"the champion cannot be loaded: {error}", where) from error
+        problem = f"the {alias} cannot be loaded: {error}"
+        raise ModelError(problem, without_password(uri)) from error
+    check_files(model, dict(version.tags))
+    return model
 
 
-def no_champion(uri: str) -> ModelError:
-    """Return the error of a registry without a champion."""
-    then = "train one with `voxcast learn`"
-    return UnlearnedError("the registry has no champion", without_password(uri), then)
+def no_champion(uri: str, alias: str = CHAMPION) -> ModelError:
+    """Return the error of a registry without a champion, or without a model in shadow."""
+    where = without_password(uri)
+    if alias == CHALLENGER:
+        fix = "`voxcast models shadow` names one"
+        return ModelError("the registry has no challenger in shadow", where, fix)
+    return UnlearnedError("the registry has no champion", where, "train one with `voxcast learn`")

@@ -66,9 +66,9 @@ class LocalModel:
         self, rows: Sequence[dict[str, Any]], quantile: float, *, explain: bool
     ) -> list[dict[str, Any]]:
         """Let MLflow cast or refuse rows that do not have the types of the signature."""
-        import mlflow
+        from voxcast.serving.installed_model import installed_model
 
-        return call(mlflow.pyfunc.load_model(str(self.folder)), rows, quantile, explain=explain)
+        return call(installed_model(self.folder), rows, quantile, explain=explain)
 
 
 def _cast(row: Mapping[str, Any], lab: Collection[str]) -> dict[str, Any] | None:

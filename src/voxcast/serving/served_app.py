@@ -5,7 +5,7 @@ Fields that this release does not know are left out, so a record of a later rele
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from voxcast.images.characteristics import CHARACTERISTICS
@@ -46,6 +46,9 @@ class Promotion:
         Version of the application that was measured.
     from_version : str or None
         Version of the registered model that it replaced.
+    evidence : dict
+        How it was judged: ``cross_validation``, ``risk_at_upper_quantile`` and ``comparison`` of
+        the receipt; empty where a bundle does not have it.
     """
 
     family: str
@@ -62,6 +65,7 @@ class Promotion:
     table_sha256: str
     app_version: str
     from_version: str | None = None
+    evidence: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,9 @@ class ServedApp:
         Allocations of the runs; empty where a bundle does not have them.
     characteristics : tuple of str
         Those that its model sees; all, where a bundle does not have them.
+    trained_on_sha256 : str
+        Hash of the list of the runs that it learned from, checked when it is read; empty where a
+        bundle does not have it.
     """
 
     name: str
@@ -101,6 +108,7 @@ class ServedApp:
     host_classes: tuple[str, ...] = ()
     measured: tuple[tuple[str, int, int], ...] = ()
     characteristics: tuple[str, ...] = tuple(CHARACTERISTICS)
+    trained_on_sha256: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-able form, without the name."""
@@ -114,6 +122,7 @@ class ServedApp:
             "host_classes": list(self.host_classes),
             "measured": [list(allocation) for allocation in self.measured],
             "characteristics": list(self.characteristics),
+            "trained_on_sha256": self.trained_on_sha256,
         }
 
     @classmethod

@@ -32,7 +32,7 @@ def served_champion(uri: str) -> tuple[str, str]:
     """
     stored = version_in_database(uri)
     if stored is not None and stored.folder is not None:
-        return stored.number, str(stored.folder)
+        return stored.number, str(champion_folder(uri))
     number = required_champion(uri).number
     return number, f"models:/{MODEL_NAME}/{number}"
 

@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voxcast.models.forecaster import Forecaster
-from voxcast.models.selection.comparison import Contender, compare, disturbed
+from voxcast.models.selection.comparison import Contender, compare
 from voxcast.models.selection.promotion_rule import BY_HAND, Decision, decide, decide_beforehand
 from voxcast.models.selection.risk import risks
-from voxcast.serving.bundle import FOLDER, BundlePart, write_bundle
-from voxcast.serving.served_app import Promotion, ServedApp
-from voxcast.tracking import registry
-from voxcast.tracking.finals import final_run
 from voxcast.tracking.other_apps import damaged_others, lost_others, warn
 from voxcast.tracking.receipts import add_receipt, comparison_json, rolled_back, under_load
 from voxcast.tracking.registered_versions import champion
+from voxcast.tracking.registration import (
+    evidence,
+    is_calibrated,
+    promotion_of,
+    register_challenger,
+)
 from voxcast.tracking.rivals import readable_bundle, rival_of
 from voxcast.tracking.runs import tracking_uri
 
 if TYPE_CHECKING:
     from voxcast.models.selection.out_of_time import OutOfTime
     from voxcast.models.selection.promotion_rule import Rival
-    from voxcast.serving.bundle import Bundle
     from voxcast.tracking import runs
     from voxcast.tracking.challengers import AppFacts, Challenger
-    from voxcast.tracking.registered_versions import Version
 
 
 @dataclass(frozen=True)
@@ -118,14 +115,18 @@ def promote(
     if by_hand and not decision.promote and decision.reason != "unchanged":
         detail = f"by a person's decision; the rule: {decision.reason}: {decision.detail}"
         decision = Decision(True, "by_hand", detail)
-    calibrated = _is_calibrated(challenger.forecaster, rule.upper_quantile)
+    calibrated = is_calibrated(challenger.forecaster, rule.upper_quantile)
     version = None if current is None else current.number
     damaged: dict[str, str] = {}
     if decision.promote:
         damaged = damaged_others(bundle, app.name)
         warn(damaged, lost)
-        promotion = _promotion(app, challenger, decision, rule, calibrated, current)
-        version = _registered(session, app, challenger, promotion, bundle)
+        judgement = evidence(challenger, risk, comparison)
+        replaced = None if current is None else current.number
+        promotion = promotion_of(
+            app, challenger, decision, rule.upper_quantile, replaced, judgement
+        )
+        version = register_challenger(session, app, challenger, promotion, bundle)
     former = None if bundle is None else bundle.apps.get(app.name)
     former_family = None if former is None else former.promotion.family
     receipt = {
@@ -173,94 +174,4 @@ def _outlook(rival: Rival | None, app: str) -> str:
     return (
         f"; {runs_are} on record and will be used from the next promotion on, "
         f"`voxcast models promote --app {app}` uses them now"
-    )
-
-
-def _promotion(
-    app: AppFacts,
-    challenger: Challenger,
-    decision: Decision,
-    rule: Rule,
-    calibrated: bool,
-    current: Version | None,
-) -> Promotion:
-    table = challenger.table
-    return Promotion(
-        family=challenger.family,
-        params=challenger.params,
-        subjects=int(table["subject"].nunique()),
-        runs=len(table),
-        noisy_runs=int(disturbed(table).sum()),
-        reason=decision.reason,
-        detail=decision.detail,
-        promoted_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        calibrated=calibrated,
-        upper_quantile=rule.upper_quantile,
-        cv_objective=challenger.metrics["objective"],
-        table_sha256=challenger.table_sha256,
-        app_version=app.version,
-        from_version=None if current is None else current.number,
-    )
-
-
-def _registered(
-    session: runs.Session,
-    app: AppFacts,
-    challenger: Challenger,
-    promotion: Promotion,
-    bundle: Bundle | None,
-) -> str:
-    """Register a version with the challenger; the other applications are carried over."""
-    table = challenger.table
-    allocations = table[["device", "cpus", "gpus"]].drop_duplicates()
-    served = ServedApp(
-        app.name,
-        app.parameters,
-        app.configurations,
-        app.coarse_points,
-        app.network_points,
-        challenger.forecaster_sha256,
-        promotion,
-        tuple(sorted(str(name) for name in table["host_class"].unique() if name)),
-        tuple(sorted((str(d), int(c), int(g)) for d, c, g in allocations.to_numpy().tolist())),
-        app.characteristics,
-    )
-    part = BundlePart(
-        served, challenger.forecaster, table["cell_key"].tolist(), table["subject"].tolist()
-    )
-    run_id = final_run(
-        session,
-        app.name,
-        challenger.family,
-        challenger.forecaster,
-        challenger.table_sha256,
-        challenger.params,
-        challenger.metrics,
-    )
-    return register_part(run_id, part, bundle)
-
-
-def register_part(run_id: str, part: BundlePart, bundle: Bundle | None) -> str:
-    """Register a version with one application replaced or added; return its number.
-
-    Parameters
-    ----------
-    run_id : str
-        Run under which the model is logged.
-    part : BundlePart
-        The application.
-    bundle : Bundle or None
-        Bundle of the champion; its other applications are carried over unchanged.
-    """
-    with TemporaryDirectory() as work:
-        write_bundle(Path(work) / FOLDER, [part], bundle)
-        return registry.register(run_id, Path(work) / FOLDER, promoted=part.served.name)
-
-
-def _is_calibrated(folder: Path, quantile: float) -> bool:
-    calibrated = Forecaster.load(folder).models_by_input_level["volume"]
-    return all(
-        not scores.missing(quantile)
-        for calibrator in calibrated.calibrators.values()
-        for scores in calibrator.by_app.values()
     )

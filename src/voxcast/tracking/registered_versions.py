@@ -12,12 +12,14 @@ from voxcast.errors import ModelError, one_line
 from voxcast.serving import registry_database
 from voxcast.serving.bundle import ARTIFACTS, FOLDER, Bundle
 from voxcast.serving.champion_folder import (
+    CHALLENGER,
     CHAMPION,
     MODEL_NAME,
     NO_CHAMPION_CODES,
     check_registry,
     no_champion,
 )
+from voxcast.serving.registered_files import check_index
 from voxcast.serving.sql_server import without_password
 
 LISTED = "`voxcast models` lists the versions"
@@ -39,6 +41,8 @@ class Version:
         Where the files of the model are: a folder, or an address that MLflow can read.
     tags : dict of str to str
         Its tags.
+    is_challenger : bool
+        Whether it answers in shadow.
     """
 
     number: str
@@ -46,6 +50,7 @@ class Version:
     run_id: str
     location: str
     tags: dict[str, str]
+    is_challenger: bool = False
 
     @property
     def apps(self) -> dict[str, dict[str, Any] | None]:
@@ -79,6 +84,7 @@ def versions(uri: str) -> list[Version]:
             stored.run_id,
             stored.location if stored.folder is None else str(stored.folder),
             stored.tags,
+            CHALLENGER in stored.aliases,
         )
         for stored in registry_database.versions(database, MODEL_NAME)
     ]
@@ -94,22 +100,24 @@ def _versions_by_mlflow(uri: str) -> list[Version]:
     import mlflow
     from mlflow.exceptions import MlflowException
 
-    champion_number = None
+    numbers: dict[str, Any] = {}
     try:
         client = mlflow.MlflowClient(uri, uri)
         stored = client.search_model_versions(f"name = '{MODEL_NAME}'")
-        try:
-            champion_number = client.get_model_version_by_alias(MODEL_NAME, CHAMPION).version
-        except MlflowException as error:
-            if error.error_code not in NO_CHAMPION_CODES:
-                raise
+        for alias in (CHAMPION, CHALLENGER):
+            try:
+                numbers[alias] = client.get_model_version_by_alias(MODEL_NAME, alias).version
+            except MlflowException as error:
+                if error.error_code not in NO_CHAMPION_CODES:
+                    raise
         return [
             Version(
                 str(version.version),
-                version.version == champion_number,
+                version.version == numbers.get(CHAMPION),
                 str(version.run_id),
                 client.get_model_version_download_uri(MODEL_NAME, version.version),
                 dict(version.tags),
+                version.version == numbers.get(CHALLENGER),
             )
             for version in sorted(stored, key=lambda version: -int(version.version))
         ]
@@ -158,14 +166,40 @@ def bundle_of(uri: str, version: Version) -> Bundle:
     Raises
     ------
     ModelError
-        If its files cannot be read.
+        If its files cannot be read, or were changed since they were registered.
     """
     folder = bundle_folder(uri, version)
     if folder is None:
         raise ModelError(
             "has no files of this release", f"version {version.number}", "run `make repro`"
         )
+    check_index(folder, version.tags)
     return Bundle.load(folder)
+
+
+def model_folder(uri: str, version: Version) -> Path:
+    """Return the folder of all files of a version, downloaded unless they are on this machine.
+
+    Raises
+    ------
+    ModelError
+        If they cannot be read.
+    """
+    where = f"version {version.number}"
+    parts = urlsplit(version.location)
+    if parts.scheme in ("", "file"):
+        folder = Path(unquote(parts.path) if parts.scheme else version.location)
+        if not folder.is_dir():
+            raise ModelError("has no files", where, LISTED)
+        return folder
+    from mlflow.artifacts import download_artifacts
+    from mlflow.exceptions import MlflowException
+
+    location = version.location
+    try:
+        return Path(download_artifacts(artifact_uri=location, tracking_uri=uri, registry_uri=uri))
+    except (MlflowException, OSError) as error:
+        raise ModelError(f"cannot be read: {one_line(error)}", where, LISTED) from error
 
 
 def bundle_folder(uri: str, version: Version) -> Path | None:

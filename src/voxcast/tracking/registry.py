@@ -15,14 +15,22 @@ from voxcast.serving.champion_folder import (
     MODEL_NAME,
     check_registry,
 )
+from voxcast.serving.model_card import CARD, model_card
+from voxcast.serving.registered_files import TAG as FILES_TAG
+from voxcast.serving.registered_files import hashes_of
 from voxcast.serving.registry_database import DATABASE, SQLITE, is_missing, path_of
 from voxcast.serving.sql_server import without_password
 from voxcast.tracking.registered_versions import champion, versions
 from voxcast.tracking.relocation import relocate
 from voxcast.tracking.runs import tracking_uri
+from voxcast.tracking.version_tags import NO_VERSION, record_tags
 from voxcast.tracking.views import describe_model
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mlflow.models.model import ModelInfo
+
     from voxcast.serving.served_app import Promotion
 
 MARKER = Path("mlruns/registered.json")
@@ -32,15 +40,31 @@ SUMMARY = (
 )  # fmt: skip
 
 
-def set_champion(version: str) -> None:
-    """Make an existing version the champion."""
+def set_alias(alias: str, version: str) -> None:
+    """Give an alias to an existing version, which another one then no longer has."""
     import mlflow
 
-    mlflow.MlflowClient().set_registered_model_alias(MODEL_NAME, CHAMPION, version)
+    mlflow.MlflowClient().set_registered_model_alias(MODEL_NAME, alias, version)
 
 
-def register(run_id: str, bundle: Path, promoted: str) -> str:
-    """Log a bundle as an MLflow model under a run, register it, and make it champion.
+def delete_alias(alias: str) -> None:
+    """Take an alias away from the version that has it."""
+    import mlflow
+
+    mlflow.MlflowClient().delete_registered_model_alias(MODEL_NAME, alias)
+
+
+def set_tags(version: str, tags: Mapping[str, str]) -> None:
+    """Add tags to an existing version."""
+    import mlflow
+
+    client = mlflow.MlflowClient()
+    for name, value in tags.items():
+        client.set_model_version_tag(MODEL_NAME, version, name, value)
+
+
+def register(run_id: str, bundle: Path, promoted: str, alias: str = CHAMPION) -> str:
+    """Log a bundle as an MLflow model under a run, register it, and give it an alias.
 
     Parameters
     ----------
@@ -50,6 +74,9 @@ def register(run_id: str, bundle: Path, promoted: str) -> str:
         Folder written by `voxcast.serving.bundle.write_bundle`, with this name.
     promoted : str
         The application for which this version is made.
+    alias : str
+        By default it becomes champion; `voxcast.serving.champion_folder.CHALLENGER` lets it answer
+        in shadow.
 
     Returns
     -------
@@ -67,27 +94,38 @@ def register(run_id: str, bundle: Path, promoted: str) -> str:
     registered_bundle = Bundle.load(bundle)
     promotions = {name: app.promotion for name, app in registered_bundle.apps.items()}
     summaries = {name: _summary(promotion) for name, promotion in promotions.items()}
-    with mlflow.start_run(run_id=run_id):
+    card = bundle.with_name(CARD)
+    card.write_text(model_card(registered_bundle), encoding="utf-8")
+    with mlflow.start_run(run_id=run_id) as run:
         logged = mlflow.pyfunc.log_model(
             name=MODEL_NAME,
             python_model=str(predictor_file()),
-            artifacts={FOLDER: str(bundle)},
+            artifacts={FOLDER: str(bundle), "model_card": str(card)},
             signature=signature(registered_bundle.lab_characteristics),
             # Given explicitly, so that MLflow does not run pip to infer them.
             pip_requirements=requirements(),
             input_example=example(promoted),
         )
+    number = NO_VERSION if previous is None else previous.number
     tags = {
-        "promoted": promoted,
-        "promoted_from_version": "none" if previous is None else previous.number,
+        **record_tags(registered_bundle, promoted, run.data.tags.get("git_commit", "")),
+        "promoted_from_version": number,
         "apps": json.dumps(
             {name: summaries.get(name) for name in registered_bundle.facts}, sort_keys=True
         ),
+        FILES_TAG: json.dumps(hashes_of(_files_of(logged)), sort_keys=True),
     }
     registered = mlflow.register_model(logged.model_uri, MODEL_NAME, tags=tags)
-    set_champion(registered.version)
+    set_alias(alias, registered.version)
     describe_model(mlflow.MlflowClient(), MODEL_NAME, registered.version, promoted, promotions)
     return str(registered.version)
+
+
+def _files_of(logged: ModelInfo) -> Path:
+    """Return the folder of a logged model, downloaded unless it is on this machine."""
+    from mlflow.artifacts import download_artifacts
+
+    return Path(download_artifacts(f"models:/{logged.model_id}"))
 
 
 def _summary(promotion: Promotion) -> dict[str, Any]:

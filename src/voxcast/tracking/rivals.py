@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from voxcast.models.selection import recipes
 from voxcast.models.selection.comparison import Contender, compare, disturbed
 from voxcast.models.selection.promotion_rule import Rival
 from voxcast.serving.bundle import Bundle
+from voxcast.serving.registered_files import check_index
 from voxcast.tracking.registered_versions import bundle_folder
 
 if TYPE_CHECKING:
@@ -23,12 +25,14 @@ if TYPE_CHECKING:
     from voxcast.tracking.challengers import AppFacts, Challenger
     from voxcast.tracking.registered_versions import Version
 
+logger = logging.getLogger(__name__)
+
 # Share of a champion's runs that must be on record. Disturbed runs may have been replaced since.
 COMPLETE = 0.9
 
 
 def readable_bundle(uri: str, version: Version) -> Bundle | None:
-    """Return the bundle of a version; None if this release cannot read it.
+    """Return the bundle of a version; None if this release cannot read it, or it was changed.
 
     Raises
     ------
@@ -39,8 +43,10 @@ def readable_bundle(uri: str, version: Version) -> Bundle | None:
     if folder is None:
         return None
     try:
+        check_index(folder, version.tags)
         return Bundle.load(folder)
-    except ModelError:
+    except ModelError as error:
+        logger.warning("version %s cannot be used: %s", version.number, error)
         return None
 
 

@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError, one_line
+from voxcast.models.selection.promotion_rule import SHADOW
+from voxcast.serving.champion_folder import CHAMPION
 from voxcast.tracking import registry
 from voxcast.tracking.other_apps import damaged_others, warn
-from voxcast.tracking.promotion import register_part
 from voxcast.tracking.receipts import add_receipt, comparison_json
 from voxcast.tracking.registered_versions import (
     LISTED,
@@ -18,8 +19,10 @@ from voxcast.tracking.registered_versions import (
     version_numbered,
     versions,
 )
+from voxcast.tracking.registration import register_part
 from voxcast.tracking.rivals import compare_versions, readable_bundle
 from voxcast.tracking.runs import tracking_uri
+from voxcast.tracking.version_tags import rollback_tags
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,7 +85,7 @@ def roll_back(project: Path, number: str | None = None, app: str | None = None) 
         if older == current.number:
             raise ModelError("is the champion already", f"version {older}", LISTED)
         registry.use(project)
-        registry.set_champion(older)
+        registry.set_alias(CHAMPION, older)
         version = older
     else:
         if present.get(app) == restored[app]:
@@ -92,6 +95,8 @@ def roll_back(project: Path, number: str | None = None, app: str | None = None) 
         warn(damaged, ())
         replaced = current.number if app in present else target.apps[app].promotion.from_version
         version = _with_older_part(former, target, app, bundle, replaced)
+    registry.set_tags(current.number, rollback_tags(app, version, "rolled_back"))
+    registry.set_tags(version, rollback_tags(app, current.number, "restored"))
     return add_receipt(
         project,
         "rollback",
@@ -132,7 +137,11 @@ def _newest_intact(uri: str, bundle: Bundle, app: str) -> str:
     for version in versions(uri):
         if app in version.apps:
             candidate = readable_bundle(uri, version)
-            if candidate is not None and candidate.is_intact(app):
+            if (
+                candidate is not None
+                and candidate.is_intact(app)
+                and candidate.apps[app].promotion.reason != SHADOW  # nobody promoted it
+            ):
                 return version.number
     bundle.app_named(app)  # it is not known, or its facts are damaged
     fix = f"`voxcast learn --app {app}` trains another"

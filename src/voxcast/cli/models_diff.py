@@ -1,0 +1,66 @@
+"""``voxcast models diff A B``: in what two versions differ, without judging them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from voxcast.cli.registry_options import action_parser, quiet_mlflow
+from voxcast.cli.shared_options import registry_address
+from voxcast.quantities import counted
+
+MAX_VALUE = 60  # characters of a value that are printed; --json has all
+
+
+def main(argv: list[str]) -> int:
+    """Print the differences between two versions, by application."""
+    description = "Print in what two versions differ; `compare` judges them."
+    parser = action_parser("diff", description, "one JSON object on stdout")
+    parser.add_argument("first", metavar="A", help="a version")
+    parser.add_argument("second", metavar="B", help="another version")
+    parser.add_argument("--app", help="default: every application that one of them has")
+    args = parser.parse_args(argv)
+    from voxcast.tracking.registered_versions import version_numbered
+    from voxcast.tracking.version_difference import difference
+
+    uri = registry_address(args.project)
+    with quiet_mlflow():
+        first, second = (version_numbered(uri, number) for number in (args.first, args.second))
+        content = difference(uri, first, second, args.app)
+    if args.json:
+        print(json.dumps(content, indent=2))
+        return 0
+    for app, facts in content["apps"].items():
+        print(f"{app}: {_summary(facts)}")
+        for name, (before, after) in facts.get("fields", {}).items():
+            print(f"  {name}: {_value(before)} -> {_value(after)}")
+    columns = content["signature"]
+    for change in ("added", "removed"):
+        for column in columns[change]:
+            print(f"signature: {change}: {column}")
+    if not any(columns.values()):
+        print("signature: the same columns")
+    return 0
+
+
+def _summary(facts: dict[str, Any]) -> str:
+    if "only_in" in facts:
+        return f"only in version {facts['only_in']}"
+    if "damaged_in" in facts:
+        return f"damaged in version {facts['damaged_in']}: {facts['problem']}"
+    changes = [
+        f"{counted(len(facts[noun + 's'][change]), noun)} {change}"
+        for noun in ("run", "subject")
+        for change in ("added", "removed")
+        if facts[noun + "s"][change]
+    ]
+    if not changes and not facts["fields"]:
+        return "the same"
+    return ", ".join(changes) or "learned from the same runs"
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "not recorded"
+    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+    return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}…"

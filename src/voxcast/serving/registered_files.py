@@ -1,0 +1,169 @@
+"""Whether the files of a model are those that were registered: their hashes are in the registry.
+
+The tag `TAG` of a version has the hash of each file but those below ``forecasters`` and
+``trained_on``, whose hashes are in ``bundle.json``: so one application can be damaged, and the
+others still be used. Whoever can write both files and registry can change both.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from voxcast.errors import ModelError
+from voxcast.files import sha256_file
+from voxcast.serving.bundle import (
+    ARTIFACTS,
+    FOLDER,
+    FORECASTERS,
+    INDEX,
+    REPAIR,
+    TRAINED_ON,
+    Bundle,
+)
+from voxcast.serving.plain_files import plain_files
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+TAG = "files_sha256"
+BUNDLE = f"{ARTIFACTS}/{FOLDER}"
+_HASHED_BY_BUNDLE = (f"{BUNDLE}/{FORECASTERS}/", f"{BUNDLE}/{TRAINED_ON}/")
+# What MLflow adds when it loads a model: where the model came from, and compiled code.
+_ADDED_BY_MLFLOW = "registered_model_meta"
+COMPILED = "__pycache__"
+
+
+def hashes_of(model: Path) -> dict[str, str]:
+    """Return the SHA-256 of each file of a model, by path, for the tag `TAG`.
+
+    Parameters
+    ----------
+    model : Path
+        Folder of the model, as MLflow wrote it.
+
+    Raises
+    ------
+    ModelError
+        See `voxcast.serving.plain_files.plain_files`.
+    """
+    return {name: sha256_file(path) for name, path in _files(model).items()}
+
+
+def _files(model: Path) -> dict[str, Path]:
+    paths = {str(path.relative_to(model)): path for path in plain_files(model)}
+    return {
+        name: path
+        for name, path in paths.items()
+        if name != _ADDED_BY_MLFLOW and not name.startswith(_HASHED_BY_BUNDLE)
+    }
+
+
+def recorded_hashes(tags: Mapping[str, str]) -> dict[str, str] | None:
+    """Return what the tag of a version has; None if it has none, as those of old releases.
+
+    Raises
+    ------
+    ModelError
+        If the tag was written by something else.
+    """
+    if TAG not in tags:
+        return None
+    try:
+        content = json.loads(tags[TAG])
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict) or f"{BUNDLE}/{INDEX}" not in content:
+        raise ModelError("has no hashes of files", f"tag {TAG}", REPAIR)
+    return {str(name): str(sha256) for name, sha256 in content.items()}
+
+
+def check_files(model: Path, tags: Mapping[str, str]) -> None:
+    """Check that the files of a model are those that were registered, before one is read.
+
+    The files of a version without the tag are only checked for links. Compiled code, which MLflow
+    writes, is passed over: voxcast runs no code of a model's folder.
+
+    Parameters
+    ----------
+    model : Path
+        Folder of the model.
+    tags : mapping of str to str
+        Tags of the version.
+
+    Raises
+    ------
+    ModelError
+        If a file was changed, added or removed, or is a link.
+    """
+    recorded = recorded_hashes(tags)
+    if recorded is None:
+        plain_files(model)
+        return
+    changed = differences(model, recorded)
+    for name, difference in changed.items():
+        if COMPILED not in name.split("/"):
+            raise ModelError(difference, model / name, REPAIR)
+
+
+def check_index(bundle: Path, tags: Mapping[str, str]) -> None:
+    """Check ``bundle.json`` alone, of a bundle whose other files MLflow did not bring.
+
+    Raises
+    ------
+    ModelError
+        If it is not the file that was registered.
+    """
+    recorded, path = recorded_hashes(tags), bundle / INDEX
+    if recorded is None or not path.is_file():
+        return
+    if path.is_symlink() or sha256_file(path) != recorded[f"{BUNDLE}/{INDEX}"]:
+        raise ModelError(_CHANGED, path, REPAIR)
+
+
+_CHANGED = "is not the file that was registered"
+_COMPILED = "is compiled code, which MLflow would run in place of predictor.py: remove it"
+
+
+def differences(model: Path, recorded: Mapping[str, str]) -> dict[str, str]:
+    """Return what is wrong with each file that differs from the recorded hashes, by path.
+
+    Raises
+    ------
+    ModelError
+        See `voxcast.serving.plain_files.plain_files`.
+    """
+    present = hashes_of(model)
+    wrong = {}
+    for name in sorted(present.keys() | recorded.keys()):
+        if name not in present:
+            wrong[name] = "is missing"
+        elif name not in recorded:
+            wrong[name] = _COMPILED if COMPILED in name.split("/") else "was not registered"
+        elif present[name] != recorded[name]:
+            wrong[name] = _CHANGED
+    return wrong
+
+
+def all_problems(model: Path, tags: Mapping[str, str]) -> dict[str, str]:
+    """Return what is wrong with any file or application of a model, compiled code too.
+
+    Raises
+    ------
+    ModelError
+        As `check_files`, or if ``bundle.json`` cannot be read.
+    """
+    wrong = differences(model, recorded_hashes(tags) or hashes_of(model))
+    bundle = Bundle.load(model / BUNDLE)
+    for app in bundle.facts:
+        problem = bundle.problem_of(app)
+        if problem is not None:
+            wrong[f"application {app}"] = problem
+    listed = {bundle.trained_on_path(app) for app in bundle.facts}
+    folders = {bundle.forecaster_folder(app) for app in bundle.facts}
+    for path in plain_files(bundle.folder):
+        if path in listed or path.parent == bundle.folder or folders & set(path.parents):
+            continue
+        wrong[str(path.relative_to(model))] = "was not registered"
+    return wrong

@@ -1,0 +1,186 @@
+"""Registration of a challenger as a version: its facts, how it was judged, its files."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from voxcast.models.forecaster import Forecaster
+from voxcast.models.selection.comparison import disturbed
+from voxcast.serving import requirements
+from voxcast.serving.bundle import FOLDER, BundlePart, write_bundle
+from voxcast.serving.champion_folder import CHAMPION
+from voxcast.serving.served_app import Promotion, ServedApp
+from voxcast.tracking import registry
+from voxcast.tracking.finals import final_run
+from voxcast.tracking.receipts import comparison_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pandas as pd
+
+    from voxcast.models.selection.comparison import Comparison
+    from voxcast.models.selection.promotion_rule import Decision
+    from voxcast.models.selection.risk import Risk
+    from voxcast.serving.bundle import Bundle
+    from voxcast.tracking import runs
+    from voxcast.tracking.challengers import AppFacts, Challenger
+
+
+def promotion_of(
+    app: AppFacts,
+    challenger: Challenger,
+    decision: Decision,
+    upper_quantile: float,
+    replaced: str | None,
+    judgement: dict[str, Any],
+) -> Promotion:
+    """Return what is recorded of a model that is registered.
+
+    Parameters
+    ----------
+    app, challenger
+        The application and its best model.
+    decision : Decision
+        Why it is registered.
+    upper_quantile : float
+        Probability of the bounds that are judged.
+    replaced : str or None
+        Number of the champion's version.
+    judgement : dict
+        See `evidence`.
+    """
+    table = challenger.table
+    return Promotion(
+        family=challenger.family,
+        params=challenger.params,
+        subjects=int(table["subject"].nunique()),
+        runs=len(table),
+        noisy_runs=int(disturbed(table).sum()),
+        reason=decision.reason,
+        detail=decision.detail,
+        promoted_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        calibrated=is_calibrated(challenger.forecaster, upper_quantile),
+        upper_quantile=upper_quantile,
+        cv_objective=challenger.metrics["objective"],
+        table_sha256=challenger.table_sha256,
+        app_version=app.version,
+        from_version=replaced,
+        evidence=judgement,
+    )
+
+
+def evidence(
+    challenger: Challenger, risk: Mapping[str, Risk], comparison: Comparison | None = None
+) -> dict[str, Any]:
+    """Return how a challenger was judged, for its model card; what is not finite is None."""
+    errors = {
+        name: value if math.isfinite(value) else None for name, value in challenger.metrics.items()
+    }
+    return {
+        "cross_validation": errors,
+        "risk_at_upper_quantile": {target: asdict(r) for target, r in risk.items()},
+        "comparison": None if comparison is None else comparison_json(comparison),
+        "training": _training(challenger.table),
+        "software": [*requirements(), f"scikit-learn=={version('scikit-learn')}"],
+    }
+
+
+def _training(table: pd.DataFrame) -> dict[str, Any]:
+    """Return the image sets of the training runs, with their runs, and when they were measured."""
+    sets = table["image_set"].astype(str).value_counts().to_dict() if "image_set" in table else {}
+    starts = sorted(str(at) for at in table.get("started_at", ()) if at)
+    dates = {"first_run_at": starts[0], "last_run_at": starts[-1]} if starts else {}
+    return {"image_sets": dict(sorted(sets.items())), **dates}
+
+
+def register_challenger(
+    session: runs.Session,
+    app: AppFacts,
+    challenger: Challenger,
+    promotion: Promotion,
+    bundle: Bundle | None,
+    alias: str = CHAMPION,
+) -> str:
+    """Register a version with the challenger; the other applications are carried over.
+
+    Parameters
+    ----------
+    session : Session
+        Connection to the tracking server.
+    app, challenger, promotion
+        The application, its best model, and what is recorded of it, see `promotion_of`.
+    bundle : Bundle or None
+        That of the champion.
+    alias : str
+        See `voxcast.tracking.registry.register`.
+
+    Returns
+    -------
+    str
+        Number of the version.
+    """
+    table = challenger.table
+    allocations = table[["device", "cpus", "gpus"]].drop_duplicates()
+    served = ServedApp(
+        app.name,
+        app.parameters,
+        app.configurations,
+        app.coarse_points,
+        app.network_points,
+        challenger.forecaster_sha256,
+        promotion,
+        tuple(sorted(str(name) for name in table["host_class"].unique() if name)),
+        tuple(sorted((str(d), int(c), int(g)) for d, c, g in allocations.to_numpy().tolist())),
+        app.characteristics,
+    )
+    part = BundlePart(
+        served, challenger.forecaster, table["cell_key"].tolist(), table["subject"].tolist()
+    )
+    run_id = final_run(
+        session,
+        app.name,
+        challenger.family,
+        challenger.forecaster,
+        challenger.table_sha256,
+        challenger.params,
+        challenger.metrics,
+    )
+    return register_part(run_id, part, bundle, alias)
+
+
+def register_part(
+    run_id: str, part: BundlePart, bundle: Bundle | None, alias: str = CHAMPION
+) -> str:
+    """Register a version with one application replaced or added; return its number.
+
+    Parameters
+    ----------
+    run_id : str
+        Run under which the model is logged.
+    part : BundlePart
+        The application.
+    bundle : Bundle or None
+        Bundle of the champion; its other applications are carried over unchanged.
+    alias : str
+        See `voxcast.tracking.registry.register`.
+    """
+    with TemporaryDirectory() as work:
+        write_bundle(Path(work) / FOLDER, [part], bundle)
+        return registry.register(run_id, Path(work) / FOLDER, part.served.name, alias)
+
+
+def is_calibrated(folder: Path, quantile: float) -> bool:
+    """Whether all bounds of a fitted model at a quantile are calibrated, with the voxels known."""
+    calibrated = Forecaster.load(folder).models_by_input_level["volume"]
+    return all(
+        not scores.missing(quantile)
+        for calibrator in calibrated.calibrators.values()
+        for scores in calibrator.by_app.values()
+    )

@@ -1,0 +1,1 @@
+"""The HTTP service of ``voxcast serve``: predictions, recommendations, requests, and a page."""

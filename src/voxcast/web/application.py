@@ -1,0 +1,90 @@
+"""The application: its routes, and the model that they share."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI
+
+from voxcast import __version__
+from voxcast.errors import ModelError
+from voxcast.serving import registry_database
+from voxcast.web import health, invocations, metrics, models, predictions
+from voxcast.web.access import Access
+from voxcast.web.batches import Batches
+from voxcast.web.limited_bodies import LimitedBodies
+from voxcast.web.metrics import Metrics
+from voxcast.web.model_switch import ModelSwitch
+from voxcast.web.openapi import add_components
+from voxcast.web.problems import add_problem_handlers
+from voxcast.web.request_log import RequestLog
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from voxcast.web.served_model import ServedModel
+    from voxcast.web.settings import Settings
+
+ROUTERS = (predictions.router, models.router, health.router, metrics.router, invocations.router)
+
+
+def application(settings: Settings) -> FastAPI:
+    """Return the application of a service; it loads its model when it starts.
+
+    ``app.state`` has ``settings``, ``model`` (the current `ServedModel`, None before there is
+    one), ``switch``, ``batches`` and ``metrics``.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        switch: ModelSwitch = app.state.switch
+        if app.state.model is None:
+            load_at_once(app)
+        switch.start()
+        yield
+        await asyncio.to_thread(switch.stop)
+        app.state.batches.close()
+
+    # Without the pages of documentation, which load scripts from another host.
+    app = FastAPI(
+        title="voxcast", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None
+    )
+
+    def serve(model: ServedModel) -> None:
+        app.state.model = model
+
+    app.state.settings = settings
+    app.state.model = None
+    app.state.switch = ModelSwitch(settings, serve)
+    app.state.metrics = Metrics()
+    app.state.batches = Batches(app.state.metrics.observe_rows)
+    # The last one is the first that a request meets.
+    app.add_middleware(LimitedBodies, settings=settings)
+    app.add_middleware(Access, settings=settings)
+    app.add_middleware(RequestLog, metrics=app.state.metrics)
+    add_problem_handlers(app)
+    for router in ROUTERS:
+        app.include_router(router)
+    add_components(app)
+    return app
+
+
+def load_at_once(app: FastAPI) -> None:
+    """Load the champion of a project's registry; that of another one is loaded beside the service.
+
+    MLflow, which other registries need, takes seconds to start.
+
+    Raises
+    ------
+    ModelError
+        If there is no champion, or it cannot be loaded.
+    """
+    settings: Settings = app.state.settings
+    if registry_database.path_of(settings.registry) is None:
+        return
+    switch: ModelSwitch = app.state.switch
+    switch.look()
+    if switch.champion is None:
+        raise ModelError("; ".join(switch.refused.values()) or switch.problem)

@@ -1,0 +1,140 @@
+"""Follows the aliases of the registry: loads another version beside the served one and switches.
+
+A version is loaded, verified and asked once before it is served. One that cannot be is refused,
+and the old one stays. The switch is one assignment, so requests in flight keep their version.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from voxcast.errors import ModelError, VoxcastError, one_line
+from voxcast.serving.champion_folder import CHAMPION, no_champion
+from voxcast.tracking.aliases import CHALLENGER, aliases
+from voxcast.web.served_model import ServedModel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from voxcast.web.settings import Settings
+
+RETRY_S = 60.0  # between two tries of a version that was refused
+
+logger = logging.getLogger(__name__)
+
+
+class ModelSwitch:
+    """The champion and the challenger that are served now.
+
+    Parameters
+    ----------
+    settings : Settings
+        With the registry's address, and the time between two looks.
+    switched : callable
+        Gets each champion as soon as it is loaded.
+
+    Attributes
+    ----------
+    champion, challenger : ServedModel or None
+        The versions that answer.
+    refused : dict of str to str
+        Versions that an alias points to and that are not served, with the reason.
+    problem : str
+        Why the registry could not be read at the last look; empty if it could.
+    switches : int
+        How often the champion was replaced.
+    """
+
+    def __init__(self, settings: Settings, switched: Callable[[ServedModel], None]) -> None:
+        self.settings, self._switched = settings, switched
+        self.champion: ServedModel | None = None
+        self.challenger: ServedModel | None = None
+        self.refused: dict[str, str] = {}
+        self.problem = ""
+        self.switches = 0
+        self._tried_at: dict[str, float] = {}
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="model-switch", daemon=True)
+
+    def start(self) -> None:
+        """Look every ``poll_s`` in a thread of its own."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._end.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=self.settings.poll_s + 1)
+
+    def _follow(self) -> None:
+        while not self._end.is_set():
+            self.look()
+            self._end.wait(self.settings.poll_s)
+
+    def look(self) -> None:
+        """Read the aliases once, and load what they point to now."""
+        try:
+            numbers = aliases(self.settings.registry)
+            if CHAMPION not in numbers:
+                raise no_champion(self.settings.registry)
+        except VoxcastError as error:
+            self._log_problem(one_line(error))
+            return
+        except Exception as error:  # a thread that ends would serve an old model for ever
+            self._log_problem(f"the registry cannot be read: {one_line(error) or error!r}")
+            return
+        self._log_problem("")
+        wanted = {numbers[alias] for alias in (CHAMPION, CHALLENGER) if alias in numbers}
+        for number in set(self.refused) - wanted:
+            del self.refused[number]
+        loaded = self._following(numbers[CHAMPION], self.champion, keeps_apps=True)
+        if loaded is not None and loaded is not self.champion:
+            before, self.champion = self.champion, loaded
+            self.switches += before is not None
+            self._switched(loaded)
+            logger.info("version %s is served", loaded.version)
+        challenger = numbers.get(CHALLENGER)
+        if challenger in (None, numbers[CHAMPION]):
+            self.challenger = None
+        else:
+            self.challenger = self._following(challenger, self.challenger)
+
+    def _following(
+        self, number: str, served: ServedModel | None, *, keeps_apps: bool = False
+    ) -> ServedModel | None:
+        """Return the version with this number, or what is served if it cannot be loaded."""
+        if served is not None and served.version == number:
+            return served
+        now = time.monotonic()
+        if number in self.refused and now - self._tried_at[number] < RETRY_S:
+            return served
+        self._tried_at[number] = now
+        try:
+            loaded = ServedModel.load(self.settings, number)
+            if keeps_apps and served is not None:
+                _check_loses_nothing(loaded, served)
+        except Exception as error:  # whatever its files make of it
+            reason = one_line(error) or repr(error)
+            if self.refused.get(number) != reason:
+                logger.warning("version %s is refused: %s", number, reason)
+            self.refused[number] = reason
+            return served
+        self.refused.pop(number, None)
+        return loaded
+
+    def _log_problem(self, problem: str) -> None:
+        if problem and problem != self.problem:
+            logger.warning("%s", problem)
+        elif self.problem and not problem:
+            logger.info("the registry can be read again")
+        self.problem = problem
+
+
+def _check_loses_nothing(loaded: ServedModel, served: ServedModel) -> None:
+    """Check that no application is lost by damage to the files of another version."""
+    for app, reason in loaded.damaged.items():
+        if app in served.intact_apps:
+            raise ModelError(f"{app} is damaged: {reason}", f"version {loaded.version}")

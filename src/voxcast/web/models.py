@@ -1,0 +1,103 @@
+"""``GET /models``: the version that answers, what it learned from, and the registry's versions."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel
+from starlette.responses import Response
+
+from voxcast.errors import ModelError
+from voxcast.serving.champion_folder import MODEL_NAME
+from voxcast.web.json_answers import json_answer
+from voxcast.web.served_model import ServedModel, served_model
+
+if TYPE_CHECKING:
+    from voxcast.serving.served_app import ServedApp
+    from voxcast.web.model_switch import ModelSwitch
+
+router = APIRouter()
+
+
+class ModelsAnswer(BaseModel):
+    """The model that answers.
+
+    ``damaged`` are applications that are not served and ``refused`` versions that an alias names
+    and that cannot be loaded, each with the reason.
+    """
+
+    name: str
+    version: str
+    challenger: str | None
+    apps: dict[str, dict[str, Any]]
+    damaged: dict[str, str]
+    refused: dict[str, str]
+    versions: list[dict[str, Any]]
+
+
+@router.get("/models", response_model=ModelsAnswer)
+async def models(request: Request) -> Response:
+    """Return what the model answers for, and what it learned from."""
+    served = served_model(request)
+    state = request.app.state
+    switch: ModelSwitch = state.switch
+    versions = await asyncio.to_thread(_versions, state.settings.registry)
+    apps = {name: app_facts(served, name) for name in sorted(served.intact_apps)}
+    return json_answer(
+        {
+            "name": MODEL_NAME,
+            "version": served.version,
+            "challenger": None if switch.challenger is None else switch.challenger.version,
+            "apps": apps,
+            "damaged": served.damaged,
+            "refused": dict(switch.refused),
+            "versions": versions,
+        }
+    )
+
+
+def app_facts(served: ServedModel, name: str) -> dict[str, Any]:
+    """Return the facts of an application as a form or a page needs them."""
+    app: ServedApp = served.bundle.apps[name]
+    promotion = app.promotion
+    return {
+        "parameters": app.parameters,
+        "configurations": [
+            {"device": c.device, "cpus": c.cpus, "gpus": c.gpus} for c in app.configurations
+        ],
+        "characteristics": list(app.characteristics),
+        "host_classes": list(app.host_classes),
+        "app_version": promotion.app_version,
+        "family": promotion.family,
+        "subjects": promotion.subjects,
+        "runs": promotion.runs,
+        "calibrated": promotion.calibrated,
+        "calibrated_at": promotion.promoted_at,
+        "promoted_at": promotion.promoted_at,
+        "reason": promotion.reason,
+        "detail": promotion.detail,
+        "ranges": _ranges(served, name),
+    }
+
+
+def _ranges(served: ServedModel, app: str) -> dict[str, tuple[float, float]]:
+    """Return the ranges of the features that an application's model learned from."""
+    from voxcast.models.query import Query
+
+    model = served.predictions.forecaster(app).model_at("volume").model
+    return dict(model.ranges(Query({"app": app})))
+
+
+def _versions(uri: str) -> list[dict[str, Any]]:
+    """Return the versions as ``voxcast models --json`` does; none if they cannot be read now."""
+    from voxcast.tracking.registered_versions import versions
+
+    try:
+        return [
+            {"version": v.number, "champion": v.is_champion, **v.tags, "apps": v.apps}
+            for v in versions(uri)
+        ]
+    except ModelError:
+        return []

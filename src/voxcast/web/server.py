@@ -1,0 +1,134 @@
+"""The processes of ``voxcast serve``: one that answers, or one that starts several that do.
+
+A signal to the command ends all of them, and so does its death.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import logging
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+from voxcast.errors import EXIT_BAD_INPUT, ModelError, one_line
+from voxcast.log import PACKAGE, StderrHandler
+from voxcast.web.request_log import JsonFormatter
+
+if TYPE_CHECKING:
+    from socket import socket
+
+    from uvicorn import Config
+
+    from voxcast.web.settings import Settings
+
+GRACE_S = 5  # of running requests at the end
+BACKLOG = 2048
+_PR_SET_PDEATHSIG = 1
+
+logger = logging.getLogger(__name__)
+
+
+def serve(settings: Settings, host: str, port: int, workers: int = 1) -> int:
+    """Serve until SIGTERM, SIGINT or SIGHUP; return the exit code.
+
+    Parameters
+    ----------
+    settings : Settings
+        What is served, and to whom.
+    host, port : str, int
+        Where it listens.
+    workers : int
+        Number of processes, each with its own model, metrics and limits.
+
+    Raises
+    ------
+    ModelError
+        If the model of a project's registry cannot be loaded.
+    """
+    import uvicorn
+    from uvicorn.config import STARTUP_FAILURE
+
+    from voxcast.web.http_protocol import BoundedProtocol
+
+    log_in_json()
+    config = uvicorn.Config(
+        functools.partial(_application, settings, os.getpid()),
+        factory=True,
+        host=host,
+        port=port,
+        workers=workers,
+        http=BoundedProtocol,
+        ws="none",
+        loop="uvloop",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=GRACE_S,
+    )
+    logger.info("serves on http://%s:%d", f"[{host}]" if ":" in host else host, port)
+    if workers == 1:
+        config.load()  # here a model that cannot be loaded ends in one line
+        uvicorn.Server(config).run()
+        return 0
+    return EXIT_BAD_INPUT if STARTUP_FAILURE in _run_workers(config) else 0
+
+
+def _run_workers(config: Config) -> set[int | None]:
+    """Serve with several processes; return their exit codes."""
+    from uvicorn.supervisors import Multiprocess
+
+    class Workers(Multiprocess):
+        """Workers that end at a hang-up too, where uvicorn would replace them."""
+
+        def handle_hup(self) -> None:
+            self.should_exit.set()
+
+    under_nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    sockets: list[socket] = [config.bind_socket()]
+    workers = Workers(config, sockets=sockets)
+    if under_nohup:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    workers.run()
+    return {process.exitcode for process in workers.processes}
+
+
+def _application(settings: Settings, parent: int) -> Any:
+    """Return the application of one process, which ends with the process that started it."""
+    from uvicorn.config import STARTUP_FAILURE
+
+    from voxcast.web.application import application, load_at_once
+
+    in_worker = parent != os.getpid()
+    if in_worker:
+        log_in_json()
+        _end_with(parent)
+    app = application(settings)
+    try:
+        load_at_once(app)
+    except ModelError as error:
+        if not in_worker:
+            raise
+        logger.error("%s", one_line(error))  # a line, without traceback
+        sys.exit(STARTUP_FAILURE)  # others would fail too: the first process then ends
+    return app
+
+
+def log_in_json() -> None:
+    """Write all messages of this process to stderr, one line of JSON each."""
+    handler = StderrHandler()
+    handler.setFormatter(JsonFormatter())
+    for name, level in ((PACKAGE, logging.INFO), ("uvicorn", logging.WARNING)):
+        package = logging.getLogger(name)
+        package.handlers, package.propagate = [handler], False
+        package.setLevel(level)
+
+
+def _end_with(parent: int) -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit(1)  # it was killed before prctl

@@ -1,0 +1,46 @@
+"""What a service is started with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+MAX_UPLOAD_BYTES = 2**29
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where a service finds its model and images, and whom it answers.
+
+    Attributes
+    ----------
+    registry : str
+        Tracking address of the registry.
+    project : Path, optional
+        Project folder, for its clusters, policies and history.
+    machines : Path, optional
+        File with the speeds of machines, see `voxcast.serving.machine_file`.
+    token : str, optional
+        What a client sends as ``Authorization: Bearer TOKEN``; None for no check.
+    roots : tuple of Path
+        Folders whose images may be named by their path.
+    poll_s : float
+        Time between two looks for another champion.
+    hosts : tuple of str
+        Names by which clients may call the service, without port; empty for any. A page of another
+        site whose name was pointed at this machine is refused by it.
+    rate : float
+        Requests a second of one client; 0 for no limit.
+    max_upload_bytes : int
+        Size of the largest image that is received.
+    """
+
+    registry: str
+    project: Path | None = None
+    machines: Path | None = None
+    token: str | None = field(default=None, repr=False)
+    roots: tuple[Path, ...] = ()
+    poll_s: float = 2.0
+    hosts: tuple[str, ...] = ()
+    rate: float = 0.0
+    max_upload_bytes: int = MAX_UPLOAD_BYTES

@@ -1,0 +1,407 @@
+"""Attacks planted in a registered model: each is refused, and nothing that was planted runs.
+
+A payload writes a marker. The first tests show that each payload does, where it is loaded as its
+author meant.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import sqlite3
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pytest
+import torch
+
+from champions import HEADER_ROW
+from model_server import free_port, running_server
+from voxcast.errors import ModelError, RequestError
+from voxcast.files import read_json, sha256_file, sha256_folder, write_json
+from voxcast.models.model_files import SEAL, write_sealed
+from voxcast.serving.bundle import ARTIFACTS, FOLDER, INDEX
+from voxcast.serving.champion_folder import MODEL_NAME
+from voxcast.serving.client import post
+from voxcast.serving.registered_files import TAG
+from voxcast.serving.registry_database import version_with_alias
+from voxcast.tracking.current_champion import local_model, served_champion
+from voxcast.tracking.runs import tracking_uri
+
+ROW = HEADER_ROW | {"app": "segment"}
+VOXCAST = Path(sys.executable).with_name("voxcast")
+FORECASTER = "forecasters/segment"
+REGRESSOR = f"{FORECASTER}/volume/segment"
+
+
+class Payload:
+    """An object that writes a marker when it is unpickled."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = str(marker)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return os.mkdir, (self.marker,)
+
+
+def pickled(marker: Path) -> bytes:
+    return pickle.dumps(Payload(marker))
+
+
+def code(marker: Path) -> str:
+    return f"\nimport os\nos.makedirs({str(marker)!r}, exist_ok=True)\n"
+
+
+def write_pickle(path: Path, marker: Path) -> None:
+    path.write_bytes(pickled(marker))
+
+
+def write_pth(path: Path, marker: Path) -> None:
+    torch.save({"weights": Payload(marker)}, path)
+
+
+def write_pt2(path: Path, marker: Path) -> None:
+    """Write an exported network, with a pickle among the members of the archive."""
+    exported = torch.export.export(torch.nn.Linear(2, 1), (torch.zeros(3, 2),))
+    torch.export.save(exported, path.with_suffix(".pt2"))
+    path.with_suffix(".pt2").replace(path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("archive/data/planted.pkl", pickled(marker))
+
+
+def write_skops(path: Path, marker: Path) -> None:
+    """Write a file of skops whose type is a function of the operating system."""
+    schema = {
+        "__class__": "Payload", "__module__": "posix", "__loader__": "ObjectNode",
+        "content": {"__class__": "mkdir", "__module__": "os", "args": str(marker)},
+        "protocol": 2, "_skops_version": "0.16.0",
+    }  # fmt: skip
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("schema.json", json.dumps(schema))
+        archive.writestr("planted.pkl", pickled(marker))
+
+
+def write_object_array(path: Path, marker: Path) -> None:
+    """Write an archive of arrays, of which one is of objects."""
+    import numpy as np
+
+    array = np.empty(1, dtype=object)
+    array[0] = Payload(marker)
+    with path.open("wb") as file:
+        np.savez(file, allow_pickle=True, **{"0": array})
+
+
+def write_npz_bomb(path: Path, marker: Path) -> None:
+    """Write an archive that is small, and large once it is read."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("0.npy", bytes(50_000_000))
+
+
+FILES: dict[str, Callable[[Path, Path], None]] = {
+    "pickle": write_pickle, "pth": write_pth, "pt2": write_pt2, "skops": write_skops,
+    "objects": write_object_array, "bomb": write_npz_bomb,
+}  # fmt: skip
+
+
+@pytest.fixture
+def copied(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of a project with a champion."""
+    folder = shutil.copytree(project, tmp_path / "project")
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "VOXCAST_PROJECT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def marker(tmp_path: Path) -> Path:
+    return tmp_path / "executed"
+
+
+def model_folder(project: Path) -> Path:
+    version = version_with_alias(project / "mlflow.db", MODEL_NAME, "champion")
+    assert version is not None
+    assert version.folder is not None
+    assert version.folder.is_relative_to(project)
+    return version.folder
+
+
+def bundle_folder(project: Path) -> Path:
+    return model_folder(project) / ARTIFACTS / FOLDER
+
+
+def forget_hashes(project: Path) -> None:
+    """Make the version one of a release that recorded no hashes of files."""
+    with closing(sqlite3.connect(project / "mlflow.db")) as connection, connection:
+        connection.execute("DELETE FROM model_version_tags WHERE key = ?", (TAG,))
+
+
+def seal_again(bundle: Path) -> None:
+    """Recompute every hash in a bundle, as who plants a file in it can."""
+    path = bundle / REGRESSOR / "regressor.json"
+    content = read_json(path)
+    content.pop(SEAL)
+    write_sealed(path, content | {"arrays_sha256": sha256_file(path.with_name("regressor.npz"))})
+    index = read_json(bundle / INDEX)
+    index["apps"]["segment"]["forecaster_sha256"] = sha256_folder(bundle / FORECASTER)
+    write_json(bundle / INDEX, index)
+
+
+def verify(project: Path) -> tuple[int, str]:
+    completed = subprocess.run(
+        [VOXCAST, "models", "verify"], cwd=project, capture_output=True, text=True, check=False
+    )
+    return completed.returncode, completed.stdout + completed.stderr
+
+
+@pytest.mark.parametrize("kind", ["pickle", "pth", "skops", "objects"])
+def test_a_payload_is_executed_where_it_is_unpickled(
+    kind: str, tmp_path: Path, marker: Path
+) -> None:
+    import numpy as np
+
+    path = tmp_path / "planted"
+    FILES[kind](path, marker)
+    if kind == "pickle":
+        pickle.loads(path.read_bytes())  # noqa: S301
+    elif kind == "pth":
+        torch.load(path, weights_only=False)
+    elif kind == "skops":
+        pickle.loads(zipfile.ZipFile(path).read("planted.pkl"))  # noqa: S301
+    else:
+        np.load(path, allow_pickle=True)["0"]
+    assert marker.is_dir()
+
+
+def test_mlflow_runs_the_code_of_a_model(copied: Path, marker: Path) -> None:
+    model = model_folder(copied)
+    with (model / "predictor.py").open("a") as file:
+        file.write(code(marker))
+    mlflow.pyfunc.load_model(str(model))
+    assert marker.is_dir()
+
+
+def test_an_untouched_model_answers_and_is_verified(copied: Path) -> None:
+    (row,) = local_model(tracking_uri(copied)).predict([ROW], 0.95)
+    assert row["cpu_s_median"] > 0
+    status, text = verify(copied)
+    assert (status, text[:10]) == (0, "version 1:")
+
+
+def append_code(model: Path, marker: Path) -> None:
+    with (model / "predictor.py").open("a") as file:
+        file.write(code(marker))
+
+
+def change_loader(model: Path, marker: Path) -> None:
+    path = model / "MLmodel"
+    text = path.read_text()
+    assert "mlflow.pyfunc.loaders.code_model" in text
+    path.write_text(text.replace("mlflow.pyfunc.loaders.code_model", "planted"))
+
+
+def change_environment(model: Path, marker: Path) -> None:
+    with (model / "python_env.yaml").open("a") as file:
+        file.write("- planted==1.0\n")
+
+
+def add_code(model: Path, marker: Path) -> None:
+    (model / "code").mkdir()
+    (model / "code/planted.py").write_text(code(marker))
+
+
+def add_pickle(model: Path, marker: Path) -> None:
+    write_pickle(model / "python_model.pkl", marker)
+
+
+def add_pth(model: Path, marker: Path) -> None:
+    write_pth(model / ARTIFACTS / FOLDER / "trunk.pth", marker)
+
+
+def remove_requirements(model: Path, marker: Path) -> None:
+    (model / "requirements.txt").unlink()
+
+
+def rename_application(model: Path, marker: Path) -> None:
+    path = model / ARTIFACTS / FOLDER / INDEX
+    content = read_json(path)
+    content["apps"]["../../planted"] = content["apps"]["segment"]
+    write_json(path, content)
+
+
+def replace_and_seal(model: Path, marker: Path) -> None:
+    bundle = model / ARTIFACTS / FOLDER
+    write_pickle(bundle / REGRESSOR / "regressor.npz", marker)
+    seal_again(bundle)
+
+
+CHANGES: dict[str, tuple[Callable[[Path, Path], None], str]] = {
+    "code": (append_code, "predictor.py: is not the file that was registered"),
+    "loader": (change_loader, "MLmodel: is not the file that was registered"),
+    "environment": (change_environment, "python_env.yaml: is not the file that was registered"),
+    "more code": (add_code, "code/planted.py: was not registered"),
+    "pickle": (add_pickle, "python_model.pkl: was not registered"),
+    "pth": (add_pth, "trunk.pth: was not registered"),
+    "removed": (remove_requirements, "requirements.txt: is missing"),
+    "name": (rename_application, "bundle.json: is not the file that was registered"),
+    "sealed": (replace_and_seal, "bundle.json: is not the file that was registered"),
+}
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_a_changed_model_is_refused_before_it_is_read(
+    copied: Path, marker: Path, kind: str
+) -> None:
+    change, problem = CHANGES[kind]
+    change(model_folder(copied), marker)
+    for use in (local_model, served_champion):
+        with pytest.raises(ModelError) as caught:
+            use(tracking_uri(copied))
+        assert problem in str(caught.value)
+        assert len(str(caught.value).splitlines()) == 1
+    assert not marker.exists()
+
+
+def test_what_was_changed_is_listed(copied: Path, marker: Path) -> None:
+    model = model_folder(copied)
+    append_code(model, marker)
+    add_pickle(model, marker)
+    write_pickle(model / ARTIFACTS / FOLDER / REGRESSOR / "planted.pkl", marker)
+    (model / ARTIFACTS / FOLDER / "trained_on/planted.json").write_text("{}")
+    (model / "__pycache__").mkdir()
+    (model / "__pycache__/predictor.cpython-311.pyc").write_bytes(b"compiled")
+    status, text = verify(copied)
+    assert status == 2
+    assert text.splitlines() == [
+        "__pycache__/predictor.cpython-311.pyc: is compiled code, which MLflow would run in place of "
+        "predictor.py: remove it",
+        "predictor.py: is not the file that was registered",
+        "python_model.pkl: was not registered",
+        "application segment: its forecaster is not the one that was registered",
+        f"{ARTIFACTS}/{FOLDER}/trained_on/planted.json: was not registered",
+    ]
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("verb", ["predict", "serve"])
+def test_the_command_line_refuses_a_changed_model(copied: Path, marker: Path, verb: str) -> None:
+    append_code(model_folder(copied), marker)
+    arguments = ["--port", str(free_port())] if verb == "serve" else ["head.nii.gz"]
+    completed = subprocess.run(
+        [VOXCAST, verb, *arguments], cwd=copied, capture_output=True, text=True, check=False
+    )
+    assert completed.returncode == 2
+    (line,) = completed.stderr.splitlines()
+    assert "predictor.py: is not the file that was registered; `voxcast models rollback`" in line
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_a_file_of_another_kind_instead_of_arrays_is_refused(
+    copied: Path, marker: Path, kind: str
+) -> None:
+    """Even where every hash was made anew, and the registry has none."""
+    bundle = bundle_folder(copied)
+    FILES[kind](bundle / REGRESSOR / "regressor.npz", marker)
+    seal_again(bundle)
+    forget_hashes(copied)
+    with pytest.raises(RequestError, match="contains no arrays"):
+        local_model(tracking_uri(copied)).predict([ROW], 0.95)
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("kind", ["pickle", "pth", "pt2", "skops"])
+def test_a_file_of_another_kind_beside_a_model_is_refused(
+    copied: Path, marker: Path, kind: str
+) -> None:
+    FILES[kind](bundle_folder(copied) / REGRESSOR / f"planted.{kind}", marker)
+    with pytest.raises(RequestError, match="is not the model that was registered"):
+        local_model(tracking_uri(copied)).predict([ROW], 0.95)
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "key", "name"),
+    [
+        (f"{FORECASTER}/volume/point_model.json", "apps", ["../../../planted"]),
+        (f"{FORECASTER}/volume/point_model.json", "apps", [7]),
+        (f"{FORECASTER}/volume/point_model.json", "family", "os.system"),
+        (f"{FORECASTER}/forecaster.json", "models", {"../../..": {}}),
+        (f"{REGRESSOR}/regressor.json", "formulas", [{"kind": "os.system", "args": "true"}]),
+        (f"{REGRESSOR}/encoder.json", "__class__", "os.system"),
+    ],
+)
+def test_a_name_in_a_sealed_file_is_a_name_and_no_path_or_code(
+    copied: Path, file: str, key: str, name: Any
+) -> None:
+    bundle = bundle_folder(copied)
+    content = read_json(bundle / file)
+    content.pop(SEAL)
+    write_sealed(bundle / file, content | {key: name})
+    seal_again(bundle)
+    forget_hashes(copied)
+    with pytest.raises(RequestError) as caught:
+        local_model(tracking_uri(copied)).predict([ROW], 0.95)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["bundle.json", "forecasters", f"{REGRESSOR}/encoder.json"])
+@pytest.mark.parametrize("has_hashes", [True, False])
+def test_a_link_out_of_the_model_is_refused(
+    copied: Path, tmp_path: Path, name: str, has_hashes: bool
+) -> None:
+    """A copy of the same content elsewhere has the right hash, and could change at any time."""
+    path = bundle_folder(copied) / name
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    if not has_hashes:
+        forget_hashes(copied)
+    with pytest.raises(ModelError, match=f"{name}: is a link, to "):
+        local_model(tracking_uri(copied))
+
+
+def test_a_pipe_is_refused_and_not_waited_for(copied: Path) -> None:
+    path = bundle_folder(copied) / "trained_on/segment.json"
+    path.unlink()
+    os.mkfifo(path)
+    forget_hashes(copied)
+    with pytest.raises(ModelError, match="is no plain file"):
+        local_model(tracking_uri(copied))
+
+
+def test_a_malformed_request_runs_no_code_of_the_model(copied: Path, marker: Path) -> None:
+    """MLflow words the refusal, and does not load the folder for it."""
+    append_code(model_folder(copied), marker)
+    change_loader(model_folder(copied), marker)
+    forget_hashes(copied)
+    with pytest.raises(RequestError, match="shape_i"):
+        local_model(tracking_uri(copied)).predict([ROW | {"shape_i": "wide"}], 0.95)
+    assert not marker.exists()
+
+
+def test_a_server_runs_no_code_of_the_model(copied: Path, marker: Path) -> None:
+    (expected,) = local_model(tracking_uri(copied)).predict([ROW], 0.95)
+    append_code(model_folder(copied), marker)
+    change_loader(model_folder(copied), marker)
+    forget_hashes(copied)
+    port = free_port()
+    with running_server([VOXCAST, "serve", "--port", str(port)], port, copied) as url:
+        (answer,) = post(url, [ROW], 0.95)
+    assert answer["cpu_s_median"] == pytest.approx(expected["cpu_s_median"])
+    assert not marker.exists()
+
+
+def test_a_version_without_hashes_answers_and_cannot_be_verified(copied: Path) -> None:
+    forget_hashes(copied)
+    assert local_model(tracking_uri(copied)).predict([ROW], 0.95)
+    status, text = verify(copied)
+    assert status == 2
+    assert "version 1: was registered by a release that recorded no hashes of files" in text

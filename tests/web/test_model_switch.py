@@ -1,0 +1,205 @@
+"""The champion changes: its successor is loaded beside it and takes over, or is refused."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+from champions import HEADER_ROW, register_champion
+from model_server import free_port, running_server
+from voxcast.serving.champion_folder import CHAMPION, MODEL_NAME
+from voxcast.serving.prediction_service import PredictionService
+from voxcast.tracking.aliases import CHALLENGER, aliases
+from voxcast.tracking.registered_versions import bundle_of, version_numbered
+from voxcast.tracking.runs import tracking_uri
+from voxcast.web.model_switch import ModelSwitch
+from voxcast.web.served_model import ServedModel
+from voxcast.web.settings import Settings
+
+POLL_S = 0.2
+MOVES = 10
+CLIENTS = 4
+ROW = {**HEADER_ROW, "app": "segment", "cpus": 1.0}
+PATIENCE_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def two_versions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with two versions whose answers differ; version 2 is the champion."""
+    folder = tmp_path_factory.mktemp("two")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID"):
+            patch.delenv(name, raising=False)
+        patch.chdir(folder)
+        register_champion(folder, 20)
+        register_champion(folder, 26)
+    (folder / "params.yaml").touch()
+    return folder
+
+
+@pytest.fixture
+def project(two_versions: Path, tmp_path: Path) -> Path:
+    """A copy of that project, for a test that changes it."""
+    shutil.copytree(two_versions, tmp_path / "project")
+    return tmp_path / "project"
+
+
+def move(project: Path, alias: str, number: str | None) -> None:
+    client = MlflowClient(tracking_uri(project), tracking_uri(project))
+    if number is None:
+        client.delete_registered_model_alias(MODEL_NAME, alias)
+    else:
+        client.set_registered_model_alias(MODEL_NAME, alias, number)
+
+
+def switch_of(project: Path) -> tuple[ModelSwitch, list[str]]:
+    served: list[str] = []
+
+    def switched(model: ServedModel) -> None:
+        served.append(model.version)
+
+    return ModelSwitch(Settings(tracking_uri(project), project, poll_s=POLL_S), switched), served
+
+
+def bundle_index(project: Path, number: str) -> Path:
+    uri = tracking_uri(project)
+    return bundle_of(uri, version_numbered(uri, number)).folder / "bundle.json"
+
+
+def test_the_alias_is_followed_and_a_rollback_too(project: Path) -> None:
+    switch, served = switch_of(project)
+    for number in ("2", "2", "1", "2"):
+        move(project, CHAMPION, number)
+        switch.look()
+    assert served == ["2", "1", "2"]
+    assert switch.switches == 2
+
+
+def test_a_version_that_cannot_be_loaded_is_refused_and_the_old_one_stays(project: Path) -> None:
+    switch, served = switch_of(project)
+    move(project, CHAMPION, "1")
+    switch.look()
+    index = bundle_index(project, "2")
+    content = index.read_text()
+    index.write_text("{")
+    move(project, CHAMPION, "2")
+    switch.look()
+    assert switch.champion is not None
+    assert switch.champion.version == "1"
+    assert "is damaged" in switch.refused["2"]
+    move(project, CHAMPION, "1")
+    switch.look()
+    assert not switch.refused
+    index.write_text(content)
+    move(project, CHAMPION, "2")
+    switch.look()
+    assert served == ["1", "2"]
+
+
+def test_a_version_that_lost_an_application_is_refused(project: Path) -> None:
+    switch, _ = switch_of(project)
+    move(project, CHAMPION, "1")
+    switch.look()
+    forecasters = bundle_index(project, "2").parent / "forecasters"
+    next(path for path in forecasters.rglob("*.json")).write_text("{}")
+    move(project, CHAMPION, "2")
+    switch.look()
+    assert switch.champion is not None
+    assert switch.champion.version == "1"
+    assert "not the model that was registered" in switch.refused["2"]
+
+
+def test_a_registry_that_is_gone_leaves_the_model_until_it_is_back(project: Path) -> None:
+    switch, served = switch_of(project)
+    switch.look()
+    database = project / "mlflow.db"
+    database.rename(project / "away.db")
+    switch.look()
+    assert "no such registry" in switch.problem
+    database.write_text("no database")
+    switch.look()
+    assert "damaged" in switch.problem
+    (project / "away.db").rename(database)
+    move(project, CHAMPION, None)
+    switch.look()
+    assert "no champion" in switch.problem
+    assert switch.champion is not None
+    move(project, CHAMPION, "1")
+    switch.look()
+    assert not switch.problem
+    assert served == ["2", "1"]
+
+
+def test_the_challenger_is_loaded_beside_the_champion(project: Path) -> None:
+    switch, served = switch_of(project)
+    switch.look()
+    assert switch.challenger is None
+    move(project, CHALLENGER, "1")
+    assert aliases(tracking_uri(project)) == {CHAMPION: "2", CHALLENGER: "1"}
+    switch.look()
+    assert switch.challenger is not None
+    assert switch.challenger.version == "1"
+    move(project, CHALLENGER, "2")
+    switch.look()
+    assert switch.challenger is None
+    assert served == ["2"]
+
+
+@pytest.fixture
+def served(project: Path) -> Iterator[str]:
+    port = free_port()
+    command = [sys.executable, "-m", "voxcast.cli", "serve", "--port", str(port)]
+    with running_server([*command, "--poll", f"{POLL_S}s"], port, project):
+        yield f"127.0.0.1:{port}"
+
+
+def test_no_request_is_lost_while_the_alias_moves(project: Path, served: str) -> None:
+    uri = tracking_uri(project)
+    expected = {
+        number: PredictionService(bundle_of(uri, version_numbered(uri, number))).predict([ROW])[0]
+        for number in ("1", "2")
+    }
+    assert expected["1"]["cpu_s_median"] != expected["2"]["cpu_s_median"]
+    answers: list[tuple[int, str, dict[str, object]]] = []
+    ended = threading.Event()
+
+    def ask() -> None:
+        connection = http.client.HTTPConnection(served, timeout=PATIENCE_S)
+        while not ended.is_set():
+            connection.request("POST", "/predict/batch", json.dumps({"rows": [ROW]}))
+            with connection.getresponse() as reply:
+                content = json.load(reply)
+            answers.append((reply.status, content["model_version"], content["predictions"][0]))
+
+    threads = [threading.Thread(target=ask) for _ in range(CLIENTS)]
+    for thread in threads:
+        thread.start()
+    try:
+        for n in range(MOVES):
+            number = ("1", "2")[n % 2]
+            move(project, CHAMPION, number)
+            deadline = time.monotonic() + PATIENCE_S
+            while not answers or answers[-1][1] != number:
+                assert time.monotonic() < deadline, f"version {number} is not served"
+                time.sleep(POLL_S / 10)
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+    assert {status for status, _, _ in answers} == {200}
+    assert {version for _, version, _ in answers} == {"1", "2"}
+    for _, version, prediction in answers:
+        quantiles = {k: v for k, v in expected[version].items() if isinstance(v, float)}
+        assert {k: prediction[k] for k in quantiles} == pytest.approx(quantiles, rel=1e-12)
+    log = (project / "server.log").read_text()
+    assert log.count("is served") == MOVES + 1
+    assert "Traceback" not in log

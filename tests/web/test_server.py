@@ -1,0 +1,245 @@
+"""Servers in real processes: signals end all of them; a port that is taken names its holder."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from champions import register_champion
+from model_server import free_port, running_server
+from voxcast.profiling.listeners import listeners
+from voxcast.profiling.processes import alive, listed
+from voxcast.web.http_protocol import HEADERS_S
+from voxcast.web.limited_bodies import MAX_BULK_BYTES
+
+PATIENCE_S = 20.0
+
+
+def _environment() -> dict[str, str]:
+    variables = {k: v for k, v in os.environ.items() if not k.startswith("MLFLOW_")}
+    return {**variables, "MLFLOW_DISABLE_TELEMETRY": "true"}
+
+
+@contextlib.contextmanager
+def _serving(project: Path, port: int, *options: str) -> Iterator[int]:
+    """Serve the project's champion; give the process id of the command."""
+    words = [sys.executable, "-m", "voxcast.cli", "serve", "--port", str(port), *options]
+    with running_server([*words, "--project", str(project)], port, project, _environment()):
+        yield listeners(port)[0].pid
+
+
+def _family(pid: int) -> set[int]:
+    """Return a process and its descendants."""
+    parents = {}
+    for other in listed():
+        with contextlib.suppress(OSError, ValueError):
+            stat = Path(f"/proc/{other}/stat").read_text()
+            parents[other] = int(stat[stat.rindex(")") + 2 :].split()[1])
+    family = {pid}
+    while more := {child for child, parent in parents.items() if parent in family} - family:
+        family |= more
+    return family
+
+
+def _wait_until_gone(pids: set[int]) -> set[int]:
+    deadline = time.monotonic() + PATIENCE_S
+    while (left := alive(pids)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return left
+
+
+def _becomes_free(port: int) -> bool:
+    deadline = time.monotonic() + PATIENCE_S  # a process that ends closes its sockets last
+    while time.monotonic() < deadline:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.mark.parametrize(
+    ("number", "workers"),
+    [(signal.SIGTERM, "1"), (signal.SIGHUP, "1"), (signal.SIGHUP, "2"), (signal.SIGKILL, "2")],
+)
+def test_a_signal_to_the_command_ends_every_process(
+    champion_project: Path, number: signal.Signals, workers: str
+) -> None:
+    port = free_port()
+    with _serving(champion_project, port, "--workers", workers) as pid:
+        family = _family(pid)
+        assert len(family) >= (1 if workers == "1" else 3)
+        os.kill(pid, number)
+        assert not _wait_until_gone(family)
+        assert _becomes_free(port)
+
+
+def test_a_taken_port_names_the_server_and_its_version(champion_project: Path) -> None:
+    port = free_port()
+    with _serving(champion_project, port) as pid:
+        second = subprocess.run(
+            [sys.executable, "-m", "voxcast.cli", "serve", "--port", str(port)],
+            cwd=champion_project, env=_environment(), capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    assert second.returncode == 2
+    line = second.stderr.strip()
+    assert f"process {pid} serves version 1 here since 20" in line
+    assert f"`kill {pid}`" in line
+    assert len(line.splitlines()) == 1
+
+
+def _received(port: int, request: bytes, patience_s: float = PATIENCE_S) -> bytes:
+    """Return all that comes back on one connection until the server closes it."""
+    with socket.create_connection(("127.0.0.1", port), timeout=patience_s) as connection:
+        connection.sendall(request)
+        parts = []
+        with contextlib.suppress(ConnectionError):
+            while part := connection.recv(2**16):
+                parts.append(part)
+    return b"".join(parts)
+
+
+def test_connections_that_never_ask_are_closed_and_others_answered(
+    champion_project: Path,
+) -> None:
+    port = free_port()
+    patient_s = HEADERS_S + PATIENCE_S
+    slow = {
+        "no request": b"",
+        "half of the headers": b"POST /predict HTTP/1.1\r\nHost: localhost\r\nX-Slow: ",
+        "no body": b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n"
+        b"Connection: close\r\n\r\n{",
+        "long headers": b"GET /health HTTP/1.1\r\nX-Long: " + b"a" * 1_000_000,
+        "no HTTP": b"\x16\x03\x01 hello\r\n\r\n",
+    }
+    with _serving(champion_project, port), ThreadPoolExecutor(len(slow)) as pool:
+        waiting = {
+            name: pool.submit(_received, port, request, patient_s)
+            for name, request in slow.items()
+        }
+        answered = _received(port, b"GET /models HTTP/1.0\r\nHost: localhost\r\n\r\n")
+        assert answered.startswith(b"HTTP/1.1 200")
+        replies = {name: future.result() for name, future in waiting.items()}
+    assert replies["no request"] == replies["half of the headers"] == b""
+    assert replies["no body"].startswith(b"HTTP/1.1 408")
+    assert replies["long headers"] == b""
+    assert replies["no HTTP"].startswith(b"HTTP/1.1 400")
+    log = (champion_project / "server.log").read_text()
+    assert "Traceback" not in log
+    assert all(json.loads(line)["time"] for line in log.splitlines())
+
+
+def test_a_body_that_is_too_large_is_refused_although_all_of_it_is_sent(
+    champion_project: Path,
+) -> None:
+    port = free_port()
+    with _serving(champion_project, port) as pid:
+        before = _resident_bytes(pid)
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{port}/invocations", b" " * (MAX_BULK_BYTES + 1),
+            {"Content-Type": "application/json"},
+        )  # fmt: skip
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(request, timeout=PATIENCE_S)
+        assert refused.value.code == 413
+        assert "fewer rows" in json.load(refused.value)["message"]
+        assert _resident_bytes(pid) - before < 2**24  # nothing of it was stored
+
+
+def _resident_bytes(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return 1024 * int(re.search(r"VmRSS:\s+(\d+)", status)[1])  # type: ignore[index]
+
+
+def test_a_token_guards_the_service_and_is_never_logged(
+    champion_project: Path, tmp_path: Path
+) -> None:
+    token, port = "0123456789abcdef-secret", free_port()
+    (tmp_path / "token").write_text(f"{token}\n")
+    with _serving(champion_project, port, "--token-file", str(tmp_path / "token")) as pid:
+        url = f"http://127.0.0.1:{port}/models"
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(url, timeout=PATIENCE_S)
+        assert refused.value.code == 401
+        authorised = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+        with urllib.request.urlopen(authorised, timeout=PATIENCE_S) as reply:
+            assert json.load(reply)["version"] == "1"
+        assert token not in Path(f"/proc/{pid}/cmdline").read_text()
+    assert token not in (champion_project / "server.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "content", "problem"),
+    [
+        (["--host", "0.0.0.0"], None, "0.0.0.0: others can reach this address, so a token"),
+        (["--token-file", "token"], "", "token: a token has at least 16 letters"),
+        (["--token-file", "token"], "short", "token: a token has at least 16 letters"),
+        (["--token-file", "token"], "two words are not a token", "token: must be one word"),
+        (["--token-file", "token"], "é" * 20, "token: must be of ASCII"),
+        (["--token-file", "no-such-file"], None, "no-such-file: cannot be read"),
+        (["--root", "no-such-folder"], None, "no-such-folder: is no folder"),
+        (["--rate", "-1"], None, "--rate: must be 0 or more"),
+        (["--poll", "0s"], None, "--poll: must be at least 0.1s"),
+        (["--max-upload", "much"], None, "--max-upload"),
+    ],
+)
+def test_unsafe_options_are_refused(
+    champion_project: Path, tmp_path: Path, options: list[str], content: str | None, problem: str
+) -> None:
+    if content is not None:
+        (tmp_path / "token").write_text(content)
+    words = [sys.executable, "-m", "voxcast.cli", "serve", "--project", str(champion_project)]
+    result = subprocess.run(
+        [*words, *options], cwd=tmp_path, env=_environment(), capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert result.returncode == 2
+    assert problem in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_any_other_holder_of_a_port_is_named(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        result = subprocess.run(
+            [sys.executable, "-m", "voxcast.cli", "serve", "--port", str(taken.getsockname()[1])],
+            cwd=tmp_path, env=_environment(), capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    assert result.returncode == 2
+    assert f"cannot listen: process {os.getpid()} (" in result.stderr
+    assert "stop it" in result.stderr
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_model_that_cannot_be_read_ends_all_processes_with_a_line(
+    tmp_path: Path, workers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    register_champion(tmp_path, 20)
+    (tmp_path / "params.yaml").touch()
+    for path in (tmp_path / "mlruns").rglob("bundle.json"):
+        path.write_text("{")
+    words = [sys.executable, "-m", "voxcast.cli", "serve", "--port", str(free_port())]
+    result = subprocess.run(
+        [*words, "--workers", workers], cwd=tmp_path, env=_environment(), capture_output=True,
+        text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert result.returncode == 2
+    assert "bundle.json: is damaged" in result.stderr
+    assert "Traceback" not in result.stderr
