@@ -22,7 +22,7 @@ from voxcast.web.request_log import JsonFormatter
 from voxcast.web.settings import Settings
 
 ROW = {**HEADER_ROW, "app": "segment"}
-TOKEN = "a-token-that-is-long-enough"
+TOKEN = "a-token-that-is-long-enough"  # noqa: S105
 
 
 def test_the_service_is_ready_with_the_champion(service: TestClient) -> None:
@@ -252,8 +252,9 @@ def test_a_line_of_the_log_tells_nothing_of_the_question(
 
 
 def test_before_there_is_a_model_questions_are_put_off(champion_project: Path) -> None:
-    with TestClient(application(Settings(tracking_uri(champion_project)))) as client:
-        client.app.state.model = None  # type: ignore[attr-defined]
+    app = application(Settings(tracking_uri(champion_project)))
+    with TestClient(app) as client:
+        app.state.model = None
         answer = client.post("/predict", json={"row": HEADER_ROW})
         assert answer.status_code == 503
         assert answer.headers["retry-after"] == "1"

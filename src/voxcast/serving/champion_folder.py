@@ -12,7 +12,7 @@ from pathlib import Path
 from voxcast.errors import ModelError, UnlearnedError
 from voxcast.files import remove_folder
 from voxcast.serving import registry_database, sql_server, tracking_server
-from voxcast.serving.registered_files import check_files
+from voxcast.serving.registered_files import verify_files
 from voxcast.serving.registry_database import StoredVersion
 from voxcast.serving.sql_server import without_password
 
@@ -45,7 +45,7 @@ def champion_folder(uri: str, alias: str = CHAMPION) -> Path:
     """
     version = version_in_database(uri, alias)
     if version is not None and version.folder is not None:
-        check_files(version.folder, version.tags)
+        verify_files(version.folder, version.tags)
         return version.folder
     check_registry(uri)
     return _downloaded(uri, alias)
@@ -118,7 +118,7 @@ def _downloaded(uri: str, alias: str) -> Path:
     except (OSError, ImportError) as error:
         problem = f"the {alias} cannot be loaded: {error}"
         raise ModelError(problem, without_password(uri)) from error
-    check_files(model, dict(version.tags))
+    verify_files(model, dict(version.tags))
     return model
 
 
