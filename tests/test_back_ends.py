@@ -30,6 +30,7 @@ pytestmark = [
     pytest.mark.skipif(bool(missing()), reason=f"not installed: {', '.join(missing())}"),
 ]
 HEADS = 7
+START_S = 300.0  # at most, of a server
 FAST = ("--app", "smooth", "--cpus", "1", "--yes", "-S", "tune.families=[median,ridge]",
         "-S", "tune.trials=1", "-S", "tune.folds=2")  # fmt: skip
 HEAD = "../heads/head00.nii.gz"
@@ -142,13 +143,13 @@ def test_the_champion_predicts_and_is_served(study: Study) -> None:
     assert 0 < here["runtime_s_lower"] <= here["runtime_s_median"] <= here["runtime_s_upper"]
     assert study.json("recommend", HEAD, "--deadline", "1h")
     port = free_port()
-    for command in (
-        ["voxcast", "serve", "--port", str(port)],
-        ["mlflow", "models", "serve", "-m", "models:/voxcast@champion", "--env-manager", "local",
-         "--port", str(port)],
+    for path, *command in (
+        ["/health/ready", "voxcast", "serve"],
+        ["/ping", "mlflow", "models", "serve", "-m", "models:/voxcast@champion", "--env-manager",
+         "local"],
     ):  # fmt: skip
-        words = [str(BINARIES / command[0]), *command[1:]]
-        with running_server(words, port, study.project, study.variables) as url:
+        words = [str(BINARIES / command[0]), *command[1:], "--port", str(port)]
+        with running_server(words, port, study.project, study.variables, START_S, path) as url:
             assert study.predicted("--url", url, "--app", "smooth", "--cpus", "1") == (
                 pytest.approx(here)
             )
@@ -238,7 +239,7 @@ def test_a_copy_of_a_project_goes_on_by_itself(local: Study) -> None:
     port = free_port()
     command = [str(BINARIES / "mlflow"), "models", "serve", "-m", "models:/voxcast@champion",
                "--env-manager", "local", "--port", str(port)]  # fmt: skip
-    with running_server(command, port, moved.project, moved.variables) as url:
+    with running_server(command, port, moved.project, moved.variables, START_S) as url:
         assert moved.predicted("--url", url, "--app", "smooth", "--cpus", "1") == (
             pytest.approx(here)
         )

@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from champions import HEADER_ROW, champion_version, register_champion, registered_bundle
+from voxcast.cli.machine_checks import Check
 from voxcast.cli.models import main as models
+from voxcast.cli.project_checks import project_checks
 from voxcast.errors import ModelError
 from voxcast.serving.champion_folder import champion_folder
 from voxcast.tracking import registry, runs
@@ -65,6 +67,11 @@ def first(template: Path, tmp_path: Path) -> Path:
 
 def files(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def registry_check(project: Path) -> Check:
+    (check,) = (check for check in project_checks(project) if check.name == "registry")
+    return check
 
 
 def stored_paths(project: Path) -> set[str]:
@@ -160,8 +167,12 @@ def test_the_verb_mends_a_project_and_lists_one_that_it_cannot_mend(
 ) -> None:  # fmt: skip
     copy = tmp_path / "copy"
     shutil.copytree(first, copy)
+    assert registry_check(copy).meaning.startswith(
+        f"this project was at {first}: `voxcast models`"
+    )
     shutil.rmtree(copy / "mlruns/models")
     before = files(copy)
+    assert "2 folders of artifacts are only there" in registry_check(copy).meaning
     assert models(["--project", str(copy)]) == 0
     assert "version   2 champion" in capsys.readouterr().out
     (message,) = caplog.messages
@@ -177,6 +188,7 @@ def test_the_verb_mends_a_project_and_lists_one_that_it_cannot_mend(
         assert models(["--refresh", "--project", str(copy)]) == 0
     (message,) = caplog.messages
     assert message.startswith(f"this project was at {first}: its registry now has the paths of")
+    assert registry_check(copy).status == "works"
     assert (copy / "mlruns/registered.json").is_file()  # so no stage of the graph is run again
     assert models(["rollback", "--project", str(copy)]) == 0
     assert models(["rollback", "2", "--app", "segment", "--project", str(copy)]) == 0

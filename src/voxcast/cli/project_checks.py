@@ -127,6 +127,7 @@ def _rights(project: Path) -> Check:
 
 def _registry(project: Path) -> Check:
     from voxcast.tracking.registered_versions import versions
+    from voxcast.tracking.relocation import former_places
     from voxcast.tracking.runs import tracking_uri
 
     try:
@@ -146,4 +147,11 @@ def _registry(project: Path) -> Check:
     fact = f"{without_password(uri)}, versions: {numbers}; champion: {serves}"
     if champion is None:
         return Check("registry", "limited", fact, "nothing can be predicted without a champion")
+    try:
+        places = former_places(project, uri)
+    except VoxcastError as error:
+        return Check("registry", "limited", fact, one_line(error))
+    if places:
+        then = f"this project was at {', '.join(places)}: `voxcast models` mends the paths"
+        return Check("registry", "limited", fact, then)
     return Check("registry", "works", fact, "")

@@ -89,12 +89,8 @@ def relocate(project: Path, uri: str) -> bool:
     """
     here = project.resolve()
     database = here / DATABASE
-    # Through a symlink, the database may be that of another project.
-    if path_of(uri) != database or database.is_symlink() or not database.is_file():
+    if not former_places(project, uri) or not _is_writable(database):
         return False
-    with opened(database) as reader:
-        if not _to_change(reader, here) or not _is_writable(database):
-            return False
     try:
         with (
             locked(here),
@@ -112,12 +108,33 @@ def relocate(project: Path, uri: str) -> bool:
         problem = f"the paths of a moved project cannot be changed: {error}"
         fix = f"close what uses it, or look at {here} for room and rights"
         raise ModelError(problem, database, fix) from None
-    roots = ", ".join(sorted({str(path.root) for path in paths}))
+    roots = ", ".join(_roots(paths))
     logger.info(
         "this project was at %s: its registry now has the paths of %s; as it was: %s",
         roots, here, here / BACKUP,
     )  # fmt: skip
     return True
+
+
+def former_places(project: Path, uri: str) -> list[str]:
+    """Return where a project was, by the paths in its database that `relocate` changes.
+
+    Raises
+    ------
+    ModelError
+        As `relocate`, or if the database cannot be read.
+    """
+    here = project.resolve()
+    database = here / DATABASE
+    # Through a symlink, the database may be that of another project.
+    if path_of(uri) != database or database.is_symlink() or not database.is_file():
+        return []
+    with opened(database) as reader:
+        return _roots(_to_change(reader, here))
+
+
+def _roots(paths: list[StoredPath]) -> list[str]:
+    return sorted({str(path.root) for path in paths})
 
 
 def _is_writable(database: Path) -> bool:
