@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from champions import HEADER_ROW, champion_version, register_champion, registered_bundle
+from voxcast.cli import main
 from voxcast.cli.machine_checks import Check
 from voxcast.cli.models import main as models
 from voxcast.cli.project_checks import project_checks
@@ -163,7 +164,7 @@ def test_any_two_names_of_folders(template: Path, tmp_path: Path, start: str, en
 
 def test_the_verb_mends_a_project_and_lists_one_that_it_cannot_mend(
     first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     copy = tmp_path / "copy"
     shutil.copytree(first, copy)
@@ -180,6 +181,9 @@ def test_the_verb_mends_a_project_and_lists_one_that_it_cannot_mend(
     for write in (lambda: runs.connect(copy), lambda: registry.use(copy)):
         with pytest.raises(ModelError, match=r"are only there; copy .*first/mlruns here too"):
             write()
+    monkeypatch.chdir(copy)
+    assert main(["learn", "--yes"]) == 2  # before anything is measured
+    assert "are only there" in capsys.readouterr().err
     assert files(copy) == before
     caplog.clear()
 
