@@ -115,6 +115,7 @@ gpu-campaign: ## On a machine with CUDA, torch, numpy and nibabel: measure, pack
 
 .PHONY: ui
 ui: setup ## Compare runs in the browser: mlflow ui on http://127.0.0.1:5000
+	@voxcast models --refresh
 	mlflow ui --host 127.0.0.1 --port 5000
 
 .PHONY: serve

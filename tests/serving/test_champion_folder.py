@@ -45,7 +45,7 @@ def test_the_folder_is_that_of_mlflow(project: Path) -> None:
     assert (folder / "MLmodel").is_file()
     assert folder.is_relative_to(project / "mlruns")
     client = mlflow.MlflowClient(address(project), address(project))
-    assert str(folder) == client.get_model_version_download_uri("voxcast", "1")
+    assert folder.as_uri() == client.get_model_version_download_uri("voxcast", "1")
 
 
 def test_a_copy_answers_from_its_own_files(copied: Path) -> None:

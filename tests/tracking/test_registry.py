@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import planted
-from champions import champion_version, registered_bundle
+from champions import champion_version, register_champion, registered_bundle
 from voxcast.errors import ModelError
 from voxcast.files import sha256_folder
 from voxcast.models.families.family import FAMILIES
@@ -408,15 +408,25 @@ def assert_described(first: Bundle, second: Bundle) -> None:
 
 def test_a_lost_registry_is_detected(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs.connect(project)
-    registry.write_marker(project, "1", "1")
+    registry.write_marker(project, None, "1")
     assert not registry.forget_lost(project)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     assert registry.forget_lost(project)
     assert not (project / registry.MARKER).exists()
+    registry.write_marker(project, "1", "1")
+    assert not registry.forget_lost(project)  # a server that does not answer is not lost
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     registry.write_marker(project, "1", "1")
+    assert registry.forget_lost(project)  # an empty one took its place
+    registry.write_marker(project, None, "1")
     (project / "mlflow.db").unlink()
     assert registry.forget_lost(project)
+
+
+def test_a_registry_with_the_registered_version_is_not_lost(project: Path) -> None:
+    register_champion(project, 12)
+    registry.write_marker(project, "1", "1")
+    assert not registry.forget_lost(project)
 
 
 def test_an_unreachable_server_is_reported_in_one_line(

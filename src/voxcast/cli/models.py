@@ -16,12 +16,15 @@ import argparse
 import importlib
 import json
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from voxcast import project
 from voxcast.cli.shared_options import add_project_argument, registry_address
 from voxcast.cli.verb_parser import VerbParser, meant
-from voxcast.errors import ConfigError
+from voxcast.errors import ConfigError, ModelError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +52,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--refresh",
         action="store_true",
-        help="if the registry was lost or replaced, let the next `dvc repro` fill it",
+        help="only look after the registry: if it was lost or replaced, the next `dvc repro` "
+        "fills it; if the project was moved, its paths are mended",
     )
     parser.add_argument("--json", action="store_true", help="one JSON list on stdout")
     add_project_argument(parser)
@@ -59,11 +63,14 @@ def main(argv: list[str]) -> int:
 
         if forget_lost(project.require(args.project)):
             logger.info("the registry was lost or replaced; the next `dvc repro` fills it")
+    uri = registry_address(args.project)
+    _relocate(project.find(args.project), uri)
+    if args.refresh:
         return 0
     from voxcast.serving.registered_files import TAG as FILES_TAG
     from voxcast.tracking.registered_versions import versions
 
-    present = versions(registry_address(args.project))
+    present = versions(uri)
     if args.json:
         rows = [
             {
@@ -84,6 +91,17 @@ def main(argv: list[str]) -> int:
             new = "; this version was made for it" if app == version.tags.get("promoted") else ""
             print(f"  {app}: {_facts(facts)}{new}")
     return 0
+
+
+def _relocate(folder: Path | None, uri: str) -> None:
+    """Mend the paths of a project that was moved; what keeps them from it is only a warning."""
+    from voxcast.tracking.relocation import relocate
+
+    if folder is not None:
+        try:
+            relocate(folder, uri)
+        except ModelError as error:
+            logger.warning("%s", error)
 
 
 def _facts(facts: dict[str, Any] | None) -> str:

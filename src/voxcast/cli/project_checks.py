@@ -14,6 +14,7 @@ from voxcast.cli.machine_checks import FULL_BYTES, Check
 from voxcast.errors import VoxcastError, one_line
 from voxcast.quantities import format_bytes
 from voxcast.serving import registry_database
+from voxcast.serving.sql_server import without_password
 
 CONSTRAINTS = "constraints.txt"
 MAX_NAMED = 4
@@ -126,6 +127,7 @@ def _rights(project: Path) -> Check:
 
 def _registry(project: Path) -> Check:
     from voxcast.tracking.registered_versions import versions
+    from voxcast.tracking.relocation import former_places
     from voxcast.tracking.runs import tracking_uri
 
     try:
@@ -142,7 +144,14 @@ def _registry(project: Path) -> Check:
     numbers = ", ".join(version.number for version in reversed(present)) or "none"
     champion = next((version for version in present if version.is_champion), None)
     serves = "none" if champion is None else f"{champion.number}, of {', '.join(champion.apps)}"
-    fact = f"{uri}, versions: {numbers}; champion: {serves}"
+    fact = f"{without_password(uri)}, versions: {numbers}; champion: {serves}"
     if champion is None:
         return Check("registry", "limited", fact, "nothing can be predicted without a champion")
+    try:
+        places = former_places(project, uri)
+    except VoxcastError as error:
+        return Check("registry", "limited", fact, one_line(error))
+    if places:
+        then = f"this project was at {', '.join(places)}: `voxcast models` mends the paths"
+        return Check("registry", "limited", fact, then)
     return Check("registry", "works", fact, "")

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from voxcast.errors import ModelError, UnlearnedError
 from voxcast.files import remove_folder
-from voxcast.serving import registry_database, tracking_server
+from voxcast.serving import registry_database, sql_server, tracking_server
 from voxcast.serving.registered_files import verify_files
 from voxcast.serving.registry_database import StoredVersion
+from voxcast.serving.sql_server import without_password
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -91,7 +92,7 @@ def check_registry(uri: str) -> None:
     Raises
     ------
     ModelError
-        If its database is missing or damaged, or its server does not answer.
+        If its database is missing or damaged, or its server does not answer or has no driver here.
     """
     database = registry_database.database_of(uri)
     if database is not None:
@@ -99,6 +100,8 @@ def check_registry(uri: str) -> None:
     elif tracking_server.is_server(uri):
         tracking_server.check(uri)
         tracking_server.limit_waiting()
+    elif sql_server.is_sql_server(uri):
+        sql_server.check(uri)
 
 
 def downloaded(uri: str, name: str, *, alias: str = "", number: str = "") -> tuple[Path, str]:
@@ -146,11 +149,15 @@ def downloaded(uri: str, name: str, *, alias: str = "", number: str = "") -> tup
             if alias in (CHAMPION, CHALLENGER):
                 raise no_champion(uri, alias) from error
             raise no_version(uri, label) from error
-        raise ModelError(f"the {label} cannot be loaded: {error}", uri) from error
+        raise _unreadable(label, uri, error) from error
     except (OSError, ImportError) as error:
-        raise ModelError(f"the {label} cannot be loaded: {error}", uri) from error
+        raise _unreadable(label, uri, error) from error
     verify_files(files, tags)
     return files, number
+
+
+def _unreadable(label: str, uri: str, error: Exception) -> ModelError:
+    return ModelError(f"the {label} cannot be loaded: {error}", without_password(uri))
 
 
 def no_version(uri: str, label: str, present: Iterable[str] = ()) -> ModelError:
@@ -158,13 +165,14 @@ def no_version(uri: str, label: str, present: Iterable[str] = ()) -> ModelError:
     names = ", ".join(present)
     return ModelError(
         f"the registry has no {label}" + (f"; it has {names}" if names else ""),
-        uri, "`voxcast models` lists the versions",
+        without_password(uri), "`voxcast models` lists the versions",
     )  # fmt: skip
 
 
 def no_champion(uri: str, alias: str = CHAMPION) -> ModelError:
     """Return the error of a registry without a champion, or without a model in shadow."""
+    where = without_password(uri)
     if alias == CHALLENGER:
         fix = "`voxcast models shadow` names one"
-        return ModelError("the registry has no challenger in shadow", uri, fix)
-    return UnlearnedError("the registry has no champion", uri, "train one with `voxcast learn`")
+        return ModelError("the registry has no challenger in shadow", where, fix)
+    return UnlearnedError("the registry has no champion", where, "train one with `voxcast learn`")

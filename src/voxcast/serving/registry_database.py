@@ -154,7 +154,7 @@ def check(database: Path) -> None:
     ModelError
         If it cannot, is damaged, or is of another release of MLflow.
     """
-    with _opened(database):
+    with opened(database):
         pass
 
 
@@ -166,7 +166,7 @@ def versions(database: Path, name: str) -> list[StoredVersion]:
     ModelError
         As `check`, or if several workspaces have such a model.
     """
-    with _opened(database) as connection:
+    with opened(database) as connection:
         rows, aliases, tags = (
             connection.execute(query, (name,)).fetchall() for query in (_VERSIONS, _ALIASES, _TAGS)
         )
@@ -203,7 +203,8 @@ def _local_folder(location: str, database: Path) -> Path | None:
     if parts.scheme not in ("", "file"):
         return None
     recorded = unquote(parts.path) if parts.scheme else location
-    _, artifacts, inside = recorded.partition(f"/{ARTIFACTS}/")
+    # The last of that name: a folder above the project may have it too.
+    _, artifacts, inside = recorded.rpartition(f"/{ARTIFACTS}/")
     beside = database.parent / ARTIFACTS / inside
     # Not Path.is_dir, which raises where a folder above may not be entered.
     folders = [beside, Path(recorded)] if artifacts and inside else [Path(recorded)]
@@ -211,8 +212,8 @@ def _local_folder(location: str, database: Path) -> Path | None:
 
 
 @contextlib.contextmanager
-def _opened(database: Path) -> Iterator[sqlite3.Connection]:
-    """Open a database read-only, and check its tables.
+def opened(database: Path) -> Iterator[sqlite3.Connection]:
+    """Open a database read-only, and check its tables; errors as `check`.
 
     SQLite must write to read a database in WAL mode, or one whose writer was killed. Where it may
     not, a copy in a temporary folder is read.

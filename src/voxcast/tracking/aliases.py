@@ -8,6 +8,7 @@ from __future__ import annotations
 from voxcast.errors import ModelError, one_line
 from voxcast.serving import registry_database
 from voxcast.serving.champion_folder import MODEL_NAME, NO_CHAMPION_CODES, check_registry
+from voxcast.serving.sql_server import without_password
 
 
 def aliases(uri: str) -> dict[str, str]:
@@ -36,7 +37,7 @@ def aliases(uri: str) -> dict[str, str]:
     except MlflowException as error:
         if error.error_code in NO_CHAMPION_CODES:
             return {}
-        raise ModelError(f"cannot be read: {one_line(error)}", uri) from error
+        raise ModelError(f"cannot be read: {one_line(error)}", without_password(uri)) from error
     except (OSError, ImportError) as error:
-        raise ModelError(f"cannot be read: {one_line(error)}", uri) from error
+        raise ModelError(f"cannot be read: {one_line(error)}", without_password(uri)) from error
     return {alias: str(number) for alias, number in model.aliases.items()}

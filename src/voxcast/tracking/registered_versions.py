@@ -20,6 +20,7 @@ from voxcast.serving.champion_folder import (
     no_champion,
 )
 from voxcast.serving.registered_files import check_index
+from voxcast.serving.sql_server import without_password
 
 LISTED = "`voxcast models` lists the versions"
 
@@ -121,7 +122,7 @@ def _versions_by_mlflow(uri: str) -> list[Version]:
             for version in sorted(stored, key=lambda version: -int(version.version))
         ]
     except (MlflowException, OSError, ImportError) as error:
-        raise ModelError(f"cannot be read: {one_line(error)}", uri) from error
+        raise ModelError(f"cannot be read: {one_line(error)}", without_password(uri)) from error
 
 
 def champion(uri: str) -> Version | None:

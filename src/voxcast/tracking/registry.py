@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from voxcast.errors import ModelError
 from voxcast.files import read_json, write_json
 from voxcast.serving.bundle import FOLDER, Bundle
 from voxcast.serving.champion_folder import (
@@ -18,8 +19,10 @@ from voxcast.serving.model_card import model_card
 from voxcast.serving.model_layout import CARD
 from voxcast.serving.registered_files import TAG as FILES_TAG
 from voxcast.serving.registered_files import hashes_of
-from voxcast.serving.registry_database import is_missing
-from voxcast.tracking.registered_versions import champion
+from voxcast.serving.registry_database import DATABASE, SQLITE, is_missing, path_of
+from voxcast.serving.sql_server import without_password
+from voxcast.tracking.registered_versions import champion, versions
+from voxcast.tracking.relocation import relocate
 from voxcast.tracking.runs import tracking_uri
 from voxcast.tracking.version_tags import NO_VERSION, record_tags
 from voxcast.tracking.views import describe_model
@@ -136,14 +139,14 @@ def write_marker(project: Path, version: str | None, experiment_id: str) -> None
     content = {
         "model": CHAMPION_URI,
         "version": version,
-        "tracking_uri": tracking_uri(project),
+        "tracking_uri": _portable(tracking_uri(project), project),
         "experiment_id": experiment_id,
     }
     write_json(project / MARKER, content)
 
 
 def forget_lost(project: Path) -> bool:
-    """Remove the marker if its registry no longer exists or another one is configured.
+    """Remove the marker if its registry is gone or was emptied, or another one is configured.
 
     The next ``dvc repro`` then registers a model again.
 
@@ -155,10 +158,23 @@ def forget_lost(project: Path) -> bool:
     marker, uri = project / MARKER, tracking_uri(project)
     if not marker.is_file():
         return False
-    if read_json(marker).get("tracking_uri") == uri and not is_missing(uri):
-        return False
+    content = read_json(marker)
+    if content.get("tracking_uri") == _portable(uri, project) and not is_missing(uri):
+        try:
+            numbers = {version.number for version in versions(uri)}
+        except ModelError:  # it cannot be read now, which does not mean that it is lost
+            return False
+        if content.get("version") in (None, *numbers):
+            return False
     marker.unlink()
     return True
+
+
+def _portable(uri: str, project: Path) -> str:
+    """Return an address for the marker: the same after a project was moved, and no secret."""
+    if path_of(uri) == project.resolve() / DATABASE:
+        return f"{SQLITE}{DATABASE}"
+    return without_password(uri)
 
 
 def use(project: Path | None) -> str:
@@ -167,10 +183,13 @@ def use(project: Path | None) -> str:
     Raises
     ------
     ModelError
-        If the registry is missing or damaged, or its server does not answer.
+        If the registry is missing or damaged, its artifacts are elsewhere, or its server does not
+        answer.
     """
-    uri = tracking_uri(project or Path.cwd())
+    folder = project or Path.cwd()
+    uri = tracking_uri(folder)
     check_registry(uri)
+    relocate(folder, uri)
     import mlflow
 
     mlflow.set_tracking_uri(uri)

@@ -20,7 +20,10 @@ import voxcast
 from voxcast.commits import commit_of
 from voxcast.errors import ModelError
 from voxcast.serving.champion_folder import check_registry
-from voxcast.serving.registry_database import DATABASE, address_of, is_missing
+from voxcast.serving.registry_database import ARTIFACTS, DATABASE, address_of, is_missing
+from voxcast.serving.sql_server import without_password
+from voxcast.serving.tracking_server import is_server
+from voxcast.tracking.relocation import relocate
 from voxcast.tracking.views import NOTE, NOTES, describe_experiment
 
 if TYPE_CHECKING:
@@ -56,11 +59,12 @@ def connect(project: Path) -> Session:
     Raises
     ------
     ModelError
-        If the database is damaged, or the server does not answer.
+        If the database is damaged, its artifacts are elsewhere, or the server does not answer.
     """
     uri = tracking_uri(project)
     if not is_missing(uri):  # MLflow makes a new one
         check_registry(uri)
+        relocate(project, uri)
     import mlflow
 
     for name in ("mlflow", "alembic"):
@@ -69,7 +73,7 @@ def connect(project: Path) -> Session:
         return _open_session(project, uri)
     except (mlflow.MlflowException, OSError, ImportError) as error:
         raise ModelError(
-            f"runs cannot be tracked: {error}", uri, "see MLFLOW_TRACKING_URI"
+            f"runs cannot be tracked: {error}", without_password(uri), "see MLFLOW_TRACKING_URI"
         ) from error
 
 
@@ -79,8 +83,8 @@ def _open_session(project: Path, uri: str) -> Session:
     mlflow.set_tracking_uri(uri)
     outer_run_id = os.environ.pop("MLFLOW_RUN_ID", None)
     if outer_run_id is None and mlflow.get_experiment_by_name(EXPERIMENT) is None:
-        local = "MLFLOW_TRACKING_URI" not in os.environ
-        location = (project.resolve() / "mlruns").as_uri() if local else None
+        # A server decides for itself; MLflow would use the current folder.
+        location = None if is_server(uri) else (project.resolve() / ARTIFACTS).as_uri()
         mlflow.create_experiment(EXPERIMENT, artifact_location=location)
     if outer_run_id is None:
         experiment = mlflow.set_experiment(EXPERIMENT)
