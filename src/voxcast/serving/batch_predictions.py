@@ -68,7 +68,7 @@ class BatchPredictions:
 
         if missing := sorted(REQUIRED_COLUMNS - set(self.source.schema.names)):
             names = ", ".join(missing)
-            then = "see the columns in docs/predicting.md"
+            then = "see docs/predicting.md; for a model of `voxcast fit` give --model"
             raise TableError(f"has no column {names}", self.source.path, then)
         kinds = {
             "string": pa.string(), "double": pa.float64(), "long": pa.int64(),
