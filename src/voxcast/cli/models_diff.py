@@ -62,5 +62,7 @@ def _summary(facts: dict[str, Any]) -> str:
 def _value(value: Any) -> str:
     if value is None:
         return "not recorded"
+    if isinstance(value, float):
+        return f"{value:.4g}"
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
     return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}…"

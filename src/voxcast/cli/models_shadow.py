@@ -19,7 +19,8 @@ from voxcast.cli.models_promote import newest_model
 from voxcast.cli.registry_options import quiet_mlflow
 from voxcast.cli.shared_options import add_project_argument, registry_address
 from voxcast.cli.verb_parser import VerbParser
-from voxcast.errors import ConfigError, ModelError, TableError, VoxcastError
+from voxcast.errors import ConfigError, ModelError, VoxcastError
+from voxcast.quantities import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,7 +96,7 @@ def _report(folder: Path, *, as_json: bool) -> int:
     except OSError as error:
         raise ModelError(f"cannot be read: {error.strerror}", log.path) from None
     if not answers:
-        raise ModelError(f"has no answers, and {unreadable} lines that cannot be read", log.path)
+        raise ModelError(f"has no answers; {_unreadable(unreadable)}", log.path)
     apps = sorted({answer.app for answer in answers})
     runs, defaults, left_out = _history(folder, apps)
     comparisons = shadow_comparisons(answers, runs, defaults)
@@ -111,7 +112,7 @@ def _report(folder: Path, *, as_json: bool) -> int:
     for comparison in comparisons:
         _print(comparison, left_out.get(comparison.app))
     if unreadable:
-        print(f"{unreadable} lines of the log cannot be read, and are left out")
+        print(_unreadable(unreadable))
     return 0
 
 
@@ -127,7 +128,7 @@ def _history(
     for app in apps:
         try:
             cfg, training = runs_of_app(folder, app)
-        except (TableError, VoxcastError) as error:
+        except VoxcastError as error:
             left_out[app] = str(error)
             continue
         defaults[app] = cfg.apps[app].parameters
@@ -165,6 +166,10 @@ def _print(comparison: ShadowComparison, without_history: str | None) -> None:
             f"{judgement.champion_held} and {judgement.challenger_held} of "
             f"{judgement.images} images"
         )
+
+
+def _unreadable(count: int) -> str:
+    return f"of {counted(count, 'line')} of the log nothing can be read"
 
 
 def _text(interval: Any, *, signed: bool = False) -> str:
