@@ -95,7 +95,7 @@ def test_a_version_that_cannot_be_loaded_is_refused_and_the_old_one_stays(projec
     switch.look()
     assert switch.champion is not None
     assert switch.champion.version == "1"
-    assert "is damaged" in switch.refused["2"]
+    assert "not the file that was registered" in switch.refused["2"]
     move(project, CHAMPION, "1")
     switch.look()
     assert not switch.refused

@@ -244,5 +244,5 @@ def test_a_model_that_cannot_be_read_ends_all_processes_with_a_line(
         text=True, check=False, timeout=120,
     )  # fmt: skip
     assert result.returncode == 2
-    assert "bundle.json: is damaged" in result.stderr
+    assert "bundle.json: is not the file that was registered" in result.stderr
     assert "Traceback" not in result.stderr
