@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field, model_validator
 
-from voxcast.allocation.requests.alternatives import ALL, alternatives, sequence_json
-from voxcast.allocation.requests.cost_model import CostModel
-from voxcast.allocation.requests.predicted_runtime import QUANTILES, PredictedRuntime
-from voxcast.allocation.requests.strategies import STRATEGIES, Settings
 from voxcast.web.current_model import by_one_model
 from voxcast.web.predictions import Allocation, predict_rows
 from voxcast.web.question_schema import QUESTION_PROBLEMS, body_of
 from voxcast.web.questions import ImageQuestion, question
 
 if TYPE_CHECKING:
+    from voxcast.allocation.requests.cost_model import CostModel
+    from voxcast.allocation.requests.predicted_runtime import PredictedRuntime
     from voxcast.web.served_model import ServedModel
 
 # All strategies take 1.2 s of a core, so that predictions share it with one question at most.
@@ -40,10 +38,13 @@ class SequenceQuestion(ImageQuestion):
     gamma: Price = Field(0.0, description="price of each request")
     checkpoint_s: Price | None = Field(None, description="duration of writing a checkpoint")
     restart_s: Price | None = Field(None, description="duration of a restart")
-    strategy: str = Field(ALL, description="one of the answer's strategies, or `all`")
+    strategy: str = Field("all", description="one of the answer's strategies, or `all`")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        from voxcast.allocation.requests.alternatives import ALL
+        from voxcast.allocation.requests.strategies import STRATEGIES
+
         if self.strategy not in (ALL, *STRATEGIES):
             names = ", ".join((ALL, *STRATEGIES))
             raise ValueError(f"unknown strategy; choose from {names}")
@@ -61,6 +62,8 @@ class SequenceQuestion(ImageQuestion):
     @property
     def cost(self) -> CostModel:
         """The prices."""
+        from voxcast.allocation.requests.cost_model import CostModel
+
         checkpoint_s, restart_s = self.checkpoint_s or 0.0, self.restart_s or 0.0
         return CostModel(self.alpha, self.beta, self.gamma, checkpoint_s, restart_s)
 
@@ -119,6 +122,8 @@ async def request_sequences(request: Request) -> SequencesAnswer:
 async def _runtime(
     request: Request, served: ServedModel, query: SequenceQuestion
 ) -> PredictedRuntime:
+    from voxcast.allocation.requests.predicted_runtime import QUANTILES, PredictedRuntime
+
     row = query.request_row()
     app = served.bundle.app_named(None if row.get("app") is None else str(row["app"]))
     allocation = query.configuration or app.configurations[0]
@@ -134,6 +139,9 @@ async def _runtime(
 
 
 def _content(predicted: PredictedRuntime, query: SequenceQuestion) -> dict[str, Any]:
+    from voxcast.allocation.requests.alternatives import alternatives, sequence_json
+    from voxcast.allocation.requests.strategies import STRATEGIES, Settings
+
     computed = alternatives(
         query.strategy, predicted.law, query.cost, Settings(), can_checkpoint=query.can_checkpoint
     )
