@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import threading
 import time
@@ -48,20 +49,25 @@ def test_each_command_answers_as_the_page_shows(address: str, tmp_path: Path) ->
     marked = [block["text"] for block in BLOCK.finditer(text) if block["mark"] == MARK]
     assert len(marked) >= 4
     for block in marked:
-        lines = block.splitlines()
-        commands = [line[2:] if line.startswith("$ ") else line for line in lines]
-        output_from = next((n for n, line in enumerate(lines) if line[:1] in "{["), len(lines))
-        script = "\n".join(commands[:output_from]).replace(ADDRESS, address)
-        ended = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", script], cwd=tmp_path, capture_output=True,
-            text=True, check=False, timeout=60,
-        )  # fmt: skip
-        assert ended.returncode == 0, f"{script}\n{ended.stdout}\n{ended.stderr}"
-        if lines[output_from:]:
-            answer, printed = (
-                json.loads(part) for part in (ended.stdout, "\n".join(lines[output_from:]))
-            )
-            assert _shape(answer) == _shape(printed), script
+        for command, printed in _commands(block):
+            ended = subprocess.run(
+                ["bash", "-euo", "pipefail", "-c", command.replace(ADDRESS, address)],
+                cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60,
+            )  # fmt: skip
+            assert ended.returncode == 0, f"{command}\n{ended.stdout}\n{ended.stderr}"
+            if printed:
+                answer, expected = (json.loads(text) for text in (ended.stdout, printed))
+                assert _shape(answer) == _shape(expected), command
+
+
+def _commands(block: str) -> Iterator[tuple[str, str]]:
+    """Yield commands with what the page shows as their output; a script is one command."""
+    if not block.startswith("$ "):
+        yield block, ""
+        return
+    for part in re.split(r"^\$ ", block, flags=re.M)[1:]:
+        command, _, printed = part.partition("\n")
+        yield command, printed.strip()
 
 
 def _shape(content: object) -> object:
