@@ -18,9 +18,9 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from voxcast.errors import ModelError, TableError, VoxcastError
-from voxcast.web.current_model import current_model
 from voxcast.web.question_schema import problems
 from voxcast.web.questions import settings_of
+from voxcast.web.served_model import served_model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,6 +71,7 @@ class CoverageAnswer(BaseModel):
     stated: float = Field(description="probability of the bound")
     below: int
     subjects: int
+    runs: int
     share_within: float
     low: float = Field(description="of the exact 95 % interval")
     high: float
@@ -171,7 +172,7 @@ async def history(request: Request) -> Response:
 
     It is computed anew when the history has changed, and has an `ETag`.
     """
-    settings, served = settings_of(request), current_model(request)
+    settings, served = settings_of(request), served_model(request)
     if settings.project is None:
         raise HTTPException(404, "the service was started without a project, which has the runs")
     view = _view_of(settings.project, settings.registry)

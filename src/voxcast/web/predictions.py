@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from voxcast.web.questions import ImageQuestion, question
-
-if TYPE_CHECKING:
-    from voxcast.web.served_model import ServedModel
+from voxcast.web.served_model import served_model
 
 router = APIRouter()
 
@@ -53,7 +51,7 @@ async def predict_rows(
     ModelError
         If a row is refused.
     """
-    served: ServedModel = request.app.state.model
+    served = served_model(request)
     return await asyncio.to_thread(served.predictions.predict, rows, quantile, explain=explain)
 
 
@@ -61,7 +59,7 @@ async def predict_rows(
 async def predict(request: Request) -> PredictAnswer:
     """Predict runtime, CPU time and memory of an image."""
     query = await question(request, PredictQuestion)
-    served: ServedModel = request.app.state.model
+    served = served_model(request)
     row = query.request_row()
     allocations = query.configurations or [
         Allocation(device=c.device, cpus=c.cpus, gpus=c.gpus)

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field, model_validator
 
-from voxcast.web.current_model import by_one_model
 from voxcast.web.predictions import Allocation, predict_rows
 from voxcast.web.question_schema import QUESTION_PROBLEMS, body_of
 from voxcast.web.questions import ImageQuestion, question
+from voxcast.web.served_model import served_model
 
 if TYPE_CHECKING:
     from voxcast.allocation.requests.cost_model import CostModel
     from voxcast.allocation.requests.predicted_runtime import PredictedRuntime
-    from voxcast.web.served_model import ServedModel
 
 # All strategies take 1.2 s of a core, so that predictions share it with one question at most.
 _THREAD = ThreadPoolExecutor(1, "sequences")
@@ -111,21 +110,18 @@ async def request_sequences(request: Request) -> SequencesAnswer:
     """
     query = await question(request, SequenceQuestion)
 
-    async def runtime(served: ServedModel) -> tuple[str, PredictedRuntime]:
-        return served.version, await _runtime(request, served, query)
-
-    version, predicted = await by_one_model(request, runtime)
+    predicted = await _runtime(request, query)
     content = await asyncio.get_running_loop().run_in_executor(_THREAD, _content, predicted, query)
-    return SequencesAnswer(model_version=version, **content)
+    return SequencesAnswer(model_version=served_model(request).version, **content)
 
 
-async def _runtime(
-    request: Request, served: ServedModel, query: SequenceQuestion
-) -> PredictedRuntime:
+async def _runtime(request: Request, query: SequenceQuestion) -> PredictedRuntime:
     from voxcast.allocation.requests.predicted_runtime import QUANTILES, PredictedRuntime
 
     row = query.request_row()
-    app = served.bundle.app_named(None if row.get("app") is None else str(row["app"]))
+    app = served_model(request).bundle.app_named(
+        None if row.get("app") is None else str(row["app"])
+    )
     allocation = query.configuration or app.configurations[0]
     row |= {
         "device": allocation.device,

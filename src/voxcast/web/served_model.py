@@ -10,6 +10,8 @@ from voxcast.serving.local_model import LocalModel
 from voxcast.serving.prediction_service import PredictionService
 
 if TYPE_CHECKING:
+    from fastapi import Request
+
     from voxcast.serving.bundle import Bundle
     from voxcast.web.settings import Settings
 
@@ -47,3 +49,11 @@ class ServedModel:
         model = LocalModel.load(champion_folder(settings.registry), settings.machines)
         version = "" if stored is None else stored.number
         return cls(version, PredictionService(model.bundle, settings.machines))
+
+
+def served_model(request: Request) -> ServedModel:
+    """Return the version that a request began with."""
+    if not hasattr(request.state, "model"):
+        request.state.model = request.app.state.model
+    served: ServedModel = request.state.model
+    return served
