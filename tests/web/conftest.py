@@ -34,7 +34,7 @@ def champion_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def service(champion_project: Path) -> Iterator[TestClient]:
     """A client of a service of that champion, in this process."""
     settings = Settings(tracking_uri(champion_project), champion_project)
-    with TestClient(application(settings)) as client:
+    with TestClient(application(settings), "http://127.0.0.1") as client:
         yield client
 
 
@@ -61,7 +61,7 @@ def site_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def site_service(site_project: Path) -> Iterator[TestClient]:
     """A client of a service of that project, in this process."""
     settings = Settings(tracking_uri(site_project), site_project)
-    with TestClient(application(settings)) as client:
+    with TestClient(application(settings), "http://127.0.0.1") as client:
         yield client
 
 

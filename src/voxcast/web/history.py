@@ -133,10 +133,12 @@ class HistoryView:
         return self._content, self._state
 
     def _challenger(self) -> dict[str, Any] | None:
-        from voxcast.tracking.aliased_versions import CHALLENGER, version_with_alias
+        from voxcast.tracking.aliases import aliases
+        from voxcast.tracking.registered_versions import version_numbered
 
         try:
-            version = version_with_alias(self.registry, CHALLENGER)
+            number = aliases(self.registry).get("challenger")
+            version = None if number is None else version_numbered(self.registry, number)
         except ModelError:  # away for now; the champion still answers
             return None
         return None if version is None else {"version": version.number, "apps": version.apps}
