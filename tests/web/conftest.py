@@ -66,7 +66,7 @@ def site_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def site_service(site_project: Path) -> Iterator[TestClient]:
     """A client of a service of that project, in this process."""
     settings = Settings(tracking_uri(site_project), site_project)
-    with TestClient(application(settings)) as client:
+    with TestClient(application(settings), "http://127.0.0.1") as client:
         yield client
 
 

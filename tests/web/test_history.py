@@ -15,12 +15,12 @@ from submitted_project import APP, SubmittedProject, voxcast
 from voxcast.history.parts import load_history, write_tables
 from voxcast.history.run_table import PHASE_DTYPES, TRACE_DTYPES, frame_of
 from voxcast.serving.champion_folder import MODEL_NAME
-from voxcast.tracking.aliased_versions import version_with_alias
 from voxcast.tracking.runs import tracking_uri
 from voxcast.web.application import application
 from voxcast.web.history import MAX_RUNS
 from voxcast.web.settings import Settings
 
+ADDRESS = "http://127.0.0.1"
 RECORDED = Path(__file__).parents[2] / "data/history/real"
 EVALUATED = (
     "cell_key,subject,app,runtime_s_actual,runtime_s_median,runtime_s_upper,"
@@ -38,7 +38,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def service(project: Path) -> Iterator[TestClient]:
-    with TestClient(application(Settings(tracking_uri(project), project))) as client:
+    settings = Settings(tracking_uri(project), project)
+    with TestClient(application(settings), ADDRESS) as client:
         yield client
 
 
@@ -130,11 +131,10 @@ def test_a_challenger_is_told(service: TestClient, project: Path) -> None:
     assert content["champion"]["version"] == "1"
     assert content["challenger"]["version"] == "2"
     assert list(content["challenger"]["apps"]) == ["segment"]
-    assert version_with_alias(uri, "none") is None
 
 
 def test_without_a_project_the_reason_is_told(project: Path) -> None:
-    with TestClient(application(Settings(tracking_uri(project)))) as service:
+    with TestClient(application(Settings(tracking_uri(project))), ADDRESS) as service:
         answer = service.get("/history")
     assert answer.status_code == 404
     assert "without a project" in answer.json()["detail"]
@@ -142,7 +142,7 @@ def test_without_a_project_the_reason_is_told(project: Path) -> None:
 
 def test_a_project_without_runs_has_an_empty_history(champion_project: Path) -> None:
     settings = Settings(tracking_uri(champion_project), champion_project)
-    with TestClient(application(settings)) as service:
+    with TestClient(application(settings), ADDRESS) as service:
         content = history(service)
     assert (content["runs_on_record"], content["runs"], content["configurations"]) == (0, [], [])
 
@@ -155,7 +155,8 @@ def test_jobs_that_were_really_submitted_are_compared(tmp_path: Path) -> None:
     assert learned.returncode == 0, learned.stderr
     project.submit(20)
     drift = voxcast(tmp_path, "drift", "--last", "20", "--json")
-    with TestClient(application(Settings(tracking_uri(tmp_path), tmp_path))) as service:
+    settings = Settings(tracking_uri(tmp_path), tmp_path)
+    with TestClient(application(settings), ADDRESS) as service:
         content = history(service)
     assert content["runs_on_record"] == 44
     predicted = [run for run in content["runs"] if run["predicted_by"] == "submission"]

@@ -192,7 +192,8 @@ def test_sites_are_those_of_the_project(site_service: TestClient, site_project: 
 
 
 def test_without_a_project_the_sites_are_those_of_the_installation(champion_project: Path) -> None:
-    with TestClient(application(Settings(tracking_uri(champion_project)))) as service:
+    settings = Settings(tracking_uri(champion_project))
+    with TestClient(application(settings), "http://127.0.0.1") as service:
         clusters = service.get("/sites").json()["clusters"]
     assert "osc" in [cluster["name"] for cluster in clusters]
 
