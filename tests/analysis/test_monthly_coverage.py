@@ -38,6 +38,7 @@ def test_a_subject_of_an_evaluation_counts_if_all_its_runs_were_below() -> None:
     memory, runtime = monthly_coverage(runs, evaluated)
     assert (memory.below, memory.subjects) == (30, 30)
     assert (runtime.below, runtime.subjects, runtime.basis) == (29, 30, "evaluation")
+    assert runtime.runs == 60
     assert runtime.month == "2026-01"
 
 

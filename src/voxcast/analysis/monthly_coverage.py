@@ -31,6 +31,8 @@ class MonthlyCoverage:
         Probability of the bound.
     below, subjects : int
         Subjects below it, and all.
+    runs : int
+        Runs of which that is known.
     interval : tuple of float
         Exact (Clopper-Pearson) 95 % interval of the share.
     """
@@ -42,6 +44,7 @@ class MonthlyCoverage:
     stated: float
     below: int
     subjects: int
+    runs: int
     interval: tuple[float, float]
 
 
@@ -69,9 +72,11 @@ def _of_jobs(runs: pd.DataFrame) -> Iterator[MonthlyCoverage]:
             for target in AMOUNTS:
                 coverage = coverage_of(jobs_of_month, target)
                 if coverage is not None:
+                    n_runs = int(jobs_of_month[f"{target}_below"].notna().sum())
                     yield MonthlyCoverage(
                         str(month), str(app), target, "submission",
-                        coverage.stated, coverage.below, coverage.subjects, coverage.interval,
+                        coverage.stated, coverage.below, coverage.subjects, n_runs,
+                        coverage.interval,
                     )  # fmt: skip
 
 
@@ -84,5 +89,5 @@ def _of_evaluation(runs: pd.DataFrame) -> Iterator[MonthlyCoverage]:
             below, count = int(by_subject.sum()), len(by_subject)
             yield MonthlyCoverage(
                 str(month), str(app), target, "evaluation", float(str(stated)), below, count,
-                binomial_interval(below, count),
+                len(is_below), binomial_interval(below, count),
             )  # fmt: skip

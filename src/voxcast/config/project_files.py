@@ -19,14 +19,13 @@ from typing import Any
 import yaml
 
 import voxcast
+from voxcast.config.packaged_files import GRAPH, PACKAGE, PACKED, packaged_folder
 from voxcast.errors import ConfigError
 from voxcast.files import PARTIAL, read_json, sha256_of, write_json
 from voxcast.history.batches import batch_names, reserved_names
 from voxcast.images.sources import write_tsv
 from voxcast.project import PROJECT_FILE
 
-PACKAGE = Path(voxcast.__file__).parent
-PACKED = "project_files"  # folder of the package in a wheel
 PACKAGE_FILE = "data/package.json"
 SOURCES = "data/sources.tsv"
 CODE_SUFFIXES = (".py", ".j2", ".pt", ".yaml")
@@ -34,7 +33,7 @@ SINGLE_FILES = (
     PROJECT_FILE, "MLproject", ".gitignore", ".dvcignore", ".dvc/.gitignore",
     ".dvc/plots/families.json", ".dvc/plots/predictions.json",
 )  # fmt: skip
-GRAPH, DVC_CONFIG = "dvc.yaml", ".dvc/config"
+DVC_CONFIG = ".dvc/config"
 HISTORY = "data/history"
 HISTORY_README = f"{HISTORY}/README.md"
 _SOURCE_DEPS = re.compile(r"(?m)^( +- )src/voxcast\S*\n(?: +- src/voxcast\S*\n)*")
@@ -159,23 +158,6 @@ def _recorded_batches(source: Path) -> list[str]:
         if name not in reserved
         for path in (history / name).rglob("*")
         if path.is_file()
-    )
-
-
-def packaged_folder() -> Path:
-    """Return the folder of the files that come with this installation, such as ``conf``.
-
-    Raises
-    ------
-    ConfigError
-        If it does not hold them.
-    """
-    repository = PACKAGE.parents[1]
-    for folder in (PACKAGE / PACKED, repository):
-        if (folder / GRAPH).is_file() and (folder / "conf").is_dir():
-            return folder
-    raise ConfigError(
-        "the installation holds no project files", PACKAGE, "install the wheel again"
     )
 
 

@@ -18,14 +18,9 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from voxcast.errors import ModelError, TableError, VoxcastError
-from voxcast.history.parts import RUNS
-from voxcast.history.run_folders import PROFILES_FILE
-from voxcast.history.stored_history import open_history
-from voxcast.tracking.aliased_versions import CHALLENGER, version_with_alias
-from voxcast.tracking.registry import SUMMARY
-from voxcast.web.current_model import current_model
 from voxcast.web.question_schema import problems
 from voxcast.web.questions import settings_of
+from voxcast.web.served_model import served_model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,6 +71,7 @@ class CoverageAnswer(BaseModel):
     stated: float = Field(description="probability of the bound")
     below: int
     subjects: int
+    runs: int
     share_within: float
     low: float = Field(description="of the exact 95 % interval")
     high: float
@@ -137,6 +133,8 @@ class HistoryView:
         return self._content, self._state
 
     def _challenger(self) -> dict[str, Any] | None:
+        from voxcast.tracking.aliased_versions import CHALLENGER, version_with_alias
+
         try:
             version = version_with_alias(self.registry, CHALLENGER)
         except ModelError:  # away for now; the champion still answers
@@ -144,6 +142,9 @@ class HistoryView:
         return None if version is None else {"version": version.number, "apps": version.apps}
 
     def _state_of(self, champion: str, challenger: Mapping[str, Any] | None) -> str:
+        from voxcast.history.parts import RUNS
+        from voxcast.history.run_folders import PROFILES_FILE
+
         batches, measured = (self.project / source for source in SOURCES)
         paths = [
             self.project / EVALUATED,
@@ -171,7 +172,7 @@ async def history(request: Request) -> Response:
 
     It is computed anew when the history has changed, and has an `ETag`.
     """
-    settings, served = settings_of(request), current_model(request)
+    settings, served = settings_of(request), served_model(request)
     if settings.project is None:
         raise HTTPException(404, "the service was started without a project, which has the runs")
     view = _view_of(settings.project, settings.registry)
@@ -187,6 +188,7 @@ def _overview(project: Path, served: ServedModel) -> dict[str, Any]:
     from voxcast.analysis.measured_allocations import measured_allocations
     from voxcast.analysis.monthly_coverage import monthly_coverage
     from voxcast.analysis.run_outlines import run_outlines
+    from voxcast.tracking.registry import SUMMARY
 
     promotions = {name: app.promotion for name, app in served.bundle.apps.items()}
     runs, evaluated = _runs(project), _evaluated(project, promotions)
@@ -222,6 +224,7 @@ def _overview(project: Path, served: ServedModel) -> dict[str, Any]:
 def _runs(project: Path) -> pd.DataFrame:
     """Return all runs on record; none where there are none yet."""
     from voxcast.history.run_table import frame_of, in_schema
+    from voxcast.history.stored_history import open_history
 
     frames = []
     for source in SOURCES:

@@ -17,16 +17,18 @@ from voxcast.allocation.recommendation_json import as_json
 from voxcast.allocation.recommendation_slurm import job_script
 from voxcast.records import Configuration
 from voxcast.serving.site_candidates import SiteCandidates
-from voxcast.web.current_model import by_one_model
 from voxcast.web.predictions import Allocation, predict_rows
 from voxcast.web.question_schema import QUESTION_PROBLEMS, body_of
 from voxcast.web.questions import ImageQuestion, question
+from voxcast.web.served_model import served_model
 from voxcast.web.sites import sites_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from voxcast.allocation.recommendation import Recommendation
     from voxcast.config import Site
-    from voxcast.web.served_model import ServedModel
+    from voxcast.serving.served_app import ServedApp
 
 MAX_CONFIGURATIONS = 64
 NAMELESS = "the image"
@@ -157,29 +159,11 @@ async def recommend(request: Request) -> RecommendAnswer:
         None if query.deadline is None else seconds_until(query.deadline), query.budget_usd
     )
     site = await asyncio.to_thread(sites_of(request).site, query.cluster, query.policy)
-
-    async def answer(served: ServedModel) -> RecommendAnswer:
-        return await _recommended(request, served, query, site, limits)
-
-    return await by_one_model(request, answer)
-
-
-async def _recommended(
-    request: Request,
-    served: ServedModel,
-    query: RecommendQuestion,
-    site: Site,
-    limits: HardLimits,
-) -> RecommendAnswer:
     row, policy = query.request_row(), site.policy
-    host = None if row.get("host") is None else str(row["host"])
+    served = served_model(request)
     app = served.bundle.app_named(None if row.get("app") is None else str(row["app"]))
-    configurations = app.configurations
-    if query.configurations is not None:
-        configurations = [Configuration(c.device, c.cpus, c.gpus) for c in query.configurations]
-    candidates = SiteCandidates.of(
-        site.cluster, configurations, app.host_classes, partition=query.partition, host=host
-    )
+    # In a thread, since this machine is looked at where it is the cluster.
+    candidates = await asyncio.to_thread(_candidates, query, row, site, app)
     rows = candidates.rows(row)
     predictions = candidates.by_candidate(await predict_rows(request, rows, policy.confidence))
     name = NAMELESS if query.path is None else Path(query.path).name
@@ -195,6 +179,18 @@ async def _recommended(
     return RecommendAnswer(
         model_version=served.version, because=because, **_content(recommendation)
     )
+
+
+def _candidates(
+    query: RecommendQuestion, row: Mapping[str, Any], site: Site, app: ServedApp
+) -> SiteCandidates:
+    configurations, host = app.configurations, row.get("host")
+    if query.configurations is not None:
+        configurations = [Configuration(c.device, c.cpus, c.gpus) for c in query.configurations]
+    return SiteCandidates.of(
+        site.cluster, configurations, app.host_classes,
+        partition=query.partition, host=None if host is None else str(host),
+    )  # fmt: skip
 
 
 def _content(recommendation: Recommendation) -> dict[str, Any]:

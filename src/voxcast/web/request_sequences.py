@@ -9,17 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field, model_validator
 
-from voxcast.allocation.requests.alternatives import ALL, alternatives, sequence_json
-from voxcast.allocation.requests.cost_model import CostModel
-from voxcast.allocation.requests.predicted_runtime import QUANTILES, PredictedRuntime
-from voxcast.allocation.requests.strategies import STRATEGIES, Settings
-from voxcast.web.current_model import by_one_model
 from voxcast.web.predictions import Allocation, predict_rows
 from voxcast.web.question_schema import QUESTION_PROBLEMS, body_of
 from voxcast.web.questions import ImageQuestion, question
+from voxcast.web.served_model import served_model
 
 if TYPE_CHECKING:
-    from voxcast.web.served_model import ServedModel
+    from voxcast.allocation.requests.cost_model import CostModel
+    from voxcast.allocation.requests.predicted_runtime import PredictedRuntime
 
 # All strategies take 1.2 s of a core, so that predictions share it with one question at most.
 _THREAD = ThreadPoolExecutor(1, "sequences")
@@ -40,10 +37,13 @@ class SequenceQuestion(ImageQuestion):
     gamma: Price = Field(0.0, description="price of each request")
     checkpoint_s: Price | None = Field(None, description="duration of writing a checkpoint")
     restart_s: Price | None = Field(None, description="duration of a restart")
-    strategy: str = Field(ALL, description="one of the answer's strategies, or `all`")
+    strategy: str = Field("all", description="one of the answer's strategies, or `all`")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        from voxcast.allocation.requests.alternatives import ALL
+        from voxcast.allocation.requests.strategies import STRATEGIES
+
         if self.strategy not in (ALL, *STRATEGIES):
             names = ", ".join((ALL, *STRATEGIES))
             raise ValueError(f"unknown strategy; choose from {names}")
@@ -61,6 +61,8 @@ class SequenceQuestion(ImageQuestion):
     @property
     def cost(self) -> CostModel:
         """The prices."""
+        from voxcast.allocation.requests.cost_model import CostModel
+
         checkpoint_s, restart_s = self.checkpoint_s or 0.0, self.restart_s or 0.0
         return CostModel(self.alpha, self.beta, self.gamma, checkpoint_s, restart_s)
 
@@ -108,19 +110,18 @@ async def request_sequences(request: Request) -> SequencesAnswer:
     """
     query = await question(request, SequenceQuestion)
 
-    async def runtime(served: ServedModel) -> tuple[str, PredictedRuntime]:
-        return served.version, await _runtime(request, served, query)
-
-    version, predicted = await by_one_model(request, runtime)
+    predicted = await _runtime(request, query)
     content = await asyncio.get_running_loop().run_in_executor(_THREAD, _content, predicted, query)
-    return SequencesAnswer(model_version=version, **content)
+    return SequencesAnswer(model_version=served_model(request).version, **content)
 
 
-async def _runtime(
-    request: Request, served: ServedModel, query: SequenceQuestion
-) -> PredictedRuntime:
+async def _runtime(request: Request, query: SequenceQuestion) -> PredictedRuntime:
+    from voxcast.allocation.requests.predicted_runtime import QUANTILES, PredictedRuntime
+
     row = query.request_row()
-    app = served.bundle.app_named(None if row.get("app") is None else str(row["app"]))
+    app = served_model(request).bundle.app_named(
+        None if row.get("app") is None else str(row["app"])
+    )
     allocation = query.configuration or app.configurations[0]
     row |= {
         "device": allocation.device,
@@ -134,6 +135,9 @@ async def _runtime(
 
 
 def _content(predicted: PredictedRuntime, query: SequenceQuestion) -> dict[str, Any]:
+    from voxcast.allocation.requests.alternatives import alternatives, sequence_json
+    from voxcast.allocation.requests.strategies import STRATEGIES, Settings
+
     computed = alternatives(
         query.strategy, predicted.law, query.cost, Settings(), can_checkpoint=query.can_checkpoint
     )

@@ -7,17 +7,19 @@ import functools
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
-from voxcast import config
-from voxcast.config.project_files import packaged_folder
-from voxcast.config.submit import GROUPS, SUBMIT
 from voxcast.errors import ConfigError, one_line
 from voxcast.web.question_schema import problems
 from voxcast.web.questions import settings_of
+
+if TYPE_CHECKING:
+    from voxcast.config import Site
+
+CONF, SUBMIT, GROUPS = "conf", "submit.yaml", ("cluster", "policy")
 
 router = APIRouter()
 
@@ -90,16 +92,18 @@ class Sites:
     """
 
     conf_dir: Path
-    _composed: dict[tuple[str | None, str | None], tuple[Stamps, config.Site]] = field(
+    _composed: dict[tuple[str | None, str | None], tuple[Stamps, Site]] = field(
         default_factory=dict
     )
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def names(self, group: str) -> list[str]:
         """Return the names of the files of a group."""
+        from voxcast import config  # takes half a second, which the start of a service has not
+
         return config.options(self.conf_dir / group)
 
-    def site(self, cluster: str | None = None, policy: str | None = None) -> config.Site:
+    def site(self, cluster: str | None = None, policy: str | None = None) -> Site:
         """Return a cluster and a policy; None for those of ``submit.yaml``.
 
         Raises
@@ -107,6 +111,8 @@ class Sites:
         ConfigError
             If there is no such file, or it cannot be used.
         """
+        from voxcast import config
+
         for group, name in zip(GROUPS, (cluster, policy), strict=True):
             names = self.names(group)
             if name is not None and name not in names:
@@ -132,9 +138,11 @@ class Sites:
 @functools.cache
 def sites_in(project: Path | None) -> Sites:
     """Return the sites of a project; those of the installation where it describes none."""
-    if project is None or not (project / config.CONF_DIR / SUBMIT).is_file():
+    if project is None or not (project / CONF / SUBMIT).is_file():
+        from voxcast.config.packaged_files import packaged_folder
+
         project = packaged_folder()
-    return Sites(project / config.CONF_DIR)
+    return Sites(project / CONF)
 
 
 def sites_of(request: Request) -> Sites:
