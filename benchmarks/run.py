@@ -283,6 +283,11 @@ def bench_pool() -> Any:
     return _script("pool.py")
 
 
+def bench_service() -> Any:
+    """The service beside MLflow's server: start, throughput, memory; see ``service.py``."""
+    return _script("service.py")
+
+
 def bench_traces() -> Any:
     """Events of OTF2 archives read, and the cost of a recorded call; see ``traces.py``."""
     return _script("traces.py")
@@ -326,6 +331,7 @@ BENCHMARKS = {
     "audit": bench_audit,
     "submission": bench_submission,
     "phases": bench_phases,
+    "service": bench_service,
     "traces": bench_traces,
     "upload": bench_upload,
 }

@@ -281,8 +281,8 @@ def test_what_was_changed_is_listed(copied: Path, marker: Path) -> None:
     status, text = verify(copied)
     assert status == 2
     assert text.splitlines() == [
-        "__pycache__/predictor.cpython-311.pyc: is compiled code, which MLflow would run in place of "
-        "predictor.py: remove it",
+        "__pycache__/predictor.cpython-311.pyc: is compiled code, which MLflow would run in place "
+        "of predictor.py: remove it",
         "predictor.py: is not the file that was registered",
         "python_model.pkl: was not registered",
         "application segment: its forecaster is not the one that was registered",

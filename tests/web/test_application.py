@@ -12,8 +12,8 @@ from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
 from champions import HEADER_ROW
-from voxcast.serving.local_model import LocalModel
 from voxcast.serving.champion_folder import champion_folder
+from voxcast.serving.local_model import LocalModel
 from voxcast.tracking.runs import tracking_uri
 from voxcast.web.application import application
 from voxcast.web.limited_bodies import MAX_JSON_BYTES
@@ -22,7 +22,7 @@ from voxcast.web.request_log import JsonFormatter
 from voxcast.web.settings import Settings
 
 ROW = {**HEADER_ROW, "app": "segment"}
-TOKEN = "a-token-that-is-long-enough"
+TOKEN = "a-token-that-is-long-enough"  # noqa: S105
 
 
 def test_the_service_is_ready_with_the_champion(service: TestClient) -> None:
@@ -71,7 +71,8 @@ def test_rows_are_answered_in_order_as_in_this_process(
         ({"dataframe_records": [ROW], "params": {"quantil": 0.99}}, "quantil: unknown"),
         ({"dataframe_records": [ROW], "params": {"quantile": None}}, "not None"),
         ({"dataframe_records": [ROW], "params": {"quantile": 2}}, "quantile: must be above 0.5"),
-        ({"dataframe_records": [{**ROW, "shape_i": "NaN"}]}, "shape_i: must be a number"),
+        ({"dataframe_records": [{**ROW, "shape_i": "NaN"}]}, "row 0: shape_i: is missing"),
+        ({"dataframe_records": [{**ROW, "shape_i": "x"}]}, "shape_i: must be a number, not 'x'"),
         ({"dataframe_records": [{**ROW, "shape_i": None}]}, "shape_i: is missing"),
         ({"dataframe_records": [ROW, {**ROW, "shape_i": 0}]}, "row 1: shape_i: must be between"),
         ({"dataframe_records": [{**ROW, "volume": "é"}]}, "volume: is not base64"),
@@ -252,8 +253,9 @@ def test_a_line_of_the_log_tells_nothing_of_the_question(
 
 
 def test_before_there_is_a_model_questions_are_put_off(champion_project: Path) -> None:
-    with TestClient(application(Settings(tracking_uri(champion_project)))) as client:
-        client.app.state.model = None  # type: ignore[attr-defined]
+    app = application(Settings(tracking_uri(champion_project)))
+    with TestClient(app) as client:
+        app.state.model = None
         answer = client.post("/predict", json={"row": HEADER_ROW})
         assert answer.status_code == 503
         assert answer.headers["retry-after"] == "1"

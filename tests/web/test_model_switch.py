@@ -16,9 +16,9 @@ from mlflow import MlflowClient
 
 from champions import HEADER_ROW, register_champion
 from model_server import free_port, running_server
-from voxcast.serving.champion_folder import CHAMPION, MODEL_NAME
+from voxcast.serving.champion_folder import CHALLENGER, CHAMPION, MODEL_NAME
 from voxcast.serving.prediction_service import PredictionService
-from voxcast.tracking.aliases import CHALLENGER, aliases
+from voxcast.tracking.aliases import aliases
 from voxcast.tracking.registered_versions import bundle_of, version_numbered
 from voxcast.tracking.runs import tracking_uri
 from voxcast.web.model_switch import ModelSwitch

@@ -157,9 +157,9 @@ def _comparison(
     joined = [
         (answer, run)
         for answer in questions
-        for asked in [_question(answer, default_hashes)]
-        for run in runs_by_question.get(asked, ())
-        if answer.host in ("", run.host) and _after(run, first_at[asked])
+        for question in [_question(answer, default_hashes)]
+        for run in runs_by_question.get(question, ())
+        if answer.host in ("", run.host) and _after(run, first_at[question])
     ]
     first = questions[0]
     return ShadowComparison(

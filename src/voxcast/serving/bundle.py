@@ -19,6 +19,10 @@ from typing import TYPE_CHECKING, Any
 from voxcast.errors import ModelError, UnlearnedError
 from voxcast.files import read_json, sha256_file, sha256_folder, write_json
 from voxcast.images.characteristics import CHARACTERISTICS
+from voxcast.serving.model_layout import ARTIFACTS as ARTIFACTS
+from voxcast.serving.model_layout import FOLDER as FOLDER
+from voxcast.serving.model_layout import FORECASTERS, REPAIR, TRAINED_ON
+from voxcast.serving.model_layout import INDEX as INDEX
 from voxcast.serving.plain_files import plain_files
 from voxcast.serving.served_app import ServedApp
 
@@ -29,12 +33,6 @@ if TYPE_CHECKING:
     from voxcast.models.forecaster import Forecaster
 
 FORMAT = 1
-ARTIFACTS = "artifacts"  # folder of MLflow's models, with the bundle's in it
-FOLDER = "bundle"  # name of the folder among the model's files
-INDEX = "bundle.json"
-FORECASTERS = "forecasters"
-TRAINED_ON = "trained_on"
-REPAIR = "`voxcast models rollback` returns to an older version, `voxcast learn` trains again"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _NAME_RULE = "at most 100 letters, digits, and . _ -"
 _NAME_LIMIT = 40  # letters of a name in a message

@@ -12,7 +12,7 @@ from pathlib import Path
 from voxcast.errors import ModelError, UnlearnedError
 from voxcast.files import remove_folder
 from voxcast.serving import registry_database, tracking_server
-from voxcast.serving.registered_files import check_files
+from voxcast.serving.registered_files import verify_files
 from voxcast.serving.registry_database import StoredVersion
 
 MODEL_NAME = "voxcast"
@@ -44,7 +44,7 @@ def champion_folder(uri: str, alias: str = CHAMPION) -> Path:
     """
     version = version_in_database(uri, alias)
     if version is not None and version.folder is not None:
-        check_files(version.folder, version.tags)
+        verify_files(version.folder, version.tags)
         return version.folder
     check_registry(uri)
     return _downloaded(uri, alias)
@@ -113,7 +113,7 @@ def _downloaded(uri: str, alias: str) -> Path:
         raise ModelError(f"the {alias} cannot be loaded: {error}", uri) from error
     except (OSError, ImportError) as error:
         raise ModelError(f"the {alias} cannot be loaded: {error}", uri) from error
-    check_files(model, dict(version.tags))
+    verify_files(model, dict(version.tags))
     return model
 
 

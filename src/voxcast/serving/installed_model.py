@@ -52,7 +52,7 @@ def installed_model(folder: Path) -> PyFuncModel:
     ----------
     folder : Path
         Folder of the model, as MLflow wrote it; see
-        `voxcast.serving.registered_files.check_files`.
+        `voxcast.serving.registered_files.verify_files`.
     """
     from mlflow.models import Model
     from mlflow.pyfunc import FLAVOR_NAME, PyFuncModel

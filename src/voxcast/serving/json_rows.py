@@ -8,7 +8,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError
-from voxcast.serving.signature import INPUT_TYPES
+from voxcast.serving.signature import INPUT_TYPES, REQUIRED_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -19,8 +19,8 @@ MAX_VALUE = 60  # letters of a value in a message
 def json_row(row: Mapping[str, Any], lab: Collection[str]) -> dict[str, Any]:
     """Return a row with the types of the signature.
 
-    Missing values are left out, and so are columns that the model does not have: a client may know
-    more than a model.
+    As in MLflow, numbers may be written as texts. Missing values are left out, and so are columns
+    that the model does not have: a client may know more than a model.
 
     Parameters
     ----------
@@ -32,27 +32,34 @@ def json_row(row: Mapping[str, Any], lab: Collection[str]) -> dict[str, Any]:
     Raises
     ------
     ModelError
-        If a value is of another type; the message names the column.
+        If a value is of another type, or a column that every row has is missing; the message names
+        the column.
     """
     typed: dict[str, Any] = {}
     for name, value in row.items():
         kind = INPUT_TYPES.get(name) or ("double" if name in lab else None)
-        if kind is None or value is None or (isinstance(value, float) and math.isnan(value)):
+        if kind is None or value is None:
             continue
         if kind == "double":
-            typed[name] = _double(name, value)
+            number = _double(name, value)
+            if not math.isnan(number):
+                typed[name] = number
         elif not isinstance(value, str):
             raise _refusal(name, "a text", value)
         else:
             typed[name] = _decoded(name, value) if kind == "binary" else value
+    for name in sorted(REQUIRED_COLUMNS - typed.keys()):
+        raise ModelError("is missing", name)
     return typed
 
 
 def _double(name: str, value: Any) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool):
+    if not isinstance(value, int | float | str) or isinstance(value, bool):
         raise _refusal(name, "a number", value)
     try:
         return float(value)
+    except ValueError:
+        raise _refusal(name, "a number", value) from None
     except OverflowError:  # an integer of more than 308 digits
         raise ModelError("is too large a number", name) from None
 

@@ -12,15 +12,7 @@ from typing import TYPE_CHECKING
 
 from voxcast.errors import ModelError
 from voxcast.files import sha256_file
-from voxcast.serving.bundle import (
-    ARTIFACTS,
-    FOLDER,
-    FORECASTERS,
-    INDEX,
-    REPAIR,
-    TRAINED_ON,
-    Bundle,
-)
+from voxcast.serving.model_layout import BUNDLE, FORECASTERS, INDEX, REPAIR, TRAINED_ON
 from voxcast.serving.plain_files import plain_files
 
 if TYPE_CHECKING:
@@ -28,7 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TAG = "files_sha256"
-BUNDLE = f"{ARTIFACTS}/{FOLDER}"
 _HASHED_BY_BUNDLE = (f"{BUNDLE}/{FORECASTERS}/", f"{BUNDLE}/{TRAINED_ON}/")
 # What MLflow adds when it loads a model: where the model came from, and compiled code.
 _ADDED_BY_MLFLOW = "registered_model_meta"
@@ -79,7 +70,7 @@ def recorded_hashes(tags: Mapping[str, str]) -> dict[str, str] | None:
     return {str(name): str(sha256) for name, sha256 in content.items()}
 
 
-def check_files(model: Path, tags: Mapping[str, str]) -> None:
+def verify_files(model: Path, tags: Mapping[str, str]) -> None:
     """Check that the files of a model are those that were registered, before one is read.
 
     The files of a version without the tag are only checked for links. Compiled code, which MLflow
@@ -143,27 +134,4 @@ def differences(model: Path, recorded: Mapping[str, str]) -> dict[str, str]:
             wrong[name] = _COMPILED if COMPILED in name.split("/") else "was not registered"
         elif present[name] != recorded[name]:
             wrong[name] = _CHANGED
-    return wrong
-
-
-def all_problems(model: Path, tags: Mapping[str, str]) -> dict[str, str]:
-    """Return what is wrong with any file or application of a model, compiled code too.
-
-    Raises
-    ------
-    ModelError
-        As `check_files`, or if ``bundle.json`` cannot be read.
-    """
-    wrong = differences(model, recorded_hashes(tags) or hashes_of(model))
-    bundle = Bundle.load(model / BUNDLE)
-    for app in bundle.facts:
-        problem = bundle.problem_of(app)
-        if problem is not None:
-            wrong[f"application {app}"] = problem
-    listed = {bundle.trained_on_path(app) for app in bundle.facts}
-    folders = {bundle.forecaster_folder(app) for app in bundle.facts}
-    for path in plain_files(bundle.folder):
-        if path in listed or path.parent == bundle.folder or folders & set(path.parents):
-            continue
-        wrong[str(path.relative_to(model))] = "was not registered"
     return wrong

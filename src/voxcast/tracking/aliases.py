@@ -9,8 +9,6 @@ from voxcast.errors import ModelError, one_line
 from voxcast.serving import registry_database
 from voxcast.serving.champion_folder import MODEL_NAME, NO_CHAMPION_CODES, check_registry
 
-CHALLENGER = "challenger"
-
 
 def aliases(uri: str) -> dict[str, str]:
     """Return the number of the version of each alias; empty if there is no such model.

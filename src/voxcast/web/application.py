@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
@@ -11,6 +12,7 @@ from fastapi import FastAPI
 from voxcast import __version__
 from voxcast.errors import ModelError
 from voxcast.serving import registry_database
+from voxcast.serving.shadow_log import shadow_log
 from voxcast.web import (
     characteristics,
     health,
@@ -32,6 +34,7 @@ from voxcast.web.model_switch import ModelSwitch
 from voxcast.web.openapi import add_components
 from voxcast.web.problems import add_problem_handlers
 from voxcast.web.request_log import RequestLog
+from voxcast.web.shadow import Shadow
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -52,7 +55,7 @@ def application(settings: Settings) -> FastAPI:
     """Return the application of a service; it loads its model when it starts.
 
     ``app.state`` has ``settings``, ``model`` (the current `ServedModel`, None before there is
-    one), ``switch``, ``batches`` and ``metrics``.
+    one), ``switch``, ``shadow``, ``batches`` and ``metrics``.
     """
 
     @asynccontextmanager
@@ -61,7 +64,9 @@ def application(settings: Settings) -> FastAPI:
         if app.state.model is None:
             load_at_once(app)
         switch.start()
+        app.state.shadow.start()
         yield
+        app.state.shadow.stop()
         await asyncio.to_thread(switch.stop)
         app.state.batches.close()
 
@@ -76,6 +81,8 @@ def application(settings: Settings) -> FastAPI:
     app.state.settings = settings
     app.state.model = None
     app.state.switch = ModelSwitch(settings, serve)
+    log = shadow_log(settings.project or Path.cwd())
+    app.state.shadow = Shadow(lambda: app.state.switch.challenger, log)
     app.state.metrics = Metrics()
     app.state.batches = Batches(app.state.metrics.observe_rows)
     # The last one is the first that a request meets.

@@ -79,9 +79,9 @@ def _rows(content: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _rows_of_split(split: Any) -> list[dict[str, Any]]:
-    columns, data = (
-        (split.get(n) for n in ("columns", "data")) if isinstance(split, dict) else (0, 0)
-    )
+    table: dict[str, Any] = split if isinstance(split, dict) else {}
+    columns: Any = table.get("columns")
+    data: Any = table.get("data")
     valid = (
         isinstance(columns, list)
         and all(isinstance(name, str) for name in columns)

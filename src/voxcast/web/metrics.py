@@ -58,7 +58,7 @@ class Metrics:
             "voxcast_model_versions_refused", "Versions that cannot be served", registry=registry
         )
 
-    def answered(self, route: str, status: int, seconds: float) -> None:
+    def count_answer(self, route: str, status: int, seconds: float) -> None:
         """Count an answer."""
         self._requests.labels(route, status).inc()
         self._seconds.labels(route).observe(seconds)

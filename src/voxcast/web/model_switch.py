@@ -12,8 +12,8 @@ import time
 from typing import TYPE_CHECKING
 
 from voxcast.errors import ModelError, VoxcastError, one_line
-from voxcast.serving.champion_folder import CHAMPION, no_champion
-from voxcast.tracking.aliases import CHALLENGER, aliases
+from voxcast.serving.champion_folder import CHALLENGER, CHAMPION, no_champion
+from voxcast.tracking.aliases import aliases
 from voxcast.web.served_model import ServedModel
 
 if TYPE_CHECKING:

@@ -16,11 +16,13 @@ from voxcast.web.json_answers import json_answer
 from voxcast.web.openapi import json_body
 from voxcast.web.questions import ImageQuestion, question
 from voxcast.web.served_model import served_model
+from voxcast.web.shadow import RowAnswers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from voxcast.web.batches import Batches
+    from voxcast.web.shadow import Shadow
 
 router = APIRouter()
 
@@ -89,7 +91,10 @@ async def predict_rows(
         lab = served.bundle.lab_characteristics
         typed = await asyncio.to_thread(typed_rows, rows, lab)
     batches: Batches = request.app.state.batches
-    return await batches.predict(served, typed, quantile, explain=explain)
+    predictions = await batches.predict(served, typed, quantile, explain=explain)
+    shadow: Shadow = request.app.state.shadow
+    shadow.after_answer(RowAnswers(served, typed, predictions, quantile))
+    return predictions
 
 
 def typed_rows(rows: Sequence[dict[str, Any]], lab: Sequence[str]) -> list[dict[str, Any]]:
@@ -123,7 +128,7 @@ async def predict(request: Request) -> Response:
 
 @router.post("/predict/batch", response_model=PredictAnswer, openapi_extra=json_body(RowsQuestion))
 async def predict_batch(request: Request) -> Response:
-    """Predict many rows, in order; a row that is refused is named, and none is answered."""
+    """Predict many rows, in order; a row that is refused is named, and no other is answered."""
     body = await request.body()
     try:
         if len(body) > THREAD_BYTES:

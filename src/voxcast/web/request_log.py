@@ -99,7 +99,7 @@ class RequestLog:
 
     def _log(self, scope: Scope, identifier: str, status: int, seconds: float, sent: int) -> None:
         route = getattr(scope.get("route"), "path", UNMATCHED)
-        self.metrics.answered(route, status, seconds)
+        self.metrics.count_answer(route, status, seconds)
         if not logger.isEnabledFor(logging.INFO):
             return
         model = scope["state"].get("model")

@@ -1,0 +1,140 @@
+"""Requests generated from the service's OpenAPI document, valid and invalid, to a live service.
+
+Writes how many were sent and answered, by operation and status, to a result file. A status of 500
+or more, or a service that has ended, is a failure, and so is an answer that the document does not
+allow. Images are not generated here, see ``upload_fuzz.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from voxcast.files import write_json
+
+PROJECT = Path(__file__).parents[1]
+OUT = PROJECT / "results/service/openapi_fuzz.json"
+CHECKS = ",".join(
+    ("not_a_server_error", "status_code_conformance", "content_type_conformance",
+     "response_schema_conformance")
+)  # fmt: skip
+START_S = 60.0
+
+
+@contextlib.contextmanager
+def running_service(port: int, project: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run ``voxcast serve`` until the block ends."""
+    voxcast = str(Path(sys.executable).with_name("voxcast"))
+    command = [voxcast, "serve", "--port", str(port), "--project", str(project)]
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=project)
+        try:
+            deadline = time.monotonic() + START_S
+            while not _is_ready(port):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    log.seek(0)
+                    raise RuntimeError(log.read().decode(errors="replace")[-2000:])
+                time.sleep(0.1)
+            yield process
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait()
+
+
+def _is_ready(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health/ready", timeout=2):
+            return True
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def fuzz(port: int, examples: int, seed: int) -> dict[str, Any]:
+    """Send the requests; return counts by operation and status, and the checks that failed."""
+    schemathesis = str(Path(sys.executable).with_name("schemathesis"))
+    with tempfile.TemporaryDirectory() as folder:
+        events = Path(folder) / "events.ndjson"
+        subprocess.run(
+            [
+                schemathesis, "run", f"http://127.0.0.1:{port}/openapi.json",
+                "--checks", CHECKS, "--max-examples", str(examples), "--seed", str(seed),
+                "--report", "ndjson", "--report-ndjson-path", str(events),
+                "--generation-database", "none", "--continue-on-failure", "--no-shrink",
+                "--suppress-health-check", "all", "--warnings", "off",
+            ],
+            cwd=folder, check=False, stdout=sys.stderr,
+            env={**os.environ, "NO_COLOR": "1"},
+        )  # fmt: skip
+        return counts(events.read_text().splitlines())
+
+
+def counts(lines: list[str]) -> dict[str, Any]:
+    """Count answers by operation and status, and failed checks by name.
+
+    Parameters
+    ----------
+    lines : list of str
+        Events that Schemathesis wrote, each an object with its kind as the only key.
+    """
+    statuses: dict[str, collections.Counter[str]] = {}
+    failures: collections.Counter[str] = collections.Counter()
+    for line in lines:
+        recorder = json.loads(line).get("ScenarioFinished", {}).get("recorder", {})
+        counter = statuses.setdefault(recorder.get("label", ""), collections.Counter())
+        for interaction in recorder.get("interactions", {}).values():
+            response = interaction["response"]
+            counter["no answer" if response is None else str(response["status_code"])] += 1
+        for checks in recorder.get("checks", {}).values():
+            failures.update(check["name"] for check in checks if check["status"] == "failure")
+    by_operation = {name: dict(sorted(c.items())) for name, c in sorted(statuses.items()) if c}
+    all_statuses = sum(statuses.values(), collections.Counter())
+    return {
+        "requests": all_statuses.total(),
+        "server_errors": sum(n for status, n in all_statuses.items() if status.startswith("5")),
+        "without_answer": all_statuses["no answer"],
+        "status": dict(sorted(all_statuses.items())),
+        "status_by_operation": by_operation,
+        "failed_checks": dict(failures),
+    }
+
+
+def main() -> int:
+    """Start a service of a project, fuzz it, and write the counts."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--project", type=Path, default=PROJECT, help="with a champion")
+    parser.add_argument("--examples", type=int, default=500, help="of each operation and phase")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=OUT)
+    args = parser.parse_args()
+    with running_service(port := free_port(), args.project) as process:
+        figures = fuzz(port, args.examples, args.seed)
+        figures["service_alive"] = process.poll() is None and _is_ready(port)
+    write_json(args.out, figures)
+    print(json.dumps(figures, indent=2))
+    failed = figures["server_errors"] or figures["failed_checks"] or not figures["service_alive"]
+    return 1 if failed else 0
+
+
+def free_port() -> int:
+    """Return a port of this machine on which nothing listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
