@@ -30,7 +30,7 @@ def main() -> int:
     receipts: dict[str, Any] = {}
     by_app = challengers(Path(), cfg.tune.folds, cfg.tune.seed)
     for name, challenger in by_app.items():
-        app = app_facts(cfg, name, set(challenger.table["device"]))
+        app = app_facts(cfg, name, challenger.table)
         receipts[name] = promote(session, Path(), app, challenger, promotion_rule(cfg))
         receipts[name]["test"] = evaluated.get(name, {}).get(challenger.family)
     current = champion(runs.tracking_uri(Path()))

@@ -201,10 +201,10 @@ def test_a_version_is_described_and_put_beside_another(
     assert models(["card", "5"]) == 0
     card = capsys.readouterr().out
     training = registered_bundle(project, "5").apps["segment"].promotion.evidence["training"]
-    assert training["image_sets"] == {"heads": 56}
+    assert training["image_sets"] == {"heads": 76}
     for fact in (
         "# voxcast, version 5\n", "- made for: `segment`, ", "- replaced version: 4\n",
-        "image sets: heads (56 runs); measured: 2026-01-01 to 2026-01-01\n",
+        "image sets: heads (76 runs); measured: 2026-01-01 to 2026-01-01\n",
         "- machines measured: here\n", "- bounds at 95 %: calibrated, ", " held-out subjects: ",
         "| CPU time | ", "- CPUs: 1 to 2 CPUs\n", "\n## tile\n", "bounds at 95 %: not calibrated",
     ):  # fmt: skip
@@ -220,15 +220,15 @@ def test_a_version_is_described_and_put_beside_another(
         "subjects": {"added": [], "removed": []},
     }  # fmt: skip
     segment = content["apps"]["segment"]
-    assert segment["fields"]["subject_count"] == [8, 28]
-    assert len(segment["subjects"]["added"]) == 20
+    assert segment["fields"]["subject_count"] == [8, 38]
+    assert len(segment["subjects"]["added"]) == 30
     assert segment["subjects"]["removed"] == []
-    assert len(segment["runs"]["added"]) == 40
+    assert len(segment["runs"]["added"]) == 60
     assert {"forecaster_sha256", "cpu_s_mape_percent", "reason"} <= segment["fields"].keys()
     assert content["signature"] == {"added": [], "removed": []}
     assert models(["diff", "2", "5"]) == 0
     printed = capsys.readouterr().out
-    assert printed.startswith("segment: 40 runs added, 20 subjects added\n")
+    assert printed.startswith("segment: 60 runs added, 30 subjects added\n")
     assert "\ntile: the same\nsignature: the same columns\n" in printed
     for version in "12345":
         assert models(["verify", version]) == 0

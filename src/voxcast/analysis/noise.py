@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+# Mean absolute deviation of a normal quantity, of its standard deviation.
+MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
+
 
 @dataclass(frozen=True)
 class RepeatNoise:
@@ -50,7 +53,7 @@ class RepeatNoise:
         `voxcast.history.speed_deviations.at_usual_speed` it is the floor for errors that are
         speed-normalised, too; their coefficients come from other cells, so the interval holds.
         """
-        return math.sqrt(2 / math.pi) * self.cv[target].value
+        return MEAN_ABSOLUTE * self.cv[target].value
 
 
 def repeat_noise(runs: pd.DataFrame, by: Sequence[str] = ()) -> list[RepeatNoise]:

@@ -60,6 +60,7 @@ def main(argv: list[str]) -> int:
         if forget_lost(project.require(args.project)):
             logger.info("the registry was lost or replaced; the next `dvc repro` fills it")
         return 0
+    from voxcast.serving.registered_files import TAG as FILES_TAG
     from voxcast.tracking.registered_versions import versions
 
     present = versions(registry_address(args.project))
@@ -69,7 +70,7 @@ def main(argv: list[str]) -> int:
                 "version": v.number,
                 "champion": v.is_champion,
                 "challenger": v.is_challenger,
-                **v.tags,
+                **{name: value for name, value in v.tags.items() if name != FILES_TAG},
                 "apps": v.apps,
             }
             for v in present

@@ -66,7 +66,7 @@ def newest_model(folder: Path, name: str) -> Iterator[tuple[Session, AppFacts, C
         if name not in by_app or name not in cfg.apps:
             raise _not_in_last_pass(name, by_app, runs.tracking_uri(folder))
         challenger = by_app[name]
-        app = app_facts(cfg, name, set(challenger.table["device"]))
+        app = app_facts(cfg, name, challenger.table)
         yield runs.connect(folder), app, challenger, promotion_rule(cfg)
 
 

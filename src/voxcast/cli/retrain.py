@@ -105,7 +105,7 @@ def _retrained(
 
     for reason, count in history.left_out.items():
         logger.info("%s: %d runs are left out: %s", name, count, reason)
-    facts = app_facts(cfg, name, set(table["device"]))
+    facts = app_facts(cfg, name, table)
     tuning = _tuning(history, args)
     rule = promotion_rule(cfg)
     return retrain(runs.connect(folder), folder, facts, validation, tuning, rule, on_step=on_step)

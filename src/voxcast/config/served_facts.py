@@ -4,19 +4,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from voxcast.analysis.noise import MEAN_ABSOLUTE, repeat_noise
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.tracking.challengers import AppFacts
 from voxcast.tracking.promotion import Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    import pandas as pd
 
     from voxcast.config.schema import Config
 
 
-def app_facts(config: Config, name: str, devices: Collection[str]) -> AppFacts:
-    """Return the facts of an application, with configurations of the measured devices alone."""
+def app_facts(config: Config, name: str, table: pd.DataFrame) -> AppFacts:
+    """Return the facts of an application, with configurations of the measured devices alone.
+
+    Parameters
+    ----------
+    config : Config
+        Of the project.
+    name : str
+        Name of the application.
+    table : DataFrame
+        Its training runs.
+    """
     app = config.apps[name]
+    devices = set(table["device"])
     return AppFacts(
         name,
         app.version,
@@ -25,7 +37,38 @@ def app_facts(config: Config, name: str, devices: Collection[str]) -> AppFacts:
         config.features.coarse_points,
         config.features.network_points,
         tuple(CHARACTERISTICS) if app.characteristics is None else app.characteristics,
+        noise_floor(table),
     )
+
+
+def noise_floor(table: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """Return the mean absolute error that repeats of one run have, by target, in percent.
+
+    See `voxcast.analysis.noise.RepeatNoise.error_percent`; empty where no run was repeated.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Training runs of one application.
+    """
+    if "host_id" not in table:  # of an earlier release: machines are not told apart
+        return {}
+    parameters = [name for name in table if str(name).startswith("parameter.")]
+    # Columns by which repeats are told, and that the table has in another form or not at all.
+    runs = table.assign(
+        app_version="",
+        mem_limit_bytes=None,
+        parameters_json=table[parameters].astype(str).agg(" ".join, axis=1) if parameters else "",
+        noisy=table["noisy"].astype(bool),
+    )
+    floor = {}
+    for noise in repeat_noise(runs):
+        for target, cv in noise.cv.items():
+            if cv.bounded:
+                values = (cv.value, cv.low, cv.high)
+                value, low, high = (MEAN_ABSOLUTE * percent for percent in values)
+                floor[target] = {"value": value, "low": low, "high": high, "runs": noise.runs}
+    return floor
 
 
 def promotion_rule(config: Config) -> Rule:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from voxcast.serving.bundle import Bundle
     from voxcast.serving.served_app import Promotion, ServedApp
 
-CARD = "model_card.md"
 UNKNOWN = "not recorded"
 _TARGET_TITLES = {"cpu_s": "CPU time", "runtime_s": "wall time", "peak_rss_bytes": "memory"}
 _USE = """\
@@ -101,6 +100,7 @@ def _application(bundle: Bundle, served: ServedApp) -> Iterator[str]:
     yield f"- software: {', '.join(evidence.get('software', ())) or UNKNOWN}"
     calibrated = "calibrated" if promotion.calibrated else "not calibrated"
     quantile = f"{100 * promotion.upper_quantile:g} %"
+    yield f"- mean log error of CPU time and memory, out of fold: {promotion.cv_objective:.4f}"
     yield f"- bounds at {quantile}: {calibrated}, {promotion.promoted_at}"
     yield f"- how it was judged: {_reason(promotion.reason)}: {promotion.detail}"
     yield f"- compared with the champion before it: {_comparison(evidence.get('comparison'))}"
@@ -153,24 +153,36 @@ def _interval(interval: Mapping[str, float | None]) -> str:
 
 
 def _errors(promotion: Promotion) -> Iterator[str]:
-    errors = promotion.evidence.get("cross_validation", {})
-    risks = promotion.evidence.get("risk_at_upper_quantile", {})
-    yield "| target | mean error out of fold | median error | subjects above the bound |"
-    yield "| --- | --- | --- | --- |"
+    evidence = promotion.evidence
+    errors, risks = evidence.get("errors_percent", {}), evidence.get("risk_at_upper_quantile", {})
+    medians = evidence.get("cross_validation", {})
+    noise = evidence.get("noise_floor_percent", {})
+    yield "| target | mean error | median error | repeats of one run | subjects above the bound |"
+    yield "| --- | --- | --- | --- | --- |"
     for target in TARGETS:
-        mean, median = (_percent(errors.get(f"{target}/{m}")) for m in ("mape", "median_ape"))
-        yield f"| {_TARGET_TITLES[target]} | {mean} | {median} | {_risk(risks.get(target))} |"
+        median = medians.get(f"{target}/median_ape")
+        cells = (
+            _TARGET_TITLES[target],
+            _percent(errors.get(target)),
+            UNKNOWN if median is None else f"{median:.2g} %",
+            _percent(noise.get(target)),
+            _risk(risks.get(target)),
+        )
+        yield f"| {' | '.join(cells)} |"
     yield ""
     yield (
-        f"Mean log error of CPU time and memory: {promotion.cv_objective:.4f}. Errors are of "
-        "the tuning, by cross-validation over subjects, and so a little too small; they have no "
-        "interval. Intervals of bounds are 95 %, Clopper-Pearson over subjects. Noise floor: "
-        f"{UNKNOWN} here; the report of the project has it where runs were repeated."
+        "Errors are absolute, out of fold, on the folds of the tuning, and so a little too small. "
+        "Repeats of one run differ by as much as no model can know. Intervals are 95 %: of errors "
+        "over subjects, of repeats by chi-squared, of bounds Clopper-Pearson over subjects."
     )
 
 
-def _percent(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:.2g} %"
+def _percent(interval: Mapping[str, float | None] | None) -> str:
+    if interval is None or interval["value"] is None:
+        return UNKNOWN
+    if interval["low"] is None or interval["high"] is None:
+        return f"{interval['value']:.2g} %, no interval"
+    return f"{interval['value']:.2g} % ({interval['low']:.2g} to {interval['high']:.2g})"
 
 
 def _risk(risk: Mapping[str, Any] | None) -> str:

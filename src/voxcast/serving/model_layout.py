@@ -9,5 +9,6 @@ FOLDER = "bundle"  # name of the folder among the model's files
 INDEX = "bundle.json"
 FORECASTERS = "forecasters"
 TRAINED_ON = "trained_on"
+CARD = "model_card.md"  # beside the bundle
 BUNDLE = f"{ARTIFACTS}/{FOLDER}"
 REPAIR = "`voxcast models rollback` returns to an older version, `voxcast learn` trains again"

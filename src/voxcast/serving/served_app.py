@@ -48,7 +48,9 @@ class Promotion:
         Version of the registered model that it replaced.
     evidence : dict
         How it was judged: ``cross_validation``, ``risk_at_upper_quantile`` and ``comparison`` of
-        the receipt; empty where a bundle does not have it.
+        the receipt; ``errors_percent`` out of fold and ``noise_floor_percent`` of repeats, with
+        intervals; ``training``, its image sets and dates; ``software``. Empty where a bundle does
+        not have it.
     """
 
     family: str

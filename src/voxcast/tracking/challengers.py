@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,10 @@ MODELS = Path("data/models")
 
 @dataclass(frozen=True)
 class AppFacts:
-    """An application as it was measured; see `voxcast.serving.served_app.ServedApp`."""
+    """An application as it was measured; see `voxcast.serving.served_app.ServedApp`.
+
+    ``noise_floor`` is the error that repeats of one run have, by target, in percent.
+    """
 
     name: str
     version: str
@@ -34,6 +37,7 @@ class AppFacts:
     coarse_points: int
     network_points: int
     characteristics: tuple[str, ...] = tuple(CHARACTERISTICS)
+    noise_floor: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,7 @@ def promote(
     if decision.promote:
         damaged = damaged_others(bundle, app.name)
         warn(damaged, lost)
-        judgement = evidence(challenger, risk, comparison)
+        judgement = evidence(app, challenger, risk, comparison)
         replaced = None if current is None else current.number
         promotion = promotion_of(
             app, challenger, decision, rule.upper_quantile, replaced, judgement

@@ -10,7 +10,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from voxcast.laws.intervals import clustered_mean
 from voxcast.models.forecaster import Forecaster
+from voxcast.models.selection import recipes
 from voxcast.models.selection.comparison import disturbed
 from voxcast.serving import requirements
 from voxcast.serving.bundle import FOLDER, BundlePart, write_bundle
@@ -77,7 +81,10 @@ def promotion_of(
 
 
 def evidence(
-    challenger: Challenger, risk: Mapping[str, Risk], comparison: Comparison | None = None
+    app: AppFacts,
+    challenger: Challenger,
+    risk: Mapping[str, Risk],
+    comparison: Comparison | None = None,
 ) -> dict[str, Any]:
     """Return how a challenger was judged, for its model card; what is not finite is None."""
     errors = {
@@ -85,11 +92,28 @@ def evidence(
     }
     return {
         "cross_validation": errors,
+        "errors_percent": _errors_percent(challenger),
+        "noise_floor_percent": app.noise_floor,
         "risk_at_upper_quantile": {target: asdict(r) for target, r in risk.items()},
         "comparison": None if comparison is None else comparison_json(comparison),
         "training": _training(challenger.table),
         "software": [*requirements(), f"scikit-learn=={version('scikit-learn')}"],
     }
+
+
+def _errors_percent(challenger: Challenger) -> dict[str, Any]:
+    """Return the mean absolute errors out of fold by target, with intervals over subjects."""
+    validation = challenger.validation
+    out_of_fold = recipes.out_of_fold(validation, challenger.family, challenger.params, "volume")
+    subjects = validation.table["subject"].astype(str).tolist()
+    errors = {}
+    for target, logs in zip(validation.targets, out_of_fold.log_predictions.T, strict=True):
+        ratios = np.exp(logs) / validation.table[target].to_numpy(dtype=float)
+        interval = asdict(clustered_mean(100 * np.abs(ratios - 1), subjects))
+        errors[target] = {
+            name: value if math.isfinite(value) else None for name, value in interval.items()
+        }
+    return errors
 
 
 def _training(table: pd.DataFrame) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from voxcast.serving.champion_folder import (
     MODEL_NAME,
     check_registry,
 )
-from voxcast.serving.model_card import CARD, model_card
+from voxcast.serving.model_card import model_card
+from voxcast.serving.model_layout import CARD
 from voxcast.serving.registered_files import TAG as FILES_TAG
 from voxcast.serving.registered_files import hashes_of
 from voxcast.serving.registry_database import is_missing

@@ -79,7 +79,7 @@ def start_newest(
         raise ModelError("the newest model is the champion's", app.name, fix)
     detail = f"it answers beside version {current.number}"
     decision = Decision(False, SHADOW, detail)
-    judgement = evidence(challenger, {})
+    judgement = evidence(app, challenger, {})
     promotion = promotion_of(app, challenger, decision, upper_quantile, current.number, judgement)
     former = version_in_shadow(uri)
     number = register_challenger(session, app, challenger, promotion, bundle, CHALLENGER)
