@@ -23,6 +23,7 @@ import mlflow
 import pytest
 import torch
 
+import voxcast
 from champions import HEADER_ROW
 from model_server import free_port, running_server
 from voxcast.errors import ModelError, RequestError
@@ -30,10 +31,10 @@ from voxcast.files import read_json, sha256_file, sha256_folder, write_json
 from voxcast.models.model_files import SEAL, write_sealed
 from voxcast.serving.bundle import ARTIFACTS, FOLDER, INDEX
 from voxcast.serving.champion_folder import MODEL_NAME
-from voxcast.serving.client import post
+from voxcast.serving.client import Client
 from voxcast.serving.registered_files import TAG
 from voxcast.serving.registry_database import version_with_alias
-from voxcast.tracking.current_champion import local_model, served_champion
+from voxcast.tracking.current_champion import local_model
 from voxcast.tracking.runs import tracking_uri
 
 ROW = HEADER_ROW | {"app": "segment"}
@@ -262,7 +263,7 @@ def test_a_changed_model_is_refused_before_it_is_read(
 ) -> None:
     change, problem = CHANGES[kind]
     change(model_folder(copied), marker)
-    for use in (local_model, served_champion):
+    for use in (local_model, lambda uri: voxcast.load(tracking_uri=uri)):
         with pytest.raises(ModelError) as caught:
             use(tracking_uri(copied))
         assert problem in str(caught.value)
@@ -394,7 +395,7 @@ def test_a_server_runs_no_code_of_the_model(copied: Path, marker: Path) -> None:
     forget_hashes(copied)
     port = free_port()
     with running_server([VOXCAST, "serve", "--port", str(port)], port, copied) as url:
-        (answer,) = post(url, [ROW], 0.95)
+        (answer,) = Client(url).predict_rows([ROW], 0.95)
     assert answer["cpu_s_median"] == pytest.approx(expected["cpu_s_median"])
     assert not marker.exists()
 

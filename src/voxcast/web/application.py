@@ -31,8 +31,8 @@ from voxcast.web.batches import Batches
 from voxcast.web.limited_bodies import LimitedBodies
 from voxcast.web.metrics import Metrics
 from voxcast.web.model_switch import ModelSwitch
-from voxcast.web.openapi import add_components
 from voxcast.web.problems import add_problem_handlers
+from voxcast.web.question_schema import ANY_PROBLEM
 from voxcast.web.request_log import RequestLog
 from voxcast.web.shadow import Shadow
 
@@ -72,7 +72,12 @@ def application(settings: Settings) -> FastAPI:
 
     # Without the pages of documentation, which load scripts from another host.
     app = FastAPI(
-        title="voxcast", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None
+        title="voxcast",
+        version=__version__,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        responses=ANY_PROBLEM,
     )
 
     def serve(model: ServedModel) -> None:
@@ -92,7 +97,6 @@ def application(settings: Settings) -> FastAPI:
     add_problem_handlers(app)
     for router in ROUTERS:
         app.include_router(router)
-    add_components(app)
     return app
 
 

@@ -14,14 +14,15 @@ from voxcast.features.rows import CONTENT, content_names
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.models.families.number_ranges import REACH
 from voxcast.models.query import Query
+from voxcast.web.question_schema import QUESTION_PROBLEMS, body_of
 from voxcast.web.questions import ImageQuestion, question_and_image
 from voxcast.web.reader_pool import ReaderPool
+from voxcast.web.served_model import served_model
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from voxcast.models.forecaster import Forecaster
-    from voxcast.web.served_model import ServedModel
 
 
 @asynccontextmanager
@@ -89,11 +90,14 @@ class CharacteristicsAnswer(BaseModel):
     notes: list[str]
 
 
-@router.post("/characteristics")
+@router.post(
+    "/characteristics", openapi_extra=body_of(CharacteristicsQuestion),
+    responses=QUESTION_PROBLEMS,
+)  # fmt: skip
 async def characteristics(request: Request) -> CharacteristicsAnswer:
     """Read an image: its header, its characteristics beside those of training, three views."""
     query, answer = await question_and_image(request, CharacteristicsQuestion, everything=True)
-    served: ServedModel = request.app.state.model
+    served = served_model(request)
     values = {name: v for name, v in (answer or {})["row"].items() if name in CHARACTERISTICS}
     app = served.bundle.app_named(query.app).name
     forecaster = await asyncio.to_thread(served.bundle.forecaster, app)

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from voxcast.errors import ModelError
 from voxcast.serving.json_rows import json_row
 from voxcast.web.json_answers import json_answer
-from voxcast.web.openapi import json_body
+from voxcast.web.question_schema import QUESTION_PROBLEMS, body_of, json_body
 from voxcast.web.questions import ImageQuestion, question
 from voxcast.web.served_model import served_model
 from voxcast.web.shadow import RowAnswers
@@ -108,7 +108,10 @@ def typed_rows(rows: Sequence[dict[str, Any]], lab: Sequence[str]) -> list[dict[
     return typed
 
 
-@router.post("/predict", response_model=PredictAnswer, openapi_extra=json_body(PredictQuestion))
+@router.post(
+    "/predict", response_model=PredictAnswer,
+    openapi_extra=body_of(PredictQuestion), responses=QUESTION_PROBLEMS,
+)  # fmt: skip
 async def predict(request: Request) -> Response:
     """Predict runtime, CPU time and memory of an image, in each allocation."""
     query = await question(request, PredictQuestion)
@@ -126,7 +129,10 @@ async def predict(request: Request) -> Response:
     return json_answer({"model_version": served.version, "predictions": predictions})
 
 
-@router.post("/predict/batch", response_model=PredictAnswer, openapi_extra=json_body(RowsQuestion))
+@router.post(
+    "/predict/batch", response_model=PredictAnswer,
+    openapi_extra=json_body(RowsQuestion), responses=QUESTION_PROBLEMS,
+)  # fmt: skip
 async def predict_batch(request: Request) -> Response:
     """Predict many rows, in order; a row that is refused is named, and no other is answered."""
     body = await request.body()

@@ -12,6 +12,7 @@ from voxcast.web.problems import MEDIA_TYPE
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+JSON = "application/json"
 _DEFINITIONS = "#/$defs/"
 _PROBLEM = {
     "type": "object",
@@ -23,7 +24,8 @@ _PROBLEM = {
         "detail": {"type": "string", "description": "what is wrong, where, and what to do"},
     },
 }
-_STATUSES = {
+_STATUSES: dict[int | str, str] = {
+    "default": "any other refusal",
     400: "the image or a value of a field cannot be used",
     401: "the token is missing or wrong",
     404: "the service has nothing of this",
@@ -35,13 +37,19 @@ _STATUSES = {
 }
 
 
-def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+def problems(*statuses: int | str) -> dict[int | str, dict[str, Any]]:
     """Return the refusals of a route, for its ``responses``."""
     content = {MEDIA_TYPE: {"schema": _PROBLEM}}
     return {status: {"description": _STATUSES[status], "content": content} for status in statuses}
 
 
+ANY_PROBLEM = problems("default")
 QUESTION_PROBLEMS = problems(400, 401, 413, 415, 422, 429, 503)
+
+
+def json_body(kind: type[BaseModel]) -> dict[str, Any]:
+    """Return the body of a question that is JSON, for ``openapi_extra`` of a route."""
+    return {"requestBody": {"required": True, "content": {JSON: {"schema": _schema(kind)}}}}
 
 
 def body_of(kind: type[BaseModel]) -> dict[str, Any]:
@@ -53,17 +61,21 @@ def body_of(kind: type[BaseModel]) -> dict[str, Any]:
         A subclass of `voxcast.web.questions.ImageQuestion`. As multipart its fields come as text,
         numbers and other values as the text of their JSON.
     """
-    schema = kind.model_json_schema()
-    definitions = schema.pop("$defs", {})
-    schema = _resolved(schema, definitions)
+    schema = _schema(kind)
     fields = {name: _as_text(field) for name, field in schema["properties"].items()}
     upload = {"type": "string", "format": "binary", "description": "a NIfTI image"}
     parts = {"type": "object", "properties": {"file": upload, **fields}, "required": ["file"]}
     content = {
-        "application/json": {"schema": schema},
+        JSON: {"schema": schema},
         "multipart/form-data": {"schema": {**parts, "additionalProperties": False}},
     }
     return {"requestBody": {"required": True, "content": content}}
+
+
+def _schema(kind: type[BaseModel]) -> dict[str, Any]:
+    schema = kind.model_json_schema()
+    resolved: dict[str, Any] = _resolved(schema, schema.pop("$defs", {}))
+    return resolved
 
 
 def _resolved(schema: Any, definitions: dict[str, Any]) -> Any:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException
 
 from voxcast.web.image_paths import open_allowed
+from voxcast.web.served_model import served_model
 from voxcast.web.uploads import CLOSE, drained, limited_stream, received_form
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ async def _read(
     request: Request, query: ImageQuestion, file: BinaryIO, *, everything: bool
 ) -> Answer:
     """Have an image read as `voxcast predict` reads it for the same application."""
-    served: ServedModel = request.app.state.model
+    served = served_model(request)
     pool = readers_of(request)
     facts = served.bundle.app_named(query.app)
     needs_volume = await asyncio.to_thread(_needs_volume, served, facts.name)
