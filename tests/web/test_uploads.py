@@ -180,3 +180,21 @@ def test_the_fields_of_a_form_are_those_of_json(service: TestClient, tmp_path: P
         data={"app": "segment", "quantile": "0.97", "configurations": '[{"cpus": 2}]'},
     )  # fmt: skip
     assert wide.json()["predictions"][0]["runtime_s_upper"] > row["runtime_s_upper"]
+
+
+@pytest.mark.parametrize(
+    ("route", "fields"),
+    [
+        ("/recommend", {"policy": "thrifty", "deadline": "2h", "cluster": "osc"}),
+        ("/requests", {"strategy": "mean_doubling"}),
+    ],
+)
+def test_other_questions_take_an_image_too(
+    site_service: TestClient, site_project: Path, route: str, fields: dict[str, str]
+) -> None:
+    image = next(site_project.glob("*.nii*")).read_bytes()
+    described = site_service.post("/characteristics", files={"file": image}).json()
+    by_row = site_service.post(route, json={"row": described["row"], **fields})
+    assert by_row.status_code == 200, by_row.text
+    by_upload = site_service.post(route, files={"file": image}, data=fields)
+    assert by_upload.json() == by_row.json()

@@ -19,6 +19,7 @@ MEDIA_TYPE = "application/problem+json"
 MAX_DETAIL = 500  # letters of a reason, which may repeat a value of the request
 # Where clients of MLflow's server look for the reason, see `voxcast.web.invocations`.
 INVOCATIONS = "/invocations"
+_OF_PYDANTIC = "Value error, "  # before the reason of a validator of ours
 
 
 def problem(
@@ -54,7 +55,8 @@ def add_problem_handlers(app: FastAPI) -> None:
     async def of_schema(request: Request, error: Any) -> Response:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"] if part != "body")
-        detail = f"{where}: {first['msg']}" if where else first["msg"]
+        reason = first["msg"].removeprefix(_OF_PYDANTIC)
+        detail = f"{where}: {reason}" if where else reason
         return problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail, path=request.url.path)
 
     async def of_http(request: Request, error: Any) -> Response:

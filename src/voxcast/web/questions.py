@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import types
 import typing
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -47,7 +48,7 @@ class ImageQuestion(BaseModel):
     def request_row(self) -> dict[str, Any]:
         """Return the row of the model's signature, without an allocation."""
         stated = {"app": self.app, "host": self.host}
-        row = {**(self.row or {}), **{k: v for k, v in stated.items() if v is not None}}
+        row = {k: v for k, v in {**(self.row or {}), **stated}.items() if v is not None}
         if self.parameters:
             row["parameters_json"] = json.dumps(self.parameters)
         return row
@@ -165,7 +166,10 @@ def _from_form(fields: dict[str, str], kind: type[Question]) -> Question:
 
 
 def _is_text(annotation: Any) -> bool:
-    return annotation is str or str in typing.get_args(annotation)
+    """Whether a field may be a text: its type, one of a union, or an annotated one of these."""
+    if typing.get_origin(annotation) in (typing.Annotated, typing.Union, types.UnionType):
+        return any(_is_text(part) for part in typing.get_args(annotation))
+    return annotation is str
 
 
 def _refusal(field: str, problem: str) -> RequestValidationError:
