@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from mlflow.pyfunc import PyFuncModel
 
+    from voxcast.serving.prediction_service import PredictionService
+
 
 class InstalledPredictor:
     """The predictor of this release with the bundle of a model.
@@ -25,6 +27,8 @@ class InstalledPredictor:
     ----------
     bundle : Path
         Folder of the bundle.
+    service : PredictionService, optional
+        Answers; by default one of this bundle, with the machines that the environment names.
 
     Raises
     ------
@@ -32,11 +36,14 @@ class InstalledPredictor:
         As `voxcast.serving.bundle.Bundle.load`.
     """
 
-    def __init__(self, bundle: Path) -> None:
+    def __init__(self, bundle: Path, service: PredictionService | None = None) -> None:
         from voxcast.serving.predictor import VoxcastModel
 
         self.model = VoxcastModel()
-        self.model.load_context(SimpleNamespace(artifacts={FOLDER: str(bundle)}))
+        if service is None:
+            self.model.load_context(SimpleNamespace(artifacts={FOLDER: str(bundle)}))
+        else:
+            self.model.service = service
 
     def predict(
         self, model_input: pd.DataFrame, params: dict[str, Any] | None = None
@@ -45,7 +52,7 @@ class InstalledPredictor:
         return self.model.predict(None, model_input, params)
 
 
-def installed_model(folder: Path) -> PyFuncModel:
+def installed_model(folder: Path, service: PredictionService | None = None) -> PyFuncModel:
     """Return a model that checks requests as MLflow does; errors as `InstalledPredictor`.
 
     Parameters
@@ -53,13 +60,15 @@ def installed_model(folder: Path) -> PyFuncModel:
     folder : Path
         Folder of the model, as MLflow wrote it; see
         `voxcast.serving.registered_files.verify_files`.
+    service : PredictionService, optional
+        See `InstalledPredictor`.
     """
     from mlflow.models import Model
     from mlflow.pyfunc import FLAVOR_NAME, PyFuncModel
 
     from voxcast.serving.signature import signature
 
-    predictor = InstalledPredictor(folder / ARTIFACTS / FOLDER)
+    predictor = InstalledPredictor(folder / ARTIFACTS / FOLDER, service)
     lab = predictor.model.service.bundle.lab_characteristics
     meta = Model(signature=signature(lab))
     meta.add_flavor(FLAVOR_NAME, loader_module=__name__)

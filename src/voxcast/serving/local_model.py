@@ -67,8 +67,10 @@ class LocalModel:
     ) -> list[dict[str, Any]]:
         """Let MLflow cast or refuse rows that do not have the types of the signature."""
         from voxcast.serving.installed_model import installed_model
+        from voxcast.serving.prediction_service import PredictionService
 
-        return call(installed_model(self.folder), rows, quantile, explain=explain)
+        model = installed_model(self.folder, PredictionService(self.bundle, self.machines))
+        return call(model, rows, quantile, explain=explain)
 
 
 def _cast(row: Mapping[str, Any], lab: Collection[str]) -> dict[str, Any] | None:
