@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from table_text import markdown, results
 
-
 REFUSALS = ("400", "413", "422")
 
 
