@@ -115,7 +115,7 @@ def cpu_s(group: int) -> float:
 
 
 def model_ms(model: Path) -> dict[str, float]:
-    """Return the CPU time of the model for each row, of rows alone and of rows in a common call."""
+    """Return the CPU time of the model for each row, alone and in a common call of 32."""
     from voxcast.serving.local_model import LocalModel
     from voxcast.serving.prediction_service import PredictionService
 
