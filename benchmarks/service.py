@@ -31,6 +31,7 @@ CLIENTS = 32
 WARM_UP = 320
 REQUESTS = 20_000
 MLFLOW_REQUESTS = 1_000
+CALLS = 50  # of the model alone
 START_S = 120.0
 BOUNDS = {
     "requests_per_s": 300, "p99_ms": 150, "ready_s": 3, "memory_growth": 0.05,
@@ -102,6 +103,35 @@ def memory_bytes(group: int) -> int:
     return total
 
 
+def cpu_s(group: int) -> float:
+    """Return the CPU time of the processes of a group, which other work disturbs little."""
+    ticks = 0
+    for folder in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            if folder.name.isdigit() and os.getpgid(int(folder.name)) == group:
+                stat = (folder / "stat").read_text()
+                ticks += sum(map(int, stat[stat.rindex(")") + 2 :].split()[11:13]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def model_ms(model: Path) -> dict[str, float]:
+    """Return the CPU time of the model for each row, alone and in a common call of 32."""
+    from voxcast.serving.local_model import LocalModel
+    from voxcast.serving.prediction_service import PredictionService
+
+    service = PredictionService(LocalModel.load(model).bundle)
+    row = {**EXAMPLE, "cpus": 1.0, "app": next(iter(service.bundle.apps))}
+    times_ms = {}
+    for name, n in (("alone", 1), ("of_32", CLIENTS)):
+        rows = [dict(row) for _ in range(n)]
+        service.predict(rows)
+        start_s = time.process_time()
+        for _ in range(CALLS):
+            service.predict(rows)
+        times_ms[name] = 1e3 * (time.process_time() - start_s) / (CALLS * n)
+    return {**times_ms, "gain": times_ms["alone"] / times_ms["of_32"]}
+
+
 def load(port: int, path: str, requests: int, clients: int) -> dict[str, Any]:
     """Ask from another process; return requests a second and latencies."""
     words = ["--generate", str(port), path, str(requests), str(clients)]
@@ -161,11 +191,14 @@ def measure(name: str, model: Path, project: Path, requests: int, log: Path) -> 
         load(port, path, WARM_UP, CLIENTS)
         before = memory_bytes(group)
         alone = load(port, path, min(500, requests), 1)
+        start_s = cpu_s(group)
         figures = load(port, path, requests, CLIENTS)
+        used_s = cpu_s(group) - start_s
         after = memory_bytes(group)
     return {
         "ready_s": ready_s,
         **figures,
+        "cpu_ms_a_request": 1e3 * used_s / figures["requests"],
         "one_client": {name: alone[name] for name in ("requests_per_s", "p50_ms", "p99_ms")},
         "memory_before_bytes": before,
         "memory_after_bytes": after,
@@ -208,6 +241,7 @@ def main() -> int:
 
         apps = LocalModel.load(model).bundle.apps
         figures["families"] = {app: served.promotion.family for app, served in apps.items()}
+        figures["model_cpu_ms_a_row"] = model_ms(model)
         for server in (args.only,) if args.only else ("voxcast", "mlflow"):
             requests = (
                 args.requests if server == "voxcast" else min(args.requests, MLFLOW_REQUESTS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from asyncio.events import TimerHandle
 
 MAX_CONNECTIONS = 2_000
-MAX_HEADER_BYTES = 2**16
+MAX_HEADER_BYTES = 2**16  # beyond the first part that is received
 HEADERS_S = 15.0  # from the first byte of a request, or from the connection, to its headers' end
 
 
@@ -23,7 +23,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     _timer: TimerHandle | None = None
     _header_bytes = 0
-    _in_headers = True
+    _in_headers = False
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         """Accept a connection, unless there are too many."""
@@ -40,12 +40,12 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Read a part of a request."""
-        if self._in_headers:
-            self._header_bytes += len(data)
-            if self._header_bytes > MAX_HEADER_BYTES and len(data) < MAX_HEADER_BYTES:
-                self.transport.abort()
-                return
+        continues = self._in_headers  # the first part may hold the end of another request
         super().data_received(data)
+        if continues and self._in_headers:
+            self._header_bytes += len(data)
+            if self._header_bytes > MAX_HEADER_BYTES:
+                self.transport.abort()
 
     def on_message_begin(self) -> None:
         """Expect headers."""
@@ -55,14 +55,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Hand a request over."""
-        self._in_headers, self._header_bytes = False, 0
+        self._in_headers = False
         self._stop_timer()
         super().on_headers_complete()
-
-    def on_message_complete(self) -> None:
-        """Note the end of a body; the next bytes are headers."""
-        self._in_headers = True
-        super().on_message_complete()
 
     def _close_after(self, seconds: float) -> None:
         self._stop_timer()
@@ -73,6 +68,6 @@ class BoundedProtocol(HttpToolsProtocol):
             self._timer.cancel()
             self._timer = None
 
-    def _close(self) -> Any:
+    def _close(self) -> None:
         if self.transport is not None:
             self.transport.abort()
