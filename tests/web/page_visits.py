@@ -1,4 +1,4 @@
-"""A real browser at the page of a real service: what it asked for, and what it complained about."""
+"""A real browser at the page of a real service: its requests, and its complaints."""
 
 import json
 import os
@@ -28,7 +28,7 @@ WIDE, PHONE = (1360, 900), (360, 740)
 
 
 def write_project(folder: Path) -> None:
-    """Write a project with a priced cluster, a champion of two applications, jobs, and an image."""
+    """Write a project: a priced cluster, a champion of two applications, jobs, an image."""
     shutil.copy2(ROOT / "params.yaml", folder)
     shutil.copytree(ROOT / "conf", folder / "conf")
     site = folder / "conf" / "submit.yaml"

@@ -66,7 +66,9 @@ def test_nothing_is_loaded_from_another_host(name: str) -> None:
 def test_a_script_is_small_and_makes_no_markup_of_text(name: str) -> None:
     text = source(name)
     assert len(text.splitlines()) <= 200
-    markup = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|DOMParser"
+    markup = (
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|DOMParser"
+    )
     assert not re.search(markup, text)
     for module in re.findall(r"from \"\./([\w.]+)\"", text):
         assert module in SCRIPTS

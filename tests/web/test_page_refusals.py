@@ -1,4 +1,4 @@
-"""The page in a real Chromium where things go wrong: refusals, tokens, hostile names, no service."""
+"""The page in a real Chromium where things go wrong: refusals, tokens, hostile names."""
 
 import json
 import re
@@ -8,11 +8,18 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("playwright")
-from model_server import free_port
 from page_visits import (
-    CHROMIUM, IMAGE, Visit, browser, served, visit, write_project,
+    CHROMIUM,
+    IMAGE,
+    Visit,
+    browser,
+    served,
+    visit,
+    write_project,
 )  # fmt: skip
 from playwright.sync_api import Browser, Route, sync_playwright
+
+from model_server import free_port
 
 pytestmark = [
     pytest.mark.chromium,
@@ -63,7 +70,9 @@ def test_an_unusable_file_is_refused_in_words_and_the_last_answer_stays(
     assert opened.page.locator("img[src='x']").count() == 0
     opened.page.fill("#path", f"/nowhere/{HOSTILE}.nii")
     opened.page.press("#path", "Enter")
-    opened.page.locator("#intake-problem").get_by_text(re.compile("nowhere|allow|root|folder")).wait_for()
+    opened.page.locator("#intake-problem").get_by_text(
+        re.compile("nowhere|allow|root|folder")
+    ).wait_for()
     assert opened.page.locator("img[src='x']").count() == 0
     assert opened.page.title() == "voxcast"
 

@@ -10,7 +10,15 @@ import pytest
 
 pytest.importorskip("playwright")
 from page_visits import (
-    CHROMIUM, IMAGE, PHONE, Visit, browser, keep_screenshot, served, visit, write_project,
+    CHROMIUM,
+    IMAGE,
+    PHONE,
+    Visit,
+    browser,
+    keep_screenshot,
+    served,
+    visit,
+    write_project,
 )  # fmt: skip
 from playwright.sync_api import Browser, Route, sync_playwright
 

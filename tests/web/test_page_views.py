@@ -9,7 +9,16 @@ pytest.importorskip("playwright")
 pytest.importorskip("axe_playwright_python")
 from axe_playwright_python.sync_playwright import Axe
 from page_visits import (
-    CHROMIUM, IMAGE, PHONE, WIDE, Visit, browser, keep_screenshot, served, visit, write_project,
+    CHROMIUM,
+    IMAGE,
+    PHONE,
+    WIDE,
+    Visit,
+    browser,
+    keep_screenshot,
+    served,
+    visit,
+    write_project,
 )  # fmt: skip
 from playwright.sync_api import Browser, sync_playwright
 
