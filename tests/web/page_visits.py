@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from playwright.sync_api import Browser, Page, Playwright
 
 from champions import register_champion
@@ -22,6 +23,10 @@ from voxcast.history.run_table import PHASE_DTYPES, TRACE_DTYPES, frame_of
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = shutil.which("chromium")
+NEEDS_CHROMIUM = [
+    pytest.mark.chromium,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
+]
 ANSWER_MS = 20_000
 IMAGE = "sub-01_T1w.nii.gz"
 WIDE, PHONE = (1360, 900), (360, 740)
