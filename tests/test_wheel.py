@@ -28,6 +28,15 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return wheel_environment(tmp_path_factory.mktemp("wheel"), PYPROJECT["dependencies"])
 
 
+def test_the_page_of_the_service_is_in_it(environment: Path) -> None:
+    (installed,) = environment.glob("lib/python*/site-packages/voxcast/web/page")
+    source = PROJECT / "src" / "voxcast" / "web" / "page"
+    assert {p.name: p.read_bytes() for p in installed.iterdir()} == {
+        p.name: p.read_bytes() for p in source.iterdir()
+    }
+    assert (installed / "index.html").is_file()
+
+
 class Away:
     """The command of the wheel, run in an empty folder."""
 

@@ -8,7 +8,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -20,6 +20,10 @@ from voxcast.tracking.current_champion import local_champion
 from voxcast.tracking.runs import tracking_uri
 from voxcast.web.application import application
 from voxcast.web.settings import Settings
+
+if TYPE_CHECKING:
+    from page_visits import Visit
+    from playwright.sync_api import Browser
 
 
 @pytest.fixture(scope="session")
@@ -93,3 +97,41 @@ def verb(site_project: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., A
         return json.loads(out.getvalue())
 
     return run
+
+
+@pytest.fixture(scope="session")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project for the page: a priced cluster, a champion, jobs, and an image."""
+    from page_visits import write_project
+
+    folder = tmp_path_factory.mktemp("page")
+    write_project(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def address(project: Path) -> Iterator[str]:
+    """The address of a service of that project, a process of its own."""
+    from page_visits import served
+
+    with served(project) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """The Chromium of the system; its loop runs in this thread, so it is of one module."""
+    from page_visits import browser
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright, browser(playwright) as started:
+        yield started
+
+
+@pytest.fixture
+def opened(chromium: Browser, address: str) -> Iterator[Visit]:
+    """A visit of the page."""
+    from page_visits import visit
+
+    with visit(chromium, address) as visited:
+        yield visited

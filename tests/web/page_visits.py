@@ -1,4 +1,4 @@
-"""A real browser at the page of a real service: its requests, and what it complained about."""
+"""A real browser at the page of a real service: its requests, and its complaints."""
 
 import json
 import os
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from playwright.sync_api import Browser, Page, Playwright
 
 from champions import register_champion
@@ -22,13 +23,17 @@ from voxcast.history.run_table import PHASE_DTYPES, TRACE_DTYPES, frame_of
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = shutil.which("chromium")
+NEEDS_CHROMIUM = [
+    pytest.mark.chromium,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
+]
 ANSWER_MS = 20_000
 IMAGE = "sub-01_T1w.nii.gz"
 WIDE, PHONE = (1360, 900), (360, 740)
 
 
 def write_project(folder: Path) -> None:
-    """Write a project: a priced cluster, a champion of two applications, jobs, and an image."""
+    """Write a project: a priced cluster, a champion of two applications, jobs, an image."""
     shutil.copy2(ROOT / "params.yaml", folder)
     shutil.copytree(ROOT / "conf", folder / "conf")
     site = folder / "conf" / "submit.yaml"

@@ -1,57 +1,26 @@
-"""The page in Chromium where things go wrong: refusals, tokens, hostile names, no service."""
+"""The page in a real Chromium where things go wrong: refusals, tokens, hostile names."""
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("playwright")
 from page_visits import (
-    CHROMIUM,
     IMAGE,
+    NEEDS_CHROMIUM,
     Visit,
-    browser,
     served,
     visit,
-    write_project,
 )  # fmt: skip
-from playwright.sync_api import Browser, Route, sync_playwright
+from playwright.sync_api import Browser, Route
 
 from model_server import free_port
 
-pytestmark = [
-    pytest.mark.chromium,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
-]
+pytestmark = NEEDS_CHROMIUM
 TOKEN = "a-token-of-this-test"  # noqa: S105
 HOSTILE = "<img src=x onerror=\"document.title='hacked'\"><script>document.title='hacked'</script>"
-
-
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("page")
-    write_project(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def address(project: Path) -> Iterator[str]:
-    with served(project) as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with sync_playwright() as playwright, browser(playwright) as started:
-        yield started
-
-
-@pytest.fixture
-def opened(chromium: Browser, address: str) -> Iterator[Visit]:
-    with visit(chromium, address) as visited:
-        yield visited
 
 
 def test_an_unusable_file_is_refused_in_words_and_the_last_answer_stays(

@@ -3,57 +3,25 @@
 import base64
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("playwright")
 from page_visits import (
-    CHROMIUM,
     IMAGE,
+    NEEDS_CHROMIUM,
     PHONE,
     Visit,
-    browser,
     keep_screenshot,
-    served,
     visit,
-    write_project,
 )  # fmt: skip
-from playwright.sync_api import Browser, Route, sync_playwright
+from playwright.sync_api import Browser, Route
 
-pytestmark = [
-    pytest.mark.chromium,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
-]
+pytestmark = NEEDS_CHROMIUM
 
 PAUSE_MS = 500  # longer than the page waits for another change
 OUTLINE = "() => getComputedStyle(document.activeElement).outlineStyle"
-
-
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("page")
-    write_project(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def address(project: Path) -> Iterator[str]:
-    with served(project) as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with sync_playwright() as playwright, browser(playwright) as started:
-        yield started
-
-
-@pytest.fixture
-def opened(chromium: Browser, address: str) -> Iterator[Visit]:
-    with visit(chromium, address) as visited:
-        yield visited
 
 
 def drop(visited: Visit, path: Path) -> None:

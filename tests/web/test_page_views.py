@@ -1,6 +1,5 @@
 """The second view in a real Chromium, and the accessibility rules of WCAG 2.2 AA in both."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,48 +8,25 @@ pytest.importorskip("playwright")
 pytest.importorskip("axe_playwright_python")
 from axe_playwright_python.sync_playwright import Axe
 from page_visits import (
-    CHROMIUM,
     IMAGE,
+    NEEDS_CHROMIUM,
     PHONE,
     WIDE,
     Visit,
-    browser,
     keep_screenshot,
     served,
     visit,
     write_project,
 )  # fmt: skip
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
-pytestmark = [
-    pytest.mark.chromium,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
-]
+pytestmark = NEEDS_CHROMIUM
 RULES = {
     "runOnly": {
         "type": "tag",
         "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22a", "wcag22aa"],
     }
 }
-
-
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("page")
-    write_project(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def address(project: Path) -> Iterator[str]:
-    with served(project) as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with sync_playwright() as playwright, browser(playwright) as started:
-        yield started
 
 
 def violations(visited: Visit) -> list[str]:
