@@ -91,25 +91,16 @@ def check_registry(uri: str) -> None:
 
 def _downloaded(uri: str, alias: str) -> Path:
     import mlflow
-    from mlflow.artifacts import download_artifacts
-    from mlflow.environment_variables import MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR
     from mlflow.exceptions import MlflowException
 
     for name in ("mlflow", "alembic"):  # they log every step of their start-up
         logging.getLogger(name).setLevel(logging.ERROR)
-    MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR.set(False)
     try:
         with contextlib.redirect_stdout(sys.stderr):
             client = mlflow.MlflowClient(uri, uri)
             version = client.get_model_version_by_alias(MODEL_NAME, alias)
             location = client.get_model_version_download_uri(MODEL_NAME, version.version)
-            folder = Path(tempfile.mkdtemp(prefix="voxcast-champion-"))
-            atexit.register(remove_folder, folder)
-            model = Path(
-                download_artifacts(
-                    location, dst_path=str(folder), tracking_uri=uri, registry_uri=uri
-                )
-            )
+            model = download(location, uri)
     except MlflowException as error:
         if error.error_code in NO_CHAMPION_CODES:
             raise no_champion(uri, alias) from error
@@ -120,6 +111,27 @@ def _downloaded(uri: str, alias: str) -> Path:
         raise ModelError(problem, without_password(uri)) from error
     verify_files(model, dict(version.tags))
     return model
+
+
+def download(location: str, uri: str) -> Path:
+    """Copy artifacts to a temporary folder, which goes when this process ends; errors of MLflow.
+
+    Parameters
+    ----------
+    location : str
+        Address of a folder of artifacts.
+    uri : str
+        Tracking address.
+    """
+    from mlflow.artifacts import download_artifacts
+    from mlflow.environment_variables import MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR
+
+    MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR.set(False)
+    folder = Path(tempfile.mkdtemp(prefix="voxcast-model-"))
+    atexit.register(remove_folder, folder)
+    return Path(
+        download_artifacts(location, dst_path=str(folder), tracking_uri=uri, registry_uri=uri)
+    )
 
 
 def no_champion(uri: str, alias: str = CHAMPION) -> ModelError:
