@@ -122,13 +122,10 @@ def downloaded(uri: str, name: str, *, alias: str = "", number: str = "") -> tup
         If the registry has no such version, or its files cannot be read.
     """
     import mlflow
-    from mlflow.artifacts import download_artifacts
-    from mlflow.environment_variables import MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR
     from mlflow.exceptions import MlflowException
 
     for logged in ("mlflow", "alembic"):  # they log every step of their start-up
         logging.getLogger(logged).setLevel(logging.ERROR)
-    MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR.set(False)
     label = alias or f"version {number}"
     try:
         with contextlib.redirect_stdout(sys.stderr):
@@ -136,14 +133,7 @@ def downloaded(uri: str, name: str, *, alias: str = "", number: str = "") -> tup
             if alias:
                 number = str(client.get_model_version_by_alias(name, alias).version)
             tags = dict(client.get_model_version(name, number).tags)
-            location = client.get_model_version_download_uri(name, number)
-            folder = Path(tempfile.mkdtemp(prefix="voxcast-champion-"))
-            atexit.register(remove_folder, folder)
-            files = Path(
-                download_artifacts(
-                    location, dst_path=str(folder), tracking_uri=uri, registry_uri=uri
-                )
-            )
+            files = download(client.get_model_version_download_uri(name, number), uri)
     except MlflowException as error:
         if error.error_code in NO_CHAMPION_CODES:
             if alias in (CHAMPION, CHALLENGER):
@@ -167,6 +157,27 @@ def no_version(uri: str, label: str, present: Iterable[str] = ()) -> ModelError:
         f"the registry has no {label}" + (f"; it has {names}" if names else ""),
         without_password(uri), "`voxcast models` lists the versions",
     )  # fmt: skip
+
+
+def download(location: str, uri: str) -> Path:
+    """Copy artifacts to a temporary folder, which goes when this process ends; errors of MLflow.
+
+    Parameters
+    ----------
+    location : str
+        Address of a folder of artifacts.
+    uri : str
+        Tracking address.
+    """
+    from mlflow.artifacts import download_artifacts
+    from mlflow.environment_variables import MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR
+
+    MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR.set(False)
+    folder = Path(tempfile.mkdtemp(prefix="voxcast-model-"))
+    atexit.register(remove_folder, folder)
+    return Path(
+        download_artifacts(location, dst_path=str(folder), tracking_uri=uri, registry_uri=uri)
+    )
 
 
 def no_champion(uri: str, alias: str = CHAMPION) -> ModelError:

@@ -17,6 +17,7 @@ from voxcast.serving.champion_folder import (
     MODEL_NAME,
     NO_CHAMPION_CODES,
     check_registry,
+    download,
     no_champion,
 )
 from voxcast.serving.registered_files import check_index
@@ -192,12 +193,10 @@ def model_folder(uri: str, version: Version) -> Path:
         if not folder.is_dir():
             raise ModelError("has no files", where, LISTED)
         return folder
-    from mlflow.artifacts import download_artifacts
     from mlflow.exceptions import MlflowException
 
-    location = version.location
     try:
-        return Path(download_artifacts(artifact_uri=location, tracking_uri=uri, registry_uri=uri))
+        return download(version.location, uri)
     except (MlflowException, OSError) as error:
         raise ModelError(f"cannot be read: {one_line(error)}", where, LISTED) from error
 
@@ -216,15 +215,14 @@ def bundle_folder(uri: str, version: Version) -> Path | None:
         path = unquote(parts.path) if parts.scheme else version.location
         local = Path(path, ARTIFACTS, FOLDER)
         return local if local.is_dir() else None
-    from mlflow.artifacts import download_artifacts, list_artifacts
+    from mlflow.artifacts import list_artifacts
     from mlflow.exceptions import MlflowException
 
     try:
         entries = list_artifacts(f"{version.location}/{ARTIFACTS}", tracking_uri=uri)
         if not any(entry.path.rpartition("/")[2] == FOLDER for entry in entries):
             return None
-        address = f"{version.location}/{ARTIFACTS}/{FOLDER}"
-        return Path(download_artifacts(artifact_uri=address, tracking_uri=uri, registry_uri=uri))
+        return download(f"{version.location}/{ARTIFACTS}/{FOLDER}", uri)
     except (MlflowException, OSError) as error:
         raise ModelError(
             f"cannot be read: {one_line(error)}",

@@ -62,7 +62,7 @@ class ServedModel:
         from voxcast.tracking.registered_versions import bundle_of, version_numbered
 
         bundle = bundle_of(settings.registry, version_numbered(settings.registry, number))
-        predictions = PredictionService(bundle, settings.machines)
+        predictions = PredictionService(bundle, settings.machines, number)
         damaged = dict(bundle.damaged)
         for app in bundle.apps:
             try:
