@@ -17,7 +17,7 @@ import result_tables
 from test_layers import FLOORS
 from voxcast.cli import VERBS
 
-README_BYTES = 7_500
+README_BYTES = 8_200
 FIGURE_BYTES = 60_000
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(#[^)\s]*)?\)")
 
