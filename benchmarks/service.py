@@ -208,7 +208,7 @@ def measure(name: str, model: Path, project: Path, requests: int, log: Path) -> 
 
 def champion(project: Path, folder: Path) -> tuple[Path, Path]:
     """Return the model's folder and its project; a champion of planted runs if there is none."""
-    from voxcast.serving.champion_folder import champion_folder
+    from voxcast.serving.registry.model_files import champion_folder
     from voxcast.tracking.runs import tracking_uri
 
     if not (project / "mlflow.db").is_file():

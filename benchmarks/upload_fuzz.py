@@ -24,8 +24,8 @@ from live_service import live_service, planted_project
 from timing import machine
 from upload_mutations import case, sound_images
 from voxcast.files import write_json
-from voxcast.web.reader_pool import ReaderPool
-from voxcast.web.reader_process import ReaderEndedError
+from voxcast.web.images.reader_pool import ReaderPool
+from voxcast.web.images.reader_process import ReaderEndedError
 from voxcast.web.settings import ImageLimits
 
 OUT = Path("results/service/upload_fuzz.json")

@@ -11,7 +11,7 @@ from voxcast import config
 from voxcast.config.served_facts import app_facts, promotion_rule
 from voxcast.errors import exits_cleanly
 from voxcast.files import read_json, write_json
-from voxcast.serving.champion_folder import MODEL_NAME
+from voxcast.serving.registry.lookup import MODEL_NAME
 from voxcast.tracking import registry, runs
 from voxcast.tracking.challengers import challengers
 from voxcast.tracking.promotion import promote

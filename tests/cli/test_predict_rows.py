@@ -18,7 +18,7 @@ import pytest
 import voxcast
 from champions import HEADER_ROW, register_champion
 from voxcast.cli import main
-from voxcast.serving.batch_predictions import ROWS
+from voxcast.serving.rows.batch_predictions import ROWS
 from voxcast.serving.signature import OUTPUT_TYPES
 
 ROW = {**HEADER_ROW, "subject": "01", "age_years": 63}

@@ -23,7 +23,7 @@ from model_server import free_port, running_server
 from served_project import CONFIGURATIONS, NETWORK, RIDGE, served_project
 from voxcast.records import Configuration
 from voxcast.serving.champion import Champion
-from voxcast.serving.champion_folder import CHAMPION_URI
+from voxcast.serving.registry.lookup import CHAMPION_URI
 from voxcast.serving.signature import OUTPUT_TYPES
 from voxcast.tracking.current_champion import local_champion
 from voxcast.tracking.runs import tracking_uri

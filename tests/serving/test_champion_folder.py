@@ -14,10 +14,12 @@ import pytest
 
 from champions import HEADER_ROW
 from voxcast.errors import ModelError
-from voxcast.serving import http_liveness, tracking_server
 from voxcast.serving.bundle import INDEX
-from voxcast.serving.champion_folder import champion_folder, check_registry
+from voxcast.serving.http import liveness as http_liveness
 from voxcast.serving.local_model import LocalModel
+from voxcast.serving.registry import tracking_server
+from voxcast.serving.registry.lookup import check_registry
+from voxcast.serving.registry.model_files import champion_folder
 
 
 @pytest.fixture

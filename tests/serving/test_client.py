@@ -20,7 +20,7 @@ from voxcast.images.characteristics import characteristics
 from voxcast.images.headers import read_header
 from voxcast.images.volumes import read_volume
 from voxcast.serving.champion import Champion
-from voxcast.serving.request_rows import header_of
+from voxcast.serving.rows.request_rows import header_of
 from voxcast.tracking.current_champion import local_champion
 from voxcast.tracking.runs import tracking_uri
 

@@ -6,7 +6,7 @@ import pytest
 
 from champions import HEADER_ROW
 from voxcast.errors import ModelError
-from voxcast.serving.json_rows import json_row
+from voxcast.serving.rows.json_rows import json_row
 
 
 def test_values_have_the_types_of_the_signature() -> None:

@@ -16,7 +16,7 @@ from champions import HEADER_ROW
 from voxcast.errors import ConfigError, ImageError, ModelError, RequestError, UnlearnedError
 from voxcast.records import Configuration
 from voxcast.serving.loaded_model import Model
-from voxcast.serving.model_files import model_files
+from voxcast.serving.registry.model_files import model_files
 from voxcast.tracking.runs import tracking_uri
 
 

@@ -13,8 +13,8 @@ from champions import HEADER_ROW, PROMOTION
 from voxcast.serving import requirements
 from voxcast.serving.bundle import FOLDER, Bundle
 from voxcast.serving.local_model import LocalModel
-from voxcast.serving.model_files import model_files
-from voxcast.serving.noted_version import FILE, noted_version
+from voxcast.serving.registry.model_files import model_files
+from voxcast.serving.registry.noted_version import FILE, noted_version
 from voxcast.serving.signature import OUTPUT_TYPES, signature
 from voxcast.tracking.current_champion import local_model
 from voxcast.tracking.runs import tracking_uri

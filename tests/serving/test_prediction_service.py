@@ -22,7 +22,7 @@ from voxcast.models.query import Query
 from voxcast.records import TARGETS, Configuration
 from voxcast.serving.bundle import Bundle
 from voxcast.serving.prediction_service import PredictionService
-from voxcast.serving.request_rows import header_of
+from voxcast.serving.rows.request_rows import header_of
 from voxcast.serving.signature import OUTPUT_TYPES
 
 

@@ -16,15 +16,15 @@ from pathlib import Path
 import pytest
 
 from voxcast.errors import ModelError
-from voxcast.serving import registry_database
-from voxcast.serving.registry_database import address_of, path_of, versions
+from voxcast.serving.registry import database as registry_database
+from voxcast.serving.registry.database import address_of, path_of, versions
 
 # Root may write to everything: without capabilities it is a user like others.
 WITHOUT_CAPABILITIES = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
 READ = """
 import sys
 from pathlib import Path
-from voxcast.serving.registry_database import versions
+from voxcast.serving.registry.database import versions
 for version in versions(Path(sys.argv[1]), "voxcast"):
     print(version.number, *sorted(version.aliases), version.tags.get("mood"))
 """

@@ -26,11 +26,12 @@ from misbehaving_server import (
 from model_server import free_port
 from voxcast import Client
 from voxcast.errors import ConfigError, ImageError, ModelError, RequestError
-from voxcast.serving import http_connections, server_session
-from voxcast.serving.http_connections import Timeouts
-from voxcast.serving.retries import Retries, is_transient, retry_after_s
-from voxcast.serving.server_address import ServerAddress
-from voxcast.serving.upload import Upload
+from voxcast.serving.http import connections as http_connections
+from voxcast.serving.http import session as server_session
+from voxcast.serving.http.address import ServerAddress
+from voxcast.serving.http.connections import Timeouts
+from voxcast.serving.http.retries import Retries, is_transient, retry_after_s
+from voxcast.serving.http.upload import Upload
 
 FAST = Retries(attempts=4, base_s=0.01)
 SECRET = "letters-and-123"  # noqa: S105

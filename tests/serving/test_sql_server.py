@@ -7,8 +7,8 @@ import pytest
 from model_server import free_port
 from voxcast.cli import main
 from voxcast.errors import ModelError
-from voxcast.serving.champion_folder import check_registry
-from voxcast.serving.sql_server import is_sql_server, without_password
+from voxcast.serving.registry.lookup import check_registry
+from voxcast.serving.registry.sql_server import is_sql_server, without_password
 
 
 @pytest.mark.parametrize(

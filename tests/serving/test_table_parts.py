@@ -13,8 +13,8 @@ from mlflow.pyfunc import PyFuncModel
 
 from champions import HEADER_ROW
 from voxcast.images.characteristics import CHARACTERISTICS
-from voxcast.serving.champion_folder import champion_folder
 from voxcast.serving.loaded_model import Model
+from voxcast.serving.registry.model_files import champion_folder
 from voxcast.serving.signature import OUTPUT_TYPES
 from voxcast.tracking.current_champion import local_model
 from voxcast.tracking.runs import tracking_uri

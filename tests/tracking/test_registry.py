@@ -21,8 +21,8 @@ from voxcast.models.selection.learning import learn
 from voxcast.models.selection.refitting import fit_forecasters
 from voxcast.records import Configuration
 from voxcast.serving.bundle import INDEX, Bundle
-from voxcast.serving.champion_folder import MODEL_NAME
-from voxcast.serving.registered_files import TAG
+from voxcast.serving.registry.lookup import MODEL_NAME
+from voxcast.serving.registry.registered_files import TAG
 from voxcast.tracking import current_champion, registry, runs
 from voxcast.tracking.challengers import AppFacts, Challenger
 from voxcast.tracking.promotion import Rule, promote

@@ -18,7 +18,7 @@ from voxcast.cli.machine_checks import Check
 from voxcast.cli.models import main as models
 from voxcast.cli.project_checks import project_checks
 from voxcast.errors import ModelError
-from voxcast.serving.champion_folder import champion_folder
+from voxcast.serving.registry.model_files import champion_folder
 from voxcast.tracking import registry, runs
 from voxcast.tracking.registered_versions import versions
 from voxcast.tracking.relocation import BACKUP, relocate

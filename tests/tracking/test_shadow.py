@@ -8,7 +8,8 @@ from test_registry import APP, RULE, promoted, trained
 from champions import champion_version, registered_bundle
 from voxcast.errors import ModelError
 from voxcast.files import sha256_folder
-from voxcast.serving.champion_folder import CHALLENGER, champion_folder
+from voxcast.serving.registry.lookup import CHALLENGER
+from voxcast.serving.registry.model_files import champion_folder
 from voxcast.tracking import runs, shadow
 from voxcast.tracking.receipts import receipts
 from voxcast.tracking.registered_versions import versions

@@ -12,13 +12,13 @@ from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
 from champions import HEADER_ROW
-from voxcast.serving.champion_folder import champion_folder
 from voxcast.serving.local_model import LocalModel
+from voxcast.serving.registry.model_files import champion_folder
 from voxcast.tracking.runs import tracking_uri
 from voxcast.web.application import application
-from voxcast.web.limited_bodies import MAX_JSON_BYTES
-from voxcast.web.predictions import MAX_CONFIGURATIONS, MAX_ROWS
-from voxcast.web.request_log import JsonFormatter
+from voxcast.web.guards.limited_bodies import MAX_JSON_BYTES
+from voxcast.web.guards.request_log import JsonFormatter
+from voxcast.web.routes.predictions import MAX_CONFIGURATIONS, MAX_ROWS
 from voxcast.web.settings import Settings
 
 ROW = {**HEADER_ROW, "app": "segment"}
@@ -236,7 +236,7 @@ def test_a_client_that_asks_too_often_is_told_when_to_come_back(champion_project
 def test_a_line_of_the_log_tells_nothing_of_the_question(
     service: TestClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.INFO, "voxcast.web.request_log"):
+    with caplog.at_level(logging.INFO, "voxcast.web.guards.request_log"):
         service.post(
             "/predict?secret=query", json={"row": HEADER_ROW, "app": "segment", "host": "a-host"},
             headers={"Authorization": "Bearer secret-token", "X-Request-ID": "id-1"},

@@ -14,10 +14,10 @@ from recorded_jobs import job_row, measured_row
 from submitted_project import APP, SubmittedProject, voxcast
 from voxcast.history.parts import load_history, write_tables
 from voxcast.history.run_table import PHASE_DTYPES, TRACE_DTYPES, frame_of
-from voxcast.serving.champion_folder import MODEL_NAME
+from voxcast.serving.registry.lookup import MODEL_NAME
 from voxcast.tracking.runs import tracking_uri
 from voxcast.web.application import application
-from voxcast.web.history import MAX_RUNS
+from voxcast.web.routes.history import MAX_RUNS
 from voxcast.web.settings import Settings
 
 ADDRESS = "http://127.0.0.1"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from starlette.exceptions import HTTPException
 
-from voxcast.web.image_paths import open_allowed
+from voxcast.web.images.image_paths import open_allowed
 
 
 @pytest.fixture

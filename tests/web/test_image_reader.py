@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from voxcast.errors import ImageError
-from voxcast.web.reader_pool import ReaderPool
+from voxcast.web.images.reader_pool import ReaderPool
 from voxcast.web.settings import ImageLimits
 
 TASK = {"max_voxels": 2**28, "coarse_points": 64, "network_points": 16, "voxels": True,
@@ -151,7 +151,7 @@ def test_the_second_question_about_an_image_is_answered_from_the_cache(
 
 
 def test_what_a_reader_holds_in_excess_replaces_it(image: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("voxcast.web.reader_process.GROWTH_BYTES", -1)
+    monkeypatch.setattr("voxcast.web.images.reader_process.GROWTH_BYTES", -1)
     pool = ReaderPool(ImageLimits(readers=1))
     try:
         (first,) = pool.pids()

@@ -16,8 +16,8 @@ from mlflow import MlflowClient
 
 from champions import HEADER_ROW, register_champion
 from model_server import free_port, running_server
-from voxcast.serving.champion_folder import CHALLENGER, CHAMPION, MODEL_NAME
 from voxcast.serving.prediction_service import PredictionService
+from voxcast.serving.registry.lookup import CHALLENGER, CHAMPION, MODEL_NAME
 from voxcast.tracking.aliases import aliases
 from voxcast.tracking.registered_versions import bundle_of, version_numbered
 from voxcast.tracking.runs import tracking_uri

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from voxcast.web import page
+from voxcast.web.routes import page
 
 FOLDER = Path(page.__file__).with_name("page")
 FILES = sorted(path.name for path in FOLDER.iterdir())

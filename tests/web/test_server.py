@@ -22,8 +22,8 @@ from champions import register_champion
 from model_server import free_port, running_server
 from voxcast.profiling.listeners import listeners
 from voxcast.profiling.processes import alive, listed
-from voxcast.web.http_protocol import HEADERS_S
-from voxcast.web.limited_bodies import MAX_BULK_BYTES
+from voxcast.web.guards.http_protocol import HEADERS_S
+from voxcast.web.guards.limited_bodies import MAX_BULK_BYTES
 
 PATIENCE_S = 20.0
 

@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 from mlflow import MlflowClient
 
 from champions import HEADER_ROW, register_champion
-from voxcast.serving.champion_folder import CHALLENGER, CHAMPION, MODEL_NAME
+from voxcast.serving.registry.lookup import CHALLENGER, CHAMPION, MODEL_NAME
 from voxcast.serving.shadow_log import ShadowLog, shadow_log
 from voxcast.tracking.runs import tracking_uri
 from voxcast.web.application import application

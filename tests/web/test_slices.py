@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from voxcast.images.headers import read_layout
-from voxcast.web.png import png
-from voxcast.web.slices import MAX_PIXELS, Slice, from_arrays, middle_slices, to_arrays
+from voxcast.web.images.png import png
+from voxcast.web.images.slices import MAX_PIXELS, Slice, from_arrays, middle_slices, to_arrays
 
 MAX_VOXELS = 10**8
 SPACING_MM = np.array([1.0, 2.0, 3.0])  # of right, anterior, superior

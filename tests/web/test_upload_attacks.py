@@ -20,7 +20,7 @@ import pytest
 
 import small_disk
 from live_service import LiveService, live_service
-from voxcast.web.reader_pool import PREFIX
+from voxcast.web.images.reader_pool import PREFIX
 from voxcast.web.settings import ImageLimits
 
 MAX_UPLOAD = 48 * 2**20

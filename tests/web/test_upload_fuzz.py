@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from upload_mutations import NIFTI1, NIFTI2, case, sound_images
-from voxcast.web.reader_pool import ReaderPool
-from voxcast.web.reader_process import ReaderProcess
+from voxcast.web.images.reader_pool import ReaderPool
+from voxcast.web.images.reader_process import ReaderProcess
 from voxcast.web.settings import ImageLimits
 
 TASK = {"max_voxels": 2**28, "coarse_points": 64, "network_points": 16, "voxels": True,

@@ -20,7 +20,7 @@ def update_after_runs(folder: Path) -> None:
     A failure is logged: what was measured or learned before is not lost by it.
     """
     from voxcast.serving.machine_updates import update_machines
-    from voxcast.serving.registry_database import database_of
+    from voxcast.serving.registry.database import database_of
     from voxcast.tracking.current_champion import local_model
 
     uri = registry_address(folder)

@@ -67,7 +67,7 @@ def main(argv: list[str]) -> int:
     _relocate(project.find(args.project), uri)
     if args.refresh:
         return 0
-    from voxcast.serving.registered_files import TAG as FILES_TAG
+    from voxcast.serving.registry.registered_files import TAG as FILES_TAG
     from voxcast.tracking.registered_versions import versions
 
     present = versions(uri)

@@ -19,8 +19,8 @@ def main(argv: list[str]) -> int:
     parser = action_parser("verify", description, "one JSON object on stdout")
     parser.add_argument("version", nargs="?", help="default: the champion")
     args = parser.parse_args(argv)
-    from voxcast.serving.registered_files import TAG, hashes_of
-    from voxcast.serving.verification import all_problems
+    from voxcast.serving.registry.registered_files import TAG, hashes_of
+    from voxcast.serving.registry.verification import all_problems
     from voxcast.tracking.registered_versions import (
         model_folder,
         required_champion,

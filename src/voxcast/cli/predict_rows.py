@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
 
-    from voxcast.serving.batch_predictions import BatchPredictions
     from voxcast.serving.champion import Predict
+    from voxcast.serving.rows.batch_predictions import BatchPredictions
 
     Write = Callable[[list[dict[str, Any]]], None]
 
@@ -52,8 +52,8 @@ def predict_rows(args: argparse.Namespace) -> int:
         raise ConfigError("is needed for a table", "--out", "or --json for a list on stdout")
     from tqdm import tqdm
 
-    from voxcast.serving.batch_predictions import ERROR
-    from voxcast.serving.row_files import open_rows
+    from voxcast.serving.rows.batch_predictions import ERROR
+    from voxcast.serving.rows.row_files import open_rows
 
     source = open_rows(args.images[0])
     batch_predictions = _batch_predictions(args, source)
@@ -81,7 +81,7 @@ def predict_rows(args: argparse.Namespace) -> int:
 
 def _batch_predictions(args: argparse.Namespace, source: Any) -> BatchPredictions:
     from voxcast.files import canonical_json
-    from voxcast.serving.batch_predictions import BatchPredictions
+    from voxcast.serving.rows.batch_predictions import BatchPredictions
 
     predict, lab, app_parameters = _model(args)
     parameters = parameters_of(args.parameters, app_parameters)
@@ -101,7 +101,7 @@ def _model(
     A server tells neither.
     """
     if args.url:
-        from voxcast.serving.client import Client
+        from voxcast.serving.http.client import Client
 
         return Client(args.url).predict_rows, (), None
     from voxcast.tracking.current_champion import local_model
@@ -121,7 +121,7 @@ def _output(path: Path | None, batch_predictions: BatchPredictions) -> Iterator[
         return
     import pyarrow as pa
 
-    from voxcast.serving.row_files import written_rows
+    from voxcast.serving.rows.row_files import written_rows
 
     with written_rows(path, schema) as writer:
         yield lambda rows: writer.write_batch(pa.RecordBatch.from_pylist(rows, schema))

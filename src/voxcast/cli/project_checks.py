@@ -13,8 +13,8 @@ from pathlib import Path
 from voxcast.cli.machine_checks import FULL_BYTES, Check
 from voxcast.errors import VoxcastError, one_line
 from voxcast.quantities import format_bytes
-from voxcast.serving import registry_database
-from voxcast.serving.sql_server import without_password
+from voxcast.serving.registry import database as registry_database
+from voxcast.serving.registry.sql_server import without_password
 
 CONSTRAINTS = "constraints.txt"
 MAX_NAMED = 4

@@ -70,7 +70,7 @@ def main(argv: list[str]) -> int:
 
 def registered_bundle(folder: Path) -> Bundle | None:
     """Return the champion's bundle; None if there is none or it cannot be read."""
-    from voxcast.serving.registry_database import database_of
+    from voxcast.serving.registry.database import database_of
     from voxcast.tracking.registered_versions import champion
     from voxcast.tracking.rivals import readable_bundle
 

@@ -48,7 +48,7 @@ def main(argv: list[str]) -> int:
     roots = tuple(_root(folder) for folder in args.root)
     _check_port_is_free(args.host, args.port)
     uri = registry_address(args.project)
-    from voxcast.serving.champion_folder import version_in_database
+    from voxcast.serving.registry.lookup import version_in_database
 
     version_in_database(uri)  # so that a registry without a champion is refused in a line
     from voxcast.web.server import serve

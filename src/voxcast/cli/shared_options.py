@@ -263,7 +263,7 @@ def _lab_of(champion: Champion, folder: Path | None) -> dict[str, Characteristic
 def _served_champion(url: str, folder: Path | None) -> Champion:
     """Return the champion served at an address; a project, if any, gives the defaults."""
     from voxcast.serving.champion import Champion
-    from voxcast.serving.client import Client
+    from voxcast.serving.http.client import Client
 
     predict = Client(url).predict_rows
     if folder is None:

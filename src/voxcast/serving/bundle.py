@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 from voxcast.errors import ModelError, UnlearnedError
 from voxcast.files import read_json, sha256_file, sha256_folder, write_json
 from voxcast.images.characteristics import CHARACTERISTICS
-from voxcast.serving.model_layout import ARTIFACTS as ARTIFACTS
-from voxcast.serving.model_layout import FOLDER as FOLDER
-from voxcast.serving.model_layout import FORECASTERS, REPAIR, TRAINED_ON
-from voxcast.serving.model_layout import INDEX as INDEX
-from voxcast.serving.noted_version import noted_version
-from voxcast.serving.plain_files import plain_files
+from voxcast.serving.registry.model_layout import ARTIFACTS as ARTIFACTS
+from voxcast.serving.registry.model_layout import FOLDER as FOLDER
+from voxcast.serving.registry.model_layout import FORECASTERS, REPAIR, TRAINED_ON
+from voxcast.serving.registry.model_layout import INDEX as INDEX
+from voxcast.serving.registry.noted_version import noted_version
+from voxcast.serving.registry.plain_files import plain_files
 from voxcast.serving.served_app import ServedApp
 
 if TYPE_CHECKING:

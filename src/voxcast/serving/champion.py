@@ -14,7 +14,7 @@ from voxcast.images.volume_summary import Grids, volume_summary
 from voxcast.images.volumes import POINTS
 from voxcast.images.voxels import MAX_VOXELS
 from voxcast.records import Configuration
-from voxcast.serving.image_row import header_row
+from voxcast.serving.rows.image_row import header_row
 from voxcast.serving.signature import EXAMPLE, VOLUME
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Predict(Protocol):
-    """Sends request rows to a model; see `voxcast.serving.client`."""
+    """Sends request rows to a model; see `voxcast.serving.http.client`."""
 
     def __call__(
         self, rows: Sequence[dict[str, Any]], quantile: float, *, explain: bool = False

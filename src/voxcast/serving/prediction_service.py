@@ -18,8 +18,8 @@ from voxcast.models.query import Query
 from voxcast.models.speed.updates import with_machines
 from voxcast.profiling.host import this_host_id
 from voxcast.records import TARGETS, Configuration
-from voxcast.serving import request_rows
 from voxcast.serving.machine_file import read_machines
+from voxcast.serving.rows import request_rows
 from voxcast.serving.signature import MISSING, QUANTILES, VOLUME
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class PredictionService:
         Parameters
         ----------
         requests : sequence of mapping
-            Rows as `voxcast.serving.request_rows` reads them, without missing values.
+            Rows as `voxcast.serving.rows.request_rows` reads them, without missing values.
         quantile : float
             Probability of the upper bounds; the lower bounds are at ``1 - quantile``.
         explain : bool

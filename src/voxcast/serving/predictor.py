@@ -17,7 +17,7 @@ from voxcast.errors import VoxcastError
 from voxcast.serving.bundle import Bundle
 from voxcast.serving.machine_file import VARIABLE
 from voxcast.serving.prediction_service import PredictionService
-from voxcast.serving.request_table import answer_table, rows_of
+from voxcast.serving.rows.request_table import answer_table, rows_of
 
 
 class VoxcastModel(PythonModel):

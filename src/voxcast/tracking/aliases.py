@@ -6,9 +6,9 @@ A service looks them up every few seconds, so this is one read of a database or 
 from __future__ import annotations
 
 from voxcast.errors import ModelError, one_line
-from voxcast.serving import registry_database
-from voxcast.serving.champion_folder import MODEL_NAME, NO_CHAMPION_CODES, check_registry
-from voxcast.serving.sql_server import without_password
+from voxcast.serving.registry import database as registry_database
+from voxcast.serving.registry.lookup import MODEL_NAME, NO_CHAMPION_CODES, check_registry
+from voxcast.serving.registry.sql_server import without_password
 
 
 def aliases(uri: str) -> dict[str, str]:

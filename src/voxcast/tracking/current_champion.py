@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from voxcast.serving.champion_folder import CHAMPION_URI, version_in_database
 from voxcast.serving.local_model import LocalModel
-from voxcast.serving.model_files import model_files
+from voxcast.serving.registry.lookup import CHAMPION_URI, version_in_database
+from voxcast.serving.registry.model_files import model_files
 from voxcast.tracking.registered_versions import required_champion
 
 if TYPE_CHECKING:

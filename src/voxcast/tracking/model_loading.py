@@ -9,7 +9,7 @@ from voxcast import project as projects
 from voxcast.serving.loaded_model import Model
 from voxcast.serving.local_model import LocalModel
 from voxcast.serving.machine_file import MACHINES
-from voxcast.serving.model_files import ModelFiles, is_address, model_files
+from voxcast.serving.registry.model_files import ModelFiles, is_address, model_files
 from voxcast.tracking import runs
 
 

@@ -9,9 +9,9 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from voxcast.errors import ModelError, one_line
-from voxcast.serving import registry_database
 from voxcast.serving.bundle import ARTIFACTS, FOLDER, Bundle
-from voxcast.serving.champion_folder import (
+from voxcast.serving.registry import database as registry_database
+from voxcast.serving.registry.lookup import (
     CHALLENGER,
     CHAMPION,
     MODEL_NAME,
@@ -20,8 +20,8 @@ from voxcast.serving.champion_folder import (
     download,
     no_champion,
 )
-from voxcast.serving.registered_files import check_index
-from voxcast.serving.sql_server import without_password
+from voxcast.serving.registry.registered_files import check_index
+from voxcast.serving.registry.sql_server import without_password
 
 LISTED = "`voxcast models` lists the versions"
 

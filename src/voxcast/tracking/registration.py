@@ -18,7 +18,7 @@ from voxcast.models.selection import recipes
 from voxcast.models.selection.comparison import disturbed
 from voxcast.serving import requirements
 from voxcast.serving.bundle import FOLDER, BundlePart, write_bundle
-from voxcast.serving.champion_folder import CHAMPION
+from voxcast.serving.registry.lookup import CHAMPION
 from voxcast.serving.served_app import Promotion, ServedApp
 from voxcast.tracking import registry
 from voxcast.tracking.finals import final_run

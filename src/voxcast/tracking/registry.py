@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 from voxcast.errors import ModelError
 from voxcast.files import read_json, write_json
 from voxcast.serving.bundle import FOLDER, Bundle
-from voxcast.serving.champion_folder import (
+from voxcast.serving.model_card import model_card
+from voxcast.serving.registry.database import DATABASE, SQLITE, is_missing, path_of
+from voxcast.serving.registry.lookup import (
     CHAMPION,
     CHAMPION_URI,
     MODEL_NAME,
     check_registry,
 )
-from voxcast.serving.model_card import model_card
-from voxcast.serving.model_layout import CARD
-from voxcast.serving.registered_files import TAG as FILES_TAG
-from voxcast.serving.registered_files import hashes_of
-from voxcast.serving.registry_database import DATABASE, SQLITE, is_missing, path_of
-from voxcast.serving.sql_server import without_password
+from voxcast.serving.registry.model_layout import CARD
+from voxcast.serving.registry.registered_files import TAG as FILES_TAG
+from voxcast.serving.registry.registered_files import hashes_of
+from voxcast.serving.registry.sql_server import without_password
 from voxcast.tracking.registered_versions import champion, versions
 from voxcast.tracking.relocation import relocate
 from voxcast.tracking.runs import tracking_uri
@@ -76,7 +76,7 @@ def register(run_id: str, bundle: Path, promoted: str, alias: str = CHAMPION) ->
     promoted : str
         The application for which this version is made.
     alias : str
-        By default it becomes champion; `voxcast.serving.champion_folder.CHALLENGER` lets it answer
+        By default it becomes champion; `voxcast.serving.registry.lookup.CHALLENGER` lets it answer
         in shadow.
 
     Returns

@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from voxcast.errors import ModelError
 from voxcast.files import atomic_path, locked
-from voxcast.serving.registry_database import ARTIFACTS, DATABASE, opened, path_of
+from voxcast.serving.registry.database import ARTIFACTS, DATABASE, opened, path_of
 
 BACKUP = f"{DATABASE}.before-move"
 _WAIT_S = 30.0  # for a writer

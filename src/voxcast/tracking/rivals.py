@@ -13,7 +13,7 @@ from voxcast.models.selection import recipes
 from voxcast.models.selection.comparison import Contender, compare, disturbed
 from voxcast.models.selection.promotion_rule import Rival
 from voxcast.serving.bundle import Bundle
-from voxcast.serving.registered_files import check_index
+from voxcast.serving.registry.registered_files import check_index
 from voxcast.tracking.registered_versions import bundle_folder
 
 if TYPE_CHECKING:

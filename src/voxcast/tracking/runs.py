@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import voxcast
 from voxcast.commits import commit_of
 from voxcast.errors import ModelError
-from voxcast.serving.champion_folder import check_registry
-from voxcast.serving.registry_database import ARTIFACTS, DATABASE, address_of, is_missing
-from voxcast.serving.sql_server import without_password
-from voxcast.serving.tracking_server import is_server
+from voxcast.serving.registry.database import ARTIFACTS, DATABASE, address_of, is_missing
+from voxcast.serving.registry.lookup import check_registry
+from voxcast.serving.registry.sql_server import without_password
+from voxcast.serving.registry.tracking_server import is_server
 from voxcast.tracking.relocation import relocate
 from voxcast.tracking.views import NOTE, NOTES, describe_experiment
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError
 from voxcast.models.selection.promotion_rule import SHADOW, Decision
-from voxcast.serving.champion_folder import CHALLENGER
+from voxcast.serving.registry.lookup import CHALLENGER
 from voxcast.tracking import registry
 from voxcast.tracking.receipts import add_receipt
 from voxcast.tracking.registered_versions import (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError, one_line
 from voxcast.models.selection.promotion_rule import SHADOW
-from voxcast.serving.champion_folder import CHAMPION
+from voxcast.serving.registry.lookup import CHAMPION
 from voxcast.tracking import registry
 from voxcast.tracking.other_apps import damaged_others, warn
 from voxcast.tracking.receipts import add_receipt, comparison_json

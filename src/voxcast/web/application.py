@@ -11,9 +11,16 @@ from fastapi import FastAPI
 
 from voxcast import __version__
 from voxcast.errors import ModelError
-from voxcast.serving import registry_database
+from voxcast.serving.registry import database as registry_database
 from voxcast.serving.shadow_log import shadow_log
-from voxcast.web import (
+from voxcast.web.batches import Batches
+from voxcast.web.guards.access import Access
+from voxcast.web.guards.limited_bodies import LimitedBodies
+from voxcast.web.guards.request_log import RequestLog
+from voxcast.web.model_switch import ModelSwitch
+from voxcast.web.problems import add_problem_handlers
+from voxcast.web.question_schema import ANY_PROBLEM
+from voxcast.web.routes import (
     characteristics,
     health,
     history,
@@ -26,14 +33,7 @@ from voxcast.web import (
     request_sequences,
     sites,
 )
-from voxcast.web.access import Access
-from voxcast.web.batches import Batches
-from voxcast.web.limited_bodies import LimitedBodies
-from voxcast.web.metrics import Metrics
-from voxcast.web.model_switch import ModelSwitch
-from voxcast.web.problems import add_problem_handlers
-from voxcast.web.question_schema import ANY_PROBLEM
-from voxcast.web.request_log import RequestLog
+from voxcast.web.routes.metrics import Metrics
 from voxcast.web.shadow import Shadow
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from voxcast.errors import ModelError, VoxcastError, one_line
-from voxcast.serving.champion_folder import CHALLENGER, CHAMPION, no_champion
+from voxcast.serving.registry.lookup import CHALLENGER, CHAMPION, no_champion
 from voxcast.tracking.aliases import aliases
 from voxcast.web.served_model import ServedModel
 

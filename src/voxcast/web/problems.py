@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 MEDIA_TYPE = "application/problem+json"
 MAX_DETAIL = 500  # letters of a reason, which may repeat a value of the request
-# Where clients of MLflow's server look for the reason, see `voxcast.web.invocations`.
+# Where clients of MLflow's server look for the reason, see `voxcast.web.routes.invocations`.
 INVOCATIONS = "/invocations"
 _OF_PYDANTIC = "Value error, "  # before the reason of a validator of ours
 

@@ -14,16 +14,16 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException
 
-from voxcast.web.image_paths import open_allowed
+from voxcast.web.images.image_paths import open_allowed
+from voxcast.web.images.uploads import CLOSE, drained, limited_stream, received_form
 from voxcast.web.served_model import served_model
-from voxcast.web.uploads import CLOSE, drained, limited_stream, received_form
 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
     from fastapi import Request
 
-    from voxcast.web.reader_pool import ReaderPool
+    from voxcast.web.images.reader_pool import ReaderPool
     from voxcast.web.served_model import ServedModel
     from voxcast.web.settings import Settings
 
@@ -55,7 +55,7 @@ class ImageQuestion(BaseModel):
 
 
 Question = TypeVar("Question", bound=ImageQuestion)
-# What a reader tells of an image, see `voxcast.web.image_reader`.
+# What a reader tells of an image, see `voxcast.web.images.image_reader`.
 Answer = dict[str, Any]
 
 

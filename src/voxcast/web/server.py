@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import EXIT_BAD_INPUT, ModelError, one_line
 from voxcast.log import PACKAGE, StderrHandler
-from voxcast.web.request_log import JsonFormatter
+from voxcast.web.guards.request_log import JsonFormatter
 
 if TYPE_CHECKING:
     from socket import socket
@@ -51,7 +51,7 @@ def serve(settings: Settings, host: str, port: int, workers: int = 1) -> int:
     import uvicorn
     from uvicorn.config import STARTUP_FAILURE
 
-    from voxcast.web.http_protocol import BoundedProtocol
+    from voxcast.web.guards.http_protocol import BoundedProtocol
 
     log_in_json()
     config = uvicorn.Config(

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from voxcast.errors import ModelError
-from voxcast.serving.champion_folder import MODEL_NAME
+from voxcast.serving.registry.lookup import MODEL_NAME
 from voxcast.web.json_answers import json_answer
 from voxcast.web.served_model import ServedModel, served_model
 

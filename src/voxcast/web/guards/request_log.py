@@ -20,7 +20,7 @@ from voxcast.web.problems import problem
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from voxcast.web.metrics import Metrics
+    from voxcast.web.routes.metrics import Metrics
 
 REQUEST_ID = b"x-request-id"
 _SANE_ID = re.compile(rb"[A-Za-z0-9_.-]{1,64}")

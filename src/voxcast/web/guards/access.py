@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from voxcast.web.guards.rate_limit import RateLimit
 from voxcast.web.problems import problem
-from voxcast.web.rate_limit import RateLimit
 
 if TYPE_CHECKING:
     from starlette.responses import Response

@@ -8,20 +8,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from voxcast.errors import ModelError
-from voxcast.serving import registry_database
-from voxcast.serving.champion_folder import (
+from voxcast.serving.registry import database as registry_database
+from voxcast.serving.registry.lookup import (
+    CHALLENGER,
     CHAMPION,
     CHAMPION_URI,
+    MODEL_NAME,
     check_files,
     check_registry,
     downloaded,
     no_champion,
     no_version,
 )
-from voxcast.serving.registered_files import verify_files
+from voxcast.serving.registry.registered_files import verify_files
 
 if TYPE_CHECKING:
-    from voxcast.serving.registry_database import StoredVersion
+    from voxcast.serving.registry.database import StoredVersion
 
 SCHEME = "models:/"
 _ADDRESS = re.compile(rf"{SCHEME}(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<number>[0-9]+))")
@@ -83,13 +85,18 @@ def model_files(address: str, uri: str) -> ModelFiles:
     return ModelFiles(*downloaded(uri, name, alias=alias, number=number))
 
 
+def champion_folder(uri: str, alias: str = CHAMPION) -> Path:
+    """Return the folder of the champion's files, or of another alias; errors as `model_files`."""
+    return model_files(f"{SCHEME}{MODEL_NAME}@{alias}", uri).folder
+
+
 def _stored(uri: str, versions: list[StoredVersion], alias: str, number: str) -> StoredVersion:
     """Return the version with an alias or a number."""
     for version in versions:
         if alias in version.aliases if alias else version.number == number:
             return version
-    if alias == CHAMPION:
-        raise no_champion(uri)
+    if alias in (CHAMPION, CHALLENGER):
+        raise no_champion(uri, alias)
     aliases = sorted({f"@{alias}" for version in versions for alias in version.aliases})
     numbers = [version.number for version in versions]
     label = f"alias {alias}" if alias else f"version {number}"

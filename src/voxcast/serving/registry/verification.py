@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from voxcast.serving.bundle import Bundle
-from voxcast.serving.model_layout import BUNDLE
-from voxcast.serving.plain_files import plain_files
-from voxcast.serving.registered_files import differences, hashes_of, recorded_hashes
+from voxcast.serving.registry.model_layout import BUNDLE
+from voxcast.serving.registry.plain_files import plain_files
+from voxcast.serving.registry.registered_files import differences, hashes_of, recorded_hashes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +27,8 @@ def all_problems(model: Path, tags: Mapping[str, str]) -> dict[str, str]:
     Raises
     ------
     ModelError
-        As `voxcast.serving.registered_files.verify_files`, or if ``bundle.json`` cannot be read.
+        As `voxcast.serving.registry.registered_files.verify_files`, or if ``bundle.json`` cannot
+        be read.
     """
     wrong = differences(model, recorded_hashes(tags) or hashes_of(model))
     bundle = Bundle.load(model / BUNDLE)

@@ -14,7 +14,8 @@ from typing import Any
 import voxcast
 from voxcast.errors import ModelError, one_line
 from voxcast.quantities import format_bytes, format_seconds
-from voxcast.serving.http_connections import (
+from voxcast.serving.http.address import ServerAddress
+from voxcast.serving.http.connections import (
     MAX_ANSWER_BYTES,
     Answer,
     AnswerTooLargeError,
@@ -23,9 +24,8 @@ from voxcast.serving.http_connections import (
     Question,
     Timeouts,
 )
+from voxcast.serving.http.retries import BUSY, Retries, is_transient, retry_after_s
 from voxcast.serving.mlflow_model import refusal
-from voxcast.serving.retries import BUSY, Retries, is_transient, retry_after_s
-from voxcast.serving.server_address import ServerAddress
 
 PING = "/ping"  # which MLflow's server has, too
 PING_S = 10.0  # for the first answer of all, so that a dead server is noticed soon

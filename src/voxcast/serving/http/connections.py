@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from voxcast.serving.server_address import ServerAddress
+    from voxcast.serving.http.address import ServerAddress
 
 MAX_ANSWER_BYTES = 2**28  # some hundreds of thousands of predictions
 _PART = 2**16

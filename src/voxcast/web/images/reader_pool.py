@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 from starlette.exceptions import HTTPException
 
 from voxcast.errors import ImageError
-from voxcast.web.image_reader import COMPRESSED, IMAGE_FD, PLAIN
-from voxcast.web.reader_process import ReaderEndedError, ReaderProcess
+from voxcast.web.images.image_reader import COMPRESSED, IMAGE_FD, PLAIN
+from voxcast.web.images.reader_process import ReaderEndedError, ReaderProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,7 +81,7 @@ class ReaderPool:
             self._images -= 1
 
     async def read(self, file: BinaryIO, task: dict[str, Any]) -> dict[str, Any]:
-        """Return the answer of a reader for an open file, see `voxcast.web.image_reader`.
+        """Return the answer of a reader for an open file, see `voxcast.web.images.image_reader`.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""A process of `voxcast.web.image_reader` as the service holds it."""
+"""A process of `voxcast.web.images.image_reader` as the service holds it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.web.image_reader import MODULE
+from voxcast.web.images.image_reader import MODULE
 
 if TYPE_CHECKING:
     from voxcast.web.settings import ImageLimits
@@ -52,7 +52,7 @@ class ReaderProcess:
     Parameters
     ----------
     folder : Path
-        With the links of `voxcast.web.image_reader`.
+        With the links of `voxcast.web.images.image_reader`.
     limits : ImageLimits
         Of memory and time.
     """

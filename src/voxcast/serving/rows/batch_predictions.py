@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError, RequestError, TableError, one_line
+from voxcast.serving.rows.typed_rows import typed_row
 from voxcast.serving.signature import INPUT_TYPES, OUTPUT_TYPES, REQUIRED_COLUMNS, VOLUME
-from voxcast.serving.typed_rows import typed_row
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from voxcast.serving.champion import Predict
-    from voxcast.serving.row_files import RowFile
+    from voxcast.serving.rows.row_files import RowFile
 
     Row = dict[str, Any]
 

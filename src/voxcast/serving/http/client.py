@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from voxcast.errors import ModelError
-from voxcast.serving.http_connections import Timeouts
+from voxcast.serving.http.address import ServerAddress, token_for
+from voxcast.serving.http.connections import Timeouts
+from voxcast.serving.http.retries import Retries
+from voxcast.serving.http.session import ServerSession
 from voxcast.serving.mlflow_model import encoded
-from voxcast.serving.retries import Retries
-from voxcast.serving.server_address import ServerAddress, token_for
-from voxcast.serving.server_session import ServerSession
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -36,9 +36,9 @@ class Client:
     token : str, optional
         By default that of ``VOXCAST_TOKEN`` or ``VOXCAST_TOKEN_FILE``.
     timeouts : Timeouts, optional
-        Longest waits, see `voxcast.serving.http_connections.Timeouts`.
+        Longest waits, see `voxcast.serving.http.connections.Timeouts`.
     retries : Retries, optional
-        When a question is repeated, see `voxcast.serving.retries.Retries`.
+        When a question is repeated, see `voxcast.serving.http.retries.Retries`.
     plain_http_token : bool
         Send the token unencrypted over a network that is trusted.
 
@@ -289,7 +289,7 @@ class Client:
         elif send == "path":
             stated["path"] = str(image)
         elif send == "file":
-            from voxcast.serving.upload import Upload
+            from voxcast.serving.http.upload import Upload
 
             upload = Upload.of(Path(image), stated)
             return self._session.content(self._session.send(path, upload.headers, upload.parts))

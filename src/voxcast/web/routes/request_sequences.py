@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field, model_validator
 
-from voxcast.web.predictions import Allocation, predict_rows
 from voxcast.web.question_schema import QUESTION_PROBLEMS, body_of
 from voxcast.web.questions import ImageQuestion, question
+from voxcast.web.routes.predictions import Allocation, predict_rows
 from voxcast.web.served_model import served_model
 
 if TYPE_CHECKING:

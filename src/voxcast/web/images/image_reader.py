@@ -32,18 +32,18 @@ from voxcast.images.headers import read_layout
 from voxcast.images.itk_refusals import itk_refusal
 from voxcast.images.network_volume import network_to_bytes
 from voxcast.images.volume_summary import Grids, volume_summary
-from voxcast.serving.image_row import header_row
+from voxcast.serving.rows.image_row import header_row
 from voxcast.serving.signature import VOLUME
-from voxcast.web import slices
-from voxcast.web.declared_size import check_declared_size
-from voxcast.web.png import png
+from voxcast.web.images import slices
+from voxcast.web.images.declared_size import check_declared_size
+from voxcast.web.images.png import png
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from voxcast.images.headers import Layout
 
-MODULE = "voxcast.web.image_reader"
+MODULE = "voxcast.web.images.image_reader"
 IMAGE_FD = 100  # of the image that is read
 PLAIN, COMPRESSED = "image.nii", "image.nii.gz"
 MAX_TASK_BYTES = 2**16

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from voxcast.serving import http_liveness
+from voxcast.serving.http import liveness as http_liveness
 
 # MLflow's own limits, in whole seconds and repetitions; those that the user sets are kept.
 _LIMITS = {
@@ -20,7 +20,7 @@ def is_server(uri: str) -> bool:
 
 
 def limit_waiting() -> None:
-    """Let MLflow's client give up after `voxcast.serving.http_liveness.TIMEOUT_S`, once."""
+    """Let MLflow's client give up after `voxcast.serving.http.liveness.TIMEOUT_S`, once."""
     for name, value in _LIMITS.items():
         os.environ.setdefault(name, value)
 

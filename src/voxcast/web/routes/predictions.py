@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.responses import Response
 
 from voxcast.errors import ModelError
-from voxcast.serving.json_rows import json_row
+from voxcast.serving.rows.json_rows import json_row
 from voxcast.web.json_answers import json_answer
 from voxcast.web.question_schema import QUESTION_PROBLEMS, body_of, json_body
 from voxcast.web.questions import ImageQuestion, question

@@ -17,11 +17,11 @@ from voxcast.allocation.recommendation_json import as_json
 from voxcast.allocation.recommendation_slurm import job_script
 from voxcast.records import Configuration
 from voxcast.serving.site_candidates import SiteCandidates
-from voxcast.web.predictions import Allocation, predict_rows
 from voxcast.web.question_schema import QUESTION_PROBLEMS, body_of
 from voxcast.web.questions import ImageQuestion, question
+from voxcast.web.routes.predictions import Allocation, predict_rows
+from voxcast.web.routes.sites import sites_of
 from voxcast.web.served_model import served_model
-from voxcast.web.sites import sites_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

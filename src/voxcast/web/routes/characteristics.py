@@ -14,9 +14,9 @@ from voxcast.features.rows import CONTENT, content_names
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.models.families.number_ranges import REACH
 from voxcast.models.query import Query
+from voxcast.web.images.reader_pool import ReaderPool
 from voxcast.web.question_schema import QUESTION_PROBLEMS, body_of
 from voxcast.web.questions import ImageQuestion, question_and_image
-from voxcast.web.reader_pool import ReaderPool
 from voxcast.web.served_model import served_model
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from starlette.responses import Response
 
 from voxcast.errors import ModelError
 from voxcast.web.json_answers import MEDIA_TYPE, json_answer
-from voxcast.web.predictions import MAX_ROWS, THREAD_BYTES, predict_rows
 from voxcast.web.problems import INVOCATIONS
+from voxcast.web.routes.predictions import MAX_ROWS, THREAD_BYTES, predict_rows
 
 router = APIRouter()
 

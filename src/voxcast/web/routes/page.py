@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 router = APIRouter(include_in_schema=False)
 
 INDEX = "index.html"
-_FOLDER = Path(__file__).with_name("page")
+_FOLDER = Path(__file__).parents[1] / "page"
 _TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",

@@ -18,7 +18,7 @@ HEADERS_S = 15.0  # from the first byte of a request, or from the connection, to
 class BoundedProtocol(HttpToolsProtocol):
     """Closes connections whose headers are slow or large, and those above a number.
 
-    What comes after the headers is limited by `voxcast.web.limited_bodies`.
+    What comes after the headers is limited by `voxcast.web.guards.limited_bodies`.
     """
 
     _timer: TimerHandle | None = None

@@ -1,4 +1,4 @@
-"""The folder of the registered model's files, wherever the registry is."""
+"""Looking a version up, in the database of a project or by MLflow wherever the registry is."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from voxcast.errors import ModelError, UnlearnedError
 from voxcast.files import remove_folder
-from voxcast.serving import registry_database, sql_server, tracking_server
-from voxcast.serving.registered_files import verify_files
-from voxcast.serving.registry_database import StoredVersion
-from voxcast.serving.sql_server import without_password
+from voxcast.serving.registry import database as registry_database
+from voxcast.serving.registry import sql_server, tracking_server
+from voxcast.serving.registry.database import StoredVersion
+from voxcast.serving.registry.registered_files import verify_files
+from voxcast.serving.registry.sql_server import without_password
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,40 +29,13 @@ CHAMPION_URI = f"models:/{MODEL_NAME}@{CHAMPION}"
 NO_CHAMPION_CODES = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 
 
-def champion_folder(uri: str, alias: str = CHAMPION) -> Path:
-    """Return the folder of the champion's files, which are those that were registered.
-
-    The database of a project is read directly. For other registries MLflow is asked, and the files
-    are downloaded to a temporary folder if they are not on this machine. It is not written to.
-
-    Parameters
-    ----------
-    uri : str
-        Tracking address.
-    alias : str
-        `CHALLENGER` for the model in shadow.
-
-    Raises
-    ------
-    ModelError
-        If the registry cannot be read, has no such version, or its files are gone or were changed
-        since they were registered.
-    """
-    version = version_in_database(uri, alias)
-    if version is not None and version.folder is not None:
-        verify_files(version.folder, version.tags)
-        return version.folder
-    check_registry(uri)
-    return downloaded(uri, MODEL_NAME, alias=alias)[0]
-
-
 def version_in_database(uri: str, alias: str = CHAMPION) -> StoredVersion | None:
     """Return the version with an alias in the database of a project; None for other registries.
 
     Raises
     ------
     ModelError
-        As `champion_folder`.
+        If the registry cannot be read, has no such version, or its files are gone.
     """
     database = registry_database.database_of(uri)
     if database is None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from voxcast.errors import ModelError
 from voxcast.files import sha256_file
-from voxcast.serving.model_layout import BUNDLE, FORECASTERS, INDEX, REPAIR, TRAINED_ON
-from voxcast.serving.plain_files import plain_files
+from voxcast.serving.registry.model_layout import BUNDLE, FORECASTERS, INDEX, REPAIR, TRAINED_ON
+from voxcast.serving.registry.plain_files import plain_files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +37,7 @@ def hashes_of(model: Path) -> dict[str, str]:
     Raises
     ------
     ModelError
-        See `voxcast.serving.plain_files.plain_files`.
+        See `voxcast.serving.registry.plain_files.plain_files`.
     """
     return {name: sha256_file(path) for name, path in _files(model).items()}
 
@@ -123,7 +123,7 @@ def differences(model: Path, recorded: Mapping[str, str]) -> dict[str, str]:
     Raises
     ------
     ModelError
-        See `voxcast.serving.plain_files.plain_files`.
+        See `voxcast.serving.registry.plain_files.plain_files`.
     """
     present = hashes_of(model)
     wrong = {}

@@ -1,0 +1,1 @@
+"""Clients of a server of predictions: addresses, connections, retries, uploads."""

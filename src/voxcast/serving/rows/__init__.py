@@ -1,0 +1,1 @@
+"""Rows of questions and answers: from images, JSON, tables and files, checked."""

@@ -1,0 +1,1 @@
+"""The questions of the service, each with its answer."""
