@@ -7,15 +7,16 @@ import json
 import types
 import typing
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import pydantic_core
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 from starlette.exceptions import HTTPException
 
 from voxcast.web.images.image_paths import open_allowed
 from voxcast.web.images.uploads import CLOSE, drained, limited_stream, received_form
+from voxcast.web.row_schema import row_schema
 from voxcast.web.served_model import served_model
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class ImageQuestion(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    row: dict[str, float | str | None] | None = Field(
+    row: Annotated[dict[str, float | str | None], WithJsonSchema(row_schema())] | None = Field(
         None, description="header and characteristics, as `POST /characteristics` returns them"
     )
     path: str | None = Field(None, description="an image below a folder that the server allows")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 from starlette.responses import Response
 
 from voxcast.errors import ModelError
@@ -15,6 +15,7 @@ from voxcast.serving.rows.json_rows import json_row
 from voxcast.web.json_answers import json_answer
 from voxcast.web.question_schema import QUESTION_PROBLEMS, body_of, json_body
 from voxcast.web.questions import ImageQuestion, question
+from voxcast.web.row_schema import row_schema
 from voxcast.web.served_model import served_model
 from voxcast.web.shadow import RowAnswers
 
@@ -60,7 +61,9 @@ class RowsQuestion(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    rows: list[dict[str, Any]] = Field(min_length=1, max_length=MAX_ROWS)
+    rows: list[Annotated[dict[str, Any], WithJsonSchema(row_schema())]] = Field(
+        min_length=1, max_length=MAX_ROWS
+    )
     quantile: float = Field(0.95, gt=0.5, lt=1, description="probability of the upper bounds")
     explain: bool = Field(False, description="add what changed the runtime most")
 
