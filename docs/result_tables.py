@@ -17,6 +17,7 @@ import parcel_tables
 import phases_tables
 import plan_tables
 import scale_tables
+import service_tables
 import signature_tables
 import trace_phase_tables
 import upload_tables
@@ -27,6 +28,7 @@ PAGES = (
     "README.md", "docs/results.md", "docs/scale.md", "docs/tables.md", "docs/worth.md",
     "docs/parcel-study.md", "docs/cluster-plan.md", "docs/cluster-pool.md", "docs/phases.md",
     "docs/phases-apps.md", "docs/phases-memory.md", "docs/phases-signature.md", "docs/uploads.md",
+    "docs/serving.md",
 )  # fmt: skip
 IMAGE_APPS = ("ants_segment", "ants_register", "tile_segment")
 APPS = (*IMAGE_APPS, "dnn_train")
@@ -605,7 +607,7 @@ TABLES = {
         machines, registered_model, public_tables,
         *scale_tables.TABLES, *worth_tables.TABLES, *parcel_tables.TABLES, *plan_tables.TABLES,
         *phases_tables.TABLES, *trace_phase_tables.TABLES, *signature_tables.TABLES,
-        *upload_tables.TABLES,
+        *upload_tables.TABLES, *service_tables.TABLES,
     )
 }  # fmt: skip
 
