@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
+from fastapi.testclient import TestClient
+
 import openapi_fuzz
 from champions import register_champion
-from fastapi.testclient import TestClient
 from model_server import free_port
 
 

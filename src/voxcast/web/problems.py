@@ -101,7 +101,7 @@ def add_problem_handlers(app: FastAPI) -> None:
         headers = dict(error.headers or {})
         return problem(error.status_code, str(error.detail), headers, request.url.path)
 
-    async def of_disconnect(request: Request, error: Any) -> Response:  # noqa: ARG001
+    async def of_disconnect(request: Request, error: Any) -> Response:
         return problem(HTTPStatus.BAD_REQUEST, CLIENT_GONE, path=request.url.path)
 
     app.add_exception_handler(VoxcastError, of_voxcast)
