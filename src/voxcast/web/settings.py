@@ -17,8 +17,8 @@ class ImageLimits:
     voxels : int
         Number that a header may declare; 2²⁸ are a cube of 645.
     memory_bytes : int
-        What all that are read at a time may allocate, on top of idle readers. Each has its share at
-        first; one that needs more is read again, by itself.
+        What all that are read at a time may allocate, on top of idle readers. Each has its share
+        at first; one that needs more is read again, by itself.
     read_s : int
         CPU time of reading one; it may take twice as long by the clock.
     readers : int

@@ -111,10 +111,8 @@ class Client:
 
         Parameters
         ----------
-        rows : sequence of dict
-            See `voxcast.serving.signature`; ``volume`` as bytes or base64.
-        quantile, explain
-            As in `predict`.
+        rows, quantile, explain
+            See `voxcast.serving.signature`, with ``volume`` as bytes or base64; and `predict`.
         """
         options = {"quantile": quantile, "explain": explain}
         return predictions_in_parts(
@@ -124,10 +122,8 @@ class Client:
     def _part(self, rows: list[Row], options: Mapping[str, Any]) -> list[Row]:
         if not self._is_of_mlflow:
             answer = self._session.post("/predict/batch", {"rows": rows, **options})
-            self._is_of_mlflow = answer.status in (
-                HTTPStatus.NOT_FOUND,
-                HTTPStatus.METHOD_NOT_ALLOWED,
-            )
+            unknown = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
+            self._is_of_mlflow = answer.status in unknown
         if self._is_of_mlflow:
             content = {"dataframe_records": rows, "params": options}
             answer = self._session.post("/invocations", content)

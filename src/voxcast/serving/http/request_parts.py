@@ -42,10 +42,11 @@ def predictions_in_parts(
         try:
             predictions += predict(part)
         except RequestError as error:
-            first = len(predictions)
-            problem = _ROW_NUMBER.sub(
-                lambda match, first=first: f"row {first + int(match[1])}", error.problem, count=1
-            )
+            match = _ROW_NUMBER.search(error.problem)
+            if match is None:
+                raise
+            number = len(predictions) + int(match[1])
+            problem = error.problem.replace(match[0], f"row {number}", 1)
             raise RequestError(problem, error.where, error.then) from None
     return predictions
 

@@ -116,8 +116,8 @@ async def received_form(body: LimitedBody) -> AsyncIterator[Form]:
     Raises
     ------
     HTTPException
-        400 for a damaged form, 413 for one that is too large, 415 for one that is not in UTF-8, 422
-        for one without a file or with a field twice, 507 if the disk is full.
+        400 for a damaged form, 413 for one that is too large, 415 for one that is not in UTF-8,
+        422 for one without a file or with a field twice, 507 if the disk is full.
     """
     _, parameters = parse_options_header(body.headers.get("content-type", ""))
     if parameters.get(b"charset", b"utf-8").lower() not in UTF_8:
