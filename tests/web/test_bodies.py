@@ -52,17 +52,17 @@ def test_a_body_of_another_kind_is_refused_alike(service: TestClient, path: str)
 @pytest.mark.parametrize(
     ("question", "status", "detail"),
     [
-        ({"row": {"shape_i": 3, "app": "segment"}}, 400,
+        ({"row": {"shape_i": 3}}, 400,
          "dtype, file_size_bytes, shape_j, shape_k, spacing_i_mm, spacing_j_mm, spacing_k_mm: are "
          "missing"),
         ({"row": {**ROW, "shape_i": 0}}, 400, "shape_i: must be between 1 and 32767, not 0"),
         ({"row": ROW, "apps": "segment"}, 422, "apps: unknown field"),
         ({"row": ROW, "configurations": 3}, 422, "configurations: must be a list"),
         ({"row": ROW, "configurations": [{"cpus": 10**400}]}, 422,
-         "configurations.0.cpus: is too large a number"),
+         "configurations.0.cpus: must be at most 65536"),
         ({"row": ROW, "configurations": [{"gpus": 10**6}]}, 422,
          "configurations.0.gpus: must be at most 65536"),
-        ({"row": ROW, "quantile": 1}, 422, "quantile: must be below 1"),
+        ({"row": ROW, "quantile": 1}, 422, "quantile: must be below 1.0"),
         ({"row": ROW, "parameters": {"a": [[]] * 2_000}}, 413,
          "a request like this has at most 10000 values, in 1000 objects and lists; ask for fewer "
          "rows at a time"),
@@ -71,7 +71,7 @@ def test_a_body_of_another_kind_is_refused_alike(service: TestClient, path: str)
 def test_a_question_is_refused_in_plain_words(
     service: TestClient, question: dict[str, Any], status: int, detail: str
 ) -> None:
-    answer = service.post("/predict", json=question)
+    answer = service.post("/predict", json={"app": "segment", **question})
     assert (answer.status_code, answer.json()["detail"]) == (status, detail)
 
 
@@ -86,7 +86,7 @@ def test_a_form_in_another_encoding_is_refused(service: TestClient, charset: str
 
 def test_a_reason_that_is_no_unicode_is_told(service: TestClient) -> None:
     row = {**ROW, "parameters_json": '{"\\ud800": 1}'}
-    answer = service.post("/predict", json={"row": row})
+    answer = service.post("/predict", json={"row": row, "app": "segment"})
     assert answer.status_code == 400
     assert "parameters_json: ?: unknown parameter" in answer.json()["detail"]
 
@@ -96,7 +96,8 @@ def test_a_cell_is_refused_everywhere(
     service: TestClient, champion_project: Any, cell: dict[str, Any]
 ) -> None:
     from voxcast.errors import ModelError
-    from voxcast.serving.local_model import LocalModel, champion_folder
+    from voxcast.serving.local_model import LocalModel
+    from voxcast.serving.registry.model_files import champion_folder
     from voxcast.tracking.runs import tracking_uri
 
     (name,) = cell
