@@ -106,7 +106,9 @@ def test_memory_is_bounded_and_told(pool: ReaderPool, tmp_path: Path, image: Pat
     assert "row" in read(pool, image)
 
 
-def test_an_image_that_needs_more_than_its_share_is_read_alone(tmp_path: Path) -> None:
+def test_an_image_that_needs_more_than_its_share_is_read_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "large.nii"
     voxels = np.random.default_rng(0).integers(0, 900, (200, 200, 200)).astype(np.float32)
     path.write_bytes(nifti_bytes.of_array(voxels))
@@ -119,7 +121,12 @@ def test_an_image_that_needs_more_than_its_share_is_read_alone(tmp_path: Path) -
     try:
         shares: list[dict[str, Any]] = []
         ask = pool._ask
-        pool._ask = lambda descriptor, task: (shares.append(task), ask(descriptor, task))[1]  # type: ignore[method-assign]
+
+        def noted(descriptor: int, task: dict[str, Any]) -> dict[str, Any]:
+            shares.append(task)
+            return ask(descriptor, task)
+
+        monkeypatch.setattr(pool, "_ask", noted)
         first, second = asyncio.run(read_both())
         assert first["row"] == second["row"]
         assert {task["memory_bytes"] for task in shares} == {30_000_000, 240_000_000}
