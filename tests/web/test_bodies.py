@@ -131,7 +131,8 @@ async def _ask(app: Any, path: str, kind: bytes, messages: list[dict[str, Any]])
 def test_a_damaged_form_is_answered_without_waiting_for_its_client(service: TestClient) -> None:
     """Nothing is received after the end of a body, which would hold the place of an image."""
     message = {"type": "http.request", "body": b"no form", "more_body": False}
-    sent = service.portal.call(
+    portal: Any = service.portal
+    sent = portal.call(
         _ask, service.app, "/predict", b"multipart/form-data; boundary=b", [message]
     )
     assert sent[0]["status"] == 400
@@ -141,6 +142,7 @@ def test_a_damaged_form_is_answered_without_waiting_for_its_client(service: Test
 def test_a_client_that_goes_away_is_no_error(service: TestClient, path: str, caplog: Any) -> None:
     messages = [{"type": "http.request", "body": b"{", "more_body": True},
                 {"type": "http.disconnect"}]  # fmt: skip
-    sent = service.portal.call(_ask, service.app, path, b"application/json", messages)
+    portal: Any = service.portal
+    sent = portal.call(_ask, service.app, path, b"application/json", messages)
     assert sent[0]["status"] == 400
     assert not [record for record in caplog.records if record.exc_info]
