@@ -30,7 +30,7 @@ from voxcast.web.settings import ImageLimits
 
 OUT = Path("results/service/upload_fuzz.json")
 TASK = {"max_voxels": 2**28, "coarse_points": 64, "network_points": 16, "voxels": True,
-        "slices": True}  # fmt: skip
+        "slices": True, "memory_bytes": 240_000_000}  # fmt: skip
 FAULTS = ("ended", "unforeseen", "5xx", "no answer")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import nifti_bytes
 import numpy as np
 import psutil
 import pytest
+from starlette.exceptions import HTTPException
 
 from voxcast.errors import ImageError
 from voxcast.web.images.reader_pool import ReaderPool
@@ -102,6 +104,64 @@ def test_memory_is_bounded_and_told(pool: ReaderPool, tmp_path: Path, image: Pat
     with pytest.raises(ImageError, match="needs more memory"):
         read(pool, slow_image(tmp_path))
     assert "row" in read(pool, image)
+
+
+def test_an_image_that_needs_more_than_its_share_is_read_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "large.nii"
+    voxels = np.random.default_rng(0).integers(0, 900, (200, 200, 200)).astype(np.float32)
+    path.write_bytes(nifti_bytes.of_array(voxels))
+    pool = ReaderPool(ImageLimits(readers=8, memory_bytes=240_000_000))
+
+    async def read_both() -> list[dict[str, Any]]:
+        with path.open("rb") as file:
+            return await asyncio.gather(*(pool.read(file, dict(TASK)) for _ in range(2)))
+
+    try:
+        shares: list[dict[str, Any]] = []
+        ask = pool._ask
+
+        def noted(descriptor: int, task: dict[str, Any]) -> dict[str, Any]:
+            shares.append(task)
+            return ask(descriptor, task)
+
+        monkeypatch.setattr(pool, "_ask", noted)
+        first, second = asyncio.run(read_both())
+        assert first["row"] == second["row"]
+        assert {task["memory_bytes"] for task in shares} == {30_000_000, 240_000_000}
+    finally:
+        pool.close()
+
+
+def test_readers_that_are_killed_again_and_again_are_no_fault_of_the_image(
+    image: Path, tmp_path: Path
+) -> None:
+    pool = ReaderPool(ImageLimits(readers=1))
+    try:
+        read(pool, image)
+        path = slow_image(tmp_path)
+        ended = threading.Event()
+
+        def kill() -> None:
+            while not ended.is_set():
+                for pid in pool.pids():
+                    os.kill(pid, signal.SIGKILL)
+                time.sleep(0.2)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        try:
+            with pytest.raises(HTTPException) as refused:
+                read(pool, path)
+        finally:
+            ended.set()
+            killer.join()
+        assert refused.value.status_code == 503
+        assert "ended from outside" in refused.value.detail
+        assert "row" in read(pool, image)
+    finally:
+        pool.close()
 
 
 def test_readers_know_no_secrets_and_no_names(

@@ -141,7 +141,7 @@ def test_the_script_is_taken_by_a_shell(
         ({"budget_usd": -1}, 422, "budget_usd"),
         ({"overrides": ["cluster.billing.whole_node=true"]}, 422, "overrides"),
         ({"configurations": [{"device": "cpu", "cpus": 0}]}, 422, "configurations.0.cpus"),
-        ({"configurations": [{"device": "cpu", "cpus": 10**6}]}, 400, "no configuration fits"),
+        ({"configurations": [{"device": "cpu", "cpus": 60_000}]}, 400, "no configuration fits"),
         ({"configurations": [{"device": "gpu", "cpus": 1}]}, 400, "unknown device"),
         ({"configurations": []}, 422, "configurations"),
         ({"app": "nothing"}, 400, "unknown application"),

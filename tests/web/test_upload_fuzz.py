@@ -19,7 +19,7 @@ from voxcast.web.images.reader_process import ReaderProcess
 from voxcast.web.settings import ImageLimits
 
 TASK = {"max_voxels": 2**28, "coarse_points": 64, "network_points": 16, "voxels": True,
-        "slices": True}  # fmt: skip
+        "slices": True, "memory_bytes": 240_000_000}  # fmt: skip
 IMAGES = sound_images()
 FIELDS = sorted({*NIFTI1.values(), *NIFTI2.values()})
 # Each has failed once: spacing of 0, a range that underflows, an infinite offset, an affine in a

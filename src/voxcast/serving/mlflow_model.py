@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import RequestError
-from voxcast.serving.signature import VOLUME
+from voxcast.serving.signature import INPUT_TYPES, VOLUME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,6 +36,11 @@ def call(
     from mlflow.exceptions import MlflowException
     from mlflow.utils.proto_json_utils import dataframe_from_parsed_json
 
+    for number, row in enumerate(rows):  # MLflow takes true for 1
+        for name in INPUT_TYPES.keys() & row.keys():
+            if isinstance(row[name], bool):
+                problem = f"row {number}: {name}: must be a number, not {row[name]}"
+                raise refusal(problem, None)
     try:
         requests = dataframe_from_parsed_json(  # as MLflow's server does
             [encoded(row) for row in rows],

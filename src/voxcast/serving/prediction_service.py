@@ -20,7 +20,7 @@ from voxcast.profiling.host import this_host_id
 from voxcast.records import TARGETS, Configuration
 from voxcast.serving.machine_file import read_machines
 from voxcast.serving.rows import request_rows
-from voxcast.serving.signature import MISSING, QUANTILES, VOLUME
+from voxcast.serving.signature import MISSING, QUANTILES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -190,8 +190,9 @@ class PredictionService:
         header = request_rows.header_of(request)
         content, volume = request_rows.characteristics_of(request, served.characteristics), None
         request_rows.check_foreground(content, header)
-        if VOLUME in request and self._network_points(served):
-            volume = network_from_bytes(bytes(request[VOLUME]), served.network_points)
+        data = request_rows.volume_of(request)
+        if data is not None and self._network_points(served):
+            volume = network_from_bytes(data, served.network_points)
         row = features(header.columns(), content, served.name, parameters, configuration)
         host = request_rows.host_of(request) or here
         host_class, sitting = request.get("host_class"), None

@@ -17,6 +17,8 @@ from voxcast.web.batches import Batches
 from voxcast.web.guards.access import Access
 from voxcast.web.guards.limited_bodies import LimitedBodies
 from voxcast.web.guards.request_log import RequestLog
+from voxcast.web.images.image_paths import AllowedFolders
+from voxcast.web.json_bodies import BulkBodies
 from voxcast.web.model_switch import ModelSwitch
 from voxcast.web.problems import add_problem_handlers
 from voxcast.web.question_schema import ANY_PROBLEM
@@ -55,7 +57,8 @@ def application(settings: Settings) -> FastAPI:
     """Return the application of a service; it loads its model when it starts.
 
     ``app.state`` has ``settings``, ``model`` (the current `ServedModel`, None before there is
-    one), ``switch``, ``shadow``, ``batches`` and ``metrics``.
+    one), ``switch``, ``shadow``, ``batches``, ``bulk``, ``roots``
+    and ``metrics``.
     """
 
     @asynccontextmanager
@@ -89,6 +92,8 @@ def application(settings: Settings) -> FastAPI:
     log = shadow_log(settings.project or Path.cwd())
     app.state.shadow = Shadow(lambda: app.state.switch.challenger, log)
     app.state.metrics = Metrics()
+    app.state.roots = AllowedFolders.of(settings.roots)
+    app.state.bulk = BulkBodies()
     app.state.batches = Batches(app.state.metrics.observe_rows)
     # The last one is the first that a request meets.
     app.add_middleware(LimitedBodies, settings=settings)

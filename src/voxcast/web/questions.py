@@ -6,7 +6,6 @@ import asyncio
 import json
 import types
 import typing
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import pydantic_core
@@ -14,8 +13,15 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 from starlette.exceptions import HTTPException
 
-from voxcast.web.images.image_paths import open_allowed
-from voxcast.web.images.uploads import CLOSE, drained, limited_stream, received_form
+from voxcast.web.images.uploads import LimitedBody, received_form
+from voxcast.web.json_answers import MEDIA_TYPE
+from voxcast.web.json_bodies import (
+    MULTIPART,
+    QUESTION_GROUPS,
+    QUESTION_VALUES,
+    check_contents,
+    kind_of,
+)
 from voxcast.web.row_schema import row_schema
 from voxcast.web.served_model import served_model
 
@@ -24,11 +30,10 @@ if TYPE_CHECKING:
 
     from fastapi import Request
 
+    from voxcast.web.images.image_paths import AllowedFolders
     from voxcast.web.images.reader_pool import ReaderPool
     from voxcast.web.served_model import ServedModel
     from voxcast.web.settings import Settings
-
-MAX_JSON_BYTES = 2**23
 
 
 class ImageQuestion(BaseModel):
@@ -93,36 +98,31 @@ async def question_and_image(
     RequestValidationError, VoxcastError, HTTPException
         See `question`.
     """
-    content_type = request.headers.get("content-type", "application/json")
-    content_type = content_type.partition(";")[0].strip().lower()
-    settings, pool = settings_of(request), readers_of(request)
-    if content_type == "multipart/form-data":
+    pool = readers_of(request)
+    if kind_of(request, MEDIA_TYPE, MULTIPART) == MULTIPART:
+        body = LimitedBody(request, settings_of(request).max_upload_bytes)
         try:
             with pool.place():
-                async with received_form(request, settings.max_upload_bytes) as form:
+                async with received_form(body) as form:
                     query = _from_form(form.fields, kind)
                     if query.row is not None or query.path is not None:
                         raise _refusal("file", "a question has one of row, path and file")
                     return query, await _read(request, query, form.file, everything=everything)
-        except HTTPException as error:
-            if error.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
-                await drained(request)
-                error.headers = {**(error.headers or {}), **CLOSE}
+        except HTTPException:
+            await body.drain()  # now that its place is free for another image
             raise
-    if content_type != "application/json":
-        raise HTTPException(
-            HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "send application/json or multipart/form-data"
-        )
-    body = b"".join([part async for part in limited_stream(request, MAX_JSON_BYTES)])
+    content = await request.body()
+    check_contents(content, QUESTION_VALUES, QUESTION_GROUPS)
     try:
-        query = kind.model_validate_json(body)
+        query = kind.model_validate_json(content)
     except ValidationError as error:
         raise RequestValidationError(error.errors()) from None
     if (query.row is None) == (query.path is None):
         raise _refusal("row", "a question has one of row, path and file")
     if query.path is None:
         return query, None
-    with pool.place(), await asyncio.to_thread(open_allowed, settings.roots, query.path) as file:
+    roots: AllowedFolders = request.app.state.roots
+    with pool.place(), await asyncio.to_thread(roots.open, query.path) as file:
         return query, await _read(request, query, file, everything=everything)
 
 

@@ -17,7 +17,8 @@ class ImageLimits:
     voxels : int
         Number that a header may declare; 2²⁸ are a cube of 645.
     memory_bytes : int
-        What reading one may allocate, on top of an idle reader.
+        What all that are read at a time may allocate, on top of idle readers. Each has its share
+        at first; one that needs more is read again, by itself.
     read_s : int
         CPU time of reading one; it may take twice as long by the clock.
     readers : int
@@ -27,7 +28,7 @@ class ImageLimits:
     """
 
     voxels: int = 2**28
-    memory_bytes: int = 300_000_000
+    memory_bytes: int = 240_000_000
     read_s: int = 60
     readers: int = 2
     images: int = 16

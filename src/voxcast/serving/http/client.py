@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from voxcast.errors import ModelError
 from voxcast.serving.http.address import ServerAddress, token_for
 from voxcast.serving.http.connections import Timeouts
+from voxcast.serving.http.request_parts import predictions_in_parts
 from voxcast.serving.http.retries import Retries
 from voxcast.serving.http.session import ServerSession
 from voxcast.serving.mlflow_model import encoded
@@ -106,27 +107,25 @@ class Client:
     def predict_rows(
         self, rows: Sequence[Row], quantile: float = 0.95, *, explain: bool = False
     ) -> list[Row]:
-        """Return the predictions of rows of the model's signature, in their order.
+        """Return the predictions of rows of the model's signature; many take several requests.
 
         Parameters
         ----------
-        rows : sequence of dict
-            See `voxcast.serving.signature`; ``volume`` as bytes or base64.
-        quantile : float
-            Probability of the upper bounds.
-        explain : bool
-            Add what changed the runtime most.
+        rows, quantile, explain
+            See `voxcast.serving.signature`, with ``volume`` as bytes or base64; and `predict`.
         """
-        encoded_rows = [encoded(row) for row in rows]
         options = {"quantile": quantile, "explain": explain}
+        return predictions_in_parts(
+            [encoded(row) for row in rows], lambda part: self._part(part, options), explain=explain
+        )
+
+    def _part(self, rows: list[Row], options: Mapping[str, Any]) -> list[Row]:
         if not self._is_of_mlflow:
-            answer = self._session.post("/predict/batch", {"rows": encoded_rows, **options})
-            self._is_of_mlflow = answer.status in (
-                HTTPStatus.NOT_FOUND,
-                HTTPStatus.METHOD_NOT_ALLOWED,
-            )
+            answer = self._session.post("/predict/batch", {"rows": rows, **options})
+            unknown = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
+            self._is_of_mlflow = answer.status in unknown
         if self._is_of_mlflow:
-            content = {"dataframe_records": encoded_rows, "params": options}
+            content = {"dataframe_records": rows, "params": options}
             answer = self._session.post("/invocations", content)
         predictions = self._session.content(answer).get("predictions")
         if not isinstance(predictions, list) or len(predictions) != len(rows):

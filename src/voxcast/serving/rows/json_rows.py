@@ -47,9 +47,9 @@ def json_row(row: Mapping[str, Any], lab: Collection[str]) -> dict[str, Any]:
         elif not isinstance(value, str):
             raise _refusal(name, "a text", value)
         else:
-            typed[name] = _decoded(name, value) if kind == "binary" else value
-    for name in sorted(REQUIRED_COLUMNS - typed.keys()):
-        raise ModelError("is missing", name)
+            typed[name] = decoded(name, value) if kind == "binary" else value
+    if missing := sorted(REQUIRED_COLUMNS - typed.keys()):
+        raise ModelError(f"{'is' if len(missing) == 1 else 'are'} missing", ", ".join(missing))
     return typed
 
 
@@ -64,7 +64,14 @@ def _double(name: str, value: Any) -> float:
         raise ModelError("is too large a number", name) from None
 
 
-def _decoded(name: str, value: str) -> bytes:
+def decoded(name: str, value: str) -> bytes:
+    """Return the bytes of a text in base64.
+
+    Raises
+    ------
+    ModelError
+        If it is none.
+    """
     try:
         return base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):

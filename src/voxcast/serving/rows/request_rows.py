@@ -15,6 +15,8 @@ from voxcast.errors import ModelError
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.images.headers import SHAPE_COLUMNS, SPACING_COLUMNS, ImageHeader
 from voxcast.records import Configuration
+from voxcast.serving.rows.json_rows import decoded
+from voxcast.serving.signature import VOLUME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,6 +30,7 @@ MAX_CHARACTERISTIC = 1e15
 MAX_HOST = 500
 MAX_PARAMETER = 1e100  # far from where its square or a distance overflows
 DTYPES = {dtype.name: dtype for dtype in map(np.dtype, "bBhHiIlLfd")}
+_NPY = b"\x93NUMPY"
 _AXES = ({"R", "L"}, {"A", "P"}, {"S", "I"})
 
 
@@ -126,6 +129,25 @@ def host_of(row: Mapping[str, Any]) -> str | None:
     return name
 
 
+def volume_of(row: Mapping[str, Any]) -> bytes | None:
+    """Return the small volume of a row, also of one whose model has no network.
+
+    Raises
+    ------
+    ModelError
+        If it is neither ``.npy`` nor that in base64.
+    """
+    value = row.get(VOLUME)
+    if value is None:
+        return None
+    data = decoded(VOLUME, value) if isinstance(value, str) else value
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise ModelError(f"must be bytes, or a text in base64, not {data!r:.60}", VOLUME)
+    if bytes(data[: len(_NPY)]) != _NPY:
+        raise ModelError("not a .npy array of one small volume", VOLUME)
+    return bytes(data)
+
+
 def parameters_of(row: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Return the application's parameters: the defaults, replaced by those of the row."""
     try:
@@ -171,6 +193,8 @@ def _number(
     value = row.get(name, default)
     if value is None:
         raise ModelError("is missing", name)
+    if isinstance(value, bool | np.bool_):  # which float() takes for 0 or 1
+        raise ModelError(f"must be a number, not {value}", name)
     try:
         number = float(value)
     except (TypeError, ValueError):

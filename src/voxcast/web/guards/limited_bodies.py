@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from voxcast.web.settings import Settings
 
 MAX_JSON_BYTES = 2**23
-MAX_BULK_BYTES = 2**27  # some hundreds of rows with a volume, or 500,000 without
+MAX_BULK_BYTES = 2**24  # 20,000 rows without a volume
 BULK_PATHS = ("/predict/batch", INVOCATIONS)
 FORM_BYTES = 2**20  # of the fields of a form beside its file
 IDLE_S = 15.0  # between two parts of a body

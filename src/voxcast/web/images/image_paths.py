@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
+from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from starlette.exceptions import HTTPException
+
+from voxcast.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -17,44 +20,105 @@ if TYPE_CHECKING:
 MAX_PATH = 4096  # bytes, as of Linux
 
 
-def open_allowed(roots: Sequence[Path], name: str) -> BinaryIO:
-    """Open a regular file below one of some folders.
+@dataclass(frozen=True)
+class AllowedFolder:
+    """A folder as it was when the service started.
 
-    Links are followed within these folders, as BIDS data sets of DataLad have them. Whatever is
-    wrong, the message is the same: it tells nothing of what lies elsewhere.
-
-    Parameters
+    Attributes
     ----------
-    roots : sequence of Path
-        Folders.
-    name : str
-        Path of a file, absolute or relative to one of them.
-
-    Raises
-    ------
-    HTTPException
-        404 if there is no such file, or it may not be read.
+    path : Path
+        As it was named, absolute.
+    real : Path
+        With all links resolved.
+    identity : tuple of int
+        Device and inode, so that no other folder takes its place.
     """
-    real_roots = [Path(os.path.realpath(root)) for root in roots]
-    if "\0" not in name and 0 < len(os.fsencode(name)) <= MAX_PATH:
-        for candidate in _candidates(roots, real_roots, name):
-            file = _opened(candidate, real_roots)
-            if file is not None:
-                return file
-    raise HTTPException(
-        HTTPStatus.NOT_FOUND, "path: there is no such image below the folders of this service"
-    )
+
+    path: Path
+    real: Path
+    identity: tuple[int, int]
+
+    @classmethod
+    def of(cls, path: Path) -> AllowedFolder:
+        """Resolve a folder."""
+        real = Path(os.path.realpath(path))
+        return cls(path.absolute(), real, _identity(real))
+
+    @property
+    def is_same(self) -> bool:
+        """Whether the folder is still there, and no other one."""
+        try:
+            return _identity(self.real) == self.identity
+        except OSError:
+            return False
+
+    def candidates(self, name: str) -> list[str]:
+        """Return where a name may lie, by its letters alone; ``..`` may not lead out of it."""
+        paths = []
+        for top in dict.fromkeys((str(self.path), str(self.real))):
+            path = os.path.normpath(os.path.join(top, name))  # noqa: PTH118
+            start = top.rstrip("/") + "/"
+            if path.startswith(start):
+                paths.append(str(self.real / path.removeprefix(start)))
+        return paths
 
 
-def _candidates(roots: Iterable[Path], real_roots: Iterable[Path], name: str) -> list[str]:
-    """Return where a name may lie, by its letters alone; ``..`` may not lead out of a folder."""
-    paths = []
-    for root in dict.fromkeys((*roots, *real_roots)):
-        top = os.path.abspath(root)  # noqa: PTH100  # links are not resolved
-        path = os.path.normpath(os.path.join(top, name))  # noqa: PTH118
-        if path.startswith(top.rstrip("/") + "/"):
-            paths.append(path)
-    return paths
+@dataclass(frozen=True)
+class AllowedFolders:
+    """The folders whose images a question may name.
+
+    Attributes
+    ----------
+    folders : tuple of AllowedFolder
+        Resolved once; a link that is turned elsewhere later allows nothing else.
+    """
+
+    folders: tuple[AllowedFolder, ...]
+
+    @classmethod
+    def of(cls, paths: Iterable[Path]) -> AllowedFolders:
+        """Resolve folders.
+
+        Raises
+        ------
+        ConfigError
+            If one cannot be read.
+        """
+        try:
+            return cls(tuple(AllowedFolder.of(path) for path in paths))
+        except OSError as error:
+            raise ConfigError(f"cannot be read ({error.strerror})", error.filename) from None
+
+    def open(self, name: str) -> BinaryIO:
+        """Open a regular file below one of the folders.
+
+        Links are followed within these folders, as BIDS data sets of DataLad have them. Whatever
+        is wrong, the message is the same: it tells nothing of what lies elsewhere.
+
+        Parameters
+        ----------
+        name : str
+            Path of a file, absolute or relative to one of them.
+
+        Raises
+        ------
+        HTTPException
+            404 if there is no such file, or it may not be read.
+        """
+        if "\0" not in name and 0 < len(os.fsencode(name)) <= MAX_PATH:
+            folders = [folder for folder in self.folders if folder.is_same]
+            for path in [path for folder in folders for path in folder.candidates(name)]:
+                file = _opened(path, [folder.real for folder in folders])
+                if file is not None:
+                    return file
+        raise HTTPException(
+            HTTPStatus.NOT_FOUND, "path: there is no such image below the folders of this service"
+        )
+
+
+def _identity(folder: Path) -> tuple[int, int]:
+    status = folder.stat()
+    return status.st_dev, status.st_ino
 
 
 def _opened(path: str, real_roots: Sequence[Path]) -> BinaryIO | None:

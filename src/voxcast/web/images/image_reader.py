@@ -36,6 +36,7 @@ from voxcast.serving.rows.image_row import header_row
 from voxcast.serving.signature import VOLUME
 from voxcast.web.images import slices
 from voxcast.web.images.declared_size import check_declared_size
+from voxcast.web.images.gzip_members import check_members
 from voxcast.web.images.png import png
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ MODULE = "voxcast.web.images.image_reader"
 IMAGE_FD = 100  # of the image that is read
 PLAIN, COMPRESSED = "image.nii", "image.nii.gz"
 MAX_TASK_BYTES = 2**16
+TOO_SMALL = "too_small"  # of an answer: whether more memory may help
 CACHE_BYTES = 2**28
 # Between two passes; less than the command line keeps, for the bound of memory. The result is the
 # same.
@@ -60,7 +62,6 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=MODULE, description=__doc__)
     parser.add_argument("--parent", type=int, required=True)
     parser.add_argument("--folder", type=Path, required=True)
-    parser.add_argument("--memory-bytes", type=int, required=True)
     parser.add_argument("--cpu-s", type=int, required=True)
     args = parser.parse_args(argv)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -72,10 +73,12 @@ def main(argv: list[str] | None = None) -> int:
     volumes.KEPT_BYTES = KEPT_BYTES
     cache = ContentCache(args.folder / "cache", CACHE_BYTES)
     _import_readers()
-    _limit_memory(args.memory_bytes)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a dump would hold the image
+    idle_bytes = _data_bytes()
     with socket.socket(fileno=0) as connection:
         connection.sendall(b"{}\n")  # ready
         for task in _tasks(connection):
+            _limit_memory(idle_bytes + int(task["memory_bytes"]))
             _limit_cpu(args.cpu_s)
             answer = _answer(task, args.folder, cache)
             os.close(IMAGE_FD)
@@ -91,12 +94,15 @@ def _import_readers() -> None:
     from voxcast.images import characteristics, lab_characteristics  # noqa: F401
 
 
-def _limit_memory(memory_bytes: int) -> None:
-    """Limit what may be allocated on top of what there is now."""
-    fields = Path("/proc/self/status").read_text().split("VmData:")[1].split()
-    limit = int(fields[0]) * 1024 + memory_bytes
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a dump would hold the image
+def _data_bytes() -> int:
+    """Return the memory that this process has allocated."""
+    return int(Path("/proc/self/status").read_text().split("VmData:")[1].split()[0]) * 1024
+
+
+def _limit_memory(limit_bytes: int) -> None:
+    """Limit what may be allocated for the image that comes."""
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, hard))
 
 
 def _limit_cpu(cpu_s: int) -> None:
@@ -129,7 +135,8 @@ def _answer(task: dict[str, Any], folder: Path, cache: ContentCache) -> dict[str
         text = error.problem if error.then is None else f"{error.problem}; {error.then}"
         return {"problem": " ".join(text.replace(str(path), "the image").split())}
     except MemoryError:
-        return {"problem": "needs more memory than this service has for an image"}
+        problem = "needs more memory than this service has for an image"
+        return {"problem": problem, TOO_SMALL: True}
     except Exception as error:  # whatever damage makes a reader raise: this is what it is here for
         kind = type(error).__name__
         return {"problem": f"cannot be read ({kind}); convert the file again", "unforeseen": kind}
@@ -137,6 +144,8 @@ def _answer(task: dict[str, Any], folder: Path, cache: ContentCache) -> dict[str
 
 def _read(path: Path, task: dict[str, Any], cache: ContentCache) -> dict[str, Any]:
     max_voxels = int(task["max_voxels"])
+    if path.name == COMPRESSED:
+        check_members(path)
     check_declared_size(path, max_voxels)
     layout = read_layout(path)
     row = header_row(layout.header)

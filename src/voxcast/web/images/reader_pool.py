@@ -13,6 +13,7 @@ import fcntl
 import logging
 import os
 import shutil
+import signal
 import tempfile
 import threading
 import time
@@ -24,8 +25,9 @@ from typing import TYPE_CHECKING, Any
 from starlette.exceptions import HTTPException
 
 from voxcast.errors import ImageError
-from voxcast.web.images.image_reader import COMPRESSED, IMAGE_FD, PLAIN
+from voxcast.web.images.image_reader import COMPRESSED, IMAGE_FD, PLAIN, TOO_SMALL
 from voxcast.web.images.reader_process import ReaderEndedError, ReaderProcess
+from voxcast.web.images.shared_memory import SharedMemory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,6 +39,7 @@ PREFIX = "voxcast-images-"
 ATTEMPTS = 2  # a reader may be ended by something else than its image
 RETRY_AFTER_S = 2
 NEW_S = 10.0
+ENDED = "ended"  # of an answer: whether something outside ended what was to give it
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +61,8 @@ class ReaderPool:
         self._readers = [self.new_reader()]  # others when they are needed
         self._idle = list(self._readers)
         self._images = 0
+        self._memory = SharedMemory(limits.memory_bytes)
+        self._share_bytes = limits.memory_bytes // limits.readers
 
     @contextlib.contextmanager
     def place(self) -> Iterator[None]:
@@ -69,11 +74,7 @@ class ReaderPool:
             503 if there is none.
         """
         if self._images >= self.limits.images:
-            raise HTTPException(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                f"{self.limits.images} images are being read; ask again in a moment",
-                {"Retry-After": str(RETRY_AFTER_S)},
-            )
+            raise _unavailable(f"{self.limits.images} images are being read")
         self._images += 1
         try:
             yield
@@ -87,11 +88,15 @@ class ReaderPool:
         ------
         ImageError
             If the image is refused.
+        HTTPException
+            503 if readers were ended from outside.
         """
         descriptor = os.dup(file.fileno())  # this question may be given up before it is read
         future = self._threads.submit(self._read, descriptor, task)
         future.add_done_callback(lambda _: os.close(descriptor))
         answer = await asyncio.wrap_future(future)
+        if ENDED in answer:
+            raise _unavailable("what reads images was ended from outside")
         if "problem" in answer:
             raise ImageError(str(answer["problem"]))
         return answer
@@ -116,6 +121,17 @@ class ReaderPool:
         os.close(self._lock)
 
     def _read(self, descriptor: int, task: dict[str, Any]) -> dict[str, Any]:
+        """Read an image with its share of the memory, and where that is too little with all."""
+        answer: dict[str, Any] = {}
+        for memory_bytes in dict.fromkeys((self._share_bytes, self.limits.memory_bytes)):
+            with self._memory.lent(memory_bytes):
+                answer = self._ask(descriptor, task | {"memory_bytes": memory_bytes})
+            if not answer.get(TOO_SMALL):
+                break
+        return answer
+
+    def _ask(self, descriptor: int, task: dict[str, Any]) -> dict[str, Any]:
+        ended_by = 0
         for attempt in range(ATTEMPTS):
             reader = self._take()
             try:
@@ -125,6 +141,7 @@ class ReaderPool:
                 if error.of_the_image:
                     problem = f"takes more than {self.limits.read_s} s of computing to be read"
                     return {"problem": problem}
+                ended_by = error.signal
                 logger.warning("a reader of images ended (%s), attempt %d", error, attempt + 1)
                 continue
             except BaseException:
@@ -137,6 +154,8 @@ class ReaderPool:
             else:
                 self._give_back(reader)
             return answer
+        if ended_by == signal.SIGKILL:  # no limit does this: somebody, or the system for memory
+            return {ENDED: True}
         return {"problem": "ends the process that reads it; convert it again"}
 
     def _take(self) -> ReaderProcess:
@@ -158,6 +177,14 @@ class ReaderPool:
                 self._readers.remove(reader)
                 self._readers.append(self.new_reader())
                 self._idle.append(self._readers[-1])
+
+
+def _unavailable(problem: str) -> HTTPException:
+    return HTTPException(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        f"{problem}; ask again in a moment",
+        {"Retry-After": str(RETRY_AFTER_S)},
+    )
 
 
 def _own_folder() -> tuple[Path, int]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 START_S = 60.0  # at most, to import what reads images
 MAX_ANSWER_BYTES = 2**24
-GROWTH_BYTES = 100_000_000  # beyond which an idle reader is replaced
+GROWTH_BYTES = 40_000_000  # beyond which an idle reader is replaced
 # Nothing else of the environment is passed on: it may hold the keys of registries and buckets.
 PASSED_ON = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH", "TMPDIR")
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -54,7 +54,7 @@ class ReaderProcess:
     folder : Path
         With the links of `voxcast.web.images.image_reader`.
     limits : ImageLimits
-        Of memory and time.
+        Of time.
     """
 
     def __init__(self, folder: Path, limits: ImageLimits) -> None:
@@ -65,8 +65,7 @@ class ReaderProcess:
         # -P: no module is taken from the current folder.
         command = [
             sys.executable, "-P", "-m", MODULE, "--parent", str(os.getpid()),
-            "--folder", str(folder), "--memory-bytes", str(limits.memory_bytes),
-            "--cpu-s", str(limits.read_s),
+            "--folder", str(folder), "--cpu-s", str(limits.read_s),
         ]  # fmt: skip
         with its_end:
             self._process = subprocess.Popen(

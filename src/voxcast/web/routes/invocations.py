@@ -6,19 +6,20 @@ with the reason.
 
 from __future__ import annotations
 
-import asyncio
-from http import HTTPStatus
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
-from fastapi import APIRouter, HTTPException, Request
+from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from voxcast.errors import ModelError
-from voxcast.web.json_answers import MEDIA_TYPE, json_answer
+from voxcast.web.json_answers import json_answer
 from voxcast.web.problems import INVOCATIONS
-from voxcast.web.routes.predictions import MAX_ROWS, THREAD_BYTES, predict_rows
+from voxcast.web.routes.predictions import MAX_ROWS, predict_rows
+
+if TYPE_CHECKING:
+    from voxcast.web.json_bodies import BulkBodies
 
 router = APIRouter()
 
@@ -29,17 +30,13 @@ RECORDS, SPLIT, PARAMS = "dataframe_records", "dataframe_split", "params"
 @router.post(INVOCATIONS, response_class=Response, include_in_schema=False)
 async def invocations(request: Request) -> Response:
     """Predict rows as MLflow's server does."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != MEDIA_TYPE:
-        raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"must be {MEDIA_TYPE}")
-    body = await request.body()
-    # A large one is read in a thread, so that other requests are answered meanwhile.
-    content = await asyncio.to_thread(_json, body) if len(body) > THREAD_BYTES else _json(body)
-    rows, parameters = _rows(content), _parameters(content)
-    predictions = await predict_rows(
-        request, rows, parameters["quantile"], explain=parameters["explain"]
-    )
-    return json_answer({"predictions": predictions})
+    bulk: BulkBodies = request.app.state.bulk
+    async with bulk.content(request, _json) as content:
+        rows, parameters = _rows(content), _parameters(content)
+        predictions = await predict_rows(
+            request, rows, parameters["quantile"], explain=parameters["explain"]
+        )
+        return json_answer({"predictions": predictions})
 
 
 @router.get("/ping", include_in_schema=False)

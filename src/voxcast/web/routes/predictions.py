@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Request
@@ -12,6 +13,7 @@ from starlette.responses import Response
 
 from voxcast.errors import ModelError
 from voxcast.serving.rows.json_rows import json_row
+from voxcast.serving.rows.request_rows import MAX_CPUS
 from voxcast.web.json_answers import json_answer
 from voxcast.web.question_schema import QUESTION_PROBLEMS, body_of, json_body
 from voxcast.web.questions import ImageQuestion, question
@@ -23,14 +25,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from voxcast.web.batches import Batches
+    from voxcast.web.json_bodies import BulkBodies
     from voxcast.web.shadow import Shadow
 
 router = APIRouter()
 
 MAX_CONFIGURATIONS = 64
+ROW_NUMBER = re.compile(r"^row \d+: ")
 MAX_ROWS = 20_000
 MAX_EXPLAINED = 500  # rows; an explanation costs several predictions
-THREAD_BYTES = 2**18  # of a body above which it is read beside other requests
 
 
 class Allocation(BaseModel):
@@ -39,8 +42,8 @@ class Allocation(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     device: str = "cpu"
-    cpus: int = Field(1, ge=1)
-    gpus: int = Field(0, ge=0)
+    cpus: int = Field(1, ge=1, le=MAX_CPUS)
+    gpus: int = Field(0, ge=0, le=MAX_CPUS)
 
 
 class PredictQuestion(ImageQuestion):
@@ -73,6 +76,23 @@ class PredictAnswer(BaseModel):
 
     model_version: str
     predictions: list[dict[str, Any]]
+
+
+async def predict_image(
+    request: Request, rows: Sequence[dict[str, Any]], quantile: float, *, explain: bool = False
+) -> list[dict[str, Any]]:
+    """Return predictions of one image; its rows are ours, so an error tells no number of a row.
+
+    Raises
+    ------
+    ModelError
+        If the question is refused.
+    """
+    try:
+        return await predict_rows(request, rows, quantile, explain=explain)
+    except ModelError as error:
+        problem = ROW_NUMBER.sub("", error.problem, count=1)
+        raise ModelError(problem, error.where, error.then) from None
 
 
 async def predict_rows(
@@ -128,7 +148,7 @@ async def predict(request: Request) -> Response:
         {**row, "device": a.device, "cpus": float(a.cpus), "gpus": float(a.gpus)}
         for a in allocations
     ]
-    predictions = await predict_rows(request, rows, query.quantile, explain=query.explain)
+    predictions = await predict_image(request, rows, query.quantile, explain=query.explain)
     return json_answer({"model_version": served.version, "predictions": predictions})
 
 
@@ -138,15 +158,18 @@ async def predict(request: Request) -> Response:
 )  # fmt: skip
 async def predict_batch(request: Request) -> Response:
     """Predict many rows, in order; a row that is refused is named, and no other is answered."""
-    body = await request.body()
+    bulk: BulkBodies = request.app.state.bulk
+    async with bulk.content(request, _rows_question) as query:
+        predictions = await predict_rows(
+            request, query.rows, query.quantile, explain=query.explain
+        )
+        return json_answer(
+            {"model_version": served_model(request).version, "predictions": predictions}
+        )
+
+
+def _rows_question(body: bytes) -> RowsQuestion:
     try:
-        if len(body) > THREAD_BYTES:
-            query = await asyncio.to_thread(RowsQuestion.model_validate_json, body)
-        else:
-            query = RowsQuestion.model_validate_json(body)
+        return RowsQuestion.model_validate_json(body)
     except ValidationError as error:
         raise RequestValidationError(error.errors()) from None
-    predictions = await predict_rows(request, query.rows, query.quantile, explain=query.explain)
-    return json_answer(
-        {"model_version": served_model(request).version, "predictions": predictions}
-    )

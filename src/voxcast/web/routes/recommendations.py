@@ -19,7 +19,7 @@ from voxcast.records import Configuration
 from voxcast.serving.site_candidates import SiteCandidates
 from voxcast.web.question_schema import QUESTION_PROBLEMS, body_of
 from voxcast.web.questions import ImageQuestion, question
-from voxcast.web.routes.predictions import Allocation, predict_rows
+from voxcast.web.routes.predictions import Allocation, predict_image
 from voxcast.web.routes.sites import sites_of
 from voxcast.web.served_model import served_model
 
@@ -165,7 +165,7 @@ async def recommend(request: Request) -> RecommendAnswer:
     # In a thread, since this machine is looked at where it is the cluster.
     candidates = await asyncio.to_thread(_candidates, query, row, site, app)
     rows = candidates.rows(row)
-    predictions = candidates.by_candidate(await predict_rows(request, rows, policy.confidence))
+    predictions = candidates.by_candidate(await predict_image(request, rows, policy.confidence))
     name = NAMELESS if query.path is None else Path(query.path).name
     recommendation = await asyncio.to_thread(
         candidates.recommendation,
@@ -174,7 +174,7 @@ async def recommend(request: Request) -> RecommendAnswer:
     choice = recommendation.per_image.choice
     column = max(int(choice.chosen[0]), int(choice.nearest[0]), 0)
     explained = candidates.by_candidate(rows)[column]
-    (reasons,) = await predict_rows(request, [explained], policy.confidence, explain=True)
+    (reasons,) = await predict_image(request, [explained], policy.confidence, explain=True)
     because = json.loads(reasons["because"])
     return RecommendAnswer(
         model_version=served.version, because=because, **_content(recommendation)

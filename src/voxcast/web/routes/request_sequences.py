@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from voxcast.web.question_schema import QUESTION_PROBLEMS, body_of
 from voxcast.web.questions import ImageQuestion, question
-from voxcast.web.routes.predictions import Allocation, predict_rows
+from voxcast.web.routes.predictions import Allocation, predict_image
 from voxcast.web.served_model import served_model
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ async def _runtime(request: Request, query: SequenceQuestion) -> PredictedRuntim
         "cpus": float(allocation.cpus),
         "gpus": float(allocation.gpus),
     }
-    answers = await asyncio.gather(*(predict_rows(request, [row], q) for q in QUANTILES))
+    answers = await asyncio.gather(*(predict_image(request, [row], q) for q in QUANTILES))
     return PredictedRuntime.of(
         {quantile: rows[0] for quantile, rows in zip(QUANTILES, answers, strict=True)}
     )

@@ -1,0 +1,148 @@
+"""Bodies that would hold up the service, and what is wrong in them, in plain words."""
+
+import json
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from champions import HEADER_ROW
+from voxcast.web.guards.limited_bodies import MAX_BULK_BYTES
+
+ROW = {**HEADER_ROW, "app": "segment"}
+ROUTES = ("/predict", "/recommend", "/requests", "/characteristics", "/predict/batch",
+          "/invocations")  # fmt: skip
+FORM = b'--b\r\nContent-Disposition: form-data; name="%b"\r\n\r\n%b\r\n'
+
+
+@pytest.mark.parametrize("path", ["/invocations", "/predict/batch"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"rows": [' + b"{}," * 100_000 + b"{}]}",
+        b'{"dataframe_records":[{"a":[' + b"[]," * 100_000 + b"[]]}]}",
+        b'{"rows": [' + b"1," * 2_000_000 + b"1]}",
+        b" " * (MAX_BULK_BYTES + 1),
+    ],
+)
+def test_bodies_that_hold_too_much_are_not_parsed(
+    service: TestClient, path: str, body: bytes
+) -> None:
+    answer = service.post(path, content=body)
+    assert answer.status_code == 413
+    assert "fewer rows" in answer.json()["detail"]
+
+
+def test_the_largest_batch_fits(service: TestClient) -> None:
+    body = json.dumps({"rows": [{**ROW, "parameters_json": "{}"}] * 20_000}).encode()
+    assert len(body) < MAX_BULK_BYTES
+    answer = service.post("/predict/batch", content=body)
+    assert answer.status_code == 200, answer.text
+    assert len(answer.json()["predictions"]) == 20_000
+
+
+@pytest.mark.parametrize("path", ROUTES)
+def test_a_body_of_another_kind_is_refused_alike(service: TestClient, path: str) -> None:
+    kind = {"Content-Type": "application/x-www-form-urlencoded"}  # as of `curl -d`
+    answer = service.post(path, content=json.dumps({"row": ROW}), headers=kind)
+    assert answer.status_code == 415
+    assert "-H 'Content-Type: application/json'" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("question", "status", "detail"),
+    [
+        ({"row": {"shape_i": 3}}, 400,
+         "dtype, file_size_bytes, shape_j, shape_k, spacing_i_mm, spacing_j_mm, spacing_k_mm: are "
+         "missing"),
+        ({"row": {**ROW, "shape_i": 0}}, 400, "shape_i: must be between 1 and 32767, not 0"),
+        ({"row": ROW, "apps": "segment"}, 422, "apps: unknown field"),
+        ({"row": ROW, "configurations": 3}, 422, "configurations: must be a list"),
+        ({"row": ROW, "configurations": [{"cpus": 10**400}]}, 422,
+         "configurations.0.cpus: must be at most 65536"),
+        ({"row": ROW, "configurations": [{"gpus": 10**6}]}, 422,
+         "configurations.0.gpus: must be at most 65536"),
+        ({"row": ROW, "quantile": 1}, 422, "quantile: must be below 1.0"),
+        ({"row": ROW, "parameters": {"a": [[]] * 2_000}}, 413,
+         "a request like this has at most 10000 values, in 1000 objects and lists; ask for fewer "
+         "rows at a time"),
+    ],
+)  # fmt: skip
+def test_a_question_is_refused_in_plain_words(
+    service: TestClient, question: dict[str, Any], status: int, detail: str
+) -> None:
+    answer = service.post("/predict", json={"app": "segment", **question})
+    assert (answer.status_code, answer.json()["detail"]) == (status, detail)
+
+
+@pytest.mark.parametrize("charset", ["undefined", "punycode", "utf-7", "unicode_escape", "\\xff"])
+def test_a_form_in_another_encoding_is_refused(service: TestClient, charset: str) -> None:
+    kind = {"Content-Type": f"multipart/form-data; boundary=b; charset={charset}"}
+    body = FORM % (b"app", b"\\ud800+2AA-") + b"--b--\r\n"
+    answer = service.post("/predict", content=body, headers=kind)
+    assert answer.status_code == 415
+    assert "UTF-8" in answer.json()["detail"]
+
+
+def test_a_reason_that_is_no_unicode_is_told(service: TestClient) -> None:
+    row = {**ROW, "parameters_json": '{"\\ud800": 1}'}
+    answer = service.post("/predict", json={"row": row, "app": "segment"})
+    assert answer.status_code == 400
+    assert "parameters_json: ?: unknown parameter" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("cell", [{"cpus": True}, {"volume": "!!"}, {"volume": "AAAA"}])
+def test_a_cell_is_refused_everywhere(
+    service: TestClient, champion_project: Any, cell: dict[str, Any]
+) -> None:
+    from voxcast.errors import ModelError
+    from voxcast.serving.local_model import LocalModel
+    from voxcast.serving.registry.model_files import champion_folder
+    from voxcast.tracking.runs import tracking_uri
+
+    (name,) = cell
+    model = LocalModel.load(champion_folder(tracking_uri(champion_project)))
+    with pytest.raises(ModelError, match=name):
+        model.predict([{**ROW, **cell}], 0.95)
+    for path, rows in (("/predict/batch", "rows"), ("/invocations", "dataframe_records")):
+        answer = service.post(path, json={rows: [{**ROW, **cell}]})
+        assert answer.status_code == 400
+        assert f"{name}: " in answer.json()["detail"]
+
+
+async def _ask(app: Any, path: str, kind: bytes, messages: list[dict[str, Any]]) -> list[Any]:
+    """Send messages of ASGI to an application; return what it sends. More is not to be asked."""
+    left, sent = iter(messages), []
+
+    async def receive() -> dict[str, Any]:
+        return next(left)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = [(b"host", b"127.0.0.1"), (b"content-type", kind)]
+    scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(),
+             "query_string": b"", "headers": headers, "http_version": "1.1", "scheme": "http",
+             "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80)}  # fmt: skip
+    await app(scope, receive, send)
+    return sent
+
+
+def test_a_damaged_form_is_answered_without_waiting_for_its_client(service: TestClient) -> None:
+    """Nothing is received after the end of a body, which would hold the place of an image."""
+    message = {"type": "http.request", "body": b"no form", "more_body": False}
+    portal: Any = service.portal
+    sent = portal.call(
+        _ask, service.app, "/predict", b"multipart/form-data; boundary=b", [message]
+    )
+    assert sent[0]["status"] == 400
+
+
+@pytest.mark.parametrize("path", ["/predict", "/predict/batch", "/invocations"])
+def test_a_client_that_goes_away_is_no_error(service: TestClient, path: str, caplog: Any) -> None:
+    messages = [{"type": "http.request", "body": b"{", "more_body": True},
+                {"type": "http.disconnect"}]  # fmt: skip
+    portal: Any = service.portal
+    sent = portal.call(_ask, service.app, path, b"application/json", messages)
+    assert sent[0]["status"] == 400
+    assert not [record for record in caplog.records if record.exc_info]
