@@ -56,6 +56,9 @@ class Access:
         if refusal is not None:
             await refusal(scope, receive, send)
             return
+        if _needs_no_token(scope["path"]):  # answered from memory, and read by anyone at any pace
+            await self.app(scope, receive, send)
+            return
         self.in_flight += 1
         try:
             await self.app(scope, receive, send)
@@ -65,6 +68,8 @@ class Access:
     def _refusal(self, scope: Scope) -> Response | None:
         """Return why a request is not read, or None."""
         headers, path = dict(scope["headers"]), scope["path"]
+        if sum(name == b"host" for name, _ in scope["headers"]) > 1:
+            return problem(HTTPStatus.BAD_REQUEST, "has more than one `Host`", path=path)
         name = headers.get(b"host", b"").decode("latin-1")
         if self.settings.hosts and _without_port(name) not in self.settings.hosts:
             detail = "this service does not answer to that name; see --allow-host"
@@ -75,11 +80,11 @@ class Access:
         if wait_s:
             detail = f"at most {self.settings.rate:g} requests a second of one client"
             return _later(HTTPStatus.TOO_MANY_REQUESTS, detail, wait_s, path)
+        if _needs_no_token(path):
+            return None
         if self.in_flight >= MAX_IN_FLIGHT:
             detail = f"{MAX_IN_FLIGHT} requests are being answered"
             return _later(HTTPStatus.TOO_MANY_REQUESTS, detail, RETRY_S, path)
-        if path == PAGE_PATHS[0] or path.startswith(PAGE_PATHS[1]):
-            return None
         if not self._has_token(headers.get(b"authorization", b"")):
             detail = "needs the token of this service, as `Authorization: Bearer TOKEN`"
             challenge = {"WWW-Authenticate": "Bearer"}
@@ -96,6 +101,10 @@ class Access:
         # In constant time, so that a token cannot be guessed letter by letter.
         same = hmac.compare_digest(credentials.strip(), token.encode())
         return same and scheme.lower() == b"bearer"
+
+
+def _needs_no_token(path: str) -> bool:
+    return path in (*OPEN_PATHS, PAGE_PATHS[0]) or path.startswith(PAGE_PATHS[1])
 
 
 def _without_port(name: str) -> str:

@@ -133,6 +133,7 @@ class RecommendAnswer(BaseModel):
     host_classes: list[str] | None = Field(description="machines that the model was learned from")
     machine: str = Field(description="the machines whose times these are")
     app: str
+    parameters: dict[str, Any] = Field(description="of the application, over its defaults")
     family: str
     input_level: str = Field(description="`header` or `volume`: what was known of the image")
     chosen: CandidateAnswer | None = Field(description="null if none is within the limits")
@@ -170,6 +171,7 @@ async def recommend(request: Request) -> RecommendAnswer:
     recommendation = await asyncio.to_thread(
         candidates.recommendation,
         policy, limits, [ImagePredictions(name, predictions)], app.host_classes, app.measured,
+        query.parameters,
     )  # fmt: skip
     choice = recommendation.per_image.choice
     column = max(int(choice.chosen[0]), int(choice.nearest[0]), 0)
