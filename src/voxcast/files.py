@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 PARTIAL = ".partial-"  # prefix of unfinished files and folders, which are removed later
+FOLDER_HASH = "2:"  # before the hashes of folders of this release
 SYNC_THREADS = 8  # as many as a run has files
 
 
@@ -234,13 +235,29 @@ def sha256_file(path: str | os.PathLike[str]) -> str:
 
 
 def sha256_folder(folder: str | os.PathLike[str]) -> str:
-    """Return the SHA-256 of the files in a folder and its subfolders: names and bytes.
+    """Return the SHA-256 of the files in a folder and its subfolders: names, sizes and hashes.
 
-    Hidden files do not count: file managers leave them in any folder.
+    Hidden files do not count: file managers leave them in any folder. The hash begins with the
+    version of what is hashed; compare it by `has_sha256`.
     """
+    files = [
+        (name, path.stat().st_size, sha256_file(path)) for name, path in _files_in(folder).items()
+    ]
+    return FOLDER_HASH + sha256_of(files)
+
+
+def has_sha256(folder: str | os.PathLike[str], recorded: str) -> bool:
+    """Whether a folder has the hash that this or an earlier release recorded of it."""
+    if recorded.startswith(FOLDER_HASH):
+        return sha256_folder(folder) == recorded
+    # Names and bytes one after the other, which does not tell where a file ends.
     digest = hashlib.sha256()
+    for name, path in _files_in(folder).items():
+        digest.update(name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest() == recorded
+
+
+def _files_in(folder: str | os.PathLike[str]) -> dict[str, Path]:
     root = Path(folder)
     files = (p for p in root.rglob("*") if p.is_file() and not p.name.startswith("."))
-    for path in sorted(files):
-        digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()
+    return {str(path.relative_to(root)): path for path in sorted(files)}

@@ -66,6 +66,13 @@ def main(argv: list[str]) -> int:
         )
     paths = [path.expanduser().absolute() for path in args.images]
     again = shlex.join(["voxcast", "learn", *argv])
+    if inside := [
+        path for path in paths if path.resolve().is_relative_to((folder / IMAGES).resolve())
+    ]:
+        raise ConfigError(
+            f"is in {IMAGES} of the project, which is replaced by a list of your images",
+            inside[0], "move it elsewhere",
+        )  # fmt: skip
     os.chdir(folder)  # all other paths are relative to the project
     from voxcast.cli.learning_session import LearningSession
     from voxcast.cli.project_locks import learning_lock

@@ -7,17 +7,23 @@ A bundle is a folder::
     trained_on/APP.json           cell keys and subjects of the runs it learned from
 
 Only ``bundle.json`` is read when a bundle is opened; a forecaster is read when it is first needed.
+What is hashed is what is used, even if somebody changes the files meanwhile: ``bundle.json`` is
+read once, and a forecaster is copied to a folder of this process and read from there.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import shutil
+import tempfile
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError, UnlearnedError
-from voxcast.files import read_json, sha256_file, sha256_folder, write_json
+from voxcast.files import has_sha256, read_json, sha256_file, write_json
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.serving.registry.model_layout import ARTIFACTS as ARTIFACTS
 from voxcast.serving.registry.model_layout import FOLDER as FOLDER
@@ -29,7 +35,6 @@ from voxcast.serving.served_app import ServedApp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
     from voxcast.models.forecaster import Forecaster
 
@@ -39,14 +44,8 @@ _NAME_RULE = "at most 100 letters, digits, and . _ -"
 _NAME_LIMIT = 40  # letters of a name in a message
 # What a damaged file may raise; a deeply nested one ends the recursion of the JSON parser.
 _DAMAGE = (
-    OSError,
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    ArithmeticError,
-    RecursionError,
-)
+    OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -89,21 +88,32 @@ class Bundle:
     _forecasters: dict[str, Forecaster] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def load(cls, folder: Path) -> Bundle:
+    def load(cls, folder: Path, sha256: str | None = None) -> Bundle:
         """Read ``bundle.json``; damage to one application leaves the others as they are.
+
+        Parameters
+        ----------
+        folder : Path
+            Folder of the files.
+        sha256 : str, optional
+            Hash of ``bundle.json`` on record, see
+            `voxcast.serving.registry.registered_files.index_sha256`.
 
         Raises
         ------
         ModelError
-            If it is missing, of another release, or damaged as a whole, or there are links among
-            the files.
+            If it is missing, not the file that was registered, of another release, or damaged as
+            a whole, or there are links among the files.
         """
         path = folder / INDEX
         if not path.is_file():
             raise ModelError("contains no model of this release", folder, "run `voxcast learn`")
         plain_files(folder)
         try:
-            content = read_json(path)
+            index = path.read_bytes()
+            if sha256 is not None and hashlib.sha256(index).hexdigest() != sha256:
+                raise ModelError("is not the file that was registered", path, REPAIR)
+            content = json.loads(index)
             if content["format"] != FORMAT:
                 raise ModelError("was written by another release", path, "run `voxcast learn`")
             facts = dict(content["apps"])
@@ -172,30 +182,34 @@ class Bundle:
         if app not in self._forecasters:
             from voxcast.models.forecaster import Forecaster
 
-            if not self._is_as_registered(app):
-                folder = self.forecaster_folder(app)
-                raise ModelError("is not the model that was registered", folder, REPAIR)
-            try:
-                self._forecasters[app] = Forecaster.load(self.forecaster_folder(app))
-            except _DAMAGE as error:  # its hash is right: it was written by something else
-                folder = self.forecaster_folder(app)
-                raise ModelError(f"is no model: {error!r:.200}", folder, REPAIR) from None
+            folder = self.forecaster_folder(app)
+            with tempfile.TemporaryDirectory(prefix="voxcast-forecaster-") as temporary:
+                copy = Path(temporary, app)
+                if not self._is_as_registered(app, copy):
+                    raise ModelError("is not the model that was registered", folder, REPAIR)
+                try:
+                    self._forecasters[app] = Forecaster.load(copy)
+                except _DAMAGE as error:  # its hash is right: it was written by something else
+                    raise ModelError(f"is no model: {error!r:.200}", folder, REPAIR) from None
+                except ModelError as error:
+                    where = (error.where or "").replace(str(copy), str(folder))
+                    raise ModelError(error.problem, where, error.then) from None
         return self._forecasters[app]
 
     def is_intact(self, app: str) -> bool:
         """Whether nothing is damaged or missing of an application, see `problem_of`."""
         return self.problem_of(app) is None
 
-    def _is_as_registered(self, app: str) -> bool:
-        """Whether the forecaster's files have the hash that was recorded."""
+    def _is_as_registered(self, app: str, copy: Path | None = None) -> bool:
+        """Whether the forecaster's files, or a copy to be made, have the hash on record."""
         folder = self.forecaster_folder(app)
+        if app not in self.apps or not folder.is_dir():
+            return False
         try:
-            return (
-                app in self.apps
-                and folder.is_dir()
-                and (sha256_folder(folder) == self.apps[app].forecaster_sha256)
-            )
-        except OSError:  # a file that cannot be read
+            if copy is not None:
+                shutil.copytree(folder, copy)
+            return has_sha256(copy or folder, self.apps[app].forecaster_sha256)
+        except (OSError, shutil.Error):  # a file that cannot be read
             return False
 
     def forecaster_folder(self, app: str) -> Path:

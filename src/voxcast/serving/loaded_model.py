@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from voxcast.errors import ModelError
 from voxcast.files import canonical_json
 from voxcast.serving.champion import Champion, allocation_columns
-from voxcast.serving.rows.request_table import answer_table, plain_row, rows_of
+from voxcast.serving.request_table import answer_table, plain_row, rows_of
 from voxcast.serving.signature import QUANTILE
 
 if TYPE_CHECKING:

@@ -41,10 +41,15 @@ class LocalModel:
 
     @classmethod
     def load(
-        cls, folder: Path, machines: Path | None = None, version: str | None = None
+        cls,
+        folder: Path,
+        machines: Path | None = None,
+        version: str | None = None,
+        index_sha256: str | None = None,
     ) -> LocalModel:
-        """Open the bundle; errors as `Bundle.load`."""
-        return cls(folder, Bundle.load(folder / ARTIFACTS / FOLDER), machines, version)
+        """Open the bundle; parameters and errors as of `Bundle.load`."""
+        bundle = Bundle.load(folder / ARTIFACTS / FOLDER, index_sha256)
+        return cls(folder, bundle, machines, version)
 
     def predict(
         self, rows: Sequence[dict[str, Any]], quantile: float, *, explain: bool = False

@@ -84,6 +84,13 @@ def _reason(reason: str) -> str:
     return f"{reason} ({REASONS[reason]})" if reason in REASONS else reason
 
 
+def _judgement(promotion: Promotion) -> str:
+    reason = _reason(promotion.reason)
+    # The detail of a reason without figures is its meaning again.
+    is_repeated = promotion.detail in ("", REASONS.get(promotion.reason))
+    return reason if is_repeated else f"{reason}: {promotion.detail}"
+
+
 def _application(bundle: Bundle, served: ServedApp) -> Iterator[str]:
     promotion = served.promotion
     evidence = promotion.evidence
@@ -102,7 +109,7 @@ def _application(bundle: Bundle, served: ServedApp) -> Iterator[str]:
     quantile = f"{100 * promotion.upper_quantile:g} %"
     yield f"- mean log error of CPU time and memory, out of fold: {promotion.cv_objective:.4f}"
     yield f"- bounds at {quantile}: {calibrated}, {promotion.promoted_at}"
-    yield f"- how it was judged: {_reason(promotion.reason)}: {promotion.detail}"
+    yield f"- how it was judged: {_judgement(promotion)}"
     yield f"- compared with the champion before it: {_comparison(evidence.get('comparison'))}"
     yield from ("", "### Errors and coverage", "")
     yield from _errors(promotion)

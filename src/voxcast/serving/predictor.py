@@ -1,6 +1,7 @@
 """The registered model as code: MLflow logs this file and runs it when the model is loaded.
 
-It only connects MLflow's interface to the installed package; nothing is unpickled.
+It only connects MLflow's interface to the installed package; nothing is unpickled. The copy among
+the files of a model outlives this release, so what it imports of voxcast never moves.
 """
 
 import os
@@ -17,7 +18,7 @@ from voxcast.errors import VoxcastError
 from voxcast.serving.bundle import Bundle
 from voxcast.serving.machine_file import VARIABLE
 from voxcast.serving.prediction_service import PredictionService
-from voxcast.serving.rows.request_table import answer_table, rows_of
+from voxcast.serving.request_table import answer_table, rows_of
 
 
 class VoxcastModel(PythonModel):

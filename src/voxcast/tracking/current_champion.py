@@ -46,7 +46,7 @@ def local_model(uri: str, machines: Path | None = None) -> LocalModel:
         If there is no champion or its files cannot be read.
     """
     files = model_files(CHAMPION_URI, uri)
-    return LocalModel.load(files.folder, machines, files.version)
+    return LocalModel.load(files.folder, machines, files.version, files.index_sha256)
 
 
 def local_champion(uri: str, app: str | None = None, machines: Path | None = None) -> Champion:

@@ -28,4 +28,4 @@ def load(
     else:
         files = ModelFiles(Path(model))
     machines = None if folder is None else folder / MACHINES
-    return Model(LocalModel.load(files.folder, machines, files.version))
+    return Model(LocalModel.load(files.folder, machines, files.version, files.index_sha256))

@@ -89,7 +89,7 @@ def promote(
     rival = rival_of(app, challenger, current, bundle)
     comparison = None
     decision = decide_beforehand(rival)
-    if challenger.forecaster_sha256 in rolled_back(project, app.name):
+    if any(challenger.is_model(sha256) for sha256 in rolled_back(project, app.name)):
         detail = "a person rolled this model back; `voxcast models promote` registers it again"
         decision = Decision(False, "rolled_back", detail)
     if decision is None and rival is not None and rival.contender is not None:

@@ -20,7 +20,7 @@ from voxcast.serving.registry.lookup import (
     download,
     no_champion,
 )
-from voxcast.serving.registry.registered_files import check_index
+from voxcast.serving.registry.registered_files import index_sha256
 from voxcast.serving.registry.sql_server import without_password
 
 LISTED = "`voxcast models` lists the versions"
@@ -174,8 +174,7 @@ def bundle_of(uri: str, version: Version) -> Bundle:
         raise ModelError(
             "has no files of this release", f"version {version.number}", "run `make repro`"
         )
-    check_index(folder, version.tags)
-    return Bundle.load(folder)
+    return Bundle.load(folder, index_sha256(version.tags))
 
 
 def model_folder(uri: str, version: Version) -> Path:

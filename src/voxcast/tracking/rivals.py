@@ -13,7 +13,7 @@ from voxcast.models.selection import recipes
 from voxcast.models.selection.comparison import Contender, compare, disturbed
 from voxcast.models.selection.promotion_rule import Rival
 from voxcast.serving.bundle import Bundle
-from voxcast.serving.registry.registered_files import check_index
+from voxcast.serving.registry.registered_files import index_sha256
 from voxcast.tracking.registered_versions import bundle_folder
 
 if TYPE_CHECKING:
@@ -43,8 +43,7 @@ def readable_bundle(uri: str, version: Version) -> Bundle | None:
     if folder is None:
         return None
     try:
-        check_index(folder, version.tags)
-        return Bundle.load(folder)
+        return Bundle.load(folder, index_sha256(version.tags))
     except ModelError as error:
         logger.warning("version %s cannot be used: %s", version.number, error)
         return None
@@ -65,7 +64,7 @@ def rival_of(
     champion = served.promotion
     rival = Rival(
         readable=True,
-        same_model=served.forecaster_sha256 == challenger.forecaster_sha256,
+        same_model=challenger.is_model(served.forecaster_sha256),
         same_facts=_facts(app) == _facts(served),
         same_version=champion.app_version == app.version,
         calibrated=champion.calibrated,

@@ -74,7 +74,7 @@ def start_newest(
     current = required_champion(uri)
     bundle = bundle_of(uri, current)
     served = bundle.apps.get(app.name)
-    if served is not None and served.forecaster_sha256 == challenger.forecaster_sha256:
+    if served is not None and challenger.is_model(served.forecaster_sha256):
         fix = f"`voxcast learn --app {app.name}` trains another"
         raise ModelError("the newest model is the champion's", app.name, fix)
     detail = f"it answers beside version {current.number}"

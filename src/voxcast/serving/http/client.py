@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from voxcast.errors import ModelError
 from voxcast.serving.http.address import ServerAddress, token_for
+from voxcast.serving.http.answers import problem_of_answers
 from voxcast.serving.http.connections import Timeouts
 from voxcast.serving.http.request_parts import predictions_in_parts
 from voxcast.serving.http.retries import Retries
@@ -130,6 +131,8 @@ class Client:
         predictions = self._session.content(answer).get("predictions")
         if not isinstance(predictions, list) or len(predictions) != len(rows):
             raise self._session.problem("has no prediction for each row")
+        if wrong := problem_of_answers(predictions):
+            raise self._session.problem(wrong)
         return predictions
 
     def row(self, image: Path | str, app: str | None = None) -> Row:

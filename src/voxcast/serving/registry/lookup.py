@@ -78,8 +78,10 @@ def check_registry(uri: str) -> None:
         sql_server.check(uri)
 
 
-def downloaded(uri: str, name: str, *, alias: str = "", number: str = "") -> tuple[Path, str]:
-    """Return the folder of a version's files, and its number, by MLflow.
+def downloaded(
+    uri: str, name: str, *, alias: str = "", number: str = ""
+) -> tuple[Path, str, dict[str, str]]:
+    """Return the folder of a version's files, its number and its tags, by MLflow.
 
     Parameters
     ----------
@@ -117,7 +119,7 @@ def downloaded(uri: str, name: str, *, alias: str = "", number: str = "") -> tup
     except (OSError, ImportError) as error:
         raise _unreadable(label, uri, error) from error
     verify_files(files, tags)
-    return files, number
+    return files, number, tags
 
 
 def _unreadable(label: str, uri: str, error: Exception) -> ModelError:

@@ -20,7 +20,7 @@ from voxcast.serving.registry.lookup import (
     no_champion,
     no_version,
 )
-from voxcast.serving.registry.registered_files import verify_files
+from voxcast.serving.registry.registered_files import index_sha256, verify_files
 
 if TYPE_CHECKING:
     from voxcast.serving.registry.database import StoredVersion
@@ -39,10 +39,13 @@ class ModelFiles:
         Folder of the model, as MLflow wrote it.
     version : str or None
         Number of its version; None if the address is a folder.
+    index_sha256 : str or None
+        Hash of ``bundle.json`` in the registry, if it has one.
     """
 
     folder: Path
     version: str | None = None
+    index_sha256: str | None = None
 
 
 def is_address(model: str) -> bool:
@@ -80,9 +83,10 @@ def model_files(address: str, uri: str) -> ModelFiles:
         check_files(version)
         if version.folder is not None:
             verify_files(version.folder, version.tags)
-            return ModelFiles(version.folder, version.number)
+            return ModelFiles(version.folder, version.number, index_sha256(version.tags))
     check_registry(uri)
-    return ModelFiles(*downloaded(uri, name, alias=alias, number=number))
+    folder, number, tags = downloaded(uri, name, alias=alias, number=number)
+    return ModelFiles(folder, number, index_sha256(tags))
 
 
 def champion_folder(uri: str, alias: str = CHAMPION) -> Path:

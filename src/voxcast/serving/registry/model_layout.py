@@ -11,4 +11,6 @@ FORECASTERS = "forecasters"
 TRAINED_ON = "trained_on"
 CARD = "model_card.md"  # beside the bundle
 BUNDLE = f"{ARTIFACTS}/{FOLDER}"
-REPAIR = "`voxcast models rollback` returns to an older version, `voxcast learn` trains again"
+REPAIR = (
+    "`voxcast models rollback` returns to an older version, if any; `voxcast learn` trains again"
+)

@@ -12,7 +12,7 @@ from pathlib import Path
 from voxcast.errors import ModelError
 
 HIDDEN = "."  # begins the names that file managers leave in any folder; they are never read
-_FIX = "remove it, or return to another version with `voxcast models rollback`"
+_FIX = "remove it; `voxcast models rollback` returns to an older version, if any"
 
 
 def plain_files(folder: Path) -> list[Path]:

@@ -98,19 +98,18 @@ def verify_files(model: Path, tags: Mapping[str, str]) -> None:
             raise ModelError(difference, model / name, REPAIR)
 
 
-def check_index(bundle: Path, tags: Mapping[str, str]) -> None:
-    """Check ``bundle.json`` alone, of a bundle whose other files MLflow did not bring.
+def index_sha256(tags: Mapping[str, str]) -> str | None:
+    """Return the hash of ``bundle.json``, for `voxcast.serving.bundle.Bundle.load`.
+
+    It is compared with the bytes that are read then: the file may change after `verify_files`.
 
     Raises
     ------
     ModelError
-        If it is not the file that was registered.
+        As `recorded_hashes`.
     """
-    recorded, path = recorded_hashes(tags), bundle / INDEX
-    if recorded is None or not path.is_file():
-        return
-    if path.is_symlink() or sha256_file(path) != recorded[f"{BUNDLE}/{INDEX}"]:
-        raise ModelError(_CHANGED, path, REPAIR)
+    recorded = recorded_hashes(tags)
+    return None if recorded is None else recorded[f"{BUNDLE}/{INDEX}"]
 
 
 _CHANGED = "is not the file that was registered"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from voxcast.errors import ModelError
 from voxcast.serving.bundle import Bundle
 from voxcast.serving.registry.model_layout import BUNDLE
 from voxcast.serving.registry.plain_files import plain_files
@@ -33,7 +34,7 @@ def all_problems(model: Path, tags: Mapping[str, str]) -> dict[str, str]:
     wrong = differences(model, recorded_hashes(tags) or hashes_of(model))
     bundle = Bundle.load(model / BUNDLE)
     for app in bundle.facts:
-        problem = bundle.problem_of(app)
+        problem = bundle.problem_of(app) or _problem_of_reading(bundle, app)
         if problem is not None:
             wrong[f"application {app}"] = problem
     listed = {bundle.trained_on_path(app) for app in bundle.facts}
@@ -43,3 +44,15 @@ def all_problems(model: Path, tags: Mapping[str, str]) -> dict[str, str]:
             continue
         wrong[str(path.relative_to(model))] = "was not registered"
     return wrong
+
+
+def _problem_of_reading(bundle: Bundle, app: str) -> str | None:
+    """Return why a forecaster cannot be read, whose files have hashes of their own, or None.
+
+    The hash of a folder of earlier releases does not tell where a file ends.
+    """
+    try:
+        bundle.forecaster(app)
+    except ModelError as error:
+        return error.problem
+    return None

@@ -1,4 +1,7 @@
-"""Tables of requests and of answers, as pandas has them, and as rows."""
+"""Tables of requests and of answers, as pandas has them, and as rows.
+
+Registered models import this module by its name, see `voxcast.serving.predictor`.
+"""
 
 from __future__ import annotations
 

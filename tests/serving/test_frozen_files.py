@@ -1,0 +1,46 @@
+"""What outlives a release: the code in registered models, and the hashes of their files."""
+
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+
+from voxcast.errors import ModelError
+from voxcast.files import has_sha256, sha256_folder
+from voxcast.serving import predictor_file
+from voxcast.serving.bundle import INDEX, Bundle
+from voxcast.serving.http.answers import problem_of_answers
+
+
+def test_a_registered_predictor_imports_modules_that_never_move() -> None:
+    modules = re.findall(r"^from (voxcast[\w.]*)", predictor_file().read_text(), re.MULTILINE)
+    assert modules == [
+        "voxcast.errors", "voxcast.serving.bundle", "voxcast.serving.machine_file",
+        "voxcast.serving.prediction_service", "voxcast.serving.request_table",
+    ]  # fmt: skip
+
+
+def test_content_cannot_move_between_files_under_one_hash(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"1")
+    (tmp_path / "b").write_bytes(b"2")
+    recorded = sha256_folder(tmp_path)
+    of_earlier_release = hashlib.sha256(b"a\x001b\x002").hexdigest()
+    assert has_sha256(tmp_path, recorded)
+    assert has_sha256(tmp_path, of_earlier_release)
+    (tmp_path / "b").unlink()
+    (tmp_path / "a").write_bytes(b"1b\x002")
+    assert has_sha256(tmp_path, of_earlier_release)
+    assert not has_sha256(tmp_path, recorded)
+
+
+def test_the_index_is_compared_as_it_is_read(bundle: Bundle) -> None:
+    sha256 = hashlib.sha256((bundle.folder / INDEX).read_bytes()).hexdigest()
+    assert Bundle.load(bundle.folder, sha256).apps == bundle.apps
+    with pytest.raises(ModelError, match="is not the file that was registered"):
+        Bundle.load(bundle.folder, "0" * 64)
+
+
+@pytest.mark.parametrize("answer", ["x", {}, {"network_points": 1e9}])
+def test_answers_of_another_kind_are_told(answer: object) -> None:
+    assert "answers row 0" in str(problem_of_answers([answer]))
