@@ -62,7 +62,7 @@ def test_an_image_unlike_all_that_was_measured_is_answered_with_a_warning(
 ) -> None:
     parameters = {"iterations": 60}
     answer = site_service.post("/requests", json={"row": image_row, "parameters": parameters})
-    assert answer.json()["notes"][-2] == "so the normalised cost is an estimate only"
+    assert answer.json()["notes"][-1] == "so the normalised cost is an estimate only"
     assert answer.json()["notes"][0].startswith("out of range: ")
 
 
