@@ -18,6 +18,7 @@ from voxcast.hpc.resource_table import ATTEMPTS, COLUMNS
 
 PROJECT = Path(__file__).parents[1]
 EXAMPLES = PROJECT / "examples"
+OUT = "build/workflow"  # of config.yaml
 HUNGRY = PROJECT / "tests" / "samples" / "hungry.py"
 SUBJECTS = {"sub-01": 60, "sub-02": 80, "sub-03": 100}  # with the edge of the head
 JOB = re.compile(r"rule process:\n(?:    .*\n)*?    wildcards: sample=(\S+)\n(?:    .*\n)*?"
@@ -50,10 +51,15 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def workflow(project: Path, tmp_path: Path) -> Path:
-    """A folder with the Snakemake example, and the heads."""
+    """A folder with the Snakemake example, and the heads; jobs are limited in memory."""
     pytest.importorskip("snakemake", reason="Snakemake is not installed")
     folder = tmp_path / "workflow"
     shutil.copytree(EXAMPLES / "snakemake", folder)
+    rules = folder / "Snakefile"
+    time_only = "timeout {resources.runtime}m"
+    with_memory = f"{time_only} env LIMIT_MIB={{resources.mem_mb}}"
+    assert rules.read_text().count(time_only) == 1
+    rules.write_text(rules.read_text().replace(time_only, with_memory))
     shutil.copytree(project.parent / "heads", folder / "heads")
     return folder
 
@@ -79,11 +85,11 @@ def snakemake(workflow: Path, project: Path, sizes: dict[str, int], *more: str, 
     return ended.stderr
 
 
-def requests(workflow: Path) -> dict[str, dict[str, str]]:
-    """Return the rows of the table by subject."""
+def requests(folder: Path) -> dict[str, dict[str, str]]:
+    """Return the rows of the table in a folder by subject."""
     import csv
 
-    with (workflow / "resources.csv").open(newline="") as file:
+    with (folder / "resources.csv").open(newline="") as file:
         return {row["sample"].removesuffix("_T1w"): row for row in csv.DictReader(file)}
 
 
@@ -104,13 +110,13 @@ def requested(rows: dict[str, dict[str, str]], sample: str, attempt: int) -> Job
 
 def test_snakemake_gives_each_image_its_request(workflow: Path, project: Path) -> None:
     printed = snakemake(workflow, project, dict.fromkeys(SUBJECTS, 30))
-    rows = requests(workflow)
+    rows = requests(workflow / OUT)
     assert rows.keys() == SUBJECTS.keys()
     assert sorted(jobs(printed)) == [requested(rows, subject, 1) for subject in SUBJECTS]
     sizes = [int(rows[subject]["memory_mib_1"]) for subject in SUBJECTS]
     assert sizes == sorted(set(sizes))  # a larger head gets more
     for subject in SUBJECTS:
-        held = json.loads((workflow / "results" / subject / "held.json").read_text())
+        held = json.loads((workflow / OUT / subject / "held.json").read_text())
         assert held == {"mib": 30, "threads": int(rows[subject]["cpus"])}
     again = snakemake(workflow, project, dict.fromkeys(SUBJECTS, 30))
     assert "Nothing to be done" in again
@@ -119,7 +125,7 @@ def test_snakemake_gives_each_image_its_request(workflow: Path, project: Path) -
 def test_a_job_that_needs_more_gets_it_at_the_next_attempt(workflow: Path, project: Path) -> None:
     sizes = dict.fromkeys(SUBJECTS, 30)
     snakemake(workflow, project, sizes, "--until", "requests")
-    rows = requests(workflow)
+    rows = requests(workflow / OUT)
     first, second = (int(rows["sub-02"][f"memory_mib_{n}"]) for n in (1, 2))
     printed = snakemake(workflow, project, {**sizes, "sub-02": (first + second) // 2})
     assert "MemoryError" in printed
@@ -127,18 +133,18 @@ def test_a_job_that_needs_more_gets_it_at_the_next_attempt(workflow: Path, proje
         requested(rows, "sub-02", 1), requested(rows, "sub-02", 2)
     ]  # fmt: skip
     assert [job.sample for job in jobs(printed)].count("sub-01") == 1
-    held = json.loads((workflow / "results" / "sub-02" / "held.json").read_text())
+    held = json.loads((workflow / OUT / "sub-02" / "held.json").read_text())
     assert held["mib"] == (first + second) // 2
 
 
 def test_a_job_that_needs_more_than_the_last_request_fails(workflow: Path, project: Path) -> None:
     printed = snakemake(workflow, project, {**dict.fromkeys(SUBJECTS, 30), "sub-02": 4000}, code=1)
-    rows = requests(workflow)
+    rows = requests(workflow / OUT)
     assert [job for job in jobs(printed) if job.sample == "sub-02"] == [
         requested(rows, "sub-02", n) for n in range(1, ATTEMPTS + 1)
     ]
-    assert not (workflow / "results" / "sub-02").exists()
-    assert (workflow / "results" / "sub-03" / "held.json").is_file()
+    assert not (workflow / OUT / "sub-02").exists()
+    assert (workflow / OUT / "sub-03" / "held.json").is_file()
 
 
 def test_a_server_gives_the_same_requests(workflow: Path, project: Path) -> None:
@@ -146,7 +152,7 @@ def test_a_server_gives_the_same_requests(workflow: Path, project: Path) -> None
     command = [sys.executable, "-m", "voxcast.cli", "serve", "--port", str(port)]
     command += ["--project", str(project)]
     snakemake(workflow, project, dict.fromkeys(SUBJECTS, 30), "--until", "requests")
-    table = workflow / "resources.csv"
+    table = workflow / OUT / "resources.csv"
     here = table.read_text()
     table.unlink()
     with running_server(command, port, project, environment()) as url:

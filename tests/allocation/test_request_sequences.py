@@ -253,6 +253,7 @@ def test_a_heavy_tail_is_truncated_with_a_warning() -> None:
     cost = CostModel(checkpoint=0.1, restart=0.1)
     mixed = request_sequence("mixed_ckpt", parse_law("exponential(1)"), cost, Settings(points=50))
     assert "14507 would guarantee at most 10 % above the optimum" in mixed.notes
+    assert "after 16.1181, which one job in 10 million exceeds, doubled" in mixed.notes
 
 
 @pytest.mark.parametrize(

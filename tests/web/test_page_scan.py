@@ -115,11 +115,13 @@ def test_a_refused_limit_is_told_at_once_and_the_answer_stays(
     problem = opened.page.locator("#recommendation-problem [role=alert]")
     problem.wait_for()
     assert "soon" in problem.inner_text()
+    assert "2h, or a time, 2026-12-24T18:00" in opened.text("#deadline-refusal")
     assert opened.page.get_attribute("#deadline", "aria-invalid") == "true"
     assert opened.text("#recommendation .headline") == headline
     opened.page.fill("#deadline", "2 h")
     problem.wait_for(state="detached")
     assert opened.page.get_attribute("#deadline", "aria-invalid") is None
+    assert opened.page.text_content("#deadline-refusal") == ""
 
 
 def test_an_answer_to_an_older_question_is_dropped(opened: Visit, project: Path) -> None:

@@ -31,7 +31,7 @@ def seconds_until(deadline: str, where: str = "deadline") -> float:
     try:
         time = datetime.fromisoformat(deadline)
     except ValueError:
-        return parse_seconds(deadline)
+        return _duration_s(deadline, where)
     try:
         left_s = (time.astimezone() - datetime.now().astimezone()).total_seconds()
     except (ValueError, OverflowError, OSError):  # years 1 and 9999, depending on the time zone
@@ -39,3 +39,11 @@ def seconds_until(deadline: str, where: str = "deadline") -> float:
     if left_s <= 0:
         raise ConfigError(f"is in the past: {deadline}", where)
     return left_s
+
+
+def _duration_s(deadline: str, where: str) -> float:
+    try:
+        return parse_seconds(deadline)
+    except ConfigError as error:
+        then = "write a duration, 2h, or a time, 2026-12-24T18:00"
+        raise ConfigError(error.problem, where, then) from None

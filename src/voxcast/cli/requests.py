@@ -90,8 +90,10 @@ def main(argv: list[str]) -> int:
     cost = CostModel(
         args.alpha, args.beta, args.gamma, args.checkpoint_s or 0.0, args.restart_s or 0.0
     )
-    settings = Settings(POINTS if args.points is None else args.points, args.periods)
     law, in_seconds, warnings = _law(args)
+    format_length = format_seconds if in_seconds else "{:.5g}".format
+    points = POINTS if args.points is None else args.points
+    settings = Settings(points, args.periods, format_length)
     can_checkpoint = args.checkpoint_s is not None
     computed = alternatives(args.strategy, law, cost, settings, can_checkpoint=can_checkpoint)
     for reason in computed.refused:
@@ -105,7 +107,7 @@ def main(argv: list[str]) -> int:
         content = [sequence_json(sequence, warnings) for sequence in computed.sequences]
         print(json.dumps(content, indent=2, allow_nan=False))
     else:
-        _show(computed.sequences, format_seconds if in_seconds else lambda x: f"{x:.5g}")
+        _show(computed.sequences, format_length)
         for warning in warnings:
             print(f"  {warning}")
     return 0

@@ -99,8 +99,8 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
         f"else {RATE:g})",
     )  # fmt: skip
     add(
-        "--poll", type=duration_s, default="2s", metavar="2s",
-        help="time between two looks for another champion",
+        "--poll", type=duration_s, default="2s", metavar="TIME",
+        help="time between two looks for another champion (default 2s)",
     )  # fmt: skip
     add_project_argument(parser)
     args = parser.parse_args(argv)

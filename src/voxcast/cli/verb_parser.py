@@ -69,6 +69,10 @@ class VerbParser(argparse.ArgumentParser):
         self._refuse(left)
         return parsed
 
+    def format_help(self) -> str:
+        """Return the help, without the marks of code in docstrings."""
+        return super().format_help().replace("``", "")
+
     def error(self, message: str) -> NoReturn:
         """Raise the error that `argparse` prints below the usage."""
         verb = self.prog.removeprefix("voxcast ")

@@ -39,6 +39,7 @@ _MOST_GIVEN_PERIODS = 100_000
 _TINY, _HUGE = 1e-100, 1e100
 # The normalised cost is at least 1; less than that is an error of the functions of the law.
 _ROUNDING = 1e-6
+_FEW_JOBS = f"one job in {1e-6 / EPSILON:g} million"
 
 
 @dataclass(frozen=True)
@@ -73,10 +74,21 @@ class RequestSequence:
 
 @dataclass(frozen=True)
 class Settings:
-    """Number of points of the discretised law and of periods; None for the best number."""
+    """Choices of the strategies.
+
+    Attributes
+    ----------
+    points : int
+        Number of points of the discretised law.
+    periods : int or None
+        Number of periods; None for the best.
+    format_length : callable
+        How a length in the unit of the law is written in notes.
+    """
 
     points: int = POINTS
     periods: int | None = None
+    format_length: Callable[[float], str] = "{:.6g}".format
 
     def __post_init__(self) -> None:
         if self.points < 1:
@@ -126,7 +138,8 @@ def _programme(
         capped = f", of {settings.points} requested" if points < settings.points else ""
         notes = [f"of {len(grid.points)} points{capped}"]
         if math.isinf(law.support[1]):
-            notes.append(f"doubled after {grid.points[-1]:.6g}, which {EPSILON:g} of jobs exceed")
+            end = settings.format_length(float(grid.points[-1]))
+            notes.append(f"after {end}, which {_FEW_JOBS} exceeds, doubled")
         if checkpoints:
             points_needed = points_for(law, cost, ACCURACY)
             if points_needed > points:
@@ -223,7 +236,7 @@ def request_sequence(
         sufficient = np.flatnonzero(survival <= EPSILON * (1 + 1e-6))
         n_listed = 1 + int(sufficient[0]) if len(sufficient) else len(t)
         if n_listed < len(t):
-            notes = (*notes, f"listed up to the request that {EPSILON:g} of jobs exceed")
+            notes = (*notes, f"listed up to the request that {_FEW_JOBS} exceeds")
         t, flags = t[:n_listed], None if flags is None else flags[:n_listed]
     return RequestSequence(
         strategy,

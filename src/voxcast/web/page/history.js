@@ -11,6 +11,7 @@ import { get } from "./service.js";
 import { modelCards } from "./versions.js";
 
 const NEWEST = 15;
+const SERVED = "*"; // no name of an application
 const WIDTH = 260, HEIGHT = 20;
 
 /** Return a card with a title. */
@@ -39,14 +40,17 @@ function draw(box, history, models) {
   const apps = appsOf(runs);
   const app = html("select", { id: "history-app", onchange: redraw });
   const quantity = html("select", { id: "history-quantity", onchange: redraw });
-  fillSelect(app, [["", "all"], ...apps.map((name) => [name, name])]);
+  const served = apps.filter((name) => name in models.apps);
+  // What the champion does not answer for is left out at first.
+  const groups = served.length && served.length < apps.length ? [[SERVED, "those of the champion"]] : [];
+  fillSelect(app, [...groups, ["", "all"], ...apps.map((name) => [name, name])], groups.length ? SERVED : "");
   fillSelect(quantity, Object.entries(QUANTITIES).map(([name, { title }]) => [name, title]));
   const views = html("div", { class: "history-grid" });
   const controls = html("form", { class: "controls", "aria-label": "What is drawn", onsubmit: (e) => e.preventDefault() },
     html("div", { class: "field" }, html("label", { for: "history-app" }, "Application"), app),
     html("div", { class: "field" }, html("label", { for: "history-quantity" }, "Quantity"), quantity));
   function redraw() {
-    const isSelected = (row) => !app.value || row.app === app.value;
+    const isSelected = (row) => !app.value || (app.value === SERVED ? served.includes(row.app) : row.app === app.value);
     const selected = runs.filter(isSelected);
     const calibration = history.calibration.filter(isSelected);
     const [used, newest] = [usedCard, newestCard].map((view) => view(selected, QUANTITIES[quantity.value]));
@@ -113,8 +117,10 @@ function configurationCard(configurations) {
     html("span", {}, row.app, html("span", { class: "soft when" }, [allocation(row), row.host_class].filter(Boolean).join(", "))),
     duration(row.runtime_s), bytes(row.peak_rss_bytes), ratioBar(row, place), ratioText(row),
     `${number(row.runs)} of ${number(row.subjects)}`]);
-  return card(title, table("Medians, and the ratio of the time to that in the smallest allocation, with its 95 % interval over subjects",
+  const compared = card(title, table("Medians, and the ratio of the time to that in the smallest allocation, with its 95 % interval over subjects",
     ["Configuration", "Time", "Memory", "", "Ratio", "Runs of subjects"], rows));
+  compared.classList.add("broad");
+  return compared;
 }
 
 function ratioText({ ratio, ratio_low: low, ratio_high: high }) {

@@ -1,5 +1,7 @@
 // A limit as text and as a slider: the slider's last step is no limit.
 
+import { byId } from "./dom.js";
+
 const STEPS = 100;
 
 /** Return a value with two significant digits. */
@@ -49,10 +51,11 @@ export function limitInput(field, slider, { write, read, changed }) {
     /** Return whether a message is about this limit. */
     isMeant: (message) => message.toLowerCase().includes(field.id)
       || (field.value.trim() !== "" && message.includes(field.value.trim())),
-    /** Show whether the service refused the text. */
-    refused(isRefused) {
-      if (isRefused) field.setAttribute("aria-invalid", "true");
+    /** Mark the field with the reason why the service refused its text, or with none. */
+    refused(reason) {
+      if (reason) field.setAttribute("aria-invalid", "true");
       else field.removeAttribute("aria-invalid");
+      byId(`${field.id}-refusal`).textContent = reason ?? "";
     },
     disable(isDisabled) {
       field.disabled = isDisabled;

@@ -77,16 +77,15 @@ function refuse(id, error, again) {
     problemBox(id).append(html("p", { class: "soft" }, "Below is the answer to the question before."));
   }
   if (id !== "recommendation") return;
-  form.deadline.refused(form.deadline.isMeant(error.message));
-  form.budget.refused(form.budget.isMeant(error.message));
+  for (const limit of [form.deadline, form.budget]) limit.refused(limit.isMeant(error.message) ? error.message : null);
   if (recommended === null) askRequests(0); // of the first configuration
 }
 
 const askRecommendation = asking("recommendation", async (signal, question) => {
   const answer = await post("recommend", { ...question, ...form.site() }, signal);
   clearProblem(problemBox("recommendation"));
-  form.deadline.refused(false);
-  form.budget.refused(false);
+  form.deadline.refused(null);
+  form.budget.refused(null);
   const { configurations } = answer;
   form.deadline.span(configurations.map((row) => row.turnaround_bound_s));
   form.budget.span(configurations.map((row) => row.usd_bound));

@@ -19,6 +19,7 @@ function cost(row, inUsd) {
 
 /** Return the place of a configuration in words. */
 export function placeOf(row) {
+  if (row.isHere) return "this machine";
   return row.node_type === row.partition ? row.node_type : `${row.node_type} in ${row.partition}`;
 }
 
@@ -71,7 +72,8 @@ export function paretoPlot(configurations, chosen, deadlineS, readout) {
     const atDeadline = deadlineS <= x.domain[1] && deadlineS >= x.domain[0] ? x(deadlineS) : null;
     return svg("svg", { class: "pareto", viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: "group",
       "aria-label": "Cost and time of each configuration; the arrow keys go from one to the next" },
-      axes(x, y, { width, height: HEIGHT, xTitle: "time until the result, waiting included", xFormat: duration,
+      axes(x, y, { width, height: HEIGHT, xFormat: duration,
+        xTitle: width < 480 ? "expected time until the result" : "expected time until the result, waiting and retries included",
         yTitle: inUsd ? "expected cost in USD" : "core-hours", yFormat: (tick) => number(tick, 2) }),
       atDeadline === null ? null : svg("g", { class: "limit" },
         svg("line", { x1: atDeadline, x2: atDeadline, y1: range.y[0], y2: range.y[1] }),

@@ -5,6 +5,8 @@ import { announce, byId, html, table } from "./dom.js";
 import { paretoPlot, paretoReadout, placeOf, priced } from "./pareto.js";
 import { allocation, bytes, coreHours, duration, number, percent, usd } from "./quantities.js";
 
+const THIS_MACHINE = "local"; // name of the cluster that is the machine of the service
+
 const body = (id) => byId(id).querySelector(".body");
 
 function sentence(text) {
@@ -104,6 +106,8 @@ function showScript(text) {
 
 /** Show a recommendation; returns it in a sentence. */
 export function showRecommendation(answer) {
+  const { chosen, nearest, configurations } = answer;
+  for (const row of [chosen, nearest, ...configurations].filter(Boolean)) row.isHere = answer.cluster === THIS_MACHINE;
   const sentence = showRequest(answer);
   showTrade(answer);
   showBecause(answer.because);

@@ -29,18 +29,28 @@ function strategyRow({ strategy, meaning, sequence, normalised_cost: cost, notes
     html("p", { class: "soft" }, [meaning, ...notes].filter(Boolean).join("; ")));
 }
 
+/** Return the sequences without those that are the same as one before. */
+function distinct(sequences) {
+  const texts = sequences.map(({ sequence }) => JSON.stringify(sequence));
+  return sequences.filter((_, n) => texts.indexOf(texts[n]) === n);
+}
+
 /** Show the sequences of all strategies. */
-export function showSequences({ sequences, notes }, configuration) {
+export function showSequences({ sequences: computed, notes, host, need_checkpoints: left }, configuration) {
+  const sequences = distinct(computed);
   const dearest = Math.max(...sequences.map(({ normalised_cost: cost }) => cost));
   const hasCheckpoints = sequences.some(({ sequence }) => requests(sequence).some(({ checkpoint }) => checkpoint));
   const rows = sequences.map((row, n) => strategyRow(row, dearest, n === 0));
   const list = (items) => html("ul", { class: "strategies" }, items);
   byId("sequence").querySelector(".body").replaceChildren(
-    html("p", { class: "soft" }, `Ask for the first; if it was too short, for the next. With ${configuration}. `
+    html("p", { class: "soft" }, `Ask for the first; if it was too short, for the next. With ${configuration}, `
+      + `${host ? `on machine ${host}` : "as measured"}: a node of a cluster may be faster or slower. `
       + "The bar is the expected cost over that of knowing the time beforehand, so 1 is the least."
       + (hasCheckpoints ? " ⚑ ends with a checkpoint." : "")),
     list(rows.slice(0, SHOWN)),
     ...(rows.length > SHOWN ? [html("details", {},
       html("summary", {}, `${rows.length - SHOWN} more strategies`), list(rows.slice(SHOWN)))] : []),
-    ...notes.map((line) => html("p", { class: "soft note" }, line)));
+    ...notes.map((line) => html("p", { class: "soft note" }, line)),
+    ...(left.length ? [html("p", { class: "soft note" },
+      `Fill in checkpoint and restart for ${left.length} more strategies.`)] : []));
 }

@@ -91,11 +91,15 @@ class SequencesAnswer(BaseModel):
 
     model_version: str
     app: str
+    host: str = Field(description="the machine whose times these are; empty if none is told apart")
     sequences: list[SequenceAnswer]
     knots: list[tuple[float, float]] = Field(
         description="probabilities and runtimes in seconds of the predicted distribution"
     )
-    notes: list[str] = Field(description="what was not known, and which strategies are left out")
+    notes: list[str] = Field(description="what was not known, and which strategies cannot work")
+    need_checkpoints: list[str] = Field(
+        description="strategies that are left out without `checkpoint_s` and `restart_s`"
+    )
 
 
 @router.post(
@@ -137,20 +141,24 @@ async def _runtime(request: Request, query: SequenceQuestion) -> PredictedRuntim
 def _content(predicted: PredictedRuntime, query: SequenceQuestion) -> dict[str, Any]:
     from voxcast.allocation.requests.alternatives import alternatives, sequence_json
     from voxcast.allocation.requests.strategies import STRATEGIES, Settings
+    from voxcast.quantities import format_seconds
 
     computed = alternatives(
-        query.strategy, predicted.law, query.cost, Settings(), can_checkpoint=query.can_checkpoint
+        query.strategy,
+        predicted.law,
+        query.cost,
+        Settings(format_length=format_seconds),
+        can_checkpoint=query.can_checkpoint,
     )
     notes = [*predicted.notes, *(f"skipped: {reason}" for reason in computed.refused)]
-    if computed.without_checkpoints:
-        names = ", ".join(computed.without_checkpoints)
-        notes.append(f"skipped, as they need checkpoint_s and restart_s: {names}")
     cheapest_first = sorted(computed.sequences, key=lambda sequence: sequence.expected_cost)
     return {
         "app": str(predicted.prediction["app"]),
+        "host": str(predicted.prediction.get("host") or ""),
         "sequences": [
             {**sequence_json(s), "meaning": STRATEGIES[s.strategy].meaning} for s in cheapest_first
         ],
         "knots": predicted.knots,
         "notes": notes,
+        "need_checkpoints": list(computed.without_checkpoints),
     }
