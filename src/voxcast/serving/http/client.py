@@ -21,8 +21,6 @@ from voxcast.serving.http.session import ServerSession
 from voxcast.serving.mlflow_model import encoded
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     Row = dict[str, Any]
     Image = Path | str | Mapping[str, Any]
     Sent = Literal["characteristics", "file", "path"]
@@ -93,12 +91,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
