@@ -32,6 +32,7 @@ def blocked(data: bytes, size: int = 65_280) -> bytes:
         member(8, b"scan.nii\0"), member(4 | 8 | 16, b"\2\0ab" + b"scan.nii\0a comment\0"),
         b"\x1f\x8b", b"\x1f\x8b\x08", EMPTY[:12],
     ],
+    ids=range(10),  # the bytes hold the time
 )  # fmt: skip
 def test_files_of_compressors_pass(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "image.nii.gz"
@@ -51,6 +52,7 @@ def test_files_of_compressors_pass(tmp_path: Path, content: bytes) -> None:
         (gzip.compress(DATA) + bytes(2_000_000), "names and padding"),
         ((EMPTY + bytes(60_000)) * 20 + EMPTY, "names and padding"),
     ],
+    ids=range(8),
 )
 def test_what_would_take_minutes_is_refused(tmp_path: Path, content: bytes, problem: str) -> None:
     path = tmp_path / "image.nii.gz"
