@@ -164,7 +164,9 @@ def test_a_service_with_a_token(project: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_server_of_mlflow_is_recognised_once() -> None:
-    predictions = {"predictions": [{"runtime_s_median": 1.0}]}
+    values = {"string": "", "double": 1.0, "long": 1, "boolean": True}
+    row = {name: values[kind] for name, kind in OUTPUT_TYPES.items()}
+    predictions = {"predictions": [row]}
     absent, present = answers(404, {"detail": "Not Found"}), answers(200, predictions)
     with misbehaving_server(absent, present, present) as server, Client(server.url) as client:
         for _ in range(2):
