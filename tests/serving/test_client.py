@@ -21,6 +21,7 @@ from voxcast.images.headers import read_header
 from voxcast.images.volumes import read_volume
 from voxcast.serving.champion import Champion
 from voxcast.serving.rows.request_rows import header_of
+from voxcast.serving.signature import OUTPUT_TYPES
 from voxcast.tracking.current_champion import local_champion
 from voxcast.tracking.runs import tracking_uri
 
