@@ -109,6 +109,22 @@ class RequestError(ModelError):
     """The model refuses a request; it may answer others."""
 
 
+class RowError(ModelError):
+    """A row of a request is refused.
+
+    Parameters
+    ----------
+    number : int
+        The row, from 0.
+    reason : Exception
+        Why, without the number.
+    """
+
+    def __init__(self, number: int, reason: VoxcastError) -> None:
+        self.reason = reason
+        super().__init__(f"row {number}: {reason}")
+
+
 class UnlearnedError(ModelError):
     """No model of an application was learned."""
 

@@ -17,13 +17,12 @@ def main(argv: list[str]) -> int:
     from voxcast.serving.model_card import model_card
     from voxcast.tracking.registered_versions import (
         bundle_of,
-        required_champion,
-        version_numbered,
+        version_or_champion,
     )
 
     uri = registry_address(args.project)
     with quiet_mlflow():
-        version = version_numbered(uri, args.version) if args.version else required_champion(uri)
+        version = version_or_champion(uri, args.version)
         bundle = bundle_of(uri, version)
         card = model_card(bundle, version.number, version.tags)
     if args.json:

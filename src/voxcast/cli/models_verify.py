@@ -23,13 +23,12 @@ def main(argv: list[str]) -> int:
     from voxcast.serving.registry.verification import all_problems
     from voxcast.tracking.registered_versions import (
         model_folder,
-        required_champion,
-        version_numbered,
+        version_or_champion,
     )
 
     uri = registry_address(args.project)
     with quiet_mlflow():
-        version = version_numbered(uri, args.version) if args.version else required_champion(uri)
+        version = version_or_champion(uri, args.version)
         if TAG not in version.tags:
             raise ModelError(
                 "was registered by a release that recorded no hashes of files",

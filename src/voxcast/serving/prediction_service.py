@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from voxcast.errors import ModelError, VoxcastError
+from voxcast.errors import ModelError, RowError, VoxcastError
 from voxcast.features.rows import features
 from voxcast.files import canonical_json
 from voxcast.images.network_volume import network_from_bytes
@@ -111,7 +111,7 @@ class PredictionService:
             try:
                 query, configuration = self._query(request, here)
             except VoxcastError as error:
-                raise ModelError(f"row {number}: {error}") from None
+                raise RowError(number, error) from None
             queries.append(query)
             configurations.append(configuration)
         predictions = self._predictions(queries, quantile)
@@ -148,7 +148,7 @@ class PredictionService:
             **quantiles,
             "input_level": prediction.input_level,
             "family": prediction.family,
-            "network_points": float(self._network_points(served)),
+            "network_points": float(self.network_points(served)),
             "calibrated": prediction.calibrated,
             "calibrated_at": served.promotion.promoted_at,
             "missing_subjects": prediction.missing_subjects,
@@ -191,7 +191,7 @@ class PredictionService:
         content, volume = request_rows.characteristics_of(request, served.characteristics), None
         request_rows.check_foreground(content, header)
         data = request_rows.volume_of(request)
-        if data is not None and self._network_points(served):
+        if data is not None and self.network_points(served):
             volume = network_from_bytes(data, served.network_points)
         row = features(header.columns(), content, served.name, parameters, configuration)
         host = request_rows.host_of(request) or here
@@ -203,7 +203,7 @@ class PredictionService:
             host_class = host_class or (kinds.pop() if len(kinds) == 1 else None)
         return Query(row, configuration.cpus, host_class, volume, host, sitting), configuration
 
-    def _network_points(self, served: ServedApp) -> int:
+    def network_points(self, served: ServedApp) -> int:
         """Return the size of the volume that the network of an application wants, or 0."""
         model = self.bundle.forecaster(served.name).model_at("volume").model
         return served.network_points if model.needs_volume else 0

@@ -131,6 +131,11 @@ def champion(uri: str) -> Version | None:
     return next((version for version in versions(uri) if version.is_champion), None)
 
 
+def version_or_champion(uri: str, number: str | None) -> Version:
+    """Return a version, or the champion if none is named; errors as of either."""
+    return version_numbered(uri, number) if number else required_champion(uri)
+
+
 def required_champion(uri: str) -> Version:
     """Return the current champion.
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from voxcast.web.images.image_paths import AllowedFolders
     from voxcast.web.images.reader_pool import ReaderPool
-    from voxcast.web.served_model import ServedModel
     from voxcast.web.settings import Settings
 
 
@@ -133,20 +132,17 @@ async def _read(
     served = served_model(request)
     pool = readers_of(request)
     facts = served.bundle.app_named(query.app)
-    needs_volume = await asyncio.to_thread(_needs_volume, served, facts.name)
+    # In a thread: the forecaster may have to be read first.
+    network_points = await asyncio.to_thread(served.predictions.network_points, facts)
     task = {
         "max_voxels": pool.limits.voxels,
         "coarse_points": facts.coarse_points,
-        "network_points": facts.network_points if needs_volume else 0,
+        "network_points": network_points,
         # Where the header decides, no voxel is read.
-        "voxels": everything or needs_volume or facts.characteristics != (),
+        "voxels": everything or network_points > 0 or facts.characteristics != (),
         "slices": everything,
     }
     return await pool.read(file, task)
-
-
-def _needs_volume(served: ServedModel, app: str) -> bool:
-    return served.bundle.forecaster(app).model_at("volume").model.needs_volume
 
 
 def _from_form(fields: dict[str, str], kind: type[Question]) -> Question:

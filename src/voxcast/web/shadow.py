@@ -6,35 +6,20 @@ import logging
 import queue
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import VoxcastError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from voxcast.serving.shadow_log import ShadowLog
     from voxcast.web.served_model import ServedModel
 
 MAX_WAITING = 200  # answers; more are not compared, so that the champion is never slowed down
 MAX_ROWS = 64  # of an answer that is compared
 
 logger = logging.getLogger(__name__)
-
-
-class AnswerLog(Protocol):
-    """Where answers of both are written, such as `voxcast.serving.shadow_log.ShadowLog`."""
-
-    def add(
-        self,
-        champion_rows: Sequence[Mapping[str, Any]],
-        challenger_rows: Sequence[Mapping[str, Any]],
-        champion_version: str,
-        challenger_version: str,
-        requests: Sequence[Mapping[str, Any]] | None = None,
-        quantile: float = 0.95,
-    ) -> None:
-        """Append the answers of both to the rows of a request."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -54,7 +39,7 @@ class Shadow:
     ----------
     challenger : callable
         Returns the challenger of the moment, or None.
-    log : AnswerLog
+    log : ShadowLog
         Where both answers are written.
 
     Attributes
@@ -63,7 +48,7 @@ class Shadow:
         Answers that were not compared, because too many waited.
     """
 
-    def __init__(self, challenger: Callable[[], ServedModel | None], log: AnswerLog) -> None:
+    def __init__(self, challenger: Callable[[], ServedModel | None], log: ShadowLog) -> None:
         self._challenger, self._log = challenger, log
         self._waiting: queue.Queue[RowAnswers | None] = queue.Queue(MAX_WAITING)
         self._thread = threading.Thread(target=self._compare, name="shadow", daemon=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Request
@@ -11,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 from starlette.responses import Response
 
-from voxcast.errors import ModelError
+from voxcast.errors import ModelError, RowError
 from voxcast.serving.rows.json_rows import json_row
 from voxcast.serving.rows.request_rows import MAX_CPUS
 from voxcast.web.json_answers import json_answer
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 router = APIRouter()
 
 MAX_CONFIGURATIONS = 64
-ROW_NUMBER = re.compile(r"^row \d+: ")
 MAX_ROWS = 20_000
 MAX_EXPLAINED = 500  # rows; an explanation costs several predictions
 
@@ -90,9 +88,8 @@ async def predict_image(
     """
     try:
         return await predict_rows(request, rows, quantile, explain=explain)
-    except ModelError as error:
-        problem = ROW_NUMBER.sub("", error.problem, count=1)
-        raise ModelError(problem, error.where, error.then) from None
+    except RowError as error:
+        raise ModelError(str(error.reason)) from None
 
 
 async def predict_rows(
@@ -127,7 +124,7 @@ def typed_rows(rows: Sequence[dict[str, Any]], lab: Sequence[str]) -> list[dict[
         try:
             typed.append(json_row(row, lab))
         except ModelError as error:
-            raise ModelError(f"row {number}: {error}") from None
+            raise RowError(number, error) from None
     return typed
 
 
