@@ -121,9 +121,10 @@ def snapshot(folder: Path) -> dict[str, int]:
 
 
 def test_a_read_only_project_answers(
-    read_only: tuple[Path, list[str]], project: Path, environment: dict[str, str]
+    read_only: tuple[Path, list[str]], project: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
     folder, prefix = read_only
+    (empty := tmp_path / "no_project").mkdir()
     before = snapshot(folder)
     for arguments in (
         ("predict", "head.nii.gz", "--json"),
@@ -141,9 +142,11 @@ def test_a_read_only_project_answers(
             json.loads(
                 run("predict", "head.nii.gz", "--json", *more, cwd=folder, prefix=prefix).stdout
             )
-            for more in ((), ("--url", url, "--app", "segment", "--cpus", "1,2"))
+            for more in ((), ("--url", url))
         )
         assert there == here
+        outside = run("predict", str(project / "head.nii.gz"), "--json", "--url", url, cwd=empty)
+        assert json.loads(outside.stdout)[0]["predictions"] == here[0]["predictions"]
     assert snapshot(folder) == before
 
 

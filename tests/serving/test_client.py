@@ -5,7 +5,8 @@ import os
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from champions import HEADER_ROW
 from misbehaving_server import answers, misbehaving_server
 from model_server import free_port, running_server
 from voxcast import Client
-from voxcast.errors import ImageError, ModelError, RequestError
+from voxcast.errors import ImageError, ModelError, RequestError, UnlearnedError
 from voxcast.images.characteristics import characteristics
 from voxcast.images.headers import read_header
 from voxcast.images.volumes import read_volume
@@ -137,7 +138,7 @@ def test_an_image_is_asked_about_by_its_characteristics(
     assert answer["model_version"] == "1"
     assert answer["predictions"] == local.predict(rows, 0.9, explain=True)
     assert again["predictions"] == local.predict(rows[1:], 0.9)
-    sent = {k: v for k, v in rows[0].items() if k not in ("app", "device", "cpus", "gpus")}
+    sent = {k: v for k, v in rows[0].items() if k not in ("device", "cpus", "gpus")}
     assert row == sent  # and so nothing else of the image
 
 
@@ -181,6 +182,56 @@ def test_a_server_of_mlflow_is_recognised_once() -> None:
         assert json.loads(invocations[0].body) == {
             "dataframe_records": [{"volume": "AP8="}], "params": options
         }  # fmt: skip
+
+
+def test_the_server_tells_the_allocations_and_what_its_model_sees(
+    url: str, local: Champion, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = Client(url).champion()
+    told = {f.name: getattr(there, f.name) for f in fields(Champion) if f.name != "predict"}
+    assert told == {name: getattr(local, name) for name in told} | {"network_points": 0}
+    monkeypatch.chdir(tmp_path)  # outside of any project
+    rows = there.request_rows(project / "head.nii.gz")
+    assert rows == local.request_rows(project / "head.nii.gz")
+    with pytest.raises(UnlearnedError, match="unknown application; the model has segment"):
+        Client(url).champion("unheard")
+
+
+LISTED = {
+    "configurations": [{"device": "cpu", "cpus": 1, "gpus": 0}], "measured": [["cpu", 1, 0]],
+    "coarse_points": 64, "network_points": 0, "characteristics": [], "host_classes": [],
+    "parameters": {},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"configurations": None},
+        {"configurations": 2000 * LISTED["configurations"]},
+        {"configurations": [{"device": "cpu", "cpus": 10**9, "gpus": 0}]},
+        {"configurations": [{"device": "\x1b[2J", "cpus": 1, "gpus": 0}]},
+        {"measured": [["cpu", True, 0]]},
+        {"coarse_points": 10**6},
+        {"network_points": 4000},
+        {"characteristics": [[]]},
+        {"parameters": "iterations"},
+    ],
+)
+def test_a_server_that_lists_nonsense_is_refused(change: dict[str, Any]) -> None:
+    for facts, match in ((LISTED, None), ({**LISTED, **change}, "lists its applications in an")):
+        listed = answers(200, {"apps": {"segment": facts}, "damaged": {}})
+        expected = pytest.raises(ModelError, match=match) if match else nullcontext()
+        with misbehaving_server(listed) as server, expected:
+            assert Client(server.url).champion().app == "segment"
+
+
+def test_an_answer_that_would_steer_a_terminal_is_refused() -> None:
+    values = {"string": "\x1b[2J", "double": 1.0, "long": 1, "boolean": True}
+    row = {name: values[kind] for name, kind in OUTPUT_TYPES.items()}
+    expected = pytest.raises(ModelError, match="answers row 0 with unprintable")
+    with misbehaving_server(answers(200, {"predictions": [row]})) as server, expected:
+        Client(server.url).predict_rows([HEADER_ROW])
 
 
 def test_a_prediction_too_few_is_an_error() -> None:

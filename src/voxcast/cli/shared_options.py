@@ -164,7 +164,7 @@ def champion_of(args: argparse.Namespace) -> Champion:
         If there is no champion, or it has no such application or parameter.
     """
     if args.url:
-        champion = _served_champion(args.url, project.find(args.project))
+        champion = _served_champion(args.url, args.app, project.find(args.project))
     else:
         from voxcast.tracking.current_champion import local_champion
 
@@ -260,20 +260,21 @@ def _lab_of(champion: Champion, folder: Path | None) -> dict[str, Characteristic
     return lab_characteristics(folder, needed)
 
 
-def _served_champion(url: str, folder: Path | None) -> Champion:
-    """Return the champion served at an address; a project, if any, gives the defaults."""
-    from voxcast.serving.champion import Champion
+def _served_champion(url: str, app: str | None, folder: Path | None) -> Champion:
+    """Return the champion served at an address.
+
+    MLflow's server does not tell its allocations; a project, if any, gives these.
+    """
     from voxcast.serving.http.client import Client
 
-    predict = Client(url).predict_rows
-    if folder is None:
-        return Champion(predict)
+    champion = Client(url).champion(app)
+    if folder is None or champion.app_parameters is not None:
+        return champion
     from voxcast import config
 
     params = config.load(folder / config.PARAMS_FILE)
-    return Champion(
-        predict,
-        None,  # the server knows which applications it has
-        params.configurations("cpu"),
-        params.features.coarse_points,
+    return replace(
+        champion,
+        configurations=params.configurations("cpu"),
+        coarse_points=params.features.coarse_points,
     )

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.errors import ModelError, UnlearnedError
+from voxcast.errors import ModelError
 from voxcast.files import has_sha256, read_json, sha256_file, write_json
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.serving.registry.model_layout import ARTIFACTS as ARTIFACTS
@@ -31,7 +31,7 @@ from voxcast.serving.registry.model_layout import FORECASTERS, REPAIR, TRAINED_O
 from voxcast.serving.registry.model_layout import INDEX as INDEX
 from voxcast.serving.registry.noted_version import noted_version
 from voxcast.serving.registry.plain_files import plain_files
-from voxcast.serving.served_app import ServedApp
+from voxcast.serving.served_app import ServedApp, app_among
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -148,14 +148,9 @@ class Bundle:
         ModelError
             If its facts are damaged, or none is named and there are several.
         """
-        names = ", ".join(self.facts)
-        if name is None and len(self.facts) > 1:
-            raise ModelError("which application? The model has several", "app", f"one of {names}")
-        app = next(iter(self.facts)) if name is None else name
+        app = app_among(list(self.facts), name)
         if app in self.damaged:
             raise ModelError(f"application {app}: {self.damaged[app]}", self.folder, REPAIR)
-        if app not in self.apps:
-            raise UnlearnedError(f"unknown application; the model has {names}", app)
         return self.apps[app]
 
     def problem_of(self, app: str) -> str | None:

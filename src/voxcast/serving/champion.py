@@ -69,18 +69,20 @@ class Champion:
         The machine to predict for: an id, a host class or a node type; by default the one on which
         the model runs.
     host_classes, measured
-        See `voxcast.serving.served_app.ServedApp`; empty behind an address, which does not tell
-        them.
+        See `voxcast.serving.served_app.ServedApp`; empty where a server does not tell them.
     characteristics : tuple of str or None
-        Those that the model sees; None behind an address, which gets all.
+        Those that the model sees; None where a server does not tell them, which gets all.
     lab : mapping
         Those of a laboratory that this project declares, see
         `voxcast.images.lab_characteristics`; others are never computed.
     parameters : mapping
         Parameters of the application that differ from its defaults.
     app_parameters : mapping or None
-        All parameters of the application with their defaults; None behind an address, which does
-        not tell them.
+        All parameters of the application with their defaults; None where a server does not tell
+        them.
+    network_points : int or None
+        Size of the small volume that the model's network wants, 0 if it wants none; None if that
+        is to be asked.
     volumes : dict, optional
         Is given the facts of each image whose voxels are read, by path; see
         `voxcast.images.volume_facts`.
@@ -102,6 +104,7 @@ class Champion:
     lab: Mapping[str, Characteristic] = field(default_factory=dict)
     parameters: Mapping[str, Any] = field(default_factory=dict)
     app_parameters: Mapping[str, Any] | None = None
+    network_points: int | None = None
     volumes: dict[str, dict[str, Any]] | None = None
     cache: ContentCache | None = None
 
@@ -166,9 +169,8 @@ class Champion:
 
     @cached_property
     def _network_points(self) -> int:
-        """Size of the small volume that the model's network wants, 0 if it wants none.
-
-        A model behind an address tells it in its answers only, so it is asked about any image.
-        """
+        """`network_points`, or what the answer about any image tells."""
+        if self.network_points is not None:
+            return self.network_points
         app = {} if self.app is None else {"app": self.app}
         return int(self.predict([{**EXAMPLE, **app}], 0.95)[0]["network_points"])

@@ -6,10 +6,14 @@ Fields that this release does not know are left out, so a record of a later rele
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from voxcast.errors import ModelError, UnlearnedError
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.records import Configuration
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 # The annotations of the fields that are read as they are.
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -156,6 +160,30 @@ class ServedApp:
             ),
         }
         return cls(**{**_fields(cls, content), **converted})
+
+
+def app_among(names: Sequence[str], name: str | None) -> str:
+    """Return the name of an application of a model; None stands for the only one.
+
+    Raises
+    ------
+    UnlearnedError
+        If there is no such application.
+    ModelError
+        If none is named and there are several.
+
+    Examples
+    --------
+    >>> app_among(["segment"], None)
+    'segment'
+    """
+    listed = ", ".join(names)
+    if name is None and len(names) > 1:
+        raise ModelError("which application? The model has several", "app", f"one of {listed}")
+    app = names[0] if name is None and names else name
+    if app is None or app not in names:
+        raise UnlearnedError(f"unknown application; the model has {listed or 'none'}", app)
+    return app
 
 
 def _fields(kind: type, content: dict[str, Any]) -> dict[str, Any]:

@@ -29,6 +29,8 @@ def problem_of_answers(answers: Sequence[Any]) -> str | None:
             # What is not finite is null in JSON.
             if (not is_kind or is_flag) and not (value is None and kind == "double"):
                 return f"answers row {number} with another kind of {name} than {kind}"
+            if isinstance(value, str) and not value.isprintable():  # it could steer a terminal
+                return f"answers row {number} with unprintable {name}"
         points = answer["network_points"]
         if points is None or not 0 <= points <= MAX_NETWORK_POINTS:
             return f"answers row {number} with {points} network_points, not 0 to 64"

@@ -17,10 +17,12 @@ from voxcast.serving.http.answers import problem_of_answers
 from voxcast.serving.http.connections import Timeouts
 from voxcast.serving.http.request_parts import predictions_in_parts
 from voxcast.serving.http.retries import Retries
-from voxcast.serving.http.session import ServerSession
+from voxcast.serving.http.session import UNKNOWN_PATH, ServerSession
 from voxcast.serving.mlflow_model import encoded
 
 if TYPE_CHECKING:
+    from voxcast.serving.champion import Champion
+
     Row = dict[str, Any]
     Image = Path | str | Mapping[str, Any]
     Sent = Literal["characteristics", "file", "path"]
@@ -116,8 +118,7 @@ class Client:
     def _part(self, rows: list[Row], options: Mapping[str, Any]) -> list[Row]:
         if not self._is_of_mlflow:
             answer = self._session.post("/predict/batch", {"rows": rows, **options})
-            unknown = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
-            self._is_of_mlflow = answer.status in unknown
+            self._is_of_mlflow = answer.status in UNKNOWN_PATH
         if self._is_of_mlflow:
             content = {"dataframe_records": rows, "params": options}
             answer = self._session.post("/invocations", content)
@@ -136,10 +137,14 @@ class Client:
         ImageError
             If the image cannot be used.
         """
-        from voxcast.serving.champion import Champion
-
-        row = Champion(self.predict_rows, app).request_rows(Path(image))[0]
+        row = self.champion(app).request_rows(Path(image))[0]
         return encoded({k: v for k, v in row.items() if k not in ("device", "cpus", "gpus")})
+
+    def champion(self, app: str | None = None) -> Champion:
+        """Return the served model as one of its applications; None stands for the only one."""
+        from voxcast.serving.http.served_champion import served_champion
+
+        return served_champion(self._session, self.predict_rows, app)
 
     def predict(
         self,
@@ -251,10 +256,7 @@ class Client:
     def characteristics(
         self, image: Path | str, *, app: str | None = None, send: Sent = "file"
     ) -> dict[str, Any]:
-        """Let the server describe an image: ``row``, ``characteristics`` and ``slices``.
-
-        `row` computes the row here.
-        """
+        """Let the server describe an image: ``row``, which `row` computes here, and ``slices``."""
         if send == "characteristics":
             raise ModelError("needs the file or its path", "send", "`Client.row` computes a row")
         return self._about("/characteristics", image, send, app=app)
@@ -268,10 +270,7 @@ class Client:
         return self._session.content(self._session.get("/sites"))
 
     def health(self) -> dict[str, Any]:
-        """Return whether the server is ``live`` and ``ready``, and the version that it serves.
-
-        It is asked once.
-        """
+        """Return whether the server is ``live`` and ``ready``, and its version; asked once."""
         answer = self._session.get_once("/health")
         if answer.status == HTTPStatus.SERVICE_UNAVAILABLE:
             answer = replace(answer, status=HTTPStatus.OK)

@@ -35,6 +35,8 @@ _REFUSED = (
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     HTTPStatus.UNPROCESSABLE_ENTITY,
 )
+# Of a question that another server, such as MLflow's, does not know.
+UNKNOWN_PATH = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
 PROBLEM = "application/problem+json"  # RFC 9457, as the service answers
 _FIX = "is it the server of `voxcast serve`?"
 _START = "is it running? see `voxcast serve`"

@@ -67,8 +67,11 @@ def app_facts(served: ServedModel, name: str) -> dict[str, Any]:
         "configurations": [
             {"device": c.device, "cpus": c.cpus, "gpus": c.gpus} for c in app.configurations
         ],
-        "characteristics": list(app.characteristics),
-        "host_classes": list(app.host_classes),
+        "measured": app.measured,
+        "characteristics": app.characteristics,
+        "coarse_points": app.coarse_points,
+        "network_points": served.predictions.network_points(app),
+        "host_classes": app.host_classes,
         "app_version": promotion.app_version,
         "family": promotion.family,
         "subjects": promotion.subjects,
