@@ -68,6 +68,18 @@ def test_a_wrong_request_is_one_line_and_changes_nothing(project, capsys, argume
     assert not (project / "dvc.lock").exists()
 
 
+def test_images_in_the_folder_that_learn_replaces_are_refused_and_stay(project, capsys):
+    images = project / "data" / "images"
+    images.mkdir(parents=True)
+    shutil.copy(project.parent / "heads" / "head0.nii.gz", images)
+    (project / "scans").symlink_to(images)
+    for path in ("data/images", "data/images/head0.nii.gz", "scans"):
+        assert main(["learn", path, "--app", "ants_segment", "--yes"]) == 2
+        error = capsys.readouterr().err
+        assert "is in data/images of the project, which is replaced" in error
+    assert [path.name for path in images.iterdir()] == ["head0.nii.gz"]
+
+
 def test_away_from_a_project_init_is_named(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["learn", "heads", "--app", "ants_segment"]) == 2
