@@ -352,7 +352,7 @@ def test_profile_runs_any_command_line_and_reports_failures(project):
         (("--app", "bare", "x.nii"), "bare: takes no image"),
         (("--app", "bare", "--device", "gpu"), "bare: does not run on gpu; it runs on: cpu"),
         (("--app", "bare", "-p", "slep=1"), "bare.slep: unknown parameter"),
-        (("--app", "bare", "-p", "sleep"), "-p: needs NAME=VALUE"),
+        (("--app", "bare", "-p", "sleep"), "--parameter: needs NAME=VALUE"),
         (("--app", "bare", "--argv", "ls"), "app.bare: needs a module or argv, and not both"),
         (("--app", "command", "x.nii"), "command: needs a command line"),
         (("--app", "bare", "--cpus", "9999"), "--cpus: must be 1 to"),

@@ -277,7 +277,7 @@ def test_what_was_changed_is_listed(copied: Path, marker: Path) -> None:
     add_pickle(model, marker)
     write_pickle(model / ARTIFACTS / FOLDER / REGRESSOR / "planted.pkl", marker)
     (model / ARTIFACTS / FOLDER / "trained_on/planted.json").write_text("{}")
-    (model / "__pycache__").mkdir()
+    (model / "__pycache__").mkdir(exist_ok=True)
     (model / "__pycache__/predictor.cpython-311.pyc").write_bytes(b"compiled")
     status, text = verify(copied)
     assert status == 2
@@ -300,7 +300,9 @@ def test_the_command_line_refuses_a_changed_model(copied: Path, marker: Path, ve
         [VOXCAST, verb, *arguments], cwd=copied, capture_output=True, text=True, check=False
     )
     assert completed.returncode == 2
-    (line,) = completed.stderr.splitlines()
+    *log, line = completed.stderr.splitlines()
+    assert bool(log) == (verb == "serve")
+    assert line.startswith("voxcast: ")
     assert "predictor.py: is not the file that was registered; `voxcast models rollback`" in line
     assert not marker.exists()
 

@@ -18,7 +18,7 @@ import json, sys
 from pathlib import Path
 from voxcast.serving.shadow_log import ShadowLog
 rows, request = json.loads(sys.argv[2]), json.loads(sys.argv[3])
-log = ShadowLog(Path(sys.argv[1]), max_bytes=20_000)
+log = ShadowLog(Path(sys.argv[1]), max_bytes=30_000)
 for n in range(100):
     log.add(rows, rows, "1", sys.argv[4], [request])
 """
@@ -73,12 +73,13 @@ def test_several_processes_write_whole_lines_into_a_bounded_log(
         for version in "23"
     ]
     assert [writer.wait() for writer in writers] == [0, 0]
-    logged, unreadable = ShadowLog(path, max_bytes=20_000).answers()
+    logged, unreadable = ShadowLog(path, max_bytes=30_000).answers()
     assert unreadable == 0
     sizes = {file.name: file.stat().st_size for file in tmp_path.iterdir()}
     assert sizes.keys() == {"shadow.jsonl", *(f"shadow.jsonl.{n}" for n in (1, 2, 3))}
-    assert max(sizes.values()) <= 20_000
-    assert 50 < len(logged) < 200  # of 200, the oldest are gone
+    assert max(sizes.values()) <= 30_000
+    # Of 200 the oldest are gone; of more than 100 some are of each writer, whichever was faster.
+    assert 100 < len(logged) < 200
     assert {answer.versions[1] for answer in logged} == {"2", "3"}
 
 

@@ -11,6 +11,7 @@ from model_server import free_port
 
 def test_requests_made_from_the_document_never_fail_the_service(tmp_path: Path) -> None:
     register_champion(tmp_path, 20)
+    (tmp_path / "params.yaml").touch()
     with openapi_fuzz.running_service(port := free_port(), tmp_path) as process:
         figures = openapi_fuzz.fuzz(port, examples=3, seed=1)
         assert process.poll() is None

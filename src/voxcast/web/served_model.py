@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from voxcast.errors import ModelError, VoxcastError, one_line
+from voxcast.serving.bundle import ARTIFACTS, FOLDER, Bundle
 from voxcast.serving.prediction_service import PredictionService
+from voxcast.serving.registry.lookup import MODEL_NAME
+from voxcast.serving.registry.model_files import SCHEME, model_files
 from voxcast.serving.signature import EXAMPLE
 
 if TYPE_CHECKING:
     from fastapi import Request
 
-    from voxcast.serving.bundle import Bundle
     from voxcast.web.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -51,17 +53,16 @@ class ServedModel:
     def load(cls, settings: Settings, number: str) -> ServedModel:
         """Load a version completely, and let each application answer once.
 
-        Forecasters are read, and checked against their hashes. Those that are damaged are left
-        out, as in every other use of a model.
+        The files are those that were registered, or it is refused. Forecasters have hashes of
+        their own: those that are damaged are left out, as in every other use of a model.
 
         Raises
         ------
         ModelError
-            If it cannot be read, or none of its applications answers.
+            If it cannot be read or was changed, or none of its applications answers.
         """
-        from voxcast.tracking.registered_versions import bundle_of, version_numbered
-
-        bundle = bundle_of(settings.registry, version_numbered(settings.registry, number))
+        files = model_files(f"{SCHEME}{MODEL_NAME}/{number}", settings.registry)
+        bundle = Bundle.load(files.folder / ARTIFACTS / FOLDER, files.index_sha256)
         predictions = PredictionService(bundle, settings.machines, number)
         damaged = dict(bundle.damaged)
         for app in bundle.apps:
