@@ -38,7 +38,9 @@ function characteristicRow(characteristic) {
     return [title, amount, html("span", { class: "soft" }, note)];
   }
   const side = within ? "within" : value < low ? "below" : "above";
-  const verdict = `${side === "within" ? "within" : `${side} the range`} ${number(low)} to ${number(high)}`;
+  // The model allows for a little beyond the range before it calls a value outside.
+  const place = value < low ? "below" : value > high ? "above" : "within";
+  const verdict = `${place === "within" ? place : `${within ? "just " : ""}${place}`} ${number(low)} to ${number(high)}`;
   const cells = [title, amount, html("div", { class: "trained-on" }, rangeBar(characteristic),
     html("span", { class: `side ${side}` }, verdict))];
   cells.className = side === "within" ? "" : "outside";
