@@ -35,7 +35,12 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     image, out = args.image.resolve(), args.out.resolve()
     sys.path[:0] = [str(PROJECT / "tests"), str(PROJECT / "tests/web")]
-    from page_visits import browser, served, visit, write_project
+    from page_visits import (  # type: ignore[import-not-found]
+        browser,
+        served,
+        visit,
+        write_project,
+    )
     from playwright.sync_api import sync_playwright
 
     with tempfile.TemporaryDirectory() as folder:
