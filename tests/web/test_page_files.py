@@ -8,7 +8,7 @@ from fastapi.testclient import TestClient
 
 from voxcast.web.routes import page
 
-FOLDER = Path(page.__file__).with_name("page")
+FOLDER = Path(page.__file__).parents[1] / "page"
 FILES = sorted(path.name for path in FOLDER.iterdir())
 SCRIPTS = [name for name in FILES if name.endswith(".js")]
 XML_NAMESPACE = "http://www.w3.org/2000/svg"
