@@ -73,7 +73,7 @@ def test_a_refusal_is_not_repeated(status: int) -> None:
         assert len(server.of("/models")) == 1
     assert isinstance(caught.value, RequestError) == (status in (400, 413, 415, 422))
     expected = {
-        401: "the server wants a token; see VOXCAST_TOKEN and VOXCAST_TOKEN_FILE",
+        401: "the server wants a token; set VOXCAST_TOKEN or VOXCAST_TOKEN_FILE",
         404: "the server answers 404: cpus: too many; is it the server of `voxcast serve`?",
         500: "the server answers 500: cpus: too many; is it the server of `voxcast serve`?",
     }

@@ -66,9 +66,9 @@ def test_rows_are_answered_in_order_as_in_this_process(
 @pytest.mark.parametrize(
     ("question", "problem"),
     [
-        ("[" * 100_000, "not JSON that can be read"),
-        ("{", "not JSON that can be read"),
-        ('{"dataframe_records": [{"shape_i": ' + "9" * 5_000 + "}]}", "not JSON that can be read"),
+        ("[" * 100_000, "not valid JSON"),
+        ("{", "not valid JSON"),
+        ('{"dataframe_records": [{"shape_i": ' + "9" * 5_000 + "}]}", "not valid JSON"),
         ({"dataframe_records": [ROW], "params": {"quantil": 0.99}}, "quantil: unknown"),
         ({"dataframe_records": [ROW], "params": {"quantile": None}}, "not None"),
         ({"dataframe_records": [ROW], "params": {"quantile": 2}}, "quantile: must be above 0.5"),

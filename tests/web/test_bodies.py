@@ -56,7 +56,8 @@ def test_a_body_of_another_kind_is_refused_alike(service: TestClient, path: str)
          "dtype, file_size_bytes, shape_j, shape_k, spacing_i_mm, spacing_j_mm, spacing_k_mm: are "
          "missing"),
         ({"row": {**ROW, "shape_i": 0}}, 400, "shape_i: must be between 1 and 32767, not 0"),
-        ({"row": ROW, "apps": "segment"}, 422, "apps: unknown field"),
+        ({"row": ROW, "apps": "segment"}, 422,
+         "apps: unknown field; `GET /openapi.json` lists those of each question"),
         ({"row": ROW, "configurations": 3}, 422, "configurations: must be a list"),
         ({"row": ROW, "configurations": [{"cpus": 10**400}]}, 422,
          "configurations.0.cpus: must be at most 65536"),

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-import voxcast.web
 from voxcast.web.routes import page
 
-FOLDER = Path(voxcast.web.__file__).with_name("page")
+FOLDER = Path(page.__file__).parents[1] / "page"
 FILES = sorted(path.name for path in FOLDER.iterdir())
 SCRIPTS = [name for name in FILES if name.endswith(".js")]
 XML_NAMESPACE = "http://www.w3.org/2000/svg"

@@ -81,7 +81,7 @@ def test_the_history_compares_what_was_requested_used_and_predicted(
         assert "144 runs with a prediction, of 144" in opened.text("#history")
         assert page.locator(".dumbbell .requested").count() == 15
         assert page.locator(".calibration .share").count() == 12  # 6 months, time and memory
-        assert "Version 1, the champion" in opened.text("#history")
+        assert "Version 1 is the champion" in opened.text("#history")
         assert "There is no challenger" in opened.text("#history")
         keep_screenshot(opened, "history-light-wide", tmp_path)
         page.select_option("#history-quantity", "memory")
@@ -101,5 +101,5 @@ def test_an_empty_history_tells_what_to_do(
     (folder / "data" / "history").rename(folder / "data" / "elsewhere")
     with served(folder) as url, visit(chromium, url) as opened:
         opened.page.click("#to-history")
-        opened.page.get_by_text("No run is on record yet").wait_for(timeout=60_000)
+        opened.page.get_by_text("No run is on record yet").first.wait_for(timeout=60_000)
         assert "voxcast learn" in opened.text("#history")

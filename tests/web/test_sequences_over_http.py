@@ -73,7 +73,7 @@ def test_an_image_unlike_all_that_was_measured_is_answered_with_a_warning(
         ({"gamma": -1}, 422, "gamma"),
         ({"checkpoint_s": 1}, 422, "must be given together"),
         ({"strategy": "mixed_ckpt"}, 422, "needs checkpoint_s and restart_s"),
-        ({"strategy": "guess"}, 422, "unknown strategy; choose from all, brute_force"),
+        ({"strategy": "guess"}, 422, "strategy: unknown; choose from all, brute_force"),
         ({"points": 10_000}, 422, "points"),
         ({"law": "lognormal(3,0.5)"}, 422, "law"),
         ({"alpha": 1e308, "gamma": 1e308}, 400, "out of the range of a double"),

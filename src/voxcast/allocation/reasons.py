@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from voxcast.quantities import format_seconds, slurm_memory
+from voxcast.quantities import counted, format_seconds, slurm_memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +44,8 @@ def why(
     aim = _aim(cluster, policy, limits)
     if column >= 0:
         count = int(choice.qualified[image])
-        return f"{aim}, of {count} that {'qualify' if count > 1 else 'qualifies'}"
+        verb = "qualifies" if count == 1 else "qualify"
+        return f"{aim}, of {counted(count, 'configuration')} that {verb}"
     column = int(choice.nearest[image])
     if column < 0:
         reasons = [

@@ -128,8 +128,9 @@ class Recommendation:
         machines = " and of ".join(names) or "the machine that was measured"
         if speeds := node_speeds(self.candidates, self.images[0].by_candidate):
             return f"speeds relative to most runs on record: {speeds}"
-        unknown = {c.node.name for c in self.candidates if c.node.host_class is None}
-        differ = f"; {', '.join(sorted(unknown))} may be faster or slower" if unknown else ""
+        unknown = sorted({c.node.name for c in self.candidates if c.node.host_class is None})
+        elsewhere = "this machine" if self.cluster.is_this_machine else ", ".join(unknown)
+        differ = f"; {elsewhere} may be faster or slower" if unknown else ""
         return f"times are those of {machines}{differ}"
 
     def why(self, image: int) -> str:

@@ -88,7 +88,7 @@ def main(argv: list[str]) -> int:
         aliases = ["champion"] * version.is_champion + ["challenger"] * version.is_challenger
         print(f"version {version.number:>3} {', '.join(aliases)}".rstrip())
         for app, facts in version.apps.items():
-            new = "; this version was made for it" if app == version.tags.get("promoted") else ""
+            new = "; new in this version" if app == version.tags.get("promoted") else ""
             print(f"  {app}: {_facts(facts)}{new}")
     return 0
 

@@ -26,5 +26,5 @@ def main(argv: list[str]) -> int:
     print(f"version {receipt['version']} is champion; {names} as in version "
           f"{receipt['to_version']}")  # fmt: skip
     if receipt["removed"]:
-        print("  what was replaced is not promoted again, unless by `voxcast models promote`")
+        print("  `voxcast learn` will not promote what was replaced; `voxcast models promote` can")
     return 0

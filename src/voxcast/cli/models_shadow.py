@@ -140,15 +140,15 @@ def _print(comparison: ShadowComparison, without_history: str | None) -> None:
     champion, challenger = comparison.versions
     print(
         f"{comparison.app}: version {challenger} in shadow of {champion}, bounds at "
-        f"{100 * comparison.quantile:g} %: {comparison.answers} answers, "
-        f"{comparison.questions} questions, {comparison.images} images"
+        f"{100 * comparison.quantile:g} %: {counted(comparison.answers, 'answer')}, "
+        f"{counted(comparison.questions, 'question')}, {counted(comparison.images, 'image')}"
     )
     for target, ratio in comparison.median_ratio.items():
         upper = comparison.upper_ratio[target]
         print(f"  {target}: medians {_text(ratio)} times the champion's, bounds {_text(upper)}")
     both, first, second = comparison.out_of_range
-    print(f"  out of range for both {both}, for {champion} alone {first}, for {challenger} alone "
-          f"{second} of {comparison.questions} questions")  # fmt: skip
+    print(f"  out of range: {both} of {comparison.questions} questions for both, "
+          f"{first} for {champion} alone, {second} for {challenger} alone")  # fmt: skip
     if not comparison.runs:
         reason = without_history or "no later run of these images and allocations is on record"
         print(f"  not judged: {reason}")

@@ -28,7 +28,7 @@ _REASONS = {
     "bool_parsing": "must be true or false",
     "bool_type": "must be true or false",
     "dict_type": "must be an object",
-    "extra_forbidden": "unknown field",
+    "extra_forbidden": "unknown field; `GET /openapi.json` lists those of each question",
     "finite_number": "must be finite",
     "float_parsing": "must be a number",
     "float_type": "must be a number",
@@ -38,17 +38,17 @@ _REASONS = {
     "int_parsing": "must be a whole number",
     "int_parsing_size": "is too large a number",
     "int_type": "must be a whole number",
-    "json_invalid": "not JSON that can be read: {error}",
+    "json_invalid": "not valid JSON: {error}",
     "less_than": "must be below {lt}",
     "less_than_equal": "must be at most {le}",
     "list_type": "must be a list",
     "missing": "is missing",
     "model_type": "must be an object",
     "none_required": "does not belong here",
-    "string_too_long": "has at most {max_length} letters",
+    "string_too_long": "may have at most {max_length} characters",
     "string_type": "must be a text",
-    "too_long": "has at most {max_length} entries",
-    "too_short": "needs at least {min_length} entries",
+    "too_long": "may have at most {max_length} entries",
+    "too_short": "needs {min_length} or more entries",
 }
 
 
@@ -99,7 +99,10 @@ def add_problem_handlers(app: FastAPI) -> None:
 
     async def of_http(request: Request, error: Any) -> Response:
         headers = dict(error.headers or {})
-        return problem(error.status_code, str(error.detail), headers, request.url.path)
+        detail = str(error.detail)
+        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            detail = f"{request.url.path}: answers {headers.get('Allow')}; see GET /openapi.json"
+        return problem(error.status_code, detail, headers, request.url.path)
 
     async def of_disconnect(request: Request, error: Any) -> Response:
         return problem(HTTPStatus.BAD_REQUEST, CLIENT_GONE, path=request.url.path)

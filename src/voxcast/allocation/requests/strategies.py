@@ -25,6 +25,7 @@ from voxcast.allocation.requests.discretisation import (
 )
 from voxcast.allocation.requests.periodic import MOST_PERIODS, best_periods, periodic
 from voxcast.errors import ConfigError
+from voxcast.quantities import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -135,11 +136,11 @@ def _programme(
         points = min(settings.points, max_points)
         grid = DISCRETISATIONS[discretisation](law, points)
         optimal = optimum(grid, cost)
-        capped = f", of {settings.points} requested" if points < settings.points else ""
-        notes = [f"of {len(grid.points)} points{capped}"]
+        capped = f" of {settings.points} requested" if points < settings.points else ""
+        notes = [f"{counted(len(grid.points), 'point')}{capped}"]
         if math.isinf(law.support[1]):
             end = settings.format_length(float(grid.points[-1]))
-            notes.append(f"after {end}, which {_FEW_JOBS} exceeds, doubled")
+            notes.append(f"doubled after {end}, which {_FEW_JOBS} exceeds")
         if checkpoints:
             points_needed = points_for(law, cost, ACCURACY)
             if points_needed > points:
@@ -161,13 +162,16 @@ def _periodic(meaning: str, checkpoints: bool) -> Strategy:
         periods = settings.periods or best_periods(law, cost, checkpoints=checkpoints)
         t, flags = periodic(law, periods, checkpoints=checkpoints)
         choice = "as requested" if settings.periods else f"the best of 1 to {MOST_PERIODS}"
-        return Draft(t, flags if checkpoints else None, (f"{periods} periods, {choice}",))
+        note = f"{counted(periods, 'period')}, {choice}"
+        return Draft(t, flags if checkpoints else None, (note,))
 
     return Strategy(draft, meaning, checkpoints)
 
 
 STRATEGIES: dict[str, Strategy] = {
-    "brute_force": _rule(brute_force, "the best of many first requests, which give all others"),
+    "brute_force": _rule(
+        brute_force, "the best of many first requests, each of which determines the rest"
+    ),
     "mean_by_mean": _rule(
         heuristics.mean_by_mean, "the mean, then the mean of the jobs that take longer"
     ),
@@ -179,10 +183,10 @@ STRATEGIES: dict[str, Strategy] = {
         heuristics.median_by_median, "the median, then the median of the jobs that take longer"
     ),
     "equal_time": _programme(
-        "without_checkpoints", "optimal among points that are equally far apart"
+        "without_checkpoints", "optimal among equally spaced times"
     ),
     "equal_probability": _programme(
-        "without_checkpoints", "optimal among points that are equally probable",
+        "without_checkpoints", "optimal among equally probable times",
         "equal_probability",
     ),
     "no_ckpt": _programme(
@@ -195,10 +199,10 @@ STRATEGIES: dict[str, Strategy] = {
         "mixed_checkpoints", "optimal, and where to write a checkpoint", checkpoints=True
     ),
     "all_periodic": _periodic(
-        "equal steps, with a checkpoint after each: to compare with", checkpoints=True
+        "equal steps with a checkpoint after each, a baseline", checkpoints=True
     ),
     "no_periodic": _periodic(
-        "equal steps without a checkpoint: to compare with", checkpoints=False
+        "equal steps without a checkpoint, a baseline", checkpoints=False
     ),
 }  # fmt: skip
 

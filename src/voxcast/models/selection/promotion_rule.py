@@ -22,7 +22,7 @@ REASONS = {
     "new_version": "the former champion predicts another version of the application",
     "better": "better than the former champion",
     "by_hand": "a person promoted it",
-    "rolled_back": "a person returned to it",
+    "rolled_back": "a person rolled back to it",
     SHADOW: "nobody promoted it: it answers in shadow",
     "more_subjects": "more exact than the former champion, and learned from more subjects",
 }

@@ -167,7 +167,7 @@ class ServerSession:
             raise refusal(_detail(answer), str(self.address))
         if answer.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             problem = "wants a token" if self._token is None else "refuses the token"
-            raise self.problem(problem, "see VOXCAST_TOKEN and VOXCAST_TOKEN_FILE")
+            raise self.problem(problem, "set VOXCAST_TOKEN or VOXCAST_TOKEN_FILE")
         if answer.status != HTTPStatus.OK:
             raise self.problem(_stated(answer))
         try:

@@ -20,7 +20,7 @@ function card(title, ...children) {
 }
 
 function nothing(text, command) {
-  return html("p", { class: "empty" }, `${text} `, command ? html("code", {}, command) : null);
+  return html("p", { class: "empty" }, text, ...(command ? [" ", html("code", {}, command), "."] : []));
 }
 
 /** Ask for the history, and show it in a box. */
@@ -81,7 +81,7 @@ function usedCard(runs, quantity) {
 
 function newestCard(runs, quantity) {
   const newest = [...runs].sort((a, b) => String(b.started_at).localeCompare(String(a.started_at))).slice(0, NEWEST);
-  if (!newest.length) return card("The newest runs", nothing("They will be listed here."));
+  if (!newest.length) return card("The newest runs", nothing("No run is on record yet."));
   const columns = [quantity.requested, quantity.used, quantity.median, quantity.upper];
   const place = scale(newest.flatMap((run) => columns.map((name) => run[name] ?? NaN)), [4, WIDTH - 4],
     { zero: true, isTime: quantity.isTime });
@@ -110,7 +110,7 @@ function dumbbell(run, quantity, place) {
 
 function configurationCard(configurations) {
   const title = "Configurations compared";
-  if (!configurations.length) return card(title, nothing("They are compared as soon as there are runs."));
+  if (!configurations.length) return card(title, nothing("No run is on record yet."));
   const ratios = configurations.flatMap((row) => [row.ratio, row.ratio_low, row.ratio_high]).filter(Number.isFinite);
   const place = scale([1, ...ratios], [4, WIDTH - 4], { log: true });
   const rows = configurations.map((row) => [
@@ -140,8 +140,7 @@ function ratioBar({ ratio, ratio_low: low, ratio_high: high }, place) {
 function calibrationCard(rows) {
   const title = "Calibration over time";
   if (!rows.length) {
-    return card(title, nothing("Nothing to judge yet: a run is needed that was predicted before it was made, "
-      + "as those are that are submitted with", "voxcast submit"));
+    return card(title, nothing("No data yet: it needs runs that were predicted before they started, such as those submitted with", "voxcast submit"));
   }
   return card(title,
     figure("Share of subjects below the upper bound, with its exact 95 % interval; the line is what the bound states.",

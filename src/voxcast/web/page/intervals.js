@@ -33,7 +33,7 @@ function quantiles(prediction, target) {
  * @param {object | null} chosen - the configuration that is recommended
  */
 export function intervalTable(predictions, chosen, quantile) {
-  const targets = [["Time", "runtime_s", duration, true], ["CPU time", "cpu_s", duration, true],
+  const targets = [["Wall time", "runtime_s", duration, true], ["CPU time", "cpu_s", duration, true],
     ["Memory", "peak_rss_bytes", bytes, false]];
   if (predictions.some((row) => row.peak_gpu_bytes_upper > 0)) {
     targets.push(["GPU memory", "peak_gpu_bytes", bytes, false]);

@@ -145,7 +145,7 @@ async function start() {
     clearProblem(problem);
     form.fill(models, sites);
     byId("learned").replaceChildren(learnedTable(models));
-    byId("model").textContent = models.version ? `model version ${models.version}` : "model of no version";
+    byId("model").textContent = models.version ? `model version ${models.version}` : "model without a version";
   } catch (error) {
     if (error.status === undefined) throw error;
     showProblem(problem, error, start);

@@ -1,4 +1,4 @@
-// Cost against time of every configuration; those on the front are not beaten in both.
+// Cost against time of every configuration, and the Pareto front.
 
 import { axes, inner, roving } from "./axes.js";
 import { html, svg } from "./dom.js";
@@ -20,14 +20,14 @@ function cost(row, inUsd) {
 /** Return the place of a configuration in words. */
 export function placeOf(row) {
   if (row.isHere) return "this machine";
-  return row.node_type === row.partition ? row.node_type : `${row.node_type} in ${row.partition}`;
+  return row.node_type === row.partition ? row.node_type : `${row.node_type}, partition ${row.partition}`;
 }
 
 function sentence(row, inUsd, isChosen) {
   const price = inUsd ? usd(row.usd_expected) : coreHours(row.core_h);
   return [`${allocation(row)} on ${placeOf(row)}: ${duration(row.turnaround_expected_s)} until the result`,
     price, `request ${duration(row.walltime_s, Math.ceil)} and ${bytes(row.memory_bytes)}`,
-    isChosen ? "recommended" : row.excluded ? `not possible: ${row.excluded}` : row.pareto ? "on the front" : "beaten by another in both"].join(", ");
+    isChosen ? "recommended" : row.excluded ? `not possible: ${row.excluded}` : row.pareto ? "on the Pareto front" : "another is both cheaper and faster"].join(", ");
 }
 
 function mark(row, x, y, inUsd, isChosen) {
@@ -70,14 +70,15 @@ export function paretoPlot(configurations, chosen, deadlineS, readout) {
     });
     readout.textContent = sentence(rows[picked], inUsd, chosen !== null);
     const atDeadline = deadlineS <= x.domain[1] && deadlineS >= x.domain[0] ? x(deadlineS) : null;
+    const isLeft = atDeadline < (range.x[0] + range.x[1]) / 2; // the label would lie on the axis
     return svg("svg", { class: "pareto", viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: "group",
       "aria-label": "Cost and time of each configuration; the arrow keys go from one to the next" },
       axes(x, y, { width, height: HEIGHT, xFormat: duration,
-        xTitle: width < 480 ? "expected time until the result" : "expected time until the result, waiting and retries included",
+        xTitle: width < 480 ? "expected time until the result" : "expected time until the result, queue and retries included",
         yTitle: inUsd ? "expected cost in USD" : "core-hours", yFormat: (tick) => number(tick, 2) }),
       atDeadline === null ? null : svg("g", { class: "limit" },
         svg("line", { x1: atDeadline, x2: atDeadline, y1: range.y[0], y2: range.y[1] }),
-        svg("text", { x: atDeadline - 5, y: range.y[1] + 10, "text-anchor": "end" }, "deadline")),
+        svg("text", { x: atDeadline + (isLeft ? 5 : -5), y: range.y[1] + 10, "text-anchor": isLeft ? "start" : "end" }, "deadline")),
       svg("path", { class: "frontline", d: line }),
       // The better ones are drawn last, above the others; the arrow keys keep their order.
       [...marks].sort((a, b) => rank(a) - rank(b)));

@@ -20,7 +20,7 @@ export function number(value, digits = 3) {
 /** Return a duration in its two largest units; a request is rounded up, with `Math.ceil`. */
 export function duration(seconds, round = Math.round) {
   if (!isNumber(seconds)) return MISSING;
-    if (seconds < 99.5 && round === Math.round) return `${number(seconds, 2)}${NBSP}s`;
+  if (seconds < 99.5 && round === Math.round) return `${number(seconds, 2)}${NBSP}s`;
   const [, step] = [[86400, 3600], [3600, 60], [0, 1]].find(([least]) => seconds >= least);
   let whole = round(seconds / step) * step;
   const parts = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]]

@@ -52,9 +52,9 @@ export function questionForm(changed) {
     const cluster = clusters[byId("cluster").value], policy = policies[byId("policy").value];
     byId("cluster-hint").textContent = cluster?.problem ?? (cluster?.this_machine ? "The machine of the service." : "");
     byId("policy-hint").textContent = policy?.problem ?? (policy === undefined ? ""
-      : `Enough for ${percent(policy.confidence)} for time and ${percent(policy.confidence)} for memory, so too small for at most `
-        + `${percent(policy.risk)} in either; then ${percent(policy.memory_margin)} more memory. `
-        + `An hour less is worth ${number(policy.hour_in_core_hours)} core-hours.`);
+      : `Time and memory each suffice for ${percent(policy.confidence)} of runs, so at most ${percent(policy.risk)} of requests `
+        + `are too small in either. Memory gets ${percent(policy.memory_margin)} more. `
+        + `A result one hour earlier is worth ${number(policy.hour_in_core_hours)} core-hours.`);
   }
 
   return {

@@ -14,7 +14,7 @@ function sentence(text) {
 }
 
 function headline(row, inUsd) {
-  const facts = [["Time", duration(row.walltime_s, Math.ceil)], ["Memory", bytes(row.memory_bytes)],
+  const facts = [["Time limit", duration(row.walltime_s, Math.ceil)], ["Memory", bytes(row.memory_bytes)],
     ["Allocation", allocation(row)], ["On", placeOf(row)],
     ["Expected cost", inUsd ? usd(row.usd_expected) : coreHours(row.core_h)]];
   return html("dl", { class: "headline" },
@@ -23,7 +23,7 @@ function headline(row, inUsd) {
 
 function caveatList(caveats) {
   if (!caveats.length) return null;
-  return html("div", { class: "caveat" }, html("p", {}, html("strong", {}, "Take it with care")),
+  return html("div", { class: "caveat" }, html("p", {}, html("strong", {}, "Caveats")),
     html("ul", {}, caveats.map((text) => html("li", {}, text))));
 }
 
@@ -34,7 +34,7 @@ function showRequest({ chosen, nearest, why, caveats, machine, configurations, p
   const heading = chosen ? null : html("p", { class: "problem" }, nearest
     ? "No configuration is within the limits. The nearest:" : "No configuration fits.");
   const risk = chosen?.calibrated
-    ? `Too small, in time or memory, for at most ${percent(policy.risk)} of such runs.` : null;
+    ? `At most ${percent(policy.risk)} of such requests are too small, in time or memory.` : null;
   body("recommendation").replaceChildren(...[heading, row ? headline(row, inUsd) : null,
     html("p", { class: "why" }, sentence(why), risk ? ` ${risk}` : ""),
     caveatList(caveats ?? []), machine ? html("p", { class: "soft" }, sentence(machine)) : null].filter(Boolean));
@@ -50,7 +50,7 @@ function configurationTable(configurations, chosen) {
   const rows = configurations.map((row) => {
     const isChosen = chosen !== null
       && ["node_type", "partition", "device", "cpus", "gpus"].every((key) => row[key] === chosen[key]);
-    const verdict = isChosen ? "recommended" : row.excluded ?? (row.pareto ? "on the front" : "");
+    const verdict = isChosen ? "recommended" : row.excluded ?? (row.pareto ? "on the Pareto front" : "");
     const cells = [`${allocation(row)}, ${placeOf(row)}`, duration(row.walltime_s, Math.ceil), bytes(row.memory_bytes),
       duration(row.wait_s), duration(row.turnaround_expected_s),
       inUsd ? number(row.usd_expected, 2) : number(row.core_h, 2), verdict];
@@ -58,15 +58,16 @@ function configurationTable(configurations, chosen) {
     return cells;
   });
   return html("details", {}, html("summary", {}, `All ${configurations.length} configurations`),
-    table("Configurations, with the request that each would need",
-      ["Configuration", "Request", "Memory", "Wait", "Result after", inUsd ? "USD" : "Core-h", ""], rows));
+    table("Configurations, and the request that each needs",
+      ["Configuration", "Time limit", "Memory", "Queue", "Expected result after", inUsd ? "USD" : "Core-h", ""], rows));
 }
 
 function showTrade(answer) {
   const { configurations, chosen, limits } = answer;
   const readout = paretoReadout();
   body("trade").replaceChildren(
-    figure("Every configuration; the line joins those that no other beats in both.",
+    figure("Each configuration that was considered. The line is the Pareto front: no other is both cheaper and faster. "
+      + "Expected time and cost include waiting in the queue and repeating a request that was too small.",
       paretoPlot(configurations, chosen, limits?.deadline_s ?? NaN, readout), readout),
     configurationTable(configurations, chosen));
 }
@@ -81,7 +82,7 @@ function showBecause(reasons) {
       html("span", { class: "factor-track" }, bar));
   });
   body("because").replaceChildren(
-    html("p", { class: "soft" }, "Of its time, each against the usual value over the runs that were measured."),
+    html("p", { class: "soft" }, "Effect of each feature on the predicted time, against its usual value in the measured runs."),
     html("ol", { class: "reasons" }, rows));
 }
 

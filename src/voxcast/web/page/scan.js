@@ -38,7 +38,9 @@ function characteristicRow(characteristic) {
     return [title, amount, html("span", { class: "soft" }, note)];
   }
   const side = within ? "within" : value < low ? "below" : "above";
-  const verdict = `${side === "within" ? "within" : `${side} all:`} ${number(low)} to ${number(high)}`;
+  // The model allows for a little beyond the range before it calls a value outside.
+  const place = value < low ? "below" : value > high ? "above" : "within";
+  const verdict = `${place === "within" ? place : `${within ? "just " : ""}${place}`} ${number(low)} to ${number(high)}`;
   const cells = [title, amount, html("div", { class: "trained-on" }, rangeBar(characteristic),
     html("span", { class: `side ${side}` }, verdict))];
   cells.className = side === "within" ? "" : "outside";
@@ -58,11 +60,11 @@ function summaryOf(characteristics) {
   const outside = trained.filter(({ within }) => !within);
   if (!trained.length) return ["", false];
   if (!outside.length) {
-    return [trained.length === 1 ? "The characteristic that the model compares lies within what was measured."
-      : `All ${trained.length} characteristics that the model compares lie within what was measured.`, false];
+    return [trained.length === 1 ? "The characteristic that is checked lies within the measured range."
+      : `All ${trained.length} characteristics that are checked lie within their measured ranges.`, false];
   }
   return [`${outside.length} of ${trained.length} characteristics ${outside.length === 1 ? "is" : "are"} `
-    + "outside what was measured: the prediction is extrapolated.", true];
+    + "outside the measured range: the prediction is an extrapolation.", true];
 }
 
 /** Show a scan; returns in a sentence how it compares with what the model was trained on. */

@@ -43,9 +43,9 @@ export function showSequences({ sequences: computed, notes, host, need_checkpoin
   const rows = sequences.map((row, n) => strategyRow(row, dearest, n === 0));
   const list = (items) => html("ul", { class: "strategies" }, items);
   byId("sequence").querySelector(".body").replaceChildren(
-    html("p", { class: "soft" }, `Ask for the first; if it was too short, for the next. With ${configuration}, `
+    html("p", { class: "soft" }, `Request the first; if the job runs out of time, the next. With ${configuration}, `
       + `${host ? `on machine ${host}` : "as measured"}: a node of a cluster may be faster or slower. `
-      + "The bar is the expected cost over that of knowing the time beforehand, so 1 is the least."
+      + "The bar is the expected cost relative to knowing the runtime beforehand, by the cost model of requests: 1 is the least."
       + (hasCheckpoints ? " ⚑ ends with a checkpoint." : "")),
     list(rows.slice(0, SHOWN)),
     ...(rows.length > SHOWN ? [html("details", {},

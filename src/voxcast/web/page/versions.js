@@ -13,16 +13,16 @@ const COLUMNS = ["Application", "Model", "Subjects", "Runs", "Calibrated", "Prom
 
 /** Return what the model can be asked, in a table. */
 export function learnedTable({ apps }) {
-  return table("What the model learned from, and can be asked about", COLUMNS, appRows(apps));
+  return table("Applications of this model, and the runs that it was trained on", COLUMNS, appRows(apps));
 }
 
 /** Return the champion with its applications, the challenger, and the versions before. */
 export function modelCards({ version, challenger, apps, versions }, history) {
   const parts = [html("h2", {}, "Champion and challenger"),
-    table(`Version ${version || "without number"}, the champion, answers every question`, COLUMNS, appRows(apps))];
+    table(`Version ${version || "without number"} is the champion, whose answers are returned`, COLUMNS, appRows(apps))];
   const other = history.challenger ?? versions.find((candidate) => candidate.version === challenger);
   if (!challenger && !other) {
-    parts.push(html("p", { class: "soft" }, "There is no challenger: the last model that was trained is the champion."));
+    parts.push(html("p", { class: "soft" }, "There is no challenger in shadow."));
   } else if (other) {
     parts.push(table(`Version ${other.version}, the challenger`, COLUMNS, appRows(other.apps)));
   } else {

@@ -55,7 +55,7 @@ def _json(body: bytes) -> dict[str, Any]:
     try:
         content = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise ModelError(f"not JSON that can be read: {error}") from None
+        raise ModelError(f"not valid JSON: {error}") from None
     if not isinstance(content, dict):
         raise ModelError(f"must be an object with {RECORDS} or {SPLIT}")
     return content

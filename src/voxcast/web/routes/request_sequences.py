@@ -46,7 +46,7 @@ class SequenceQuestion(ImageQuestion):
 
         if self.strategy not in (ALL, *STRATEGIES):
             names = ", ".join((ALL, *STRATEGIES))
-            raise ValueError(f"unknown strategy; choose from {names}")
+            raise ValueError(f"strategy: unknown; choose from {names}")
         if (self.checkpoint_s is None) != (self.restart_s is None):
             raise ValueError("checkpoint_s and restart_s must be given together")
         if self.strategy != ALL and STRATEGIES[self.strategy].checkpoints > self.can_checkpoint:
