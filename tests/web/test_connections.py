@@ -302,7 +302,8 @@ def _answered(connection: socket.socket, request: bytes) -> bool:
     connection.sendall(request)
     came = b""
     while not came.endswith(b"}"):
-        assert (part := connection.recv(2**16)), came
+        part = connection.recv(2**16)
+        assert part, came
         came += part
     return came.startswith(b"HTTP/1.1 200")
 
