@@ -132,7 +132,8 @@ def log_in_json() -> None:
     """Write all messages of this process to stderr, one line of JSON each."""
     handler = StderrHandler()
     handler.setFormatter(JsonFormatter())
-    for name, level in ((PACKAGE, logging.INFO), ("uvicorn", logging.WARNING)):
+    levels = {PACKAGE: logging.INFO, "uvicorn": logging.WARNING, "python_multipart": logging.ERROR}
+    for name, level in levels.items():
         package = logging.getLogger(name)
         package.handlers, package.propagate = [handler], False
         package.setLevel(level)
