@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import struct
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import nibabel
 import numpy as np
@@ -12,9 +12,6 @@ import pytest
 
 from voxcast.errors import ImageError
 from voxcast.images.headers import HEADER_COLUMNS, read_header
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def _save(path: Path, array: np.ndarray, affine: np.ndarray | None = None) -> Path:
@@ -235,3 +232,14 @@ def test_plain_file_cut_short_missing_and_folder(tmp_path: Path) -> None:
         read_header(tmp_path / "none.nii")
     with pytest.raises(ImageError, match="folder"):
         read_header(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["minc2_1_scale.mnc", "bad_datatype+orig.HEAD", "phantom_truncated.REC"],
+)
+def test_images_of_other_formats_are_refused_alike(name: str) -> None:
+    """Also where nibabel lacks a package for them, or has errors of its own."""
+    path = Path(nibabel.__file__).parent / "tests" / "data" / name
+    with pytest.raises(ImageError, match="not a NIfTI file"):
+        read_header(path)

@@ -216,6 +216,8 @@ LISTED = {
         {"network_points": 4000},
         {"characteristics": [[]]},
         {"parameters": "iterations"},
+        {"parameters": {"\x1b[2J": 1}},
+        {"parameters": {f"p{n}": 1 for n in range(2000)}},
     ],
 )
 def test_a_server_that_lists_nonsense_is_refused(change: dict[str, Any]) -> None:

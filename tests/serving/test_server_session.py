@@ -1,10 +1,12 @@
 """Questions to a server that resets, is late, busy or silent, or answers something else."""
 
+import contextlib
 import logging
 import re
 import socket
 import ssl
 import threading
+import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from http.client import BadStatusLine, IncompleteRead, RemoteDisconnected
@@ -14,6 +16,7 @@ import pytest
 
 from misbehaving_server import (
     Behaviour,
+    Handler,
     answers,
     close,
     dripping,
@@ -169,6 +172,37 @@ def test_an_answer_that_is_too_large_is_cut_off(monkeypatch: pytest.MonkeyPatch)
     expected = pytest.raises(ModelError, match=r"answers with more than 1\.00 kB")
     with misbehaving_server(answers(200, 1000 * "x")) as server, expected:
         Client(server.url).models()
+
+
+def test_an_answer_of_too_many_values_is_not_parsed() -> None:
+    many = answers(200, {"models": [[]] * server_session.MAX_VALUES})
+    expected = pytest.raises(ModelError, match="answers with more than 4194304 values")
+    with misbehaving_server(many) as server, expected:
+        Client(server.url).models()
+
+
+@pytest.mark.parametrize(
+    ("start", "again"),
+    [
+        pytest.param(b"HTTP/1.1 200 OK\r\nX-Long: ", b"x", id="header"),
+        pytest.param(b"", b"HTTP/1.1 100 Continue\r\n\r\n", id="100 Continue"),
+        pytest.param(
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;", b"x", id="size of a chunk"
+        ),
+    ],
+)
+def test_an_answer_that_trickles_is_late_in_the_end(start: bytes, again: bytes) -> None:
+    def trickle(handler: Handler) -> None:
+        handler.close_connection = True
+        with contextlib.suppress(OSError):  # the client has left
+            handler.wfile.write(start)
+            while True:
+                handler.wfile.write(again)
+                time.sleep(0.05)
+
+    expected = pytest.raises(ModelError, match="does not answer within")
+    with misbehaving_server(trickle) as server, expected:
+        Client(server.url, timeouts=Timeouts(total_s=1.5)).models()
 
 
 @pytest.mark.parametrize("content", [[1], "text", 3.5, True])

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import resource
 import socket
 import sys
 import time
@@ -20,10 +21,13 @@ from voxcast.profiling.listeners import listeners
 from voxcast.web.guards.http_protocol import (
     HEADERS_S,
     LINGER_S,
+    MAX_CONNECTIONS,
     MAX_OF_CLIENT,
     MAX_WAITING,
     WRITING_S,
 )
+from voxcast.web.guards.limited_bodies import MAX_JSON_BYTES
+from voxcast.web.json_bodies import BULK_PLACES
 
 TOKEN = "0123456789abcdef-secret"  # noqa: S105
 PATIENCE_S = 20.0  # beyond the time that the service gives
@@ -275,6 +279,57 @@ def test_an_address_has_a_part_of_the_connections(port: int) -> None:
         of_proxy = [stack.enter_context(_connected(port)) for _ in range(MAX_OF_CLIENT + 1)]
         of_proxy[-1].sendall(request)
         assert _rest(of_proxy[-1]).startswith(b"HTTP/1.1 200")
+
+
+def test_connections_that_ask_nothing_give_way(port: int) -> None:
+    """The service has them all, though it was started where a process may open 1024 files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2 * MAX_CONNECTIONS:
+        pytest.skip(f"this machine allows {hard} open files")
+    ask = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with contextlib.ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * MAX_CONNECTIONS), hard))
+        connections = [stack.enter_context(_connected(port)) for _ in range(MAX_CONNECTIONS)]
+        assert _answered(connections[0], ask)  # is now the one that asked last
+        assert _answered(stack.enter_context(_connected(port)), ask)
+        assert _rest(connections[1]) == b""
+        assert _answered(connections[0], ask)
+
+
+def _answered(connection: socket.socket, request: bytes) -> bool:
+    """Tell whether a question whose answer is an object is answered."""
+    connection.sendall(request)
+    came = b""
+    while not came.endswith(b"}"):
+        part = connection.recv(2**16)
+        assert part, came
+        came += part
+    return came.startswith(b"HTTP/1.1 200")
+
+
+def test_large_questions_have_few_places(port: int) -> None:
+    """Else each of 512 requests could hold 8 MiB."""
+    head = (
+        b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n"
+        b"Authorization: Bearer %s\r\nConnection: close\r\n\r\n"
+    )
+    large = head % (MAX_JSON_BYTES, TOKEN.encode()) + b" " * (MAX_JSON_BYTES - 1)
+    small = head % (2, TOKEN.encode()) + b"{}"
+    with contextlib.ExitStack() as stack:
+        slow = [stack.enter_context(_connected(port)) for _ in range(BULK_PLACES)]
+        for connection in slow:
+            connection.sendall(large)
+        refused = stack.enter_context(_connected(port))
+        refused.sendall(large + b" ")
+        assert (answer := _rest(refused)).startswith(b"HTTP/1.1 429")
+        assert b"retry-after: " in answer
+        other = stack.enter_context(_connected(port))
+        other.sendall(small)
+        assert _rest(other).startswith(b"HTTP/1.1 422")
+        for connection in slow:
+            connection.sendall(b" ")
+            assert _rest(connection).startswith(b"HTTP/1.1 422")
 
 
 def _address_of_this_machine() -> str:

@@ -28,6 +28,7 @@ _UNIT_MM = {1: 1e3, 3: 1e-3}
 _UNIT_BITS = 0b111  # the others are of time
 # Size of the header, position and type of the offset of the voxels, in NIfTI-1 and NIfTI-2.
 _OFFSETS = ((348, 108, "f"), (540, 168, "q"))
+_ENDINGS = (".nii", ".nii.gz", ".nii.bz2", ".nii.zst")
 _START_BYTES = 540
 SHAPE_COLUMNS = ("shape_i", "shape_j", "shape_k")
 SPACING_COLUMNS = ("spacing_i_mm", "spacing_j_mm", "spacing_k_mm")
@@ -106,6 +107,9 @@ def read_layout(path: str | os.PathLike[str]) -> Layout:
 
     path = Path(path)
     size_bytes = file_size_bytes(path)
+    # nibabel reads other formats by their names, with errors and packages of their own.
+    if not path.name.lower().endswith(_ENDINGS):
+        raise _not_nifti(path)
     try:
         _check_offset(path)
         image = nibabel.load(path)

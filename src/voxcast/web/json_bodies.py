@@ -74,9 +74,20 @@ class BulkBodies:
 
     @asynccontextmanager
     async def content(
-        self, request: Request, parse: Callable[[bytes], Content]
+        self,
+        request: Request,
+        parse: Callable[[bytes], Content],
+        max_values: int = BULK_VALUES,
+        max_groups: int = BULK_GROUPS,
     ) -> AsyncIterator[Content]:
         """Receive a body and parse it; a large one has its place until the block ends.
+
+        Parameters
+        ----------
+        parse : callable
+            Makes the content of a body that passed `check_contents`.
+        max_values, max_groups
+            See `check_contents`.
 
         Raises
         ------
@@ -87,7 +98,7 @@ class BulkBodies:
         stated = request.headers.get("content-length", "")
         if stated.isdigit() and int(stated[:20]) <= SMALL_BYTES:
             body = await request.body()
-            check_contents(body, BULK_VALUES, BULK_GROUPS)
+            check_contents(body, max_values, max_groups)
             yield parse(body)
             return
         if self._large >= BULK_PLACES:
@@ -102,7 +113,7 @@ class BulkBodies:
         try:
             body = await request.body()
             async with self._turn:
-                await asyncio.to_thread(check_contents, body, BULK_VALUES, BULK_GROUPS)
+                await asyncio.to_thread(check_contents, body, max_values, max_groups)
                 content = await asyncio.to_thread(parse, body)
             yield content
         finally:

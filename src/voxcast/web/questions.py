@@ -19,7 +19,6 @@ from voxcast.web.json_bodies import (
     MULTIPART,
     QUESTION_GROUPS,
     QUESTION_VALUES,
-    check_contents,
     kind_of,
 )
 from voxcast.web.row_schema import row_schema
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 
     from voxcast.web.images.image_paths import AllowedFolders
     from voxcast.web.images.reader_pool import ReaderPool
+    from voxcast.web.json_bodies import BulkBodies
     from voxcast.web.settings import Settings
 
 
@@ -110,10 +110,12 @@ async def question_and_image(
         except HTTPException:
             await body.drain()  # now that its place is free for another image
             raise
-    content = await request.body()
-    check_contents(content, QUESTION_VALUES, QUESTION_GROUPS)
+    bulk: BulkBodies = request.app.state.bulk
     try:
-        query = kind.model_validate_json(content)
+        async with bulk.content(
+            request, kind.model_validate_json, QUESTION_VALUES, QUESTION_GROUPS
+        ) as query:
+            pass  # its body is no longer needed
     except ValidationError as error:
         raise RequestValidationError(error.errors()) from None
     if (query.row is None) == (query.path is None):

@@ -9,6 +9,7 @@ import ctypes
 import functools
 import logging
 import os
+import resource
 import signal
 import sys
 from typing import TYPE_CHECKING, Any
@@ -51,9 +52,10 @@ def serve(settings: Settings, host: str, port: int, workers: int = 1) -> int:
     import uvicorn
     from uvicorn.config import STARTUP_FAILURE
 
-    from voxcast.web.guards.http_protocol import BoundedProtocol
+    from voxcast.web.guards.http_protocol import MAX_CONNECTIONS, BoundedProtocol
 
     log_in_json()
+    _allow_open_files(2 * MAX_CONNECTIONS)
     config = uvicorn.Config(
         functools.partial(_application, settings, os.getpid()),
         factory=True,
@@ -76,6 +78,14 @@ def serve(settings: Settings, host: str, port: int, workers: int = 1) -> int:
         uvicorn.Server(config).run()
         return 0
     return EXIT_BAD_INPUT if STARTUP_FAILURE in _run_workers(config) else 0
+
+
+def _allow_open_files(number: int) -> None:
+    """Allow a number of open files if the system does; most shells allow 1024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < number:
+        most = number if hard == resource.RLIM_INFINITY else min(number, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _run_workers(config: Config) -> set[int | None]:
@@ -122,7 +132,8 @@ def log_in_json() -> None:
     """Write all messages of this process to stderr, one line of JSON each."""
     handler = StderrHandler()
     handler.setFormatter(JsonFormatter())
-    for name, level in ((PACKAGE, logging.INFO), ("uvicorn", logging.WARNING)):
+    levels = {PACKAGE: logging.INFO, "uvicorn": logging.WARNING, "python_multipart": logging.ERROR}
+    for name, level in levels.items():
         package = logging.getLogger(name)
         package.handlers, package.propagate = [handler], False
         package.setLevel(level)

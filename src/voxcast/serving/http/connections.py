@@ -8,17 +8,19 @@ from __future__ import annotations
 import contextlib
 import http.client
 import ssl
+import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from socket import SHUT_RDWR, socket
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from voxcast.serving.http.address import ServerAddress
 
-MAX_ANSWER_BYTES = 2**28  # some hundreds of thousands of predictions
+MAX_ANSWER_BYTES = 2**26  # of 10,000 predictions, which are asked for at a time, are 25 MB
 _PART = 2**16
 Body = Callable[[], "bytes | Iterable[bytes]"]  # called for every attempt
 
@@ -147,24 +149,25 @@ class Connections:
         end_s: float,
         read_s: float | None,
     ) -> Answer:
-        socket = connection.sock
+        sock = connection.sock
         limit_s = self.timeouts.read_s if read_s is None else read_s
 
         def set_limit() -> None:
-            socket.settimeout(min(limit_s, _left_s(end_s)))
+            sock.settimeout(min(limit_s, _left_s(end_s)))
 
         try:
-            set_limit()
-            self._send(connection, question)
-            set_limit()
-            response = connection.getresponse()
-            size, content = response.length, bytearray()
-            while part := _next_part(response, set_limit):
-                content += part
-                if len(content) > MAX_ANSWER_BYTES:
-                    raise AnswerTooLargeError
-            if size is not None and len(content) < size:  # which looks like the end to `read1`
-                raise http.client.IncompleteRead(bytes(content), size - len(content))
+            with _broken_at(sock, end_s):
+                set_limit()
+                self._send(connection, question)
+                set_limit()
+                response = connection.getresponse()
+                size, content = response.length, bytearray()
+                while part := _next_part(response, set_limit):
+                    content += part
+                    if len(content) > MAX_ANSWER_BYTES:
+                        raise AnswerTooLargeError
+                if size is not None and len(content) < size:  # an end, to `read1`
+                    raise http.client.IncompleteRead(bytes(content), size - len(content))
             response.close()  # not the connection
         except BaseException:
             connection.close()
@@ -204,6 +207,31 @@ def _popped(
 def _close_all(connections: deque[http.client.HTTPConnection]) -> None:
     while (connection := _popped(connections)) is not None:
         connection.close()
+
+
+@contextlib.contextmanager
+def _broken_at(sock: socket, end_s: float) -> Iterator[None]:
+    """Break a connection at a time, whatever is waited for; `TimeoutError` then.
+
+    The time-out of a socket is that of its next bytes: a header may come letter by letter, and
+    ``100 Continue`` for ever.
+    """
+    timer = threading.Timer(_left_s(end_s), _break, [sock])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except (OSError, http.client.HTTPException):
+        _left_s(end_s)
+        raise
+    finally:
+        timer.cancel()
+    _left_s(end_s)  # what is cut off looks like an end
+
+
+def _break(sock: socket) -> None:
+    with contextlib.suppress(OSError):  # it is closed
+        socket.shutdown(sock, SHUT_RDWR)  # also below TLS
 
 
 def _next_part(response: http.client.HTTPResponse, set_limit: Callable[[], None]) -> bytes:

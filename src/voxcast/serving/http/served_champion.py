@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from voxcast.serving.champion import Predict
     from voxcast.serving.http.session import ServerSession
 
-MAX_LISTED = 1000  # allocations, characteristics or machines; a hostile server may list any number
+MAX_LISTED = 1000  # of each kind; a hostile server may list any number
 MAX_LETTERS = 200
 MAX_COUNT = 65536  # of CPUs or GPUs
 COARSE_POINTS = range(16, 257)  # as `voxcast.config.schema` allows
@@ -53,35 +53,39 @@ def served_champion(session: ServerSession, predict: Predict, app: str | None) -
 
 def _champion(answer: Mapping[str, Any], predict: Predict, app: str | None) -> Champion:
     apps, damaged = dict(answer["apps"]), dict(answer["damaged"])
-    name = app_among([_text(listed) for listed in (*apps, *damaged)], app)
+    name = app_among(_texts([*apps, *damaged]), app)
     if name in damaged:
         raise ModelError("is damaged on the server", name, "tell who runs it")
     facts = apps[name]
+    parameters = dict(facts["parameters"])
     return Champion(
         predict,
         name,
         [
             _configuration(c["device"], c["cpus"], c["gpus"])
-            for c in _listed(facts, "configurations")
+            for c in _listed(facts["configurations"])
         ],
         _integer(facts["coarse_points"], COARSE_POINTS),
-        host_classes=tuple(_text(host) for host in _listed(facts, "host_classes")),
+        host_classes=_texts(facts["host_classes"]),
         measured=tuple(
             (c.device, c.cpus, c.gpus)
-            for c in (_configuration(*m) for m in _listed(facts, "measured"))
+            for c in (_configuration(*m) for m in _listed(facts["measured"]))
         ),
-        characteristics=tuple(_text(c) for c in _listed(facts, "characteristics")),
-        app_parameters=dict(facts["parameters"]),
+        characteristics=_texts(facts["characteristics"]),
+        app_parameters=dict(zip(_texts([*parameters]), parameters.values(), strict=True)),
         network_points=_integer(facts["network_points"], range(MAX_NETWORK_POINTS + 1)),
     )
 
 
-def _listed(facts: Mapping[str, Any], name: str) -> list[Any]:
-    """Return a list of the facts, which may not be long."""
-    content = facts[name]
+def _listed(content: Any) -> list[Any]:
+    """Return a list that is not long."""
     if not isinstance(content, list) or len(content) > MAX_LISTED:
-        raise ValueError(name)
+        raise ValueError(content)
     return content
+
+
+def _texts(content: Any) -> tuple[str, ...]:
+    return tuple(_text(entry) for entry in _listed(content))
 
 
 def _configuration(device: Any, cpus: Any, gpus: Any) -> Configuration:

@@ -41,6 +41,8 @@ PROBLEM = "application/problem+json"  # RFC 9457, as the service answers
 _FIX = "is it the server of `voxcast serve`?"
 _START = "is it running? see `voxcast serve`"
 _LONG_WAIT_S = 1.0  # is told
+MAX_DETAIL_BYTES = 2**16  # of an error that is read
+MAX_VALUES = 2**22  # commas and brackets of an answer, of which a parser makes 60 bytes each
 
 logger = logging.getLogger(__name__)
 
@@ -170,6 +172,8 @@ class ServerSession:
             raise self.problem(problem, "set VOXCAST_TOKEN or VOXCAST_TOKEN_FILE")
         if answer.status != HTTPStatus.OK:
             raise self.problem(_stated(answer))
+        if sum(map(answer.content.count, (b",", b"[", b"{"))) > MAX_VALUES:
+            raise self.problem(f"answers with more than {MAX_VALUES} values")
         try:
             content = json.loads(answer.content)
         except (ValueError, RecursionError):
@@ -200,7 +204,7 @@ def _stated(answer: Answer) -> str:
 
 def _detail(answer: Answer) -> str:
     """Return the reason in an answer: of RFC 9457, of MLflow, or the text of a proxy."""
-    text = answer.content.decode(errors="replace")
+    text = answer.content[:MAX_DETAIL_BYTES].decode(errors="replace")
     try:
         content = json.loads(text)
         reason = content.get("detail") or content.get("message")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from voxcast.web.guards.client_address import client_of
 from voxcast.web.guards.rate_limit import RateLimit
 from voxcast.web.problems import problem
 
@@ -76,7 +77,7 @@ class Access:
             return problem(HTTPStatus.MISDIRECTED_REQUEST, detail, path=path)
         if path in OPEN_PATHS:
             return None
-        wait_s = self._rates.wait_s(scope["client"][0] if scope.get("client") else "")
+        wait_s = self._rates.wait_s(client_of(scope["client"][0] if scope.get("client") else ""))
         if wait_s:
             detail = f"at most {self.settings.rate:g} requests a second of one client"
             return _later(HTTPStatus.TOO_MANY_REQUESTS, detail, wait_s, path)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections import Counter
 from http import HTTPStatus
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from voxcast.web.guards.client_address import client_of, is_here
 from voxcast.web.guards.request_log import HEADERS
 from voxcast.web.problems import problem
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from asyncio.events import TimerHandle
 
 MAX_CONNECTIONS = 2_000
-MAX_OF_CLIENT = 200  # connections of one address; a proxy on this machine has those of all
+MAX_OF_CLIENT = 200  # connections; a proxy on this machine has those of all
 MAX_WAITING = 16  # requests of a connection behind the one that is being answered
 MAX_HEADER_BYTES = 2**16  # beyond the first part that is received
 HEADERS_S = 15.0  # from the first byte of a request, or from the connection, to its headers' end
@@ -34,7 +34,9 @@ class BoundedProtocol(HttpToolsProtocol):
     """
 
     _of_client: ClassVar[Counter[str]] = Counter()
-    _address = ""
+    # Those that wait for a request or its headers, the one that has waited longest first.
+    _waiting: ClassVar[dict[BoundedProtocol, None]] = {}
+    _client = ""
     _timer: TimerHandle | None = None
     _writing_timer: TimerHandle | None = None
     _unparsed_bytes = 0  # received since the request began, or since the last part of its body
@@ -44,23 +46,30 @@ class BoundedProtocol(HttpToolsProtocol):
     _ended = False
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
-        """Accept a connection, unless there are too many."""
+        """Accept a connection; where all places are taken, one that asks nothing gives way."""
         super().connection_made(transport)
-        self._address = self.client[0].removeprefix("::ffff:") if self.client else ""
-        self._of_client[self._address] += 1
-        too_many = self._of_client[self._address] > MAX_OF_CLIENT and not _is_here(self._address)
-        if too_many or len(self.connections) > MAX_CONNECTIONS:
+        address = self.client[0] if self.client else ""
+        self._client = client_of(address)
+        self._of_client[self._client] += 1
+        too_many = self._of_client[self._client] > MAX_OF_CLIENT and not is_here(address)
+        if too_many:
             transport.abort()
             return
+        self._waiting[self] = None
+        if len(self.connections) > MAX_CONNECTIONS:
+            longest = next(iter(self._waiting))
+            del self._waiting[longest]
+            longest.transport.abort()
         self._close_after(HEADERS_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget a connection."""
         self._stop_timer()
         self._stop_writing_timer()
-        self._of_client[self._address] -= 1
-        if not self._of_client[self._address]:
-            del self._of_client[self._address]
+        self._of_client[self._client] -= 1
+        if not self._of_client[self._client]:
+            del self._of_client[self._client]
+        self._waiting.pop(self, None)
         self.pipeline.clear()
         super().connection_lost(exc)
 
@@ -90,6 +99,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Hand a request over."""
         super().on_headers_complete()
+        self._waiting.pop(self, None)
         self._stop_timer()
         self.headers = []  # not the list that was handed over: trailers are no headers
         # An answer that begins before the request has come says that it is the last.
@@ -114,8 +124,12 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Answer the next request, or wait for one."""
         super().on_response_complete()
-        if self._no_more_input and not self._is_answering():
+        if self._is_answering():
+            return
+        if self._no_more_input:
             self.end()
+        elif not self._ended and not self.transport.is_closing():
+            self._waiting[self] = None
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP as any other problem."""
@@ -203,7 +217,3 @@ class _AnswerTransport:
         self.write = protocol.transport.write
         self.is_closing = protocol.transport.is_closing
         self.close = protocol.end
-
-
-def _is_here(address: str) -> bool:
-    return ipaddress.ip_address(address).is_loopback if address else True
