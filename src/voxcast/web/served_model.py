@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from voxcast.errors import ModelError, VoxcastError, one_line
 from voxcast.serving.prediction_service import PredictionService
-from voxcast.serving.signature import EXAMPLE
 
 if TYPE_CHECKING:
     from fastapi import Request
@@ -51,8 +50,8 @@ class ServedModel:
     def load(cls, settings: Settings, number: str) -> ServedModel:
         """Load a version completely, and let each application answer once.
 
-        Forecasters are read, and checked against their hashes. Those that are damaged are left
-        out, as in every other use of a model.
+        Forecasters are read, and checked against their hashes; networks are built. Those that are
+        damaged are left out, as in every other use of a model.
 
         Raises
         ------
@@ -66,7 +65,7 @@ class ServedModel:
         damaged = dict(bundle.damaged)
         for app in bundle.apps:
             try:
-                predictions.predict([{**EXAMPLE, "app": app}])
+                predictions.warm(app)
             except VoxcastError as error:
                 damaged[app] = one_line(error)
         for app, reason in damaged.items():
