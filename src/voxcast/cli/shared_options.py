@@ -21,7 +21,6 @@ from voxcast.errors import ConfigError, RunError, UnlearnedError, one_line
 from voxcast.quantities import parse_seconds
 
 if TYPE_CHECKING:
-
     from voxcast.config import Here
     from voxcast.content_cache import ContentCache
     from voxcast.images.characteristics import Characteristic
