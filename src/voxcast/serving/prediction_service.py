@@ -140,9 +140,9 @@ class PredictionService:
         served = self.bundle.app_named(app)
         if not self.network_points(served):
             return
-        known = dict.fromkeys(served.characteristics, 1.0)
+        characteristics = dict.fromkeys(served.characteristics, 1.0)
         volume = network_to_bytes(np.ones((), volume_dtype(served.network_points)))
-        query, _ = self._query(row | known | {VOLUME: volume}, this_host_id())
+        query, _ = self._query(row | characteristics | {VOLUME: volume}, this_host_id())
         # The example may be out of range, where the network is not asked.
         self.forecaster(app).without_extrapolators().predict([query])
 
