@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import os
 
-    from voxcast.serving.loaded_model import Model
+    from voxcast.images.characteristics import Characteristic
+    from voxcast.serving.loaded_model import LabCharacteristics, Model
 
 __version__ = "0.1.0"
 
@@ -42,7 +43,8 @@ def load(
         the folder of a model as MLflow writes it.
     project : path, optional
         Project folder; by default ``VOXCAST_PROJECT``, or the nearest folder upwards that is one.
-        Its registry is used, and the speeds of machines that were measured in it.
+        Its registry is used, and the speeds of machines that were measured in it. If it is named
+        here, characteristics that it declares are computed of images, which runs its functions.
     tracking_uri : str, optional
         Address of the registry; by default ``MLFLOW_TRACKING_URI``, or that of the project.
 
@@ -66,4 +68,21 @@ def load(
     """
     from voxcast.tracking import model_loading
 
-    return model_loading.load(model, project, tracking_uri)
+    lab_characteristics = None if project is None else _lab_characteristics_of(project)
+    return model_loading.load(model, project, tracking_uri, lab_characteristics)
+
+
+def _lab_characteristics_of(project: str | os.PathLike[str]) -> LabCharacteristics:
+    """Return a function that imports those of a project when a model first needs them."""
+    from functools import cache
+    from pathlib import Path
+
+    folder = Path(project).resolve()  # the current folder may change
+
+    @cache
+    def of_project(needed: tuple[str, ...]) -> dict[str, Characteristic]:
+        from voxcast.config.project_characteristics import project_characteristics
+
+        return project_characteristics(folder, needed)
+
+    return of_project

@@ -248,13 +248,19 @@ def sha256_folder(folder: str | os.PathLike[str]) -> str:
 
 def has_sha256(folder: str | os.PathLike[str], recorded: str) -> bool:
     """Whether a folder has the hash that this or an earlier release recorded of it."""
-    if recorded.startswith(FOLDER_HASH):
-        return sha256_folder(folder) == recorded
-    # Names and bytes one after the other, which does not tell where a file ends.
+    is_present = recorded.startswith(FOLDER_HASH)
+    return (sha256_folder if is_present else sha256_folder_before)(folder) == recorded
+
+
+def sha256_folder_before(folder: str | os.PathLike[str]) -> str:
+    """Return the hash that earlier releases recorded of a folder, to find what they recorded.
+
+    It is of names and bytes one after the other, which does not tell where a file ends.
+    """
     digest = hashlib.sha256()
     for name, path in _files_in(folder).items():
         digest.update(name.encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest() == recorded
+    return digest.hexdigest()
 
 
 def _files_in(folder: str | os.PathLike[str]) -> dict[str, Path]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
+import pyarrow
 import pyarrow.parquet
 import pytest
 
@@ -19,6 +20,7 @@ import voxcast
 from champions import HEADER_ROW, register_champion
 from voxcast.cli import main
 from voxcast.serving.rows.batch_predictions import ROWS
+from voxcast.serving.rows.row_files import written_rows
 from voxcast.serving.signature import OUTPUT_TYPES
 
 ROW = {**HEADER_ROW, "subject": "01", "age_years": 63}
@@ -126,6 +128,21 @@ def test_several_batches_are_one_file_in_the_order_of_the_rows(tmp_path: Path) -
     assert table["error"].notna().sum() == 1
     assert table["cpus"].drop(ROWS).tolist() == [row["cpus"] for row in rows if row["cpus"] > 0]
     assert pyarrow.parquet.read_schema(target).names[-1] == "error"
+
+
+def test_row_groups_are_of_bytes_and_not_of_batches(tmp_path: Path) -> None:
+    schema = pyarrow.schema([("n", pyarrow.int64())])
+    path, size = tmp_path / "out.parquet", 1000
+    with written_rows(path, schema) as writer:
+        for start in range(0, 3 * 2**21, size):  # 48 MiB
+            column = pyarrow.array(range(start, start + size), pyarrow.int64())
+            writer.write_batch(pyarrow.record_batch([column], schema=schema))
+    with pyarrow.parquet.ParquetFile(path) as file:
+        groups = file.metadata.num_row_groups
+    numbers = pyarrow.parquet.read_table(path)["n"].to_pylist()
+    assert groups == 3
+    assert numbers == list(range(len(numbers)))
+    assert len(numbers) >= 3 * 2**21
 
 
 def test_options_fill_what_rows_leave_open(tmp_path: Path) -> None:

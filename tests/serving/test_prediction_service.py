@@ -15,15 +15,16 @@ import planted
 from champions import HEADER_ROW, PROMOTION, bundle_of_apps
 from voxcast.errors import ModelError
 from voxcast.features.rows import features
+from voxcast.files import sha256_folder
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.images.network_volume import network_to_bytes, volume_dtype
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.query import Query
 from voxcast.records import TARGETS, Configuration
-from voxcast.serving.bundle import Bundle
+from voxcast.serving.bundle import Bundle, write_bundle
 from voxcast.serving.prediction_service import PredictionService
 from voxcast.serving.rows.request_rows import header_of
-from voxcast.serving.signature import OUTPUT_TYPES
+from voxcast.serving.signature import EXAMPLE, OUTPUT_TYPES
 
 
 @pytest.fixture
@@ -124,6 +125,24 @@ def test_a_model_with_a_network_wants_the_small_volume(
     assert predictions(service, [row])["input_level"][0] == "volume"
     with pytest.raises(ModelError, match="row 0: volume: is not a cube of 16 points"):
         predictions(service, [{**row, "volume": network_to_bytes(np.zeros((), volume_dtype(8)))}])
+
+
+def test_a_network_is_built_before_the_first_question_with_a_volume(tmp_path: Path) -> None:
+    fitted = bundle_of_apps(tmp_path / "fitted", 6, "segment", name="cnn")
+    header, volume = (fitted.forecaster("segment").model_at(n) for n in ("header", "volume"))
+    # As models are registered: what is out of range is not asked of the network.
+    models = {"header": header, "volume": replace(volume, extrapolator=header)}
+    Forecaster(models).save(tmp_path / "model")
+    part = fitted.part("segment")
+    served = replace(part.served, forecaster_sha256=sha256_folder(tmp_path / "model"))
+    parts = [replace(part, served=served, forecaster=tmp_path / "model")]
+    service = PredictionService(write_bundle(tmp_path / "bundle", parts))
+    point_model = service.forecaster("segment").model_at("volume").model
+    network = point_model.models_by_app["segment"].regressor
+    service.predict([{**EXAMPLE, "app": "segment"}])
+    assert network.trunk_ is None
+    service.warm("segment")
+    assert network.trunk_ is not None
 
 
 def test_an_answer_out_of_range_says_in_what(service: PredictionService) -> None:

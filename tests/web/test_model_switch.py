@@ -16,6 +16,7 @@ from mlflow import MlflowClient
 
 from champions import HEADER_ROW, register_champion
 from model_server import free_port, running_server
+from served_project import NETWORK, served_project
 from voxcast.serving.prediction_service import PredictionService
 from voxcast.serving.registry.lookup import CHALLENGER, CHAMPION, MODEL_NAME
 from voxcast.tracking.aliases import aliases
@@ -152,6 +153,23 @@ def test_the_challenger_is_loaded_beside_the_champion(project: Path) -> None:
     switch.look()
     assert switch.challenger is None
     assert served == ["2"]
+
+
+def test_the_network_of_a_champion_is_built_before_it_takes_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    built: list[bool] = []
+
+    def switched(model: ServedModel) -> None:
+        point_model = model.bundle.forecaster(NETWORK).model_at("volume").model
+        built.append(point_model.models_by_app[NETWORK].regressor.trunk_ is not None)
+
+    settings = Settings(tracking_uri(served_project(tmp_path)), tmp_path)
+    ModelSwitch(settings, switched).look()
+    assert built == [True]
 
 
 @pytest.fixture

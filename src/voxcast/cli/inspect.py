@@ -15,7 +15,6 @@ from voxcast import project
 from voxcast.cli.shared_options import (
     add_max_voxels_argument,
     add_project_argument,
-    lab_characteristics,
 )
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError, ImageError, one_line
@@ -69,8 +68,12 @@ def main(argv: list[str]) -> int:
 
 def _of_project(folder: Path | None) -> dict[str, Characteristic]:
     """Return the characteristics that a project adds; without them if they cannot be had."""
+    if folder is None:
+        return {}
+    from voxcast.config.project_characteristics import project_characteristics
+
     try:
-        return lab_characteristics(folder)
+        return project_characteristics(folder)
     except ConfigError as error:  # voxcast's own are shown nevertheless
         logger.warning("what the project adds is not shown: %s", one_line(error))
         return {}

@@ -21,8 +21,6 @@ from voxcast.errors import ConfigError, RunError, UnlearnedError, one_line
 from voxcast.quantities import parse_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from voxcast.config import Here
     from voxcast.content_cache import ContentCache
     from voxcast.images.characteristics import Characteristic
@@ -230,34 +228,16 @@ def characteristic_versions(folder: Path) -> dict[str, int]:
     return versions_of(config.load(folder / config.PARAMS_FILE).features.characteristics)
 
 
-def lab_characteristics(
-    folder: Path | None, needed: Sequence[str] | None = None
-) -> dict[str, Characteristic]:
-    """Return the characteristics that a project declares, or those of them that are needed.
-
-    Raises
-    ------
-    ConfigError
-        If the function of one cannot be imported.
-    """
-    if folder is None:
-        return {}
-    from voxcast import config
-    from voxcast.images.lab_characteristics import load_lab_characteristics
-
-    declared = config.load(folder / config.PARAMS_FILE).features.characteristics
-    wanted = {n: entry for n, entry in declared.items() if needed is None or n in needed}
-    return load_lab_characteristics(wanted, folder)
-
-
 def _lab_of(champion: Champion, folder: Path | None) -> dict[str, Characteristic]:
     """Return those that the project declares and the champion may need."""
     from voxcast.images.characteristics import CHARACTERISTICS
 
     needed = champion.characteristics
-    if needed is not None and set(needed) <= set(CHARACTERISTICS):
+    if folder is None or (needed is not None and set(needed) <= set(CHARACTERISTICS)):
         return {}  # without reading the configuration
-    return lab_characteristics(folder, needed)
+    from voxcast.config.project_characteristics import project_characteristics
+
+    return project_characteristics(folder, needed)
 
 
 def _served_champion(url: str, app: str | None, folder: Path | None) -> Champion:

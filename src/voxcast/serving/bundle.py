@@ -191,6 +191,12 @@ class Bundle:
                     raise ModelError(error.problem, where, error.then) from None
         return self._forecasters[app]
 
+    def has_forecaster(self, app: str, recorded: str) -> bool:
+        """Whether an application has the forecaster of which any release recorded a hash."""
+        if self.apps[app].forecaster_sha256 == recorded:
+            return True
+        return self._is_as_registered(app) and has_sha256(self.forecaster_folder(app), recorded)
+
     def is_intact(self, app: str) -> bool:
         """Whether nothing is damaged or missing of an application, see `problem_of`."""
         return self.problem_of(app) is None

@@ -15,14 +15,16 @@ from voxcast.serving.request_table import answer_table, plain_row, rows_of
 from voxcast.serving.signature import QUANTILE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import pandas as pd
 
+    from voxcast.images.characteristics import Characteristic
     from voxcast.records import Configuration
     from voxcast.serving.local_model import LocalModel
     from voxcast.serving.served_app import ServedApp
 
+    LabCharacteristics = Callable[[tuple[str, ...]], Mapping[str, Characteristic]]
     Row = Mapping[str, Any]
     Image = str | os.PathLike[str]
     Requests = pd.DataFrame | Row | Image | Sequence[Row] | Sequence[Image]
@@ -38,9 +40,14 @@ class Model:
     ----------
     local : LocalModel
         Its files; forecasters are read when they are first asked.
+    lab_characteristics : callable, optional
+        Returns the characteristics of a laboratory with these names that the user's project
+        declares, to compute them of images; see `voxcast.images.lab_characteristics`. By default
+        none are computed.
     """
 
     local: LocalModel
+    lab_characteristics: LabCharacteristics | None = None
 
     @property
     def version(self) -> str:
@@ -89,6 +96,8 @@ class Model:
 
         Raises
         ------
+        ConfigError
+            If the function of a characteristic that the project declares cannot be imported.
         ImageError
             If an image cannot be read.
         ModelError
@@ -133,12 +142,20 @@ class Model:
         from dataclasses import replace
 
         champion = Champion.of(self.local, self.local.bundle.app_named(app))
-        champion = replace(champion, parameters=parameters or {})
+        lab = self._lab_of(champion.characteristics or ())
+        champion = replace(champion, parameters=parameters or {}, lab=lab)
         by_image = [champion.request_rows(image, configurations) for image in images]
         table = self._table([row for rows in by_image for row in rows], quantile, explain=explain)
         names = [str(path) for path, rows in zip(images, by_image, strict=True) for _ in rows]
         table.insert(0, "image", names)
         return table
+
+    def _lab_of(self, characteristics: Sequence[str]) -> Mapping[str, Characteristic]:
+        """Return the functions of those that are not computed by voxcast itself."""
+        from voxcast.images.characteristics import CHARACTERISTICS
+
+        needed = tuple(name for name in characteristics if name not in CHARACTERISTICS)
+        return self.lab_characteristics(needed) if needed and self.lab_characteristics else {}
 
     def _table(
         self, rows: Sequence[dict[str, Any]], quantile: float, *, explain: bool

@@ -9,10 +9,12 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from voxcast.errors import ModelError, RowError, VoxcastError
 from voxcast.features.rows import features
 from voxcast.files import canonical_json
-from voxcast.images.network_volume import network_from_bytes
+from voxcast.images.network_volume import network_from_bytes, network_to_bytes, volume_dtype
 from voxcast.models import explanation
 from voxcast.models.query import Query
 from voxcast.models.speed.updates import with_machines
@@ -20,7 +22,7 @@ from voxcast.profiling.host import this_host_id
 from voxcast.records import TARGETS, Configuration
 from voxcast.serving.machine_file import read_machines
 from voxcast.serving.rows import request_rows
-from voxcast.serving.signature import MISSING, QUANTILES
+from voxcast.serving.signature import EXAMPLE, MISSING, QUANTILES, VOLUME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -121,6 +123,28 @@ class PredictionService:
                 requests, queries, configurations, predictions, strict=True
             )
         ]
+
+    def warm(self, app: str) -> None:
+        """Let an application answer once, so that no later request waits for a first use.
+
+        Its forecaster is read and checked; the network, if it has one, is built and asked about a
+        small volume.
+
+        Raises
+        ------
+        ModelError
+            If it cannot answer.
+        """
+        row: dict[str, Any] = {**EXAMPLE, "app": app}
+        self.predict([row])
+        served = self.bundle.app_named(app)
+        if not self.network_points(served):
+            return
+        characteristics = dict.fromkeys(served.characteristics, 1.0)
+        volume = network_to_bytes(np.ones((), volume_dtype(served.network_points)))
+        query, _ = self._query(row | characteristics | {VOLUME: volume}, this_host_id())
+        # The example may be out of range, where the network is not asked.
+        self.forecaster(app).without_extrapolators().predict([query])
 
     def _columns(
         self,

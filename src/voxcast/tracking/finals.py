@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from voxcast.files import sha256_folder
+from voxcast.files import sha256_folder, sha256_folder_before
 from voxcast.tracking import runs
 
 
@@ -38,22 +38,19 @@ def final_run(
     params, metrics : mapping
         Parameters and metrics of the family on the leaderboard.
     """
-    tags = {
-        "app": app,
-        "family": family,
-        "table_sha256": table_sha256,
-        "forecaster_sha256": sha256_folder(forecaster),
-    }
-    existing = runs.find("final", **tags)
-    if existing:
-        return existing
+    tags = {"app": app, "family": family, "table_sha256": table_sha256}
+    sha256 = sha256_folder(forecaster)
+    for recorded in (sha256, sha256_folder_before(forecaster)):
+        existing = runs.find("final", **tags, forecaster_sha256=recorded)
+        if existing:
+            return existing
     study = runs.find("study", app=app, family=family, table_sha256=table_sha256)
     with runs.run(
         session,
         "final",
         f"{app} {family} final",
         parent=study,
-        tags=tags,
+        tags={**tags, "forecaster_sha256": sha256},
         params={**params, "app": app, "family": family},
         metrics=runs.prefixed("cv", metrics),
     ) as run_id:

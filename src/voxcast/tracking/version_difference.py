@@ -74,6 +74,9 @@ def _of_app(app: str, bundles: tuple[Bundle, Bundle], numbers: tuple[str, str]) 
         if app in bundle.damaged:
             return {"damaged_in": number, "problem": bundle.damaged[app]}
     before, after = (_fields(bundle.apps[app]) for bundle in bundles)
+    sha256 = "forecaster_sha256"
+    if bundles[0].has_forecaster(app, after[sha256]):
+        after[sha256] = before[sha256]
     return {
         "fields": {
             name: [before.get(name), after.get(name)]

@@ -88,7 +88,7 @@ def roll_back(project: Path, number: str | None = None, app: str | None = None) 
         registry.set_alias(CHAMPION, older)
         version = older
     else:
-        if present.get(app) == restored[app]:
+        if bundle is not None and app in present and bundle.has_forecaster(app, restored[app]):
             raise ModelError(f"has the champion's forecaster of {app}", f"version {older}", LISTED)
         registry.use(project)
         damaged = damaged_others(bundle, app)
@@ -240,8 +240,7 @@ def compare_bundles(
         )
     comparisons: dict[str, Any] = {}
     for name in names:
-        first, second = (bundle.apps[name].forecaster_sha256 for bundle in bundles)
-        if first == second:
+        if bundles[0].has_forecaster(name, bundles[1].apps[name].forecaster_sha256):
             comparisons[name] = {"same_forecaster": True}
             continue
         comparison = compare_versions(validations[name], name, *bundles)

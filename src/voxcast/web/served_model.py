@@ -11,7 +11,6 @@ from voxcast.serving.bundle import ARTIFACTS, FOLDER, Bundle
 from voxcast.serving.prediction_service import PredictionService
 from voxcast.serving.registry.lookup import MODEL_NAME
 from voxcast.serving.registry.model_files import SCHEME, model_files
-from voxcast.serving.signature import EXAMPLE
 
 if TYPE_CHECKING:
     from fastapi import Request
@@ -54,7 +53,8 @@ class ServedModel:
         """Load a version completely, and let each application answer once.
 
         The files are those that were registered, or it is refused. Forecasters have hashes of
-        their own: those that are damaged are left out, as in every other use of a model.
+        their own: those that are damaged are left out, as in every other use of a model. Networks
+        are built.
 
         Raises
         ------
@@ -67,7 +67,7 @@ class ServedModel:
         damaged = dict(bundle.damaged)
         for app in bundle.apps:
             try:
-                predictions.predict([{**EXAMPLE, "app": app}])
+                predictions.warm(app)
             except VoxcastError as error:
                 damaged[app] = one_line(error)
         for app, reason in damaged.items():

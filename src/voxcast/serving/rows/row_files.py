@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pyarrow as pa
+    import pyarrow.parquet
 
 PARQUET, CSV = ".parquet", ".csv"
 SUFFIXES = (PARQUET, CSV)
 _BLOCK_BYTES = 2**20  # of a CSV file at a time
+# Each row group costs memory until the file is closed, and time of whoever reads it.
+_ROW_GROUP_BYTES = 2**24
 
 
 class Writer(Protocol):
@@ -122,6 +125,30 @@ def _readable(path: Path) -> Iterator[None]:
         raise TableError(f"cannot be read: {one_line(error)}", path) from None
 
 
+class _RowGroups:
+    """Puts batches together to row groups of a Parquet file."""
+
+    def __init__(self, writer: pyarrow.parquet.ParquetWriter) -> None:
+        self._writer = writer
+        self._batches: list[pa.RecordBatch] = []
+        self._bytes = 0
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        self._batches.append(batch)
+        self._bytes += batch.nbytes
+        if self._bytes >= _ROW_GROUP_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what was put together."""
+        import pyarrow as pa
+
+        if self._batches:
+            table = pa.Table.from_batches(self._batches)
+            self._writer.write_table(table, row_group_size=table.num_rows)
+        self._batches, self._bytes = [], 0
+
+
 @contextlib.contextmanager
 def written_rows(path: Path, schema: pa.Schema) -> Iterator[Writer]:
     """Give a writer of a new file, which replaces ``path`` when the block succeeds.
@@ -141,8 +168,12 @@ def written_rows(path: Path, schema: pa.Schema) -> Iterator[Writer]:
     for column in schema if is_csv else ():
         if pyarrow.types.is_nested(column.type):
             raise ConfigError(f"CSV cannot have the column {column.name}", path, "write .parquet")
-    with (
-        atomic_path(path) as partial,
-        (CSVWriter if is_csv else ParquetWriter)(partial, schema) as writer,
-    ):
-        yield writer
+    with atomic_path(path) as partial:
+        if is_csv:
+            with CSVWriter(partial, schema) as writer:
+                yield writer
+            return
+        with ParquetWriter(partial, schema) as writer:
+            row_groups = _RowGroups(writer)
+            yield row_groups
+            row_groups.flush()
