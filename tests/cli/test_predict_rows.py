@@ -114,7 +114,7 @@ def test_types_of_a_cell_are_checked_row_by_row(tmp_path: Path) -> None:
     assert answer["error"] == "dtype: must be text, not 16"
     number.assign(dtype="int16").to_parquet(tmp_path / "rows.parquet")
     (answer,) = json.loads(predict(tmp_path / "rows.parquet", "--json").out)
-    assert answer["error"] == "volume: must be bytes, or text in base64"
+    assert answer["error"] == "volume: is not base64"
 
 
 def test_several_batches_are_one_file_in_the_order_of_the_rows(tmp_path: Path) -> None:

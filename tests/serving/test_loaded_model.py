@@ -128,9 +128,9 @@ def test_values_of_numpy_and_pandas_are_plain_ones(model: Model) -> None:
         ([3], "is neither images nor rows"),
         (3, "is neither images nor rows"),
         ([{**HEADER_ROW, "cpus": 0.5}], "row 0: cpus: must be between 1 and 65536"),
-        ([HEADER_ROW, {**HEADER_ROW, "cpus": "two"}], "Failed to convert column cpus"),
-        ([{**HEADER_ROW, "cpus": [1, 2]}], "cpus"),
-        ([{"app": "segment"}], r"missing inputs \["),
+        ([HEADER_ROW, {**HEADER_ROW, "cpus": "two"}], r"row 1: cpus: must be a number, not 'two'"),
+        ([{**HEADER_ROW, "cpus": [1, 2]}], r"row 0: cpus: must be a number, not \[1, 2\]"),
+        ([{"app": "segment"}], "row 0: dtype, file_size_bytes, .*: are missing"),
     ],
 )
 def test_what_cannot_be_predicted_is_refused(model: Model, requests: Any, message: str) -> None:

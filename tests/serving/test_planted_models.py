@@ -381,7 +381,6 @@ def test_a_pipe_is_refused_and_not_waited_for(copied: Path) -> None:
 
 
 def test_a_malformed_request_runs_no_code_of_the_model(copied: Path, marker: Path) -> None:
-    """MLflow words the refusal, and does not load the folder for it."""
     append_code(model_folder(copied), marker)
     change_loader(model_folder(copied), marker)
     forget_hashes(copied)

@@ -40,7 +40,7 @@ def test_optional_columns_of_a_header_have_defaults() -> None:
         ({"shape_i": -3.0}, "shape_i: must be between 1 and 32767, not -3"),
         ({"shape_i": 20000.5}, "shape_i: must be a whole number"),
         ({"shape_i": 2.0000001}, "shape_i: must be a whole number, not 2.0000001"),
-        ({"shape_i": 10**400}, "shape_i: must be between 1 and 32767, not inf"),
+        ({"shape_i": 10**400}, "shape_i: is too large a number"),
         ({"file_size_bytes": 1e15 + 1}, r"and 1e\+15, not 1000000000000001$"),
         ({"shape_j": "many"}, "shape_j: must be a number, not 'many'"),
         ({"shape_k": None}, "shape_k: is missing"),

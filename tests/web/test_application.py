@@ -22,6 +22,7 @@ from voxcast.web.routes.predictions import MAX_CONFIGURATIONS, MAX_ROWS
 from voxcast.web.settings import Settings
 
 ROW = {**HEADER_ROW, "app": "segment"}
+NESTED = "[" * 1000 + "]" * 1000  # which the parser takes, and `repr` does not
 TOKEN = "a-token-that-is-long-enough"  # noqa: S105
 
 
@@ -77,6 +78,8 @@ def test_rows_are_answered_in_order_as_in_this_process(
         ({"dataframe_records": [{**ROW, "shape_i": None}]}, "shape_i: is missing"),
         ({"dataframe_records": [ROW, {**ROW, "shape_i": 0}]}, "row 1: shape_i: must be between"),
         ({"dataframe_records": [{**ROW, "volume": "é"}]}, "volume: is not base64"),
+        (f'{{"dataframe_records": [{{"cpus": {NESTED}}}]}}', "must be a number, not [["),
+        (f'{{"dataframe_records": [{{}}], "params": {{"explain": {NESTED}}}}}', "false, not [["),
         ({"dataframe_records": []}, "dataframe_records"),
         ({"dataframe_records": [ROW], "dataframe_split": {}}, "either"),
         ({"dataframe_split": {"columns": ["a"], "data": [[1, 2]]}}, "as many values"),

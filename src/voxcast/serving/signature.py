@@ -149,6 +149,17 @@ EXAMPLE: dict[str, float | str] = {
 }  # fmt: skip
 
 
+def input_types(lab: Iterable[str] = ()) -> dict[str, str]:
+    """Return the types of all columns of a request.
+
+    Parameters
+    ----------
+    lab : iterable of str
+        Characteristics of laboratories that the model's applications declare.
+    """
+    return {**INPUT_TYPES, **dict.fromkeys(lab, "double")}
+
+
 def example(app: str) -> pd.DataFrame:
     """Return a request for an application, of one row."""
     import pandas as pd
@@ -162,14 +173,14 @@ def signature(lab: Iterable[str] = ()) -> ModelSignature:
     Parameters
     ----------
     lab : iterable of str
-        Characteristics of laboratories that the model's applications declare.
+        See `input_types`.
     """
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema, TensorSpec
 
     inputs: list[ColSpec | TensorSpec] = [
         ColSpec(kind, name, required=name in REQUIRED_COLUMNS)
-        for name, kind in {**INPUT_TYPES, **dict.fromkeys(lab, "double")}.items()
+        for name, kind in input_types(lab).items()
     ]
     outputs: list[ColSpec | TensorSpec] = [
         ColSpec(kind, name) for name, kind in OUTPUT_TYPES.items()

@@ -15,10 +15,9 @@ from voxcast.errors import ModelError
 from voxcast.serving.http.address import ServerAddress, token_for
 from voxcast.serving.http.answers import problem_of_answers
 from voxcast.serving.http.connections import Timeouts
-from voxcast.serving.http.request_parts import predictions_in_parts
+from voxcast.serving.http.request_parts import encoded, predictions_in_parts
 from voxcast.serving.http.retries import Retries
 from voxcast.serving.http.session import UNKNOWN_PATH, ServerSession
-from voxcast.serving.mlflow_model import encoded
 
 if TYPE_CHECKING:
     from voxcast.serving.champion import Champion

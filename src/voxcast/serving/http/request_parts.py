@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-import re
+import base64
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import RequestError
+from voxcast.serving.rows.refusals import renumbered
+from voxcast.serving.signature import VOLUME
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     Row = dict[str, Any]
 
 # Half of the limits of `voxcast.web`: texts become longer as JSON.
 PART_BYTES, PART_ROWS, PART_EXPLAINED = 2**23, 10_000, 500
 _VALUE_BYTES = 24
-_ROW_NUMBER = re.compile(r"\brow (\d+)")
+
+
+def encoded(row: Mapping[str, Any]) -> Row:
+    """Return a row as JSON takes it: a small volume in base64."""
+    volume = row.get(VOLUME)
+    if isinstance(volume, bytes):
+        return {**row, VOLUME: base64.b64encode(volume).decode()}
+    return dict(row)
 
 
 def predictions_in_parts(
@@ -42,12 +51,7 @@ def predictions_in_parts(
         try:
             predictions += predict(part)
         except RequestError as error:
-            match = _ROW_NUMBER.search(error.problem)
-            if match is None:
-                raise
-            number = len(predictions) + int(match[1])
-            problem = error.problem.replace(match[0], f"row {number}", 1)
-            raise RequestError(problem, error.where, error.then) from None
+            raise renumbered(error, len(predictions)) from None
     return predictions
 
 

@@ -25,7 +25,7 @@ from voxcast.serving.http.connections import (
     Timeouts,
 )
 from voxcast.serving.http.retries import BUSY, Retries, is_transient, retry_after_s
-from voxcast.serving.mlflow_model import refusal
+from voxcast.serving.rows.refusals import refusal
 
 PING = "/ping"  # which MLflow's server has, too
 PING_S = 10.0  # for the first answer of all, so that a dead server is noticed soon

@@ -6,13 +6,13 @@ are predicted.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError, RequestError, TableError, one_line
+from voxcast.serving.rows.refusals import reason_for_row
 from voxcast.serving.rows.typed_rows import typed_row
-from voxcast.serving.signature import INPUT_TYPES, OUTPUT_TYPES, REQUIRED_COLUMNS, VOLUME
+from voxcast.serving.signature import OUTPUT_TYPES, REQUIRED_COLUMNS, VOLUME, input_types
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 ROWS, ROWS_WITH_VOLUME = 1000, 50  # at a time
 ERROR = "error"
-_PREFIX = re.compile(r"(?:request refused: )?(?:row \d+: )?")
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ class BatchPredictions:
 
     @property
     def _types(self) -> dict[str, str]:
-        return {**INPUT_TYPES, **dict.fromkeys(self.lab, "double")}
+        return input_types(self.lab)
 
     @property
     def _copied(self) -> list[str]:
@@ -137,6 +136,6 @@ class BatchPredictions:
             return [{**answer, ERROR: None} for answer in answers]
         except RequestError as error:
             if len(rows) == 1:
-                return [{ERROR: _PREFIX.sub("", error.problem, count=1)}]
+                return [{ERROR: reason_for_row(error)}]
         half = len(rows) // 2
         return self._predicted(rows[:half]) + self._predicted(rows[half:])

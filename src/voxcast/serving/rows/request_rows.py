@@ -15,7 +15,7 @@ from voxcast.errors import ModelError
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.images.headers import SHAPE_COLUMNS, SPACING_COLUMNS, ImageHeader
 from voxcast.records import Configuration
-from voxcast.serving.rows.json_rows import decoded
+from voxcast.serving.rows.typed_rows import binary, brief, double
 from voxcast.serving.signature import VOLUME
 
 if TYPE_CHECKING:
@@ -140,12 +140,10 @@ def volume_of(row: Mapping[str, Any]) -> bytes | None:
     value = row.get(VOLUME)
     if value is None:
         return None
-    data = decoded(VOLUME, value) if isinstance(value, str) else value
-    if not isinstance(data, bytes | bytearray | memoryview):
-        raise ModelError(f"must be bytes, or a text in base64, not {data!r:.60}", VOLUME)
-    if bytes(data[: len(_NPY)]) != _NPY:
+    data = binary(value, VOLUME)
+    if not data.startswith(_NPY):
         raise ModelError("not a .npy array of one small volume", VOLUME)
-    return bytes(data)
+    return data
 
 
 def parameters_of(row: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,7 +176,7 @@ def check_parameters(
         if _is_number(value) != _is_number(defaults[name]) or not (
             _is_number(value) or isinstance(value, type(defaults[name]))
         ):
-            raise ModelError(f"must be {kind}, not {value!r}", f"{where}: {name}")
+            raise ModelError(f"must be {kind}, not {brief(value)}", f"{where}: {name}")
         if isinstance(value, int | float) and not abs(value) <= MAX_PARAMETER:
             raise ModelError("must be finite, and below 1e100", f"{where}: {name}")
 
@@ -193,14 +191,7 @@ def _number(
     value = row.get(name, default)
     if value is None:
         raise ModelError("is missing", name)
-    if isinstance(value, bool | np.bool_):  # which float() takes for 0 or 1
-        raise ModelError(f"must be a number, not {value}", name)
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise ModelError(f"must be a number, not {value!r}", name) from None
-    except OverflowError:  # an integer of more than 308 digits
-        number = math.inf
+    number = double(value, name)
     if not (math.isfinite(number) and low <= number <= high):
         raise ModelError(f"must be between {low:g} and {high:g}, not {_exact(number)}", name)
     return number

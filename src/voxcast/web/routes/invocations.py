@@ -14,6 +14,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from voxcast.errors import ModelError
+from voxcast.serving.rows.typed_rows import brief
 from voxcast.web.json_answers import json_answer
 from voxcast.web.problems import INVOCATIONS
 from voxcast.web.routes.predictions import MAX_ROWS, predict_rows
@@ -98,8 +99,9 @@ def _parameters(content: dict[str, Any]) -> dict[str, Any]:
         if name not in PARAMETERS:
             names = ", ".join(sorted(PARAMETERS))
             raise ModelError(f"unknown; choose from {names}", f"{PARAMS}: {name}")
-        if name == "explain" and not isinstance(value, bool):
-            raise ModelError(f"must be true or false, not {value}", f"{PARAMS}: {name}")
-        if name == "quantile" and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise ModelError(f"must be above 0.5 and below 1, not {value}", f"{PARAMS}: {name}")
+        where, kind = f"{PARAMS}: {name}", type(value)
+        if name == "explain" and kind is not bool:
+            raise ModelError(f"must be true or false, not {brief(value)}", where)
+        if name == "quantile" and kind not in (int, float):
+            raise ModelError(f"must be above 0.5 and below 1, not {brief(value)}", where)
     return {**PARAMETERS, **stated}

@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSche
 from starlette.responses import Response
 
 from voxcast.errors import ModelError, RowError
-from voxcast.serving.rows.json_rows import json_row
 from voxcast.serving.rows.request_rows import MAX_CPUS
+from voxcast.serving.rows.typed_rows import typed_rows
 from voxcast.web.json_answers import json_answer
 from voxcast.web.question_schema import QUESTION_PROBLEMS, body_of, json_body
 from voxcast.web.questions import ImageQuestion, question
@@ -105,27 +105,16 @@ async def predict_rows(
     served = served_model(request)
     if explain and len(rows) > MAX_EXPLAINED:
         raise ModelError(f"at most {MAX_EXPLAINED} rows are explained at a time", "explain")
+    lab = served.bundle.lab_characteristics
     if len(rows) <= MAX_CONFIGURATIONS:
-        typed = typed_rows(rows, served.bundle.lab_characteristics)
+        typed = typed_rows(rows, lab)
     else:
-        lab = served.bundle.lab_characteristics
         typed = await asyncio.to_thread(typed_rows, rows, lab)
     batches: Batches = request.app.state.batches
     predictions = await batches.predict(served, typed, quantile, explain=explain)
     shadow: Shadow = request.app.state.shadow
     shadow.after_answer(RowAnswers(served, typed, predictions, quantile))
     return predictions
-
-
-def typed_rows(rows: Sequence[dict[str, Any]], lab: Sequence[str]) -> list[dict[str, Any]]:
-    """Return rows with the types of the signature; an error names the row."""
-    typed = []
-    for number, row in enumerate(rows):
-        try:
-            typed.append(json_row(row, lab))
-        except ModelError as error:
-            raise RowError(number, error) from None
-    return typed
 
 
 @router.post(
