@@ -127,7 +127,7 @@ def counts(lines: list[str]) -> dict[str, Any]:
         recorder = json.loads(line).get("ScenarioFinished", {}).get("recorder", {})
         counter = statuses.setdefault(recorder.get("label", ""), collections.Counter())
         for interaction in recorder.get("interactions", {}).values():
-            response = interaction["response"]
+            response = interaction.get("response")
             counter["no answer" if response is None else str(response["status_code"])] += 1
         for checks in recorder.get("checks", {}).values():
             failures.update(check["name"] for check in checks if check["status"] == "failure")

@@ -27,7 +27,7 @@ COMPILED = "__pycache__"
 
 
 def hashes_of(model: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file of a model, by path, for the tag `TAG`.
+    """Return the SHA-256 of each file of a model but compiled code, by path, for the tag `TAG`.
 
     Parameters
     ----------
@@ -39,7 +39,13 @@ def hashes_of(model: Path) -> dict[str, str]:
     ModelError
         See `voxcast.serving.registry.plain_files.plain_files`.
     """
-    return {name: sha256_file(path) for name, path in _files(model).items()}
+    return {
+        name: sha256_file(path) for name, path in _files(model).items() if not _is_compiled(name)
+    }
+
+
+def _is_compiled(name: str) -> bool:
+    return COMPILED in name.split("/")
 
 
 def _files(model: Path) -> dict[str, Path]:
@@ -94,7 +100,7 @@ def verify_files(model: Path, tags: Mapping[str, str]) -> None:
         return
     changed = differences(model, recorded)
     for name, difference in changed.items():
-        if COMPILED not in name.split("/"):
+        if not _is_compiled(name):
             raise ModelError(difference, model / name, REPAIR)
 
 
@@ -124,13 +130,16 @@ def differences(model: Path, recorded: Mapping[str, str]) -> dict[str, str]:
     ModelError
         See `voxcast.serving.registry.plain_files.plain_files`.
     """
-    present = hashes_of(model)
+    present = _files(model)
     wrong = {}
     for name in sorted(present.keys() | recorded.keys()):
-        if name not in present:
+        if _is_compiled(name):  # also where an earlier release recorded it
+            if name in present:
+                wrong[name] = _COMPILED
+        elif name not in present:
             wrong[name] = "is missing"
         elif name not in recorded:
-            wrong[name] = _COMPILED if COMPILED in name.split("/") else "was not registered"
-        elif present[name] != recorded[name]:
+            wrong[name] = "was not registered"
+        elif sha256_file(present[name]) != recorded[name]:
             wrong[name] = _CHANGED
     return wrong
