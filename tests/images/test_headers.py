@@ -101,7 +101,8 @@ def test_a_header_extension_without_end_is_refused(
     assert read_header(path).shape == (4, 4, 4)
     raw = bytearray(gzip.decompress(path.read_bytes()))
     position, kind = (108, "f") if make is nibabel.Nifti1Image else (168, "q")
-    for offset in (10**9, 2**27) if kind == "q" else (1e9, float("inf"), float("nan")):
+    beyond = (10**9, 2**27) if kind == "q" else (1e9, float("inf"), float("nan"))
+    for offset in (0, 256, *beyond):  # in the header, and far behind it
         struct.pack_into(endianness + kind, raw, position, offset)
         path.write_bytes(gzip.compress(raw))
         with pytest.raises(ImageError, match="voxels begin at byte"):

@@ -151,7 +151,10 @@ def read_layout(path: str | os.PathLike[str]) -> Layout:
 
 
 def _check_offset(path: Path) -> None:
-    """Refuse voxels far behind the header: nibabel reads all that is in between into memory."""
+    """Refuse voxels in the header, which nibabel takes for such, and far behind it.
+
+    nibabel reads all that is in between into memory.
+    """
     with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as stream:
         start = stream.read(_START_BYTES)
     for size, position, kind in _OFFSETS:
@@ -159,9 +162,10 @@ def _check_offset(path: Path) -> None:
             if start[:4] == struct.pack(f"{order}i", size) and len(start) >= size:
                 (offset_bytes,) = struct.unpack_from(order + kind, start, position)
                 # Also false for a number that is none.
-                if not 0 <= offset_bytes <= MAX_OFFSET_BYTES:
+                if not size <= offset_bytes <= MAX_OFFSET_BYTES:
                     raise ImageError(
-                        f"voxels begin at byte {offset_bytes:g}, not in 0 to {MAX_OFFSET_BYTES}",
+                        f"voxels begin at byte {offset_bytes:g}, not in {size} to "
+                        f"{MAX_OFFSET_BYTES}",
                         path,
                         COPY_AGAIN,
                     )

@@ -27,7 +27,7 @@ COMPILED = "__pycache__"
 
 
 def hashes_of(model: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file of a model but compiled code, by path, for the tag `TAG`.
+    """Return the SHA-256 of each file of a model, by path, for the tag `TAG`.
 
     Parameters
     ----------
@@ -39,9 +39,7 @@ def hashes_of(model: Path) -> dict[str, str]:
     ModelError
         See `voxcast.serving.registry.plain_files.plain_files`.
     """
-    return {
-        name: sha256_file(path) for name, path in _files(model).items() if not _is_compiled(name)
-    }
+    return {name: sha256_file(path) for name, path in _files(model).items()}
 
 
 def _is_compiled(name: str) -> bool:
@@ -130,16 +128,18 @@ def differences(model: Path, recorded: Mapping[str, str]) -> dict[str, str]:
     ModelError
         See `voxcast.serving.registry.plain_files.plain_files`.
     """
-    present = _files(model)
+    present = hashes_of(model)
     wrong = {}
     for name in sorted(present.keys() | recorded.keys()):
-        if _is_compiled(name):  # also where an earlier release recorded it
+        if present.get(name) == recorded.get(name):
+            continue
+        if _is_compiled(name):  # MLflow may have written some before the hashes were taken
             if name in present:
                 wrong[name] = _COMPILED
         elif name not in present:
             wrong[name] = "is missing"
         elif name not in recorded:
             wrong[name] = "was not registered"
-        elif sha256_file(present[name]) != recorded[name]:
+        else:
             wrong[name] = _CHANGED
     return wrong
