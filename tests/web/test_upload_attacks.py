@@ -249,7 +249,7 @@ def test_the_service_stores_no_image_under_a_name(
     # Readers open what they got by a link to a descriptor, which is another file in this process.
     files = [path for path in own.rglob("*") if path.is_file() and not path.is_symlink()]
     assert all(path.read_bytes()[:300] != head[:300] for path in files)
-    assert sum(path.stat().st_size for path in files) < len(head) / 4
+    assert max((path.stat().st_size for path in files), default=0) < len(head) / 4
 
 
 def test_a_full_disk_is_told(champion_project: Path, tmp_path: Path, head: bytes) -> None:
