@@ -138,13 +138,12 @@ lint: setup ## Style: ruff check and format
 types: setup ## Types: mypy
 	mypy
 
-# A file of tests is run by one process, as its fixtures are dear. One more than there are cores, as
-# many wait for servers and for Slurm.
-JOBS ?= $(shell n=$$(($$(nproc) + 1)); echo $$((n < 4 ? n : 4)))
+# A file of tests is run by one process, as its fixtures are dear.
+JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
 PYTEST := python -m pytest -n $(JOBS) --dist loadfile
 
 .PHONY: test
-test: setup ## All tests but the slow ones, by up to four processes (JOBS=1 for one)
+test: setup ## All tests but the slow ones, on up to four cores (JOBS=1 for one)
 	$(PYTEST) -m "not slow"
 
 .PHONY: test-all
