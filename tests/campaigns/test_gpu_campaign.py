@@ -10,9 +10,9 @@ import nibabel
 import numpy as np
 import pandas as pd
 import pytest
+from voxcast_apps.tiles.tiling import SHAPE, grid_affine
 
 from voxcast import config
-from voxcast.apps.builtin.tiles.tiling import SHAPE, grid_affine
 from voxcast.campaigns.gpu.archive import collect, pack
 from voxcast.campaigns.gpu.machine import settle
 from voxcast.campaigns.gpu.paired_cells import REPEATS, gpu_cells, training_points

@@ -8,32 +8,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import ants
 import numpy as np
 
-from voxcast.apps.builtin.tiles.pose import TO_LPS, starting_transform
-from voxcast.apps.builtin.tiles.reference import reference
-from voxcast.apps.builtin.tiles.tiling import LOW_MM, SPACING_MM
+from voxcast_apps import ants_volume
+from voxcast_apps.tiles.grid import LOW_MM, SPACING_MM
+from voxcast_apps.tiles.pose import TO_LPS, reference, starting_transform
 
 # Of each level of the registration, coarse to fine, at a scale of 1. Coarser levels could lose the
 # initial pose, which is accurate to a voxel or two.
 AFFINE_ITERATIONS = (100, 50, 10)
 AFFINE_SHRINK = (4, 2, 1)
 AFFINE_SMOOTHING = (2, 1, 0)
-N4_LEVELS = 4
-N4_SHRINK = 4
 INTENSITY_STEP = 1 / 32  # a fifth of the noise of a very clean scan
-SEED = 1
-
-
-def template_image() -> Any:
-    """Return the template on the network's grid as an ANTs image."""
-    return on_grid(reference().intensity)
 
 
 def on_grid(array: np.ndarray) -> Any:
     """Return an array on the network's grid as an ANTs image."""
-    import ants
-
     return ants.from_numpy(
         array.astype(np.float32),
         origin=list(TO_LPS @ LOW_MM),
@@ -59,14 +50,11 @@ def register(scan: Any, iterations: float, folder: Path) -> tuple[Any, str]:
     ants.ANTsImage, str
         The scan on the network's grid, and the transform's file.
     """
-    import ants
-
     start = folder / "start.mat"
     ants.write_transform(starting_transform(scan), str(start))
-    # `registration` takes an argument random_seed and ignores it; this one sets the seed.
-    ants.config.set_ants_deterministic(on=False, seed_value=SEED)
+    ants_volume.fix_seed()
     registration = ants.registration(
-        fixed=template_image(),
+        fixed=on_grid(reference().intensity),
         moving=scan,
         type_of_transform="Affine",
         initial_transform=[str(start)],
@@ -81,14 +69,7 @@ def register(scan: Any, iterations: float, folder: Path) -> tuple[Any, str]:
 
 def correct_bias(aligned: Any, iterations: int) -> Any:
     """Correct the bias field by N4 on the network's grid, inside the template's brain and rim."""
-    import ants
-
-    return ants.n4_bias_field_correction(
-        aligned,
-        mask=on_grid(reference().rim),
-        shrink_factor=N4_SHRINK,
-        convergence={"iters": [iterations] * N4_LEVELS, "tol": 1e-7},
-    )
+    return ants_volume.n4(aligned, on_grid(reference().rim), iterations=iterations)
 
 
 def normalise(corrected: np.ndarray) -> np.ndarray:
@@ -106,8 +87,6 @@ def normalise(corrected: np.ndarray) -> np.ndarray:
 
 def to_native(labels: np.ndarray, scan: Any, transform: str) -> Any:
     """Return labels of the network's grid on the grid of the scan."""
-    import ants
-
     return ants.apply_transforms(
         fixed=scan,
         moving=on_grid(labels),

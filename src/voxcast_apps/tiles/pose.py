@@ -1,27 +1,31 @@
-"""A rough position of the brain in a scan: the template is tried at every voxel of a coarse grid.
+"""The pose of the brain in a scan: the template, and a search for it at every place of a grid.
 
 Registration finds a local optimum. A head with neck and shoulders has its centre of mass far below
 its brain, and a registration that starts there often stays there. This search takes about a second
-and starts it inside the brain.
+and starts it inside the brain. The template is MNI152 as nilearn bundles it, an average of many
+heads, skull-stripped.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
-from typing import TYPE_CHECKING
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
+import ants
 import numpy as np
 from scipy import fft, ndimage
 from scipy.optimize import minimize
 from scipy.spatial.transform import Rotation
 
-from voxcast.apps.builtin.tiles.reference import reference
-from voxcast.apps.builtin.tiles.tiling import grid_affine
+from voxcast_apps.tiles.grid import LOW_MM, SHAPE, SPACING_MM, grid_affine
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
+TO_LPS = np.diag([-1.0, -1.0, 1.0])  # the axes of ANTs point left, posterior and superior
+RIM_MM = 4.0  # fluid and bone around the brain, where a head is dark
+_PAD = 20  # voxels of 1 mm; the grid extends beyond the template's
 STEP_MM = 8.0
 SCALES = (0.85, 0.92, 0.99, 1.06)
 PITCHES_DEG = (-15.0, -7.5, 0.0, 7.5, 15.0)  # a head nods more than it turns or tilts
@@ -35,6 +39,98 @@ _HALF_MM = np.array(
 )  # half the size of a box that contains the template at any angle
 _LEAST_CORRELATION = 0.4
 _LEAST_SPREAD = 0.05  # of the scan's; a place with less counts as empty
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Intensity (white matter near 1), brain, and brain with a rim; all of `grid.SHAPE`."""
+
+    intensity: np.ndarray
+    brain: np.ndarray
+    rim: np.ndarray
+
+
+@functools.cache
+def reference() -> Reference:
+    """Load the template."""
+    from nilearn.datasets import load_mni152_template
+
+    image = load_mni152_template(resolution=1)
+    fine = np.asarray(image.dataobj, dtype=np.float32)
+    brain = ndimage.binary_fill_holes(fine > 0).astype(np.float32)
+    # As in voxcast.images.phantom: fluid is brighter in an average than in a scan.
+    fine = np.clip((fine / np.percentile(fine[fine > 0], 95) - 0.2) / 0.8, 0.0, None)
+    inside = to_grid(brain, image.affine) > 0.5
+    rim = ndimage.distance_transform_edt(~inside) * SPACING_MM <= RIM_MM
+    return Reference(to_grid(fine, image.affine), inside, rim)
+
+
+def to_grid(fine: np.ndarray, affine: np.ndarray) -> np.ndarray:
+    """Return a 1 mm map of the template, blurred to the network's grid and put on it, float32."""
+    # A voxel of 2 mm blurs like a Gaussian of 2 / 2.355 mm; the map has 1 mm already.
+    blurred = ndimage.gaussian_filter(fine.astype(np.float32), (SPACING_MM**2 - 1) ** 0.5 / 2.355)
+    padded = np.pad(blurred, _PAD)
+    first = np.rint(np.array(LOW_MM) - affine[:3, 3]).astype(int) + _PAD
+    step = int(SPACING_MM)
+    window = tuple(
+        slice(start, start + step * size, step) for start, size in zip(first, SHAPE, strict=True)
+    )
+    return np.ascontiguousarray(padded[window])
+
+
+def starting_transform(scan: Any) -> Any:
+    """Return the transform that roughly aligns the template with the brain of the scan.
+
+    Parameters
+    ----------
+    scan : ants.ANTsImage
+        A head, or a brain alone; three axes.
+
+    Returns
+    -------
+    ants.ANTsTransform
+        From the template's millimetres to those of the scan: a rotation, one scale, a shift.
+    """
+    coarse, low_mm = _coarse(scan)
+    pose = find_brain(coarse, low_mm)
+    flip = np.diag([*TO_LPS.diagonal(), 1.0])
+    pose = flip @ pose @ flip
+    return ants.create_ants_transform(
+        transform_type="AffineTransform",
+        precision="double",
+        dimension=3,
+        matrix=pose[:3, :3],
+        translation=pose[:3, 3],
+    )
+
+
+def _coarse(scan: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the scan at `STEP_MM`, its axes right, anterior, superior, and its corner."""
+    array, spacing_mm = scan.numpy(), np.array(scan.spacing)
+    step = np.maximum(1, np.rint(STEP_MM / 2 / spacing_mm).astype(int))
+    for axis, n in enumerate(step):  # block means, against noise
+        multiple = array.shape[axis] // n * n
+        array = array.take(range(multiple), axis=axis)
+        shape = (*array.shape[:axis], multiple // n, n, *array.shape[axis + 1 :])
+        array = array.reshape(shape).mean(axis=axis + 1)
+    shift = scan.direction @ (spacing_mm * (step - 1) / 2)
+    small = ants.from_numpy(
+        np.ascontiguousarray(array),
+        origin=list(np.array(scan.origin) + shift),
+        spacing=list(spacing_mm * step),
+        direction=scan.direction,
+    )
+    corners = np.stack(np.meshgrid(*[(0, n - 1) for n in scan.shape], indexing="ij"), -1)
+    points = corners.reshape(-1, 3) * spacing_mm @ scan.direction.T + np.array(scan.origin)
+    low, high = points.min(axis=0), points.max(axis=0)
+    size = np.ceil((high - low) / STEP_MM).astype(int) + 1
+    # The grid's first two axes are flipped, so its corner has the highest left and posterior.
+    origin = np.array([high[0], high[1], low[2]])
+    target = ants.from_numpy(
+        np.zeros(size, np.float32), origin=list(origin), spacing=[STEP_MM] * 3, direction=TO_LPS
+    )
+    moved = ants.resample_image_to_target(small, target, interp_type="linear")
+    return moved.numpy().astype(np.float64), TO_LPS @ origin
 
 
 def find_brain(scan: np.ndarray, low_mm: np.ndarray) -> np.ndarray:
@@ -61,18 +157,10 @@ def find_brain(scan: np.ndarray, low_mm: np.ndarray) -> np.ndarray:
         centre_mm = low_mm + STEP_MM * np.array(place)
         starts.append(np.array([pitch_deg, 0.0, 0.0, *centre_mm, np.log(scale)]))
     misfit = _misfit(scan, low_mm)
-    refined = sorted(
-        (_refine(misfit, start, _EVALUATIONS[0]) for start in starts), key=_candidate_misfit
-    )
-    finalists = (
-        _refine(misfit, parameters, _EVALUATIONS[1]) for _, parameters in refined[:_FINALISTS]
-    )
-    best = min(finalists, key=_candidate_misfit)
-    return _matrix(best[1])
-
-
-def _candidate_misfit(candidate: tuple[float, np.ndarray]) -> float:
-    return candidate[0]
+    by_misfit = operator.itemgetter(0)
+    refined = sorted((_refine(misfit, start, _EVALUATIONS[0]) for start in starts), key=by_misfit)
+    finalists = (_refine(misfit, place, _EVALUATIONS[1]) for _, place in refined[:_FINALISTS])
+    return _matrix(min(finalists, key=by_misfit)[1])
 
 
 def _misfit(scan: np.ndarray, low_mm: np.ndarray) -> Callable[[np.ndarray], float]:

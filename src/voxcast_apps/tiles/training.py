@@ -5,22 +5,19 @@ from __future__ import annotations
 import contextlib
 import io
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 from tqdm import tqdm
 
-from voxcast.apps.builtin import tile_segment
-from voxcast.apps.builtin.tiles import alignment
-from voxcast.apps.builtin.tiles.network import CLASSES, TileNet, with_coordinates
-from voxcast.apps.builtin.tiles.tiling import SHAPE
-from voxcast.apps.builtin.tiles.tissue_classes import TISSUES
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from voxcast_apps.arguments import Arguments
+from voxcast_apps.tiles import alignment, tile_segment
+from voxcast_apps.tiles.grid import SHAPE, TISSUES
+from voxcast_apps.tiles.network import CLASSES, TileNet, with_coordinates
 
 CROP = (40, 48, 40)
 BATCH = 2
@@ -40,7 +37,7 @@ def train(
     Parameters
     ----------
     volumes, labels : sequence of numpy.ndarray
-        Normalised intensities and uint8 labels, all of `tiling.SHAPE`.
+        Normalised intensities and uint8 labels, all of `grid.SHAPE`.
     steps : int
         Number of batches.
     crop : tuple of int
@@ -101,7 +98,8 @@ def evaluate(
     for scan, labels in tqdm(scans, desc="evaluating", unit="scan", disable=None):
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
             out = Path(folder)
-            tile_segment.segment(scan, out, tile_segment.DEFAULTS, weights_file=weights_file)
+            options = Arguments(scan, out, 1, "cpu", tile_segment.DEFAULTS)
+            tile_segment.segment(options, weights_file)
             predicted = _labels(out / "labels.nii.gz")
         overlaps = zip(TISSUES[1:], dice(predicted, _labels(labels)), strict=True)
         rows.append({"scan": scan.name, **{name: round(value, 4) for name, value in overlaps}})

@@ -1,4 +1,4 @@
-"""The grid that the network works on, the tiles that cover it, and the vote that joins them.
+"""The grid of the network, the tiles that cover it, the vote that joins them, and the tissues.
 
 Grid and tiles are SLANT's (172 x 220 x 156 voxels of 1 mm, 27 tiles of 96 x 128 x 88) at half its
 resolution, and 12 mm higher, because the brain of MNI152 fills 154 mm. Needs numpy only.
@@ -17,6 +17,7 @@ SHAPE = (86, 110, 84)
 LOW_MM = (-85.0, -126.0, -78.0)  # centre of the first voxel: right, anterior, superior, MNI152
 TILE = (48, 64, 48)
 MOST_TILES = 5  # per axis; more would only add votes
+TISSUES = ("background", "csf", "gm", "wm")  # the label of a tissue is its index
 
 Tile = tuple[slice, slice, slice]
 
@@ -80,3 +81,17 @@ def fuse(labels: list[np.ndarray], places: list[Tile], classes: int) -> np.ndarr
         for label in range(classes):
             votes[(label, *place)] += tile == label
     return np.asarray(votes.argmax(axis=0).astype(np.uint8))
+
+
+def volumes_ml(labels: np.ndarray, voxel_ml: float) -> dict[str, float]:
+    """Return the volume of each tissue in millilitres, by ``<tissue>_ml``.
+
+    Parameters
+    ----------
+    labels : ndarray of int
+        A label for each voxel, of any shape.
+    voxel_ml : float
+        Volume of a voxel.
+    """
+    counts = np.bincount(labels.astype(np.int64).ravel(), minlength=len(TISSUES))
+    return {f"{name}_ml": float(n) * voxel_ml for name, n in zip(TISSUES, counts, strict=True)}

@@ -1,6 +1,6 @@
-"""k-means by MPI as a built-in application: Lloyd's iterations, points divided among processes.
+"""k-means by MPI: Lloyd's iterations, points divided among processes.
 
-Run as ``python -m voxcast.apps.builtin.kmeans_mpi --out DIR --threads CPUS``, which starts its
+Run as ``python -m voxcast_apps.kmeans_mpi --out DIR --threads CPUS``, which starts its
 processes by ``mpirun``. The centres are broadcast once; in every iteration each process assigns
 its points, and the sums and counts of all are added up (Dhillon and Modha 2000). Centres and times
 of the iterations are in ``result.json``.
@@ -10,23 +10,21 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from voxcast.apps.builtin import ranks
-from voxcast.apps.builtin.arguments import parse
+import numpy as np
+
 from voxcast.apps.phase_log import process_start
-from voxcast.apps.rank_phases import RankPhases, log_phases
-from voxcast.errors import ConfigError, exits_cleanly
+from voxcast.errors import ConfigError
 from voxcast.files import write_json
+from voxcast_apps import ranks
+from voxcast_apps.arguments import Arguments, application, check
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    import numpy as np
     import numpy.typing as npt
 
-MODULE = "voxcast.apps.builtin.kmeans_mpi"
+MODULE = "voxcast_apps.kmeans_mpi"
 DEFAULTS: dict[str, Any] = {
     "points": 200_000,
     "clusters": 16,
@@ -35,27 +33,20 @@ DEFAULTS: dict[str, Any] = {
     "seed": 1,
     **ranks.DEFAULTS,
 }
-RESULT_FILE = "result.json"
-CHUNK_ROWS = 8192  # of which the distances to all centres are in memory at a time
+CHUNK_ROWS = 8192  # points whose distances to all centres are in memory at a time
 _SPREAD = 0.2  # standard deviation of a cluster; centres lie in a cube with an edge of 2
 
 
-def cluster(out: Path, parameters: Mapping[str, Any]) -> None:
+def cluster(options: Arguments) -> None:
     """Cluster the points with the other processes of this MPI program.
 
     The first process writes ``result.json``: the centres, the sum of squared distances before
-    each iteration (`inertia`), and the seconds of each iteration.
-
-    Parameters
-    ----------
-    out : Path
-        Folder for ``result.json``; created if missing.
-    parameters : mapping
-        As `DEFAULTS`; the number of processes does not change the points.
+    each iteration (`inertia`), and the seconds of each iteration. The number of processes does not
+    change the points.
     """
-    phases = RankPhases()
+    parameters = options.parameters
+    phases = ranks.RankPhases()
     with phases.phase("import"):
-        import numpy as np
         from mpi4py import MPI
 
     comm = MPI.COMM_WORLD
@@ -82,8 +73,7 @@ def cluster(out: Path, parameters: Mapping[str, Any]) -> None:
             iteration_s.append(time.monotonic() - start)
     with phases.phase("write"):
         if comm.rank == 0:
-            out.mkdir(parents=True, exist_ok=True)
-            write_json(out / RESULT_FILE, {
+            write_json(options.out / "result.json", {
                 "startup_s": startup_s,
                 "iteration_s": iteration_s,
                 "inertia": inertia,
@@ -92,26 +82,18 @@ def cluster(out: Path, parameters: Mapping[str, Any]) -> None:
                 "processes": comm.size,
                 "threads_per_process": parameters["threads_per_process"],
             })  # fmt: skip
-    cpu_s = np.array(phases.cpu_s)
-    total_s = np.empty_like(cpu_s)
-    comm.Reduce(cpu_s, total_s)
-    if comm.rank == 0:
-        log_phases(phases.times, total_s.tolist())
+    phases.log_by_mpi(comm)
 
 
 def _points(parameters: Mapping[str, Any], rank: int, processes: int) -> npt.NDArray[np.float64]:
     """Return the points of a process, shape (points, dimensions), from a mixture of normals."""
-    import numpy as np
-
-    from voxcast.apps.builtin.shares import generated_rows, share
-
     seed, size = parameters["seed"], (parameters["clusters"], parameters["dimensions"])
     means = np.random.default_rng(seed).uniform(-1.0, 1.0, size)
 
     def make(rng: np.random.Generator, rows: int) -> npt.NDArray[np.float64]:
         return means[rng.integers(0, len(means), rows)] + rng.normal(0.0, _SPREAD, (rows, size[1]))
 
-    return generated_rows(make, seed, *share(parameters["points"], rank, processes))
+    return ranks.generated_rows(make, seed, *ranks.share(parameters["points"], rank, processes))
 
 
 def _assign(
@@ -124,8 +106,6 @@ def _assign(
     `sums` has shape (clusters * (dimensions + 1) + 1,): for each centre the sum of its points and
     their number, and at the end the sum of squared distances.
     """
-    import numpy as np
-
     clusters = len(centres)
     sums[:] = 0.0
     table = sums[:-1].reshape(clusters, -1)
@@ -140,8 +120,8 @@ def _assign(
         table[:, -1] += np.bincount(nearest, minlength=clusters)
 
 
-def check(parameters: Mapping[str, Any]) -> None:
-    """Check the parameters.
+def run(options: Arguments) -> None:
+    """Do the work of one process, or start all of them.
 
     Raises
     ------
@@ -149,23 +129,13 @@ def check(parameters: Mapping[str, Any]) -> None:
         If a parameter is invalid.
     """
     names = ("points", "clusters", "dimensions", "iterations")
-    ranks.check_least(parameters, {**dict.fromkeys(names, 1), "seed": 0})
-    if parameters["points"] < parameters["clusters"]:
+    check(options.parameters, {**dict.fromkeys(names, 1), "seed": 0})
+    if options.parameters["points"] < options.parameters["clusters"]:
         raise ConfigError("must not be more than points", "clusters")
+    ranks.run_mpi_program(MODULE, options, cluster)
 
 
-@exits_cleanly
-def main(argv: list[str] | None = None) -> int:
-    """Run the application, or one of its processes, from the command line."""
-    args = parse(argv, DEFAULTS, prog="kmeans_mpi", description=__doc__, image=False)
-    check(args.parameters)
-    if ranks.under_mpi():
-        cluster(args.out, args.parameters)
-    else:
-        arguments = sys.argv[1:] if argv is None else argv
-        ranks.become_mpi_program(MODULE, arguments, args.threads, args.parameters)
-    return 0
-
+main = application("kmeans_mpi", __doc__, DEFAULTS, run, image=False)
 
 if __name__ == "__main__":
     sys.exit(main())

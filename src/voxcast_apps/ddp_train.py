@@ -1,9 +1,9 @@
-"""Distributed training of an image classifier as a built-in application, by PyTorch's DDP.
+"""Distributed training of an image classifier , by PyTorch's DDP.
 
-Run as ``python -m voxcast.apps.builtin.ddp_train --out DIR --threads CPUS``, which starts its
+Run as ``python -m voxcast_apps.ddp_train --out DIR --threads CPUS``, which starts its
 processes, or by ``torchrun``. Each step's batch is divided among the processes, and gloo averages
 their gradients: the network does not depend on the number of processes, up to rounding.
-``result.json`` holds the time before the first epoch and that of each epoch. With a folder in
+``result.json`` holds the time before the first epoch and the time of each epoch. With a folder in
 VOXCAST_TRACE_FOLDER each process writes a Chrome trace of PyTorch's profiler to it.
 """
 
@@ -13,24 +13,22 @@ import contextlib
 import os
 import sys
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.apps.builtin import checkpoints, ranks
-from voxcast.apps.builtin.arguments import parse
 from voxcast.apps.phase_log import process_start
-from voxcast.apps.rank_phases import RankPhases, log_phases
-from voxcast.errors import ConfigError, exits_cleanly
+from voxcast.errors import ConfigError
 from voxcast.files import write_json
+from voxcast_apps import ranks
+from voxcast_apps.arguments import Arguments, application, check
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     import torch
 
-    from voxcast.apps.builtin.dnn_data import Images
+    from voxcast_apps.training import Images
 
-MODULE = "voxcast.apps.builtin.ddp_train"
+MODULE = "voxcast_apps.ddp_train"
 DEFAULTS: dict[str, Any] = {
     "model": "small_cnn",
     "dataset": "digits",
@@ -41,40 +39,36 @@ DEFAULTS: dict[str, Any] = {
     "width": 8,
     "learning_rate": 1e-3,
     "seed": 1,
-    **checkpoints.DEFAULTS,
+    "checkpoint": False,  # whether the run ends with a checkpoint
+    "restart": "",  # a checkpoint to start from
     **ranks.DEFAULTS,
 }
-# What a run that continues from a checkpoint has in common with the one that made it.
+# Parameters that a run must share with the one whose checkpoint it continues.
 IDENTITY = ("model", "dataset", "samples", "image_size", "batch_size", "width", "seed")
-MODELS, DATASETS = ("small_cnn", "resnet"), ("digits", "synthetic")
-RESULT_FILE = "result.json"
+CHOICES = {"model": ("small_cnn", "resnet"), "dataset": ("digits", "synthetic")}
+LEAST = {"image_size": 8, "epochs": 1, "width": 4, "batch_size": 1, "seed": 0}
 TRACE_VARIABLE = "VOXCAST_TRACE_FOLDER"
 _EPOCH_SEEDS = 100_003  # more epochs than this would draw an order twice
 
 
-def train(out: Path, parameters: Mapping[str, Any]) -> None:
+def train(options: Arguments) -> None:
     """Train the network with the other processes of this program.
 
-    The first process writes ``result.json``, and ``checkpoint.pt`` if that is asked for.
-
-    Parameters
-    ----------
-    out : Path
-        Folder for the results; created if missing.
-    parameters : mapping
-        As `DEFAULTS`. With `restart` the epochs continue those of the checkpoint.
+    The first process writes ``result.json``, and ``checkpoint.pt`` with `checkpoint`. With
+    `restart` the epochs continue the checkpoint's.
 
     Raises
     ------
     RunError
         If the checkpoint cannot be used, or scikit-learn's digits are missing.
     """
-    phases = RankPhases()
+    out, parameters = options.out, options.parameters
+    phases = ranks.RankPhases()
     with phases.phase("import"):
         import torch
         import torch.distributed as dist
 
-        from voxcast.apps.builtin import ddp_nets, dnn_data
+        from voxcast_apps import training
     with phases.phase("connect"):
         file = os.environ.get(ranks.RENDEZVOUS_VARIABLE)
         rank, processes = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -82,35 +76,33 @@ def train(out: Path, parameters: Mapping[str, Any]) -> None:
         dist.init_process_group("gloo", init_method=method, rank=rank, world_size=processes)
     with phases.phase("data"):
         names = ("dataset", "samples", "image_size", "seed")
-        training, held_out = dnn_data.load(*(parameters[name] for name in names))
+        images, held_out = training.load_images(*(parameters[name] for name in names))
     with phases.phase("build"):
         torch.manual_seed(parameters["seed"])
-        network = ddp_nets.build(parameters["model"], parameters["width"])
+        network = training.ddp_network(parameters["model"], parameters["width"])
         optimiser = torch.optim.Adam(network.parameters(), lr=parameters["learning_rate"])
         identity = {name: parameters[name] for name in IDENTITY}
-        epochs_before = checkpoints.restore(parameters["restart"], network, optimiser, identity)
+        before = training.restore_checkpoint(parameters["restart"], network, optimiser, identity)
         parallel = torch.nn.parallel.DistributedDataParallel(network)
     startup_s = time.monotonic() - process_start()
     epoch_s, losses = [], []
     with _traced(rank):
-        for epoch in range(epochs_before, epochs_before + parameters["epochs"]):
+        for epoch in range(before, before + parameters["epochs"]):
             start = time.monotonic()
             with phases.phase("epoch"):
-                losses.append(_epoch(parallel, optimiser, training, parameters, epoch))
+                losses.append(_epoch(parallel, optimiser, images, parameters, epoch))
             epoch_s.append(time.monotonic() - start)
     with phases.phase("evaluate"):
         accuracy = _accuracy(network, held_out, rank, processes)
     with phases.phase("write"):
         if rank == 0:
-            out.mkdir(parents=True, exist_ok=True)
             if parameters["checkpoint"]:
-                steps = epochs_before + parameters["epochs"]
-                path = out / checkpoints.CHECKPOINT_FILE
-                checkpoints.save(path, network, optimiser, steps, identity)
-            write_json(out / RESULT_FILE, {
+                path, after = out / training.CHECKPOINT_FILE, before + parameters["epochs"]
+                training.save_checkpoint(path, network, optimiser, after, identity)
+            write_json(out / "result.json", {
                 "startup_s": startup_s,
                 "epoch_s": epoch_s,
-                "epochs_before": epochs_before,
+                "epochs_before": before,
                 "losses": losses,
                 "accuracy": accuracy,
                 "weights": sum(weight.numel() for weight in network.parameters()),
@@ -120,7 +112,7 @@ def train(out: Path, parameters: Mapping[str, Any]) -> None:
     cpu_s = torch.tensor(phases.cpu_s, dtype=torch.float64)
     dist.all_reduce(cpu_s)
     if rank == 0:
-        log_phases(phases.times, cpu_s.tolist())
+        phases.log(cpu_s.tolist())
     dist.destroy_process_group()
 
 
@@ -183,41 +175,32 @@ def _traced(rank: int) -> Iterator[None]:
     profiler.export_chrome_trace(str(Path(folder, f"rank{rank}.json")))
 
 
-def check(parameters: Mapping[str, Any], processes: int) -> None:
-    """Check the parameters.
+def run(options: Arguments) -> None:
+    """Do the work of one process, or start all of them.
 
     Raises
     ------
     ConfigError
         If a parameter is invalid, or a batch cannot be divided among the processes.
     """
-    for name, choices in {"model": MODELS, "dataset": DATASETS}.items():
-        if parameters[name] not in choices:
-            problem = f"unknown: {parameters[name]!r}"
-            raise ConfigError(problem, name, "choose from " + ", ".join(choices))
-    least = {"image_size": 8, "epochs": 1, "width": 4, "batch_size": 1, "seed": 0}
-    ranks.check_least(parameters, {**least, "samples": max(1, parameters["batch_size"])})
+    parameters, rank = options.parameters, os.environ.get("RANK")
+    check(parameters, {**LEAST, "samples": max(1, parameters["batch_size"])}, CHOICES)
     if parameters["width"] % 4:
         raise ConfigError(f"must be a multiple of 4, not {parameters['width']}", "width")
+    if rank is None:
+        processes = ranks.process_count(options.threads, parameters)
+    else:
+        processes = int(os.environ["WORLD_SIZE"])
     if parameters["batch_size"] % processes:
         problem = f"cannot be divided among {processes} processes"
         raise ConfigError(problem, "batch_size", f"choose a multiple of {processes}")
-    if not 0 < parameters["learning_rate"] < float("inf"):
-        raise ConfigError("must be positive", "learning_rate")
+    if rank is not None:
+        train(options)
+    elif status := ranks.run_torch_program(MODULE, options):
+        sys.exit(status)
 
 
-@exits_cleanly
-def main(argv: list[str] | None = None) -> int:
-    """Run the application, or one of its processes, from the command line."""
-    args = parse(argv, DEFAULTS, prog="ddp_train", description=__doc__, image=False)
-    if "RANK" in os.environ:
-        check(args.parameters, int(os.environ["WORLD_SIZE"]))
-        train(args.out, args.parameters)
-        return 0
-    check(args.parameters, ranks.process_count(args.threads, args.parameters))
-    arguments = sys.argv[1:] if argv is None else argv
-    return ranks.run_torch_program(MODULE, arguments, args.threads, args.parameters)
-
+main = application("ddp_train", __doc__, DEFAULTS, run, image=False)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,36 +1,33 @@
-"""Ensembles over parcellations as a built-in application: voting, grid and stacked.
+"""Ensembles over parcellations: voting, grid and stacked.
 
-The members are fits of `voxcast.apps.builtin.parcel_study`. Those whose predictions are in the
-cache are not fitted again. Whatever an ensemble learns, it learns within each outer fold from
-predictions of the training participants out of inner fold: no participant is scored by anything
-that has seen it. Run as ``python -m voxcast.apps.builtin.parcel_ensemble --out DIR``.
+The members are fits of `voxcast_apps.parcel_study`. Members with predictions in the cache are not
+fitted again. An ensemble learns within each outer fold from predictions of the training
+participants out of inner fold: no participant is scored by a model that has seen it. Run as
+``python -m voxcast_apps.parcel_ensemble --out DIR``.
 """
 
 from __future__ import annotations
 
 import itertools
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.apps.builtin.arguments import parse
-from voxcast.apps.builtin.parcel_study import DEFAULTS as STUDY
-from voxcast.apps.builtin.parcel_study import RESULT_FILE, fold_numbers
+import numpy as np
+
 from voxcast.apps.phase_log import phase, started
 from voxcast.content_cache import cache_of_environment
-from voxcast.errors import ConfigError, exits_cleanly
+from voxcast.errors import ConfigError
 from voxcast.files import write_json
+from voxcast_apps.arguments import Arguments, application, check
+from voxcast_apps.parcel_study import DEFAULTS as STUDY
+from voxcast_apps.parcel_study import fold_numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import numpy as np
-
-    from voxcast.apps.builtin.parcel_pipelines import FoldPredictions
+    from voxcast_apps.parcellation import FoldPredictions
 
 DEFAULTS: dict[str, Any] = {
     **{name: STUDY[name] for name in STUDY if name not in ("parcels", "seed", "reuse_folds")},
-    "parcels": "50,100,200",
+    "parcels": "50,100,200",  # each size with `seeds` random parcellations is a member
     "seeds": 2,
     "ensemble": "stacked",
 }
@@ -39,22 +36,11 @@ MOST_MEMBERS = 10  # a grid has 2^members - 1 combinations
 RIDGE_ALPHAS = (0.01, 0.1, 1.0, 10.0, 100.0)
 
 
-def ensemble(out: Path, threads: int, parameters: Mapping[str, Any]) -> dict[str, Any]:
+def ensemble(options: Arguments) -> None:
     """Combine parcellations, score each fold, and write ``result.json``.
 
-    Parameters
-    ----------
-    out, threads
-        As in `voxcast.apps.builtin.parcel_study.study`.
-    parameters : mapping
-        As `DEFAULTS`. The members are all sizes in ``parcels`` with ``seeds`` random
-        parcellations each.
-
-    Returns
-    -------
-    dict
-        The content of ``result.json``: R² of the ensemble and of each member by fold, the
-        combination that a grid chose in each fold, and the use of the cache.
+    It has R² of the ensemble and of each member by fold, the combination that a grid chose in each
+    fold, and the use of the cache.
 
     Raises
     ------
@@ -65,38 +51,29 @@ def ensemble(out: Path, threads: int, parameters: Mapping[str, Any]) -> dict[str
     """
     started()
     with phase("import"):
-        import numpy as np
-        import sklearn.ensemble
-        import sklearn.svm  # noqa: F401
-
-        from voxcast.apps.builtin import parcel_pipelines, parcel_regions
+        from voxcast_apps import parcellation
+    parameters = options.parameters
     members = member_parcellations(parameters["parcels"], parameters["seeds"])
-    kind = parameters["ensemble"]
-    if kind not in ENSEMBLES:
-        raise ConfigError(f"unknown: {kind!r}", "ensemble", f"choose from {', '.join(ENSEMBLES)}")
+    check(parameters, {}, {"ensemble": ENSEMBLES})
     folds = fold_numbers(parameters["fold_range"], parameters["folds"])
     cache = cache_of_environment()
     with phase("regions"):
-        setting, participants, targets = parcel_regions.fitted_data(parameters)
-        regions = [
-            parcel_regions.region_means(participants, parcels, seed, cache)
-            for parcels, seed in members
-        ]
+        setting, participants, targets = parcellation.fitted_data(parameters)
+        regions = [parcellation.region_means(participants, *member, cache) for member in members]
     scores: list[dict[str, Any]] = []
     for fold in folds:
         with phase("fold"):
             predictions = [
-                parcel_pipelines.fold_predictions(
-                    member.means, targets, setting, fold, threads, member.content, cache,
-                    reuse=True,
+                parcellation.fold_predictions(
+                    member, targets, setting, fold, options.threads, cache, reuse=True
                 )
                 for member in regions
-            ]  # fmt: skip
+            ]
         with phase("ensemble"):
-            train, test = predictions[0].train, predictions[0].test
-            combined, chosen = combine(predictions, targets[train], kind)
+            train, test = targets[predictions[0].train], targets[predictions[0].test]
+            combined, chosen = combine(predictions, train, parameters["ensemble"])
             score = [
-                parcel_pipelines.r_squared(targets[test], predicted, targets[train])
+                parcellation.r_squared(test, predicted, train)
                 for predicted in (combined, *(member.outer for member in predictions))
             ]
         scores.append(
@@ -104,7 +81,7 @@ def ensemble(out: Path, threads: int, parameters: Mapping[str, Any]) -> dict[str
         )
     with phase("write"):
         result = {
-            "ensemble": kind,
+            "ensemble": parameters["ensemble"],
             "members": [{"parcels": parcels, "seed": seed} for parcels, seed in members],
             "folds": scores,
             "r_squared": float(np.mean([score["r_squared"] for score in scores])),
@@ -112,9 +89,7 @@ def ensemble(out: Path, threads: int, parameters: Mapping[str, Any]) -> dict[str
             "volumes_read": sum(member.loads for member in regions),
             "cache": None if cache is None else cache.events(),
         }
-        out.mkdir(parents=True, exist_ok=True)
-        write_json(out / RESULT_FILE, result)
-    return result
+        write_json(options.out / "result.json", result)
 
 
 def member_parcellations(parcels: str, seeds: int) -> list[tuple[int, int]]:
@@ -158,8 +133,6 @@ def combine(
         with the least squared error out of inner fold; ``stacked`` a ridge regression (Wolpert
         1992, Stacked generalization) on predictions out of inner fold, of each output.
     """
-    import numpy as np
-
     inner = np.stack([member.inner for member in members])
     outer = np.stack([member.outer for member in members])
     numbers = list(range(len(members)))
@@ -189,13 +162,7 @@ def combine(
     return np.stack(stacked, 1), numbers
 
 
-@exits_cleanly
-def main(argv: list[str] | None = None) -> int:
-    """Run the application from the command line."""
-    args = parse(argv, DEFAULTS, prog="parcel_ensemble", description=__doc__, image=False)
-    ensemble(args.out, args.threads, args.parameters)
-    return 0
-
+main = application("parcel_ensemble", __doc__, DEFAULTS, ensemble, image=False)
 
 if __name__ == "__main__":
     sys.exit(main())

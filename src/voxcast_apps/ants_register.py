@@ -1,11 +1,11 @@
 """Affine and SyN registration of a volume to the MNI152 template, by ANTs.
 
-The template is the one that nilearn bundles: a brain without a skull. It is the fixed image, as in
+The template is the brain without a skull that nilearn bundles. It is the fixed image, as in
 studies that bring many heads into one space, so most of the work is done on its grid. The affine
-step uses only the template's brain and a rim around it, and SyN only what the affine step labels
-as brain: a skull has no counterpart in the template.
+step uses only the template's brain and a rim around it, and SyN only the brain as the affine step
+labels it: a skull has no counterpart in the template.
 
-Run as ``python -m voxcast.apps.builtin.ants_register --image T1w.nii.gz --out FOLDER``; writes
+Run as ``python -m voxcast_apps.ants_register --image T1w.nii.gz --out FOLDER``; writes
 ``warped.nii.gz`` (the image on the template's grid), ``brain_mask.nii.gz`` (the template's brain
 on the image's grid) and ``result.json``. A `correlation` below 0.4 there indicates a failure.
 """
@@ -14,27 +14,16 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy import ndimage
 
-from voxcast.apps.builtin import arguments
-from voxcast.apps.builtin.ants_volume import (
-    check_contrast,
-    is_finer,
-    read_volume,
-    resample,
-    volume_ml,
-    write_volume,
-)
-from voxcast.apps.builtin.tiles.pose import starting_transform
 from voxcast.apps.phase_log import phase, started
-from voxcast.errors import ConfigError, ImageError, exits_cleanly
+from voxcast.errors import ConfigError, ImageError
 from voxcast.files import write_json
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from voxcast_apps.arguments import Arguments, application
 
 DEFAULTS: dict[str, Any] = {
     "template_mm": 2,
@@ -43,29 +32,16 @@ DEFAULTS: dict[str, Any] = {
     "syn_fine_iterations": 20,  # at twice
     "spacing_mm": 0.0,
 }
-SEED = 1
 RIM_MM = 4.0
 _BRAIN_LEVEL = 0.05  # of the template's maximum; resampling rings a little around zero
 
 
-def register(image: Path, out: Path, parameters: dict[str, Any]) -> dict[str, float]:
-    """Register ``image`` to the template.
+def register(options: Arguments) -> None:
+    """Register the image, a head or a brain alone, to the template.
 
-    Parameters
-    ----------
-    image : Path
-        A 3-D volume that ANTs can read: a head, or a brain alone.
-    out : Path
-        Folder for the results; created if missing.
-    parameters : dict
-        As `DEFAULTS`.
-
-    Returns
-    -------
-    dict
-        Correlation with the template inside its brain after each step, volume of the brain,
-        determinant of the affine transform, range of SyN's Jacobian determinant (percentiles 1 and
-        99).
+    ``result.json`` has the correlation with the template inside its brain after each step, the
+    volume of the brain, the determinant of the affine transform, and percentiles 1 and 99 of SyN's
+    Jacobian determinant.
 
     Raises
     ------
@@ -77,33 +53,35 @@ def register(image: Path, out: Path, parameters: dict[str, Any]) -> dict[str, fl
     import ants
     import nilearn.datasets  # noqa: F401  (its import counts as startup)
 
+    from voxcast_apps import ants_volume
+    from voxcast_apps.tiles.pose import starting_transform
+
+    image, parameters = options.image, options.parameters
     if not 1 <= parameters["template_mm"] <= 4:
         raise ConfigError("needs 1 to 4", "template_mm")
-    # `registration` takes an argument random_seed and ignores it; this one sets the seed.
-    ants.config.set_ants_deterministic(on=False, seed_value=SEED)
+    ants_volume.fix_seed()
     started()
     with phase("load"):
-        volume = read_volume(image)
-        check_contrast(volume, image)
+        volume = ants_volume.read_volume(image)
+        ants_volume.check_contrast(volume, image)
         template, brain = load_template(parameters["template_mm"])
-    if is_finer(volume, parameters["spacing_mm"]):
-        with phase("resample"):
-            volume = resample(volume, parameters["spacing_mm"])
-    out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out) as scratch:
+    volume = ants_volume.coarsened(volume, parameters["spacing_mm"])
+    options.out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=options.out) as scratch:
         with phase("pose"):
             start = f"{scratch}/start.mat"
             ants.write_transform(starting_transform(volume), start)
         with phase("affine"):
             iterations = parameters["affine_iterations"]
-            affine = _register(
+            outside_mm = ndimage.distance_transform_edt(brain.numpy() == 0, brain.spacing)
+            affine = _registered(
                 image,
                 template,
                 volume,
                 "Affine",
                 initial_transform=[start],
                 outprefix=f"{scratch}/affine",
-                mask=_with_rim(brain),
+                mask=brain.new_image_like((outside_mm <= RIM_MM).astype(np.float32)),
                 mask_all_stages=True,
                 aff_iterations=(iterations, iterations // 2),
                 # Coarser or smoother levels lose the initial pose and fit the brain to the head.
@@ -112,7 +90,7 @@ def register(image: Path, out: Path, parameters: dict[str, Any]) -> dict[str, fl
             )
         with phase("syn"):
             coarse, fine = parameters["syn_coarse_iterations"], parameters["syn_fine_iterations"]
-            warp = _register(
+            warp = _registered(
                 image,
                 template,
                 volume * _to_volume(brain, volume, affine),
@@ -129,13 +107,12 @@ def register(image: Path, out: Path, parameters: dict[str, Any]) -> dict[str, fl
             result = {
                 "correlation_affine": _correlation(template, after_affine, brain),
                 "correlation": _correlation(template, warped, brain),
-                "brain_ml": volume_ml(mask),
+                "brain_ml": ants_volume.volume_ml(mask),
                 **_deformation(template, brain, warp),
             }
-            write_volume(out / "warped.nii.gz", warped)
-            write_volume(out / "brain_mask.nii.gz", mask.astype("uint8"))
-            write_json(out / "result.json", result)
-    return result
+            ants_volume.write_volume(options.out / "warped.nii.gz", warped)
+            ants_volume.write_volume(options.out / "brain_mask.nii.gz", mask.astype("uint8"))
+            write_json(options.out / "result.json", result)
 
 
 def load_template(spacing_mm: int) -> tuple[Any, Any]:
@@ -150,16 +127,11 @@ def load_template(spacing_mm: int) -> tuple[Any, Any]:
     return template, template.new_image_like(inside.astype(np.float32))
 
 
-def _with_rim(brain: Any) -> Any:
-    outside_mm = ndimage.distance_transform_edt(brain.numpy() == 0, brain.spacing)
-    return brain.new_image_like((outside_mm <= RIM_MM).astype(np.float32))
-
-
-def _register(image: Path, *images: Any, **options: Any) -> dict[str, Any]:
+def _registered(image: Path, *images: Any, **settings: Any) -> dict[str, Any]:
     import ants
 
     try:
-        return dict(ants.registration(*images, **options))
+        return dict(ants.registration(*images, **settings))
     except RuntimeError as error:
         raise ImageError(f"ANTs cannot register it ({error})", image) from None
 
@@ -201,13 +173,7 @@ def _deformation(template: Any, brain: Any, warp: dict[str, Any]) -> dict[str, f
     }
 
 
-@exits_cleanly
-def main(argv: list[str] | None = None) -> int:
-    """Run the application from the command line."""
-    options = arguments.parse(argv, DEFAULTS, prog="ants_register", description=__doc__)
-    register(cast("Path", options.image), options.out, options.parameters)
-    return 0
-
+main = application("ants_register", __doc__, DEFAULTS, register)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,22 +1,31 @@
-"""The 3-D U-Net that labels one tile, and the pass over all tiles.
+"""The 3-D U-Net that labels one tile, its use on all tiles, and the file of its weights.
 
 It has the structure of SLANT's network (convolution, batch normalisation, ReLU; pooling by 2; skip
 connections) but is smaller: two poolings instead of three, 4 classes instead of 133, and one
 network for all tiles instead of one for each. The position of a tile is its input in three more
 channels. Needs torch and numpy only.
+
+The weights are a state dict of torch, read without running pickled code. Stage `tile_weights`
+writes ``data/tile_weights/weights.pt``; copy it into this folder to install it, which changes the
+version of the applications that use it.
 """
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import nn
 
-from voxcast.apps.builtin.tiles.tiling import SHAPE, Tile
+from voxcast.errors import ModelError, one_line
+from voxcast.files import atomic_path
+from voxcast_apps.tiles.grid import SHAPE, Tile
 
 CLASSES = 4
 CHANNELS = 4  # intensity, and the three coordinates
 WIDTH = 16
+WEIGHTS = Path(__file__).with_name("weights.pt")
 
 
 class TileNet(nn.Module):
@@ -77,3 +86,35 @@ def _block(channels: int, *widths: int) -> nn.Sequential:
         ]
         channels = width
     return nn.Sequential(*layers)
+
+
+def save_weights(network: TileNet, path: str | Path) -> None:
+    """Write the weights as float16: half the size, and less than one label in 1000 changes."""
+    state = {
+        name: value.half() if value.is_floating_point() else value
+        for name, value in network.state_dict().items()
+    }
+    with atomic_path(path) as partial:
+        torch.save(state, partial)
+
+
+def load_weights(path: str | Path = WEIGHTS) -> TileNet:
+    """Read weights into a network that is ready to label.
+
+    Raises
+    ------
+    ModelError
+        If the file is missing, is not a state dict, or belongs to another network.
+    """
+    then = "train it again with `dvc repro tile_weights`"
+    try:
+        # weights_only: tensors and plain containers, no code.
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        network = TileNet()
+        network.load_state_dict(state)
+    except FileNotFoundError:
+        raise ModelError("no such file", path, then) from None
+    except Exception as error:  # torch raises many types
+        problem = f"is not this network's weights ({one_line(error)[:120]})"
+        raise ModelError(problem, path, then) from None
+    return network.eval()

@@ -1,6 +1,6 @@
-"""A physics-informed network by MPI as a built-in application: the heat equation in one dimension.
+"""A physics-informed network by MPI: the heat equation in one dimension.
 
-Run as ``python -m voxcast.apps.builtin.pinn_mpi --out DIR --threads CPUS``, which starts its
+Run as ``python -m voxcast_apps.pinn_mpi --out DIR --threads CPUS``, which starts its
 processes by ``mpirun``. A network learns u(x, t) with u_t = a u_xx by the residual at collocation
 points (Raissi et al. 2019), which are divided among the processes; in every iteration their
 gradients are added up. Start and boundary hold by construction (Lagaris et al. 1998), and the
@@ -15,22 +15,17 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from voxcast.apps.builtin import checkpoints, ranks
-from voxcast.apps.builtin.arguments import parse
 from voxcast.apps.phase_log import process_start
-from voxcast.apps.rank_phases import RankPhases, log_phases
-from voxcast.errors import ConfigError, exits_cleanly
 from voxcast.files import write_json
+from voxcast_apps import ranks
+from voxcast_apps.arguments import Arguments, application, check
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     import numpy as np
     import numpy.typing as npt
     import torch
 
-MODULE = "voxcast.apps.builtin.pinn_mpi"
+MODULE = "voxcast_apps.pinn_mpi"
 DEFAULTS: dict[str, Any] = {
     "points": 8192,
     "iterations": 100,
@@ -38,53 +33,46 @@ DEFAULTS: dict[str, Any] = {
     "neurons": 32,
     "learning_rate": 3e-3,
     "seed": 1,
-    **checkpoints.DEFAULTS,
+    "checkpoint": False,  # whether the run ends with a checkpoint
+    "restart": "",  # a checkpoint to start from
     **ranks.DEFAULTS,
 }
-# What a run that continues from a checkpoint has in common with the one that made it.
+# Parameters that a run must share with the one whose checkpoint it continues.
 IDENTITY = ("points", "layers", "neurons", "seed")
-RESULT_FILE = "result.json"
 DIFFUSIVITY = 0.3  # a, in the unit square of x and t
 _GRID_POINTS = 41  # of each axis, on which the error is computed
 
 
-def train(out: Path, parameters: Mapping[str, Any]) -> None:
+def train(options: Arguments) -> None:
     """Train the network with the other processes of this MPI program.
 
-    The first process writes ``result.json``, and ``checkpoint.pt`` if that is asked for.
-
-    Parameters
-    ----------
-    out : Path
-        Folder for the results; created if missing.
-    parameters : mapping
-        As `DEFAULTS`. With `restart` the iterations continue those of the checkpoint.
+    The first process writes ``result.json``, and ``checkpoint.pt`` with `checkpoint`. With
+    `restart` the iterations continue the checkpoint's.
 
     Raises
     ------
     RunError
         If the checkpoint cannot be used.
     """
-    phases = RankPhases()
+    out, parameters = options.out, options.parameters
+    phases = ranks.RankPhases()
     with phases.phase("import"):
-        import numpy as np
         import torch
         from mpi4py import MPI
 
-        from voxcast.apps.builtin.shares import generated_rows, share
+        from voxcast_apps import training
     comm = MPI.COMM_WORLD
     torch.set_default_dtype(torch.float64)  # sums over processes then agree to many digits
     with phases.phase("data"):
         count, seed = parameters["points"], parameters["seed"]
-        points = torch.from_numpy(
-            generated_rows(_collocation_points, seed, *share(count, comm.rank, comm.size))
-        )
+        first, end = ranks.share(count, comm.rank, comm.size)
+        points = torch.from_numpy(ranks.generated_rows(_collocation_points, seed, first, end))
     with phases.phase("build"):
         torch.manual_seed(seed)
         network = _network(parameters["layers"], parameters["neurons"])
         optimiser = torch.optim.Adam(network.parameters(), lr=parameters["learning_rate"])
         identity = {name: parameters[name] for name in IDENTITY}
-        steps = checkpoints.restore(parameters["restart"], network, optimiser, identity)
+        steps = training.restore_checkpoint(parameters["restart"], network, optimiser, identity)
     startup_s = time.monotonic() - process_start()
     iteration_s, losses = [], []
     with phases.phase("iterate"):
@@ -98,11 +86,10 @@ def train(out: Path, parameters: Mapping[str, Any]) -> None:
             iteration_s.append(time.monotonic() - start)
     with phases.phase("write"):
         if comm.rank == 0:
-            out.mkdir(parents=True, exist_ok=True)
             if parameters["checkpoint"]:
-                path, after = out / checkpoints.CHECKPOINT_FILE, steps + parameters["iterations"]
-                checkpoints.save(path, network, optimiser, after, identity)
-            write_json(out / RESULT_FILE, {
+                path, after = out / training.CHECKPOINT_FILE, steps + parameters["iterations"]
+                training.save_checkpoint(path, network, optimiser, after, identity)
+            write_json(out / "result.json", {
                 "startup_s": startup_s,
                 "iteration_s": iteration_s,
                 "iterations_before": steps,
@@ -113,11 +100,7 @@ def train(out: Path, parameters: Mapping[str, Any]) -> None:
                 "processes": comm.size,
                 "threads_per_process": torch.get_num_threads(),
             })  # fmt: skip
-    cpu_s = np.array(phases.cpu_s)
-    total_s = np.empty_like(cpu_s)
-    comm.Reduce(cpu_s, total_s)
-    if comm.rank == 0:
-        log_phases(phases.times, total_s.tolist())
+    phases.log_by_mpi(comm)
 
 
 def _collocation_points(rng: np.random.Generator, rows: int) -> npt.NDArray[np.float64]:
@@ -139,7 +122,7 @@ def _network(layers: int, neurons: int) -> torch.nn.Module:
 def solution(network: torch.nn.Module, points: torch.Tensor) -> torch.Tensor:
     """Return u at points (x, t), shape (n, 2), as shape (n,).
 
-    It is sin(pi x) at t = 0, and 0 at x = 0 and x = 1, whatever the network.
+    It is sin(pi x) at t = 0, and 0 at x = 0 and x = 1, for any network.
     """
     import torch
 
@@ -171,7 +154,7 @@ def _set_gradient(network: torch.nn.Module, flat: torch.Tensor) -> None:
 
 
 def _relative_error(network: torch.nn.Module) -> float:
-    """Return the error of u on a grid, root mean square, relative to that of u."""
+    """Return the error of u on a grid, root mean square, relative to the size of u."""
     import torch
 
     axis = torch.linspace(0.0, 1.0, _GRID_POINTS)
@@ -183,8 +166,8 @@ def _relative_error(network: torch.nn.Module) -> float:
     return float(error.square().mean().sqrt() / exact.square().mean().sqrt())
 
 
-def check(parameters: Mapping[str, Any]) -> None:
-    """Check the parameters.
+def run(options: Arguments) -> None:
+    """Do the work of one process, or start all of them.
 
     Raises
     ------
@@ -192,23 +175,11 @@ def check(parameters: Mapping[str, Any]) -> None:
         If a parameter is invalid.
     """
     names = ("points", "iterations", "layers", "neurons")
-    ranks.check_least(parameters, {**dict.fromkeys(names, 1), "seed": 0})
-    if not 0 < parameters["learning_rate"] < math.inf:
-        raise ConfigError("must be positive", "learning_rate")
+    check(options.parameters, {**dict.fromkeys(names, 1), "seed": 0})
+    ranks.run_mpi_program(MODULE, options, train)
 
 
-@exits_cleanly
-def main(argv: list[str] | None = None) -> int:
-    """Run the application, or one of its processes, from the command line."""
-    args = parse(argv, DEFAULTS, prog="pinn_mpi", description=__doc__, image=False)
-    check(args.parameters)
-    if ranks.under_mpi():
-        train(args.out, args.parameters)
-    else:
-        arguments = sys.argv[1:] if argv is None else argv
-        ranks.become_mpi_program(MODULE, arguments, args.threads, args.parameters)
-    return 0
-
+main = application("pinn_mpi", __doc__, DEFAULTS, run, image=False)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,16 +1,19 @@
-"""Reading, resampling, checking and writing of volumes for the ANTs applications."""
+"""Volumes of the ANTs applications: reading, resampling, foreground, N4 and writing."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+import ants
+
+from voxcast.apps.phase_log import phase
 from voxcast.errors import ConfigError, ImageError, one_line
 from voxcast.files import atomic_path
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+N4_LEVELS = 4
+SEED = 1
 _LINEAR = 0  # interpolation of ants.resample_image, whose default is the nearest neighbour
 
 
@@ -20,23 +23,20 @@ def read_volume(image: Path) -> Any:
     Returns
     -------
     ants.ANTsImage
-        With voxels of type float32, as all algorithms of ANTs take them.
+        With float32 voxels, as all algorithms of ANTs take them.
 
     Raises
     ------
     ImageError
         If the file is missing, ANTs cannot read it, or it is not one 3-D volume.
     """
-    import ants
-
     if not image.is_file():
         raise ImageError("no such file", image)
     try:
         volume = ants.image_read(str(image))
-    except KeyError as error:  # its name of a type of voxels
-        raise ImageError(
-            f"ANTs cannot read voxels of type {error}", image, "save it as float32"
-        ) from None
+    except KeyError as error:  # its name for a type of voxels
+        problem = f"ANTs cannot read voxels of type {error}"
+        raise ImageError(problem, image, "save it as float32") from None
     except (RuntimeError, ValueError) as error:
         raise ImageError(f"ANTs cannot read it ({one_line(error)})", image) from None
     if volume.dimension != 3 or volume.components != 1:
@@ -45,7 +45,7 @@ def read_volume(image: Path) -> Any:
 
 
 def is_finer(volume: Any, spacing_mm: float) -> bool:
-    """Tell whether an axis of ``volume`` is finer than ``spacing_mm``; none is finer than 0.0.
+    """Return whether an axis of ``volume`` is finer than ``spacing_mm``; never for 0.0.
 
     Raises
     ------
@@ -57,15 +57,21 @@ def is_finer(volume: Any, spacing_mm: float) -> bool:
     return bool(min(volume.spacing) < spacing_mm)
 
 
-def resample(volume: Any, spacing_mm: float) -> Any:
+def resampled(volume: Any, spacing_mm: float) -> Any:
     """Return ``volume`` with no axis finer than ``spacing_mm``; coarser ones are unchanged.
 
     Linear and without smoothing: meant to make a run smaller, not for image quality.
     """
-    import ants
-
     spacing = [max(spacing_mm, axis_mm) for axis_mm in volume.spacing]
     return ants.resample_image(volume, spacing, use_voxels=False, interp_type=_LINEAR)
+
+
+def coarsened(volume: Any, spacing_mm: float) -> Any:
+    """Return ``volume`` with no axis finer than ``spacing_mm``; log a phase if it is resampled."""
+    if not is_finer(volume, spacing_mm):
+        return volume
+    with phase("resample"):
+        return resampled(volume, spacing_mm)
 
 
 def foreground(volume: Any, image: Path) -> Any:
@@ -76,8 +82,6 @@ def foreground(volume: Any, image: Path) -> Any:
     ImageError
         If there is none; `image` is named in the message.
     """
-    import ants
-
     # On a constant volume ANTs returns everything as foreground, and later steps fail.
     check_contrast(volume, image)
     mask = ants.get_mask(volume)
@@ -92,6 +96,36 @@ def check_contrast(volume: Any, image: Path) -> None:
         raise ImageError("has no foreground", image, "look at it in a viewer")
 
 
+def n4(
+    volume: Any,
+    mask: Any,
+    *,
+    iterations: int,
+    shrink_factor: int = 4,
+    tolerance: float = 1e-7,
+    bias_field: bool = False,
+) -> Any:
+    """Return ``volume`` with its bias corrected by N4 inside ``mask``, or the bias field.
+
+    Parameters
+    ----------
+    iterations : int
+        At most, on each of the four levels.
+    """
+    return ants.n4_bias_field_correction(
+        volume,
+        mask=mask,
+        shrink_factor=shrink_factor,
+        convergence={"iters": [iterations] * N4_LEVELS, "tol": tolerance},
+        return_bias_field=bias_field,
+    )
+
+
+def fix_seed() -> None:
+    """Fix the seed of registrations; ``ants.registration`` ignores its argument random_seed."""
+    ants.config.set_ants_deterministic(on=False, seed_value=SEED)
+
+
 def volume_ml(mask: Any) -> float:
     """Return the volume of the voxels of ``mask`` in millilitres."""
     return float(float(mask.sum()) * math.prod(mask.spacing) / 1000.0)
@@ -99,7 +133,5 @@ def volume_ml(mask: Any) -> float:
 
 def write_volume(path: Path, volume: Any) -> None:
     """Write ``volume`` atomically; the folder is created if missing."""
-    import ants
-
     with atomic_path(path) as partial:
         ants.image_write(volume, str(partial))
