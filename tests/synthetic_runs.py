@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from voxcast.records import Cell, Configuration, Phase, Profile
+from voxcast.records import Cell, Configuration, Phase, Profile, as_fields
 
 HOST = {
     "cpu_model": "CPU", "cores": 2, "memory_bytes": 8 * 10**9, "gpu_models": [], "kernel": "6.1",
@@ -41,8 +41,8 @@ def write_run(
     run = folder / (name or measured_cell.key)
     run.mkdir(parents=True)
     record = {
-        "cell": measured_cell.to_record(),
-        "profile": profile.to_record(),
+        "cell": as_fields(measured_cell),
+        "profile": as_fields(profile),
         "host": {**HOST, "host_id": host_id},
         "probes": PROBES,
         "sitting": f"2026-01-01-{host_id}-1",

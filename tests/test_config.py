@@ -21,7 +21,7 @@ from voxcast.quantities import (
     parse_seconds,
     slurm_bytes,
 )
-from voxcast.records import App
+from voxcast.records import App, of_fields
 
 PROJECT = Path(__file__).parents[1]
 
@@ -99,7 +99,7 @@ def test_how_an_application_is_split_is_optional_and_checked(tmp_path: Path) -> 
     split = {"count": "folds", "range": "some"}
     app = config.load_app(conf, "command", {**values, "split": split})
     assert app == dataclasses.replace(plain, split=split)
-    assert App.from_record(json.loads(json.dumps(dataclasses.asdict(app)))) == app
+    assert of_fields(App, json.loads(json.dumps(dataclasses.asdict(app)))) == app
     for wrong, message in (
         ({"count": "folds"}, "needs count and range"),
         ({**split, "range": "fold"}, "unknown parameter fold"),

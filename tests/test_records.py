@@ -1,13 +1,25 @@
 """Records: keys and records written before a field was renamed stay valid."""
 
+import dataclasses
 import json
+import math
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from voxcast.history.run_folders import read_record
-from voxcast.records import Cell, Configuration, Profile
+from voxcast.records import (
+    Cell,
+    Configuration,
+    Phase,
+    Prediction,
+    Profile,
+    Request,
+    Run,
+    as_fields,
+    of_fields,
+)
 
 HISTORY = Path(__file__).parents[1] / "data" / "history"
 CONFIGURATION = Configuration(
@@ -68,7 +80,33 @@ def test_a_record_with_the_earlier_names_is_read(tmp_path):
 
 
 def test_records_are_written_under_the_recorded_names():
-    assert CELL.to_record() == RECORD["cell"]
-    profile = Profile.from_record(RECORD["profile"])
-    assert Profile.from_record(profile.to_record()) == profile
-    assert profile.to_record()["limit_s"] == 60.0
+    assert as_fields(CELL) == RECORD["cell"]
+    profile = of_fields(Profile, RECORD["profile"])
+    assert of_fields(Profile, as_fields(profile)) == profile
+    assert as_fields(profile)["limit_s"] == 60.0
+
+
+@pytest.mark.parametrize(
+    ("cls", "fields", "message"),
+    [
+        (Phase, {"name": "n4", "start_s": 0.0, "end_s": 1.0, "colour": 1}, "has no field colour"),
+        (Phase, {"name": "n4", "start_s": 0.0}, "end_s is missing"),
+        (Phase, {"name": 4, "start_s": 0.0, "end_s": 1.0}, "name is 4, expected str"),
+        (Request, {"walltime_s": 60.0, "memory_bytes": True}, "memory_bytes is True"),
+        (Cell, [], "expected the fields of Cell"),
+    ],
+)
+def test_fields_that_are_no_record_are_refused(cls, fields, message):
+    with pytest.raises(ValueError, match=message):
+        of_fields(cls, fields)
+
+
+def test_numbers_that_are_not_finite_are_written_as_null():
+    prediction = Prediction(9.0, math.nan, 3e8, math.nan)
+    fields = json.loads(json.dumps(as_fields(prediction), allow_nan=False))
+    assert math.isnan(of_fields(Prediction, fields).runtime_s_upper)
+
+
+def test_a_run_has_the_columns_of_the_history():
+    recorded = pd.read_parquet(next(HISTORY.glob("reference2/*/runs.parquet")))
+    assert [f.name for f in dataclasses.fields(Run)] == list(recorded.columns)

@@ -19,7 +19,7 @@ from voxcast.campaigns.gpu.paired_cells import REPEATS, gpu_cells, training_poin
 from voxcast.campaigns.gpu.prepared_inputs import Inputs, Source, prepare, read_inputs
 from voxcast.errors import RunError
 from voxcast.history.run_folders import load_records
-from voxcast.records import App, Cell, Configuration, Profile
+from voxcast.records import App, Cell, Configuration, Profile, as_fields
 
 PROJECT = Path(__file__).parents[2]
 SCRIPT = PROJECT / "pipelines/gpu_campaign.py"
@@ -72,7 +72,7 @@ def _run_folder(runs, device, *, gpu_utilisation=None, peak_gpu_bytes=None, resu
         gpu_utilisation=gpu_utilisation,
     )  # fmt: skip
     record = {
-        "cell": cell.to_record(), "profile": profile.to_record(),
+        "cell": as_fields(cell), "profile": as_fields(profile),
         "host": {"cpu_model": "x", "host_id": "y"}, "probes": {}, "sitting": "s", "recipe": None,
     }  # fmt: skip
     run = runs / cell.key
