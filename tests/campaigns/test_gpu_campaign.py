@@ -10,7 +10,6 @@ import nibabel
 import numpy as np
 import pandas as pd
 import pytest
-from voxcast_apps.tiles.tiling import SHAPE, grid_affine
 
 from voxcast import config
 from voxcast.campaigns.gpu.archive import collect, pack
@@ -20,6 +19,7 @@ from voxcast.campaigns.gpu.prepared_inputs import Inputs, Source, prepare, read_
 from voxcast.errors import RunError
 from voxcast.history.run_folders import load_records
 from voxcast.records import App, Cell, Configuration, Profile, as_fields
+from voxcast_apps.tiles.grid import SHAPE, grid_affine
 
 PROJECT = Path(__file__).parents[2]
 SCRIPT = PROJECT / "pipelines/gpu_campaign.py"
