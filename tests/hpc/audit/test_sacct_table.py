@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from voxcast.audit import sacct_table, slurm_cells, text_blocks
+from voxcast.audit.jobs import AuditedJobs
 from voxcast.errors import TableError
 from voxcast.history.imports import sacct
-from voxcast.hpc.audit import sacct_table, slurm_cells, text_blocks
-from voxcast.hpc.audit.jobs import AuditedJobs
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "imports"
 AMOUNTS = ("runtime_s", "cpu_s", "cpus", "gpus", "limit_s", "mem_limit_bytes", "peak_rss_bytes")

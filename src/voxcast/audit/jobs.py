@@ -12,7 +12,7 @@ import pandas as pd
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from voxcast.hpc.audit.text_blocks import Refusals
+    from voxcast.audit.text_blocks import Refusals
 
 # Texts are categories. Amounts that are not stated are NaN.
 TEXTS = ("name", "user", "account", "partition", "cluster", "state", "outcome")
@@ -38,7 +38,7 @@ class AuditedJobs:
     Attributes
     ----------
     frame : DataFrame
-        With `COLUMNS`; `voxcast.hpc.audit.report.prepare` adds ``app`` and ``long``.
+        With `COLUMNS`; `voxcast.audit.report.prepare` adds ``app`` and ``long``.
     columns : set of str
         Those of `COLUMNS` that the source has.
     not_ended : Counter of str
@@ -60,7 +60,7 @@ class AuditedJobs:
     notes : list of str
         What the source does not tell.
     shortest_s : float
-        Jobs that ran for less are left out of ratios, see `voxcast.hpc.audit.report.prepare`.
+        Jobs that ran for less are left out of ratios, see `voxcast.audit.report.prepare`.
     """
 
     frame: pd.DataFrame

@@ -10,15 +10,15 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from voxcast.audit.slurm_cells import Tres, bytes_of, integers, stated_cells
 from voxcast.history.imports.slurm_job import KILLED_BY_SLURM
-from voxcast.hpc.audit.slurm_cells import Tres, bytes_of, integers, stated_cells
 
 if TYPE_CHECKING:
     from collections import Counter
 
     from numpy.typing import NDArray
 
-    from voxcast.hpc.audit.text_blocks import Block
+    from voxcast.audit.text_blocks import Block
 
     Floats = NDArray[np.float64]
 

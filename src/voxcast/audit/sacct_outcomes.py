@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from voxcast.audit.jobs import COLUMNS, MAX_CPU_SECONDS, AuditedJobs
 from voxcast.errors import TableError
 from voxcast.history.imports.file_records import MAX_BYTES, MAX_SECONDS
 from voxcast.history.imports.slurm_job import (
@@ -20,12 +21,11 @@ from voxcast.history.imports.slurm_job import (
     UNFINISHED,
     slurm_state,
 )
-from voxcast.hpc.audit.jobs import COLUMNS, MAX_CPU_SECONDS, AuditedJobs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from voxcast.hpc.audit.text_blocks import Refusals
+    from voxcast.audit.text_blocks import Refusals
 
 # What each column of the audit is made of.
 SOURCES = {

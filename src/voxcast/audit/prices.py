@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.allocation.pricing import SECONDS_PER_HOUR
-
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
@@ -86,18 +84,6 @@ class JobPrices:
             each = self.cluster.billing.usd(node, int(cpus), int(gpus), share[same], seconds)
             cost[same] = each * self.nodes[same]
         return cost
-
-    def bytes_per_core(self) -> Floats:
-        """Return the memory that a core of each job's node includes; NaN without a node."""
-        ratios = np.array(
-            [node.memory_bytes / node.cores for node in self.cluster.node_types] + [np.nan]
-        )
-        return ratios[self.node]
-
-
-def core_hours(cpus: Floats, seconds: Floats) -> Floats:
-    """Return core-hours."""
-    return cpus * seconds / SECONDS_PER_HOUR
 
 
 def _codes(jobs: pd.DataFrame, cluster: Cluster) -> NDArray[np.int64]:

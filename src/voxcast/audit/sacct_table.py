@@ -15,6 +15,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from voxcast.audit import slurm_cells
+from voxcast.audit.sacct_outcomes import with_outcomes
+from voxcast.audit.sacct_steps import add_steps, step_memory, steps_of
+from voxcast.audit.slurm_cells import Tres, stated_cells
+from voxcast.audit.text_blocks import Refusals, blocks
 from voxcast.errors import TableError
 from voxcast.history.imports.sacct import (
     ADVICE,
@@ -25,11 +30,6 @@ from voxcast.history.imports.sacct import (
     memory_of,
 )
 from voxcast.history.imports.slurm_job import MEMORY_NOTE
-from voxcast.hpc.audit import slurm_cells
-from voxcast.hpc.audit.sacct_outcomes import with_outcomes
-from voxcast.hpc.audit.sacct_steps import add_steps, step_memory, steps_of
-from voxcast.hpc.audit.slurm_cells import Tres, stated_cells
-from voxcast.hpc.audit.text_blocks import Refusals, blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from voxcast.hpc.audit.jobs import AuditedJobs
-    from voxcast.hpc.audit.text_blocks import Block
+    from voxcast.audit.jobs import AuditedJobs
+    from voxcast.audit.text_blocks import Block
 
     Floats = NDArray[np.float64]
 

@@ -1,57 +1,58 @@
-"""The audit of an accounting as a whole, from jobs to savings."""
+"""The whole audit, from jobs to savings."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
-from voxcast.hpc.audit.app_names import apps_of
-from voxcast.hpc.audit.groups import KEYS, GroupAudit, audit_by
-from voxcast.hpc.audit.job_prices import JobPrices
-from voxcast.hpc.audit.jobs import MINUTE_S
-from voxcast.hpc.audit.population import Remark, mark_interactive, remarks_of
-from voxcast.hpc.audit.request_replays import Objective
-from voxcast.hpc.audit.savings import ASSUMPTIONS, AppSavings, savings_of, select_apps
+from voxcast.audit.app_names import apps_of
+from voxcast.audit.groups import KEYS, amounts, group_table
+from voxcast.audit.prices import JobPrices
+from voxcast.audit.remarks import MINUTE_S, Remark, is_interactive, remarks_of
+from voxcast.audit.savings import ASSUMPTIONS, AppSavings, Objective, savings_of, select_apps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    import pandas as pd
+
     from voxcast.allocation.machines import Cluster
+    from voxcast.audit.jobs import AuditedJobs
+    from voxcast.audit.predicted import PredictedJobs
     from voxcast.history.imports.name_patterns import NamePattern
-    from voxcast.hpc.audit.jobs import AuditedJobs
-    from voxcast.hpc.audit.predicted_jobs import PredictionErrors
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Audit:
     """Everything an audit states.
 
     Attributes
     ----------
-    total : GroupAudit
-        All jobs.
-    groups : dict of str to list of GroupAudit
-        By key of `voxcast.hpc.audit.groups.KEYS`.
+    total : DataFrame
+        One row of `voxcast.audit.groups.group_table`.
+    groups : dict of str to DataFrame
+        By key of `voxcast.audit.groups.KEYS`.
     savings : list of AppSavings
         Most core-hours first.
+    not_judged : list of str
+        Applications with too few jobs, or without order in time.
     unpriced : dict of str to int
         Jobs without a price, by partition.
     """
 
     jobs: AuditedJobs
-    total: GroupAudit
-    groups: dict[str, list[GroupAudit]]
+    total: pd.DataFrame
+    groups: dict[str, pd.DataFrame]
     remarks: list[Remark]
     savings: list[AppSavings]
-    not_judged: list[str] = field(default_factory=list)
-    unpriced: dict[str, int] = field(default_factory=dict)
+    not_judged: list[str]
+    unpriced: dict[str, int]
     cluster: str | None = None
-    predicted: PredictionErrors | None = None
+    predicted: PredictedJobs | None = None
 
-    def to_record(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """Return the audit as JSON's types."""
         jobs = self.jobs
         return {
@@ -69,13 +70,13 @@ class Audit:
             },
             "cluster": self.cluster,
             "unpriced": self.unpriced,
-            "total": self.total.to_record(),
-            "by": {k: [g.to_record() for g in groups] for k, groups in self.groups.items()},
-            "remarks": [remark.to_record() for remark in self.remarks],
-            "savings": [saving.to_record() for saving in self.savings],
+            "total": _rows(self.total)[0],
+            "by": {key: _rows(table) for key, table in self.groups.items()},
+            "remarks": [asdict(remark) for remark in self.remarks],
+            "savings": [asdict(saving) for saving in self.savings],
             "not_judged": self.not_judged,
             "assumptions": list(ASSUMPTIONS),
-            "predicted": None if self.predicted is None else self.predicted.to_record(),
+            "predicted": None if self.predicted is None else asdict(self.predicted),
         }
 
 
@@ -87,7 +88,7 @@ def prepare(
     Parameters
     ----------
     shortest_s : float
-        Jobs that ran for less are left out of ratios of requests, savings and the picture.
+        Shorter jobs are not ``long``: left out of ratios of requests, savings and the picture.
     """
     frame = audited.frame
     audited.shortest_s = shortest_s
@@ -95,7 +96,7 @@ def prepare(
     frame["app"] = apps_of(frame["name"], pattern)
     frame["start_s"] = frame["start_s"].fillna(frame["end_s"] - frame["runtime_s"])
     frame["end_s"] = frame["end_s"].fillna(frame["start_s"] + frame["runtime_s"])
-    mark_interactive(audited)
+    frame["interactive"] = is_interactive(frame)
 
 
 def audit(
@@ -105,16 +106,16 @@ def audit(
     objective: Objective | None = None,
     judged_apps: int = 20,
     on_app: Callable[[str], None] | None = None,
-    predicted: PredictionErrors | None = None,
+    predicted: PredictedJobs | None = None,
 ) -> Audit:
-    """Audit jobs that were prepared by `prepare`.
+    """Audit jobs that `prepare` has prepared.
 
     Parameters
     ----------
     keys : iterable of str
-        What jobs are grouped by.
+        Columns to group jobs by.
     cluster : Cluster, optional
-        Its prices make money of hours.
+        With the prices of hours.
     judged_apps : int
         Number of applications, by core-hours, whose requests are judged.
     on_app : callable, optional
@@ -124,39 +125,35 @@ def audit(
     prices = None if cluster is None else JobPrices.of(frame, cluster)
     usd = None
     if prices is not None:
-        usd = prices.usd(
-            frame["mem_limit_bytes"].to_numpy(),
-            frame["runtime_s"].to_numpy(),
-            frame["limit_s"].to_numpy(),
-        )
+        used = (frame[name].to_numpy() for name in ("mem_limit_bytes", "runtime_s", "limit_s"))
+        usd = prices.usd(*used)
+    of_jobs = amounts(frame, usd)
+    submitted = frame[~frame["interactive"]]
+    by_app = submitted.groupby(submitted["app"].to_numpy(dtype=object)).indices
     savings, not_judged = [], []
-    names = select_apps(frame, judged_apps)
-    batch = frame[~frame["interactive"]]
-    by_app = batch.groupby(batch["app"].to_numpy(dtype=object)).indices
-    for name in names:
+    for name in select_apps(frame, judged_apps):
         if on_app is not None:
             on_app(name)
-        jobs = batch.iloc[by_app[name]]
+        jobs = submitted.iloc[by_app[name]]
         of_app = None if cluster is None else JobPrices.of(jobs, cluster)
         saving = savings_of(jobs, name, objective or Objective(), of_app)
         if saving is None:
             not_judged.append(name)
         else:
             savings.append(saving)
+    unpriced: dict[str, int] = {}
+    if prices is not None:
+        partitions = frame["partition"].to_numpy(dtype=object)[~prices.priced].astype(str)
+        names, counts = np.unique(partitions, return_counts=True)
+        unpriced = {n or "(not stated)": int(c) for n, c in zip(names, counts, strict=True)}
     return Audit(
-        audited,
-        audit_by(frame, None, usd)[0],
-        {key: audit_by(frame, key, usd) for key in keys},
-        remarks_of(audited),
-        savings,
-        not_judged,
-        {} if prices is None else _unpriced(frame, prices),
-        None if cluster is None else cluster.name,
-        predicted,
-    )
+        audited, group_table(of_jobs, None),
+        {key: group_table(of_jobs, frame[key]) for key in keys},
+        remarks_of(frame, audited.columns, audited.shortest_s), savings, not_judged, unpriced,
+        None if cluster is None else cluster.name, predicted,
+    )  # fmt: skip
 
 
-def _unpriced(frame: pd.DataFrame, prices: JobPrices) -> dict[str, int]:
-    partitions = frame["partition"].to_numpy(dtype=object)[~prices.priced]
-    names, counts = np.unique(partitions.astype(str), return_counts=True)
-    return {str(n) or "(not stated)": int(c) for n, c in zip(names, counts, strict=True)}
+def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+    rows = table.astype(object).where(table.notna(), None).to_dict("records")
+    return [{str(name): value for name, value in row.items()} for row in rows]

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from voxcast.audit import sacct_table
+from voxcast.audit.jobs import AMOUNTS, COLUMNS, FLAGS, TEXTS, AuditedJobs, joined
+from voxcast.audit.text_blocks import EXAMPLES
 from voxcast.errors import ConfigError, TableError, VoxcastError
 from voxcast.history.imports import columns, lsf, pbs, sacct_json, sge
 from voxcast.history.imports.lines import opening
 from voxcast.history.imports.sacct import moment
-from voxcast.hpc.audit import sacct_table
-from voxcast.hpc.audit.jobs import AMOUNTS, COLUMNS, FLAGS, TEXTS, AuditedJobs, joined
-from voxcast.hpc.audit.text_blocks import EXAMPLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
