@@ -195,7 +195,7 @@ def test_a_picture_of_jobs_without_requests_says_so(few_columns: Path) -> None:
      ("bacct.txt", "lsf"), ("bhist.txt", "lsf")],
 )  # fmt: skip
 def test_the_kind_is_known_by_the_first_lines(name: str, kind: str) -> None:
-    path = Path(__file__).parents[3] / "samples" / "accounting" / name
+    path = Path(__file__).parents[2] / "samples" / "accounting" / name
     assert kind_of(path) == kind
     jobs = read_jobs([path])
     prepare(jobs)

@@ -13,7 +13,7 @@ from voxcast.audit.jobs import AuditedJobs
 from voxcast.errors import TableError
 from voxcast.history.imports import sacct
 
-SAMPLES = Path(__file__).parents[3] / "samples" / "imports"
+SAMPLES = Path(__file__).parents[2] / "samples" / "imports"
 AMOUNTS = ("runtime_s", "cpu_s", "cpus", "gpus", "limit_s", "mem_limit_bytes", "peak_rss_bytes")
 HEADER = (
     "JobID|JobName|User|Account|Partition|State|ExitCode|Submit|Start|End|Elapsed|ElapsedRaw|"
