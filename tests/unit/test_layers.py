@@ -16,7 +16,7 @@ FLOORS = {
     "profiling": 3, "features": 3, "phases": 3, "allocation": 3,
     "models": 4, "campaigns": 4,
     "serving": 5, "hpc": 5,
-    "tracking": 6, "studies": 6, "analysis": 6,
+    "audit": 6, "tracking": 6, "studies": 6, "analysis": 6,
     "report": 7, "config": 7,
     "web": 8,
     "cli": 9,

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from small_head import write_head
-from voxcast.apps.builtin.ants_n4 import DEFAULTS, main
 from voxcast.apps.launch import THREAD_VARIABLES
 from voxcast.apps.phase_log import read_phases
+from voxcast_apps.ants_n4 import DEFAULTS, main
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def _main(image, out, **parameters):
 def test_a_real_run_writes_a_corrected_volume_and_phases(tmp_path):
     pytest.importorskip("ants")
     write_head(tmp_path / "T1w.nii.gz")
-    module, out = "voxcast.apps.builtin.ants_n4", tmp_path / "out"
+    module, out = "voxcast_apps.ants_n4", tmp_path / "out"
     command = [sys.executable, "-m", module, "--image", tmp_path / "T1w.nii.gz", "--out", out]
     completed = subprocess.run(command, capture_output=True, text=True, check=False)
     assert completed.returncode == 0, completed.stderr

@@ -7,9 +7,9 @@ import pytest
 import yaml
 
 from small_head import write_head
-from voxcast.apps.builtin.ants_register import DEFAULTS, main
 from voxcast.apps.launch import THREAD_VARIABLES
 from voxcast.apps.phase_log import read_phases
+from voxcast_apps.ants_register import DEFAULTS, main
 
 CONF = Path(__file__).parents[3] / "conf/app/ants_register.yaml"
 SCALE = 0.93

@@ -9,13 +9,13 @@ import pytest
 import yaml
 
 from small_head import write_head
-from voxcast.apps.builtin.ants_segment import DEFAULTS, main
 from voxcast.apps.launch import THREAD_VARIABLES
 from voxcast.apps.phase_log import read_phases
+from voxcast_apps.ants_segment import DEFAULTS, main
 
 
 def _run(image, out):
-    module = "voxcast.apps.builtin.ants_segment"
+    module = "voxcast_apps.ants_segment"
     command = [sys.executable, "-m", module, "--image", str(image), "--out", str(out)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 

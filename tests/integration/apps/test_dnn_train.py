@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from voxcast.apps.builtin.dnn_train import DEFAULTS, train
 from voxcast.apps.phase_log import read_phases
 from voxcast.errors import ConfigError, RunError
+from voxcast_apps.arguments import NO_IMAGE, Arguments
+from voxcast_apps.dnn_train import DEFAULTS, train
 
 TINY = {
     **DEFAULTS, "dataset": "synthetic", "samples": 65, "epochs": 2, "batch_size": 32,
@@ -17,9 +18,14 @@ TINY = {
 
 
 def _run(out, *arguments):
-    module = "voxcast.apps.builtin.dnn_train"
+    module = "voxcast_apps.dnn_train"
     command = [sys.executable, "-P", "-m", module, "--out", str(out), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def _trained(out, device, parameters):
+    train(Arguments(NO_IMAGE, out, 1, device, parameters))
+    return json.loads((out / "result.json").read_text())
 
 
 def test_a_real_run_writes_its_times_and_phases(tmp_path):
@@ -46,7 +52,7 @@ def test_a_real_run_writes_its_times_and_phases(tmp_path):
 def test_every_network_learns_the_same_from_the_same_seed(tmp_path, network):
     parameters = {**TINY, "network": network, "optimiser": "sgd", "samples": 34, "epochs": 1}
     first, again, other = (
-        train(tmp_path, "cpu", {**parameters, "seed": seed}) for seed in (1, 1, 2)
+        _trained(tmp_path, "cpu", {**parameters, "seed": seed}) for seed in (1, 1, 2)
     )
     assert first["loss_last"] == again["loss_last"] != other["loss_last"]
     assert len(first["epoch_s"]) == 1
@@ -57,7 +63,7 @@ def test_every_network_learns_the_same_from_the_same_seed(tmp_path, network):
     [
         ({"network": "alexnet"}, "choose from fully_connected, vgg16, resnet50"),
         ({"dataset": "mnist"}, "choose from digits, synthetic"),
-        ({"network": "vgg16", "image_size": 24}, "image_size: must be at least 32 for vgg16"),
+        ({"network": "vgg16", "image_size": 24}, "image_size: must be at least 32, not 24"),
         ({"network": "resnet50", "batch_size": 1}, "batch_size: must be at least 2"),
         ({"learning_rate": 0.0}, "learning_rate: must be positive"),
         ({"epochs": 0}, "epochs: must be at least 1"),
@@ -65,7 +71,7 @@ def test_every_network_learns_the_same_from_the_same_seed(tmp_path, network):
 )
 def test_an_invalid_parameter_is_refused(tmp_path, wrong, message):
     with pytest.raises(ConfigError, match=message):
-        train(tmp_path, "cpu", {**TINY, **wrong})
+        _trained(tmp_path, "cpu", {**TINY, **wrong})
 
 
 def test_a_missing_gpu_is_a_clean_error(tmp_path):
@@ -74,7 +80,7 @@ def test_a_missing_gpu_is_a_clean_error(tmp_path):
     if torch.cuda.is_available():
         pytest.skip("there is a GPU here")
     with pytest.raises(RunError, match="torch finds no CUDA device; run it with --device cpu"):
-        train(tmp_path, "gpu", TINY)
+        _trained(tmp_path, "gpu", TINY)
     assert not list(tmp_path.iterdir())
 
 
@@ -84,7 +90,7 @@ def test_a_gpu_is_used_and_its_memory_reported(tmp_path, network):
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
-    result = train(tmp_path, "gpu", {**TINY, "network": network})
+    result = _trained(tmp_path, "gpu", {**TINY, "network": network})
     assert result["gpu_model"]
     weights_bytes = 4 * result["weights"]
     assert weights_bytes < result["peak_cuda_allocated_bytes"]

@@ -9,18 +9,6 @@ import numpy as np
 import pytest
 
 from voxcast import config
-from voxcast.apps.builtin import parcel_ensemble, parcel_study
-from voxcast.apps.builtin.parcel_ensemble import combine, ensemble, member_parcellations
-from voxcast.apps.builtin.parcel_pipelines import FoldPredictions, r_squared
-from voxcast.apps.builtin.parcel_regions import (
-    grid_points,
-    parcellation,
-    participants_of,
-    region_means,
-    sampled_volume,
-    targets_of,
-)
-from voxcast.apps.builtin.parcel_study import fold_numbers, study
 from voxcast.apps.phase_log import read_phases
 from voxcast.content_cache import ContentCache
 from voxcast.errors import ConfigError, ImageError
@@ -28,6 +16,20 @@ from voxcast.hpc.escalation import Ladder
 from voxcast.hpc.pool_cells import PoolCell
 from voxcast.hpc.splitting import parts_of
 from voxcast.records import Cell, Configuration
+from voxcast_apps import parcel_ensemble, parcel_study
+from voxcast_apps.arguments import NO_IMAGE, Arguments
+from voxcast_apps.parcel_ensemble import combine, ensemble, member_parcellations
+from voxcast_apps.parcel_study import fold_numbers, study
+from voxcast_apps.parcellation import (
+    FoldPredictions,
+    grid_points,
+    parcellation,
+    participants_of,
+    r_squared,
+    region_means,
+    sampled_volume,
+    targets_of,
+)
 
 PROJECT = Path(__file__).parents[3]
 COUNT = 24
@@ -60,6 +62,11 @@ def images(tmp_path_factory):
 def _parameters(images, **changes):
     small = {"images": str(images), "participants": COUNT, "parcels": 20, "target": "slope"}
     return parcel_study.DEFAULTS | small | {"candidates": 2, "folds": 3} | changes
+
+
+def _result(run, out, parameters):
+    run(Arguments(NO_IMAGE, out, 1, "cpu", parameters))
+    return json.loads((out / "result.json").read_text())
 
 
 @pytest.fixture(autouse=True)
@@ -107,26 +114,25 @@ def test_volumes_are_read_once_for_all_parcellations(images, cache):
 @pytest.mark.parametrize("features", ["means", "pairs"])
 def test_each_pipeline_learns_a_target_that_is_in_the_images(images, tmp_path, pipeline, features):
     parameters = _parameters(images, pipeline=pipeline, features=features)
-    result = study(tmp_path / "out", 1, parameters)
+    result = _result(study, tmp_path / "out", parameters)
     assert result["r_squared"] > 0.6
     assert len(result["out_of_fold"]) == COUNT
-    assert json.loads((tmp_path / "out" / "result.json").read_text()) == result
 
 
 def test_folds_in_parts_are_those_of_one_run_and_a_timed_run_fits_them_all(images, tmp_path):
-    whole = study(tmp_path / "a", 1, _parameters(images, target="both"))
-    part = study(tmp_path / "b", 1, _parameters(images, target="both", fold_range="1:3"))
+    whole = _result(study, tmp_path / "a", _parameters(images, target="both"))
+    part = _result(study, tmp_path / "b", _parameters(images, target="both", fold_range="1:3"))
     assert part["folds"] == whole["folds"][1:]
     assert part["outputs"] == 2
     assert "parcel_fold" not in part["cache"]  # not even looked up
-    again = study(tmp_path / "c", 1, _parameters(images, target="both", reuse_folds=True))
+    again = _result(study, tmp_path / "c", _parameters(images, target="both", reuse_folds=True))
     assert again["cache"]["parcel_fold"] == {"hit": 3}
     assert again["folds"] == whole["folds"]
 
 
 def test_a_real_run_uses_its_cores_and_logs_its_phases(images, tmp_path):
     parameters = _parameters(images, target="both")
-    command = [sys.executable, "-P", "-m", "voxcast.apps.builtin.parcel_study"]
+    command = [sys.executable, "-P", "-m", "voxcast_apps.parcel_study"]
     options = ["--out", str(tmp_path), "--threads", "2", "--parameters", json.dumps(parameters)]
     completed = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
     assert completed.returncode == 0, completed.stderr
@@ -134,7 +140,7 @@ def test_a_real_run_uses_its_cores_and_logs_its_phases(images, tmp_path):
     assert phases == ["start", "import", "regions", "fold", "fold", "fold", "write"]
     parallel = json.loads((tmp_path / "result.json").read_text())
     assert parallel["threads"] == 2
-    assert parallel["folds"] == study(tmp_path, 1, parameters)["folds"]
+    assert parallel["folds"] == _result(study, tmp_path, parameters)["folds"]
 
 
 @pytest.mark.parametrize(
@@ -154,12 +160,12 @@ def test_a_real_run_uses_its_cores_and_logs_its_phases(images, tmp_path):
 )
 def test_bad_parameters_are_one_line(images, tmp_path, changes, message):
     with pytest.raises((ConfigError, ImageError), match=message):
-        study(tmp_path, 1, _parameters(images, **changes))
+        _result(study, tmp_path, _parameters(images, **changes))
 
 
 def test_a_missing_or_broken_volume_is_named(images, tmp_path):
     with pytest.raises(ImageError, match="set the parameter images"):
-        study(tmp_path, 1, _parameters(tmp_path / "nowhere"))
+        _result(study, tmp_path, _parameters(tmp_path / "nowhere"))
     broken = tmp_path / "broken.nii.gz"
     broken.write_bytes(next(images.rglob("*.nii.gz")).read_bytes()[:5000])
     with pytest.raises(ImageError, match=r"broken\.nii\.gz"):
@@ -178,10 +184,10 @@ def test_ensembles_fit_nothing_that_is_in_the_cache(images, tmp_path, kind):
     shared = {"images": str(images), "participants": COUNT, "target": "slope"}
     shared |= {"candidates": 2, "folds": 3}
     parameters = parcel_ensemble.DEFAULTS | shared | {"ensemble": kind, "parcels": "20,40"}
-    study(tmp_path, 1, _parameters(images, seed=2, parcels=40))
-    first = ensemble(tmp_path, 1, parameters)
+    _result(study, tmp_path, _parameters(images, seed=2, parcels=40))
+    first = _result(ensemble, tmp_path, parameters)
     assert first["cache"]["parcel_fold"] == {"hit": 3, "miss": 9}
-    again = ensemble(tmp_path, 1, parameters)
+    again = _result(ensemble, tmp_path, parameters)
     assert again["cache"]["parcel_fold"] == {"hit": 12}
     assert again["volumes_read"] == 0
     assert again["r_squared"] == first["r_squared"] > 0.6

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import yaml
 
-from voxcast.apps.builtin import tile_segment, tile_segment_network
-from voxcast.apps.builtin.tiles.tissue_classes import TISSUES
 from voxcast.apps.launch import THREAD_VARIABLES
 from voxcast.apps.phase_log import read_phases
 from voxcast.images.grids import Sizes
 from voxcast.images.tissues import write_labelled_heads
+from voxcast_apps.tiles import tile_segment, tile_segment_network
+from voxcast_apps.tiles.grid import TISSUES
 
 pytest.importorskip("ants")
 CONF = Path(__file__).parents[3] / "conf" / "app"
@@ -37,7 +37,7 @@ def run(head, tmp_path_factory):
 
 
 def _run(app, image, out, parameters=None):
-    module = f"voxcast.apps.builtin.{app}"
+    module = f"voxcast_apps.tiles.{app}"
     command = [sys.executable, "-P", "-m", module, "--image", str(image), "--out", str(out)]
     command += ["--parameters", json.dumps(parameters or {})]
     return subprocess.run(command, capture_output=True, text=True, check=False)
@@ -67,7 +67,7 @@ def test_labels_lie_on_the_grid_of_the_scan_and_add_up(run, head):
 
 
 def test_grey_and_white_matter_of_an_unseen_head_are_segmented(run, head):
-    from voxcast.apps.builtin.tiles.training import dice
+    from voxcast_apps.tiles.training import dice
 
     _, grey, white = dice(_array(run[0] / "labels.nii.gz"), _array(head[1]))
     assert grey > 0.8
@@ -77,10 +77,10 @@ def test_grey_and_white_matter_of_an_unseen_head_are_segmented(run, head):
 def test_the_network_alone_agrees_with_the_full_pipeline(head, tmp_path):
     import torch
 
-    from voxcast.apps.builtin.tiles import network, tiling, training, weights
+    from voxcast_apps.tiles import grid, network, training
 
     normalised, truth = training.example(*head)
-    volume = nibabel.Nifti1Image(normalised, tiling.grid_affine())
+    volume = nibabel.Nifti1Image(normalised, grid.grid_affine())
     volume.set_data_dtype("int16")
     nibabel.save(volume, tmp_path / "normalised.nii.gz")
     few = {"tiles_per_axis": 2}
@@ -90,9 +90,9 @@ def test_the_network_alone_agrees_with_the_full_pipeline(head, tmp_path):
     names = [phase.name for phase in read_phases(completed.stdout, 0.0)]
     assert names == conf["tile_segment_network"]["phases"]
     predicted = _array(tmp_path / "out" / "labels.nii.gz")
-    places = tiling.tiles(2)
-    labels = network.label_tiles(normalised, weights.load(), torch.device("cpu"), places)
-    inside = tiling.fuse(labels, places, network.CLASSES)
+    places = grid.tiles(2)
+    labels = network.label_tiles(normalised, network.load_weights(), torch.device("cpu"), places)
+    inside = grid.fuse(labels, places, network.CLASSES)
     assert (predicted != inside).mean() < 1e-3
     assert training.dice(predicted, truth)[1] > 0.8
 

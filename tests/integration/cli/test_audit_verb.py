@@ -42,7 +42,7 @@ def test_tables_of_a_site(
     assert main(["audit", str(export), "--top", "9", "--picture", "jobs.svg"]) == 0
     text = capsys.readouterr().out
     for words in ("600 records = ", "user", "account", "partition", "application", "lab1",
-                  "fmriprep", "what other requests would have saved", "assumes:"):  # fmt: skip
+                  "fmriprep", "savings by other requests", "assumptions:"):  # fmt: skip
         assert words in text
     assert "USD" not in text
     assert (tmp_path / "jobs.svg").read_text().startswith("<svg")

@@ -107,7 +107,7 @@ def test_a_set_of_images_has_one_line_for_each_reason(
 
 
 def test_the_applications_refuse_it_in_one_line(tmp_path: Path) -> None:
-    from voxcast.apps.builtin.ants_volume import read_volume
+    from voxcast_apps.ants_volume import read_volume
 
     for choices in ({"dtype": "int64"}, {"shear": 0.3}, {"nifti": nibabel.Nifti2Image}):
         path = _write(tmp_path / "a.nii", **choices)

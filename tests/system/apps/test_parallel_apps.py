@@ -13,10 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from voxcast.apps.builtin import ddp_nets, ddp_train, kmeans_mpi, pinn_mpi, ranks
-from voxcast.apps.builtin.shares import BLOCK_ROWS, generated_rows, share
 from voxcast.apps.phase_log import read_phases
 from voxcast.errors import ConfigError, RunError
+from voxcast_apps import ddp_train, kmeans_mpi, pinn_mpi, ranks
+from voxcast_apps.arguments import NO_IMAGE, Arguments
+from voxcast_apps.ranks import BLOCK_ROWS, generated_rows, share
 
 needs_mpi = [
     pytest.mark.mpi,
@@ -38,7 +39,7 @@ APPS = [
 def command(app, out, cpus, **parameters):
     arguments = ["--out", str(out), "--threads", str(cpus), "--device", "cpu"]
     text = json.dumps({**SMALL[app], **parameters})
-    module = f"voxcast.apps.builtin.{app}"
+    module = f"voxcast_apps.{app}"
     return [sys.executable, "-P", "-m", module, *arguments, "--parameters", text]
 
 
@@ -126,10 +127,12 @@ def test_the_physics_is_learned():
     assert (after[-1] - before[-1]) / step == pytest.approx(float(before[3]), rel=1e-3, abs=1e-6)
 
 
-@pytest.mark.parametrize("model", ddp_nets.MODELS)
+@pytest.mark.parametrize("model", ddp_train.CHOICES["model"])
 def test_a_network_of_ddp_takes_images_of_any_size(model):
     torch = pytest.importorskip("torch")
-    network = ddp_nets.build(model, 4)
+    from voxcast_apps.training import ddp_network
+
+    network = ddp_network(model, 4)
     for size in (8, 17, 32):
         assert network(torch.zeros(2, 1, size, size)).shape == (2, 10)
 
@@ -154,8 +157,9 @@ def test_a_failed_process_ends_the_others(tmp_path, monkeypatch):
         "import os, sys, time\nsys.exit(3) if os.environ['RANK'] == '1' else time.sleep(600)\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    options = Arguments(NO_IMAGE, tmp_path, 2, "cpu", ranks.DEFAULTS)
     # -P leaves out the current folder, not PYTHONPATH.
-    assert ranks.run_torch_program("program", [], 2, ranks.DEFAULTS) == 3
+    assert ranks.run_torch_program("program", options) == 3
 
 
 @pytest.mark.parametrize("app", APPS)

@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 
 from voxcast import config
-from voxcast.apps.builtin.tiles.tiling import SHAPE, grid_affine
 from voxcast.campaigns.gpu.archive import collect, pack
 from voxcast.campaigns.gpu.machine import settle
 from voxcast.campaigns.gpu.paired_cells import REPEATS, gpu_cells, training_points
@@ -20,6 +19,7 @@ from voxcast.campaigns.gpu.prepared_inputs import Inputs, Source, prepare, read_
 from voxcast.errors import RunError
 from voxcast.history.run_folders import load_records
 from voxcast.records import App, Cell, Configuration, Profile, as_fields
+from voxcast_apps.tiles.grid import SHAPE, grid_affine
 
 PROJECT = Path(__file__).parents[3]
 SCRIPT = PROJECT / "pipelines/gpu_campaign.py"

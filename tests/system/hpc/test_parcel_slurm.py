@@ -13,11 +13,11 @@ from parcel_cells import CPUS, KINDS, cells, recommendation, write_campaign, wri
 from parcel_slurm import figures
 from private_slurm import PACKAGES
 from voxcast import config
-from voxcast.apps.builtin.parcel_study import DEFAULTS
 from voxcast.cli.shared_options import size_of_this_machine
 from voxcast.config.project_campaigns import project_campaign
 from voxcast.hpc.moldable_requests import NodeLimits, planned_recommendation
 from voxcast.hpc.requests_file import recommended_tasks
+from voxcast_apps.parcel_study import DEFAULTS
 
 BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "parcel_slurm.py"
 

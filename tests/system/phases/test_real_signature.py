@@ -9,7 +9,6 @@ import sys
 import numpy as np
 import pytest
 
-from voxcast.apps.builtin import ranks
 from voxcast.phases.cycles import cycles_of
 from voxcast.phases.logical import logical_trace
 from voxcast.phases.prediction import backtest
@@ -17,6 +16,7 @@ from voxcast.phases.signature import signature
 from voxcast.phases.tick_times import tick_times
 from voxcast.phases.traces.trace_files import read_trace
 from voxcast.phases.transfer import transfer
+from voxcast_apps import ranks
 
 pytestmark = pytest.mark.mpi
 PROCESSES, ITERATIONS, SHORT = 2, 40, 8
@@ -29,7 +29,7 @@ def recorded(folder, iterations):
     command = ranks.mpirun(PROCESSES, [
         sys.executable, "-P", "-m", "voxcast.phases.traces.mpi_recorder",
         "--out", str(folder / "trace"),
-        "-m", "voxcast.apps.builtin.kmeans_mpi", "--out", str(folder / "out"),
+        "-m", "voxcast_apps.kmeans_mpi", "--out", str(folder / "out"),
         "--threads", "1", "--parameters", json.dumps(parameters),
     ])  # fmt: skip
     subprocess.run(command, env=ranks.rank_variables(1), check=True, timeout=300)

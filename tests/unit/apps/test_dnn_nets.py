@@ -2,13 +2,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from voxcast.apps.builtin.dnn_nets import build  # noqa: E402
+from voxcast_apps.training import dnn_network  # noqa: E402
 
 
 def _weights(network, **sizes):
     defaults = {"image_size": 224, "layers": 1, "neurons": 4096, "width": 64, "channels": 3}
     with torch.device("meta"):  # shapes only: nothing is allocated
-        model = build(network, **{**defaults, **sizes})
+        model = dnn_network(network, **{**defaults, **sizes})
     return model, sum(weight.numel() for weight in model.parameters())
 
 
