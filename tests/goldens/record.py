@@ -124,8 +124,8 @@ def generated_lines(n_jobs: int = 260) -> Iterator[str]:
             job, draw.choice(["recon", "app-sub-01", "wrap", "a b"]),
             draw.choice(["ann", "bob", ""]),
             "lab", "big", draw.choice(["normal", "gpu"]), state, code,
-            f"2024-05-{day:02}T09:00:00", start, end, str(elapsed), limit, reqmem, "", "", "", total, str(cpus), str(nodes),
-            draw.choice(["n1", "n[1-2]", "None assigned"]), tres, "", reason,
+            f"2024-05-{day:02}T09:00:00", start, end, str(elapsed), limit, reqmem,
+            "", "", "", total, str(cpus), str(nodes), draw.choice(["n1", "n[1-2]", "None assigned"]), tres, "", reason,
         ]  # fmt: skip
         line = "|".join(fields)
         kind = draw.random()
@@ -215,7 +215,8 @@ def sbatch() -> None:
         submission = Submission.create(plan, folder / "my out", "slurm")
         text = follow_up_script(submission, "debug", ["101", "202_3"])
         for found, put in (
-            (str(submission.folder), "/data/my out/SUBMISSION"), (sys.executable, "PYTHON"), (submission.label, "LABEL"),
+            (str(submission.folder), "/data/my out/SUBMISSION"),
+            (sys.executable, "PYTHON"), (submission.label, "LABEL"),
         ):  # fmt: skip
             text = text.replace(found, put)
         write("sbatch/follow.sbatch", text)
