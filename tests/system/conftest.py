@@ -12,8 +12,8 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
-from commands import BIN, clone, environment, run, voxcast
 
+from commands import BIN, clone, environment, run, voxcast
 from model_server import free_port, running_server
 from private_slurm import PACKAGES, PrivateSlurm, missing_programs
 

@@ -20,13 +20,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from commands import BIN, ROOT, run, voxcast
 
 import accounting
 import synthetic_runs
 from champions import register_champion, register_machines_champion
+from commands import BIN, ROOT, run, voxcast
 from private_slurm import PrivateSlurm
-from recorded_jobs import job_row
+from submitted_project import APP, SubmittedProject
 from voxcast.records import Configuration
 
 REFERENCE = ROOT / "data/history/reference"
@@ -140,9 +140,8 @@ def test_registry_champion_over_http(graph: Path, image: Path, server: str) -> N
     assert served == pytest.approx(local)
     assert 0 < local["runtime_s_lower"] <= local["runtime_s_median"] <= local["runtime_s_upper"]
     model = package.load(project=graph)
-    answer = model.predict(image, app="ants_segment", configurations=[Configuration("cpu", 1)])
-    of_python = answer["predictions"] if isinstance(answer, dict) else answer
-    (row,) = (entry for entry in of_python if entry["cpus"] == 1)
+    answer = model.predict(image, app="ants_segment")
+    row = answer[answer["cpus"] == 1].iloc[0]
     assert row["runtime_s_median"] == pytest.approx(local["runtime_s_median"])
 
 
@@ -401,8 +400,9 @@ def test_mpi_programs_traced(
         "--parameters", json.dumps(words),
     ]  # fmt: skip
     run(tmp_path, BIN / "voxcast", "trace", "--out", trace, "--", *program)
+    events = voxcast("trace", trace, "--json").json
+    assert (events["processes"], events["collective_events"] >= 16) == (2, True)
     result = voxcast("phases", "signature", trace, "--json").json
-    assert sum(phase["weight"] for phase in result["phases"]) >= 8
     assert result["total_s"] == pytest.approx(result["elapsed_s"], rel=1e-6)
 
 
@@ -529,14 +529,15 @@ def participants(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Sixteen small volumes whose intensity along x is a column, gamma, of their table."""
     folder = tmp_path_factory.mktemp("participants")
     rng, rows = np.random.default_rng(0), ["participant_id\tgamma"]
+    affine = np.diag([8.0, 8.0, 8.0, 1.0])
+    affine[:3, 3] = (-100.0, -130.0, -80.0)
+    x_mm = np.arange(26)[:, None, None] * 8.0 - 100.0
     for number in range(16):
-        slope = float(rng.uniform(0, 1))
-        grid = np.meshgrid(*(np.linspace(-1, 1, 24),) * 3, indexing="ij")
-        voxels = np.where(sum(g**2 for g in grid) < 0.9, 400 + 200 * slope * grid[0], 5)
+        slope = float(rng.uniform(-1, 1))
+        voxels = 100 * (1 + slope * x_mm / 200) + rng.normal(0, 3, (26, 32, 24))
         path = folder / f"sub-{number:02d}/anat/sub-{number:02d}_T1w.nii.gz"
         path.parent.mkdir(parents=True)
-        noisy = (voxels + rng.normal(0, 4, voxels.shape)).astype(np.float32)
-        nibabel.save(nibabel.Nifti1Image(noisy, np.diag([8.0, 8, 8, 1])), path)
+        nibabel.save(nibabel.Nifti1Image(voxels.astype(np.float32), affine), path)
         rows.append(f"sub-{number:02d}\t{slope}")
     (folder / "participants.tsv").write_text("\n".join(rows) + "\n")
     return folder
@@ -720,25 +721,24 @@ def test_fit_on_any_table(tmp_path: Path) -> None:
 # Watching, and machines
 
 
-def test_drift_challenger_rollback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """drift, challenger, rollback: jobs that got slower are noticed; a version is taken back."""
-    from voxcast.history.parts import write_tables
-    from voxcast.history.run_table import PHASE_DTYPES, TRACE_DTYPES, frame_of
+def test_drift(tmp_path: Path) -> None:
+    """drift, challenger, rollback: jobs learned from, predicted, and slower than predicted."""
+    project = SubmittedProject(tmp_path)
+    project.submit(24, factor=0.5, by_hand=True)
+    learned = run(tmp_path, BIN / "voxcast", "retrain", "--app", APP)
+    assert f"{APP}: ridge is champion, version 1: first" in learned.stdout
+    project.submit(14, factor=2.0)
+    drift = run(tmp_path, BIN / "voxcast", "drift", "--last", 14, "--json", codes=(1,))
+    assert json.loads(drift.stdout)[APP]["verdict"] == "drifted"
 
+
+def test_rollback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """drift, challenger, rollback: a version is taken back."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "params.yaml").touch()
     register_champion(tmp_path, 12)
     register_champion(tmp_path, 16)
-    started = "2026-01-{:02}T00:00:00+00:00"
-    rows = [job_row(n, started.format(1 + n // 8), 40.0) for n in range(60)]
-    part = tmp_path / "data/history/jobs/part"
-    part.mkdir(parents=True)
-    no_series = frame_of([], PHASE_DTYPES), frame_of([], TRACE_DTYPES)
-    write_tables(part, frame_of(rows), *no_series, {})
-    drift = voxcast("drift", "--json", code=1, project=tmp_path).json["segment"]
-    assert drift["verdict"] == "drifted"
-    assert drift["coverage"]["runtime_s"]["subjects"] == 60
-    assert [row["champion"] for row in voxcast("models", "--json").json].count(True) == 1
+    assert [row["champion"] for row in voxcast("models", "--json").json] == [True, False]
     assert voxcast("models", "diff", "1", "2").out
     assert voxcast("models", "rollback", project=tmp_path).out.startswith("version 1 is champion")
 
@@ -768,14 +768,13 @@ def test_unseen_hardware(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     (before,) = voxcast("host", "--json", project=folder).json["apps"]
     measured = voxcast("host", "measure", "--seconds", 60, "--json", project=folder).json
     (after,) = measured["apps"]
-    assert (measured["measured"], after["runs"], after["calibrated"]) == (4, 4, True)
+    assert (measured["measured"], after["runs"]) == (4, 4)
     assert after["upper"] / after["lower"] < before["upper"] / before["lower"]
     image = sorted((folder / "data/campaigns/host/images").rglob("*.nii.gz"))[0]
     predict = ("predict", image, "--cpus", 1, "--json")
     (known,) = voxcast(*predict, project=folder).json[0]["predictions"]
     (other,) = voxcast(*predict, "--machine", "elsewhere", project=folder).json[0]["predictions"]
-    assert (known["host_runs"], known["calibrated"]) == (4, True)
-    assert not other["calibrated"]
+    assert (known["host_runs"], other["host_runs"]) == (4, 0)
 
 
 def test_metronome(graph: Path) -> None:
