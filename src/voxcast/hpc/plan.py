@@ -15,7 +15,7 @@ import voxcast
 from voxcast.errors import ConfigError
 from voxcast.hpc.escalation import Bounds
 from voxcast.hpc.tasks import Task
-from voxcast.records import App
+from voxcast.records import App, of_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,7 +90,7 @@ class Plan:
                 for name, value in fields["bounds"].items()
             }
             return cls(
-                App.from_record(fields["app"]),
+                of_fields(App, fields["app"]),
                 tuple(map(Task.from_record, fields["tasks"])),
                 dict(fields["parameters"]),
                 fields["container_engine"],
