@@ -93,7 +93,7 @@ slurm-demo: setup ## Forty images through a private Slurm on this machine, to th
 
 .PHONY: worth
 worth: setup ## What asking for less is worth: rounds on a private Slurm (50 min), replayed traces; results/worth
-	@test -f results/worth/jobs.json || python pipelines/worth_jobs.py
+	@mkdir -p results && cp -rn published/worth results/
 	python benchmarks/worth_rounds.py
 	python benchmarks/worth_figures.py
 	python benchmarks/worth_variants.py
@@ -118,8 +118,14 @@ ui: setup ## Compare runs in the browser: mlflow ui on http://127.0.0.1:5000
 serve: setup ## Answer predictions over HTTP on http://127.0.0.1:5001
 	voxcast serve
 
+.PHONY: publish
+publish: setup ## Copy results/ of this machine to published/, which is in git (NAMES="bench worth" for some)
+	python docs/publish.py $(NAMES)
+	python docs/result_tables.py
+	python docs/figure.py
+
 .PHONY: docs
-docs: setup ## Refresh the tables and the figures from results/, build the pages into build/site
+docs: setup ## Refresh the tables and the figures from published/, build the pages into build/site
 	python docs/result_tables.py
 	python docs/figure.py
 	python docs/phases_figure.py

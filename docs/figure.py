@@ -24,7 +24,7 @@ APP = "ants_segment"
 
 def drawn() -> str:
     """Return the figure: errors of CPU time by model, cross-validated and on unseen subjects."""
-    results = PROJECT / "results"
+    results = PROJECT / "published"
     by_app = json.loads((results / "recorded" / "families.json").read_text(encoding="utf-8"))
     tested = by_app[APP]
     history = json.loads((results / "history" / "reference.json").read_text(encoding="utf-8"))

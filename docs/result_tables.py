@@ -1,4 +1,4 @@
-"""Write the tables of README.md and of the pages from the files in ``results/``.
+"""Write the tables of README.md and of the pages from the files in ``published/``.
 
 ``python docs/result_tables.py`` rewrites what stands between ``<!-- table: NAME -->`` and
 ``<!-- end of table -->`` (``make docs`` does it); with ``--check`` it only compares. No number in
@@ -70,7 +70,7 @@ def headline() -> str:
             f"{requests['population']['normalised_cost']:.2f}",
         ])  # fmt: skip
     rows.append([
-        "*from `results`*",
+        "*from `published`*",
         "`history/reference.json`",
         *["`studies/splits.json`"] * 3,
         "`studies/second_batch.json`",
@@ -133,7 +133,7 @@ def recorded_campaign(batch: str) -> str:
 
 def validated_families(leaderboard: str) -> list[dict[str, str]]:
     """Return the rows of a leaderboard: families with their errors by cross-validation."""
-    with (PROJECT / "results" / leaderboard).open(encoding="utf-8", newline="") as lines:
+    with (PROJECT / "published" / leaderboard).open(encoding="utf-8", newline="") as lines:
         return list(csv.DictReader(lines))
 
 
@@ -420,7 +420,7 @@ def machines() -> str:
 def registered_model() -> str:
     """Return the registered model judged on reserved batches."""
     rows = []
-    for path in sorted((PROJECT / "results/judged").iterdir()):
+    for path in sorted((PROJECT / "published/judged").iterdir()):
         batch = results(f"judged/{path.name}")
         for app, scores in batch["apps"].items():
             if "not_measurable" in scores:

@@ -52,7 +52,7 @@ def scale_machine() -> str:
     for name in ("pool", "submission", "audit"):
         of = results(f"bench/{name}.json")["machine"]
         rows.append([
-            f"`results/bench/{name}.json`", of["measured_at"][:16].replace("T", " "),
+            f"`published/bench/{name}.json`", of["measured_at"][:16].replace("T", " "),
             str(of["cores"]), f"{of['load_1_min']:.1f}", of["disk"],
         ])  # fmt: skip
     return markdown(["file", "measured (UTC)", "cores", "load before", "disk"], rows)

@@ -13,8 +13,8 @@ Rows = list[list[str]]
 
 
 def results(path: str) -> Any:
-    """Return the content of a JSON file under ``results/``."""
-    return json.loads((PROJECT / "results" / path).read_text(encoding="utf-8"))
+    """Return the content of a JSON file under ``published/``."""
+    return json.loads((PROJECT / "published" / path).read_text(encoding="utf-8"))
 
 
 def percent(value: float) -> str:

@@ -45,7 +45,7 @@ def main() -> int:
     if len(table):
         commit = commit_of(Path(), CODE)
         openings.enter_opening(openings.BOOK, "test table", table, "stage evaluate", commit)
-    opening_counts = openings.counts(openings.read_openings(openings.BOOK), table)
+    opening_counts = openings.counts(openings.openings_of(Path()), table)
     write_json(OUT / "openings.json", asdict(opening_counts))
     session = runs.connect(Path())
     metrics_by_app: dict[str, dict[str, Any]] = {}

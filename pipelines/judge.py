@@ -55,7 +55,7 @@ def _judge(model: LocalModel, version: str, batch: Path) -> None:
     runs = opened_table(batch, openings.BOOK, by, commit_of(Path(), CODE))
     small_volumes = read_small_volumes(batch / SMALL_VOLUMES, "restore it from the repository")
     by_app = judge(model, runs, pd.read_parquet(batch / RECORDED_IMAGES), small_volumes)
-    counts = openings.counts(openings.read_openings(openings.BOOK), runs)
+    counts = openings.counts(openings.openings_of(Path()), runs)
     path = OUT / f"{batch.name}.json"
     content = {"batch": batch.name, "version": version, "apps": by_app}
     write_json(path, {**content, "openings": asdict(counts)})

@@ -60,8 +60,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     listed = run(PROJECT, "git", "ls-files", "-co", "--exclude-standard").stdout.split("\n")
     for name in filter(None, listed):
         source, target = PROJECT / name, folder / name
-        # A clone has no results of its own machine; what is under results/ is another's.
-        if source.is_file() and not name.startswith("results/") and name != "dvc.lock":
+        # What is published was run elsewhere, its openings too.
+        if source.is_file() and not name.startswith("published/") and name != "dvc.lock":
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target)
     config.compose(folder / "params.yaml", list(TINY), folder / "conf")

@@ -91,6 +91,16 @@ def test_dvc_repro(graph: Path) -> None:
     assert "up to date" in run(graph, BIN / "dvc", "repro").stdout
 
 
+def test_everyday_tests_after_dvc_repro(graph: Path) -> None:
+    """dvc repro: a run changes no file of a clone but DVC's own, so that its tests still pass."""
+    changed = run(graph, "git", "diff", "--name-only").stdout.split()
+    assert set(changed) <= {"dvc.lock", "params.yaml"}  # the latter was composed for this test
+    words = ("-m", "pytest", "-p", "no:xdist", "-q", "-k", "tables or figure or keys_of_recorded")
+    pages = sorted(graph.glob("tests/**/test_pages.py"))
+    passed = run(graph, sys.executable, *words, *pages, "tests/unit/test_records.py").stdout
+    assert "passed" in passed
+
+
 def test_hydra_cpu_and_gpu_runs(graph: Path, tmp_path: Path) -> None:
     """Hydra's CPU and GPU runs: composed devices; runs are measured where there is the device."""
     shutil.copytree(graph / "conf", tmp_path / "conf")
@@ -512,7 +522,7 @@ def test_transfer_between_applications(study: Callable[[str], dict[str, Any]]) -
 
 def test_ablation(graph: Path) -> None:
     """ablation along input, hardware, hyper-parameters: results of the study on record."""
-    path = next(ROOT.glob("results/**/ablation.json"))
+    path = ROOT / "published/studies/ablation.json"
     results = read_json(path)["ants_segment"]
     assert {"constant", "header", "header + content", "without hardware"} <= set(results)
     content = results["header + content"]["cpu_s"]["mape"]

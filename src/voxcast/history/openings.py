@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BOOK = Path("results/openings.jsonl")  # of a project
+PUBLISHED = Path(
+    "published/openings.jsonl"
+)  # those that are in git; only `make publish` adds to it
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,13 @@ def read_openings(book: Path) -> list[Opening]:
             fix = "restore it from the history of the project"
             raise TableError(f"is damaged ({error})", place, fix) from None
     return openings
+
+
+def openings_of(project: Path) -> list[Opening]:
+    """Return the openings of a project, published or only made here; each counts once."""
+    return list(
+        dict.fromkeys([*read_openings(project / PUBLISHED), *read_openings(project / BOOK)])
+    )
 
 
 def _text(book: Path) -> str:

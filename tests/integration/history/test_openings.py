@@ -8,7 +8,13 @@ import pandas as pd
 import pytest
 
 from voxcast.errors import TableError
-from voxcast.history.openings import BOOK, counts, enter_opening, read_openings, rows_sha256
+from voxcast.history.openings import (
+    counts,
+    enter_opening,
+    openings_of,
+    read_openings,
+    rows_sha256,
+)
 
 ROOT = Path(__file__).parents[3]
 WRITER = """
@@ -82,7 +88,7 @@ def test_a_damaged_book_is_reported_with_its_line(tmp_path: Path) -> None:
 
 
 def test_the_book_of_the_repository_names_what_earlier_studies_opened() -> None:
-    openings = read_openings(ROOT / BOOK)
+    openings = openings_of(ROOT)
     by_table = {opening.table: set(opening.subjects) for opening in openings}
     assert {"second", "real", "reference, test side"} <= set(by_table)
     assert len(by_table["reference, test side"]) == 23

@@ -30,7 +30,7 @@ from worth_arms import (
 )  # fmt: skip
 from worth_rounds import NODE_BYTES, OTHERS, other_jobs
 
-RESULTS = Path(__file__).parents[3] / "results" / "worth"
+RESULTS = Path(__file__).parents[3] / "published" / "worth"
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from voxcast.allocation.workload import read_swf
 from worth_replay import LARGEST_FACTOR, MACHINE, residual_spread
 from worth_trace import MadeTrace, made_trace, write_swf
 
-RESULTS = Path(__file__).parents[3] / "results" / "worth"
+RESULTS = Path(__file__).parents[3] / "published" / "worth"
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 from voxcast.hpc.ladders import LEAST_GROWTH
 from voxcast.studies.ladder_growth import BASE, BeyondBound, regrets, study
 
-RESULTS = Path(__file__).parents[3] / "results" / "ladders" / "growth.json"
+RESULTS = Path(__file__).parents[3] / "published" / "ladders" / "growth.json"
 BOUND_S, MEDIAN_S = 7200.0, 6000.0
 
 

@@ -1,0 +1,64 @@
+"""Copy results of this machine into ``published/``, which git tracks and pages are made from.
+
+``python docs/publish.py [FOLDER...]`` takes the folders of ``results/`` that are published already,
+or those that are named. Openings are added to those on record; no line of them is lost.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from voxcast.errors import ConfigError, exits_cleanly
+from voxcast.files import write_text
+from voxcast.history.openings import BOOK, PUBLISHED
+
+PROJECT = Path(__file__).resolve().parents[1]
+
+
+def publish(project: Path, names: Sequence[str] = ()) -> list[Path]:
+    """Copy folders of results, and return the files that were written.
+
+    Raises
+    ------
+    ConfigError
+        If there are no results of a name.
+    """
+    made, published = project / BOOK.parent, project / PUBLISHED.parent
+    for name in names:
+        if not (made / name).is_dir():
+            raise ConfigError("no results of this name", made / name, "make them first")
+    present = [path.name for path in sorted(published.iterdir()) if path.is_dir()]
+    written = []
+    for name in names or present:
+        for source in sorted(path for path in (made / name).rglob("*") if path.is_file()):
+            target = published / source.relative_to(made)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+            written.append(target)
+    return [*written, *_openings(project)]
+
+
+def _openings(project: Path) -> list[Path]:
+    """Add the openings of this machine to those published."""
+    book, published = project / BOOK, project / PUBLISHED
+    if not book.is_file():
+        return []
+    lines = published.read_text(encoding="utf-8").splitlines()
+    new = [line for line in book.read_text(encoding="utf-8").splitlines() if line not in lines]
+    write_text(published, "".join(f"{line}\n" for line in [*lines, *new]))
+    return [published] if new else []
+
+
+@exits_cleanly
+def main() -> int:
+    """Publish the folders named on the command line."""
+    for path in publish(PROJECT, sys.argv[1:]):
+        print(path.relative_to(PROJECT))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
