@@ -144,8 +144,8 @@ def _write_normalised(image: Path, path: Path) -> None:
     import ants
     import nibabel
 
-    from voxcast.apps.builtin.tiles.alignment import correct_bias, normalise, register
-    from voxcast.apps.builtin.tiles.tiling import grid_affine
+    from voxcast_apps.tiles.alignment import correct_bias, normalise, register
+    from voxcast_apps.tiles.grid import grid_affine
 
     with tempfile.TemporaryDirectory() as scratch:
         aligned, _ = register(ants.image_read(str(image)), 1.0, Path(scratch))
