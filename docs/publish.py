@@ -1,7 +1,7 @@
 """Copy results of this machine into ``published/``, which git tracks and pages are made from.
 
-``python docs/publish.py [FOLDER...]`` takes the folders of ``results/`` that are published already,
-or those that are named. Openings are added to those on record; no line of them is lost.
+``python docs/publish.py [FOLDER...]`` takes the folders of ``results/`` that have been published,
+or the ones named. Openings are added to those on record; no line of them is lost.
 """
 
 from __future__ import annotations

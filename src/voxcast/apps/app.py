@@ -1,4 +1,4 @@
-"""How an application is started: argument list, environment, version, parameters."""
+"""How an application is started: its argument list, environment and version."""
 
 from __future__ import annotations
 
@@ -7,19 +7,15 @@ import json
 import os
 import re
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from voxcast.apps.container_images import check, digest
-from voxcast.apps.containers import OUTSIDE, wrap
+from voxcast.apps.containers import digest, wrap
 from voxcast.apps.staging import BIDS, INPUTS, OUT, bids_folder, path_inside, run_binds
 from voxcast.errors import ConfigError, RunError
 from voxcast.files import sha256_file, sha256_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from voxcast.records import App, Configuration
+from voxcast.records import App, Configuration
 
 # Every library that would otherwise start as many threads as there are cores.
 THREAD_VARIABLES = (
@@ -28,7 +24,8 @@ THREAD_VARIABLES = (
     "OPENBLAS_NUM_THREADS",
     "MKL_NUM_THREADS",
 )
-PLACEHOLDERS = ("image", "bids", "out", "threads", "device")  # and the names of parameters
+# In a command line, with the names of parameters. The memory is the run's allocation.
+PLACEHOLDERS = ("image", "bids", "out", "threads", "device", "memory_bytes", "memory_gb")
 PACKAGED = re.compile(r"(voxcast(?:_apps)?):(.+)")  # a file in one of our two packages
 # A doubled brace, a placeholder, or a brace that is neither.
 _BRACES = re.compile(r"\{\{|\}\}|\{([A-Za-z_]\w*)\}|[{}]")
@@ -55,6 +52,7 @@ def command(
     configuration: Configuration,
     parameters: Mapping[str, Any],
     *,
+    memory_bytes: int | None = None,
     program: Sequence[str] = (),
     options: Sequence[str] = (),
 ) -> list[str]:
@@ -66,6 +64,9 @@ def command(
     ----------
     image : Path or None
         None for an application without input.
+    memory_bytes : int, optional
+        Memory that the run may use, for ``{memory_bytes}`` and ``{memory_gb}``; by default the
+        memory limit of ``configuration``, or without a limit the memory of this machine.
     program, options : sequence of str
         For the container engine, see `voxcast.apps.containers.wrap`.
 
@@ -81,7 +82,11 @@ def command(
     if app.module is not None:
         return _module_command(app.module, image, out, configuration, parameters)
     values = {name: _text(value) for name, value in parameters.items()}
+    memory_bytes = memory_bytes or configuration.mem_limit_bytes or machine_memory_bytes()
     values |= {"threads": str(configuration.cpus), "device": configuration.device}
+    # Tools read whole gigabytes, and zero as no limit.
+    memory_gb = max(1, memory_bytes // 10**9)
+    values |= {"memory_bytes": str(memory_bytes), "memory_gb": str(memory_gb)}
     values |= {"image": str(image or ""), "bids": str(bids_folder(out)), "out": str(out)}
     if not app.container:
         return filled(app.argv, values, app.name)
@@ -140,6 +145,11 @@ def filled(argv: Sequence[str], values: Mapping[str, str], where: str) -> list[s
     return [_BRACES.sub(value, part) for part in argv]
 
 
+def machine_memory_bytes() -> int:
+    """Return the memory of this machine."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def library_variables(configuration: Configuration) -> dict[str, str]:
     """Return the variables that limit libraries to the run's threads and GPUs."""
     variables = {name: str(configuration.cpus) for name in THREAD_VARIABLES}
@@ -171,28 +181,6 @@ def container_image(app: App, configuration: Configuration) -> str:
         where = f"app.{app.name}.container.{configuration.device}"
         raise ConfigError("no image for this device", where, "set it, or remove the device")
     return app.container[configuration.device]
-
-
-def check_container(app: App, configuration: Configuration) -> None:
-    """Check that ``app`` can be run in its container and measured, before any run starts.
-
-    Raises
-    ------
-    ConfigError
-        If it has no image, or the engine's containers cannot be measured.
-    RunError
-        If the engine, the image, or a path that Charliecloud needs is missing.
-    """
-    if not app.container or configuration.container_engine == "none":
-        return
-    engine = configuration.container_engine
-    if engine in OUTSIDE:
-        raise ConfigError(
-            f"{engine} runs containers under its daemon: they cannot be measured",
-            f"app.{app.name}",
-            "choose another container_engine in conf/device",
-        )
-    check(engine, container_image(app, configuration), list(app.binds))
 
 
 def container_facts(
@@ -243,7 +231,7 @@ def package_path(name: str) -> Path:
 
     Examples
     --------
-    >>> package_path("voxcast:apps/launch.py").is_file()
+    >>> package_path("voxcast:apps/app.py").is_file()
     True
     """
     packaged = PACKAGED.fullmatch(name)

@@ -1,17 +1,17 @@
-"""Checks of an application's description, made before anything is run."""
+"""Checks before anything is run: an application's description, its program, its container."""
 
 from __future__ import annotations
 
 import importlib.util
 import re
-from typing import TYPE_CHECKING
+import shutil
+from pathlib import Path
 
-from voxcast.apps.launch import PLACEHOLDERS, filled
+from voxcast.apps.app import PLACEHOLDERS, container_image, filled
+from voxcast.apps.containers import OUTSIDE, check_image
 from voxcast.apps.staging import BIDS, INPUTS, OUT, SCRATCH, reads_bids
-from voxcast.errors import ConfigError
-
-if TYPE_CHECKING:
-    from voxcast.records import App
+from voxcast.errors import ConfigError, RunError
+from voxcast.records import App, Configuration
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
@@ -128,3 +128,65 @@ def _check_split(app: App) -> None:
     for key, name in app.split.items():
         if name not in app.parameters:
             raise ConfigError(f"unknown parameter {name}", f"{where}.{key}")
+
+
+def check_startable(app: App, configuration: Configuration) -> None:
+    """Check that ``app`` can be started and measured here.
+
+    Raises
+    ------
+    ConfigError
+        If it needs a container engine and none is chosen, or one that cannot be measured.
+    RunError
+        If its program, or its container, is missing.
+    """
+    if app.module is None and not app.container:
+        check_program(app.argv[0])
+    for program in app.programs:
+        check_program(program)
+    if app.container and configuration.container_engine == "none":
+        then = f"set container_engine in conf/device/{configuration.device}.yaml, e.g. apptainer"
+        raise ConfigError("needs a container engine, and none is chosen", app.name, then)
+    check_container(app, configuration)
+
+
+def check_program(program: str) -> None:
+    """Check that a program can be started; one that a parameter decides is not looked at.
+
+    Raises
+    ------
+    RunError
+        If there is no such program, or it is not executable.
+    """
+    if "{" in program or shutil.which(program) is not None:
+        return
+    path = Path(program)
+    if "/" not in program:
+        raise RunError("is not on PATH", program, "install it, or name it by its path")
+    if path.is_dir():
+        raise RunError("is a folder, not a program", program)
+    if path.exists():
+        raise RunError("is not executable", program, f"run `chmod +x {program}`")
+    raise RunError("no such program", program)
+
+
+def check_container(app: App, configuration: Configuration) -> None:
+    """Check that ``app`` can be run in its container and measured, before any run starts.
+
+    Raises
+    ------
+    ConfigError
+        If it has no image, or the engine's containers cannot be measured.
+    RunError
+        If the engine, the image, or a path that Charliecloud needs is missing.
+    """
+    if not app.container or configuration.container_engine == "none":
+        return
+    engine = configuration.container_engine
+    if engine in OUTSIDE:
+        raise ConfigError(
+            f"{engine} runs containers under its daemon: they cannot be measured",
+            f"app.{app.name}",
+            "choose another container_engine in conf/device",
+        )
+    check_image(engine, container_image(app, configuration), list(app.binds))
