@@ -83,10 +83,6 @@ recorded: setup ## Train on the recorded reference campaign; copies the results 
 	@cp results/tune/leaderboard.csv results/evaluate/families.json \
 	  results/register/receipt.json results/report/summary.txt results/recorded/
 
-.PHONY: plans
-plans: setup ## Simulate planned jobs, one core a job and whole nodes on 100,000 cells; results/plan
-	python benchmarks/job_plans.py --out results/plan/simulation.json
-
 .PHONY: soak
 soak: setup ## Kill workers of a pool at random until 300 cells are done; results/soak (KILLS=1000 for the long form)
 	python benchmarks/soak.py $(if $(KILLS),--kills $(KILLS)) --out results/soak/$(if $(KILLS),kills_$(KILLS),soak).json

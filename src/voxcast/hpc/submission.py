@@ -175,10 +175,6 @@ class Submission:
             f"{log}/{name}-%a.log",
         )  # fmt: skip
 
-    def job_log(self, array: int) -> str:
-        """Return the pattern of the logs of packed jobs, beside those of their tasks."""
-        return self.files(array).log.replace("-%a.log", "-job-%a.log")
-
     def log(self, array: int, number: int) -> Path:
         """Return the log of a task of an array."""
         return self.folder / "logs" / f"{array:04}-{number}.log"
