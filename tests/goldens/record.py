@@ -125,7 +125,8 @@ def generated_lines(n_jobs: int = 260) -> Iterator[str]:
             draw.choice(["ann", "bob", ""]),
             "lab", "big", draw.choice(["normal", "gpu"]), state, code,
             f"2024-05-{day:02}T09:00:00", start, end, str(elapsed), limit, reqmem,
-            "", "", "", total, str(cpus), str(nodes), draw.choice(["n1", "n[1-2]", "None assigned"]), tres, "", reason,
+            "", "", "", total, str(cpus), str(nodes),
+            draw.choice(["n1", "n[1-2]", "None assigned"]), tres, "", reason,
         ]  # fmt: skip
         line = "|".join(fields)
         kind = draw.random()
