@@ -34,7 +34,7 @@ for _ in range(int(sys.argv[1])):
     posted.wait()
 ring = comm.Create_cart([size], periods=[True])
 source, dest = ring.Shift(0, 1)
-ring.Sendrecv_replace(sent, dest, 0, source, 0)
+ring.Sendrecv(sent, dest, 0, received, source, 0)
 if "abort" in sys.argv and rank == 1:
     raise ValueError("planned")
 comm.gather(rank, 0)
