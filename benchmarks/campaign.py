@@ -61,7 +61,7 @@ def plan_of(count: int) -> Any:
 def make_runs(folder: Path, count: int) -> None:
     """Write a run folder for each cell but the last."""
     from voxcast.profiling.host import host_facts
-    from voxcast.records import Phase, Profile
+    from voxcast.records import Phase, Profile, as_fields
 
     phases = tuple(Phase(f"phase_{n}", float(n), n + 1.0, 0.9, 10**8) for n in range(6))
     profile = Profile(
@@ -69,7 +69,7 @@ def make_runs(folder: Path, count: int) -> None:
         "2026-01-01T00:00:00.000+00:00", 600.0, phases=phases,
     )  # fmt: skip
     common = {
-        "profile": profile.to_record(),
+        "profile": as_fields(profile),
         "host": dataclasses.asdict(host_facts()),
         "probes": {"probe_cpu": 1.0, "probe_membw": 1.0, "probe_disk": 1.0},
         "sitting": "2026-01-01-00000000-1",
@@ -79,7 +79,7 @@ def make_runs(folder: Path, count: int) -> None:
     }
     for key, cell in list(plan_of(count).cells.items())[:-1]:
         (folder / key).mkdir(parents=True)
-        text = json.dumps({**common, "cell": cell.to_record()}, indent=2, sort_keys=True)
+        text = json.dumps({**common, "cell": as_fields(cell)}, indent=2, sort_keys=True)
         (folder / key / "record.json").write_text(text)
 
 

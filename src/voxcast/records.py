@@ -1,18 +1,19 @@
 """The records that rooms exchange, as frozen dataclasses; units are in the names.
 
 The meaning of the fields is documented here only; how they are measured, learned or stored is
-documented in the module that does it.
+documented in the module that does it. `as_fields` and `of_fields` write and read every record.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+import dataclasses
+import math
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from voxcast.files import sha256_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 Outcome = Literal[
     "completed", "timeout", "out_of_memory", "failed", "preempted", "stalled",
@@ -30,13 +31,6 @@ MEASURED = "measured"  # source of runs that were not imported
 NOISY_REPEAT = 100
 ANCHOR_REPEAT = 1000
 
-# Fields whose names in records, in cell keys and in registered models are older than these names.
-RECORDED_NAMES = {
-    "container_engine": "runtime",
-    "mem_limit_bytes": "memory_bytes",
-    "time_limit_s": "limit_s",
-}
-
 
 @dataclass(frozen=True)
 class Configuration:
@@ -45,18 +39,10 @@ class Configuration:
     device: str
     cpus: int
     gpus: int = 0
-    mem_limit_bytes: int | None = None
+    mem_limit_bytes: int | None = field(default=None, metadata={"recorded": "memory_bytes"})
     node_type: str = "local"
-    container_engine: str = "none"  # see voxcast.apps.containers
-
-    @classmethod
-    def from_record(cls, fields: Mapping[str, Any]) -> Configuration:
-        """Return the configuration with the fields that `to_record` gave."""
-        return cls(**_renamed(fields, {old: new for new, old in RECORDED_NAMES.items()}))
-
-    def to_record(self) -> dict[str, Any]:
-        """Return the fields under their recorded names."""
-        return _renamed(asdict(self), RECORDED_NAMES)
+    # See voxcast.apps.containers.
+    container_engine: str = field(default="none", metadata={"recorded": "runtime"})
 
     @property
     def label(self) -> str:
@@ -75,7 +61,7 @@ class Configuration:
 class App:
     """An application as data: the file ``conf/app/NAME.yaml``, as the other rooms see it.
 
-    It is a Python module with the command line of `voxcast.apps.builtin.arguments`, or a command
+    It is a Python module with the command line of `voxcast_apps.arguments`, or a command
     line, `argv`, in which ``{image}``, ``{out}``, ``{threads}``, ``{device}`` and the names of
     parameters are filled in.
     """
@@ -113,17 +99,6 @@ class App:
     # last and "" for all. Optional in files.
     split: dict[str, str] = field(default_factory=dict, metadata={"optional": True})
 
-    @classmethod
-    def from_record(cls, fields: Mapping[str, Any]) -> App:
-        """Return the application with the fields of `dataclasses.asdict`, as JSON keeps them."""
-        values: dict[str, Any] = {
-            n: tuple(v) if isinstance(v, list) else v for n, v in fields.items()
-        }
-        for name in ("ranges", "phase_drivers"):
-            if name in values:
-                values[name] = {key: tuple(entry) for key, entry in values[name].items()}
-        return cls(**values)
-
 
 @dataclass(frozen=True)
 class Cell:
@@ -139,20 +114,10 @@ class Cell:
     repeat: int
     host_class: str
 
-    @classmethod
-    def from_record(cls, fields: Mapping[str, Any]) -> Cell:
-        """Return the cell with the fields that `to_record` gave."""
-        configuration = Configuration.from_record(fields["configuration"])
-        return cls(**{**fields, "configuration": configuration})
-
-    def to_record(self) -> dict[str, Any]:
-        """Return the fields under their recorded names."""
-        return {**asdict(self), "configuration": self.configuration.to_record()}
-
     @property
     def key(self) -> str:
         """SHA-256 of what defines the run: application, volume, allocation, repeat, hardware."""
-        content = self.to_record()
+        content = as_fields(self)
         del content["subject"]  # a name for grouping; the same voxels are the same run
         return sha256_of(content)
 
@@ -174,6 +139,96 @@ class Phase:
 
 
 @dataclass(frozen=True)
+class Run:
+    """One run on record, measured or imported: a row of the history.
+
+    Its figures are lower bounds unless its outcome is ``completed``. Unknown texts are empty;
+    unknown numbers are None.
+    """
+
+    cell_key: str  # hash of the run's cell, or of its row in the source if imported
+    app: str
+    app_version: str = ""  # with the versions of its packages, or the digest of its container
+    parameters_json: str = "{}"
+    volume_id: str = ""  # empty for an application without an image
+    subject: str = ""
+    recipe_json: str = ""  # parameters of a generated volume
+    host_id: str = ""
+    host_class: str = ""  # CPU model, cores, GPU models: runs on one class are comparable
+    node_type: str = ""
+    cpu_model: str = ""
+    probe_cpu: float | None = None  # the probes of the machine at the start of the sitting
+    probe_membw: float | None = None
+    probe_disk: float | None = None
+    device: str = "cpu"
+    cpus: int = 0  # 0 if an imported source does not state it
+    gpus: int = 0
+    mem_limit_bytes: int | None = None
+    scale: str = "full_scale"
+    repeat: int = 0
+    sitting: str = ""  # stretch of measuring on one machine, with probes at its start
+    outcome: str = "completed"
+    exit_status: int | None = None
+    limit_s: float | None = None  # time limit of the run
+    noisy: bool = False  # the machine was busy with something else
+    load1: float | None = None  # load average over one minute, before the run
+    steal: float | None = None  # share of the machine's CPU time its hypervisor took, 0 to 1
+    runtime_s: float | None = None
+    cpu_s: float | None = None
+    cpu_method: str = ""
+    peak_rss_bytes: int | None = None
+    peak_cgroup_bytes: int | None = None
+    memory_method: str = ""
+    peak_gpu_bytes: int | None = None
+    gpu_utilisation: float | None = None  # mean over the run, 0 to 1
+    io_read_bytes: int | None = None
+    io_write_bytes: int | None = None
+    peak_threads: int | None = None
+    started_at: str = ""  # ISO 8601, UTC
+    source: str = MEASURED  # or the source it was imported from
+    labels_json: str = "{}"  # other facts from the source
+    # Mean CPU time of each kernel of the metronome over the run, and how often they were timed.
+    metronome_compute_s: float | None = None
+    metronome_copy_s: float | None = None
+    metronome_gather_s: float | None = None
+    metronome_interpreter_s: float | None = None
+    metronome_ticks: int | None = None
+
+
+@dataclass(frozen=True)
+class Request:
+    """What one attempt of a task asks of the scheduler."""
+
+    walltime_s: float
+    memory_bytes: int
+    cpus: int = 1
+    gpus: int = 0
+    partition: str = ""
+    device: str = "cpu"
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a model predicts for one image in one configuration.
+
+    Upper bounds are at `confidence`. `risk` is the probability that the first request is too
+    small; None if it is unknown. Unknown numbers are NaN.
+    """
+
+    runtime_s: float
+    runtime_s_upper: float
+    peak_rss_bytes: float
+    peak_rss_bytes_upper: float
+    confidence: float = 0.95
+    risk: float | None = None
+    calibrated: bool = False
+    out_of_range: bool = False
+    family: str = ""
+    model_version: str = ""
+    forecaster_sha256: str = ""
+
+
+@dataclass(frozen=True)
 class Profile:
     """The summary of one run; a lower bound unless its outcome is ``completed``."""
 
@@ -186,7 +241,7 @@ class Profile:
     memory_method: str
     cpu_method: str
     started_at: str
-    time_limit_s: float | None = None
+    time_limit_s: float | None = field(default=None, metadata={"recorded": "limit_s"})
     noisy: bool = False  # the machine was busy with something else
     load1: float | None = None  # load average over one minute, before the run
     steal: float | None = None  # share of the machine's CPU time its hypervisor took
@@ -203,16 +258,119 @@ class Profile:
     metronome_ticks: int | None = None
     phases: tuple[Phase, ...] = ()
 
-    @classmethod
-    def from_record(cls, fields: Mapping[str, Any]) -> Profile:
-        """Return the profile with the fields that `to_record` gave."""
-        current = _renamed(fields, {old: new for new, old in RECORDED_NAMES.items()})
-        return cls(**{**current, "phases": tuple(Phase(**phase) for phase in fields["phases"])})
 
-    def to_record(self) -> dict[str, Any]:
-        """Return the fields under their recorded names."""
-        return _renamed(asdict(self), RECORDED_NAMES)
+R = TypeVar("R")
 
 
-def _renamed(fields: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    return {names.get(name, name): value for name, value in fields.items()}
+def as_fields(record: Any) -> dict[str, Any]:
+    """Return the fields of a record as JSON keeps them, under their recorded names.
+
+    A number that is not finite becomes None; tuples become lists.
+
+    Examples
+    --------
+    >>> as_fields(Phase("n4", 0.0, float("nan")))["end_s"] is None
+    True
+    """
+    return {f.recorded: _plain(getattr(record, f.name)) for f in _layout(type(record))}
+
+
+def of_fields(cls: type[R], fields: Mapping[str, Any]) -> R:
+    """Return the record that `as_fields` wrote.
+
+    A missing field, and None where a number is expected, get the default of the field, or NaN.
+
+    Raises
+    ------
+    ValueError
+        If a field is unknown, missing without a default, or has the wrong type.
+
+    Examples
+    --------
+    >>> of_fields(Phase, {"name": "n4", "start_s": 0, "end_s": 2.5}).duration_s
+    2.5
+    >>> of_fields(Phase, {"name": "n4", "start_s": "soon", "end_s": 2.5})
+    Traceback (most recent call last):
+    ValueError: start_s is 'soon', expected float
+    """
+    if not isinstance(fields, Mapping):
+        raise ValueError(f"expected the fields of {cls.__name__}, got {fields!r}")
+    layout = _layout(cls)
+    unknown = set(fields) - {f.recorded for f in layout}
+    if unknown:
+        raise ValueError(f"{cls.__name__} has no field {min(map(str, unknown))}")
+    values = {}
+    for f in layout:
+        value = fields.get(f.recorded)
+        if value is None and f.has_default:
+            continue
+        if f.recorded not in fields:
+            raise ValueError(f"{f.recorded} is missing")
+        if value is None and f.hint is float:
+            value = math.nan
+        values[f.name] = _typed(value, f.hint, f.recorded)
+    return cls(**values)
+
+
+@dataclass(frozen=True)
+class _Field:
+    name: str
+    recorded: str
+    hint: Any
+    has_default: bool
+
+
+_LAYOUTS: dict[type, tuple[_Field, ...]] = {}
+
+
+def _layout(cls: type) -> tuple[_Field, ...]:
+    if cls not in _LAYOUTS:
+        hints, absent = get_type_hints(cls), dataclasses.MISSING
+        _LAYOUTS[cls] = tuple(
+            _Field(
+                f.name, f.metadata.get("recorded", f.name), hints[f.name],
+                f.default is not absent or f.default_factory is not absent,
+            )
+            for f in dataclasses.fields(cls)
+        )  # fmt: skip
+    return _LAYOUTS[cls]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return as_fields(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(entry) for entry in value]
+    return value
+
+
+def _typed(value: Any, hint: Any, name: str) -> Any:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return value
+    if origin in (Union, types.UnionType):
+        if value is None:
+            return None
+        (hint,) = (a for a in arguments if a is not type(None))
+        return _typed(value, hint, name)
+    if dataclasses.is_dataclass(hint):
+        return of_fields(hint, value)  # type: ignore[arg-type]
+    if origin is tuple and isinstance(value, (list, tuple)):
+        hints = [arguments[0]] * len(value) if arguments[-1] is ... else arguments
+        return tuple(_typed(v, h, name) for v, h in zip(value, hints, strict=True))
+    if origin is dict and isinstance(value, Mapping):
+        return {key: _typed(entry, arguments[1], name) for key, entry in value.items()}
+    if origin is Literal and value in arguments:
+        return value
+    if hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(hint, type) and isinstance(value, hint) and (
+        hint is bool or not isinstance(value, bool)
+    ):  # fmt: skip
+        return value
+    expected = getattr(hint, "__name__", None) if origin is None else str(hint)
+    raise ValueError(f"{name} is {value!r}, expected {expected}")

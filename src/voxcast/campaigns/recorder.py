@@ -27,6 +27,7 @@ from voxcast.files import PARTIAL, commit_folder, json_text, remove_folder, text
 from voxcast.history.run_folders import RECORD_FILE, TRACES
 from voxcast.profiling.leader import LOG_FILE
 from voxcast.profiling.runner import measure, sweep
+from voxcast.records import as_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -139,8 +140,8 @@ class Recorder:
         app, image = self._app_and_image(cell)
         _drop_volumes(partial / "out")
         record = {
-            "cell": cell.to_record(),
-            "profile": profile.to_record(),
+            "cell": as_fields(cell),
+            "profile": as_fields(profile),
             "app_version": cell.app_version,
             "host": self.sitting.host,
             "probes": self.sitting.probes,

@@ -10,7 +10,7 @@ from voxcast.errors import TableError
 from voxcast.files import atomic_path, canonical_json, read_json, sha256_of
 from voxcast.history.index import MIN_RECORDS, Stamp, read_index, stamps, write_index
 from voxcast.history.run_table import checked_row, frame_of
-from voxcast.records import MEASURED, Cell, Profile
+from voxcast.records import MEASURED, Cell, Profile, of_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,8 +51,8 @@ def read_row(folder: Path) -> dict[str, Any]:
 def _read(folder: Path) -> tuple[dict[str, Any], Cell, Profile, dict[str, Any]]:
     try:
         record = read_json(folder / RECORD_FILE)
-        cell = Cell.from_record(record["cell"])
-        profile = Profile.from_record(record["profile"])
+        cell = of_fields(Cell, record["cell"])
+        profile = of_fields(Profile, record["profile"])
         row = _row(folder.name, record, cell, profile)
     except FileNotFoundError:
         raise TableError("has no record of a run", folder) from None

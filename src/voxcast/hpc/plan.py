@@ -16,7 +16,7 @@ from voxcast.errors import ConfigError
 from voxcast.hpc.escalation import Bounds
 from voxcast.hpc.job_schedule import JobSchedule
 from voxcast.hpc.tasks import Task
-from voxcast.records import App
+from voxcast.records import App, of_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -95,7 +95,7 @@ class Plan:
                 for name, value in fields["bounds"].items()
             }
             return cls(
-                App.from_record(fields["app"]),
+                of_fields(App, fields["app"]),
                 tuple(map(Task.from_record, fields["tasks"])),
                 dict(fields["parameters"]),
                 fields["container_engine"],

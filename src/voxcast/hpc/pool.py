@@ -23,7 +23,7 @@ from voxcast.hpc.escalation import Bounds
 from voxcast.hpc.heartbeats import file_system_time
 from voxcast.hpc.pool_cells import PoolCell, read_cells, write_cells
 from voxcast.hpc.tokens import Tokens
-from voxcast.records import App
+from voxcast.records import App, of_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -82,7 +82,7 @@ class PoolSettings:
         }
         return cls(
             name=fields["name"],
-            apps={name: App.from_record(app) for name, app in fields["apps"].items()},
+            apps={name: of_fields(App, app) for name, app in fields["apps"].items()},
             paths={volume: Path(path) for volume, path in fields["paths"].items()},
             project=fields["project"],
             recipes=fields["recipes"],

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from voxcast.errors import RunError
 from voxcast.files import atomic_path
 from voxcast.hpc.escalation import Ladder
-from voxcast.records import Cell
+from voxcast.records import Cell, as_fields, of_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -62,14 +62,14 @@ class PoolCell:
             n: tuple(v) if isinstance(v, list) else v for n, v in fields["ladder"].items()
         }
         return cls(
-            Cell.from_record(fields["cell"]), Ladder(**ladder), float(fields["expected_s"]),
+            of_fields(Cell, fields["cell"]), Ladder(**ladder), float(fields["expected_s"]),
             str(fields["part_of"]),
         )  # fmt: skip
 
     def to_record(self) -> dict[str, Any]:
         """Return the fields."""
         return {
-            "cell": self.cell.to_record(),
+            "cell": as_fields(self.cell),
             "ladder": dataclasses.asdict(self.ladder),
             "expected_s": self.expected_s,
             "part_of": self.part_of,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from voxcast.errors import RunError
 from voxcast.files import read_json, write_json
 from voxcast.hpc.attempts import Attempt
+from voxcast.records import as_fields
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -101,5 +102,5 @@ def profile_error(
     cause = f"{profile.outcome} ({last})" if last else profile.outcome
     tail = log[-TAIL_CHARACTERS:]
     return PoolError(
-        key, attempt, cause, worker, log_tail=tail, profile=profile.to_record(), **facts
+        key, attempt, cause, worker, log_tail=tail, profile=as_fields(profile), **facts
     )

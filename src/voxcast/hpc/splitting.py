@@ -20,6 +20,7 @@ from voxcast.hpc.escalation import Ladder
 from voxcast.hpc.pool_cells import PoolCell, read_cells, write_cells
 from voxcast.hpc.tokens import SPLIT, TODO
 from voxcast.profiling.leader import LOG_FILE
+from voxcast.records import as_fields
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -147,7 +148,7 @@ def join_parts(pool: Pool, key: str, attempts: int, holder: str, cell: Cell) -> 
         remove_folder(partial)
     _copy_results(partial, folders)
     names = [folder.name for folder in folders]
-    record |= {"cell": joined.to_record(), "profile": profile.to_record(), "parts": names}
+    record |= {"cell": as_fields(joined), "profile": as_fields(profile), "parts": names}
     record |= {"started_at": profile.started_at}
     (partial / RECORD_FILE).write_text(json_text(record), encoding="utf-8")
     is_ours = pool.tokens.commit(claim, joined.key, with_content(partial))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError, UnlearnedError
 from voxcast.images.characteristics import CHARACTERISTICS
-from voxcast.records import Configuration
+from voxcast.records import Configuration, as_fields
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,7 +120,7 @@ class ServedApp:
         """Return a JSON-able form, without the name."""
         return {
             "parameters": self.parameters,
-            "configurations": [c.to_record() for c in self.configurations],
+            "configurations": [as_fields(c) for c in self.configurations],
             "coarse_points": self.coarse_points,
             "network_points": self.network_points,
             "forecaster_sha256": self.forecaster_sha256,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import RunError
 from voxcast.files import atomic_path, read_json, sha256_file, write_json
-from voxcast.records import App
+from voxcast.records import App, of_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -118,7 +118,7 @@ def read_inputs(folder: Path) -> Inputs:
     """
     try:
         content = read_json(folder / INDEX_FILE)
-        apps = {name: App.from_record(fields) for name, fields in content["apps"].items()}
+        apps = {name: of_fields(App, fields) for name, fields in content["apps"].items()}
         volumes = []
         for entry in content["volumes"]:
             path = folder / entry["file"]
@@ -144,8 +144,8 @@ def _write_normalised(image: Path, path: Path) -> None:
     import ants
     import nibabel
 
-    from voxcast.apps.builtin.tiles.alignment import correct_bias, normalise, register
-    from voxcast.apps.builtin.tiles.tiling import grid_affine
+    from voxcast_apps.tiles.alignment import correct_bias, normalise, register
+    from voxcast_apps.tiles.grid import grid_affine
 
     with tempfile.TemporaryDirectory() as scratch:
         aligned, _ = register(ants.image_read(str(image)), 1.0, Path(scratch))
