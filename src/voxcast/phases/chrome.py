@@ -96,6 +96,8 @@ def read_chrome(paths: Sequence[Path]) -> EventTable:
     operations: dict[str, int] = {}
     ranks: dict[int, _Rank] = {}
     for path in paths:
+        if len(paths) > 1 and not path.stat().st_size:
+            continue  # as a full disk leaves it
         content = _read_rank(path, operations)
         rank = content.number("rank", 0, MAX_PROCESSES - 1)
         if rank in ranks:
@@ -149,7 +151,11 @@ def _read_rank(path: Path, operations: dict[str, int]) -> _Rank:
 def _add(content: _Rank, event: Any, operations: dict[str, int]) -> None:
     if not isinstance(event, dict) or event.get("ph") not in ("X", "M"):
         return
-    arguments, category, name = event.get("args", {}), str(event.get("cat", "")), event.get("name")
+    arguments, category, name = (
+        event.get("args", {}),
+        str(event.get("cat", "")),
+        event.get("name", ""),
+    )
     if event["ph"] == "M":
         if name == "communicator":
             members, earlier = tuple(map(int, arguments["ranks"])), int(arguments["earlier"])
@@ -225,7 +231,9 @@ def _table(source: Path, operations: dict[str, int], ranks: dict[int, _Rank]) ->
         local = {name: numbers[key] for name, (key, _) in content.groups.items()} | {NO_GROUP: -1}
         rows = np.array(content.rows, np.int64).reshape(-1, len(RECORDED) + 3)
         order = np.argsort(rows[:, -3], kind="stable")
-        columns = dict(zip((*RECORDED, "start_ns", "end_ns", "operation"), rows[order].T))
+        columns = dict(
+            zip((*RECORDED, "start_ns", "end_ns", "operation"), rows[order].T, strict=True)
+        )
         columns["group"] = np.array([local.get(name, 0) for name in content.row_groups])[order]
         columns["process"] = np.full(len(rows), rank)
         columns["computation"] = columns["computation_ns"]

@@ -118,7 +118,7 @@ def read_otf2(path: Path) -> EventTable:
         processes: dict[int, int] = {}
         # Processes are in the order of ranks, else as they are defined.
         of_ranks = [definitions.of_location(ref)[1] for ref in definitions.rank_locations]
-        for group in [*of_ranks, *(of[2] for of in definitions.kept["Location"].values())]:
+        for group in [*of_ranks, *(of[3] for of in definitions.kept["Location"].values())]:
             processes.setdefault(group, len(processes))
         operations: dict[str, int] = {}
         parts, missing = [], []
@@ -148,11 +148,10 @@ def read_otf2(path: Path) -> EventTable:
     if not sum(len(part["start_ns"]) for part in parts):
         raise RunError("has no communication, input or output", path, PLUGIN)
     columns = joined_columns(parts)
-    process = columns["process"]
     # Locations come one after the other, which is the order of a process unless it has threads.
-    has_threads = len(parts) > len(np.unique(process))
-    by_time = (columns["start_ns"], process) if has_threads else (process,)
-    order = np.lexsort(by_time)
+    has_threads = len(parts) > len(np.unique(columns["process"]))
+    keys = ("start_ns", "process") if has_threads else ("process",)
+    order = np.lexsort([columns[name] for name in keys])
     is_empty = start_ns > end_ns
     return EventTable(
         columns={name: column[order] for name, column in columns.items()},
@@ -253,10 +252,10 @@ class _Definitions:
 
     def ns(self, ticks: np.ndarray) -> np.ndarray:
         """Return times of records in nanoseconds."""
-        since = ticks.astype(np.int64) - self.offset
+        since: np.ndarray = ticks.astype(np.int64) - self.offset
         if self.ticks_per_s == 1_000_000_000:
             return since
-        ns: np.ndarray = np.rint(since * (1e9 / self.ticks_per_s)).astype(np.int64)
+        ns: np.ndarray = np.rint(since * (1e9 / int(self.ticks_per_s))).astype(np.int64)
         return ns
 
 

@@ -45,7 +45,7 @@ class TraceOverview:
     traffic : Traffic
         Messages and collectives.
     computation_unit : str
-        What computation was compared in, see `voxcast.phases.traces.events.EventTable`.
+        What computation was compared in, see `voxcast.phases.events.EventTable`.
     """
 
     signature: Signature
@@ -126,7 +126,7 @@ def trace_overview(
     grouping : Grouping
         Its phases.
     bins, max_lanes : int
-        Of the timelines, see `voxcast.phases.timeline.timeline`.
+        Of the timelines, see `voxcast.phases.overview.timeline`.
     max_marked : int
         Most phases that get a mark.
     """

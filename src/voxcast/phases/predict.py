@@ -67,9 +67,9 @@ def predict(
     before that part, such as start and loading, is not extrapolated; the end of the program,
     after its last cycle, is not in it.
 
-    The interval is by means of batches of cycles, see `voxcast.phases.batch_means`. A trend in
+    The interval is by means of batches of cycles, see `voxcast.phases.predict`. A trend in
     their times is not continued, since nothing tells how far it goes: there is no interval then,
-    see `voxcast.phases.cycle_trend`. What changes more slowly than
+    see `voxcast.phases.predict`. What changes more slowly than
     the trace is long, such as a neighbour on the machine who comes later, is not in it;
     `calibrated` takes it from earlier runs.
 

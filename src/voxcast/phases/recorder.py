@@ -188,7 +188,8 @@ def start_recording(folder: Path) -> Recorder:
     from mpi4py import MPI
 
     recorder = Recorder(MPI, folder)
-    plain = MPI.Pickle()
+    plain: Any = MPI.Pickle()
+    shared: Any = MPI.pickle
 
     def dumps(value: Any, _protocol: int) -> Any:
         data = plain.dumps(value)
@@ -199,7 +200,7 @@ def start_recording(folder: Path) -> Recorder:
         recorder.pickled_bytes = max(recorder.pickled_bytes, len(data))
         return plain.loads(data)
 
-    MPI.pickle.__init__(dumps, loads, MPI.pickle.PROTOCOL)
+    shared.__init__(dumps, loads, shared.PROTOCOL)
     types: dict[type, type] = {}
     for base in (MPI.Intracomm, MPI.Cartcomm, MPI.Graphcomm, MPI.Distgraphcomm):
         methods = _methods(base, recorder, types)
