@@ -83,10 +83,6 @@ recorded: setup ## Train on the recorded reference campaign; copies the results 
 	@cp results/tune/leaderboard.csv results/evaluate/families.json \
 	  results/register/receipt.json results/report/summary.txt results/recorded/
 
-.PHONY: plans
-plans: setup ## Simulate planned jobs, one core a job and whole nodes on 100,000 cells; results/plan
-	python benchmarks/job_plans.py --out results/plan/simulation.json
-
 .PHONY: soak
 soak: setup ## Kill workers of a pool at random until 300 cells are done; results/soak (KILLS=1000 for the long form)
 	python benchmarks/soak.py $(if $(KILLS),--kills $(KILLS)) --out results/soak/$(if $(KILLS),kills_$(KILLS),soak).json
@@ -96,12 +92,10 @@ slurm-demo: setup ## Forty images through a private Slurm on this machine, to th
 	@python benchmarks/slurm_demo.py
 
 .PHONY: worth
-worth: setup ## What asking for less is worth: rounds on a private Slurm (50 min), replayed traces; results/worth
+worth: setup ## What asking for less is worth: rounds on a private Slurm (50 min); results/worth
 	@test -f results/worth/jobs.json || python pipelines/worth_jobs.py
 	python benchmarks/worth_rounds.py
 	python benchmarks/worth_figures.py
-	python benchmarks/worth_variants.py
-	python benchmarks/worth_replay.py
 
 .PHONY: parcel-study
 parcel-study: setup ## Cache, passes, predictability, and three ways on a private Slurm; results/parcel_study (two hours)

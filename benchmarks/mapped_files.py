@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 
 from voxcast import config
-from voxcast.apps.launch import command, environment
+from voxcast.apps.app import command, environment
 from voxcast.files import write_json
 from voxcast.images.cohort import write_cohort
 from voxcast.images.grids import Sizes

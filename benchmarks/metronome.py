@@ -97,7 +97,7 @@ def companion(log: Path, *arguments: str) -> Iterator[None]:
 
 def segmentations(folder: Path, core: int, repeats: int) -> list[Run]:
     """Segment one generated volume on ``core``; the first time does not count."""
-    from voxcast.apps.launch import command, environment
+    from voxcast.apps.app import command, environment
     from voxcast.config import load_app
     from voxcast.images.cohort import write_cohort
     from voxcast.images.grids import Sizes

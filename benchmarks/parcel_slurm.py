@@ -1,4 +1,4 @@
-"""One core a job, whole nodes and planned jobs on the same cells, and a pool in passes, on Slurm.
+"""One core a job, whole nodes and planned cores on the same cells, and a pool in passes, on Slurm.
 
 A private Slurm of one virtual node with two CPUs, which are this machine's cores: jobs get the
 cores that they hold. First ``voxcast campaign run --submit`` measures a pilot, one cell of each
@@ -51,7 +51,6 @@ from voxcast.files import read_json, write_json
 ARMS: dict[str, tuple[int, tuple[str, ...]]] = {
     "one_core_a_job": (1, ()),
     "whole_nodes": (2, ()),
-    "planned": (1, ("--nodes", "1", "--cores-per-node", str(max(CPUS)))),
 }
 ROUNDS = 2
 COLUMNS = "JobID,State,Submit,Start,End,ElapsedRaw,AllocCPUS,TimelimitRaw"
@@ -105,7 +104,6 @@ def figures(submitted: dict[str, Any], accounting: str) -> dict[str, Any]:
         "outcomes": dict(Counter(attempt["outcome"] for attempt in attempts)),
         "mean_wait_s": statistics.mean(waits_s),
         "cells_by_cpus": dict(Counter(str(a["request"]["cpus"]) for a in attempts)),
-        "plan": submitted.get("schedule"),
     }
 
 

@@ -102,7 +102,7 @@ def cache_part() -> dict[str, Any]:
 def passes_part() -> dict[str, Any]:
     """Run a pool by small workers, and then what they left by a larger one."""
     from voxcast import config
-    from voxcast.apps.launch import app_version
+    from voxcast.apps.app import app_version
     from voxcast.campaigns.settings import Conditions
     from voxcast.history.run_folders import record_rows
     from voxcast.hpc.campaign_pool import pool_state

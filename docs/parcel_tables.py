@@ -85,8 +85,7 @@ def parcel_models() -> str:
 def parcel_slurm() -> str:
     """Makespan and core-hours of the same cells on a private Slurm, by the way they are run."""
     content = results("parcel_study/slurm.json")
-    labels = {"one_core_a_job": "one core a job", "whole_nodes": "whole nodes", "planned":
-              "planned"}  # fmt: skip
+    labels = {"one_core_a_job": "one core a job", "whole_nodes": "whole nodes"}
     rows = []
     for name, label in labels.items():
         rounds = [content["arms"][name][number] for number in sorted(content["arms"][name])]
@@ -94,16 +93,14 @@ def parcel_slurm() -> str:
             count for figures in rounds for outcome, count in figures["outcomes"].items()
             if outcome != "completed"
         )  # fmt: skip
-        plans = [figures["plan"] for figures in rounds if figures["plan"]]
         rows.append([
             label, _each(rounds, "jobs"),
-            _each(plans, "predicted_makespan_s", "s") if plans else NONE,
             _each(rounds, "makespan_s", "s"),
             _each(rounds, "mean_wait_s", "s"),
             *(_each(rounds, f"{kind}_core_h", digits=2) for kind in ("asked", "held", "cpu")),
             str(failed),
         ])  # fmt: skip
-    head = [f"{content['cells']} cells", "jobs", "predicted", "makespan", "mean wait of a cell",
+    head = [f"{content['cells']} cells", "jobs", "makespan", "mean wait of a cell",
             "core-hours asked", "held", "CPU time, h", "failed"]  # fmt: skip
     return markdown(head, rows)
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import parcel_tables
 import phases_tables
-import plan_tables
 import scale_tables
 import service_tables
 import signature_tables
@@ -26,7 +25,7 @@ from table_text import NONE, PROJECT, Rows, markdown, percent, results, with_int
 
 PAGES = (
     "README.md", "docs/results.md", "docs/scale.md", "docs/tables.md", "docs/worth.md",
-    "docs/parcel-study.md", "docs/cluster-plan.md", "docs/cluster-pool.md", "docs/phases.md",
+    "docs/parcel-study.md", "docs/cluster-pool.md", "docs/phases.md",
     "docs/phases-apps.md", "docs/phases-memory.md", "docs/phases-signature.md", "docs/uploads.md",
     "docs/serving.md",
 )  # fmt: skip
@@ -605,7 +604,7 @@ TABLES = {
         headline, reference, reference2, recorded, demo, methods, excess, questions, second, real,
         domain, ablation, scales, transfer, per_image, metronome, bench, family_pairs, curves,
         machines, registered_model, public_tables,
-        *scale_tables.TABLES, *worth_tables.TABLES, *parcel_tables.TABLES, *plan_tables.TABLES,
+        *scale_tables.TABLES, *worth_tables.TABLES, *parcel_tables.TABLES,
         *phases_tables.TABLES, *trace_phase_tables.TABLES, *signature_tables.TABLES,
         *upload_tables.TABLES, *service_tables.TABLES,
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.apps.launch import THREAD_VARIABLES
+from voxcast.apps.app import THREAD_VARIABLES
 from voxcast.errors import ConfigError, RunError, exits_cleanly
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voxcast.apps.launch import THREAD_VARIABLES
+from voxcast.apps.app import THREAD_VARIABLES
 from voxcast.apps.phase_log import process_cpu_s, process_start, write_phase
 from voxcast.errors import ConfigError, RunError
 from voxcast_apps.arguments import Arguments, check

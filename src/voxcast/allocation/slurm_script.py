@@ -11,7 +11,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from voxcast.apps.launch import THREAD_VARIABLES
+from voxcast.apps.app import THREAD_VARIABLES
 from voxcast.errors import ConfigError
 from voxcast.quantities import slurm_clock, slurm_memory
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from voxcast.laws.intervals import Interval
 
 WHOLE_RUN = ""  # in place of the name of a phase
-_IMAGE = r"\+image[0-9a-f]{12}"  # see voxcast.apps.launch.app_version
+_IMAGE = r"\+image[0-9a-f]{12}"  # see voxcast.apps.app.app_version
 
 
 @dataclass(frozen=True)

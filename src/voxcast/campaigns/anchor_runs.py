@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from voxcast.apps.launch import app_version
+from voxcast.apps.app import app_version
 from voxcast.campaigns.cells import expected_times, good_volumes
 from voxcast.campaigns.driver import run_campaign
 from voxcast.campaigns.plan import CampaignPlan
@@ -88,7 +88,7 @@ def measure_anchors(
     RunError
         See `voxcast.campaigns.driver.run_campaign`.
     """
-    from voxcast.apps.program import check_startable
+    from voxcast.apps.checks import check_startable
 
     configuration = Configuration("cpu", 1)
     startable = {}

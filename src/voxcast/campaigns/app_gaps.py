@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from voxcast.apps.program import check_program
+from voxcast.apps.checks import check_program
 from voxcast.errors import RunError
 
 if TYPE_CHECKING:

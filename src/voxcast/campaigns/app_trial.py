@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from voxcast.apps.phase_discovery import PhaseProposal, propose_phases
+from voxcast.apps.new import PhaseProposal, propose_phases
 from voxcast.campaigns.recorder import log_tail, measure_app
 from voxcast.campaigns.settings import Conditions
 from voxcast.images.headers import read_header

@@ -7,7 +7,7 @@ import itertools
 import math
 from typing import TYPE_CHECKING
 
-from voxcast.apps.launch import app_version
+from voxcast.apps.app import app_version
 from voxcast.apps.parameters import scaled_parameters
 from voxcast.campaigns.sweeps import Sweep, Volumes, shuffled
 from voxcast.files import sha256_of

@@ -11,7 +11,7 @@ import dataclasses
 import shutil
 from typing import TYPE_CHECKING
 
-from voxcast.apps.launch import app_version
+from voxcast.apps.app import app_version
 from voxcast.apps.parameters import scaled_parameters
 from voxcast.campaigns.budgets import cells_within, expected_s
 from voxcast.campaigns.sweeps import Sweep, Volumes, sweep_cells

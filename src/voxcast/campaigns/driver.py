@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.apps.launch import choose
-from voxcast.apps.program import check_startable
+from voxcast.apps.app import choose
+from voxcast.apps.checks import check_startable
 from voxcast.campaigns.cell_queue import CellQueue
 from voxcast.campaigns.driver_lock import driver_lock
 from voxcast.campaigns.failures import Failures

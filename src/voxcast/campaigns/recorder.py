@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import voxcast
-from voxcast.apps.launch import choose, command, container_facts, environment
+from voxcast.apps.app import choose, command, container_facts, environment
 from voxcast.apps.staging import staged
 from voxcast.campaigns.settings import Conditions
 from voxcast.errors import RunError
@@ -235,15 +235,17 @@ def measure_app(
     """
     configuration = cell.configuration
     limits_bytes = (configuration.mem_limit_bytes, conditions.mem_limit_bytes)
-    with staged(app, image, folder / "out", configuration):
+    limit_bytes = min(filter(None, limits_bytes), default=None)
+    out, parameters = folder / "out", cell.parameters
+    with staged(app, image, out, configuration):
         return measure(
-            command(app, image, folder / "out", configuration, cell.parameters),
+            command(app, image, out, configuration, parameters, memory_bytes=limit_bytes),
             environment(configuration),
             folder,
             cpus=configuration.cpus,
             gpus=configuration.gpus,
             time_limit_s=conditions.time_limit_s,
-            mem_limit_bytes=min(filter(None, limits_bytes), default=None),
+            mem_limit_bytes=limit_bytes,
             stall_s=conditions.stall_s,
             phase_patterns=app.phase_patterns or propose_phases,
             verify_gpu=app.verify_gpu,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from voxcast.apps.launch import app_version
+from voxcast.apps.app import app_version
 from voxcast.apps.parameters import scaled_parameters
 from voxcast.campaigns.designs import latin_hypercube, product
 from voxcast.errors import ConfigError

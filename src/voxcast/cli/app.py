@@ -26,8 +26,8 @@ from voxcast.images.headers import file_size_bytes
 from voxcast.quantities import format_bytes, format_seconds
 
 if TYPE_CHECKING:
+    from voxcast.apps.new import AppTemplate
     from voxcast.campaigns.app_trial import AppTrial
-    from voxcast.config.app_templates import AppTemplate
     from voxcast.records import App, Configuration
 
 CONF_APP, CONF_DEVICE = Path("conf/app"), Path("conf/device")
@@ -69,7 +69,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from voxcast.config.app_templates import template_names
+    from voxcast.apps.new import template_names
 
     # No abbreviations: options of a command without quotes must not become ours.
     parser = VerbParser(
@@ -110,8 +110,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _new(args: argparse.Namespace, image: Path | None, start: Path) -> int:
+    from voxcast.apps.new import check_name, write_app
     from voxcast.campaigns.app_gaps import DOUBTFUL, STOPS, Gap, gaps_of
-    from voxcast.config.app_file import app_of, check_name, write_app
+    from voxcast.config.loading import app_of
 
     check_name(args.name)
     path = CONF_APP / f"{args.name}.yaml"
@@ -156,7 +157,7 @@ def _new(args: argparse.Namespace, image: Path | None, start: Path) -> int:
 
 
 def _template(args: argparse.Namespace) -> AppTemplate | None:
-    from voxcast.config.app_templates import load_template
+    from voxcast.apps.new import load_template
 
     if (args.command is None) == (args.template is None):
         then = "give e.g. --command 'tool --in {image} --out {out}', or --template recon-all"
@@ -168,11 +169,10 @@ def _template(args: argparse.Namespace) -> AppTemplate | None:
 
 def _values(args: argparse.Namespace, template: AppTemplate | None, start: Path) -> dict[str, Any]:
     """Return the values of the file, before the trial."""
+    from voxcast.apps.checks import check_program
+    from voxcast.apps.new import argv_of, printed_version
     from voxcast.apps.parameters import parameter_values
-    from voxcast.apps.program import check_program
-    from voxcast.apps.tool_version import printed_version
     from voxcast.campaigns.app_gaps import UNKNOWN_VERSION
-    from voxcast.config.app_file import argv_of
 
     values = {} if template is None else template.values(in_container=args.container)
     if args.command is not None:
@@ -226,7 +226,7 @@ def _smallest_image() -> Path | None:
 
 
 def _try(app: App, image: Path, configuration: Configuration, time_limit_s: float) -> AppTrial:
-    from voxcast.apps.program import check_startable
+    from voxcast.apps.checks import check_startable
     from voxcast.campaigns.app_trial import try_app
 
     if not time_limit_s > 0:

@@ -15,7 +15,7 @@ CONF_APP = Path("conf/app")
 def list_apps(*, as_json: bool) -> int:
     """Print the applications of the project in the current folder, and the templates."""
     from voxcast import config
-    from voxcast.config.app_templates import load_template, template_names
+    from voxcast.apps.new import load_template, template_names
 
     apps = {name: _summary(name) for name in config.options(CONF_APP)}
     templates = {name: load_template(name).description for name in template_names()}

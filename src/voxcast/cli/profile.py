@@ -65,7 +65,7 @@ def main(argv: list[str]) -> int:
         parser.error("the following arguments are required: --app")
     for signal_number in (signal.SIGTERM, signal.SIGHUP):  # else the run outlives this process
         signal.signal(signal_number, signal.default_int_handler)
-    from voxcast.apps.program import check_startable
+    from voxcast.apps.checks import check_startable
     from voxcast.profiling.leftovers import sweep_abandoned
 
     app, configuration = _app_and_configuration(args)

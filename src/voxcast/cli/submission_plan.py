@@ -17,15 +17,13 @@ from voxcast.cli.recommendation_options import (
     site_of,
 )
 from voxcast.cli.shared_options import registry_address
-from voxcast.cli.submission_schedule import node_limits, without_nodes
+from voxcast.cli.submission_schedule import with_cores, without_cores
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError, ImageError
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
-    from voxcast.hpc.job_schedule import JobSchedule
-    from voxcast.hpc.moldable_requests import NodeLimits
     from voxcast.hpc.plan import Plan
     from voxcast.hpc.tasks import Task
     from voxcast.records import App
@@ -44,14 +42,12 @@ def plan_of(args: argparse.Namespace) -> tuple[Plan, int]:
         If images, requests or the application cannot be used.
     """
     from voxcast.hpc.escalation import Bounds
-    from voxcast.hpc.moldable_requests import planned_recommendation
     from voxcast.hpc.plan import Plan, SlurmOptions, read_json_object
     from voxcast.hpc.requests_file import app_name, is_plan, recommended_tasks
     from voxcast.hpc.submission import existing_outputs
 
     code = 0
     limits = hard_limits(args)
-    together = node_limits(args, limits)
     if args.requests is not None:
         if args.paths or args.images:
             raise ConfigError("has its images", "--requests", "leave out IMAGE and --images")
@@ -59,20 +55,19 @@ def plan_of(args: argparse.Namespace) -> tuple[Plan, int]:
             raise ConfigError("has its parameters", "--requests", "leave out --parameter")
         content = read_json_object(args.requests)
         if is_plan(content):
-            without_nodes(args)
+            without_cores(args)
             plan = Plan.from_record(content, args.requests)
         else:
             name = app_name(content, args.requests)
-            content, schedule = planned_recommendation(content, together, args.requests)
-            tasks = recommended_tasks(content, args.requests)
+            tasks = recommended_tasks(_cores(content, args), args.requests)
             app = _described(args, args.app or name)
             parameters = content.get("parameters", {})  # not in those of an earlier release
             if not isinstance(parameters, dict):
                 raise ConfigError("parameters must be an object", args.requests, "write it again")
             cluster = str(content.get("cluster", ""))
-            plan = _plan(app, tasks, args, cluster, parameters, schedule)
+            plan = _plan(app, tasks, args, cluster, parameters)
     else:
-        plan, code = _predicted(args, together)
+        plan, code = _predicted(args)
     slurm = plan.slurm
     plan = dataclasses.replace(
         plan,
@@ -99,13 +94,19 @@ def plan_of(args: argparse.Namespace) -> tuple[Plan, int]:
     return plan, code
 
 
+def _cores(content: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
+    try:
+        return with_cores(content, args)
+    except (KeyError, TypeError) as error:
+        raise ConfigError(f"incomplete: {error!r}", args.requests, "write it again") from None
+
+
 def _plan(
     app: App,
     tasks: list[Task],
     args: argparse.Namespace,
     cluster: str,
     parameters: Mapping[str, Any],
-    schedule: JobSchedule | None,
 ) -> Plan:
     """Return a plan; ``parameters`` are those that differ from the application's defaults."""
     from voxcast.apps.parameters import scaled_parameters
@@ -113,16 +114,15 @@ def _plan(
 
     engine = args.container_engine or _container_engine(args, app, tasks)
     merged = scaled_parameters(app, "full_scale", parameters)
-    return Plan(app, tuple(tasks), merged, engine, cluster, schedule=schedule)
+    return Plan(app, tuple(tasks), merged, engine, cluster)
 
 
-def _predicted(args: argparse.Namespace, together: NodeLimits | None) -> tuple[Plan, int]:
+def _predicted(args: argparse.Namespace) -> tuple[Plan, int]:
     """Return the plan for all images that have a request, as `voxcast recommend` chooses it.
 
     The exit code is 2 where one has none.
     """
     from voxcast.allocation.recommendation_json import as_json
-    from voxcast.hpc.moldable_requests import planned_recommendation
     from voxcast.hpc.requests_file import tasks_of
 
     images = _images(args)
@@ -145,8 +145,7 @@ def _predicted(args: argparse.Namespace, together: NodeLimits | None) -> tuple[P
     limits = [(c.max_walltime_s, c.max_memory_bytes) for c in candidates]
     app = _described(args, str(content["images"][0]["app"]))
     content["images"] = [content["images"][n] for n in places]
-    node_bytes = min((memory for _, memory in limits), default=math.inf)
-    content, schedule = planned_recommendation(content, together, Path("submit"), node_bytes)
+    content = with_cores(content, args)
     tasks = tasks_of(
         [os.path.abspath(image["image"]) for image in content["images"]],  # noqa: PTH100
         [image["chosen"] for image in content["images"]],
@@ -160,7 +159,7 @@ def _predicted(args: argparse.Namespace, together: NodeLimits | None) -> tuple[P
         prediction = {**(tasks[k].prediction or {}), **model}
         tasks[k] = dataclasses.replace(tasks[k], volume=volume, prediction=prediction)
     parameters, cluster = recommendation.parameters, recommendation.cluster.name
-    return _plan(app, tasks, args, cluster, parameters, schedule), code
+    return _plan(app, tasks, args, cluster, parameters), code
 
 
 def _model_facts(args: argparse.Namespace, app: str) -> dict[str, Any]:

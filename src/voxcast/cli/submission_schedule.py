@@ -1,11 +1,9 @@
-"""The options of ``voxcast submit`` by which jobs of a set of images are planned together."""
+"""The options of ``voxcast submit`` by which the CPUs of a set of images are chosen together."""
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from voxcast.cli.shared_options import whole_number
 from voxcast.errors import ConfigError
@@ -13,82 +11,55 @@ from voxcast.errors import ConfigError
 if TYPE_CHECKING:
     import argparse
 
-    from voxcast.allocation.choice import HardLimits
-    from voxcast.hpc.moldable_requests import NodeLimits
-
 
 def add_schedule_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `node_limits`."""
+    """Add the arguments of `with_cores`."""
     group = parser.add_argument_group(
-        "jobs planned together", "CPUs of each image and packed jobs, so that all end soonest"
+        "CPUs chosen together", "CPUs of each image, so that all images end soonest"
     )
     group.add_argument("--nodes", type=whole_number, metavar="N", help="nodes that you can have")
-    group.add_argument(
-        "--cores-per-node", type=whole_number, metavar="C",
-        help="their cores; without --nodes, as few nodes as end by --deadline are planned",
-    )  # fmt: skip
-    group.add_argument(
-        "--core-hours", type=_positive, metavar="H", help="core-hours that all jobs may hold"
-    )
-    group.add_argument(
-        "--whole-nodes", action="store_true", help="every job takes a node, images side by side"
-    )
+    group.add_argument("--cores-per-node", type=whole_number, metavar="C", help="their cores")
 
 
-def _positive(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not (0 < number < math.inf):
-        raise ConfigError(f"must be a positive number, not {text}", "--core-hours")
-    return number
-
-
-def node_limits(args: argparse.Namespace, limits: HardLimits) -> NodeLimits | None:
-    """Return what the jobs may hold together; None where each image is on its own.
+def with_cores(content: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
+    """Return a recommendation with the CPUs of each image chosen for the nodes of the options.
 
     Raises
     ------
     ConfigError
-        If options contradict each other, or one is lacking.
+        If the options contradict each other, or an image does not fit.
     """
-    from voxcast.hpc.moldable_requests import NodeLimits
+    from voxcast.hpc.moldable_requests import JOB_START_S, with_planned_cpus
 
     is_local = args.executor == "local"
     cores = args.cores_per_node
     if cores is None:
-        for name in ("nodes", "core_hours", "whole_nodes"):
-            if getattr(args, name):
-                option = f"--{name.replace('_', '-')}"
-                raise ConfigError("needs --cores-per-node", option, "add the cores of a node")
-        return None
+        if args.nodes:
+            raise ConfigError("needs --cores-per-node", "--nodes", "add the cores of a node")
+        return content
     if is_local and (args.nodes or 1) > 1:
         raise ConfigError("this machine is one node", "--nodes", "leave it out")
     if is_local and cores > len(os.sched_getaffinity(0)):
         problem = f"{len(os.sched_getaffinity(0))} cores may be used here, not {cores}"
         raise ConfigError(problem, "--cores-per-node")
-    nodes = 1 if is_local else args.nodes
-    if nodes is None and limits.deadline_s is None:
-        then = "say how many nodes you can have, or by when all is to end"
-        raise ConfigError("needs --nodes or --deadline", "--cores-per-node", then)
-    most_core_h = math.inf if args.core_hours is None else args.core_hours
-    planned = NodeLimits(nodes, cores, limits.deadline_s, most_core_h, args.whole_nodes)
-    # Nothing starts a job here but a fork of this process.
-    return dataclasses.replace(planned, job_start_s=0.0) if is_local else planned
+    if not is_local and args.nodes is None:
+        raise ConfigError("needs --nodes", "--cores-per-node", "say how many nodes you can have")
+    # On this machine a process is started, which takes no time; on a cluster a job.
+    start_s = 0.0 if is_local else JOB_START_S
+    return with_planned_cpus(content, args.nodes or 1, cores, start_s)
 
 
-def without_nodes(args: argparse.Namespace) -> None:
-    """Refuse the options where the jobs are planned already.
+def without_cores(args: argparse.Namespace) -> None:
+    """Refuse the options where the CPUs are chosen already.
 
     Raises
     ------
     ConfigError
-        Naming one that is given.
+        Naming the option that is given.
     """
-    for name in ("nodes", "cores_per_node", "core_hours", "whole_nodes"):
+    for name in ("nodes", "cores_per_node"):
         if getattr(args, name):
             raise ConfigError(
-                "a plan has its jobs already", f"--{name.replace('_', '-')}",
+                "a plan has its CPUs already", f"--{name.replace('_', '-')}",
                 "give it where the plan is made, or start from `voxcast recommend --json`",
             )  # fmt: skip

@@ -6,8 +6,8 @@ Slurm. A job that was too short, or had too little memory, is submitted again wi
 was preempted, or lost its node, with the same. Results go to DIR/NAME, one folder for each image,
 and never over what is there.
 
-With ``--nodes N --cores-per-node C`` the jobs are planned together, so that all images are done
-soonest: CPUs of each by its predicted scaling, short ones packed into one job.
+With ``--nodes N --cores-per-node C`` each image gets the CPUs by which all images are done
+soonest, from its predicted scaling.
 
 The command follows its jobs. Ctrl-C leaves them running, and ``--resume`` goes on. The exit code
 is 1 if a task was given up.
@@ -127,11 +127,9 @@ def _resume(args: argparse.Namespace) -> int:
 
 def _check_slurm(plan: Plan) -> None:
     """Check what can be checked before anything is written."""
-    from voxcast.hpc.slurm import check_accounting, check_installed, check_partition
+    from voxcast.hpc.slurm import check_installed, check_partition
 
     check_installed()
-    if plan.schedule is not None and any(sum(map(len, job)) > 1 for job in plan.schedule.jobs):
-        check_accounting()
     for partition in sorted({task.partition for task in plan.tasks}):
         check_partition(partition)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from voxcast.apps.program import check_startable
+from voxcast.apps.checks import check_startable
 from voxcast.campaigns.outlook import Outlook, outlook
 from voxcast.campaigns.plan import CampaignPlan, make_plan
 from voxcast.config.campaign_settings import campaign_settings

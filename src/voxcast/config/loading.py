@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
-from voxcast.apps.app_checks import check_app
+from voxcast.apps.checks import check_app
 from voxcast.config.composition import CONF_DIR, PARAMS_FILE
 from voxcast.config.schema import AppByName, Config, DeviceConfig, check
 from voxcast.config.validation import validated
@@ -62,6 +62,21 @@ def load_app(folder: str | Path, name: str, values: Mapping[str, Any] | None = N
         content = {name: {**content[name], **values}}
     adapter: TypeAdapter[dict[str, App]] = TypeAdapter(AppByName)
     app = validated(adapter, content, path, when_missing=lambda _: _base_of(name))[name]
+    check_app(app)
+    return app
+
+
+def app_of(conf_app: Path, name: str, values: dict[str, Any]) -> App:
+    """Return an application with the ``values`` of its file, checked, before the file is written.
+
+    Parameters
+    ----------
+    conf_app : Path
+        The folder ``conf/app``, which holds the values of all other keys.
+    """
+    base = read_yaml(conf_app / "_base.yaml", "run `voxcast init` first")
+    adapter: TypeAdapter[dict[str, App]] = TypeAdapter(AppByName)
+    app = validated(adapter, {name: {**base, **values}}, conf_app / f"{name}.yaml")[name]
     check_app(app)
     return app
 

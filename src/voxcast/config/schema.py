@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from voxcast.apps.app_checks import check_app
+from voxcast.apps.checks import check_app
 from voxcast.campaigns.sweeps import Sweep
 from voxcast.config.sections import (
     ByName,

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from voxcast.hpc.plan import Plan
+
 ARRAY_CORE_H = 1.0  # what one array more must save
 GB_PER_CORE = 4.0  # memory that counts as much as a core
 MOST_LEVELS = 200  # distinct requests that are told apart
@@ -42,6 +44,42 @@ class Array:
     request: Request
     members: tuple[int, ...]
     excess_core_h: float
+
+
+@dataclass(frozen=True)
+class ReadyArray:
+    """An array job to be submitted.
+
+    Attributes
+    ----------
+    request : Request
+        Enough for each of its tasks.
+    names : tuple of str
+        Of its tasks, numbered from 1, longest first.
+    excess_core_h : float
+        See `Array`.
+    """
+
+    request: Request
+    names: tuple[str, ...]
+    excess_core_h: float
+
+
+def ready_arrays(plan: Plan, requests: Mapping[str, Request]) -> list[ReadyArray]:
+    """Return the arrays of tasks that are to be submitted, by name of the task.
+
+    The longest come first, as then all end soonest.
+    """
+    tasks = {task.name: task for task in plan.tasks if task.name in requests}
+    names = list(requests)
+    kinds = [(tasks[name].partition, tasks[name].device) for name in names]
+    arrays = [
+        ReadyArray(
+            array.request, tuple(names[n] for n in reversed(array.members)), array.excess_core_h
+        )
+        for array in grouped(list(requests.values()), kinds)
+    ]
+    return sorted(arrays, key=lambda array: -array.request.walltime_s)
 
 
 def grouped(

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 
 from voxcast.errors import VoxcastError, one_line
 from voxcast.files import canonical_json
+from voxcast.hpc.arrays import ready_arrays
 from voxcast.hpc.attempts import Attempt, Request
 from voxcast.hpc.escalation import Stop
 from voxcast.hpc.job_script import array_script, task_list
-from voxcast.hpc.pack_script import pack_list, pack_script
-from voxcast.hpc.packs import ready_arrays
 from voxcast.hpc.slurm import SlurmAwayError
 from voxcast.hpc.submission import private_text
 from voxcast.hpc.submission_state import SubmissionState
@@ -25,12 +24,11 @@ from voxcast.hpc.submission_status import current_states
 from voxcast.quantities import counted, format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
     from typing import Any
 
     from voxcast.hpc.executor import Executor
     from voxcast.hpc.job_states import TaskState
-    from voxcast.hpc.packs import ReadyArray
     from voxcast.hpc.submission import Submission
     from voxcast.hpc.submission_state import SubmittedArray
 
@@ -115,7 +113,7 @@ class Follower:
             outcome = self.state.stopping.get((array.number, number), outcome)  # type: ignore[assignment]
         machine = self.executor.machine(self.submission.files(array.number).attempt_folder(number))
         usd = task.usd_per_hour * ended.runtime_s / 3600
-        attempt = Attempt(array.request_of(number), outcome, ended.runtime_s, usd)
+        attempt = Attempt(array.request, outcome, ended.runtime_s, usd)
         facts = {
             "job": array.job, "state": ended.state, "cpu_s": ended.cpu_s, "node": ended.node,
             "peak_bytes": ended.peak_bytes, "submitted_at": ended.submitted_at,
@@ -186,30 +184,21 @@ class Follower:
                 ready[name] = step
         if not ready:
             return
-        for array in ready_arrays(plan, ready, state.ended):
-            self._submit(array, ready)
+        for array in ready_arrays(plan, ready):
+            self._submit(array.names, array.request)
 
-    def _submit(self, ready_array: ReadyArray, requests: Mapping[str, Request]) -> None:
-        number = self.state.last_array + 1
-        submission, names, request = self.submission, ready_array.names, ready_array.request
+    def _submit(self, names: Sequence[str], request: Request) -> None:
+        number, submission = self.state.last_array + 1, self.submission
         tasks = [self.state.tasks[name] for name in names]
         files = submission.files(number)
         job_name = submission.job_name(number)
-        if packs := ready_array.packs:
-            each = [requests[name] for name in names]
-            listed = pack_list(submission.plan, tasks, each, packs, files)
-            script = pack_script(submission.plan, tasks[0], request, packs, job_name, files)
-            packed = {"packs": packs, "requests": [alone.to_record() for alone in each]}
-        else:
-            listed = task_list(submission.plan, tasks, request, files)
-            script = array_script(submission.plan, tasks, request, job_name, files)
-            packed = {}
+        listed = task_list(submission.plan, tasks, request, files)
+        script = array_script(submission.plan, tasks, request, job_name, files)
         private_text(files.task_list, listed)
         private_text(submission.script(number), script)
         self._record(
-            event="prepared", array=number, request=request.to_record(), tasks=list(names),
-            **packed,
-        )  # fmt: skip
+            event="prepared", array=number, request=request.to_record(), tasks=list(names)
+        )
         array = self.state.arrays[number]
         try:
             job = self.executor.submit(array)

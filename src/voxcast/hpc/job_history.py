@@ -158,7 +158,7 @@ def collect_jobs(submission: Submission, batch: Path, volumes: ProjectVolumes) -
                     if outcome == WITHOUT_VALUES or not has_run:
                         counts["too short" if outcome == "completed" else "left out"] += 1
                         continue
-                    job = state.arrays[ended.array].job_of(ended.number)
+                    job = f"{state.arrays[ended.array].job}_{ended.number}"
                     run = _run(submission, state.tasks[name], ended, job)
                     row = row_of(SOURCE, run)[0]
                     if row["cell_key"] in recorded_keys:
@@ -227,7 +227,7 @@ def _run(submission: Submission, task: Task, ended: EndedAttempt, job: str) -> I
             "started_at": started_at,
         },
         labels={
-            "job_id": job,  # of packed tasks the same
+            "job_id": job,
             "state": facts.get("state", ""),
             "nodes": facts.get("node", ""),
             "partition": task.partition,

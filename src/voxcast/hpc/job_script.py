@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from voxcast.allocation.slurm_script import SlurmRequest
+from voxcast.apps.app import command, environment
 from voxcast.apps.containers import WRITES_THROUGH
-from voxcast.apps.launch import command, environment
 from voxcast.apps.staging import BIDS, DATASET_FILE, INPUTS, SCRATCH, bids_folder, reads_bids
 from voxcast.hpc.machine_facts import script_lines
 from voxcast.quantities import format_bytes, format_seconds

@@ -22,7 +22,6 @@ _WAITING = re.compile(r"(\d+)_\[([^\]]*)\]")
 _TASK_ID = re.compile(r"(\d+)_(\d+)(?:\.(.+))?")
 _RANGE = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
 _FIELD = re.compile(r"(\w+)=(\S*)")
-_LAST_NEEDED = "End"  # of the columns; the name that follows is of use for packed jobs only
 RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING")
 
 
@@ -99,7 +98,7 @@ def lines_by_task(text: str) -> dict[TaskId, list[dict[str, str]]]:
     lines: dict[TaskId, list[dict[str, str]]] = {}
     for line in text.splitlines():
         cells = dict(zip(SACCT_COLUMNS, line.split("|"), strict=False))
-        if _LAST_NEEDED not in cells:  # printed by a wrapper of the site, or cut off
+        if SACCT_COLUMNS[-1] not in cells:  # printed by a wrapper of the site, or cut off
             continue
         cells["step"] = ""
         waiting = _WAITING.fullmatch(cells["JobID"])

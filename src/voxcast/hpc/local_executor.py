@@ -141,7 +141,7 @@ class LocalExecutor:
         self._threads.shutdown(wait=True)
 
     def _work(self, key: TaskId, name: str, array: SubmittedArray) -> None:
-        request = array.request_of(key[1])
+        request = array.request
         with self._pool.held(
             request.cpus, min(request.memory_bytes, self._machine_bytes)
         ) as cores:
@@ -176,7 +176,7 @@ class LocalExecutor:
         self, folder: Path, name: str, array: SubmittedArray, number: int, cores: Sequence[int]
     ) -> TaskState:
         """Run a task as its job would."""
-        plan, request = self.submission.plan, array.request_of(number)
+        plan, request = self.submission.plan, array.request
         task = self._tasks[name]
         configuration = configuration_of(plan, task, request)
         log, out = self.submission.log(array.number, number), folder / OUT_NAME

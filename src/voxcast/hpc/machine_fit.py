@@ -6,8 +6,8 @@ import dataclasses
 import logging
 from typing import TYPE_CHECKING
 
-from voxcast.apps.launch import app_version, choose
-from voxcast.apps.program import check_startable
+from voxcast.apps.app import app_version, choose
+from voxcast.apps.checks import check_startable
 from voxcast.errors import RunError, VoxcastError
 
 if TYPE_CHECKING:

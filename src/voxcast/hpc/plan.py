@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import voxcast
 from voxcast.errors import ConfigError
 from voxcast.hpc.escalation import Bounds
-from voxcast.hpc.job_schedule import JobSchedule
 from voxcast.hpc.tasks import Task
 from voxcast.records import App, of_fields
 
@@ -59,8 +58,6 @@ class Plan:
         Where attempts of any task end; a task may have narrower ones.
     stall_s : float or None
         A task that uses no CPU for this long is stopped; None: never.
-    schedule : JobSchedule or None
-        Jobs that were planned together; None: each task has a job.
     """
 
     app: App
@@ -71,7 +68,6 @@ class Plan:
     bounds: Bounds = field(default_factory=Bounds)
     slurm: SlurmOptions = field(default_factory=SlurmOptions)
     stall_s: float | None = None
-    schedule: JobSchedule | None = None
 
     @classmethod
     def from_record(cls, fields: Mapping[str, Any], where: Path) -> Plan:
@@ -89,7 +85,6 @@ class Plan:
             problem = f"a plan of version {version}, not {PLAN_VERSION}, made by voxcast {made_by}"
             raise ConfigError(problem, where, then)
         try:
-            schedule = fields.get("schedule")  # earlier releases had none
             bounds: dict[str, Any] = {
                 name: math.inf if value is None else value
                 for name, value in fields["bounds"].items()
@@ -103,7 +98,6 @@ class Plan:
                 Bounds(**bounds),
                 SlurmOptions(**fields["slurm"]),
                 fields["stall_s"],
-                None if schedule is None else JobSchedule.from_record(schedule),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             if made_by != here:
@@ -125,7 +119,6 @@ class Plan:
             "bounds": bounds,
             "slurm": asdict(self.slurm),
             "stall_s": self.stall_s,
-            "schedule": None if self.schedule is None else self.schedule.to_record(),
         }
 
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from voxcast.hpc.arrays import core_h
+from voxcast.hpc.arrays import core_h, ready_arrays
 from voxcast.hpc.attempts import Attempt, Request
 from voxcast.hpc.escalation import next_request
-from voxcast.hpc.packs import ready_arrays
-from voxcast.hpc.schedule_text import schedule_lines
 from voxcast.quantities import counted, format_bytes, format_seconds
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from voxcast.hpc.packs import ReadyArray
+    from voxcast.hpc.arrays import ReadyArray
     from voxcast.hpc.plan import Plan
     from voxcast.hpc.tasks import Task
 
@@ -48,12 +46,10 @@ def outlook(plan: Plan) -> dict[str, Any]:
     at_a_time = min(len(tasks), throttle * len(arrays)) if throttle else len(tasks)
     known_s = [s for s in runtimes if math.isfinite(s)]
     end_s = max([*known_s, sum(known_s) / max(at_a_time, 1)]) if known_s else math.nan
-    if plan.schedule is not None:
-        end_s = plan.schedule.predicted.makespan_s
     return {
         "tasks": len(tasks),
         "arrays": len(arrays),
-        "requested_core_h": sum(a.jobs * core_h(a.request) for a in arrays),
+        "requested_core_h": sum(len(a.names) * core_h(a.request) for a in arrays),
         "excess_core_h": sum(array.excess_core_h for array in arrays),
         "usd_bound": usd,
         "usd_median": median_usd,
@@ -77,21 +73,19 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     cluster = f" on {plan.cluster}" if plan.cluster else ""
     in_arrays = counted(total["arrays"], "array")
     yield f"{plan.app.name}{cluster}: {counted(total['tasks'], 'task')} in {in_arrays}"
-    table = [
-        ("array", "tasks", "jobs", "partition", "CPUs", "GPUs", "time", "memory", "if too short")
-    ]
+    table = [("array", "tasks", "partition", "CPUs", "GPUs", "time", "memory", "if too short")]
     arrays, tasks = planned_arrays(plan), {task.name: task for task in plan.tasks}
     for number, array in enumerate(arrays[:MOST_LISTED], 1):
         first = tasks[array.names[0]]
         request = array.request
         later_s = max(_later_s(plan, tasks[name], request) for name in array.names)
         table.append((
-            str(number), str(len(array.names)), str(array.jobs), first.partition,
+            str(number), str(len(array.names)), first.partition,
             str(request.cpus),
             str(request.gpus), format_seconds(request.walltime_s),
             format_bytes(request.memory_bytes), format_seconds(later_s) if later_s else "-",
         ))  # fmt: skip
-    yield text_table(table, ">>><>>>>>")
+    yield text_table(table, ">><>>>>>")
     if len(arrays) > MOST_LISTED:
         yield f"  and {len(arrays) - MOST_LISTED} more arrays"
     core_hours, excess = total["requested_core_h"], total["excess_core_h"]
@@ -107,9 +101,7 @@ def plan_lines(plan: Plan) -> Iterator[str]:
         yield "  how many first requests are too small is not known: some are not calibrated"
     else:
         yield f"  of the first requests at most {failures:.2g} are expected to be too small"
-    if plan.schedule is not None:
-        yield from schedule_lines(plan.schedule)
-    elif total["expected_end_s"] is not None:
+    if total["expected_end_s"] is not None:
         end, throttle = format_seconds(total["expected_end_s"]), plan.slurm.throttle
         throttled = f", {throttle} at a time in each array" if throttle else ""
         yield f"  done {end} after the first starts{throttled}, if none waits in the queue"

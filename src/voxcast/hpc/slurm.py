@@ -20,7 +20,7 @@ IDS_PER_CALL = 1000
 DEFAULT_SAMPLING_S = 30.0  # of memory, by Slurm's accounting
 SACCT_COLUMNS = (
     "JobID", "JobIDRaw", "State", "ExitCode", "ElapsedRaw", "TotalCPU", "MaxRSS", "ReqMem",
-    "NodeList", "Submit", "Start", "End", "JobName",
+    "NodeList", "Submit", "Start", "End",
 )  # fmt: skip
 _PREFIX = re.compile(r"^(sbatch|sacct|scontrol|scancel|sinfo|sstat|squeue): ")
 # What to do about a refusal of sbatch, by a part of its text.
@@ -148,21 +148,6 @@ def accounting(jobs: Iterable[str], *, with_steps: bool = True) -> str:
     """
     options = ["-P", "-n", f"--format={','.join(SACCT_COLUMNS)}", *([] if with_steps else ["-X"])]
     return "".join(call(["sacct", *options, "-j", ",".join(chunk)]) for chunk in _chunks(jobs))
-
-
-def check_accounting() -> None:
-    """Check that there is an accounting, which alone knows the tasks of packed jobs.
-
-    Raises
-    ------
-    ConfigError
-        If it does not answer.
-    """
-    try:
-        call(["sacct", "-X", "-n", "-S", "now", "-o", "JobID"])
-    except (SlurmAwayError, SlurmRefusedError) as error:
-        problem = f"packed jobs need Slurm's accounting: {error.problem}"
-        raise ConfigError(problem, "sacct", "leave out --cores-per-node") from None
 
 
 def controller_lines(jobs: Iterable[str]) -> str:

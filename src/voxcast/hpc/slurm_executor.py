@@ -13,11 +13,10 @@ from voxcast.hpc import slurm
 from voxcast.hpc.job_states import TaskState, cpu_seconds, from_sacct, from_scontrol
 from voxcast.hpc.machine_facts import read_machine
 from voxcast.hpc.slurm import SlurmAwayError, SlurmRefusedError
-from voxcast.hpc.step_states import packed_states
 from voxcast.profiling.limits import IDLE_CORES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from voxcast.hpc.job_states import TaskId
@@ -45,14 +44,12 @@ class SlurmExecutor:
     _used: dict[TaskId, tuple[float, float]] = field(default_factory=dict)
     _next_look: float = 0.0
     _sampling: list[float | None] = field(default_factory=list)
-    _steps: dict[TaskId, str] = field(default_factory=dict)  # of tasks of packed jobs
 
     def submit(self, array: SubmittedArray) -> str:
         """Submit the script of an array; errors as `voxcast.hpc.slurm.call`."""
         files = self.submission.files(array.number)
-        log = self.submission.job_log(array.number) if array.packs else files.log
         options = [
-            f"--output={log}",
+            f"--output={files.log}",
             f"--chdir={self.submission.folder}",
             *self.submission.plan.slurm.options(),  # above variables such as SBATCH_ACCOUNT
         ]
@@ -74,25 +71,17 @@ class SlurmExecutor:
             lines = self.submission.log_tail(by_job[task[0]].number, task[1]).splitlines()
             return [line for line in lines if _NOTE.match(line)]
 
-        packed = [array for array in arrays if array.packs]
         try:
-            text = slurm.accounting(by_job, with_steps=with_steps or bool(packed))
+            text = slurm.accounting(by_job, with_steps=with_steps)
         except (SlurmAwayError, SlurmRefusedError) as error:
             if not self._accounting_away:
                 logger.warning("no accounting (%s); asking scontrol", error.problem)
-                if packed:
-                    logger.warning("it does not know the tasks of packed jobs, which wait")
             self._accounting_away = True
-            alone = [array.job for array in arrays if not array.packs]
-            return from_scontrol(slurm.controller_lines(alone), notes)
+            return from_scontrol(slurm.controller_lines(by_job), notes)
         if self._accounting_away:
             logger.info("the accounting answers again")
             self._accounting_away = False
-        states = from_sacct("".join(_lines_of(text, arrays, packed=False)), notes)
-        packed_text = "".join(_lines_of(text, arrays, packed=True))
-        for array in packed:
-            states |= packed_states(array, packed_text, notes)
-        self._steps = {key: state.job for key, state in states.items() if "." in state.job}
+        states = from_sacct(text, notes)
         seen = {job for job, _ in states}
         return states | self._lost([array for array in arrays if array.job not in seen])
 
@@ -117,7 +106,7 @@ class SlurmExecutor:
 
     def cancel(self, tasks: Sequence[TaskId]) -> None:
         """Cancel tasks."""
-        slurm.cancel(self._steps.get((job, n), f"{job}_{n}") for job, n in tasks)
+        slurm.cancel(f"{job}_{n}" for job, n in tasks)
 
     def machine(self, folder: Path) -> Machine:
         """Return what the script wrote of its node."""
@@ -137,18 +126,8 @@ class SlurmExecutor:
             if now - self._unseen_since.setdefault(array.job, now) < FORGOTTEN_S:
                 continue
             of_controller = from_scontrol(slurm.controller_lines([array.job]))
-            if of_controller and array.packs:
-                continue  # it does not know their tasks, which wait for the accounting
             lost |= of_controller or {
                 (array.job, n): TaskState("NODE_FAIL", "node_failure")
                 for n in range(1, len(array.names) + 1)
             }
         return lost
-
-
-def _lines_of(text: str, arrays: Sequence[SubmittedArray], *, packed: bool) -> Iterator[str]:
-    """Yield the lines on arrays of packed jobs, or on the others."""
-    jobs = {array.job for array in arrays if bool(array.packs) == packed}
-    for line in text.splitlines(keepends=True):
-        if line.partition("|")[0].partition("_")[0] in jobs:
-            yield line

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.apps.launch import app_version
+from voxcast.apps.app import app_version
 from voxcast.errors import ConfigError, VoxcastError
 from voxcast.files import atomic_path, sync, text_tail, write_json
 from voxcast.hpc.job_script import OUT_NAME, ArrayFiles
@@ -47,7 +47,7 @@ class Submission:
         Names its jobs; different for each submission.
     app_versions : dict of str to str
         Version of the application with its packages and container by device, as it was when this
-        was submitted; see `voxcast.apps.launch.app_version`.
+        was submitted; see `voxcast.apps.app.app_version`.
     """
 
     folder: Path
@@ -174,10 +174,6 @@ class Submission:
             self.folder / "arrays" / f"{name}.tasks", self.folder / "work" / name,
             f"{log}/{name}-%a.log",
         )  # fmt: skip
-
-    def job_log(self, array: int) -> str:
-        """Return the pattern of the logs of packed jobs, beside those of their tasks."""
-        return self.files(array).log.replace("-%a.log", "-job-%a.log")
 
     def log(self, array: int, number: int) -> Path:
         """Return the log of a task of an array."""

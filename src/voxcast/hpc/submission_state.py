@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from voxcast.hpc.plan import Plan
     from voxcast.hpc.tasks import Task
 
-    Packs = tuple[tuple[tuple[int, ...], ...], ...]
-
 
 @dataclass
 class SubmittedArray:
@@ -27,28 +25,12 @@ class SubmittedArray:
         Of each job of the array.
     job : str
         Number of its job; empty until it is submitted.
-    packs : tuple of tuple of tuple of int
-        Numbers of the tasks, by lane, by job of the array; empty where each task is a job.
-    requests : tuple of Request
-        Of each task of packed jobs.
     """
 
     number: int
     request: Request
     names: tuple[str, ...]
     job: str = ""
-    packs: Packs = ()
-    requests: tuple[Request, ...] = ()
-
-    def request_of(self, number: int) -> Request:
-        """Return the request of a task."""
-        return self.requests[number - 1] if self.packs else self.request
-
-    def job_of(self, number: int) -> str:
-        """Return the job of Slurm that runs a task, such as ``12_3``."""
-        packs = enumerate(self.packs, 1)
-        jobs = (n for n, pack in packs if any(number in lane for lane in pack))
-        return f"{self.job}_{next(jobs, number)}"
 
 
 @dataclass
@@ -99,9 +81,7 @@ class SubmissionState:
         if kind == "prepared":
             number, names = int(event["array"]), tuple(event["tasks"])
             request = Request.from_record(event["request"])
-            packs = tuple(tuple(map(tuple, pack)) for pack in event.get("packs", ()))
-            requests = tuple(map(Request.from_record, event.get("requests", ())))
-            self.arrays[number] = SubmittedArray(number, request, names, "", packs, requests)
+            self.arrays[number] = SubmittedArray(number, request, names)
             self.last_array = max(self.last_array, number)
             for n, name in enumerate(names, 1):
                 self.live[name] = number, n

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from voxcast.hpc.escalation import Stop
 from voxcast.hpc.follower_lock import is_followed
 from voxcast.hpc.job_states import TaskState
-from voxcast.hpc.schedule_text import outcome_line, schedule_outcome
 from voxcast.quantities import counted, format_bytes, format_seconds
 from voxcast.text_table import text_table
 
@@ -76,7 +75,7 @@ def task_rows(
             "image": task.image,
             "status": status,
             "reason": reason,
-            "job": state.arrays[live[0]].job_of(live[1]) if live else None,
+            "job": f"{state.arrays[live[0]].job}_{live[1]}" if live else None,
             "attempts": [e.attempt.to_record() | e.facts for e in attempts],
             "predicted_runtime_s": _finite(task.runtime_s_median),
             "predicted_memory_bytes": _finite(task.memory_bytes_median),
@@ -112,9 +111,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def status_record(submission: Submission, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the object of ``voxcast status --json``."""
-    schedule = submission.plan.schedule
-    planned = {} if schedule is None else {"schedule": schedule_outcome(schedule, rows)}
-    return summary(rows) | planned | {"folder": str(submission.folder), "rows": rows}
+    return summary(rows) | {"folder": str(submission.folder), "rows": rows}
 
 
 def text_lines(submission: Submission, rows: list[dict[str, Any]]) -> Iterator[str]:
@@ -130,9 +127,6 @@ def text_lines(submission: Submission, rows: list[dict[str, Any]]) -> Iterator[s
         usd = f", {total['usd']:.2f} USD" if total["usd"] else ""
         requested, used = total["requested_core_h"], total["used_core_h"]
         yield f"  requested {requested:.3g} core-hours and used {used:.3g}{usd}"
-    schedule = submission.plan.schedule
-    if schedule is not None and (outcome := schedule_outcome(schedule, rows)):
-        yield outcome_line(schedule, outcome)
     if "ended" in total["by_status"]:
         command = f"voxcast submit --resume {shlex.quote(str(submission.folder))}"
         yield f"  those that ended are settled by what follows; if nothing does: `{command}`"

@@ -19,8 +19,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from voxcast.apps.app import THREAD_VARIABLES
 from voxcast.apps.containers import RUN_VARIABLE
-from voxcast.apps.launch import THREAD_VARIABLES
 from voxcast.profiling.leader import end_with
 from voxcast.profiling.run_marks import new_run_id
 

@@ -172,6 +172,6 @@ def _is_of(version: str, declared: str) -> bool:
     """Tell whether a run was of a declared version.
 
     It is recorded with the packages, files and container that it ran with, as
-    `voxcast.apps.launch.app_version` states them; imports may state no version.
+    `voxcast.apps.app.app_version` states them; imports may state no version.
     """
     return version in ("", declared) or version.startswith(f"{declared}+")

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from small_head import write_head
-from voxcast.apps.launch import THREAD_VARIABLES
+from voxcast.apps.app import THREAD_VARIABLES
 from voxcast.apps.phase_log import read_phases
 from voxcast_apps.ants_segment import DEFAULTS, main
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from voxcast.apps import container_images
+from voxcast.apps import containers
+from voxcast.apps.app import app_version, command, container_facts, environment
+from voxcast.apps.checks import check_container
 from voxcast.apps.containers import PROGRAMS, RUN_VARIABLE, wrap
-from voxcast.apps.launch import app_version, check_container, command, container_facts, environment
 from voxcast.apps.staging import staged, staged_inputs
 from voxcast.errors import ConfigError, ImageError, RunError
 from voxcast.profiling.runner import measure
@@ -91,22 +92,22 @@ def test_an_unknown_engine_lists_the_valid_ones():
 
 
 def test_missing_programs_and_images_are_reported_with_a_remedy(tmp_path):
-    assert container_images.available("none")
+    assert containers.available("none")
     program = [str(tmp_path / "apptainer")]
-    assert not container_images.available("apptainer", program)
+    assert not containers.available("apptainer", program)
     with pytest.raises(RunError, match="apptainer is not installed; install apptainer"):
-        container_images.check("apptainer", "image.sif", program=program)
+        containers.check_image("apptainer", "image.sif", program=program)
     program = ["sh"]
     with pytest.raises(RunError, match=r"apptainer pull image\.sif docker://some/image:1"):
-        container_images.check("apptainer", "some/image:1", program=program)
+        containers.check_image("apptainer", "some/image:1", program=program)
     with pytest.raises(
         RunError, match=r"INPUTS: the image lacks this bind target; create the folder"
     ):
-        container_images.check("charliecloud", str(tmp_path), ["/INPUTS"], program)
+        containers.check_image("charliecloud", str(tmp_path), ["/INPUTS"], program)
     (tmp_path / "INPUTS").mkdir()
-    container_images.check("charliecloud", str(tmp_path), ["/INPUTS"], program)
+    containers.check_image("charliecloud", str(tmp_path), ["/INPUTS"], program)
     with pytest.raises(RunError, match="no such image; podman pull some/image:1"):
-        container_images.digest("podman", "some/image:1", ["false"])
+        containers.digest("podman", "some/image:1", ["false"])
 
 
 def test_an_unusable_container_is_refused_before_any_run(tmp_path):
@@ -119,7 +120,7 @@ def test_an_unusable_container_is_refused_before_any_run(tmp_path):
         name="tool", version="1", argv=("tool",), container={"cpu": str(tmp_path)}
     )
     check_container(app_with_image, Configuration("cpu", 1))  # without an engine it is not opened
-    if not container_images.available("apptainer"):
+    if not containers.available("apptainer"):
         with pytest.raises(RunError, match="apptainer is not installed"):
             check_container(app_with_image, Configuration("cpu", 1, container_engine="apptainer"))
 
@@ -128,28 +129,28 @@ def test_the_digest_of_a_name_comes_from_the_engine(tmp_path):
     answer = tmp_path / "runtime"
     answer.write_text("#!/bin/sh\ncat <<'E'\n" + '[{"Id": "ab12", "RepoDigests": []}]\nE\n')
     answer.chmod(0o755)
-    assert container_images.digest("podman", "tool", [str(answer)]) == "sha256:ab12"
+    assert containers.digest("podman", "tool", [str(answer)]) == "sha256:ab12"
     pulled = '[{"Id": "ab12", "RepoDigests": ["docker.io/some/tool@sha256:cd34"]}]'
     answer.write_text(f"#!/bin/sh\ncat <<'E'\n{pulled}\nE\n")
-    assert container_images.digest("docker", "tool", [str(answer)]) == "sha256:cd34"
+    assert containers.digest("docker", "tool", [str(answer)]) == "sha256:cd34"
 
 
 def test_the_digest_follows_the_content_of_a_file_and_the_listing_of_a_folder(tmp_path):
     image = tmp_path / "tool.sif"
     image.write_bytes(b"one")
-    first = container_images.digest("apptainer", str(image))
-    assert first == container_images.digest("charliecloud", str(image))
+    first = containers.digest("apptainer", str(image))
+    assert first == containers.digest("charliecloud", str(image))
     image.write_bytes(b"three")
-    assert container_images.digest("apptainer", str(image)) != first
+    assert containers.digest("apptainer", str(image)) != first
     folder = tmp_path / "tool"
     (folder / "bin").mkdir(parents=True)
     (folder / "bin" / "tool").write_text("1")
     (folder / "lib").symlink_to("bin")
-    listed = container_images.digest("charliecloud", str(folder))
+    listed = containers.digest("charliecloud", str(folder))
     (folder / "INPUTS").mkdir()  # a place to bind to changes nothing
-    assert container_images.digest("charliecloud", str(folder)) == listed
+    assert containers.digest("charliecloud", str(folder)) == listed
     (folder / "bin" / "tool").write_text("22")
-    assert container_images.digest("charliecloud", str(folder)) != listed
+    assert containers.digest("charliecloud", str(folder)) != listed
 
 
 def test_exactly_one_image_is_staged(tmp_path):
@@ -225,7 +226,7 @@ def test_a_containerised_application_is_run_and_measured(tmp_path, busybox_image
     out.mkdir(parents=True)
     configuration = Configuration("cpu", 1, container_engine="charliecloud")
     before = image.stat().st_mtime_ns
-    container_images.check("charliecloud", str(busybox_image), list(app.binds))
+    containers.check_image("charliecloud", str(busybox_image), list(app.binds))
     with staged(app, image, out, configuration):
         profile = measure(
             command(app, image, out, configuration, {}),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
-from voxcast.apps.launch import THREAD_VARIABLES
+from voxcast.apps.app import THREAD_VARIABLES
 from voxcast.apps.phase_log import read_phases
 from voxcast.images.grids import Sizes
 from voxcast.images.tissues import write_labelled_heads

@@ -21,8 +21,11 @@ parser.add_argument("--in", dest="image", type=pathlib.Path, required=True)
 parser.add_argument("--out", type=pathlib.Path, required=True)
 parser.add_argument("--threads", type=int, default=1)
 parser.add_argument("--steps", type=int, default=1)
+parser.add_argument("--memory", default="3000000000,3")
 parser.add_argument("--version", action="version", version="smooth 1.4.2")
 args = parser.parse_args()
+if args.memory != "3000000000,3":
+    sys.exit(f"no such memory here: {{args.memory}}")
 print("START smooth", flush=True)
 time.sleep(0.2 * args.steps)
 print("END smooth", flush=True)
@@ -65,6 +68,16 @@ def test_an_application_is_written_from_its_command_line_after_a_trial(project, 
     assert app.expected_s_per_mvoxel == pytest.approx(50 * app.expected_startup_s, rel=0.1)
     config.compose("params.yaml", ["app=[smooth]"])
     assert config.load().apps["smooth"] == app
+
+
+def test_a_command_gets_the_memory_of_its_run(project, capsys):
+    command = COMMAND + " --memory {memory_bytes},{memory_gb}"
+    device = project / "conf/device/cpu.yaml"
+    assert new("--command", command) == 1  # the memory of this machine
+    assert "no such memory here: " in capsys.readouterr().err
+    limited = device.read_text().replace("memory: null", "memory: 3GB")
+    device.write_text(limited)
+    assert new("--command", command) == 0
 
 
 def test_the_phases_that_were_written_are_those_of_the_next_run(project, capsys):

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from voxcast.apps.launch import THREAD_VARIABLES
+from voxcast.apps.app import THREAD_VARIABLES
 
 
 def voxcast(folder: Path, *arguments: str, status: int = 0) -> subprocess.CompletedProcess[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+import dataclasses
 import json
 import os
 import signal
@@ -15,10 +15,8 @@ from pathlib import Path
 import pytest
 
 from planted_tasks import COPY, MB, plan_of, shell_app, write_images
-from voxcast.allocation.choice import HardLimits
-from voxcast.cli.submission_schedule import node_limits
-from voxcast.hpc.job_plan import JOB_START_S
-from voxcast.hpc.moldable_requests import planned_requests
+from voxcast.errors import ConfigError
+from voxcast.hpc.moldable_requests import with_planned_cpus
 from voxcast.hpc.plan import SlurmOptions
 
 VOXCAST = Path(sys.executable).with_name("voxcast")
@@ -61,6 +59,22 @@ def test_the_same_plan_runs_on_this_machine_with_time_enforced(tmp_path: Path) -
     assert stat.S_IMODE(Path(content["folder"]).stat().st_mode) == 0o700
     status = voxcast("status", "out", cwd=tmp_path)
     assert status.stdout.startswith("planted, 2 tasks: 2 completed\n  4 attempts ended: ")
+
+
+def test_a_command_gets_the_memory_of_its_request(tmp_path: Path) -> None:
+    app = shell_app('echo "$4 $5" > "$2/memory"')
+    app = dataclasses.replace(app, argv=(*app.argv, "{memory_bytes}", "{memory_gb}"))
+    plan = plan_of(
+        app,
+        write_images(tmp_path / "in", ("a.nii",)),
+        memories_bytes=(2500 * MB,),
+        walltimes_s=(60.0,),
+    )
+    (tmp_path / "plan.json").write_text(json.dumps(plan.to_record()))
+    command = ("submit", "--requests", "plan.json", "--out", "out", "--executor", "local")
+    completed = voxcast(*command, cwd=tmp_path)
+    assert completed.returncode == 0, completed.stderr
+    assert (tmp_path / "out/a/memory").read_text() == f"{2500 * MB} {2500 * MB // 10**9}\n"
 
 
 def test_nothing_is_written_over(tmp_path: Path) -> None:
@@ -210,18 +224,15 @@ def test_too_much_memory_is_stopped_and_asked_for_again(tmp_path: Path) -> None:
     assert [attempt["outcome"] for attempt in row["attempts"]] == ["out_of_memory", "completed"]
 
 
-@pytest.mark.parametrize(("executor", "job_start_s"), [("slurm", JOB_START_S), ("local", 0.0)])
-def test_only_the_jobs_of_a_cluster_take_time_to_start(executor: str, job_start_s: float) -> None:
-    args = argparse.Namespace(
-        executor=executor, nodes=1, cores_per_node=1, core_hours=None, whole_nodes=False
-    )
-    limits = node_limits(args, HardLimits())
-    configuration = {
-        "node_type": "n", "partition": "debug", "device": "cpu", "cpus": 1, "gpus": 0,
-        "walltime_s": 120.0, "memory_bytes": 60 * MB, "excluded": None, "runtime_s_median": 60.0,
-        "runtime_s_upper": 90.0,
-    }  # fmt: skip
-    image = {"image": "a.nii", "chosen": configuration, "configurations": [configuration]}
-    _, schedule = planned_requests([image], 0.95, limits)
-    assert schedule.predicted.makespan_s == pytest.approx(60.0 + job_start_s, rel=0.05)
-    assert job_start_s == limits.job_start_s
+@pytest.mark.parametrize(("images", "cpus"), [(1, 4), (40, 1)])
+def test_a_few_images_get_more_cpus_than_many(images: int, cpus: int) -> None:
+    rows = [
+        {"node_type": "n", "partition": "debug", "device": "cpu", "cpus": count, "gpus": 0,
+         "excluded": None, "runtime_s_median": 60.0 * (0.2 + 0.8 / count)}
+        for count in (1, 2, 4)
+    ]  # fmt: skip
+    image = {"image": "a.nii", "chosen": rows[1], "configurations": rows}
+    planned = with_planned_cpus({"images": [image] * images}, nodes=1, cores_per_node=4)
+    assert {each["chosen"]["cpus"] for each in planned["images"]} == {cpus}
+    with pytest.raises(ConfigError, match="no allocation without GPUs fits into 2 CPUs"):
+        with_planned_cpus({"images": [{**image, "configurations": rows[2:]}]}, 1, 2)

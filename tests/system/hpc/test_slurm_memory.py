@@ -17,7 +17,7 @@ from voxcast.allocation.assessment import Policy, Predictions, assess
 from voxcast.allocation.machines import Candidate, Cluster, MemoryCounted, Partition
 from voxcast.allocation.mapped_files import MEASURED_BYTES, STEP_BYTES, mapped_files_bytes
 from voxcast.allocation.node_types import NodeType
-from voxcast.apps.launch import command, environment
+from voxcast.apps.app import command, environment
 from voxcast.hpc import memory_counting
 from voxcast.images.cohort import write_cohort
 from voxcast.images.grids import Sizes

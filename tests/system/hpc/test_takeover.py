@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from test_slurm_packs import together
 
 from followed import followed, outcomes
 from planted_tasks import COPY, plan_of, shell_app, write_images
@@ -33,10 +32,9 @@ RECORD = 'printf "%s\\n" "$1" >> "$1.runs"; cp -- "$1" "$2/copy"'
 SOURCE = str(Path(__file__).parents[3] / "src")
 
 
-def images_and_plan(folder: Path, script: str, packed: bool) -> tuple[list[Path], Plan]:
+def images_and_plan(folder: Path, script: str) -> tuple[list[Path], Plan]:
     images = write_images(folder / "in", ["a.nii", "b.nii"])
-    plan = plan_of(shell_app(script), images)
-    return images, together(plan, (("a", "b"),)) if packed else plan
+    return images, plan_of(shell_app(script), images)
 
 
 def voxcast(folder: Path, *arguments: str, **variables: str) -> subprocess.Popen[str]:
@@ -55,11 +53,10 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.slurm
-@pytest.mark.parametrize("packed", [False, True])
 def test_an_sbatch_that_outlives_its_submitter_runs_nothing_twice(
-    slurm: PrivateSlurm, tmp_path: Path, packed: bool
+    slurm: PrivateSlurm, tmp_path: Path
 ) -> None:
-    images, plan = images_and_plan(tmp_path, RECORD, packed)
+    images, plan = images_and_plan(tmp_path, RECORD)
     (tmp_path / "plan.json").write_text(json.dumps(plan.to_record()))
     late = tmp_path / "late" / "sbatch"
     late.parent.mkdir()
@@ -89,9 +86,8 @@ def test_an_sbatch_that_outlives_its_submitter_runs_nothing_twice(
 
 
 @pytest.mark.slurm
-@pytest.mark.parametrize("packed", [False, True])
 def test_variables_of_a_user_or_an_outer_job_change_nothing(
-    slurm: PrivateSlurm, follower_of, tmp_path: Path, packed: bool,
+    slurm: PrivateSlurm, follower_of, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     variables = {
@@ -100,7 +96,7 @@ def test_variables_of_a_user_or_an_outer_job_change_nothing(
     }  # fmt: skip
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    _, plan = images_and_plan(tmp_path, COPY, packed)
+    _, plan = images_and_plan(tmp_path, COPY)
     follower = followed(follower_of(plan))
     assert [outcomes(follower, name) for name in "ab"] == [["completed"], ["completed"]]
     starts = [follower.state.ended[name][0].facts["started_at"] for name in "ab"]
@@ -149,7 +145,7 @@ def test_a_clock_that_is_an_hour_ahead_takes_no_claim(
 
 
 def test_results_go_to_a_folder_whose_name_is_not_utf8(tmp_path: Path) -> None:
-    _, plan = images_and_plan(tmp_path, COPY, packed=False)
+    _, plan = images_and_plan(tmp_path, COPY)
     out = tmp_path / os.fsdecode(b"r\xe9sultats")
     submission = Submission.create(plan, out, "local")
     executor = LocalExecutor(submission)
@@ -162,7 +158,7 @@ def test_results_go_to_a_folder_whose_name_is_not_utf8(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_slurm_cannot_write_logs_to_is_refused(tmp_path: Path) -> None:
-    _, plan = images_and_plan(tmp_path, COPY, packed=False)
+    _, plan = images_and_plan(tmp_path, COPY)
     with pytest.raises(ConfigError, match="has a backslash"):
         Submission.create(plan, tmp_path / "a\\b", "slurm")
     Submission.create(plan, tmp_path / "a\\b", "slurm", tmp_path / "records")
@@ -170,7 +166,7 @@ def test_a_folder_that_slurm_cannot_write_logs_to_is_refused(tmp_path: Path) -> 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="needs two users")
 def test_two_users_share_a_folder_of_results(tmp_path: Path) -> None:
-    _, plan = images_and_plan(tmp_path, COPY, packed=False)
+    _, plan = images_and_plan(tmp_path, COPY)
     (tmp_path / "plan.json").write_text(json.dumps(plan.to_record()))
     (tmp_path / "out").mkdir(mode=0o777)
     (tmp_path / "out" / ".voxcast").mkdir(mode=0o700)

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from voxcast import config
-from voxcast.apps.app_checks import check_app
-from voxcast.apps.launch import (
+from voxcast.apps.app import (
     THREAD_VARIABLES,
     app_version,
     choose,
@@ -17,6 +16,7 @@ from voxcast.apps.launch import (
     container_facts,
     environment,
 )
+from voxcast.apps.checks import check_app
 from voxcast.apps.parameters import merged_parameters, scaled_parameters
 from voxcast.errors import ConfigError, RunError
 from voxcast.records import App, Configuration

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from voxcast.apps.phase_discovery import (
+from voxcast.apps.new import (
     START_END,
     STATED_SECONDS,
     TIME_STAMPS,

@@ -6,7 +6,7 @@ import pytest
 import torch
 import yaml
 
-from voxcast.apps.launch import package_path
+from voxcast.apps.app import package_path
 from voxcast.errors import ModelError, RunError
 from voxcast_apps.arguments import NO_IMAGE, Arguments
 from voxcast_apps.tiles import grid, network, training

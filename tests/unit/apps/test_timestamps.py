@@ -1,6 +1,6 @@
 import pytest
 
-from voxcast.apps.timestamps import FORMS, stamp_form, stamp_seconds, unwrapped
+from voxcast.apps.phase_patterns import FORMS, stamp_form, stamp_seconds, unwrapped
 
 
 @pytest.mark.parametrize("example", FORMS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from voxcast.apps.launch import app_version
+from voxcast.apps.app import app_version
 from voxcast.apps.parameters import merged_parameters
 from voxcast.files import sha256_of
 from voxcast.records import Cell, Configuration

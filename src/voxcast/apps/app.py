@@ -1,0 +1,262 @@
+"""How an application is started: its argument list, environment and version."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from voxcast.apps.containers import digest, wrap
+from voxcast.apps.staging import BIDS, INPUTS, OUT, bids_folder, path_inside, run_binds
+from voxcast.errors import ConfigError, RunError
+from voxcast.files import sha256_file, sha256_of
+from voxcast.records import App, Configuration
+
+# Every library that would otherwise start as many threads as there are cores.
+THREAD_VARIABLES = (
+    "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+)
+# In a command line, with the names of parameters. The memory is the run's allocation.
+PLACEHOLDERS = ("image", "bids", "out", "threads", "device", "memory_bytes", "memory_gb")
+PACKAGED = re.compile(r"(voxcast(?:_apps)?):(.+)")  # a file in one of our two packages
+# A doubled brace, a placeholder, or a brace that is neither.
+_BRACES = re.compile(r"\{\{|\}\}|\{([A-Za-z_]\w*)\}|[{}]")
+
+
+def choose(apps: Mapping[str, App], name: str) -> App:
+    """Return the application ``name``.
+
+    Raises
+    ------
+    ConfigError
+        If there is none; the message lists the applications.
+    """
+    if name not in apps:
+        names = ", ".join(sorted(apps)) or "none"
+        raise ConfigError("unknown application", name, f"choose from {names}")
+    return apps[name]
+
+
+def command(
+    app: App,
+    image: Path | None,
+    out: Path,
+    configuration: Configuration,
+    parameters: Mapping[str, Any],
+    *,
+    memory_bytes: int | None = None,
+    program: Sequence[str] = (),
+    options: Sequence[str] = (),
+) -> list[str]:
+    """Return the argument list that runs ``app`` on ``image`` and writes into ``out``.
+
+    An application in a container needs staged folders, see `voxcast.apps.staging.staged`.
+
+    Parameters
+    ----------
+    image : Path or None
+        None for an application without input.
+    memory_bytes : int, optional
+        Memory that the run may use, for ``{memory_bytes}`` and ``{memory_gb}``; by default the
+        memory limit of ``configuration``, or without a limit the memory of this machine.
+    program, options : sequence of str
+        For the container engine, see `voxcast.apps.containers.wrap`.
+
+    Raises
+    ------
+    ConfigError
+        If an image or container engine is missing, or an argument has an unknown placeholder.
+    """
+    if app.input == "volume" and image is None:
+        raise ConfigError("needs an image", app.name)
+    if app.input == "none":
+        image = None
+    if app.module is not None:
+        return _module_command(app.module, image, out, configuration, parameters)
+    values = {name: _text(value) for name, value in parameters.items()}
+    memory_bytes = memory_bytes or configuration.mem_limit_bytes or machine_memory_bytes()
+    values |= {"threads": str(configuration.cpus), "device": configuration.device}
+    # Tools read whole gigabytes, and zero as no limit.
+    memory_gb = max(1, memory_bytes // 10**9)
+    values |= {"memory_bytes": str(memory_bytes), "memory_gb": str(memory_gb)}
+    values |= {"image": str(image or ""), "bids": str(bids_folder(out)), "out": str(out)}
+    if not app.container:
+        return filled(app.argv, values, app.name)
+    if configuration.container_engine == "none":
+        then = f"set device.{configuration.device}.container_engine, e.g. to apptainer"
+        raise ConfigError("needs a container engine, and none is chosen", app.name, then)
+    values["image"] = f"{path_inside(app, INPUTS)}/{image.name}" if image else ""
+    values |= {"out": path_inside(app, OUT), "bids": path_inside(app, BIDS)}
+    return wrap(
+        configuration.container_engine,
+        container_image(app, configuration),
+        filled(app.argv, values, app.name),
+        binds=run_binds(app, out),
+        env=library_variables(configuration),
+        gpus=configuration.gpus,
+        visible=os.environ.get("CUDA_VISIBLE_DEVICES"),
+        cpus=configuration.cpus,
+        mem_limit_bytes=configuration.mem_limit_bytes,
+        # No application here needs a network. Many clusters forbid the namespaces by which
+        # these two disable it (user.max_net_namespaces), and nothing would start there.
+        network=configuration.container_engine in ("apptainer", "singularity"),
+        user=(os.getuid(), os.getgid()),
+        program=program,
+        options=options,
+    )
+
+
+def filled(argv: Sequence[str], values: Mapping[str, str], where: str) -> list[str]:
+    """Return ``argv`` with ``{name}`` replaced by its value and doubled braces by single ones.
+
+    Values are neither expanded again nor split: a name with spaces stays one argument.
+
+    Raises
+    ------
+    ConfigError
+        For a name that is not in ``values``, or a single brace.
+
+    Examples
+    --------
+    >>> filled(["tool", "-i={image}", "{{literal}}"], {"image": "my T1w.nii"}, "tool")
+    ['tool', '-i=my T1w.nii', '{literal}']
+    """
+
+    def value(match: re.Match[str]) -> str:
+        if match[0] in ("{{", "}}"):
+            return match[0][0]
+        if match[1] is None:
+            then = "double it for a literal brace"
+            raise ConfigError(f"a single brace in {match.string!r}", f"{where}.argv", then)
+        if match[1] not in values:
+            names = ", ".join(sorted(values)).replace("threads", "threads (`app new`: cpus)")
+            then = f"choose from {names}, or add a parameter (`app new -p {match[1]}=VALUE`)"
+            raise ConfigError(f"unknown {match[0]}", f"{where}.argv", then)
+        return values[match[1]]
+
+    return [_BRACES.sub(value, part) for part in argv]
+
+
+def machine_memory_bytes() -> int:
+    """Return the memory of this machine."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def library_variables(configuration: Configuration) -> dict[str, str]:
+    """Return the variables that limit libraries to the run's threads and GPUs."""
+    variables = {name: str(configuration.cpus) for name in THREAD_VARIABLES}
+    if configuration.gpus:  # numbered as by NVML, which measures their use
+        return {**variables, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    # A run on the CPU must not use a GPU that the program finds.
+    return {**variables, "CUDA_VISIBLE_DEVICES": ""}
+
+
+def environment(configuration: Configuration) -> dict[str, str]:
+    """Return the variables of a run, in addition to our own."""
+    # Python may cache bytecode, whatever our shell sets: compiling in every run took ANTs four
+    # seconds, which a run in normal use does not spend.
+    variables = {**library_variables(configuration), "PYTHONDONTWRITEBYTECODE": ""}
+    if configuration.container_engine == "charliecloud":  # which refuses to start without
+        variables["USER"] = os.environ.get("USER") or str(os.getuid())
+    return variables
+
+
+def container_image(app: App, configuration: Configuration) -> str:
+    """Return the image for the device of ``configuration``.
+
+    Raises
+    ------
+    ConfigError
+        If the application has none.
+    """
+    if configuration.device not in app.container:
+        where = f"app.{app.name}.container.{configuration.device}"
+        raise ConfigError("no image for this device", where, "set it, or remove the device")
+    return app.container[configuration.device]
+
+
+def container_facts(
+    app: App, configuration: Configuration, program: Sequence[str] = ()
+) -> dict[str, str] | None:
+    """Return engine, image and digest for a record, or None without a container."""
+    if not app.container or configuration.container_engine == "none":
+        return None
+    image, engine = container_image(app, configuration), configuration.container_engine
+    return {"engine": engine, "image": image, "digest": digest(engine, image, program)}
+
+
+def app_version(
+    app: App, configuration: Configuration | None = None, program: Sequence[str] = ()
+) -> str:
+    """Return the version of ``app`` and of its dependencies, e.g. ``1+antspyx0.6.3``.
+
+    The application's version is followed by those of its packages, a hash of its files, and, for a
+    configuration with a container engine, the digest of its image.
+
+    Raises
+    ------
+    RunError
+        If a package is not installed, or a file or the image is missing.
+    """
+    parts = [app.version]
+    for package in app.packages:
+        try:
+            parts.append(package + importlib.metadata.version(package))
+        except importlib.metadata.PackageNotFoundError:
+            then = f"pip install {package}"
+            raise RunError(f"needs the package {package}", app.name, then) from None
+    if app.files:
+        try:
+            paths = [package_path(name) for name in app.files]
+            parts.append("files" + sha256_of([sha256_file(path) for path in paths])[:12])
+        except OSError as error:
+            where = f"app.{app.name}.files"
+            raise RunError(f"cannot read {error.filename} ({error.strerror})", where) from None
+    facts = None if configuration is None else container_facts(app, configuration, program)
+    if facts is not None:
+        parts.append("image" + facts["digest"].removeprefix("sha256:")[:12])
+    return "+".join(parts)
+
+
+def package_path(name: str) -> Path:
+    """Return the path of a file of an application; ``PACKAGE:`` begins a file that comes with us.
+
+    Examples
+    --------
+    >>> package_path("voxcast:apps/app.py").is_file()
+    True
+    """
+    packaged = PACKAGED.fullmatch(name)
+    return Path(__file__).parents[2].joinpath(*packaged.groups()) if packaged else Path(name)
+
+
+def _module_command(
+    module: str,
+    image: Path | None,
+    out: Path,
+    configuration: Configuration,
+    parameters: Mapping[str, Any],
+) -> list[str]:
+    arguments = {} if image is None else {"--image": str(image)}
+    arguments |= {
+        "--out": str(out),
+        "--threads": str(configuration.cpus),
+        "--device": configuration.device,
+        "--parameters": json.dumps(dict(parameters), sort_keys=True),
+    }
+    # -P: modules in the current folder cannot shadow a library.
+    flat = [part for pair in arguments.items() for part in pair]
+    return [sys.executable, "-P", "-m", module, *flat]
+
+
+def _text(value: Any) -> str:
+    """Return a parameter as an argument: text unchanged, any other value as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)

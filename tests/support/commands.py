@@ -1,0 +1,85 @@
+"""Commands as users give them: in processes of their own, or in this one where that is faster."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from voxcast.cli import main
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Return the variables of commands: those of this process, without another project."""
+    kept = {k: v for k, v in os.environ.items() if k not in ("VOXCAST_PROJECT",)}
+    kept = {k: v for k, v in kept.items() if not k.startswith("MLFLOW_")}
+    path = f"{BIN}{os.pathsep}{kept['PATH']}"
+    quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "DVC_NO_ANALYTICS": "true"}
+    return {**kept, **quiet, "PATH": path, **more}
+
+
+def run(
+    folder: Path, *command: object, codes: tuple[int, ...] = (0,), **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in a folder, as a user does."""
+    ended = subprocess.run(
+        [str(word) for word in command], cwd=folder, env=environment(**variables),
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=600,
+    )  # fmt: skip
+    assert ended.returncode in codes, f"{command}\n{ended.stdout}\n{ended.stderr}"
+    return ended
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a call of the command line printed."""
+
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+def voxcast(*words: object, project: Path | None = None, code: int = 0) -> Answer:
+    """Call the command line in this process, in the folder of a project if there is one."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(err):
+        patch.delenv("VOXCAST_PROJECT", raising=False)
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        if project is not None:
+            patch.chdir(project)
+        with contextlib.redirect_stdout(out):
+            try:
+                got: object = main([str(word) for word in words])
+            except SystemExit as end:
+                got = end.code
+    assert (got or 0) == code, f"{words}\n{out.getvalue()}\n{err.getvalue()}"
+    return Answer(out.getvalue(), err.getvalue())
+
+
+def clone(folder: Path) -> Path:
+    """Copy what git tracks, and what is new, into a repository of its own."""
+    names = run(ROOT, "git", "ls-files", "-co", "--exclude-standard").stdout.splitlines()
+    for name in names:
+        source, target = ROOT / name, folder / name
+        if source.is_file():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target)
+    run(folder, "git", "init", "-q")
+    run(folder, "git", "add", "-A")
+    run(folder, "git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "clone")
+    return folder

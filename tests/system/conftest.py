@@ -1,0 +1,129 @@
+"""What the mission's rows share, made once a run: a project, its server, small histories."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+
+from commands import BIN, clone, environment, run, voxcast
+from model_server import free_port, running_server
+from private_slurm import PACKAGES, PrivateSlurm, missing_programs
+
+# The graph on two small heads, beside the recorded runs, with few families of models.
+OVERRIDES = (
+    "campaign=tiny", "features.history=[reference]", "images.subjects=2", "images.seed=77",
+    "images.axis_voxels=[24,128]", "images.voxels=[60000,80000,200000]", "app=[ants_segment]",
+    "tune.trials=1", "tune.folds=3", "tune.budget_s=60", "tune.families=[median,ridge,cnn]",
+)  # fmt: skip
+STUDIED_RUNS = 16  # of each scale and network, in the history of the studies
+
+
+@pytest.fixture(scope="session")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clone whose graph has been run by `dvc repro`."""
+    folder = clone(tmp_path_factory.mktemp("graph") / "project")
+    run(folder, sys.executable, "-m", "voxcast.config", *OVERRIDES)
+    run(folder, BIN / "dvc", "repro")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def image(graph: Path) -> Path:
+    """An image of the project."""
+    return graph / "data/images/sub-0001/anat/sub-0001_T1w.nii.gz"
+
+
+@pytest.fixture(scope="session")
+def server(graph: Path) -> Iterator[str]:
+    """Return the address of `voxcast serve` on loopback."""
+    port = free_port()
+    command = [str(BIN / "voxcast"), "serve", "--port", str(port)]
+    with running_server(command, port, graph, environment()) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def studied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clone whose history is some recorded runs of one application, for the studies."""
+    folder = clone(tmp_path_factory.mktemp("studied") / "project")
+    history = folder / "data/history"
+    for campaign in history.iterdir():
+        if campaign.is_dir() and campaign.name != "reference":
+            shutil.rmtree(campaign)
+    kept: dict[tuple[str, str], int] = {}
+
+    def wanted(row: pd.Series) -> bool:
+        group = row["scale"], json.loads(row["parameters_json"])["network"]
+        kept[group] = kept.get(group, 0) + (row["app"] == "dnn_train")
+        return bool(kept[group] <= STUDIED_RUNS)
+
+    for part in sorted((history / "reference").glob("*/runs.parquet")):
+        runs = pd.read_parquet(part)
+        runs = runs[runs["app"] == "dnn_train"]
+        runs[[wanted(row) for _, row in runs.iterrows()]].to_parquet(part)
+    return folder
+
+
+@pytest.fixture
+def study(studied: Path) -> Callable[[str], dict[str, Any]]:
+    """Return a function that runs a study of the small history, or takes its results."""
+
+    def results(name: str) -> dict[str, Any]:
+        path = studied / f"results/studies/{name}.json"
+        marker = path.with_suffix(".made")
+        if not marker.exists():
+            run(studied, sys.executable, "pipelines/study.py", name, OMP_NUM_THREADS="1")
+            marker.touch()
+        content: dict[str, Any] = json.loads(path.read_text())
+        return content
+
+    return results
+
+
+@pytest.fixture(scope="session")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateSlurm]:
+    """A private Slurm of two virtual nodes, or a skip."""
+    if missing := missing_programs():
+        pytest.skip(f"Slurm is not installed ({', '.join(missing)}): apt-get install {PACKAGES}")
+    with PrivateSlurm(tmp_path_factory.mktemp("slurm"), nodes=2) as private:
+        yield private
+
+
+@pytest.fixture(scope="session")
+def shell_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project from `voxcast init` with an application of a shell, and campaigns of it.
+
+    Its time is set by its parameters: a pause for each of some cycles.
+    """
+    folder = tmp_path_factory.mktemp("shell") / "project"
+    voxcast("init", folder)
+    script = 'for n in $(seq "$0"); do sleep "$1"; done'
+    described = {
+        "version": "1", "input": "none", "argv": ["bash", "-c", script, "{cycles}", "{pause}"],
+        "parameters": {"cycles": 20, "pause": 0.01}, "scaled_down": {"cycles": 1},
+        "ranges": {"cycles": [10, 30]}, "expected_startup_s": 0.1, "expected_s_per_mvoxel": 0.0,
+    }  # fmt: skip
+    app = {"defaults": ["_base@pauses", "_self_"], "pauses": described}
+    (folder / "conf/app/pauses.yaml").write_text(yaml.safe_dump(app))
+    campaign = {
+        "defaults": ["_base", "_sweep@sweeps.down", "_sweep@sweeps.full", "_self_",
+                     {"override /app@_global_.app": ["pauses"]},
+                     {"override /device@_global_.device": ["cpu"]},
+                     {"override /images@_global_.images": "cohort_demo"}],
+        "name": "pauses", "seed": 1, "metronome": False,
+        "sweeps": {
+            "down": {"scale": "scaled_down", "parameters": {"pause": [0.01, 0.02]}, "cpus": [1]},
+            "full": {"scale": "full_scale", "parameters": {"cycles": [10, 20]}, "cpus": [1],
+                     "repeats": 2},
+        },
+    }  # fmt: skip
+    (folder / "conf/campaign/pauses.yaml").write_text(yaml.safe_dump(campaign))
+    return folder

@@ -1,0 +1,784 @@
+"""The mission, row by row: one real command, stage or page for each, and its result.
+
+Only what users touch is used: commands, stages, HTTP, MLflow's API, ``import voxcast``. What runs
+in a project runs in the one of the fixture ``graph``, of a few recorded and measured runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import nibabel
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+import accounting
+import synthetic_runs
+from champions import register_champion, register_machines_champion
+from commands import BIN, ROOT, run, voxcast
+from private_slurm import PrivateSlurm
+from submitted_project import APP, SubmittedProject
+from voxcast.records import Configuration
+
+REFERENCE = ROOT / "data/history/reference"
+SAMPLES = ROOT / "tests/samples"
+LAW = ("--law", "lognormal(3,0.5)")
+SLANT = os.environ.get("VOXCAST_SLANT_ARTIFACT")
+needs_mpirun = pytest.mark.skipif(shutil.which("mpirun") is None, reason="needs mpirun")
+needs_slant = pytest.mark.skipif(not SLANT, reason="VOXCAST_SLANT_ARTIFACT is not set")
+
+# Half of the CPU time that the planted champion learned: this machine is twice as fast.
+TOOL = """
+import sys, time
+import nibabel
+import numpy as np
+voxels = np.asanyarray(nibabel.load(sys.argv[1]).dataobj)
+end = (1 + 4e-6 * np.count_nonzero(voxels > voxels.mean())) / 2
+while time.process_time() < end:
+    pass
+"""
+
+pytestmark = pytest.mark.slow
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def profiled(project: Path, out: Path, app: str, *words: object, code: int = 0) -> dict[str, Any]:
+    """Run an application once, measured; its results are in ``out``."""
+    answer = voxcast(
+        "profile", *words, "--app", app, "--out", out, "--json", project=project, code=code
+    )
+    (measured,) = answer.json
+    assert measured["outcome"] == "completed"
+    return dict(measured)
+
+
+def phase_names(measured: dict[str, Any]) -> list[str]:
+    return [phase["name"] for phase in measured["phases"]]
+
+
+def post(url: str, body: bytes, kind: str = "application/json") -> Any:
+    request = urllib.request.Request(url, body, {"Content-Type": kind})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.loads(answer.read())
+
+
+def upload(url: str, image: Path) -> Any:
+    """Send a file as a form does."""
+    head = f'--sep\r\nContent-Disposition: form-data; name="file"; filename="{image.name}"'
+    body = f"{head}\r\n\r\n".encode() + image.read_bytes() + b"\r\n--sep--\r\n"
+    return post(url, body, "multipart/form-data; boundary=sep")
+
+
+# The graph, the registry and what is served
+
+
+def test_dvc_repro(graph: Path) -> None:
+    """dvc repro: the graph ends with a registered model, and has nothing more to do."""
+    assert read_json(graph / "results/register/receipt.json")["version"] == "1"
+    assert (graph / "results/report/index.html").stat().st_size > 10_000
+    assert "up to date" in run(graph, BIN / "dvc", "repro").stdout
+
+
+def test_hydra_cpu_and_gpu_runs(graph: Path, tmp_path: Path) -> None:
+    """Hydra's CPU and GPU runs: composed devices; runs are measured where there is the device."""
+    shutil.copytree(graph / "conf", tmp_path / "conf")
+    for device, gpus in (("cpu", 0), ("gpu", 1)):
+        run(tmp_path, sys.executable, "-m", "voxcast.config", f"device=[{device}]")
+        composed = yaml.safe_load((tmp_path / "params.yaml").read_text())["device"]
+        assert [(name, entry["gpus"]) for name, entry in composed.items()] == [(device, gpus)]
+    measured = {
+        device: len(pd.read_parquet(graph / "data/runs" / device / "profiles.parquet"))
+        for device in ("cpu", "gpu")
+    }
+    assert measured["cpu"] >= 3
+    assert (measured["gpu"] > 0) == (shutil.which("nvidia-smi") is not None)
+
+
+def test_optuna_in_mlflow(graph: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Optuna in MLflow, comparable in its UI: each trial is a run with parameters and metrics."""
+    from mlflow.tracking import MlflowClient
+
+    monkeypatch.chdir(graph)
+    client = MlflowClient(f"sqlite:///{graph}/mlflow.db")
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    runs = client.search_runs(experiments)
+    searched = [r for r in runs if r.data.params and any("mape" in m for m in r.data.metrics)]
+    assert len(searched) >= 3
+    shared = set.intersection(*(set(r.data.metrics) for r in searched))
+    assert any("cpu_s" in name for name in shared)
+    (version,) = client.search_model_versions("name='voxcast'")
+    assert client.get_model_version_by_alias("voxcast", "champion").version == version.version
+
+
+def test_small_network_by_ablation(graph: Path) -> None:
+    """small 3D CNN by ablation: trained and judged beside the families that see no voxels."""
+    board = pd.read_csv(graph / "results/tune/leaderboard.csv").set_index("family")
+    assert board.loc["cnn", "cv_objective"] < board.loc["median", "cv_objective"]
+    families = read_json(graph / "results/evaluate/families.json")["ants_segment"]
+    assert 0 < families["cnn"]["cpu_s"]["mape"] < families["median"]["cpu_s"]["mape"]
+
+
+def test_registry_champion_over_http(graph: Path, image: Path, server: str) -> None:
+    """registry champion over HTTP, one signature: command, Python and server agree."""
+    import voxcast as package
+
+    words = ("predict", image, "--json", "--app", "ants_segment", "--cpus", 1)
+    (local,) = voxcast(*words, project=graph).json[0]["predictions"]
+    (served,) = voxcast(*words, "--url", server, project=graph).json[0]["predictions"]
+    assert served == pytest.approx(local)
+    assert 0 < local["runtime_s_lower"] <= local["runtime_s_median"] <= local["runtime_s_upper"]
+    model = package.load(project=graph)
+    answer = model.predict(image, app="ants_segment")
+    row = answer[answer["cpus"] == 1].iloc[0]
+    assert row["runtime_s_median"] == pytest.approx(local["runtime_s_median"])
+
+
+def test_mlproject(graph: Path, image: Path) -> None:
+    """MLproject: an entry point predicts."""
+    ended = run(
+        graph, BIN / "mlflow", "run", ".", "-e", "predict", "--env-manager", "local",
+        "-P", f"image={image}",
+    )  # fmt: skip
+    assert "ants_segment" in ended.stdout
+
+
+def test_image_characteristics(graph: Path, image: Path, server: str) -> None:
+    """image characteristics, same at training and serving."""
+    (inspected,) = voxcast("inspect", image, "--json").json
+    table = pd.read_parquet(graph / "data/catalogue/characteristics.parquet")
+    catalogue = pd.read_parquet(graph / "data/catalogue/catalogue.parquet")
+    path_of = {row["volume_id"]: str(row) for row in catalogue.to_dict("records")}
+    (volume,) = (v for v, text in path_of.items() if "sub-0001" in text)
+    trained = table[table["volume_id"] == volume].iloc[0]
+    served = upload(f"{server}/characteristics", image)
+    values = {entry["name"]: entry["value"] for entry in served["characteristics"]}
+    for name in ("foreground_voxels", "entropy_bits", "noise_ratio"):
+        assert inspected[name] == pytest.approx(trained[name])
+        assert values[name] == pytest.approx(inspected[name])
+
+
+def test_page_for_a_dropped_scan(server: str, image: Path) -> None:
+    """page for a dropped scan: the page is there, and what it asks for is answered."""
+    with urllib.request.urlopen(f"{server}/", timeout=30) as answer:
+        page = answer.read().decode()
+    assert 'type="file"' in page
+    facts = upload(f"{server}/characteristics", image)
+    assert len(facts["slices"]) == 3
+    predicted = post(f"{server}/predict", json.dumps({"row": facts["row"]}).encode())
+    assert predicted["predictions"][0]["runtime_s_median"] > 0
+
+
+def test_bids(graph: Path, tmp_path: Path) -> None:
+    """BIDS: the participants of a dataset are chosen by label."""
+    images = graph / "data/images"
+    assert read_json(images / "dataset_description.json")["BIDSVersion"]
+    plan = voxcast(
+        "submit", "--images", images, "--participant-label", "0002", "--out", tmp_path / "out",
+        "--executor", "local", "--dry-run", "--json", project=graph,
+    ).json  # fmt: skip
+    assert [task["name"] for task in plan["tasks"]] == ["sub-0002_T1w"]
+
+
+def test_what_to_measure_next(graph: Path) -> None:
+    """what to measure next: runs are proposed, the most telling for their time first."""
+    proposed = voxcast(
+        "profile", "--next", 3, "--campaign", "reference", "-S", "campaign.seed=99", "--json",
+        project=graph,
+    ).json  # fmt: skip
+    assert len(proposed) == 3
+    assert all(entry["expected_s"] > 0 and entry["gain"] > 0 for entry in proposed)
+
+
+def test_calibrated_requests(graph: Path, image: Path) -> None:
+    """calibrated requests with reported coverage."""
+    families = read_json(graph / "results/evaluate/families.json")["ants_segment"]
+    assert families["ridge"]["runtime_s"]["coverage"] > 0.8
+    (prediction, *_) = voxcast("predict", image, "--json", project=graph).json[0]["predictions"]
+    assert prediction["calibrated"]
+    assert prediction["measured_subjects"] > 100
+    card = voxcast("models", "card", project=graph).out
+    assert "coverage" in card or "%" in card
+
+
+# Applications, measured
+
+
+def test_slant_in_its_container(graph: Path, image: Path) -> None:
+    """SLANT in its container, profiled: without the container, its description."""
+    shown = voxcast("app", "show", "slant", "--json", project=graph).json
+    assert "masidocker/public" in json.dumps(shown)
+    refused = voxcast("profile", image, "--app", "slant", project=graph, code=2)
+    assert "container" in refused.err
+
+
+@needs_slant
+def test_walltime_variation_of_slant(tmp_path: Path) -> None:
+    """walltime variation and fits (312 runs)."""
+    imported = voxcast("import", "slant", SLANT, "--into", tmp_path / "slant")
+    assert "312 imported" in imported.out
+    groups = voxcast(
+        "variation", tmp_path / "slant", "--by", "app,label:dataset,label:modality",
+        "--bootstrap", 0, "--json",
+    ).json["groups"]  # fmt: skip
+    drd = next(g for g in groups if tuple(g["group"].values())[1:] == ("DRD", "bold"))
+    assert (drd["n"], round(drd["mean"] / 60, 1), drd["best_by_ks"]) == (88, 125.2, "lognormal")
+
+
+def test_walltime_variation() -> None:
+    """walltime variation and fits: of recorded runs, nine laws fitted to each group."""
+    groups = voxcast("variation", REFERENCE, "--by", "app,cpus", "--bootstrap", 0, "--json").json
+    register = groups["groups"][0]
+    assert (register["group"]["app"], register["n"]) == ("ants_register", 168)
+    assert register["mean"] == pytest.approx(11.8667, abs=1e-4)
+    assert len(register["fits"]) >= 5
+
+
+def test_slant_structured_application(graph: Path, image: Path, tmp_path: Path) -> None:
+    """a SLANT-structured application with trained weights: tiles, a network, merged labels."""
+    measured = profiled(graph, tmp_path / "out", "tile_segment", image, "--scale", "scaled_down")
+    assert len(set(phase_names(measured))) >= 4
+    (labels,) = (tmp_path / "out").rglob("*.nii.gz")
+    voxels = np.asanyarray(nibabel.load(labels).dataobj)
+    assert len(np.unique(voxels)) > 2
+    assert voxels.shape == nibabel.load(image).shape
+
+
+def test_dnn_training(graph: Path, tmp_path: Path) -> None:
+    """DNN training as application: epochs are phases."""
+    words = ("-p", "epochs=2", "-p", "samples=200", "-p", "image_size=32")
+    measured = profiled(graph, tmp_path / "out", "dnn_train", *words)
+    assert phase_names(measured).count("epoch") == 2
+    assert measured["peak_rss_bytes"] > 10**8
+
+
+def test_distributed_training(graph: Path, tmp_path: Path) -> None:
+    """distributed training profiled: two processes on two CPUs."""
+    words = ("--cpus", 2, "-p", "samples=128", "-p", "epochs=1")
+    measured = profiled(graph, tmp_path / "out", "ddp_train", *words)
+    (result,) = (tmp_path / "out").rglob("result.json")
+    assert read_json(result)["processes"] == 2
+    assert "epoch" in phase_names(measured)
+
+
+def test_cpu_against_gpu(tmp_path: Path) -> None:
+    """CPU against GPU: speed-up and cost of runs with known times; here, of made ones."""
+    (tmp_path / "params.yaml").write_text("")
+    for device, gpus, seconds in (("cpu", 0, 20.0), ("gpu", 1, 4.0)):
+        for n in range(6):
+            cell = synthetic_runs.cell(
+                0, configuration=Configuration(device, 2, gpus), volume_id=f"v{n}", subject=f"s{n}"
+            )
+            folder = tmp_path / "data/runs" / device
+            synthetic_runs.write_run(folder, cell, runtime_s=seconds, peak_rss_bytes=10**9)
+    report = voxcast("compare", "--by", "device", "--json", project=tmp_path).json
+    assert report["runs"] == 12
+    assert report["comparisons"][0]["speedup"] == pytest.approx(5)
+
+
+def test_memory_over_time() -> None:
+    """memory over time, per-task requests: a chain of jobs holds less than one at its peak."""
+    report = voxcast("phases", REFERENCE, "--app", "ants_segment", "--json").json
+    held = report["held_gb_h"]
+    assert report["runs"] == 195
+    assert 0 < held["used"] < held["at_phase_peaks"] < held["at_run_peak"]
+    assert report["gain"] == pytest.approx(held["at_run_peak"] / held["at_phase_peaks"], rel=0.2)
+
+
+# Requests
+
+
+COSTS = {
+    "brute_force": 1.91796, "mean_by_mean": 2.11988, "mean_stdev": 2.09569,
+    "mean_doubling": 2.01625, "median_by_median": 2.45622, "equal_time": 1.91656,
+    "equal_probability": 1.92323,
+}  # fmt: skip
+CHECKPOINTED = {
+    "no_ckpt": 1.91656, "all_ckpt": 1.49109, "mixed_ckpt": 1.49109, "all_periodic": 1.58632,
+    "no_periodic": 1.94003,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "costs"),
+    [
+        pytest.param((), COSTS, id="seven reservation strategies"),
+        pytest.param(("--checkpoint-s", 2, "--restart-s", 2), CHECKPOINTED, id="checkpointing"),
+    ],
+)
+def test_request_strategies(options: tuple[object, ...], costs: dict[str, float]) -> None:
+    """seven reservation strategies with exact costs | five checkpointing strategies."""
+    rows = voxcast("requests", *LAW, *options, "--json").json
+    found = {row["strategy"]: row["normalised_cost"] for row in rows}
+    assert {name: found[name] for name in costs} == pytest.approx(costs, abs=1e-5)
+
+
+def test_image_law(graph: Path, image: Path) -> None:
+    """image law drives the request sequence."""
+    rows = voxcast("requests", "--image", image, "--cpus", 1, "--json", project=graph).json
+    first = next(row for row in rows if row["strategy"] == "equal_time")
+    predicted = voxcast("predict", image, "--cpus", 1, "--json", project=graph).json[0]
+    (row,) = predicted["predictions"]
+    assert row["runtime_s_lower"] < first["sequence"][0] < 3 * row["runtime_s_upper"]
+    assert 1 < first["normalised_cost"] < 2
+
+
+def test_doubling_retry_baseline() -> None:
+    """doubling-retry baseline: replayed on held-out runs, beside what knows the image."""
+    report = voxcast(
+        "replay", REFERENCE, "--app", "tile_segment", "--trials", 1, "--folds", 2, "--json"
+    ).json["tile_segment"]  # fmt: skip
+    costs = {name: way["normalised_cost"] for name, way in report["ways"].items()}
+    assert costs["clairvoyant"] == pytest.approx(1.0)
+    assert 1 < costs["per_image"] < costs["harp_doubling"]
+
+
+@pytest.mark.parametrize("cluster", ["local", "private", "osc", "cloud"])
+def test_several_clusters(graph: Path, image: Path, cluster: str) -> None:
+    """several clusters: the same prediction, requests of each site."""
+    report = voxcast("recommend", image, "--cluster", cluster, "--json", project=graph).json
+    chosen = report["images"][0]["chosen"]
+    assert report["cluster"] == cluster
+    assert chosen["walltime_s"] >= chosen["runtime_s_median"]
+    assert (chosen["usd"] > 0) == (cluster in ("osc", "cloud"))
+
+
+def test_cost_or_time_bound(graph: Path, image: Path) -> None:
+    """cost- or time-bound choice: limits are kept, or nothing is chosen."""
+    words = ("recommend", image, "--cluster", "cloud", "--json")
+    report = voxcast(*words, "--deadline", "2h", project=graph).json["images"][0]
+    assert report["chosen"]["turnaround_bound_s"] <= 7200
+    within = [row for row in report["configurations"] if row["excluded"] is None]
+    assert len({row["node_type"] for row in report["configurations"]}) >= 2
+    assert report["chosen"] in within
+    refused = voxcast(*words, "--budget", "0.0000001", project=graph, code=2).json["images"][0]
+    assert refused["chosen"] is None
+
+
+def test_cores_by_predicted_length(graph: Path, tmp_path: Path) -> None:
+    """1-16 cores by predicted length: planned together on a node of sixteen cores."""
+    images = sorted((graph / "data/images").rglob("*.nii.gz"))
+    plan = voxcast(
+        "submit", *images, "--out", tmp_path / "out", "--cluster", "private", "--nodes", 1,
+        "--cores-per-node", 16, "--dry-run", "--json", project=graph,
+    ).json  # fmt: skip
+    assert len(plan["tasks"]) == len(images)
+    assert all(1 <= task["ladder"]["cpus"] <= 16 for task in plan["tasks"])
+
+
+# Parallel runs
+
+
+@pytest.mark.parametrize(
+    ("app", "words"),
+    [
+        pytest.param("kmeans_mpi", {"points": 2000, "iterations": 8}, marks=needs_mpirun),
+        pytest.param("pinn_mpi", {"points": 300, "iterations": 8, "neurons": 8},
+                     marks=needs_mpirun),
+    ],
+)  # fmt: skip
+def test_mpi_programs_traced(
+    graph: Path, tmp_path: Path, app: str, words: dict[str, object]
+) -> None:
+    """k-means MPI, PINN traced: recorded as they run, phases found."""
+    out, trace = tmp_path / "out", tmp_path / "trace"
+    module = yaml.safe_load((graph / f"conf/app/{app}.yaml").read_text())[app]["module"]
+    program = [
+        "mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2", sys.executable, "-m",
+        module, "--out", str(out), "--threads", "2", "--device", "cpu",
+        "--parameters", json.dumps(words),
+    ]  # fmt: skip
+    run(tmp_path, BIN / "voxcast", "trace", "--out", trace, "--", *program)
+    events = voxcast("trace", trace, "--json").json
+    assert (events["processes"], events["collective_events"] >= 16) == (2, True)
+    result = voxcast("phases", "signature", trace, "--json").json
+    assert result["total_s"] == pytest.approx(result["elapsed_s"], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("model", "words"), [("small_cnn", {}), ("resnet", {"width": 4, "image_size": 16})]
+)
+def test_ddp_programs_traced(
+    graph: Path, tmp_path: Path, model: str, words: dict[str, object]
+) -> None:
+    """logical traces of MPI and DDP programs | MNIST-like DDP, ResNet-like DDP traced."""
+    parameters = {"model": model, "samples": 128, "epochs": 2, "width": 4, **words}
+    options = [word for k, v in parameters.items() for word in ("-p", f"{k}={v}")]
+    traces = tmp_path / "traces"
+    traces.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VOXCAST_TRACE_FOLDER", str(traces))
+        profiled(graph, tmp_path / "out", "ddp_train", "--cpus", 2, *options)
+    shown = voxcast("trace", traces, "--json").json
+    assert shown["processes"] == 2
+    assert shown["collective_events"] > 4
+    assert voxcast("phases", "show", traces, "--json").json["phases"]
+
+
+def test_logical_traces() -> None:
+    """logical traces of MPI and DDP programs: a recorded k-means on four processes."""
+    shown = voxcast("phases", "show", SAMPLES / "kmeans_mpi_trace", "--json").json
+    assert len(shown["phases"]) == 2
+    events = voxcast("trace", SAMPLES / "kmeans_mpi_trace", "--json").json
+    assert (events["processes"], events["collective_events"]) == (4, 168)
+
+
+def test_eztrace_traces() -> None:
+    """EZTrace/OTF2 traces: a ring, as EZTrace recorded it."""
+    shown = voxcast("trace", SAMPLES / "eztrace_ring", "--json").json
+    assert (shown["processes"], shown["events"], shown["send_events"]) == (3, 66, 12)
+    assert len(shown["missing"]) == 3
+
+
+def test_simo_phases(tmp_path: Path) -> None:
+    """SIMO phases, weights, 1 % rule: those published for DeepGalaxy."""
+    ticks = read_json(next(ROOT.glob("tests/**/pas2p_deepgalaxy.json")))["ticks"]
+    values = tmp_path / "simo.txt"
+    values.write_text("".join(f"{row['simo']}\n" for row in ticks))
+    words = ("phases", "simo", "--values", values, "--json")
+    phases = voxcast(*words, "--tolerance", 1).json["phases"]
+    assert [p["founder"] for p in phases] == [50, 47, 45, 54, 63, 52, 60]
+    assert [p["weight"] for p in phases] == [11, 16, 4, 2, 2, 1, 1]
+    assert len(voxcast(*words, "--min-share", 0.05).json["phases"]) < len(phases)
+
+
+def test_signature_predicts_time() -> None:
+    """signature predicts time, share of communication."""
+    trace = SAMPLES / "kmeans_mpi_trace"
+    signature = voxcast("phases", "signature", trace, "--json").json
+    assert [phase["weight"] for phase in signature["phases"]] == [1, 40]
+    total = sum(phase["weight"] * phase["time_s"] for phase in signature["phases"])
+    assert total == pytest.approx(signature["elapsed_s"], rel=0.01)
+    assert "29% of the time" in voxcast("phases", "signature", trace).out
+    checked = voxcast("phases", "predict", trace, "--check", 0.5, "--json").json
+    assert checked["total_s"] == pytest.approx(checked["measured_s"], rel=0.2)
+
+
+# HARP and studies
+
+
+def test_harp_generate(shell_project: Path) -> None:
+    """HARP generate (SD, FS, sweeps, resume): a campaign, stopped and continued."""
+    first = voxcast(
+        "campaign", "run", "pauses", "--time-budget", "1s", project=shell_project
+    )  # fmt: skip
+    assert "left" in first.err or first.out
+    voxcast("campaign", "run", "pauses", project=shell_project)
+    runs = pd.concat(
+        pd.read_parquet(part)
+        for part in (shell_project / "data/history/pauses").glob("*/runs.parquet")
+    )
+    assert runs["cell_key"].is_unique
+    assert runs.groupby("scale").size().to_dict() == {"full_scale": 8, "scaled_down": 4}
+    assert set(runs["outcome"]) == {"completed"}
+    again = voxcast("campaign", "run", "pauses", project=shell_project)
+    assert "on record" in again.err + again.out
+
+
+def test_harp_predicts(study: Callable[[str], dict[str, Any]]) -> None:
+    """HARP build (MLR, DTR, NNR x SD, SD+n % FS), predict (MAE, WTM), and its custom estimators.
+
+    The study `splits` builds all candidates in each fold and takes one by each policy.
+    """
+    held_out = study("splits")["dnn_train"]["subject"]
+    for policy in ("MAE", "WTM"):
+        error = held_out[f"harp_{policy}"]["errors"]["runtime_s"]["mape"]
+        assert 0 < error < 100
+        custom = held_out[f"harp_{policy}_custom"]["errors"]["runtime_s"]["mape"]
+        assert 0 < custom < 200
+        assert 0 <= held_out[f"harp_{policy}"]["request"]["upp"] <= 100
+    assert "harp_full_scale" in held_out
+
+
+def test_transfer_between_applications(study: Callable[[str], dict[str, Any]]) -> None:
+    """transfer between applications: from one network's runs to another's."""
+    transfers = study("transfer")
+    assert len(transfers) == 6
+    rows = transfers["vgg16 -> resnet50"]
+    assert [row["runs"] for row in rows] == sorted(row["runs"] for row in rows)
+    assert all(row["transferred"] > 0 and row["cold"] > 0 for row in rows)
+
+
+def test_ablation(graph: Path) -> None:
+    """ablation along input, hardware, hyper-parameters: results of the study on record."""
+    path = next(ROOT.glob("results/**/ablation.json"))
+    results = read_json(path)["ants_segment"]
+    assert {"constant", "header", "header + content", "without hardware"} <= set(results)
+    content = results["header + content"]["cpu_s"]["mape"]
+    assert content < results["header"]["cpu_s"]["mape"] < results["constant"]["cpu_s"]["mape"]
+    assert "without parameters" in read_json(path)["dnn_train"]
+    assert (graph / "results/explain/shuffled.csv").is_file()
+
+
+# Studies of many fits
+
+
+@pytest.fixture(scope="session")
+def participants(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sixteen small volumes whose intensity along x is a column, gamma, of their table."""
+    folder = tmp_path_factory.mktemp("participants")
+    rng, rows = np.random.default_rng(0), ["participant_id\tgamma"]
+    affine = np.diag([8.0, 8.0, 8.0, 1.0])
+    affine[:3, 3] = (-100.0, -130.0, -80.0)
+    x_mm = np.arange(26)[:, None, None] * 8.0 - 100.0
+    for number in range(16):
+        slope = float(rng.uniform(-1, 1))
+        voxels = 100 * (1 + slope * x_mm / 200) + rng.normal(0, 3, (26, 32, 24))
+        path = folder / f"sub-{number:02d}/anat/sub-{number:02d}_T1w.nii.gz"
+        path.parent.mkdir(parents=True)
+        nibabel.save(nibabel.Nifti1Image(voxels.astype(np.float32), affine), path)
+        rows.append(f"sub-{number:02d}\t{slope}")
+    (folder / "participants.tsv").write_text("\n".join(rows) + "\n")
+    return folder
+
+
+@pytest.fixture
+def parcels(
+    graph: Path, participants: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., dict[str, Any]]:
+    """Return a function that runs a fit of the participants, and gives its result."""
+    monkeypatch.setenv("VOXCAST_CACHE", str(tmp_path / "cache"))
+
+    def fitted(app: str, **changes: object) -> dict[str, Any]:
+        parameters = {
+            "images": participants, "participants": 16, "parcels": 20, "target": "gamma",
+            "folds": 3, "candidates": 2, **changes,
+        }  # fmt: skip
+        words = [word for k, v in parameters.items() for word in ("-p", f"{k}={v}")]
+        out = tmp_path / f"out-{len(list(tmp_path.iterdir()))}"
+        profiled(graph, out, app, *words)
+        (result,) = out.rglob("result.json")
+        return dict(read_json(result))
+
+    return fitted
+
+
+def test_splitting_by_fold(parcels: Callable[..., dict[str, Any]]) -> None:
+    """splitting by fold: a fold alone is the fold of the whole run."""
+    whole, part = parcels("parcel_study"), parcels("parcel_study", fold_range="1:2")
+    assert part["folds"] == whole["folds"][1:2]
+
+
+def test_caches(parcels: Callable[..., dict[str, Any]]) -> None:
+    """caches by participant and fold."""
+    first = parcels("parcel_study", reuse_folds="true")
+    again = parcels("parcel_study", reuse_folds="true")
+    assert again["cache"]["parcel_fold"] == {"hit": 3}
+    assert (first["volumes_read"], again["volumes_read"]) == (16, 0)
+
+
+def test_ensembles(parcels: Callable[..., dict[str, Any]], graph: Path) -> None:
+    """voting, grid, stacked ensembles: of parcellations, and of the families of models."""
+    for kind in ("voting", "grid", "stacked"):
+        result = parcels("parcel_ensemble", ensemble=kind, parcels="20,30", seeds=1)
+        assert result["r_squared"] > 0.3
+    board = pd.read_csv(graph / "results/tune/leaderboard.csv")
+    assert {"voting", "grid", "stacked"} <= set(board["family"])
+
+
+def test_failure_tolerant_pool(shell_project: Path, tmp_path: Path) -> None:
+    """random failure-tolerant pool, second pass with more: a first failure is made good."""
+    mark = tmp_path / "failed"
+    script = f'mkdir "{mark}-$0" 2> /dev/null && exit 3; sleep 0.1'
+    app = {
+        "defaults": ["_base@flaky", "_self_"],
+        "flaky": {"version": "1", "input": "none", "argv": ["bash", "-c", script, "{number}"],
+                  "parameters": {"number": 0}, "expected_startup_s": 0.1,
+                  "expected_s_per_mvoxel": 0.0},
+    }  # fmt: skip
+    (shell_project / "conf/app/flaky.yaml").write_text(yaml.safe_dump(app))
+    campaign = {
+        "defaults": ["_base", "_sweep@sweeps.all", "_self_",
+                     {"override /app@_global_.app": ["flaky"]},
+                     {"override /device@_global_.device": ["cpu"]},
+                     {"override /images@_global_.images": "cohort_demo"}],
+        "name": "flaky", "seed": 1, "metronome": False,
+        "sweeps": {"all": {"parameters": {"number": [1, 2, 3]}, "cpus": [1]}},
+    }  # fmt: skip
+    (shell_project / "conf/campaign/flaky.yaml").write_text(yaml.safe_dump(campaign))
+    words = ("campaign", "run", "flaky", "--cluster", "local", "--parallel", 2)
+    voxcast(*words, project=shell_project)
+    runs = pd.concat(
+        pd.read_parquet(part)
+        for part in (shell_project / "data/history/flaky").glob("*/runs.parquet")
+    )
+    completed = runs[runs["outcome"] == "completed"]
+    assert len(completed) == 3
+    assert len(list(tmp_path.glob("failed-*"))) == 3
+
+
+# Jobs
+
+
+def plan_of(graph: Path, out: Path, *words: object) -> dict[str, Any]:
+    images = sorted((graph / "data/images").rglob("*.nii.gz"))[:1]
+    return dict(
+        voxcast("submit", *images, "--out", out, *words, "--dry-run", "--json", project=graph).json
+    )
+
+
+def test_escalation_by_cause(graph: Path, tmp_path: Path) -> None:
+    """escalation by cause: too little time, then more of it; memory stays."""
+    plan = plan_of(graph, tmp_path / "out", "--executor", "local")
+    (task,) = plan["tasks"]
+    task["ladder"]["walltimes_s"] = [1.0, 120.0]
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    done = voxcast(
+        "submit", "--requests", tmp_path / "plan.json", "--out", tmp_path / "out", "--executor",
+        "local", "--json", "--poll", "1s", project=graph,
+    ).json  # fmt: skip
+    (row,) = done["rows"]
+    assert [attempt["outcome"] for attempt in row["attempts"]] == ["timeout", "completed"]
+    first, second = (attempt["request"] for attempt in row["attempts"])
+    assert first["walltime_s"] < second["walltime_s"]
+    assert first["memory_bytes"] == second["memory_bytes"]
+
+
+@pytest.mark.slurm
+def test_slurm_submission(graph: Path, slurm: PrivateSlurm, tmp_path: Path) -> None:
+    """Slurm submission, accounting closes the loop: submitted, followed, collected, audited."""
+    images = sorted((graph / "data/images").rglob("*.nii.gz"))
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in slurm.environment.items():
+            patch.setenv(name, value)
+        submitted = voxcast(
+            "submit", *images, "--out", tmp_path / "out", "--cluster", "private", "--cpus", 1,
+            "--json", "--poll", "1s", project=graph,
+        )  # fmt: skip
+        assert submitted.json["by_status"] == {"completed": 2}
+        collected = voxcast("status", tmp_path / "out", "--collect", "--json", project=graph).json
+        assert collected["collected"]["on_record"] == 2
+        columns = "JobID,JobName,User,Account,Partition,State,Submit,Start,End,Elapsed,TotalCPU,"
+        exported = slurm.command(
+            "sacct", "-a", "-P", f"--format={columns}MaxRSS,ReqMem,AllocCPUS,Timelimit,AllocTRES"
+        )
+    (tmp_path / "jobs.txt").write_text(exported.stdout)
+    audit = voxcast("audit", tmp_path / "jobs.txt", "--shortest", "0s", "--json").json
+    assert audit["total"]["core_hours"] > 0
+
+
+def test_audit(tmp_path: Path) -> None:
+    """requested-against-used audit: of a site whose use is known."""
+    truth = accounting.truth(600, seed=3)
+    (tmp_path / "jobs.txt").write_text("".join(f"{line}\n" for line in accounting.lines(truth)))
+    report = voxcast("audit", tmp_path / "jobs.txt", "--by", "user,app", "--json").json
+    assert report["records"]["read"] == 600
+    by_user = sum(group["core_hours"] for group in report["by"]["user"])
+    assert by_user == pytest.approx(report["total"]["core_hours"])
+    assert report["savings"][0]["time"]["requested"] > 0
+
+
+# Histories of others, and any table
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "options", "imported"),
+    [
+        ("sacct", "sacct.txt", (), 13),
+        ("nextflow", "trace.txt", (), None),
+        ("snakemake", "sub-01.align.benchmark.tsv", (), None),
+        ("csv", "runs.csv", ("--map", SAMPLES / "imports/runs.yaml"), None),
+    ],
+)
+def test_import(
+    kind: str, name: str, options: tuple[object, ...], imported: int | None, tmp_path: Path
+) -> None:
+    """import of sacct, Nextflow, Snakemake, CSV: counted, once, and of what can be used."""
+    words = ("import", kind, SAMPLES / "imports" / name, "--into", tmp_path / "h", *options)
+    first = voxcast(*words, "--json").json
+    assert first["imported"] == (imported or first["imported"]) > 0
+    again = voxcast(*words, "--json").json
+    assert (again["imported"], again["duplicates"]) == (0, first["imported"])
+
+
+def test_fit_on_any_table(tmp_path: Path) -> None:
+    """`fit` on any table."""
+    rng = np.random.default_rng(0)
+    size = np.exp(rng.uniform(0, 4, 60))
+    seconds = (2 + size) * rng.lognormal(0, 0.05, 60)
+    sites = [f"s{n % 6}" for n in range(60)]
+    table = pd.DataFrame({"site": sites, "size": size, "seconds": seconds})
+    table.to_csv(tmp_path / "jobs.csv", index=False)
+    words = ("--target", "seconds", "--group", "site", "--trials", 1, "--out", tmp_path / "model")
+    report = voxcast("fit", tmp_path / "jobs.csv", *words, "--json").json
+    assert report["metrics"]["mape"] < 15 < report["candidates"]["median"]["mape"]
+    new = ("predict", "--model", tmp_path / "model", tmp_path / "jobs.csv")
+    voxcast(*new, "--csv", tmp_path / "out.csv")
+    assert len(pd.read_csv(tmp_path / "out.csv")) == 60
+
+
+# Watching, and machines
+
+
+def test_drift(tmp_path: Path) -> None:
+    """drift, challenger, rollback: jobs learned from, predicted, and slower than predicted."""
+    project = SubmittedProject(tmp_path)
+    project.submit(24, factor=0.5, by_hand=True)
+    learned = run(tmp_path, BIN / "voxcast", "retrain", "--app", APP)
+    assert f"{APP}: ridge is champion, version 1: first" in learned.stdout
+    project.submit(14, factor=2.0)
+    drift = run(tmp_path, BIN / "voxcast", "drift", "--last", 14, "--json", codes=(1,))
+    assert json.loads(drift.stdout)[APP]["verdict"] == "drifted"
+
+
+def test_rollback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """drift, challenger, rollback: a version is taken back."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "params.yaml").touch()
+    register_champion(tmp_path, 12)
+    register_champion(tmp_path, 16)
+    assert [row["champion"] for row in voxcast("models", "--json").json] == [True, False]
+    assert voxcast("models", "diff", "1", "2").out
+    assert voxcast("models", "rollback", project=tmp_path).out.startswith("version 1 is champion")
+
+
+def test_challenger_is_judged_by_a_rule(graph: Path) -> None:
+    """drift, challenger, rollback: a new model needs a reason to become champion."""
+    receipt = read_json(graph / "results/register/receipt.json")["apps"]["ants_segment"]
+    assert (receipt["registered"], receipt["reason"]) == (True, "first")
+    assert receipt["challenger"]["family"]
+    assert receipt["detail"] == "the application had no champion"
+
+
+def test_unseen_hardware(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """unseen hardware by local runs and metronome: a machine is unknown, measured, and known."""
+    folder = tmp_path / "project"
+    voxcast("init", folder)
+    tool = folder / "tool.py"
+    tool.write_text(TOOL)
+    app = {
+        "defaults": ["_base@segment", "_self_"],
+        "segment": {"version": "1", "argv": [sys.executable, str(tool), "{image}"],
+                    "parameters": {"iterations": 30}},
+    }  # fmt: skip
+    (folder / "conf/app/segment.yaml").write_text(yaml.safe_dump(app))
+    monkeypatch.chdir(folder)
+    register_machines_champion(folder)
+    (before,) = voxcast("host", "--json", project=folder).json["apps"]
+    measured = voxcast("host", "measure", "--seconds", 60, "--json", project=folder).json
+    (after,) = measured["apps"]
+    assert (measured["measured"], after["runs"]) == (4, 4)
+    assert after["upper"] / after["lower"] < before["upper"] / before["lower"]
+    image = sorted((folder / "data/campaigns/host/images").rglob("*.nii.gz"))[0]
+    predict = ("predict", image, "--cpus", 1, "--json")
+    (known,) = voxcast(*predict, project=folder).json[0]["predictions"]
+    (other,) = voxcast(*predict, "--machine", "elsewhere", project=folder).json[0]["predictions"]
+    assert (known["host_runs"], other["host_runs"]) == (4, 0)
+
+
+def test_metronome(graph: Path) -> None:
+    """unseen hardware by local runs and metronome: each run is timed by fixed work."""
+    runs = pd.read_parquet(graph / "data/runs/cpu/profiles.parquet")
+    assert (runs["metronome_ticks"] > 0).all()
+    assert (runs["metronome_compute_s"] > 0).all()
