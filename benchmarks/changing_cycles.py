@@ -16,10 +16,10 @@ import numpy as np
 
 from voxcast.errors import RunError
 from voxcast.files import write_json
+from voxcast.phases.events import EVENT_DTYPES, EventTable, Kind
 from voxcast.phases.logical import LogicalTrace, logical_trace
-from voxcast.phases.prediction import backtest
-from voxcast.phases.tick_times import tick_times
-from voxcast.phases.traces.events import EVENT_DTYPES, EventTable, Kind
+from voxcast.phases.predict import backtest
+from voxcast.phases.signature import tick_times
 from voxcast.phases.transfer import transfer
 
 N_CYCLES, SHARE, LEVEL, N_RUNS, SLOWED = 300, 0.2, 0.9, 100, 2.0

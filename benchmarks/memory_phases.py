@@ -21,11 +21,15 @@ from voxcast.files import write_json
 from voxcast.history.imports.slant import KB, PHASES, RUNS, TRACES, VARIABLE
 from voxcast.history.stored_history import open_history
 from voxcast.laws.intervals import clustered_mean
-from voxcast.phases.change_points import change_points
-from voxcast.phases.memory import logged_runs, readable_traces
-from voxcast.phases.segmenter import LoggedRun, Segmenter, Trace, time_right
-from voxcast.phases.template import BINS
-from voxcast.phases.trace_grid import usual_step_s
+from voxcast.phases.segments import (
+    LoggedRun,
+    Segmenter,
+    Trace,
+    change_points,
+    logged_runs,
+    readable_traces,
+    time_right,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +39,6 @@ BATCHES = ("reference", "reference2")
 EVERY = (1, 2, 4, 8)
 TEACHERS = (1, 2, 3, 5, 10, 20)
 DRAWS = 10
-TRIED_BINS = (10, 20, 40, 80)
 PENALTIES = (0.5, 1.0, 2.0, 4.0, 8.0)
 MINUTE_S = 60.0
 SEED = 0
@@ -87,21 +90,15 @@ def accuracy(names: Sequence[str], logged: Sequence[LoggedRun], every: int) -> d
 
 
 def crossed(
-    names: Sequence[str], runs: Sequence[LoggedRun], bins: Sequence[int] = (BINS, BINS)
+    names: Sequence[str], runs: Sequence[LoggedRun]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return errors in seconds, shares of time right, and which runs look as usual.
 
     Each half of the subjects is segmented by what the other half teaches.
-
-    Parameters
-    ----------
-    bins : sequence of int
-        Of the histograms, for the runs of either half.
     """
     half_of = halves(runs)
     segmenters = [
-        Segmenter(names, [run for run in runs if half_of[run.subject] != half], bins[half])
-        for half in (0, 1)
+        Segmenter(names, [run for run in runs if half_of[run.subject] != half]) for half in (0, 1)
     ]
     errors, shares, usual = [], [], []
     for run in runs:
@@ -117,30 +114,16 @@ def halves(runs: Sequence[LoggedRun]) -> dict[str, int]:
     return {name: n % 2 for n, name in enumerate(sorted({run.subject for run in runs}))}
 
 
-def chosen_bins(names: Sequence[str], runs: Sequence[LoggedRun]) -> list[int]:
-    """Return for each half of the subjects the bins that are best within the other half."""
-    half_of, chosen = halves(runs), []
-    for half in (0, 1):
-        teachers = [run for run in runs if half_of[run.subject] != half]
-        right = [
-            float((crossed(names, teachers, (bins, bins))[0] <= MINUTE_S).all(axis=1).mean())
-            for bins in TRIED_BINS
-        ]
-        chosen.append(TRIED_BINS[int(np.argmax(right))])
-    return chosen
-
-
 def slant(folder: Path) -> dict[str, Any]:
     """Return how well the seven tasks of the fMRI runs are found, of their traces as published."""
     runs = slant_runs(folder)
     names = [f"task_{number}" for number in range(1, 8)]
     subjects = [run.subject for run in runs]
     last_s = np.array([run.trace.t_s[-1] - run.boundaries_s[-1] for run in runs])
-    bins = chosen_bins(names, runs)
     by_rate = {}
     for every in EVERY:
         thin = [LoggedRun(thinned(r.trace, every), r.boundaries_s, r.subject) for r in runs]
-        errors, shares, _ = crossed(names, thin, bins)
+        errors, shares, _ = crossed(names, thin)
         is_right = np.asarray((errors <= MINUTE_S).all(axis=1))
         by_rate[f"every_{every}"] = {
             "all_boundaries_within_a_minute": interval(is_right, subjects),
@@ -155,7 +138,6 @@ def slant(folder: Path) -> dict[str, Any]:
     return {
         "runs": len(runs),
         "subjects": len(set(subjects)),
-        "bins_chosen": bins,
         "runs_with_a_last_task_above_100_s": int((last_s > 100).sum()),
         **by_rate,
         "by_number_of_logged_runs": few_teachers(names, runs),
@@ -217,7 +199,7 @@ def alone(runs: Sequence[LoggedRun]) -> dict[str, Any]:
 
 def near_points(run: LoggedRun, penalty: float) -> tuple[np.ndarray, int]:
     """Return which boundaries have a change point within a minute, and the number of points."""
-    points_s = change_points(run.trace.grid(usual_step_s(run.trace.t_s)), penalty)
+    points_s = change_points(run.trace, penalty)
     distances = np.abs(run.boundaries_s[:, None] - points_s).min(axis=1, initial=np.inf)
     return distances <= MINUTE_S, len(points_s)
 

@@ -16,14 +16,14 @@ import pandas as pd
 
 from voxcast.models.harp.summed_phases import RepeatedPhase, fit_phases
 from voxcast.models.harp.time_regressors import TimeRegressor
-from voxcast.phases.tick_times import tick_times
+from voxcast.phases.signature import tick_times
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from voxcast.models.harp.summed_phases import TimeModel
-    from voxcast.phases.cycles import Cycles
     from voxcast.phases.logical import LogicalTrace
+    from voxcast.phases.predict import Cycles
 
 PHASES = (RepeatedPhase("start"), RepeatedPhase("cycle", "cycles"))
 FAMILIES = {"linear": "MLR", "tree": "DTR"}

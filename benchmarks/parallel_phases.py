@@ -20,18 +20,18 @@ import numpy as np
 from planted_phases import PHASES, PlantedPhase, planted
 from timing import machine
 from traces import RECORDS_A_STEP, write_archive
-from voxcast.phases.leader import grouped
+from voxcast.phases.events import read_trace
 from voxcast.phases.logical import logical_trace
 from voxcast.phases.simo import (
     MIN_SHARE,
     TOLERANCE_DECADES,
     communication,
     exact_values,
+    grouped,
     mean_order,
     phases_of,
     simo,
 )
-from voxcast.phases.traces.trace_files import read_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -1,7 +1,7 @@
 """Records traces of the parallel applications, for the validation of signatures.
 
 Each application with some sizes on 2, 4 and 8 processes of this machine: of mpi4py programs by
-``voxcast.phases.traces.mpi_recorder``, of DDP by PyTorch's profiler. A run is a folder with its
+``voxcast.phases.recorder``, of DDP by PyTorch's profiler. A run is a folder with its
 traces, ``result.json``, and ``run.json``: application, parameters, processes, wall time, and the
 wall time of the same run without a trace. Folders that are complete are not made again.
 
@@ -56,7 +56,7 @@ def traced_command(app: str, processes: int, arguments: list[str], traces: Path)
     python = [sys.executable, "-P", "-m"]
     if app == "ddp_train":  # the variable that is set for it tells where its traces go
         return [*python, module, *arguments]
-    recorder = [*python, "voxcast.phases.traces.mpi_recorder", "--out", str(traces), "-m", module]
+    recorder = [*python, "voxcast.phases.recorder", "--out", str(traces), "-m", module]
     return ranks.mpirun(processes, [*recorder, *arguments])
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from voxcast.phases.traces.events import EVENT_DTYPES, EventTable, Kind
+from voxcast.phases.events import EVENT_DTYPES, EventTable, Kind
 
 OPERATIONS = ("MPI_Send", "MPI_Recv", "MPI_Allreduce", "MPI_Bcast")
 _KINDS = np.array([Kind.SEND, Kind.RECEIVE, Kind.COLLECTIVE, Kind.COLLECTIVE])

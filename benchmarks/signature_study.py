@@ -26,15 +26,19 @@ from phase_traces import RUN_FILE
 from timing import machine
 from voxcast.errors import VoxcastError
 from voxcast.files import read_json, write_json
-from voxcast.phases.batch_means import MIN_BATCHES, error_of_sum_s
-from voxcast.phases.cycles import cycle_times_s, cycles_of
-from voxcast.phases.leader import grouped
+from voxcast.phases.events import read_trace
 from voxcast.phases.logical import logical_trace
-from voxcast.phases.prediction import backtest, calibrated, first_part
-from voxcast.phases.signature import communication_share, signature
-from voxcast.phases.simo import MIN_SHARE, communication, exact_values, phases_of, simo
-from voxcast.phases.tick_times import tick_times
-from voxcast.phases.traces.trace_files import read_trace
+from voxcast.phases.predict import (
+    MIN_BATCHES,
+    backtest,
+    calibrated,
+    cycle_times_s,
+    cycles_of,
+    error_of_sum_s,
+    first_part,
+)
+from voxcast.phases.signature import communication_share, signature, tick_times
+from voxcast.phases.simo import MIN_SHARE, communication, exact_values, grouped, phases_of, simo
 from voxcast.phases.transfer import transfer
 
 if TYPE_CHECKING:

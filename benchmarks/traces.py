@@ -29,8 +29,8 @@ import numpy as np
 from mpi4py import MPI
 sys.path.insert(0, str(Path(sys.argv[1]).parent))
 plain = MPI.COMM_WORLD
-import mpi_recorder
-mpi_recorder.start_recording(Path(sys.argv[2]))
+import recorder
+recorder.start_recording(Path(sys.argv[2]))
 traced = MPI.COMM_WORLD
 x, y, data = np.zeros(100), np.zeros(100), np.random.default_rng(1).random((400, 64))
 def step_s(communicator, repeats, steps=int(sys.argv[3])):
@@ -51,7 +51,7 @@ print(json.dumps({
 READ = """
 import json, resource, sys, time
 from pathlib import Path
-from voxcast.phases.traces.trace_files import read_trace
+from voxcast.phases.events import read_trace
 start = time.perf_counter()
 table = read_trace(Path(sys.argv[1]))
 read_s = time.perf_counter() - start
@@ -112,10 +112,10 @@ def reading(folder: Path) -> list[dict[str, Any]]:
 
 def recording(folder: Path) -> dict[str, Any]:
     """Return what recording adds to a call, and that as a share of a run with many calls."""
-    from voxcast.phases.traces import mpi_recorder
+    from voxcast.phases import recorder
 
     rounds = _script(
-        RECORDED, mpi_recorder.__file__, str(folder / "trace"), str(CALLS), str(ROUNDS),
+        RECORDED, recorder.__file__, str(folder / "trace"), str(CALLS), str(ROUNDS),
         str(CALLS_PER_S),
     )  # fmt: skip
     added_s = [traced_s - plain_s for plain_s, traced_s in rounds["calls"]]

@@ -16,8 +16,6 @@ for _ in range(int(sys.argv[1])):
         comm.Send(sent, 1, 7)
     elif rank == 1:
         comm.Recv(received, 0, 7)
-    requests = [comm.Irecv(received, MPI.ANY_SOURCE, 9), comm.Isend(sent[:32].copy(), right, 9)]
-    MPI.Request.Waitall(requests)
     comm.Allreduce(sent, received)
     half.bcast({"a": rank}, 0)
     obj = [rank]
@@ -25,16 +23,17 @@ for _ in range(int(sys.argv[1])):
     assert comm.allgather(obj) == [[other] for other in range(size)]
     assert comm.scatter([b"x" * 1000] * size if rank == 0 else None, root=0) == b"x" * 1000
     assert comm.sendrecv(obj, right, 3, None, left, 3) == [left]
-    request = comm.Iallreduce(sent, received)
-    while not request.Test():
-        pass
     comm.barrier()
-    posted = comm.isend(obj=obj, dest=right, tag=4)
-    assert comm.irecv(source=MPI.ANY_SOURCE, tag=4).wait() == [left]
-    posted.wait()
+    if rank == 0:
+        comm.send(obj=obj, dest=right, tag=4)
+    elif rank == 1:
+        assert comm.recv(source=MPI.ANY_SOURCE, tag=4) == [left]
+if "nonblocking" in sys.argv:
+    requests = [comm.Irecv(received, MPI.ANY_SOURCE, 9), comm.Isend(sent[:32].copy(), right, 9)]
+    MPI.Request.Waitall(requests)
 ring = comm.Create_cart([size], periods=[True])
 source, dest = ring.Shift(0, 1)
-ring.Sendrecv_replace(sent, dest, 0, source, 0)
+ring.Sendrecv(sent, dest, 0, received, source, 0)
 if "abort" in sys.argv and rank == 1:
     raise ValueError("planned")
 comm.gather(rank, 0)

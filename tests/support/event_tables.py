@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from voxcast.phases.traces.events import EVENT_DTYPES, EventTable, Kind
+from voxcast.phases.events import EVENT_DTYPES, EventTable, Kind
 
 OPERATIONS = ("MPI_Send", "MPI_Recv", "MPI_Allreduce", "write")
 SEND, RECEIVE, COLLECTIVE, LOCAL = Kind

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from voxcast.allocation.requests.phase_chain import Chain, MemoryHeld
-    from voxcast.phases.matrix import PhaseMatrix
+    from voxcast.phases.logged import PhaseMatrix
 
 PRINTED_WALLTIMES = 4
 # Modules of `voxcast phases ACTION`, each with a main; any other first argument is a history.
@@ -75,8 +75,8 @@ def main(argv: list[str]) -> int:
     from voxcast.allocation.requests.phase_chain import PhasedRuns, chain, memory_held
     from voxcast.history.selection import only_app, runs_where
     from voxcast.history.stored_history import open_history
-    from voxcast.phases.matrix import phase_matrix, used_byte_s
-    from voxcast.phases.traces.trace_files import holds_trace
+    from voxcast.phases.events import holds_trace
+    from voxcast.phases.logged import phase_matrix, used_byte_s
 
     cost = CostModel(args.alpha, args.beta, args.gamma, args.checkpoint, args.restart)
     if holds_trace(args.history[0]):
@@ -128,7 +128,7 @@ def _with_segmented(
     """Return the phases with those read from traces; stderr tells from which and how well."""
     import pandas as pd
 
-    from voxcast.phases.memory import segmented_runs
+    from voxcast.phases.segments import segmented_runs
 
     segmented = segmented_runs(runs, phases, traces)
     n_runs = segmented.phases["cell_key"].nunique()

@@ -25,7 +25,7 @@ from voxcast.quantities import format_seconds, format_short_seconds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from voxcast.phases.prediction import TimePrediction
+    from voxcast.phases.predict import TimePrediction
 
 
 def main(argv: list[str]) -> int:
@@ -61,9 +61,8 @@ def main(argv: list[str]) -> int:
         if getattr(args, option) is not None:
             checked_share(getattr(args, option), f"--{option}")
 
-    from voxcast.phases.cycles import cycles_of
-    from voxcast.phases.prediction import backtest, calibrated, predict
-    from voxcast.phases.tick_times import tick_times
+    from voxcast.phases.predict import backtest, calibrated, cycles_of, predict
+    from voxcast.phases.signature import tick_times
 
     trace = read_logical_trace(args.trace)
     measured_s = None
@@ -114,8 +113,8 @@ def _interval(prediction: TimePrediction) -> str:
 
 def _past_log_errors(paths: Sequence[Path], share: float) -> list[float]:
     """Return the logarithms of measured over predicted time, of whole runs cut at a share."""
-    from voxcast.phases.prediction import backtest
-    from voxcast.phases.tick_times import tick_times
+    from voxcast.phases.predict import backtest
+    from voxcast.phases.signature import tick_times
 
     errors = []
     for number, path in enumerate(paths):

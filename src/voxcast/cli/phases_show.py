@@ -21,8 +21,7 @@ from voxcast.quantities import counted, format_bytes, format_short_seconds
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
-    from voxcast.phases.timeline import Timeline
-    from voxcast.phases.trace_overview import TraceOverview
+    from voxcast.phases.overview import Timeline, TraceOverview
 
 MAX_LANES = 32
 MAX_LISTED = 8
@@ -51,8 +50,8 @@ def main(argv: list[str]) -> int:
         raise ConfigError("is a folder", f"--html {args.html}", "name a file")
     run = _run_folder(args.trace, args.run)
 
+    from voxcast.phases.overview import trace_overview
     from voxcast.phases.simo import phases_of
-    from voxcast.phases.trace_overview import trace_overview
 
     tolerance, min_share = grouping_options(args)
     trace = read_logical_trace(args.trace)
@@ -110,7 +109,7 @@ def _track(args: argparse.Namespace, run: Path | None, overview: TraceOverview, 
 
 
 def _show(overview: TraceOverview) -> None:
-    from voxcast.phases.trace_overview import MARKS
+    from voxcast.phases.overview import MARKS
 
     run = overview.signature
     print(
@@ -147,7 +146,7 @@ def _show(overview: TraceOverview) -> None:
 
 
 def _lanes(timeline: Timeline, marked: int) -> str:
-    from voxcast.phases.trace_overview import MARKS
+    from voxcast.phases.overview import MARKS
 
     # By category and whether communication is most of the bin; -1 is the last row.
     symbols = [(mark, mark.lower()) for mark in MARKS[:marked]]

@@ -14,7 +14,7 @@ from voxcast.errors import ConfigError, RunError
 from voxcast.quantities import counted, format_seconds
 
 if TYPE_CHECKING:
-    from voxcast.phases.traces.events import EventTable
+    from voxcast.phases.events import EventTable
 
 FAILED = 1
 INTERPRETER = re.compile(r"python[0-9.]*")
@@ -52,8 +52,7 @@ def main(argv: list[str]) -> int:
             raise RunError("is there already", folder, "name a new folder")
         code = _run(recorded(command, folder.absolute()))
 
-    from voxcast.phases.traces.events import Kind
-    from voxcast.phases.traces.trace_files import read_trace
+    from voxcast.phases.events import Kind, read_trace
 
     table = read_trace(folder)
     _show(table, as_json=args.json)
@@ -74,7 +73,7 @@ def _split(argv: list[str]) -> tuple[list[str], list[str]]:
 
 def recorded(command: list[str], folder: Path) -> list[str]:
     """Return a command with the recorder before the program of each Python interpreter."""
-    from voxcast.phases.traces import mpi_recorder
+    from voxcast.phases import recorder as mpi_recorder
 
     recorder = [mpi_recorder.__file__, "--out", str(folder)]
     result: list[str] = []
@@ -114,7 +113,7 @@ def _run(command: list[str]) -> int:
 def _show(table: EventTable, *, as_json: bool) -> None:
     import numpy as np
 
-    from voxcast.phases.traces.events import NS_PER_S, Kind
+    from voxcast.phases.events import NS_PER_S, Kind
 
     span_s = (table.end_ns - table.start_ns) / NS_PER_S
     in_events_s = np.bincount(

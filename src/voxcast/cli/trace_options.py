@@ -62,8 +62,8 @@ def read_logical_trace(path: Path) -> LogicalTrace:
         If it cannot be read, or has no events.
     """
     from voxcast.errors import RunError
+    from voxcast.phases.events import read_trace
     from voxcast.phases.logical import logical_trace
-    from voxcast.phases.traces.trace_files import read_trace
 
     trace = logical_trace(read_trace(path))
     if not len(trace):

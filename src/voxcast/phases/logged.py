@@ -1,14 +1,21 @@
-"""Phases logged by the applications, from the records of their runs."""
+"""Phases logged by the applications: from the records of their runs, and as matrices."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from voxcast.errors import TableError
+from voxcast.history.phase_peaks import with_peaks
 from voxcast.history.run_series import phases_in
 from voxcast.history.run_table import PHASE_DTYPES, frame_of
+from voxcast.records import MEASURED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     import pandas as pd
@@ -62,3 +69,130 @@ def phase_summary(table: pd.DataFrame) -> pd.DataFrame:
     )
     total_s = summary.groupby(["app", "cpus"])["total_s"].transform("sum")
     return summary.assign(share=summary["total_s"] / total_s).drop(columns=["start_s", "total_s"])
+
+
+MEAN_LABEL = "mean_rss_bytes"
+
+
+@dataclass(frozen=True, eq=False)
+class PhaseMatrix:
+    """Runs with the same phases.
+
+    Attributes
+    ----------
+    phases : tuple of str
+        In their order; a phase that occurs several times, such as an epoch, counts once.
+    cell_keys : tuple of str
+        The runs.
+    duration_s, peak_bytes : ndarray, shape (runs, phases)
+        Total duration and highest peak of each phase.
+    read_at_ends : mapping of str to int
+        Number of runs by phase whose memory in it is that at its ends: no sample lies in it.
+    left_out : mapping of str to int
+        Number of runs that are not in the matrix, by cause.
+    """
+
+    phases: tuple[str, ...]
+    cell_keys: tuple[str, ...]
+    duration_s: np.ndarray
+    peak_bytes: np.ndarray
+    read_at_ends: Mapping[str, int]
+    left_out: Mapping[str, int]
+
+
+def phase_matrix(runs: pd.DataFrame, phases: pd.DataFrame, traces: pd.DataFrame) -> PhaseMatrix:
+    """Arrange the phases of the completed runs of one application.
+
+    The phases are those of most runs. A phase without a peak gets that of the trace of its run,
+    see `voxcast.history.phase_peaks`.
+
+    Parameters
+    ----------
+    runs, phases, traces : DataFrame
+        Of the application; columns as in `voxcast.history.run_table`.
+
+    Raises
+    ------
+    TableError
+        If no completed run has the peaks of all its phases.
+    """
+    completed = set(runs.loc[runs["outcome"] == "completed", "cell_key"])
+    phases = phases[phases["cell_key"].isin(completed)]
+    table = with_peaks(phases, traces)
+    imported = set(runs.loc[runs["source"] != MEASURED, "cell_key"])
+    is_stated = phases["cell_key"].isin(imported) & phases["peak_rss_bytes"].notna()
+    by_phase = (
+        table.assign(
+            peak_rss_bytes=table["peak_rss_bytes"].astype("float64"),
+            read_at_ends=table["without_sample"] & ~is_stated,
+        )
+        .groupby(["cell_key", "phase"], sort=False)
+        .agg(
+            start_s=("start_s", "min"),
+            duration_s=("duration_s", "sum"),
+            peak_bytes=("peak_rss_bytes", lambda peaks: peaks.max(skipna=False)),
+            read_at_ends=("read_at_ends", "all"),
+        )
+        .reset_index()
+        .sort_values(["cell_key", "start_s"], kind="stable")
+    )
+    orders = by_phase.groupby("cell_key")["phase"].agg(tuple)
+    unread = set(by_phase.loc[by_phase["peak_bytes"].isna(), "cell_key"])
+    usable = orders[[key not in unread for key in orders.index]]
+    if usable.empty:
+        raise TableError("has no run with peak memory of all its phases", "the history")
+    names: tuple[str, ...] = usable.value_counts().index[0]
+    keys = usable[[order == names for order in usable]].index
+    in_order = by_phase[by_phase["cell_key"].isin(set(keys))].set_index(["cell_key", "phase"])
+    duration_s, peak_bytes = (
+        in_order[column].unstack()[list(names)].loc[keys].to_numpy(dtype=float)
+        for column in ("duration_s", "peak_bytes")
+    )
+    read_at_ends = in_order.groupby("phase")["read_at_ends"].sum()
+    outcomes = runs.loc[runs["outcome"] != "completed", "outcome"].value_counts()
+    has_trace = set(traces["cell_key"])
+    left_out = {
+        **{f"of outcome {outcome}": int(count) for outcome, count in outcomes.items()},
+        "without phases": len(completed - set(orders.index)),
+        "without a trace": len(unread - has_trace),
+        "without a memory reading near a phase": len(unread & has_trace),
+        "with other phases": len(usable) - len(keys),
+    }
+    return PhaseMatrix(
+        names,
+        tuple(str(key) for key in keys),
+        duration_s,
+        peak_bytes,
+        {phase: int(read_at_ends[phase]) for phase in names if read_at_ends[phase]},
+        {cause: count for cause, count in left_out.items() if count},
+    )
+
+
+def used_byte_s(
+    runs: pd.DataFrame, traces: pd.DataFrame, matrix: PhaseMatrix
+) -> np.ndarray | None:
+    """Return the memory in use integrated over the time in phases, for each run.
+
+    This is the mean memory times the duration of the phases. The mean is that of the source (label
+    ``mean_rss_bytes``) or of the trace, which is slightly too high if the trace was thinned to its
+    peaks. None unless all runs have a mean.
+
+    Parameters
+    ----------
+    runs, traces : DataFrame
+        See `voxcast.history.parts`.
+    """
+    means: dict[str, float] = {}
+    for key, samples in traces[traces["cell_key"].isin(set(matrix.cell_keys))].groupby("cell_key"):
+        seconds, used = samples["t_s"].to_numpy(float), samples["rss_bytes"].to_numpy(float)
+        if len(samples) > 1 and np.ptp(seconds) > 0:
+            means[str(key)] = float(np.trapezoid(used, seconds) / np.ptp(seconds))
+    for key, text in zip(runs["cell_key"], runs["labels_json"], strict=True):
+        labelled_mean = json.loads(text).get(MEAN_LABEL) if text else None
+        if labelled_mean is not None:
+            means[str(key)] = float(labelled_mean)
+    if not set(matrix.cell_keys) <= set(means):
+        return None
+    mean = np.array([means[key] for key in matrix.cell_keys])
+    byte_s: np.ndarray = mean * matrix.duration_s.sum(axis=1)
+    return byte_s

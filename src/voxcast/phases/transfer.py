@@ -8,13 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcast.errors import RunError
-from voxcast.phases.batch_means import error_of_sum_s
-from voxcast.phases.communication_text import communication_texts
-from voxcast.phases.cycles import cycle_times_s, cycles_of
-from voxcast.phases.leader import DROPPED
-from voxcast.phases.prediction import LEVEL
-from voxcast.phases.simo import phases_of
-from voxcast.phases.tick_times import tick_times
+from voxcast.phases.predict import LEVEL, cycle_times_s, cycles_of, error_of_sum_s
+from voxcast.phases.signature import tick_times
+from voxcast.phases.simo import DROPPED, communication_texts, phases_of
 
 if TYPE_CHECKING:
     from voxcast.phases.logical import LogicalTrace
@@ -81,7 +77,7 @@ def transfer(base: LogicalTrace, run: LogicalTrace, level: float = LEVEL) -> Tra
     no recognition by their amount of computation, which a clock on another machine would change.
 
     The interval is by batch means over the cycles of the short run, see
-    `voxcast.phases.batch_means`. It reaches to where the time would be if the short run were as
+    `voxcast.phases.predict`. It reaches to where the time would be if the short run were as
     much off there as the same ticks of the base are for the base. It has nothing of what changes
     there after that run.
 

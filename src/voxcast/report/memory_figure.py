@@ -10,7 +10,7 @@ import numpy as np
 from voxcast.history.run_folders import read_row
 from voxcast.history.run_series import phases_of, traces_of
 from voxcast.history.run_table import frame_of
-from voxcast.phases.memory import segmented_runs
+from voxcast.phases.segments import segmented_runs
 from voxcast.quantities import counted, format_bytes, format_seconds
 from voxcast.report.canvas import INK, SERIES, inline_svg, panel
 from voxcast.report.figures import Drawing

@@ -13,7 +13,7 @@ from voxcast.report.canvas import SERIES
 from voxcast.report.formatting import percent
 
 if TYPE_CHECKING:
-    from voxcast.phases.timeline import Timeline
+    from voxcast.phases.overview import Timeline
 
 MAX_COLOURED = len(SERIES)
 OTHER = "other"

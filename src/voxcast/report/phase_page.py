@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voxcast.phases.timeline import COMMUNICATION
-from voxcast.phases.trace_overview import MARKS, trace_overview
+from voxcast.phases.overview import COMMUNICATION, MARKS, trace_overview
 from voxcast.quantities import counted, format_bytes, format_seconds, format_short_seconds
 from voxcast.report.formatting import percent
 from voxcast.report.memory_figure import memory_drawing
@@ -18,11 +17,9 @@ from voxcast.report.tables import Table
 from voxcast.report.templates import render
 
 if TYPE_CHECKING:
-    from voxcast.phases.leader import Grouping
     from voxcast.phases.logical import LogicalTrace
-    from voxcast.phases.timeline import Timeline
-    from voxcast.phases.trace_overview import TraceOverview
-    from voxcast.phases.traffic import Traffic
+    from voxcast.phases.overview import Timeline, TraceOverview, Traffic
+    from voxcast.phases.simo import Grouping
     from voxcast.report.memory_figure import RunMemory
 
 TEMPLATE = "phases.html.j2"

@@ -13,7 +13,7 @@ import pytest
 from synthetic_runs import cell, write_run
 from voxcast.cli.phases import main
 from voxcast.errors import ConfigError, RunError, TableError
-from voxcast.phases.traces import mpi_recorder
+from voxcast.phases import recorder as mpi_recorder
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 KMEANS = SAMPLES / "kmeans_mpi_trace"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import struct
 
 import numpy as np
 import pytest
 
 from voxcast.cli.phases import main
 from voxcast.errors import ConfigError, RunError, TableError
-from voxcast.phases.traces import mpi_recorder as recorder
+from voxcast.phases.events import Kind
 
 PROCESSES = 3
 ITERATION_NS, CALL_NS, START_NS = 4_000_000, 500_000, 50_000_000
@@ -23,32 +22,26 @@ def write_trace(folder, iterations, *, slower=1.0, seed=0, iteration_bytes=80, g
     rng = np.random.default_rng(seed)
     jitter = 1 + 0.02 * rng.standard_normal(iterations) + growth * np.arange(iterations)
     for rank in range(PROCESSES):
-        start = {
-            "run": "r", "rank": rank, "size": PROCESSES, "host": "h", "operations":
-            ["MPI_Bcast", "MPI_Allreduce", "MPI_Finalize"], "monotonic_ns": 0,
-            "wall_ns": 10**9 * rank,
-        }  # fmt: skip
-        calls, clock = [], 0
-        works = [(START_NS, 0, 800), *((ITERATION_NS * j, 1, iteration_bytes) for j in jitter)]
+        group = {"number": 0, "ranks": list(range(PROCESSES)), "earlier": 0}
+        events, clock = [{"ph": "M", "name": "communicator", "args": group}], 0
+        works = [(0, "start", 0), (START_NS, "MPI_Bcast", 800)]
+        works += [(ITERATION_NS * j, "MPI_Allreduce", iteration_bytes) for j in jitter]
         for work_ns, operation, size in works:
             begin = clock + int(work_ns * slower)
-            clock = begin + int(CALL_NS * slower)
-            calls.append(recorder.RECORD.pack(
-                begin, clock, int(work_ns * slower), size, -1, -1, 0, operation,
-                recorder.Tape.COLLECTIVE,
-            ))  # fmt: skip
-        blocks = [
-            (recorder.START, json.dumps(start).encode()),
-            (recorder.COMMUNICATOR,
-             json.dumps({"members": list(range(PROCESSES)), "earlier": 0}).encode()),
-            (recorder.CALLS, b"".join(calls)),
-            (recorder.END, json.dumps({"monotonic_ns": clock, "unrecorded": {}}).encode()),
-        ]  # fmt: skip
-        path = folder / f"rank-{rank:05d}{recorder.SUFFIX}"
-        path.write_bytes(
-            recorder.MAGIC
-            + b"".join(struct.pack("<II", kind, len(body)) + body for kind, body in blocks)
-        )
+            clock = begin + int(CALL_NS * slower) * (operation != "start")
+            arguments = {
+                "kind": int(Kind.COLLECTIVE), "size_bytes": size, "group": 0, "peer": -1,
+                "tag": -1, "computation_ns": int(work_ns * slower),
+            }  # fmt: skip
+            events.append({
+                "ph": "X", "cat": "mpi", "name": operation, "ts": begin / 1000,
+                "dur": (clock - begin) / 1000, "args": arguments,
+            })  # fmt: skip
+        content = {
+            "distributedInfo": {"run": "r", "rank": rank, "world_size": PROCESSES},
+            "baseTimeNanoseconds": 10**9 * rank, "traceEvents": events, "unrecorded": {},
+        }  # fmt: skip
+        (folder / f"rank-{rank:05d}.json").write_text(json.dumps(content))
     return folder
 
 
@@ -151,7 +144,7 @@ def test_a_rank_that_stopped_early_is_told_and_the_rest_is_used(trace, capsys) -
     last.write_bytes(content[: len(content) * 3 // 4])
     assert main(["signature", str(trace), "--json"]) == 0
     captured = capsys.readouterr()
-    assert "rank 2: stopped before the end" in captured.err
+    assert "rank 2: cut short or damaged" in captured.err
     result = json.loads(captured.out)
     assert result["missing"]
     assert math.isclose(result["total_s"], result["elapsed_s"])

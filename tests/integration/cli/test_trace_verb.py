@@ -11,7 +11,7 @@ import pytest
 
 from voxcast.cli.trace import main, recorded
 from voxcast.errors import ConfigError, RunError
-from voxcast.phases.traces import mpi_recorder
+from voxcast.phases import recorder as mpi_recorder
 
 PROGRAM = Path(__file__).parents[2] / "samples" / "mpi_program.py"
 FOLDER = Path("/traces/run")

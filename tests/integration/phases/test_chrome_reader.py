@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from voxcast.errors import RunError
-from voxcast.phases.traces.events import Kind
-from voxcast.phases.traces.trace_files import read_trace
+from voxcast.phases.events import Kind, read_trace
 
 pytest.importorskip("torch")
 PROGRAM = Path(__file__).parents[2] / "samples" / "ddp_profiled.py"
@@ -65,14 +64,14 @@ def test_a_missing_rank_and_a_cut_file_are_named(folder: Path, tmp_path: Path) -
 def test_a_trace_of_another_tool_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text(text)
-    with pytest.raises(RunError, match=r"trace\.json: is no trace of the PyTorch profiler"):
+    with pytest.raises(RunError, match=r"trace\.json: is not a Chrome trace"):
         read_trace(path)
 
 
 def test_a_trace_without_communication_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text('{"schemaVersion": 1, "traceEvents": []}')
-    with pytest.raises(RunError, match="has no gloo or nccl communication"):
+    with pytest.raises(RunError, match="has no communication"):
         read_trace(path)
 
 
@@ -111,7 +110,7 @@ def test_a_trace_of_a_gigabyte_is_read_in_bounded_memory(folder: Path, tmp_path:
     assert path.stat().st_size > 10**9
     code = (
         "import resource, sys; from pathlib import Path\n"
-        "from voxcast.phases.traces.trace_files import read_trace\n"
+        "from voxcast.phases.events import read_trace\n"
         "start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "events = len(read_trace(Path(sys.argv[1])))\n"
         "print(events, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start)"

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from voxcast.errors import RunError
-from voxcast.phases.traces.events import Kind
-from voxcast.phases.traces.trace_files import read_trace
+from voxcast.phases.events import Kind, read_trace
 
 otf2 = pytest.importorskip("otf2")
 

@@ -43,7 +43,7 @@ def test_a_damaged_trace_is_told_of_and_does_not_stop_the_report(tmp_path: Path)
     folder = tmp_path / "data/runs/cpu"
     run = write_run(folder, cell(), samples=12)
     shutil.copytree(KMEANS, run / "traces")
-    (run / "traces" / "rank-00001.mpitrace").write_bytes(b"something else")
+    (run / "traces" / "rank-00001.json").write_bytes(b"something else")
     (section,) = traced_runs(load_records(folder), tmp_path)
     assert section["trace"] is None
-    assert "is not a trace of voxcast" in section["text"]
+    assert "is not a Chrome trace" in section["text"]

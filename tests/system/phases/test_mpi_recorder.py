@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from voxcast.errors import RunError
-from voxcast.phases.traces import mpi_recorder
-from voxcast.phases.traces.events import EventTable, Kind
-from voxcast.phases.traces.trace_files import read_trace
+from voxcast.phases import recorder as mpi_recorder
+from voxcast.phases.events import EventTable, Kind, read_trace
 
 pytestmark = [
     pytest.mark.mpi,
@@ -55,7 +54,7 @@ def test_every_call_is_there_with_its_size(table: EventTable) -> None:
     assert names(table, first & (table["kind"] == Kind.COLLECTIVE)) == [
         "MPI_Comm_split",
         *["MPI_Allreduce", "MPI_Bcast", "MPI_Allreduce", "MPI_Allgather", "MPI_Scatter",
-          "MPI_Iallreduce", "MPI_Barrier"] * STEPS,
+          "MPI_Barrier"] * STEPS,
         "MPI_Comm_create_cart", "MPI_Gather",
     ]  # fmt: skip
     of_sums = first & (table["operation"] == table.operations.index("MPI_Allreduce"))
@@ -83,7 +82,7 @@ def test_sends_and_receives_pair_by_process_tag_group_and_size(table: EventTable
         return sorted(zip(sender, receiver, *rest, strict=True))
 
     assert messages(Kind.SEND) == messages(Kind.RECEIVE)
-    assert len(messages(Kind.SEND)) == STEPS * (1 + 3 * RANKS) + RANKS
+    assert len(messages(Kind.SEND)) == STEPS * (2 + RANKS) + RANKS
 
 
 def test_groups_are_the_same_on_all_ranks(table: EventTable) -> None:
@@ -112,29 +111,36 @@ def test_a_failed_rank_leaves_what_it_had(tmp_path: Path) -> None:
     assert completed.returncode != 0
     assert "ValueError: planned" in completed.stderr
     table = read_trace(tmp_path / "trace")
-    assert "rank 1: stopped before the end" in table.missing
+    assert "rank 1: cut short or damaged (the text ends too early)" in table.missing
     last = np.flatnonzero(table["process"] == 1)[-1]
-    assert table.operations[table["operation"][last]] == "MPI_Sendrecv_replace"
+    assert table.operations[table["operation"][last]] == "MPI_Sendrecv"
 
 
 def test_a_missing_and_a_cut_file_are_named(folder: Path, tmp_path: Path) -> None:
     copy = tmp_path / "trace"
     shutil.copytree(folder, copy)
-    (copy / "rank-00002.mpitrace").unlink()
-    cut = copy / "rank-00000.mpitrace"
+    (copy / "rank-00002.json").unlink()
+    cut = copy / "rank-00000.json"
     cut.write_bytes(cut.read_bytes()[:2000])
     table = read_trace(copy)
     assert table.missing == (
-        "rank 2: no file", "rank 0: stopped before the end, its file is cut short",
-    )  # fmt: skip
+        "rank 2: no file",
+        "rank 0: cut short or damaged (the text ends too early)",
+    )
     assert np.count_nonzero(table["process"] == 0) > 0
-    (copy / "rank-00001.mpitrace").write_bytes(b"something else")
-    with pytest.raises(RunError, match=r"rank-00001\.mpitrace: is not a trace of voxcast"):
+    (copy / "rank-00001.json").write_bytes(b"something else")
+    with pytest.raises(RunError, match=r"rank-00001\.json: is not a Chrome trace"):
         read_trace(copy)
 
 
 def test_files_of_two_runs_are_refused(folder: Path, tmp_path: Path) -> None:
     assert record(tmp_path / "trace", "1").returncode == 0
-    shutil.copy(folder / "rank-00000.mpitrace", tmp_path / "trace" / "rank-00000.mpitrace")
+    shutil.copy(folder / "rank-00000.json", tmp_path / "trace" / "rank-00000.json")
     with pytest.raises(RunError, match="holds files of 2 runs"):
         read_trace(tmp_path / "trace")
+
+
+def test_nonblocking_calls_are_counted_as_missing(tmp_path: Path) -> None:
+    assert record(tmp_path / "trace", "1", "nonblocking").returncode == 0
+    missing = read_trace(tmp_path / "trace").missing
+    assert {f"rank {rank}: 1 × Irecv not followed" for rank in range(RANKS)} <= set(missing)

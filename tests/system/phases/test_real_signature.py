@@ -9,12 +9,10 @@ import sys
 import numpy as np
 import pytest
 
-from voxcast.phases.cycles import cycles_of
+from voxcast.phases.events import read_trace
 from voxcast.phases.logical import logical_trace
-from voxcast.phases.prediction import backtest
-from voxcast.phases.signature import signature
-from voxcast.phases.tick_times import tick_times
-from voxcast.phases.traces.trace_files import read_trace
+from voxcast.phases.predict import backtest, cycles_of
+from voxcast.phases.signature import signature, tick_times
 from voxcast.phases.transfer import transfer
 from voxcast_apps import ranks
 
@@ -27,7 +25,7 @@ def recorded(folder, iterations):
     parameters = {"points": 20_000, "clusters": 8, "dimensions": 4, "iterations": iterations,
                   "oversubscription": PROCESSES}  # fmt: skip
     command = ranks.mpirun(PROCESSES, [
-        sys.executable, "-P", "-m", "voxcast.phases.traces.mpi_recorder",
+        sys.executable, "-P", "-m", "voxcast.phases.recorder",
         "--out", str(folder / "trace"),
         "-m", "voxcast_apps.kmeans_mpi", "--out", str(folder / "out"),
         "--threads", "1", "--parameters", json.dumps(parameters),

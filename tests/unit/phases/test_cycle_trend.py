@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 
 from event_tables import collective, event_table
-from voxcast.phases.cycle_trend import trend_of
-from voxcast.phases.cycles import cycle_times_s, cycles_of
 from voxcast.phases.logical import logical_trace
-from voxcast.phases.prediction import backtest, calibrated
-from voxcast.phases.tick_times import tick_times
+from voxcast.phases.predict import backtest, calibrated, cycle_times_s, cycles_of, trend_of
+from voxcast.phases.signature import tick_times
 
 N_CYCLES = 300
 SHARE = 0.2

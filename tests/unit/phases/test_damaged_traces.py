@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from voxcast.errors import RunError
+from voxcast.phases.events import read_trace
 from voxcast.phases.logical import logical_trace
 from voxcast.phases.signature import signature
-from voxcast.phases.traces.trace_files import read_trace
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 GLOO = {
@@ -48,12 +48,12 @@ def test_an_event_of_another_form_is_counted_and_the_rest_read(change, tmp_path)
 @pytest.mark.parametrize(
     ("head", "message"),
     [
-        ({"distributedInfo": {"rank": -1, "world_size": 2}}, "its rank is no number"),
-        ({"distributedInfo": {"rank": "a"}}, "its rank is no number"),
-        ({"distributedInfo": {"rank": 0, "world_size": 10**12}}, "its world_size is no number"),
-        ({"distributedInfo": {"rank": 0, "world_size": None}}, "its world_size is no number"),
-        ({"distributedInfo": [1]}, "its distributedInfo is no object"),
-        ({"baseTimeNanoseconds": 10**30}, "its baseTimeNanoseconds is no number"),
+        ({"distributedInfo": {"rank": -1, "world_size": 2}}, "its rank is not a number"),
+        ({"distributedInfo": {"rank": "a"}}, "its rank is not a number"),
+        ({"distributedInfo": {"rank": 0, "world_size": 10**12}}, "its world_size is not a number"),
+        ({"distributedInfo": {"rank": 0, "world_size": None}}, "its world_size is not a number"),
+        ({"distributedInfo": [1]}, "its distributedInfo is not an object"),
+        ({"baseTimeNanoseconds": 10**30}, "its baseTimeNanoseconds is not a number"),
     ],
 )
 def test_impossible_numbers_of_a_rank_are_refused(head, message, tmp_path) -> None:
@@ -78,12 +78,12 @@ def test_a_clock_that_runs_backwards_adds_no_negative_time(tmp_path) -> None:
 
 def test_an_empty_file_of_a_rank_is_named_and_a_second_one_refused(tmp_path) -> None:
     copy = Path(shutil.copytree(SAMPLES / "kmeans_mpi_trace", tmp_path / "copy"))
-    (copy / "rank-00003.mpitrace").write_bytes(b"")
+    (copy / "rank-00003.json").write_bytes(b"")
     table = read_trace(copy)
-    assert "rank-00003.mpitrace: it ends before its start was written" in table.missing
+    assert "rank 3: no file" in table.missing
     assert set(table["process"].tolist()) == {0, 1, 2}
-    shutil.copy(copy / "rank-00002.mpitrace", copy / "rank-00003.mpitrace")
-    with pytest.raises(RunError, match="is of rank 2, as is another file"):
+    shutil.copy(copy / "rank-00002.json", copy / "rank-00003.json")
+    with pytest.raises(RunError, match="is of rank 2, as is rank-00002"):
         read_trace(copy)
 
 
@@ -103,7 +103,7 @@ def damaged(content: bytes, rng: np.random.Generator) -> bytes:
 
 @pytest.mark.parametrize(
     ("sample", "files"),
-    [("kmeans_mpi_trace", "*.mpitrace"), ("eztrace_ring", "eztrace_log/*.evt")],
+    [("kmeans_mpi_trace", "rank-*.json"), ("eztrace_ring", "eztrace_log/*.evt")],
 )
 def test_no_damage_gives_a_traceback_or_changes_what_is_read_next(sample, files, tmp_path) -> None:
     if sample == "eztrace_ring":

@@ -8,7 +8,7 @@ import pytest
 
 from voxcast.errors import TableError
 from voxcast.history.stored_history import open_history
-from voxcast.phases.matrix import phase_matrix, used_byte_s
+from voxcast.phases.logged import phase_matrix, used_byte_s
 from voxcast.records import MEASURED
 
 REFERENCE = Path(__file__).parents[3] / "data/history/reference"

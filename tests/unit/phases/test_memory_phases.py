@@ -9,10 +9,15 @@ import pytest
 
 from voxcast.errors import TableError
 from voxcast.history.run_table import DTYPES, PHASE_DTYPES, TRACE_DTYPES, frame_of
-from voxcast.phases.change_points import change_points
-from voxcast.phases.memory import segmented_runs
-from voxcast.phases.segmenter import LoggedRun, Segmenter, Trace, time_right
-from voxcast.phases.trace_grid import samples_in_order, trace_grid
+from voxcast.phases.segments import (
+    LoggedRun,
+    Segmenter,
+    Trace,
+    change_points,
+    readable_trace,
+    segmented_runs,
+    time_right,
+)
 
 ARTIFACT = os.environ.get("VOXCAST_SLANT_ARTIFACT")
 PHASES = ("read", "filter", "solve", "write")
@@ -148,14 +153,14 @@ def test_change_points_of_a_run_alone_follow_the_planted_levels() -> None:
     memory = GB * np.repeat([1.0, 5.0, 2.0], 60) * random.lognormal(0, 0.03, 180)
     t_s = np.arange(180.0)
     for every in (1, 2, 4):
-        grid = trace_grid(t_s[::every], memory[::every], None, float(every))
-        assert change_points(grid) == pytest.approx([60, 120], abs=every)
+        trace = Trace(t_s[::every], memory[::every])
+        assert change_points(trace) == pytest.approx([60, 120], abs=every)
 
 
 def test_a_constant_trace_has_no_change_points_and_can_be_aligned() -> None:
     t_s = np.arange(50.0)
     constant = Trace(t_s, np.full(50, GB), None)
-    assert change_points(constant.grid(1.0)).size == 0
+    assert change_points(constant).size == 0
     starts_s, _ = Segmenter(PHASES, logged(6, seed=9)).boundaries_s(constant)
     assert np.all(np.diff(starts_s) >= 0)
     assert np.all((starts_s >= 0) & (starts_s <= 49))
@@ -164,23 +169,26 @@ def test_a_constant_trace_has_no_change_points_and_can_be_aligned() -> None:
 
 
 def test_two_samples_suffice_and_fewer_are_an_error() -> None:
-    two = Trace(*samples_in_order([0, 10], [GB, 2 * GB], [0, 10]))
+    two = readable_trace([0, 10], [GB, 2 * GB], [0, 10])
+    assert two is not None
     starts_s, _ = Segmenter(PHASES, logged(6, seed=10)).boundaries_s(two)
     assert np.all((starts_s >= 0) & (starts_s <= 10))
-    assert change_points(two.grid(10.0)).size == 0
+    assert change_points(two).size == 0
     for t_s in ([], [1.0], [1.0, np.nan]):
-        with pytest.raises(TableError, match="2 are needed"):
-            samples_in_order(t_s, np.ones(len(t_s)))
+        assert readable_trace(t_s, np.ones(len(t_s))) is None
 
 
 def test_unreadable_samples_and_a_clock_that_is_set_back() -> None:
-    t_s, memory, cpu_s = samples_in_order(
+    trace = readable_trace(
         [0, 1, np.nan, 2, 1.5, 3, 3], [1, 2, 3, np.nan, 4, 5, 6], [0, 1, 2, 3, 4, 5, 6]
     )
-    assert t_s.tolist() == [0, 1, 1.5, 3]
-    assert memory.tolist() == [1, 2, 4, 6]
-    assert cpu_s is not None
-    assert samples_in_order([0, 1], [1, 2], [0, np.nan])[2] is None
+    assert trace is not None
+    assert trace.t_s.tolist() == [0, 1, 1.5, 3]
+    assert trace.rss_bytes.tolist() == [1, 2, 4, 6]
+    assert trace.cpu_s is not None
+    without_cpu = readable_trace([0, 1], [1, 2], [0, np.nan])
+    assert without_cpu is not None
+    assert without_cpu.cpu_s is None
 
 
 def test_a_history_without_traces_is_an_error() -> None:

@@ -9,11 +9,16 @@ import pytest
 
 from event_tables import collective, event_table
 from voxcast.errors import ConfigError, RunError
-from voxcast.phases.batch_means import error_of_sum_s
-from voxcast.phases.cycles import cycles_of
 from voxcast.phases.logical import logical_trace
-from voxcast.phases.prediction import backtest, calibrated, first_part, predict
-from voxcast.phases.tick_times import tick_times
+from voxcast.phases.predict import (
+    backtest,
+    calibrated,
+    cycles_of,
+    error_of_sum_s,
+    first_part,
+    predict,
+)
+from voxcast.phases.signature import tick_times
 
 LEVEL = 0.9
 

@@ -7,8 +7,7 @@ import pytest
 
 from event_tables import COLLECTIVE, collective, event_table, receive, send
 from voxcast.phases.logical import logical_trace
-from voxcast.phases.signature import signature
-from voxcast.phases.tick_times import before_tick, tick_times
+from voxcast.phases.signature import before_tick, signature, tick_times
 
 STEPS = 50
 

@@ -11,11 +11,11 @@ from sklearn.metrics import adjusted_rand_score
 
 from event_tables import collective, event_table, local, receive, send
 from planted_phases import PHASES, planted
-from voxcast.phases.leader import grouped
 from voxcast.phases.logical import logical_trace
 from voxcast.phases.simo import (
     communication,
     exact_values,
+    grouped,
     mean_order,
     orders_of_magnitude,
     phases_of,

@@ -11,12 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from event_tables import collective, event_table, receive, send
+from voxcast.phases.events import read_trace
 from voxcast.phases.logical import logical_trace
+from voxcast.phases.overview import (
+    COMMUNICATION,
+    COMPUTATION,
+    middle_span_s,
+    timeline,
+    trace_overview,
+    traffic,
+)
 from voxcast.phases.simo import phases_of
-from voxcast.phases.timeline import COMMUNICATION, COMPUTATION, middle_span_s, timeline
-from voxcast.phases.trace_overview import trace_overview
-from voxcast.phases.traces.trace_files import read_trace
-from voxcast.phases.traffic import traffic
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "kmeans_mpi_trace"
 NS = 1e-9

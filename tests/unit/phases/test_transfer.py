@@ -8,7 +8,7 @@ import pytest
 from event_tables import collective, event_table
 from voxcast.errors import RunError
 from voxcast.phases.logical import logical_trace
-from voxcast.phases.tick_times import tick_times
+from voxcast.phases.signature import tick_times
 from voxcast.phases.transfer import aligned_ticks, transfer
 
 
