@@ -92,12 +92,10 @@ slurm-demo: setup ## Forty images through a private Slurm on this machine, to th
 	@python benchmarks/slurm_demo.py
 
 .PHONY: worth
-worth: setup ## What asking for less is worth: rounds on a private Slurm (50 min), replayed traces; results/worth
+worth: setup ## What asking for less is worth: rounds on a private Slurm (50 min); results/worth
 	@test -f results/worth/jobs.json || python pipelines/worth_jobs.py
 	python benchmarks/worth_rounds.py
 	python benchmarks/worth_figures.py
-	python benchmarks/worth_variants.py
-	python benchmarks/worth_replay.py
 
 .PHONY: parcel-study
 parcel-study: setup ## Cache, passes, predictability, and three ways on a private Slurm; results/parcel_study (two hours)

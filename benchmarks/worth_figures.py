@@ -5,9 +5,7 @@ Reads ``results/worth/rounds`` and writes ``results/worth/rounds.json``::
     python benchmarks/worth_figures.py
 
 Ratios are of a round against the same round of the site's default, which met the same jobs of
-others; their interval is that of a mean of logarithms, by Student's law over the rounds. Each
-record is also replayed by `voxcast.allocation.queueing`, to see how far the simulator is from
-Slurm.
+others; their interval is that of a mean of logarithms, by Student's law over the rounds.
 """
 
 from __future__ import annotations
@@ -22,12 +20,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from voxcast.allocation.node_room import Machine
-from voxcast.allocation.queueing import simulate
-from voxcast.allocation.workload import Workload
 from voxcast.files import write_json
-from voxcast.quantities import slurm_bytes
-from worth_arms import ARMS, MEMORY_SCALE, TIME_SCALE, plan_of, read_jobs
+from worth_arms import ARMS, MEMORY_SCALE, TIME_SCALE
 from worth_rounds import CLOCK, NODE_BYTES, NODES
 
 CORES = 4
@@ -82,72 +76,7 @@ def figures(record: dict[str, Any]) -> dict[str, Any]:
         ),
         "others_completed": len(others), "others": len(record["others"]),
         "mean_overhead_s": float(np.mean(overheads)),
-        "simulator": replayed(record),
     }  # fmt: skip
-
-
-def replayed(record: dict[str, Any]) -> dict[str, float]:
-    """Return how far starts in the simulator are from those in Slurm, for the same attempts."""
-    rows = sorted(_rows(record))
-    table = np.array([row[:1] + row[4:] for row in rows], dtype=np.float64)
-    submit_s, start_s, ran_s, asked_s, cpus, memory = table.T
-    jobs = Workload(
-        np.arange(len(rows)), submit_s, ran_s, np.maximum(asked_s, ran_s),
-        cpus.astype(np.int64), np.full(len(rows), np.nan), requested_bytes=memory / cpus,
-    )  # fmt: skip
-    schedule = simulate(jobs, Machine(NODES, CORES, node_bytes()))
-    difference_s = schedule.start_s - start_s
-    return {
-        "attempts": len(rows),
-        "mean_wait_slurm_s": float((start_s - submit_s).mean()),
-        "mean_wait_simulated_s": float((schedule.start_s - submit_s).mean()),
-        "mean_absolute_difference_s": float(np.abs(difference_s).mean()),
-        "median_absolute_difference_s": float(np.median(np.abs(difference_s))),
-        "order_kendall_tau": float(stats.kendalltau(start_s, schedule.start_s).statistic),
-        "makespan_slurm_s": float((start_s + ran_s).max() - submit_s.min()),
-        "makespan_simulated_s": float(schedule.end_s.max() - submit_s.min()),
-    }
-
-
-def node_bytes() -> float:
-    """Return the memory of a node, as recorded runs count it."""
-    return round(NODE_BYTES / MEMORY_SCALE / 1e6) * 2.0**20 * MEMORY_SCALE
-
-
-def _rows(record: dict[str, Any]) -> list[tuple[float, ...]]:
-    """Return submission, place in the queue, start, run, request, CPUs, memory of all attempts."""
-    order = _order(record)
-    rows: list[tuple[float, ...]] = []
-    for job in record["jobs"]:
-        for n, a in enumerate(job["attempts"]):
-            submit, start = seconds(a["submitted_at"]), seconds(a["started_at"])
-            if n:  # it is in the queue from the moment of its own submission
-                submit = max(submit, seconds(job["attempts"][n - 1]["started_at"]))
-            place = (1.0, float(a["array"]), order[job["app"], job["name"]])
-            rows.append((submit, *place, start, a["ran_s"], a["walltime_s"], 1.0,
-                         a["memory_bytes"]))  # fmt: skip
-    for n, o in enumerate(record["others"]):
-        submit, start = seconds(o["Eligible"]), seconds(o["Start"])
-        memory = float(slurm_bytes(o["ReqMem"]) or 0) * MEMORY_SCALE
-        rows.append((submit, 0.0, 0.0, float(n), start, float(o["ElapsedRaw"]),
-                     60.0 * float(o["TimelimitRaw"]), float(o["ReqCPUS"]), memory))  # fmt: skip
-    return rows
-
-
-def _order(record: dict[str, Any]) -> dict[tuple[str, str], float]:
-    """Return the order of the tasks within arrays, which is that of their requests."""
-    order = {}
-    jobs = read_jobs(JOBS)
-    for app in {job.app for job in jobs}:
-        of_app = [job for job in jobs if job.app == app]
-        plan = plan_of(record["arm"], of_app, Path("inputs"), NODE_BYTES)
-        first = [task.ladder.first for task in plan.tasks]
-        ranked = sorted(
-            range(len(first)), key=lambda n: (first[n].walltime_s, first[n].memory_bytes, n)
-        )
-        for place, n in enumerate(ranked):
-            order[app, of_app[n].name] = float(place)
-    return order
 
 
 def ratios(rounds: list[dict[str, Any]], arm: str, to: str) -> dict[str, Any]:

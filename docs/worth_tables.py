@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from table_text import NONE, markdown, percent, results
+from table_text import NONE, markdown, results
 
 WORTH_ARMS = {"default": "the site's default", "rule": "a rule", "voxcast": "voxcast"}
-WORTH_POLICIES = {
-    "as_asked": "as asked", "largest": "largest so far × 1.2",
-    "last_five": "mean of the last five, × 1.5 after a failure", "predicted": "predicted",
-}  # fmt: skip
 
 
 def worth_rounds() -> str:
@@ -83,40 +79,6 @@ def _ratio(ratio: dict[str, Any] | None) -> str:
     return f"{ratio['ratio']:.2f} ({low:.2f} to {high:.2f})"
 
 
-def worth_simulator() -> str:
-    """Return how far the simulator is from Slurm on the attempts of each round."""
-    rows = [
-        [
-            WORTH_ARMS[r["arm"]], str(r["round"]), str(s["attempts"]),
-            f"{s['mean_wait_slurm_s'] / 60:.1f} min", f"{s['mean_wait_simulated_s'] / 60:.1f} min",
-            f"{s['median_absolute_difference_s'] / 60:.1f} min",
-            f"{s['order_kendall_tau']:.2f}",
-            f"{s['makespan_slurm_s'] / 60:.0f} min, {s['makespan_simulated_s'] / 60:.0f} min",
-        ]
-        for r in results("worth/rounds.json")["rounds"]
-        for s in [r["simulator"]]
-    ]  # fmt: skip
-    head = [
-        "asked for by", "round", "attempts", "mean wait in Slurm", "simulated",
-        "median difference of starts", "Kendall's τ of starts", "all done in Slurm, simulated",
-    ]  # fmt: skip
-    return markdown(head, rows)
-
-
-def worth_variants() -> str:
-    """Return what other orders and other second requests would have led to, by simulation."""
-    head = ["simulated", "mean wait", "mean turnaround", "makespan", "core-hours held", "killed"]
-    rows = []
-    for name, rounds in results("worth/variants.json").items():
-        mean = {key: sum(r[key] for r in rounds) / len(rounds) for key in rounds[0]}
-        minutes = (mean[key] / 60 for key in ("mean_wait_s", "mean_turnaround_s", "makespan_s"))
-        rows.append([
-            WORTH_ARMS.get(name, name), *(f"{value:.0f} min" for value in minutes),
-            f"{mean['held_core_h']:.1f}", f"{mean['killed']:.0f}",
-        ])  # fmt: skip
-    return markdown(head, rows)
-
-
 def worth_growth() -> str:
     """Return how rules for requests after the bound compare, on runs outside the rounds."""
     content = results("ladders/growth.json")
@@ -149,61 +111,8 @@ def _growth(rule: dict[str, Any] | None) -> str:
     return "; ".join(_ratio(rule["ratios"][figure]) for figure in ("turnaround", "held"))
 
 
-def worth_replay() -> str:
-    """Return the ratios of policies to what was asked, on traces made here."""
-    figures = {
-        "mean_wait_s": "mean wait", "mean_turnaround_s": "mean turnaround",
-        "makespan_s": "makespan", "asked_core_h": "core-hours asked",
-        "held_core_h": "core-hours held", "asked_gb_h": "GB-hours asked",
-        "held_gb_h": "GB-hours held",
-    }  # fmt: skip
-    rows = []
-    for name, content in results("worth/replay.json")["by_load"].items():
-        for policy, ratios in content["ratios"].items():
-            cells = [_ratio(ratios.get(figure)) for figure in figures]
-            rows.append([f"{name}: {WORTH_POLICIES[policy]}", *cells])
-    return markdown(["", *figures.values()], rows)
-
-
-def worth_killed() -> str:
-    """Return waits and failures on the traces made here, and on the long one with its cost."""
-    content = results("worth/replay.json")
-    cases = {
-        name: [replay[policy] for replay in by["replays"]]
-        for key, by in content["by_load"].items()
-        for policy, label in WORTH_POLICIES.items()
-        for name in [f"{key}: {label}"]
-    } | {
-        f"long, {content['long']['jobs']:,} jobs: {label}": [content["long"]["replays"][policy]]
-        for policy, label in WORTH_POLICIES.items()
-    }
-    rows = [
-        [
-            name,
-            *(
-                f"{100 * sum(r[count] for r in replays) / sum(r['jobs'] for r in replays):.1f} %"
-                for count in ("killed", "killed_for_memory")
-            ),
-            f"{sum(r['mean_wait_s'] for r in replays) / len(replays) / 60:.1f} min",
-            percent(100 * sum(r["lost_core_h"] for r in replays)
-                    / sum(r["held_core_h"] for r in replays)),
-            f"{max(r['simulation_cpu_s'] for r in replays):.1f} s",
-        ]
-        for name, replays in cases.items()
-    ]  # fmt: skip
-    head = [
-        "", "kills, of jobs", "of these for memory", "mean wait", "core-hours lost",
-        "CPU time of the simulation",
-    ]  # fmt: skip
-    return markdown(head, rows)
-
-
 TABLES = (
     worth_rounds,
     worth_ratios,
-    worth_simulator,
-    worth_variants,
     worth_growth,
-    worth_replay,
-    worth_killed,
 )

@@ -91,14 +91,12 @@ def test_the_environment_holds_the_wheel_and_no_heavy_package(away: Away) -> Non
     assert away.voxcast("--version") == f"voxcast {__version__}\n"
 
 
-def test_requests_histories_laws_and_queues_need_no_extra(away: Away) -> None:
+def test_requests_histories_and_laws_need_no_extra(away: Away) -> None:
     requests = json.loads(away.voxcast("requests", "--law", "lognormal(3,0.5)", "--json"))
     assert len(requests) > 5
     away.voxcast("import", "sacct", SAMPLES / "imports" / "sacct.txt", "--into", "history")
     fitted = json.loads(away.voxcast("variation", "history", "--bootstrap", "20", "--json"))
     assert fitted["groups"]
-    trace = SAMPLES / "workloads" / "small.swf"
-    assert json.loads(away.voxcast("queue", trace, "--json"))["replays"]
 
 
 def test_an_image_is_inspected(away: Away, image: Path) -> None:

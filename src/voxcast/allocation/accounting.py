@@ -1,4 +1,4 @@
-"""Queueing times of jobs, from Slurm's accounting or a workload trace."""
+"""Queueing times of jobs, from Slurm's accounting."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.allocation.workload import read_swf
 from voxcast.errors import TableError, VoxcastError
 from voxcast.history.imports.file_records import FileRecords
 from voxcast.history.imports.lines import columns_of
@@ -59,23 +58,13 @@ class QueuedJobs:
 
 
 def queued_jobs(path: Path) -> QueuedJobs:
-    """Read the output of ``sacct -P``, or a trace whose name ends in ``.swf``.
+    """Read the output of ``sacct -P``.
 
     Raises
     ------
     TableError
-        If the file is neither.
+        If it has no job with a queueing time.
     """
-    if path.suffix.lower() == ".swf":
-        trace = read_swf(path)
-        has_wait = np.isfinite(trace.waited_s)
-        return QueuedJobs(
-            trace.requested_s[has_wait],
-            trace.waited_s[has_wait],
-            trace.processors[has_wait],
-            np.full(int(has_wait.sum()), ""),
-            int((~has_wait).sum()) + len(trace.bad) + len(trace.skipped),
-        )
     reading = FileRecords("sacct", path)
     jobs = []
     left_out = 0

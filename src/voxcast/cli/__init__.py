@@ -25,7 +25,6 @@ VERBS = {
     "status": "where a submission stands: tasks, attempts, what was asked and used",
     "drift": "whether predictions still hold for the last jobs, and if not, in what",
     "retrain": "a new model from all that is on record, if it is better on the newest jobs",
-    "queue": "replay a workload trace with other requested times",
     "requests": "sequences of ever longer requests, and their expected cost",
     "profile": "run an application on this machine and measure it",
     "campaign": "run|status|collect NAME: measure a campaign in sittings and record it",

@@ -39,7 +39,7 @@ def add_recommendation_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--partition", help="use this partition only")
     parser.add_argument(
         "--waiting", type=Path, metavar="FILE",
-        help="fit waiting times to the output of `sacct -X -P`, or to a trace in SWF",
+        help="fit waiting times to the output of `sacct -X -P`",
     )  # fmt: skip
     parser.add_argument(
         "-S", dest="overrides", action="append", default=[], metavar="KEY=VALUE",

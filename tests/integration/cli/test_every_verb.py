@@ -34,7 +34,6 @@ ARGUMENTS: dict[str, tuple[str, ...] | None] = {
     "phases": None,
     "predict": ("head.nii",),
     "profile": ("head.nii", "--app", "tool"),
-    "queue": None,
     "recommend": ("head.nii",),
     "replay": None,
     "requests": ("--image", "head.nii"),

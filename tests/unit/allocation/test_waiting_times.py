@@ -103,16 +103,3 @@ def test_accounting_without_jobs_is_refused(tmp_path: Path) -> None:
             queued_jobs(tmp_path / "x.txt")
     with pytest.raises(TableError, match="cannot be read"):
         queued_jobs(tmp_path / "gone.txt")
-
-
-def test_waiting_can_be_fitted_to_a_trace(tmp_path: Path) -> None:
-    requested_s, waited = planted(INTREPID, 400)
-    lines = [
-        f"{n + 1} {n} {w:.0f} 10 4 -1 -1 4 {a:.0f} -1 1 1 1 1 1 1 -1 -1"
-        for n, (a, w) in enumerate(zip(requested_s, waited, strict=True))
-    ]
-    (tmp_path / "t.swf").write_text("; made up\n" + "\n".join(lines) + "\n")
-    jobs = queued_jobs(tmp_path / "t.swf").of("any", 8)
-    assert fit_waiting(jobs.requested_s, jobs.waited_s).waiting.alpha == pytest.approx(
-        0.95, rel=0.15
-    )
