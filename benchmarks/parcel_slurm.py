@@ -168,7 +168,7 @@ def main() -> int:
     record: dict[str, Any] = read_json(args.out) if args.out.is_file() else {}
     if {name: record.get(name) for name in settings} != settings:
         record = settings | {"arms": {}}
-    from voxcast.config.project_campaigns import project_campaign
+    from voxcast.config.campaigns import project_campaign
 
     for number in (signal.SIGTERM, signal.SIGHUP):  # Slurm is stopped then, too
         signal.signal(number, signal.default_int_handler)

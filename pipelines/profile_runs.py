@@ -14,7 +14,7 @@ import pandas as pd
 from voxcast import config
 from voxcast.campaigns.device_profiles import profile_device
 from voxcast.campaigns.plan import make_plan
-from voxcast.config.campaign_settings import campaign_settings
+from voxcast.config.campaigns import campaign_settings
 from voxcast.errors import ConfigError, exits_cleanly
 from voxcast.history.recorded_runs import write_recorded
 from voxcast.images.image_set import recipes_in

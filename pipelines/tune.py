@@ -20,6 +20,7 @@ from voxcast.models.selection.fold_cache import FoldCache
 from voxcast.models.selection.leaderboard_files import save_leaderboard, save_table
 from voxcast.models.selection.learning import learn
 from voxcast.models.selection.search import Search
+from voxcast.records import as_fields
 from voxcast.tracking import runs
 from voxcast.tracking.search_runs import SearchRuns
 
@@ -43,7 +44,7 @@ def main() -> int:
         "subjects": table["subject"].nunique(),
         "cpu_hours": table["cpu_s"].sum() / 3600,
     }
-    title, params = f"campaign {cfg.campaign.name}", cfg.campaign.model_dump()
+    title, params = f"campaign {cfg.campaign.name}", as_fields(cfg.campaign)
     tables, leaderboards = tables_by_app(table), {}
     searched: list[Search] = []
     deadline = time.monotonic() + cfg.tune.budget_s

@@ -81,7 +81,7 @@ def _lab_characteristics_of(project: str | os.PathLike[str]) -> LabCharacteristi
 
     @cache
     def of_project(needed: tuple[str, ...]) -> dict[str, Characteristic]:
-        from voxcast.config.project_characteristics import project_characteristics
+        from voxcast.config.load import project_characteristics
 
         return project_characteristics(folder, needed)
 

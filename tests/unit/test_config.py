@@ -78,7 +78,7 @@ def test_a_recorded_campaign_selects_its_images_and_applications_unless_overridd
     ("base", "fields"),
     [
         ("app/_base", {f.name for f in dataclasses.fields(App) if not f.metadata} - {"name"}),
-        ("campaign/_base", set(config.CampaignConfig.model_fields)),
+        ("campaign/_base", {f.name for f in dataclasses.fields(config.CampaignConfig)}),
         ("campaign/_sweep", {field.name for field in dataclasses.fields(Sweep)} - {"name"}),
     ],
 )
@@ -109,7 +109,7 @@ def test_how_an_application_is_split_is_optional_and_checked(tmp_path: Path) -> 
 
 
 def test_an_optional_key_that_is_not_set_changes_no_definition(tmp_path: Path) -> None:
-    dumped = composed(tmp_path).model_dump(by_alias=True)
+    dumped = composed(tmp_path).definition()
     assert not any("split" in app for app in dumped["app"].values())
 
 
@@ -218,11 +218,8 @@ def changed(tmp_path: Path, key: str, value: object) -> Path:
          "campaign.sweeps.one_cpu.choose: within_budget needs"),
         ("campaign.sweeps", {}, "campaign.sweeps: needs one, or a history"),
         ("campaign.sweeps", {"x": {}}, "campaign.sweeps.x.apps: key is missing"),
-        ("app.ants_segment.title", "x", "remove it, nothing reads it"),
         ("device.cpu.runtime", "docker", "unknown key, choose from"),
-        ("device.cpu.runtime", "docker", "it is called container_engine"),
-        ("device.cpu.usd_per_core_hour", 1.0, "remove it, prices are in conf/cluster"),
-        ("campaign.sweeps", [{"x": 1}], "needs a mapping, not a list; sweeps are a mapping by"),
+        ("campaign.sweeps", [{"x": 1}], "campaign.sweeps: needs a mapping, not a list"),
         ("tune.trials", {"x": [1]}, "tune.trials: needs int, not a mapping"),
         ("app.ants_segment.version", datetime.date(2024, 1, 1),
          "app.ants_segment.version: cannot be a date; write it in quotes"),

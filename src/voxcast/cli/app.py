@@ -112,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
 def _new(args: argparse.Namespace, image: Path | None, start: Path) -> int:
     from voxcast.apps.new import check_name, write_app
     from voxcast.campaigns.app_gaps import DOUBTFUL, STOPS, Gap, gaps_of
-    from voxcast.config.loading import app_of
+    from voxcast.config.load import app_of
 
     check_name(args.name)
     path = CONF_APP / f"{args.name}.yaml"

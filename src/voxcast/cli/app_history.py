@@ -5,6 +5,7 @@ Nothing of the graph is run or changed, so that the verbs after submissions need
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -120,7 +121,7 @@ def runs_of_app(folder: Path, name: str) -> tuple[Config, TrainingRuns]:
 
     cfg = config.load(folder / config.PARAMS_FILE)
     app = config.load_app(folder / APP_FILES, name)
-    cfg = cfg.model_copy(update={"apps": {**cfg.apps, name: app}})
+    cfg = dataclasses.replace(cfg, apps={**cfg.apps, name: app})
     batches = list(batches_to_learn_from(folder / HISTORY, name))
     profiles = [
         path

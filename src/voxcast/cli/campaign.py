@@ -58,7 +58,7 @@ def main(argv: list[str]) -> int:
         raise ConfigError(f"must be 1 to {cores} here, not {args.parallel}", "--parallel")
     check_options(args)
     os.chdir(project.require(args.project))  # all paths are relative to the project
-    from voxcast.config.project_campaigns import project_campaign
+    from voxcast.config.campaigns import project_campaign
 
     campaign = project_campaign(args.name, args.overrides)
     if args.action == "run":

@@ -70,7 +70,7 @@ def _of_project(folder: Path | None) -> dict[str, Characteristic]:
     """Return the characteristics that a project adds; without them if they cannot be had."""
     if folder is None:
         return {}
-    from voxcast.config.project_characteristics import project_characteristics
+    from voxcast.config.load import project_characteristics
 
     try:
         return project_characteristics(folder)

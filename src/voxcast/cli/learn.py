@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 
     from voxcast.cli.learning_session import LearningSession
     from voxcast.config import Config
-    from voxcast.config.learning import LearningRequest
-    from voxcast.config.learning_outlook import DeviceOutlook
+    from voxcast.config.learning import DeviceOutlook, LearningRequest
 
 CATALOGUE = Path("data/catalogue/catalogue.parquet")
 IMAGES = Path("data/images")
@@ -94,7 +93,7 @@ def main(argv: list[str]) -> int:
 
 
 def _learn(session: LearningSession, args: argparse.Namespace) -> int:
-    from voxcast.config.learning_outlook import check_measurable, device_outlooks
+    from voxcast.config.learning import check_measurable, device_outlooks
 
     if count := session.generated_to_replace():  # before it is done
         volumes = "volume" if count == 1 else f"{count} volumes"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from voxcast.campaigns.failures import FailedImage
-    from voxcast.config.learning_outlook import DeviceOutlook
+    from voxcast.config.learning import DeviceOutlook
 
 SUMMARY = Path("results/report/summary.txt")
 MAX_SHOWN = 10

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from voxcast.config import Config
-    from voxcast.config.learning import LearningRequest
-    from voxcast.config.learning_outlook import DeviceOutlook
+    from voxcast.config.learning import DeviceOutlook, LearningRequest
 
 PARAMS, SOURCES = Path(config.PARAMS_FILE), Path("data/sources.tsv")
 IMAGES, CATALOGUE, RUNS = Path("data/images"), Path("data/catalogue"), Path("data/runs")

@@ -98,7 +98,7 @@ def main(argv: list[str]) -> int:
 
 
 def _show_proposals(args: argparse.Namespace) -> int:
-    from voxcast.config.project_campaigns import project_campaign
+    from voxcast.config.campaigns import project_campaign
 
     if args.count < 1:
         raise ConfigError(f"must be at least 1, not {args.count}", "--next")

@@ -235,7 +235,7 @@ def _lab_of(champion: Champion, folder: Path | None) -> dict[str, Characteristic
     needed = champion.characteristics
     if folder is None or (needed is not None and set(needed) <= set(CHARACTERISTICS)):
         return {}  # without reading the configuration
-    from voxcast.config.project_characteristics import project_characteristics
+    from voxcast.config.load import project_characteristics
 
     return project_characteristics(folder, needed)
 

@@ -177,13 +177,14 @@ def _write_tuned(results: dict[str, FamilyResult], settings: dict[str, Any]) -> 
 
     from voxcast import config
     from voxcast.files import write_text
+    from voxcast.records import as_fields
 
     fixed: dict[str, dict[str, Any]] = {}
     for name, result in sorted(results.items()):
         if result.params is not None:
             app, _, family_name = name.partition("/")
             fixed.setdefault(app, {})[family_name] = result.params
-    section = config.load().tune.model_dump(mode="json") | {"fixed": fixed}
+    section = as_fields(config.load().tune) | {"fixed": fixed}
     head = (
         "# Written by `voxcast tune`: parameters of the smallest cross-validated error on table\n"
         f"# {settings['table_sha256'][:12]}. Families that are not in `fixed` are searched.\n"

@@ -1,13 +1,13 @@
 """The configuration: schema of ``params.yaml``, strict loading, composition, drift.
 
 ``conf/`` is the source, ``params.yaml`` its composed and committed lock file. Stages call `load`,
-which validates it by pydantic; nothing else reads YAML. The library below takes plain arguments
+which validates it; nothing else reads YAML. The library below takes plain arguments
 and frozen dataclasses. ``conf/submit.yaml`` describes the current site: `load_submit` composes it
 at each call.
 """
 
-from voxcast.config.composition import CONF_DIR, PARAMS_FILE, compose, drifts
-from voxcast.config.loading import load, load_app, load_device, options
+from voxcast.config.compose import CONF_DIR, PARAMS_FILE, compose, drifts
+from voxcast.config.load import load, load_app, load_device, options
 from voxcast.config.schema import (
     CampaignConfig,
     Config,
@@ -17,8 +17,7 @@ from voxcast.config.schema import (
     ImagesConfig,
     TuneConfig,
 )
-from voxcast.config.site import Here
-from voxcast.config.submit import Site, current_site, load_cluster, load_submit
+from voxcast.config.site_file import Here, Site, current_site, load_cluster, load_submit
 
 __all__ = [
     "CONF_DIR",

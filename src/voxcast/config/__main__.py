@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from voxcast.config.composition import PARAMS_FILE, compose, drifts
-from voxcast.config.loading import load
+from voxcast.config.compose import PARAMS_FILE, compose, drifts
+from voxcast.config.load import load
 from voxcast.errors import ConfigError, exits_cleanly
 
 

@@ -1,4 +1,4 @@
-"""The configuration by which an application is learned on a user's images.
+"""The configuration by which an application is learned on a user's images, and its campaign.
 
 It is the composition that the project uses, with the changes that `dvc exp run -S` would take.
 """
@@ -6,17 +6,27 @@ It is the composition that the project uses, with the changes that `dvc exp run 
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.config.composition import CONF_DIR, compose
-from voxcast.config.loading import load, load_app
+from voxcast.apps.checks import check_startable
+from voxcast.campaigns.outlook import Outlook, outlook
+from voxcast.campaigns.plan import CampaignPlan, make_plan
+from voxcast.campaigns.settings import CampaignSettings
+from voxcast.config.campaigns import campaign_settings
+from voxcast.config.compose import CONF_DIR, compose
+from voxcast.config.load import load, load_app
+from voxcast.config.schema import Config
 from voxcast.errors import ConfigError
 from voxcast.files import atomic_path
+from voxcast.quantities import format_seconds
+from voxcast.records import as_fields
 
 if TYPE_CHECKING:
-    from voxcast.config.schema import Config
+    import pandas as pd
+
     from voxcast.images.selection import ImageSelection
 
 CAMPAIGN = "learn"
@@ -91,7 +101,7 @@ class LearningRequest:
                 "participants": self.images.participants,
             }
             return ["images=bids", *_keys("images", values)]
-        values = load(params).images.model_dump(mode="json")
+        values = as_fields(load(params).images)
         return [f"images={values.pop('kind')}", *_keys("images", values)]
 
 
@@ -137,3 +147,65 @@ def literal(value: Any) -> str:
 
 def _keys(group: str, values: dict[str, Any]) -> list[str]:
     return [f"{group}.{name}={literal(value)}" for name, value in values.items()]
+
+
+@dataclass(frozen=True)
+class DeviceOutlook:
+    """The settings, the plan and the outlook of one device."""
+
+    device: str
+    settings: CampaignSettings
+    plan: CampaignPlan
+    outlook: Outlook
+
+
+def device_outlooks(config: Config, catalogue: pd.DataFrame, runs: Path) -> list[DeviceOutlook]:
+    """Return the outlook of every configured device; none where recorded runs are used.
+
+    Parameters
+    ----------
+    catalogue : DataFrame
+        The catalogue of the image set.
+    runs : Path
+        Folder with a folder of runs for each device.
+    """
+    if config.campaign.history:
+        return []
+    devices = []
+    for device in config.devices:
+        settings = campaign_settings(config, runs / device, device)
+        plan = make_plan(settings, catalogue)
+        devices.append(DeviceOutlook(device, settings, plan, outlook(settings, plan)))
+    return devices
+
+
+def check_measurable(devices: list[DeviceOutlook], budget_s: float | None) -> None:
+    """Check that at least one run can be measured in the time, or is on record.
+
+    Raises
+    ------
+    ConfigError
+        If no configuration fits this machine, or the shortest run would take longer than
+        ``budget_s``.
+    RunError
+        If the program or the container of an application is missing.
+    """
+    if not any(entry.outlook.total for entry in devices):
+        notes = [note for entry in devices for note in entry.plan.notes]
+        raise ConfigError("there is nothing to measure here", "--cpus", "; ".join(notes) or None)
+    for entry in devices:
+        if entry.outlook.left:
+            for cell in {(c.app, c.configuration): c for c in entry.plan.cells.values()}.values():
+                check_startable(entry.settings.apps[cell.app], cell.configuration)
+    if any(entry.outlook.left < entry.outlook.total for entry in devices):
+        return
+    if not all(entry.outlook.trusted for entry in devices):
+        return  # the smallest image is measured first
+    shortest_s = min(entry.outlook.shortest_s for entry in devices if entry.outlook.left)
+    if budget_s is not None and shortest_s > budget_s:
+        hours = math.ceil(10 * shortest_s / 3600) / 10
+        raise ConfigError(
+            f"the shortest run is expected to take {format_seconds(shortest_s)}",
+            "--time-budget",
+            f"give at least --time-budget {hours:g}h",
+        )

@@ -19,13 +19,15 @@ from typing import Any
 import yaml
 
 import voxcast
-from voxcast.config.packaged_files import GRAPH, PACKAGE, PACKED, packaged_folder
 from voxcast.errors import ConfigError
 from voxcast.files import PARTIAL, read_json, sha256_of, write_json
 from voxcast.history.batches import batch_names, reserved_names
 from voxcast.images.sources import write_tsv
 from voxcast.project import PROJECT_FILE
 
+PACKAGE = Path(voxcast.__file__).parent
+PACKED = "project_files"  # folder of the package in a wheel
+GRAPH = "dvc.yaml"
 PACKAGE_FILE = "data/package.json"
 SOURCES = "data/sources.tsv"
 CODE_SUFFIXES = (".py", ".j2", ".pt", ".yaml")
@@ -45,6 +47,23 @@ class Refresh:
 
     written: tuple[str, ...] = ()
     edited: tuple[str, ...] = ()
+
+
+def packaged_folder() -> Path:
+    """Return the folder: packed into the wheel, or the repository of an editable installation.
+
+    Raises
+    ------
+    ConfigError
+        If it does not hold them.
+    """
+    repository = PACKAGE.parents[1]
+    for folder in (PACKAGE / PACKED, repository):
+        if (folder / GRAPH).is_file() and (folder / "conf").is_dir():
+            return folder
+    raise ConfigError(
+        "the installation holds no project files", PACKAGE, "install the wheel again"
+    )
 
 
 def project_files() -> dict[str, bytes]:
@@ -163,9 +182,10 @@ def _recorded_batches(source: Path) -> list[str]:
 
 def _package_state(contents: dict[str, bytes]) -> dict[str, Any]:
     code = {
-        path.relative_to(PACKAGE).as_posix(): _sha256(path.read_bytes())
-        for path in sorted(PACKAGE.rglob("*"))
-        if path.suffix in CODE_SUFFIXES and PACKED not in path.relative_to(PACKAGE).parts
+        path.relative_to(PACKAGE.parent).as_posix(): _sha256(path.read_bytes())
+        for package in (PACKAGE, PACKAGE.with_name("voxcast_apps"))
+        for path in sorted(package.rglob("*"))
+        if path.suffix in CODE_SUFFIXES and PACKED not in path.relative_to(package).parts
     }
     return {
         "version": voxcast.__version__,

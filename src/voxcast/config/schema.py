@@ -1,22 +1,23 @@
-"""The schema of ``params.yaml``, and the rules of its values."""
+"""The sections of ``params.yaml`` as dataclasses, and the rules of their values."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-from pydantic import Field, model_validator
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
 from voxcast.apps.checks import check_app
 from voxcast.campaigns.sweeps import Sweep
-from voxcast.config.sections import (
-    ByName,
+from voxcast.config.validation import (
+    Key,
     Keys,
-    RuleError,
-    Section,
+    Place,
     at_least,
     between,
+    by_name,
+    mapping,
     quantity,
-    rule,
+    section,
 )
 from voxcast.errors import ConfigError
 from voxcast.images.characteristics import CHARACTERISTICS
@@ -25,28 +26,9 @@ from voxcast.images.lab_characteristics import LabCharacteristic, check_lab_char
 from voxcast.quantities import parse_bytes
 from voxcast.records import NOISY_REPEAT, App, Configuration
 
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
-NOT_EMPTY = rule(bool, "needs at least one")
-ABOVE_0 = rule(lambda value: value > 0, "must be above 0")
-ABOVE_0_OR_NULL = rule(lambda value: value is None or value > 0, "must be above 0; null for none")
-SWEEP = ByName(
-    {
-        "sample": Annotated[int | None, at_least(1)],
-        "volumes": Annotated[int | None, at_least(1)],
-        "volumes_offset": Annotated[int, at_least(0)],
-        "repeats": Annotated[
-            int, rule(lambda n: 1 <= n <= NOISY_REPEAT, f"must be 1 to {NOISY_REPEAT}")
-        ],
-        "repeat_volumes": Annotated[int | None, at_least(0)],
-    }
-)
-
-AppByName = Annotated[dict[str, App], ByName()]
-
-
-class ImagesConfig(Section):
+@dataclass(frozen=True)
+class ImagesConfig:
     """The images: a generated cohort, or the user's by reference."""
 
     kind: Literal["cohort", "varied_cohort", "bids"]
@@ -57,7 +39,7 @@ class ImagesConfig(Section):
     label_prefix: str
     voxels: tuple[int, ...]
     axis_voxels: tuple[int, ...]
-    fixed_grids: tuple[Annotated[FixedGrid, Keys()], ...]
+    fixed_grids: tuple[FixedGrid, ...]
 
     @property
     def generated(self) -> bool:
@@ -70,46 +52,33 @@ class ImagesConfig(Section):
         return Sizes(self.voxels, self.axis_voxels, self.fixed_grids)
 
 
-class DeviceConfig(Section):
+@dataclass(frozen=True)
+class DeviceConfig:
     """The allocations to try on one device, and its container engine."""
 
     node_type: str
     cpus: tuple[int, ...]
     gpus: int
-    mem_limit_bytes: Annotated[
-        int | None, quantity(parse_bytes, optional=True), Field(alias="memory")
-    ]
+    mem_limit_bytes: int | None
     container_engine: Literal[
         "none", "apptainer", "singularity", "podman", "docker", "charliecloud"
     ]
 
 
-class CampaignConfig(Section):
+@dataclass(frozen=True)
+class CampaignConfig:
     """The cells to measure and the time budget, or the recorded runs to use instead."""
 
     name: str
     seed: int
     budget_s: float | None
-    time_limit_s: Annotated[float, ABOVE_0]
-    stall_s: Annotated[float | None, ABOVE_0_OR_NULL]
-    parallel: Annotated[int, at_least(1)]
-    anchors: Annotated[int, at_least(0)]
+    time_limit_s: float
+    stall_s: float | None
+    parallel: int
+    anchors: int
     metronome: bool
     history: tuple[str, ...]
-    sweeps: Annotated[tuple[Sweep, ...], SWEEP]
-
-    @model_validator(mode="after")
-    def _check(self) -> CampaignConfig:
-        if not self.sweeps and not self.history:
-            raise RuleError("needs one, or a history", "sweeps")
-        for sweep in self.sweeps:
-            if sweep.choose == "within_budget":
-                key = f"sweeps.{sweep.name}.choose"
-                if self.budget_s is None:
-                    raise RuleError("within_budget needs campaign.budget_s", key)
-                if sweep.parameters or sweep.sample:
-                    raise RuleError("within_budget takes no parameters", key)
-        return self
+    sweeps: tuple[Sweep, ...]
 
     @property
     def stop_after_s(self) -> float | None:
@@ -118,50 +87,51 @@ class CampaignConfig(Section):
         return None if drawn else self.budget_s
 
 
-class FeaturesConfig(Section):
-    """The grids of voxels and their limit, characteristics, the recorded batches that train."""
+@dataclass(frozen=True)
+class FeaturesConfig:
+    """The grids of voxels and their limit, characteristics, the recorded campaigns that train."""
 
-    coarse_points: Annotated[int, rule(lambda n: 16 <= n <= 256, "must be 16 to 256")]
-    network_points: Annotated[
-        int, rule(lambda n: 8 <= n <= 128 and n % 8 == 0, "must be a multiple of 8, to 128")
-    ]
-    max_voxels: Annotated[int, at_least(1)]
-    characteristics: Annotated[dict[str, LabCharacteristic], ByName()]
+    coarse_points: int
+    network_points: int
+    max_voxels: int
+    characteristics: dict[str, LabCharacteristic]
     history: tuple[str, ...]
 
 
-class TuneConfig(Section):
+@dataclass(frozen=True)
+class TuneConfig:
     """The search over model families."""
 
     seed: int
-    folds: Annotated[int, at_least(2)]
-    trials: Annotated[int, at_least(1)]
+    folds: int
+    trials: int
     budget_s: float
-    families: Annotated[
-        tuple[str, ...],
-        rule(lambda names: bool({*names} - {"cnn"}), "needs a family that works without volumes"),
-    ]
+    families: tuple[str, ...]
     # Parameters by application and family that are not searched; `voxcast tune` writes them.
-    fixed: dict[str, dict[str, dict[str, Any]]] = Field(default_factory=dict)
+    fixed: dict[str, dict[str, dict[str, Any]]] = field(
+        default_factory=dict, metadata={"optional": True}
+    )
 
 
-class EvaluationConfig(Section):
+@dataclass(frozen=True)
+class EvaluationConfig:
     """The split by subject, the quantiles of the bounds and the promotion rule."""
 
     split_seed: int
-    test_fraction: Annotated[float, between(0, 1)]
-    lower_quantile: Annotated[float, between(0, 0.5)]
-    upper_quantile: Annotated[float, between(0.5, 1)]
+    test_fraction: float
+    lower_quantile: float
+    upper_quantile: float
     max_under_request: float
-    uncalibrated_factor: Annotated[float, at_least(1)]
+    uncalibrated_factor: float
 
 
-class Config(Section):
+@dataclass(frozen=True)
+class Config:
     """All of ``params.yaml``."""
 
     images: ImagesConfig
-    apps: Annotated[AppByName, rule(bool, "needs at least one application"), Field(alias="app")]
-    devices: Annotated[dict[str, DeviceConfig], NOT_EMPTY, Field(alias="device")]
+    apps: dict[str, App]
+    devices: dict[str, DeviceConfig]
     campaign: CampaignConfig
     features: FeaturesConfig
     tune: TuneConfig
@@ -183,6 +153,130 @@ class Config(Section):
             for cpus in chosen.cpus
         ]
 
+    def definition(self) -> dict[str, Any]:
+        """Return the sections that decide what is measured, by their keys in the file."""
+        devices = {name: asdict(device) for name, device in self.devices.items()}
+        for device in devices.values():
+            device["memory"] = device.pop("mem_limit_bytes")
+        apps = {name: asdict(app) for name, app in self.apps.items()}
+        for app in apps.values():
+            if not app["split"]:  # an optional key that is not set
+                del app["split"]
+        sections = {"images": asdict(self.images), "campaign": asdict(self.campaign)}
+        return {**sections, "app": apps, "device": devices}
+
+
+ABOVE_0 = Key(holds=lambda value: value > 0, rule="must be above 0")
+ABOVE_0_OR_NULL = Key(
+    holds=lambda value: value is None or value > 0, rule="must be above 0; null for none"
+)
+DEVICE = {"mem_limit_bytes": Key("memory", quantity(parse_bytes, optional=True))}
+SWEEP = {
+    "sample": at_least(1),
+    "volumes": at_least(1),
+    "volumes_offset": at_least(0),
+    "repeats": Key(holds=lambda n: 1 <= n <= NOISY_REPEAT, rule=f"must be 1 to {NOISY_REPEAT}"),
+    "repeat_volumes": at_least(0),
+}
+APP_HINT = "start conf/app/{0}.yaml with `defaults: [_base@{0}, _self_]`"
+
+
+def _fixed_grids(content: Any, place: Place) -> tuple[FixedGrid, ...]:
+    entries = content if isinstance(content, list) else [content]
+    return tuple(section(FixedGrid, g, place.at(n)) for n, g in enumerate(entries))
+
+
+def _sweeps(content: Any, place: Place) -> tuple[Sweep, ...]:
+    sweeps = []
+    for name, entry in mapping(content, place).items():
+        base = f"add _sweep@sweeps.{name} to defaults of the campaign"
+        below = with_base(place.at(name), base)
+        sweeps.append(section(Sweep, entry, below, SWEEP, name=name))
+    return tuple(sweeps)
+
+
+def _apps(content: Any, place: Place) -> dict[str, App]:
+    apps = {}
+    for name, entry in mapping(content, place).items():
+        below = place.at(name)
+        if "." in str(name):
+            new = str(name).replace(".", "_")
+            then = f"rename the file, its key and _base@{name} to {new}"
+            raise below.error("the name of an application cannot contain a dot", then)
+        apps[name] = section(App, entry, with_base(below, APP_HINT.format(name)), name=name)
+    return apps
+
+
+def _devices(content: Any, place: Place) -> dict[str, DeviceConfig]:
+    entries = mapping(content, place).items()
+    return {name: section(DeviceConfig, entry, place.at(name), DEVICE) for name, entry in entries}
+
+
+def _campaign(content: Any, place: Place) -> CampaignConfig:
+    below = with_base(place, "add _base to defaults of the campaign")
+    campaign = section(CampaignConfig, content, below, CAMPAIGN)
+    if not campaign.sweeps and not campaign.history:
+        raise place.at("sweeps").error("needs one, or a history")
+    for sweep in campaign.sweeps:
+        if sweep.choose == "within_budget":
+            key = place.at("sweeps").at(sweep.name).at("choose")
+            if campaign.budget_s is None:
+                raise key.error("within_budget needs campaign.budget_s")
+            if sweep.parameters or sweep.sample:
+                raise key.error("within_budget takes no parameters")
+    return campaign
+
+
+def with_base(place: Place, then: str) -> Place:
+    """Return a place with the further step for a file without its base file."""
+    return Place(place.file, place.key, f"{place.when_missing}; if that does not help, {then}")
+
+
+CAMPAIGN: Keys = {
+    "time_limit_s": ABOVE_0,
+    "stall_s": ABOVE_0_OR_NULL,
+    "parallel": at_least(1),
+    "anchors": at_least(0),
+    "sweeps": Key(read=_sweeps),
+}
+FEATURES: Keys = {
+    "coarse_points": Key(holds=lambda n: 16 <= n <= 256, rule="must be 16 to 256"),
+    "network_points": Key(
+        holds=lambda n: 8 <= n <= 128 and n % 8 == 0, rule="must be a multiple of 8, to 128"
+    ),
+    "max_voxels": at_least(1),
+    "characteristics": Key(read=lambda value, place: by_name(LabCharacteristic, value, place)),
+}
+TUNE: Keys = {
+    "folds": at_least(2),
+    "trials": at_least(1),
+    "families": Key(
+        holds=lambda names: bool({*names} - {"cnn"}),
+        rule="needs a family that works without volumes",
+    ),
+}
+EVALUATION: Keys = {
+    "test_fraction": between(0, 1),
+    "lower_quantile": between(0, 0.5),
+    "upper_quantile": between(0.5, 1),
+    "uncalibrated_factor": at_least(1),
+}
+
+
+def _of(record: type, keys: Keys) -> Key:
+    return Key(read=lambda content, place: section(record, content, place, keys))
+
+
+CONFIG: Keys = {
+    "images": _of(ImagesConfig, {"fixed_grids": Key(read=_fixed_grids)}),
+    "apps": Key("app", _apps, holds=bool, rule="needs at least one application"),
+    "devices": Key("device", _devices, holds=bool, rule="needs at least one"),
+    "campaign": Key(read=_campaign),
+    "features": _of(FeaturesConfig, FEATURES),
+    "tune": _of(TuneConfig, TUNE),
+    "evaluation": _of(EvaluationConfig, EVALUATION),
+}
+
 
 def check(config: Config, file: object) -> None:
     """Check the applications and the grids by the rules of the library.
@@ -192,13 +286,14 @@ def check(config: Config, file: object) -> None:
     ConfigError
         Naming file and key.
     """
+    declared = config.features.characteristics
     try:
         if config.images.generated:
             config.images.sizes.checked()
-        check_lab_characteristics(config.features.characteristics)
+        check_lab_characteristics(declared)
         for app in config.apps.values():
             check_app(app)
-            _check_declared(app, (*CHARACTERISTICS, *config.features.characteristics))
+            _check_declared(app, (*CHARACTERISTICS, *declared))
     except ConfigError as error:
         raise ConfigError(f"{error.where}: {error.problem}", file, error.then) from None
 
@@ -207,6 +302,5 @@ def _check_declared(app: App, names: Collection[str]) -> None:
     for name in app.characteristics or ():
         if name not in names:
             then = "see `voxcast inspect --list`, or declare it in features.characteristics"
-            raise ConfigError(
-                "unknown characteristic", f"app.{app.name}.characteristics: {name}", then
-            )
+            where = f"app.{app.name}.characteristics: {name}"
+            raise ConfigError("unknown characteristic", where, then)

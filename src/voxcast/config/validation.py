@@ -1,24 +1,25 @@
-"""Validation of the content of a file; the first error names file and key on one line."""
+"""Sections of a file as dataclasses, read strictly; an error names file and key in one line.
+
+Every field of the dataclass is a required key, even if it has a default in Python, unless its
+metadata say ``optional``. A `Key` says where the file differs from the dataclass.
+"""
 
 from __future__ import annotations
 
 import datetime
 import difflib
 import json
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from voxcast.config.sections import RuleError, in_words
 from voxcast.errors import ConfigError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from pydantic_core import ErrorDetails
-
 T = TypeVar("T")
-MISSING = "???"  # Hydra's mark for a value that must be set
+UNSET = "???"  # Hydra's mark for a value that must be set
+SIMILAR = 0.75  # the smallest ratio of difflib for a suggestion
 # The required type, by type of pydantic's error.
 NEEDS = {
     "int_type": "int",
@@ -29,129 +30,193 @@ NEEDS = {
     "list_type": "a list",
     "tuple_type": "a list",
     "dict_type": "a mapping",
-    "model_type": "a mapping",
 }
-# The next step, by key that another version of the package has in another form.
-CHANGED_KEYS = {
-    "runtime": "it is called container_engine",
-    "title": "remove it, nothing reads it",
-    "sweeps": "sweeps are a mapping by name, `sweeps: {NAME: {...}}`",
-    **dict.fromkeys(
-        ("usd_per_core_hour", "usd_per_gpu_hour", "usd_per_gb_hour"),
-        "remove it, prices are in conf/cluster",
-    ),
-}
-SIMILAR = 0.75  # the smallest ratio of difflib for a suggestion
-# Errors that are reported first: a misspelt key is both unknown and missing.
-FIRST = ("extra_forbidden", "missing")
 
 
-def validated(
-    adapter: TypeAdapter[T],
-    content: Any,
-    file: object,
-    key: str = "",
-    *,
-    when_missing: Callable[[Sequence[int | str]], str] | None = None,
-    context: Mapping[str, Any] | None = None,
+@dataclass(frozen=True)
+class Place:
+    """A key of a file, and the next step for a user whose file lacks a key below it."""
+
+    file: object
+    key: str = ""
+    when_missing: str | None = None
+
+    def at(self, part: int | str) -> Place:
+        """Return the place of an entry."""
+        below = f"{self.key}.{part}" if self.key else str(part)
+        return replace(self, key=f"{self.key}[{part}]" if isinstance(part, int) else below)
+
+    def error(self, problem: str, then: str | None = None) -> ConfigError:
+        """Return the error that names this place."""
+        return ConfigError(problem, f"{self.file}: {self.key}" if self.key else self.file, then)
+
+
+@dataclass(frozen=True)
+class Key:
+    """How a field is written in a file, and the rule of its value.
+
+    Attributes
+    ----------
+    name : str
+        The key, if it is not the name of the field.
+    read : callable, optional
+        Returns the value of the field from the value in the file and its place; by default the
+        value must have the type of the field.
+    holds, rule : callable, str
+        Whether a value is allowed, and the error of other values.
+    """
+
+    name: str = ""
+    read: Callable[[Any, Place], Any] | None = None
+    holds: Callable[[Any], bool] = lambda _: True
+    rule: str = ""
+
+
+Keys = Mapping[str, Key]
+PLAIN = Key()
+
+
+def at_least(low: int) -> Key:
+    """Return the rule of a smallest number; None is allowed."""
+    rule = "must not be negative" if low == 0 else f"must be at least {low}"
+    return Key(holds=lambda value: value is None or value >= low, rule=rule)
+
+
+def between(low: float, high: float) -> Key:
+    """Return the rule of an open interval."""
+    rule = f"must be between {low:g} and {high:g}"
+    return Key(holds=lambda value: low < value < high, rule=rule)
+
+
+def quantity(parse: Callable[[str], float], *, optional: bool = False) -> Callable[..., Any]:
+    """Return a reader of texts with a unit; None is allowed if ``optional``."""
+
+    def read(value: Any, place: Place) -> Any:
+        if value is None and optional:
+            return None
+        if not isinstance(value, str):
+            then = "write a number and a unit as one text"
+            raise place.error(f"needs str, not {in_words(value)}", then)
+        try:
+            return parse(value)
+        except ConfigError as error:
+            raise place.error(error.problem, error.then) from None
+
+    return read
+
+
+def in_words(value: Any) -> str:
+    """Return a value for an error message; only the type of a list or a mapping."""
+    if isinstance(value, list | tuple | dict):
+        return "a mapping" if isinstance(value, dict) else "a list"
+    return "null" if value is None else repr(value)
+
+
+def section(
+    record: Callable[..., T], content: Any, place: Place, keys: Keys | None = None, **given: Any
 ) -> T:
-    """Return ``content`` as the type of ``adapter``.
+    """Return a mapping as a dataclass.
 
     Parameters
     ----------
-    file, key : object, str
-        Origin of the content, for errors.
-    when_missing : callable, optional
-        Returns the next step for the user, by the path of the missing key.
-    context : mapping, optional
-        Context of the validators.
+    record : type
+        The dataclass.
+    given : dict
+        Fields that are not keys of the mapping.
 
     Raises
     ------
     ConfigError
-        Naming file and key, for an unknown or missing key, a wrong type, a value left ``???`` or
-        one that breaks a rule.
+        For an unknown or missing key, a wrong type, or a value that breaks a rule.
     """
-    try:
-        _check_values(content, file, key)
-    except RecursionError:
-        raise ConfigError("refers to itself, or is nested too deeply", file) from None
+    entries = mapping(content, place)
+    hints: dict[str, Any] = get_type_hints(record)
+    chosen = {name: (keys or {}).get(name, PLAIN) for name in hints if name not in given}
+    names = {key.name or name: name for name, key in chosen.items()}
+    for name in entries:
+        if name not in names:
+            similar = difflib.get_close_matches(str(name), names, 1, SIMILAR)
+            then = f"did you mean {similar[0]}?" if similar else None
+            known = ", ".join(sorted(names))
+            raise place.at(name).error(f"unknown key, choose from {known}", then)
+    optional = {f.name for f in fields(record) if f.metadata.get("optional")}  # type: ignore[arg-type]
+    for name, field in names.items():
+        if name not in entries and field not in optional:
+            raise place.at(name).error("key is missing", place.when_missing)
+    for name, entry in entries.items():
+        field = names[name]
+        given[field] = _value(hints[field], entry, place.at(name), chosen[field])
+    return record(**given)
+
+
+def by_name(
+    record: Callable[..., T], content: Any, place: Place, keys: Keys | None = None
+) -> dict[str, T]:
+    """Return a mapping of mappings as dataclasses with a field ``name``; errors as `section`."""
+    return {
+        name: section(record, entry, place.at(name), keys, name=name)
+        for name, entry in mapping(content, place).items()
+    }
+
+
+def mapping(content: Any, place: Place) -> dict[str, Any]:
+    """Return ``content``, which must be a mapping."""
+    if not isinstance(content, dict):
+        raise place.error(f"needs a mapping, not {in_words(content)}")
+    return content
+
+
+def _value(hint: Any, content: Any, place: Place, key: Key) -> Any:
+    value = typed(hint, content, place) if key.read is None else key.read(content, place)
+    if not key.holds(value):
+        raise place.error(key.rule)
+    return value
+
+
+def typed(hint: Any, content: Any, place: Place) -> Any:
+    """Return ``content``, which must have the type ``hint``."""
+    adapter: TypeAdapter[Any] = TypeAdapter(hint, config=ConfigDict(strict=True))
     try:
         # As JSON: in strict mode a list of YAML is then a tuple of Python.
-        return adapter.validate_json(json.dumps(content), context=dict(context or {}))
+        return adapter.validate_json(json.dumps(content))
     except ValidationError as errors:
-        details = errors.errors(include_url=False)
-        error = min(details, key=lambda e: FIRST.index(e["type"]) if e["type"] in FIRST else 2)
-    text, path, then = _explained(error, adapter)
-    where = _dotted(key, path)
-    if when_missing is not None and error["type"] == "missing":
-        then = when_missing(path)
-    raise ConfigError(text, f"{file}: {where}" if where else file, then)
-
-
-def _explained(
-    error: ErrorDetails, adapter: TypeAdapter[Any]
-) -> tuple[str, tuple[int | str, ...], str | None]:
-    """Return the problem, the path of its key, and the next step."""
-    kind, path, value = error["type"], error["loc"], error["input"]
-    changed = CHANGED_KEYS.get(str(path[-1])) if path else None
-    cause = error.get("ctx", {}).get("error")
-    if isinstance(cause, RuleError):
-        return cause.text, (*path, cause.key) if cause.key else path, cause.then
-    if kind == "missing":
-        return "key is missing", path, None
-    if kind == "extra_forbidden":
-        keys = _keys_at(adapter.json_schema(), path[:-1])
-        similar_keys = difflib.get_close_matches(str(path[-1]), keys, 1, SIMILAR)
-        similar = f"did you mean {similar_keys[0]}?" if similar_keys else None
-        return f"unknown key, choose from {', '.join(sorted(keys))}", path, changed or similar
-    if kind == "literal_error":
+        error = errors.errors(include_url=False)[0]
+    for part in error["loc"]:
+        place = place.at(part)
+    value = in_words(error["input"])
+    if error["type"] == "literal_error":
         expected = error["ctx"]["expected"].replace(" or ", ", ").replace("'", "")
-        return f"{in_words(value)} is not one of {expected}", path, None
-    if kind in NEEDS:
-        return f"needs {NEEDS[kind]}, not {in_words(value)}", path, changed
-    return error["msg"], path, None
+        raise place.error(f"{value} is not one of {expected}")
+    needed = NEEDS.get(error["type"])
+    raise place.error(error["msg"] if needed is None else f"needs {needed}, not {value}")
 
 
-def _check_values(content: Any, file: object, key: str) -> None:
-    """Refuse values that are left open, and those that JSON does not have, such as dates."""
-    for path, value in _values(content, ()):
-        where = _dotted(key, path)
-        if value == MISSING:
-            raise ConfigError("needs a value", f"{file}: {where}", f"set it, e.g. -S {where}=…")
-        if isinstance(value, datetime.date):
-            raise ConfigError("cannot be a date", f"{file}: {where}", "write it in quotes")
-        if not isinstance(value, str | int | float | dict | list | tuple | None):
-            raise ConfigError(f"cannot be {type(value).__name__}", f"{file}: {where}")
+def check_values(content: Any, place: Place) -> None:
+    """Refuse values that are left open, and values that JSON does not have, such as dates.
+
+    Raises
+    ------
+    ConfigError
+        For the first such value, and for a file that refers to itself.
+    """
+    try:
+        for below, value in _values(content, place):
+            if value == UNSET:
+                raise below.error("needs a value", f"set it, e.g. -S {below.key}=…")
+            if isinstance(value, datetime.date):
+                raise below.error("cannot be a date", "write it in quotes")
+            if not isinstance(value, str | int | float | dict | list | tuple | None):
+                raise below.error(f"cannot be {type(value).__name__}")
+    except RecursionError:
+        problem = "refers to itself, or is nested too deeply"
+        raise ConfigError(problem, place.file) from None
 
 
-def _values(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Yield all values with their paths, and the keys of mappings as values of theirs."""
-    yield path, value
+def _values(value: Any, place: Place) -> Iterator[tuple[Place, Any]]:
+    """Yield all values with their places, and the keys of mappings as values of theirs."""
+    yield place, value
     items = enumerate(value) if isinstance(value, list | tuple) else ()
     for name, child in value.items() if isinstance(value, dict) else items:
-        if isinstance(value, dict) and name != MISSING:
-            yield (*path, str(name)), name
-        yield from _values(child, (*path, name))
-
-
-def _keys_at(schema: Mapping[str, Any], path: Sequence[int | str]) -> list[str]:
-    """Return the keys that the JSON schema has at ``path``."""
-
-    def resolved(node: Any) -> Any:
-        node = next((n for n in node.get("anyOf", ()) if n.get("type") != "null"), node)
-        return schema["$defs"][node["$ref"].split("/")[-1]] if "$ref" in node else node
-
-    node = resolved(schema)
-    for part in path:
-        if isinstance(part, int):
-            node = resolved(node["items"])
-        else:
-            node = resolved(node.get("properties", {}).get(part) or node["additionalProperties"])
-    return list(node["properties"])
-
-
-def _dotted(key: str, path: Sequence[int | str]) -> str:
-    for part in path:
-        key += f"[{part}]" if isinstance(part, int) else f".{part}" if key else str(part)
-    return key
+        if isinstance(value, dict) and name != UNSET:
+            yield place.at(str(name)), name
+        yield from _values(child, place.at(name))

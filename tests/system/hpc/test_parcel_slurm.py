@@ -14,7 +14,7 @@ from parcel_slurm import figures
 from private_slurm import PACKAGES
 from voxcast import config
 from voxcast.cli.shared_options import size_of_this_machine
-from voxcast.config.project_campaigns import project_campaign
+from voxcast.config.campaigns import project_campaign
 from voxcast.hpc.moldable_requests import with_planned_cpus
 from voxcast.hpc.requests_file import recommended_tasks
 from voxcast_apps.parcel_study import DEFAULTS

@@ -6,7 +6,7 @@ import pytest
 
 from voxcast.apps.new import load_template, template_names
 from voxcast.apps.phase_patterns import phases_from_log
-from voxcast.config.loading import app_of
+from voxcast.config.load import app_of
 from voxcast.errors import ConfigError
 
 CONF_APP = Path(__file__).parents[3] / "conf/app"

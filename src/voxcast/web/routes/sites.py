@@ -139,7 +139,7 @@ class Sites:
 def sites_in(project: Path | None) -> Sites:
     """Return the sites of a project; those of the installation where it describes none."""
     if project is None or not (project / CONF / SUBMIT).is_file():
-        from voxcast.config.packaged_files import packaged_folder
+        from voxcast.config.project_files import packaged_folder
 
         project = packaged_folder()
     return Sites(project / CONF)

@@ -1,6 +1,8 @@
-"""Composition of ``conf/`` into one file as DVC does it, and the check of ``params.yaml``.
+"""YAML files, and the composition of ``conf/`` into one file as DVC does it.
 
-The second root, ``submit.yaml``, is composed at call time and never written to disk.
+The second root, ``submit.yaml``, is composed at call time and never written to disk. A file that
+is read alone needs neither Hydra nor OmegaConf, and ``$`` has no meaning in it. Numbers are read
+as by OmegaConf: ``1e-7`` is one.
 """
 
 from __future__ import annotations
@@ -10,8 +12,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from voxcast.config.yaml_files import yaml_error
-from voxcast.errors import ConfigError
+import yaml
+
+from voxcast.errors import ConfigError, one_line
 
 CONF_DIR = "conf"
 PARAMS_FILE = "params.yaml"
@@ -25,8 +28,6 @@ def compose(out: str | Path, overrides: list[str], conf_dir: str | Path = CONF_D
     ConfigError
         If a file is not YAML, or Hydra refuses a group, an option or a key.
     """
-    import yaml
-
     # DVC's own function, so that `make params` and `dvc exp run` write the same bytes.
     from dvc.utils.hydra import compose_and_dump
     from hydra.errors import HydraException
@@ -69,7 +70,6 @@ def compose_file(
     ConfigError
         If the file is missing or not YAML, or Hydra refuses a group, an option or a key.
     """
-    import yaml
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.errors import HydraException
@@ -111,8 +111,6 @@ def _hint(problem: str, conf_dir: Path) -> str:
 
 def _composition_error(error: Exception, conf_dir: Path, where: Path) -> ConfigError:
     """Return the error of Hydra, OmegaConf or YAML on one line."""
-    import yaml
-
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
         path = Path(error.problem_mark.name)
         if path.is_relative_to(conf_dir.resolve()):
@@ -125,3 +123,88 @@ def _composition_error(error: Exception, conf_dir: Path, where: Path) -> ConfigE
     # OmegaConf's parser of references gives no text.
     then = "write $NAME for ${NAME}, or put the command line in a script"
     return ConfigError("a value has `${` without a valid reference to a key", where, then)
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads ``1e-7`` as a number and refuses a key that occurs twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Return the mapping of a node."""
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        for name in keys:
+            if keys.count(name) > 1:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"found duplicate key {name}", node.start_mark
+                )
+        return super().construct_mapping(node, deep=deep)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"),
+    list("-+.0123456789"),
+)
+
+
+def read_yaml(path: Path, when_missing: str | None = None) -> Any:
+    """Return the content of a file.
+
+    Parameters
+    ----------
+    when_missing : str, optional
+        Next step for the user if there is no such file.
+
+    Raises
+    ------
+    ConfigError
+        If the file is missing or not YAML, with the line.
+    """
+    try:
+        return yaml.load(path.read_bytes(), _Loader)  # noqa: S506, a subclass of SafeLoader
+    except FileNotFoundError:
+        raise ConfigError("no such file", path, when_missing) from None
+    except yaml.YAMLError as error:
+        raise yaml_error(error, path) from None
+    except ValueError as error:  # a date that does not exist
+        raise ConfigError(f"not YAML: {one_line(error)}", path) from None
+    except RecursionError:
+        raise ConfigError("is nested too deeply", path) from None
+
+
+def yaml_error(error: yaml.YAMLError, path: Path) -> ConfigError:
+    """Return the error of a parser on one line, with the line of the file."""
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or one_line(error)
+    return ConfigError(f"not YAML: {problem}", f"{path}, line {mark.line + 1}" if mark else path)
+
+
+def read_with_bases(path: Path, name: str) -> dict[Any, Any]:
+    """Return the content of a file that holds the key ``name``, merged over its base files.
+
+    Raises
+    ------
+    ConfigError
+        If a file cannot be read, or ``defaults`` names anything but ``BASE@name`` and ``_self_``.
+    """
+    content = read_yaml(path)
+    if not isinstance(content, dict):
+        raise ConfigError(f"must have the single key {name}", path)
+    defaults = content.pop("defaults", ["_self_"])
+    entries = defaults if isinstance(defaults, list) else [defaults]
+    layers: dict[Any, Any] = {}
+    for entry in entries if "_self_" in entries else [*entries, "_self_"]:
+        base, _, key = str(entry).partition("@")
+        if entry == "_self_":
+            layers = _merged(layers, content)
+        elif key == name:
+            layers = _merged(layers, {name: read_yaml(path.with_name(f"{base}.yaml"))})
+        else:
+            then = f"start the file with `defaults: [_base@{name}, _self_]`"
+            raise ConfigError(f"unknown entry {entry}", f"{path}: defaults", then)
+    return layers
+
+
+def _merged(below: Any, above: Any) -> Any:
+    if not (isinstance(below, dict) and isinstance(above, dict)):
+        return above
+    return {**below, **{key: _merged(below.get(key), value) for key, value in above.items()}}

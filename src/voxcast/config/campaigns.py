@@ -1,24 +1,19 @@
-"""The campaigns of a project by name, each composed from ``conf/campaign/NAME.yaml``."""
+"""The settings of campaigns, from ``params.yaml`` or composed from ``conf/campaign/NAME.yaml``."""
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from voxcast.campaigns.project_campaign import ProjectCampaign
-from voxcast.config.campaign_settings import campaign_settings
-from voxcast.config.composition import CONF_DIR, PARAMS_FILE, compose
-from voxcast.config.loading import load, options
+from voxcast.campaigns.settings import CampaignSettings, Conditions
+from voxcast.config.compose import CONF_DIR, PARAMS_FILE, compose
+from voxcast.config.load import check_option, load
+from voxcast.config.schema import Config
 from voxcast.errors import ConfigError
 from voxcast.files import sha256_of
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from voxcast.config.schema import Config
-
-DEFINITION = {"images", "apps", "devices", "campaign"}  # sections that decide what is measured
 CAMPAIGNS, HISTORY = Path("data/campaigns"), Path("data/history")
 
 
@@ -46,15 +41,13 @@ def project_campaign(name: str, overrides: Sequence[str] = ()) -> ProjectCampaig
         max_voxels=config.features.max_voxels,
         folder=folder,
         batch=HISTORY / name,
-        definition_sha256=sha256_of(config.model_dump(by_alias=True, include=DEFINITION)),
+        definition_sha256=sha256_of(config.definition()),
         characteristics=config.features.characteristics,
     )
 
 
 def _composed(name: str, overrides: Sequence[str]) -> Config:
-    names = options(Path(CONF_DIR, "campaign"))
-    if name not in names:
-        raise ConfigError("unknown campaign", name, f"choose from {', '.join(names)}")
+    check_option(Path(CONF_DIR, "campaign"), name, "campaign")
     with tempfile.TemporaryDirectory() as folder:
         composed = Path(folder) / PARAMS_FILE
         compose(composed, [f"campaign={name}", *overrides])
@@ -63,3 +56,28 @@ def _composed(name: str, overrides: Sequence[str]) -> Config:
     if config.campaign.history:
         raise ConfigError("is a recorded campaign: there is nothing to measure", name)
     return config
+
+
+def campaign_settings(config: Config, runs: Path, device: str | None = None) -> CampaignSettings:
+    """Return the settings of the campaign in ``config``, of all devices or of one.
+
+    Parameters
+    ----------
+    runs : Path
+        Folder for the runs.
+    """
+    campaign = config.campaign
+    return CampaignSettings(
+        apps=config.apps,
+        runs=runs,
+        sweeps=campaign.sweeps,
+        configurations=tuple(config.configurations(device)),
+        conditions=Conditions(
+            campaign.time_limit_s, campaign.stall_s, metronome=campaign.metronome
+        ),
+        seed=campaign.seed,
+        anchors=campaign.anchors,
+        budget_s=campaign.budget_s,
+        stop_after_s=campaign.stop_after_s,
+        parallel=campaign.parallel,
+    )
