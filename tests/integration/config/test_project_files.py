@@ -9,7 +9,7 @@ import yaml
 
 from voxcast import config
 from voxcast.cli import main
-from voxcast.config import packaged_files, project_files
+from voxcast.config import project_files
 from voxcast.config.project_files import PACKAGE_FILE, create_project, refresh_project
 from voxcast.errors import ConfigError
 
@@ -114,6 +114,6 @@ def test_a_repository_is_not_refreshed(tmp_path):
 
 
 def test_an_installation_without_project_files_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(packaged_files, "PACKAGE", tmp_path / "lib" / "voxcast")
+    monkeypatch.setattr(project_files, "PACKAGE", tmp_path / "lib" / "voxcast")
     with pytest.raises(ConfigError, match="holds no project files"):
         create_project(tmp_path / "new")
