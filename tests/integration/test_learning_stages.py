@@ -13,7 +13,7 @@ import planted
 from champions import champion_version, registered_bundle
 from voxcast.cli.models import main as models
 from voxcast.cli.project_locks import learning_lock
-from voxcast.errors import ConfigError, ModelError, RunError
+from voxcast.errors import ModelError, RunError
 from voxcast.files import sha256_folder
 from voxcast.history.openings import BOOK, read_openings
 from voxcast.images.network_volume import volume_dtype
@@ -254,35 +254,6 @@ def test_tags_tell_why_and_by_whom_versions_changed(project: Path) -> None:
     assert tags["3"]["rolled_back_at"][:2] == "20"
     assert tags["3"]["rolled_back_by"]
     assert (tags["4"]["restored_from"], tags["1"]["restored_app"]) == ("1", "all")
-
-
-def test_a_version_answers_in_shadow_until_it_is_ended(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert models(["shadow"]) == 0
-    assert models(["shadow", "--version", "3"]) == 0
-    assert models(["shadow"]) == 0
-    assert models(["list"]) == 0
-    printed = capsys.readouterr().out
-    assert printed.startswith(
-        "no version is in shadow\nversion 3 answers in shadow of version 5\n"
-        "version 3 is in shadow since 20"
-    )
-    assert "\nversion   5 champion\n" in printed
-    assert "\nversion   3 challenger\n" in printed
-    with pytest.raises(ModelError, match="segment: the newest model is the champion's"):
-        models(["shadow", "--app", "segment"])
-    with pytest.raises(ModelError, match="version 5: is the champion"):
-        models(["shadow", "--version", "5"])
-    with pytest.raises(ModelError, match="no answers in shadow are logged"):
-        models(["shadow", "--report"])
-    with pytest.raises(ConfigError, match="choose one of --app"):
-        models(["shadow", "--end", "--report"])
-    assert models(["shadow", "--end"]) == 0
-    with pytest.raises(ModelError, match="no version is in shadow"):
-        models(["shadow", "--end"])
-    tags = next(v.tags for v in versions(tracking_uri(project)) if v.number == "3")
-    assert tags["shadow_since"] <= tags["shadow_until"]
 
 
 def test_what_cannot_be_promoted_or_rolled_back_is_one_error() -> None:

@@ -6,7 +6,6 @@ voxcast models compare A B               which of two versions is better on all 
 voxcast models card [VERSION]            what a version is, on one page
 voxcast models verify [VERSION]          whether its files are those that were registered
 voxcast models promote --app NAME        register the newest model although the rule refused it
-voxcast models shadow --app NAME         let the newest model answer beside the champion, unseen
 voxcast models rollback [VERSION]        return to an older version; --app NAME: of one application
 """
 
@@ -32,7 +31,7 @@ LIST = "list"
 # Modules of `voxcast models ACTION`, each with a main.
 ACTIONS = {
     action: f"models_{action}"
-    for action in ("diff", "compare", "card", "verify", "promote", "shadow", "rollback")
+    for action in ("diff", "compare", "card", "verify", "promote", "rollback")
 }
 
 
@@ -76,7 +75,6 @@ def main(argv: list[str]) -> int:
             {
                 "version": v.number,
                 "champion": v.is_champion,
-                "challenger": v.is_challenger,
                 **{name: value for name, value in v.tags.items() if name != FILES_TAG},
                 "apps": v.apps,
             }
@@ -85,8 +83,8 @@ def main(argv: list[str]) -> int:
         print(json.dumps(rows, indent=2))
         return 0
     for version in present:
-        aliases = ["champion"] * version.is_champion + ["challenger"] * version.is_challenger
-        print(f"version {version.number:>3} {', '.join(aliases)}".rstrip())
+        alias = "champion" if version.is_champion else ""
+        print(f"version {version.number:>3} {alias}".rstrip())
         for app, facts in version.apps.items():
             new = "; new in this version" if app == version.tags.get("promoted") else ""
             print(f"  {app}: {_facts(facts)}{new}")

@@ -1,4 +1,4 @@
-"""Receipts of promotions, rollbacks, comparisons and shadows: one line each, only ever added."""
+"""Receipts of promotions, rollbacks and comparisons: one line each, only ever added."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def add_receipt(project: Path, kind: str, content: Mapping[str, Any]) -> dict[st
 
     Parameters
     ----------
-    kind : {"promotion", "rollback", "comparison", "shadow"}
+    kind : {"promotion", "rollback", "comparison"}
         What it is a receipt of.
     content : mapping
         JSON-able facts.

@@ -12,7 +12,6 @@ from voxcast.errors import ModelError, one_line
 from voxcast.serving.bundle import ARTIFACTS, FOLDER, Bundle
 from voxcast.serving.registry import database as registry_database
 from voxcast.serving.registry.lookup import (
-    CHALLENGER,
     CHAMPION,
     MODEL_NAME,
     NO_CHAMPION_CODES,
@@ -42,8 +41,6 @@ class Version:
         Where the files of the model are: a folder, or an address that MLflow can read.
     tags : dict of str to str
         Its tags.
-    is_challenger : bool
-        Whether it answers in shadow.
     """
 
     number: str
@@ -51,7 +48,6 @@ class Version:
     run_id: str
     location: str
     tags: dict[str, str]
-    is_challenger: bool = False
 
     @property
     def apps(self) -> dict[str, dict[str, Any] | None]:
@@ -85,7 +81,6 @@ def versions(uri: str) -> list[Version]:
             stored.run_id,
             stored.location if stored.folder is None else str(stored.folder),
             stored.tags,
-            CHALLENGER in stored.aliases,
         )
         for stored in registry_database.versions(database, MODEL_NAME)
     ]
@@ -105,7 +100,7 @@ def _versions_by_mlflow(uri: str) -> list[Version]:
     try:
         client = mlflow.MlflowClient(uri, uri)
         stored = client.search_model_versions(f"name = '{MODEL_NAME}'")
-        for alias in (CHAMPION, CHALLENGER):
+        for alias in (CHAMPION,):
             try:
                 numbers[alias] = client.get_model_version_by_alias(MODEL_NAME, alias).version
             except MlflowException as error:
@@ -118,7 +113,6 @@ def _versions_by_mlflow(uri: str) -> list[Version]:
                 str(version.run_id),
                 client.get_model_version_download_uri(MODEL_NAME, version.version),
                 dict(version.tags),
-                version.version == numbers.get(CHALLENGER),
             )
             for version in sorted(stored, key=lambda version: -int(version.version))
         ]

@@ -48,13 +48,6 @@ def set_alias(alias: str, version: str) -> None:
     mlflow.MlflowClient().set_registered_model_alias(MODEL_NAME, alias, version)
 
 
-def delete_alias(alias: str) -> None:
-    """Take an alias away from the version that has it."""
-    import mlflow
-
-    mlflow.MlflowClient().delete_registered_model_alias(MODEL_NAME, alias)
-
-
 def set_tags(version: str, tags: Mapping[str, str]) -> None:
     """Add tags to an existing version."""
     import mlflow
@@ -76,8 +69,7 @@ def register(run_id: str, bundle: Path, promoted: str, alias: str = CHAMPION) ->
     promoted : str
         The application for which this version is made.
     alias : str
-        By default it becomes champion; `voxcast.serving.registry.lookup.CHALLENGER` lets it answer
-        in shadow.
+        By default it becomes champion.
 
     Returns
     -------

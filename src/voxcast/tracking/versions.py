@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError, one_line
-from voxcast.models.selection.promotion_rule import SHADOW
 from voxcast.serving.registry.lookup import CHAMPION
 from voxcast.tracking import registry
 from voxcast.tracking.other_apps import damaged_others, warn
@@ -137,11 +136,7 @@ def _newest_intact(uri: str, bundle: Bundle, app: str) -> str:
     for version in versions(uri):
         if app in version.apps:
             candidate = readable_bundle(uri, version)
-            if (
-                candidate is not None
-                and candidate.is_intact(app)
-                and candidate.apps[app].promotion.reason != SHADOW  # nobody promoted it
-            ):
+            if candidate is not None and candidate.is_intact(app):
                 return version.number
     bundle.app_named(app)  # it is not known, or its facts are damaged
     fix = f"`voxcast learn --app {app}` trains another"

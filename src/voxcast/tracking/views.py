@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from voxcast.models.selection.promotion_rule import SHADOW
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
@@ -77,9 +76,7 @@ def describe_model(
     """
     if not client.get_registered_model(name).description:
         client.update_registered_model(name, MODEL_NOTE)
-    in_shadow = served[promoted].reason == SHADOW
-    purpose = "Made to answer in shadow for" if in_shadow else "Made for the promotion of"
-    lines = [f"{purpose} `{promoted}`: {served[promoted].detail}.", ""]
+    lines = [f"Made for the promotion of `{promoted}`: {served[promoted].detail}.", ""]
     for app, promotion in served.items():
         calibrated = "calibrated" if promotion.calibrated else "not calibrated"
         lines.append(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
@@ -12,7 +11,6 @@ from fastapi import FastAPI
 from voxcast import __version__
 from voxcast.errors import ModelError
 from voxcast.serving.registry import database as registry_database
-from voxcast.serving.shadow_log import shadow_log
 from voxcast.web.batches import Batches
 from voxcast.web.guards.access import Access
 from voxcast.web.guards.limited_bodies import LimitedBodies
@@ -36,7 +34,6 @@ from voxcast.web.routes import (
     sites,
 )
 from voxcast.web.routes.metrics import Metrics
-from voxcast.web.shadow import Shadow
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -57,7 +54,7 @@ def application(settings: Settings) -> FastAPI:
     """Return the application of a service; it loads its model when it starts.
 
     ``app.state`` has ``settings``, ``model`` (the current `ServedModel`, None before there is
-    one), ``switch``, ``shadow``, ``batches``, ``bulk``, ``roots``
+    one), ``switch``, ``batches``, ``bulk``, ``roots``
     and ``metrics``.
     """
 
@@ -67,9 +64,7 @@ def application(settings: Settings) -> FastAPI:
         if app.state.model is None:
             load_at_once(app)
         switch.start()
-        app.state.shadow.start()
         yield
-        app.state.shadow.stop()
         await asyncio.to_thread(switch.stop)
         app.state.batches.close()
 
@@ -89,8 +84,6 @@ def application(settings: Settings) -> FastAPI:
     app.state.settings = settings
     app.state.model = None
     app.state.switch = ModelSwitch(settings, serve)
-    log = shadow_log(settings.project or Path.cwd())
-    app.state.shadow = Shadow(lambda: app.state.switch.challenger, log)
     app.state.metrics = Metrics()
     app.state.roots = AllowedFolders.of(settings.roots)
     app.state.bulk = BulkBodies()

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from voxcast.errors import ModelError, VoxcastError, one_line
-from voxcast.serving.registry.lookup import CHALLENGER, CHAMPION, no_champion
+from voxcast.serving.registry.lookup import CHAMPION, no_champion
 from voxcast.tracking.aliases import aliases
 from voxcast.web.served_model import ServedModel
 
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class ModelSwitch:
-    """The champion and the challenger that are served now.
+    """The champion that is served now.
 
     Parameters
     ----------
@@ -38,8 +38,8 @@ class ModelSwitch:
 
     Attributes
     ----------
-    champion, challenger : ServedModel or None
-        The versions that answer.
+    champion : ServedModel or None
+        The version that answers.
     refused : dict of str to str
         Versions that an alias points to and that are not served, with the reason.
     problem : str
@@ -51,7 +51,6 @@ class ModelSwitch:
     def __init__(self, settings: Settings, switched: Callable[[ServedModel], None]) -> None:
         self.settings, self._switched = settings, switched
         self.champion: ServedModel | None = None
-        self.challenger: ServedModel | None = None
         self.refused: dict[str, str] = {}
         self.problem = ""
         self.switches = 0
@@ -87,7 +86,7 @@ class ModelSwitch:
             self._log_problem(f"the registry cannot be read: {one_line(error) or error!r}")
             return
         self._log_problem("")
-        wanted = {numbers[alias] for alias in (CHAMPION, CHALLENGER) if alias in numbers}
+        wanted = {numbers[CHAMPION]}
         for number in set(self.refused) - wanted:
             del self.refused[number]
         loaded = self._following(numbers[CHAMPION], self.champion, keeps_apps=True)
@@ -96,11 +95,6 @@ class ModelSwitch:
             self.switches += before is not None
             self._switched(loaded)
             logger.info("version %s is served", loaded.version)
-        challenger = numbers.get(CHALLENGER)
-        if challenger in (None, numbers[CHAMPION]):
-            self.challenger = None
-        else:
-            self.challenger = self._following(challenger, self.challenger)
 
     def _following(
         self, number: str, served: ServedModel | None, *, keeps_apps: bool = False

@@ -31,7 +31,6 @@ def test_the_service_is_ready_with_the_champion(service: TestClient) -> None:
     assert service.get("/health/ready").json() == {"ready": True}
     health = service.get("/health").json()
     assert health["model_version"] == "1"
-    assert health["challenger_version"] is None
     assert health["refused"] == []
 
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import mlflow
 import pytest
 from fastapi.testclient import TestClient
 
@@ -14,7 +13,6 @@ from recorded_jobs import job_row, measured_row
 from submitted_project import APP, SubmittedProject, voxcast
 from voxcast.history.parts import load_history, write_tables
 from voxcast.history.run_table import PHASE_DTYPES, TRACE_DTYPES, frame_of
-from voxcast.serving.registry.lookup import MODEL_NAME
 from voxcast.tracking.runs import tracking_uri
 from voxcast.web.application import application
 from voxcast.web.routes.history import MAX_RUNS
@@ -68,7 +66,6 @@ def test_the_recorded_runs_are_compared(service: TestClient) -> None:
         assert 0 < allocation["runs"] <= len(of_app)
     assert content["champion"]["version"] == "1"
     assert content["champion"]["apps"]["segment"]["family"] == "ridge"
-    assert content["challenger"] is None
 
 
 def test_it_is_computed_anew_when_runs_were_added(service: TestClient, project: Path) -> None:
@@ -119,18 +116,6 @@ def test_the_newest_runs_are_told_of_a_long_history(service: TestClient, project
     assert content["runs_on_record"] > MAX_RUNS
     january = [row for row in content["calibration"] if row["month"] == "2027-01"]
     assert {row["subjects"] for row in january} == {MAX_RUNS + 10}
-
-
-def test_a_challenger_is_told(service: TestClient, project: Path) -> None:
-    uri = tracking_uri(project)
-    register_champion(project, 12, "segment")
-    client = mlflow.MlflowClient(uri, uri)
-    client.set_registered_model_alias(MODEL_NAME, "champion", "1")
-    client.set_registered_model_alias(MODEL_NAME, "challenger", "2")
-    content = history(service)
-    assert content["champion"]["version"] == "1"
-    assert content["challenger"]["version"] == "2"
-    assert list(content["challenger"]["apps"]) == ["segment"]
 
 
 def test_without_a_project_the_reason_is_told(project: Path) -> None:

@@ -18,8 +18,7 @@ from champions import HEADER_ROW, register_champion
 from model_server import free_port, running_server
 from served_project import NETWORK, served_project
 from voxcast.serving.prediction_service import PredictionService
-from voxcast.serving.registry.lookup import CHALLENGER, CHAMPION, MODEL_NAME
-from voxcast.tracking.aliases import aliases
+from voxcast.serving.registry.lookup import CHAMPION, MODEL_NAME
 from voxcast.tracking.registered_versions import bundle_of, version_numbered
 from voxcast.tracking.runs import tracking_uri
 from voxcast.web.model_switch import ModelSwitch
@@ -138,21 +137,6 @@ def test_a_registry_that_is_gone_leaves_the_model_until_it_is_back(project: Path
     switch.look()
     assert not switch.problem
     assert served == ["2", "1"]
-
-
-def test_the_challenger_is_loaded_beside_the_champion(project: Path) -> None:
-    switch, served = switch_of(project)
-    switch.look()
-    assert switch.challenger is None
-    move(project, CHALLENGER, "1")
-    assert aliases(tracking_uri(project)) == {CHAMPION: "2", CHALLENGER: "1"}
-    switch.look()
-    assert switch.challenger is not None
-    assert switch.challenger.version == "1"
-    move(project, CHALLENGER, "2")
-    switch.look()
-    assert switch.challenger is None
-    assert served == ["2"]
 
 
 def test_the_network_of_a_champion_is_built_before_it_takes_over(

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from voxcast.models.selection.risk import Risk
 
 BY_HAND = "`voxcast models promote` registers it nevertheless"
-SHADOW = "shadow"
 REASONS = {
     "first": "the application had no champion",
     "champion_unreadable": "the former champion is damaged or of another release",
@@ -23,7 +22,6 @@ REASONS = {
     "better": "better than the former champion",
     "by_hand": "a person promoted it",
     "rolled_back": "a person rolled back to it",
-    SHADOW: "nobody promoted it: it answers in shadow",
     "more_subjects": "more exact than the former champion, and learned from more subjects",
 }
 MOSTLY = 0.5  # share of disturbed runs from which new runs are said to be measured under load

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 MODEL_NAME = "voxcast"
 CHAMPION = "champion"
-CHALLENGER = "challenger"  # of the version that answers in shadow, see `voxcast models shadow`
 CHAMPION_URI = f"models:/{MODEL_NAME}@{CHAMPION}"
 # By which MLflow says that a registry has no such model or alias.
 NO_CHAMPION_CODES = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
@@ -42,7 +41,7 @@ def version_in_database(uri: str, alias: str = CHAMPION) -> StoredVersion | None
         return None
     version = registry_database.version_with_alias(database, MODEL_NAME, alias)
     if version is None:
-        raise no_champion(uri, alias)
+        raise no_champion(uri)
     check_files(version)
     return version
 
@@ -112,8 +111,8 @@ def downloaded(
             files = download(client.get_model_version_download_uri(name, number), uri)
     except MlflowException as error:
         if error.error_code in NO_CHAMPION_CODES:
-            if alias in (CHAMPION, CHALLENGER):
-                raise no_champion(uri, alias) from error
+            if alias == CHAMPION:
+                raise no_champion(uri) from error
             raise no_version(uri, label) from error
         raise _unreadable(label, uri, error) from error
     except (OSError, ImportError) as error:
@@ -156,10 +155,7 @@ def download(location: str, uri: str) -> Path:
     )
 
 
-def no_champion(uri: str, alias: str = CHAMPION) -> ModelError:
-    """Return the error of a registry without a champion, or without a model in shadow."""
+def no_champion(uri: str) -> ModelError:
+    """Return the error of a registry without a champion."""
     where = without_password(uri)
-    if alias == CHALLENGER:
-        fix = "`voxcast models shadow` names one"
-        return ModelError("the registry has no challenger in shadow", where, fix)
     return UnlearnedError("the registry has no champion", where, "train one with `voxcast learn`")

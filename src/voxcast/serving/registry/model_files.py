@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from voxcast.errors import ModelError
 from voxcast.serving.registry import database as registry_database
 from voxcast.serving.registry.lookup import (
-    CHALLENGER,
     CHAMPION,
     CHAMPION_URI,
     MODEL_NAME,
@@ -99,8 +98,8 @@ def _stored(uri: str, versions: list[StoredVersion], alias: str, number: str) ->
     for version in versions:
         if alias in version.aliases if alias else version.number == number:
             return version
-    if alias in (CHAMPION, CHALLENGER):
-        raise no_champion(uri, alias)
+    if alias == CHAMPION:
+        raise no_champion(uri)
     aliases = sorted({f"@{alias}" for version in versions for alias in version.aliases})
     numbers = [version.number for version in versions]
     label = f"alias {alias}" if alias else f"version {number}"

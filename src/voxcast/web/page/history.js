@@ -55,7 +55,7 @@ function draw(box, history, models) {
     const calibration = history.calibration.filter(isSelected);
     const [used, newest] = [usedCard, newestCard].map((view) => view(selected, QUANTITIES[quantity.value]));
     views.replaceChildren(html("div", {}, used, calibrationCard(calibration)), newest,
-      configurationCard(history.configurations.filter(isSelected)), modelCards(models, history));
+      configurationCard(history.configurations.filter(isSelected)), modelCards(models));
   }
   redraw();
   box.replaceChildren(...(runs.length ? [controls, views] : [views]));

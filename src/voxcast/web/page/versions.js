@@ -1,4 +1,4 @@
-// The registered model: its applications, the challenger, and earlier versions.
+// The registered model: its applications, and earlier versions.
 
 import { html, table } from "./dom.js";
 import { day, number } from "./quantities.js";
@@ -16,22 +16,14 @@ export function learnedTable({ apps }) {
   return table("Applications of this model, and the runs that it was trained on", COLUMNS, appRows(apps));
 }
 
-/** Return the champion with its applications, the challenger, and the versions before. */
-export function modelCards({ version, challenger, apps, versions }, history) {
-  const parts = [html("h2", {}, "Champion and challenger"),
+/** Return the champion with its applications, and the versions before. */
+export function modelCards({ version, apps, versions }) {
+  const parts = [html("h2", {}, "Champion and earlier versions"),
     table(`Version ${version || "without number"} is the champion, whose answers are returned`, COLUMNS, appRows(apps))];
-  const other = history.challenger ?? versions.find((candidate) => candidate.version === challenger);
-  if (!challenger && !other) {
-    parts.push(html("p", { class: "soft" }, "There is no challenger in shadow."));
-  } else if (other) {
-    parts.push(table(`Version ${other.version}, the challenger`, COLUMNS, appRows(other.apps)));
-  } else {
-    parts.push(html("p", {}, `Version ${challenger} is the challenger.`));
-  }
-  const earlier = versions.filter((entry) => entry.version !== version && entry.version !== challenger);
+  const earlier = versions.filter((entry) => entry.version !== version);
   if (earlier.length) {
     parts.push(html("details", {}, html("summary", {}, `${earlier.length} earlier version${earlier.length > 1 ? "s" : ""}`),
       earlier.map((entry) => table(`Version ${entry.version}`, COLUMNS, appRows(entry.apps)))));
   }
-  return html("section", { class: "card", "aria-label": "Champion and challenger" }, parts);
+  return html("section", { class: "card", "aria-label": "Champion and earlier versions" }, parts);
 }

@@ -26,7 +26,6 @@ class Health(BaseModel):
     live: bool
     ready: bool
     model_version: str | None
-    challenger_version: str | None
     switches: int
     refused: list[str]
     registry: bool
@@ -50,12 +49,10 @@ async def ready(request: Request) -> Response:
 async def health(request: Request) -> Health:
     """Tell both, and the versions."""
     switch: ModelSwitch = request.app.state.switch
-    challenger = switch.challenger
     return Health(
         live=True,
         ready=switch.champion is not None,
         model_version=None if switch.champion is None else switch.champion.version,
-        challenger_version=None if challenger is None else challenger.version,
         switches=switch.switches,
         refused=sorted(switch.refused),
         registry=not switch.problem,

@@ -17,7 +17,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from voxcast.errors import ModelError, TableError, VoxcastError
+from voxcast.errors import TableError, VoxcastError
 from voxcast.web.question_schema import problems
 from voxcast.web.questions import settings_of
 from voxcast.web.served_model import served_model
@@ -110,7 +110,6 @@ class HistoryAnswer(BaseModel):
     calibration: list[CoverageAnswer]
     configurations: list[AllocationAnswer]
     champion: VersionAnswer
-    challenger: VersionAnswer | None
 
 
 @dataclass
@@ -124,26 +123,14 @@ class HistoryView:
 
     def content(self, served: ServedModel) -> tuple[bytes, str]:
         """Return the answer, and a name of the state that it is of; for one thread at a time."""
-        challenger = self._challenger()
-        state = self._state_of(served.version, challenger)
+        state = self._state_of(served.version)
         if state != self._state:
-            content = _overview(self.project, served) | {"challenger": challenger}
+            content = _overview(self.project, served)
             self._content = HistoryAnswer(**content).model_dump_json().encode()
             self._state = state
         return self._content, self._state
 
-    def _challenger(self) -> dict[str, Any] | None:
-        from voxcast.tracking.aliases import aliases
-        from voxcast.tracking.registered_versions import version_numbered
-
-        try:
-            number = aliases(self.registry).get("challenger")
-            version = None if number is None else version_numbered(self.registry, number)
-        except ModelError:  # away for now; the champion still answers
-            return None
-        return None if version is None else {"version": version.number, "apps": version.apps}
-
-    def _state_of(self, champion: str, challenger: Mapping[str, Any] | None) -> str:
+    def _state_of(self, champion: str) -> str:
         from voxcast.history.parts import RUNS
         from voxcast.history.run_folders import PROFILES_FILE
 
@@ -157,7 +144,7 @@ class HistoryView:
         ]
         statuses = {str(path): path.stat() for path in paths if path.exists()}
         stamps = sorted((name, s.st_mtime_ns, s.st_size) for name, s in statuses.items())
-        return sha256(repr((champion, challenger, stamps)).encode()).hexdigest()[:16]
+        return sha256(repr((champion, stamps)).encode()).hexdigest()[:16]
 
 
 @functools.cache

@@ -30,7 +30,6 @@ class ModelsAnswer(BaseModel):
 
     name: str
     version: str
-    challenger: str | None
     apps: dict[str, dict[str, Any]]
     damaged: dict[str, str]
     refused: dict[str, str]
@@ -49,7 +48,6 @@ async def models(request: Request) -> Response:
         {
             "name": MODEL_NAME,
             "version": served.version,
-            "challenger": None if switch.challenger is None else switch.challenger.version,
             "apps": apps,
             "damaged": served.damaged,
             "refused": dict(switch.refused),

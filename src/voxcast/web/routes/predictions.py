@@ -18,14 +18,12 @@ from voxcast.web.question_schema import QUESTION_PROBLEMS, body_of, json_body
 from voxcast.web.questions import ImageQuestion, question
 from voxcast.web.row_schema import row_schema
 from voxcast.web.served_model import served_model
-from voxcast.web.shadow import RowAnswers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from voxcast.web.batches import Batches
     from voxcast.web.json_bodies import BulkBodies
-    from voxcast.web.shadow import Shadow
 
 router = APIRouter()
 
@@ -111,10 +109,7 @@ async def predict_rows(
     else:
         typed = await asyncio.to_thread(typed_rows, rows, lab)
     batches: Batches = request.app.state.batches
-    predictions = await batches.predict(served, typed, quantile, explain=explain)
-    shadow: Shadow = request.app.state.shadow
-    shadow.after_answer(RowAnswers(served, typed, predictions, quantile))
-    return predictions
+    return await batches.predict(served, typed, quantile, explain=explain)
 
 
 @router.post(
