@@ -14,7 +14,7 @@ from voxcast.audit import sacct_table
 from voxcast.audit.jobs import AMOUNTS, COLUMNS, FLAGS, TEXTS, AuditedJobs, joined
 from voxcast.audit.text_blocks import EXAMPLES
 from voxcast.errors import ConfigError, TableError, VoxcastError
-from voxcast.history.imports import columns, lsf, pbs, sacct_json, sge
+from voxcast.history.imports import columns, sacct_json
 from voxcast.history.imports.lines import opening
 from voxcast.history.imports.sacct import moment
 
@@ -25,17 +25,10 @@ if TYPE_CHECKING:
     from voxcast.history.imports.column_map import ColumnMap
     from voxcast.history.imports.file_records import FileRecords
 
-SACCT, SACCT_JSON, PBS, SGE, LSF, CSV = "sacct", "sacct-json", "pbs", "sge", "lsf", "csv"
-READERS: dict[str, Callable[[Path, str | None], FileRecords]] = {
-    SACCT_JSON: sacct_json.read, PBS: pbs.read, SGE: sge.read, LSF: lsf.read,
-}  # fmt: skip
+SACCT, SACCT_JSON, CSV = "sacct", "sacct-json", "csv"
+READERS: dict[str, Callable[[Path, str | None], FileRecords]] = {SACCT_JSON: sacct_json.read}
 KINDS = (SACCT, *READERS, CSV)
-_OPENINGS = (
-    (SACCT_JSON, re.compile(rb"\s*\{")),
-    (PBS, re.compile(rb"\s*\d{2}/\d{2}/\d{4} \d{2}:\d{2}:\d{2};[A-Za-z];")),
-    (LSF, re.compile(rb'\s*(?:"[A-Z_]+" "\d|Job <|Accounting information about jobs)')),
-    (SGE, re.compile(rb"\s*(?:#[^\n]*\n)*\s*(?:={20,}|qname\s|[^:|\n]*(?::[^:\n]*){30})")),
-)  # fmt: skip
+_JSON = re.compile(rb"\s*\{")
 
 
 def files_of(paths: Sequence[Path]) -> list[Path]:
@@ -68,8 +61,7 @@ def kind_of(path: Path) -> str:
     TableError
         If the file cannot be read.
     """
-    start = opening(path)
-    return next((kind for kind, pattern in _OPENINGS if pattern.match(start)), SACCT)
+    return SACCT_JSON if _JSON.match(opening(path)) else SACCT
 
 
 def read_jobs(

@@ -36,7 +36,7 @@ VERBS = {
     "doctor": "what works on this machine, and what that means for measurements",
     "audit": "what a site's jobs asked for, used and lost, from its accounting",
     "clean": "remove what killed processes left behind",
-    "import": "import histories: sacct, PBS, SGE, LSF, Nextflow, Snakemake, SLANT, any CSV",
+    "import": "import histories: sacct, Nextflow, Snakemake, SLANT, any CSV",
     "phases": "time and memory of each phase, and requests for a chain of jobs",
     "trace": "record the communication of an mpi4py program, or read a trace",
     "replay": "cost of request strategies on held-out runs",

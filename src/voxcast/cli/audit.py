@@ -1,6 +1,6 @@
 """``voxcast audit``: what the jobs of a site asked for, used and lost, from its accounting.
 
-FILE is what ``sacct -P`` writes, with any columns, or the accounting of PBS, SGE or LSF, packed
+FILE is what ``sacct -P`` writes, with any columns, packed
 with gzip or not; a folder is all its files. Nothing of it needs to have been submitted by
 voxcast. Export from Slurm with:
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from voxcast.audit.savings import Objective
 
 KEYS = ("user", "account", "partition", "app")
-KINDS = ("sacct", "sacct-json", "pbs", "sge", "lsf", "csv")
+KINDS = ("sacct", "sacct-json", "csv")
 TOP = 10
 
 

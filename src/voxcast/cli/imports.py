@@ -24,9 +24,6 @@ KINDS = {
     "nextflow": "trace.txt, raw or formatted",
     "snakemake": "benchmark files of rules",
     "slant": "the published SLANT runs; folder as FILE or in VOXCAST_SLANT_ARTIFACT",
-    "pbs": "accounting logs of PBS and Torque, server_priv/accounting/YYYYMMDD",
-    "sge": "Grid Engine: the file `accounting`, or `qacct -j`",
-    "lsf": "LSF: lsb.acct, `bacct -l` or `bhist -l`",
     "csv": "any table, with --map",
 }
 LISTED_REMARKS = 20  # of a kind

@@ -63,13 +63,6 @@ def test_json_with_money(export: Path, project: Path, capsys: pytest.CaptureFixt
     assert result["assumptions"]
 
 
-def test_a_folder_of_another_scheduler(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["audit", str(SAMPLES / "accounting")]) == 0
-    text = capsys.readouterr().out
-    assert "grid4000M" in text
-    assert "regular" in text
-
-
 def test_a_table_with_a_column_map(capsys: pytest.CaptureFixture[str]) -> None:
     imports = SAMPLES / "imports"
     assert main(["audit", str(imports / "runs.csv"), "--map", str(imports / "runs.yaml")]) == 0
@@ -88,7 +81,6 @@ def test_a_table_with_a_column_map(capsys: pytest.CaptureFixture[str]) -> None:
         (["jobs.txt", "--cluster", "moon"], "no project here or above"),
         (["jobs.txt", "--alpha", "-1"], "alpha: must be above 0 and finite, not -1"),
         (["jobs.txt", "--predicted", "gone"], "gone: cannot be read"),
-        (["jobs.txt", "--kind", "pbs"], "is no accounting log of PBS"),
         (["jobs.txt", "--app-pattern", "("], "--app-pattern: is no regular expression"),
         (["waiting.txt"], "no job has run and ended; of 1 records: 1 have not run"),
         (["semicolons.txt"], "its columns are separated by ';', not by '|'"),

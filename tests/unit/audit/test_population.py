@@ -12,7 +12,7 @@ from voxcast.audit.app_names import app_of, apps_of
 from voxcast.audit.picture import picture
 from voxcast.audit.predicted import predicted_jobs, read_predictions
 from voxcast.audit.report import audit, prepare
-from voxcast.audit.sources import kind_of, read_jobs
+from voxcast.audit.sources import read_jobs
 from voxcast.audit.text import audit_text
 from voxcast.errors import TableError
 from voxcast.history.imports.name_patterns import name_pattern
@@ -187,21 +187,3 @@ def test_a_picture_of_jobs_without_requests_says_so(few_columns: Path) -> None:
     jobs = read_jobs([few_columns])
     prepare(jobs)
     assert "the export does not state both" in picture(jobs.frame)
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [("pbs.txt", "pbs"), ("sge.txt", "sge"), ("qacct.txt", "sge"), ("lsb.acct", "lsf"),
-     ("bacct.txt", "lsf"), ("bhist.txt", "lsf")],
-)  # fmt: skip
-def test_the_kind_is_known_by_the_first_lines(name: str, kind: str) -> None:
-    path = Path(__file__).parents[2] / "samples" / "accounting" / name
-    assert kind_of(path) == kind
-    jobs = read_jobs([path])
-    prepare(jobs)
-    result = audit(jobs)
-    assert result.jobs.records == len(jobs.frame) + jobs.never_started.total() + (
-        jobs.refused.total() + jobs.not_ended.total()
-    )
-    assert result.total["core_hours"][0] > 0
-    assert set(result.groups["user"]["key"]) <= {"ann", "bob", "cat", "dan", "sanders"}

@@ -18,11 +18,8 @@ from voxcast.errors import ConfigError, TableError, one_line
 from voxcast.files import atomic_folder, locked, sha256_file, write_json
 from voxcast.history.imports import (
     columns,
-    lsf,
     nextflow,
-    pbs,
     sacct,
-    sge,
     slant,
     snakemake,
 )
@@ -49,9 +46,6 @@ READERS = {
     "nextflow": nextflow.read,
     "snakemake": snakemake.read,
     "slant": slant.read,
-    "pbs": pbs.read,
-    "sge": sge.read,
-    "lsf": lsf.read,
 }
 KINDS = (*READERS, "csv")
 ACCOUNT_FILE = "import.json"

@@ -11,20 +11,15 @@ import pytest
 from voxcast.audit.sources import read_jobs
 from voxcast.cli import main
 from voxcast.errors import TableError
-from voxcast.history.imports import lsf, pbs, sacct, sge, snakemake
+from voxcast.history.imports import sacct, snakemake
 from voxcast.history.imports.packed_file import unpacked
 
 SAMPLES = Path(__file__).parents[3] / "samples"
-ACCOUNTING, IMPORTS = SAMPLES / "accounting", SAMPLES / "imports"
+IMPORTS = SAMPLES / "imports"
 SLURM = [IMPORTS / "slurm_22_05_8.txt", IMPORTS / "slurm_22_05_8.json"]
 READERS = [
     (sacct, SLURM[0]),
     (sacct, SLURM[1]),
-    (pbs, ACCOUNTING / "pbs.txt"),
-    (sge, ACCOUNTING / "sge.txt"),
-    (sge, ACCOUNTING / "qacct.txt"),
-    (lsf, ACCOUNTING / "lsb.acct"),
-    (lsf, ACCOUNTING / "bacct.txt"),
     (snakemake, IMPORTS / "sub-01.align.benchmark.tsv"),
 ]
 
@@ -47,9 +42,7 @@ def test_runs_are_those_of_the_unpacked_file(reader, path: Path, tmp_path: Path)
     assert len(from_packed.bad) == len(plain.bad)
 
 
-@pytest.mark.parametrize(
-    "path", [*sorted(ACCOUNTING.iterdir()), *SLURM], ids=lambda path: path.name
-)
+@pytest.mark.parametrize("path", SLURM, ids=lambda path: path.name)
 def test_an_audit_is_that_of_the_unpacked_file(path: Path, tmp_path: Path) -> None:
     steps: list[int] = []
     plain = read_jobs([path])
