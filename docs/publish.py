@@ -26,15 +26,15 @@ def publish(project: Path, names: Sequence[str] = ()) -> list[Path]:
     ConfigError
         If there are no results of a name.
     """
-    made, published = project / BOOK.parent, project / PUBLISHED.parent
+    results, published = project / BOOK.parent, project / PUBLISHED.parent
     for name in names:
-        if not (made / name).is_dir():
-            raise ConfigError("no results of this name", made / name, "make them first")
+        if not (results / name).is_dir():
+            raise ConfigError("no results of this name", results / name, "make them first")
     present = [path.name for path in sorted(published.iterdir()) if path.is_dir()]
     written = []
     for name in names or present:
-        for source in sorted(path for path in (made / name).rglob("*") if path.is_file()):
-            target = published / source.relative_to(made)
+        for source in sorted(path for path in (results / name).rglob("*") if path.is_file()):
+            target = published / source.relative_to(results)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
             written.append(target)

@@ -124,8 +124,8 @@ def group_table(of_jobs: pd.DataFrame, labels: pd.Series | None) -> pd.DataFrame
     ratios = ["time_ratio", "memory_ratio"]
     groups = of_jobs.groupby(by, observed=True, sort=False)
     table = groups[[name for name in of_jobs if name not in ratios]].sum()
-    for name, (part, whole) in _RATIOS.items():
-        table[name] = table[part] / table[whole].where(table[whole] > 0)
+    for name, (used, of) in _RATIOS.items():
+        table[name] = table[used] / table[of].where(table[of] > 0)
     for name in ratios:
         for share in QUARTILES:
             table[f"{name}_{share * 100:.0f}"] = groups[name].quantile(share)

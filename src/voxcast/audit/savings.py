@@ -95,7 +95,7 @@ class Saving:
         Core-hours of the attempts that would have been killed.
     """
 
-    judged: int
+    judged_jobs: int
     requested: float
     proposed: float
     ratio: Ratio
@@ -301,7 +301,7 @@ def savings_of(
         None if memory is None else _saving(app_jobs, memory, app_jobs.requested_bytes, gb_hours,
                                             memory.kills * app_jobs.core_hours),
         advice,
-        len(jobs) - sum(one.jobs for one in advice),
+        len(jobs) - sum(entry.jobs for entry in advice),
         int(short.sum()),
         int(small.sum()),
         float(app_jobs.core_hours[short | small].sum()),
@@ -374,19 +374,19 @@ def _advice(jobs: AppJobs, time: _Replayed | None, memory: _Replayed | None) -> 
     for cpus in counts[numbers >= POPULATION_RUNS]:
         same = jobs.cpus == cpus
         sequences: list[tuple[float, ...]] = []
-        judged: list[int] = []
+        counts_of: list[int] = []
         for resource, replayed in ((jobs.time, time), (jobs.memory, memory)):
             training = resource.learnable & same
             if replayed is None or training.sum() < POPULATION_RUNS:
                 sequences.append(())
-                judged += [0, 0]
+                counts_of += [0, 0]
                 continue
             now = jobs.planned(resource, training, np.array([cpus])).requests_s[0]
             sequences.append(tuple(now[np.isfinite(now)].tolist()))
             mask = same & replayed.evaluated
-            judged += [int(mask.sum()), int((replayed.kills[mask] > 0).sum())]
-        advice.append(Advice(int(cpus), int(same.sum()), sequences[0], sequences[1], *judged))
-    return tuple(sorted(advice, key=lambda one: -one.jobs))
+            counts_of += [int(mask.sum()), int((replayed.kills[mask] > 0).sum())]
+        advice.append(Advice(int(cpus), int(same.sum()), sequences[0], sequences[1], *counts_of))
+    return tuple(sorted(advice, key=lambda entry: -entry.jobs))
 
 
 def _usd(

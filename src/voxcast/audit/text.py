@@ -126,7 +126,7 @@ def _savings(audit: Audit) -> Iterator[str]:
         for n, (name, part) in enumerate(stated):
             rows.append(
                 (
-                    "" if n else _short(saving.app), f"{part.judged:,}", name,
+                    "" if n else _short(saving.app), f"{part.judged_jobs:,}", name,
                     _hours(part.requested), _hours(part.proposed), _interval(part.ratio),
                     f"{part.killed:,}", f"{_hours(part.lost_core_hours)} core h",
                 )
@@ -179,12 +179,12 @@ def advice_text(advice: Advice) -> str:
         texts = [f"{option}={text_of(value)}" for value in requests[:SHOWN_REQUESTS]]
         options += texts[:1]
         then += texts[1:]
-    for count, judged, cause in (
+    for count, later, cause in (
         (advice.killed_time, advice.judged_time, "time"),
         (advice.killed_memory, advice.judged_memory, "memory"),
     ):
-        if judged:
-            killed.append(f"{count:,} of {judged:,} by {cause}")
+        if later:
+            killed.append(f"{count:,} of {later:,} by {cause}")
     text = f"{advice.cpus:,} CPU{plural} ({advice.jobs:,} jobs): {' '.join(options) or UNKNOWN}"
     if then:
         text += f", after a kill {' '.join(then)}"

@@ -158,9 +158,9 @@ def _cluster(name: str, content: Any, place: Place, here: Callable[[], Here]) ->
     file = section(_ClusterFile, content, place, keys)
     for node in file.node_types.values():
         if node.partition not in file.partitions:
-            known = ", ".join(file.partitions) or "none"
+            names = ", ".join(file.partitions) or "none"
             where = place.at("node_types").at(node.name).at("partition")
-            raise where.error(f"no such partition; choose from {known}")
+            raise where.error(f"no such partition; choose from {names}")
     node_types, partitions = tuple(file.node_types.values()), tuple(file.partitions.values())
     return Cluster(name, node_types, partitions, file.billing, **vars(file.request))
 

@@ -113,7 +113,7 @@ def in_words(value: Any) -> str:
 
 
 def section(
-    record: Callable[..., T], content: Any, place: Place, keys: Keys | None = None, **given: Any
+    record: Callable[..., T], content: Any, place: Place, keys: Keys | None = None, **preset: Any
 ) -> T:
     """Return a mapping as a dataclass.
 
@@ -121,7 +121,7 @@ def section(
     ----------
     record : type
         The dataclass.
-    given : dict
+    preset : dict
         Fields that are not keys of the mapping.
 
     Raises
@@ -131,22 +131,22 @@ def section(
     """
     entries = mapping(content, place)
     hints: dict[str, Any] = get_type_hints(record)
-    chosen = {name: (keys or {}).get(name, PLAIN) for name in hints if name not in given}
+    chosen = {name: (keys or {}).get(name, PLAIN) for name in hints if name not in preset}
     names = {key.name or name: name for name, key in chosen.items()}
     for name in entries:
         if name not in names:
             similar = difflib.get_close_matches(str(name), names, 1, SIMILAR)
             then = f"did you mean {similar[0]}?" if similar else None
-            known = ", ".join(sorted(names))
-            raise place.at(name).error(f"unknown key, choose from {known}", then)
+            choices = ", ".join(sorted(names))
+            raise place.at(name).error(f"unknown key, choose from {choices}", then)
     optional = {f.name for f in fields(record) if f.metadata.get("optional")}  # type: ignore[arg-type]
     for name, field in names.items():
         if name not in entries and field not in optional:
             raise place.at(name).error("key is missing", place.when_missing)
     for name, entry in entries.items():
         field = names[name]
-        given[field] = _value(hints[field], entry, place.at(name), chosen[field])
-    return record(**given)
+        preset[field] = _value(hints[field], entry, place.at(name), chosen[field])
+    return record(**preset)
 
 
 def by_name(

@@ -214,8 +214,10 @@ def _methods(plain: Any, recorder: Recorder, types: Any) -> dict[str, Any]:
     mpi = recorder.mpi
 
     def send(name: str, call: Any) -> Any:
-        def traced(self: Any, buf: Any = None, dest: int = 0, tag: int = 0, **obj: Any) -> None:
-            data, begun = obj.get("obj", buf), recorder.begin()
+        def traced(
+            self: Any, buf: Any = None, dest: int = 0, tag: int = 0, **content: Any
+        ) -> None:
+            data, begun = content.get("obj", buf), recorder.begin()
             call(self, data, dest, tag)
             recorder.sent(name, begun, self, data, dest, tag)
 

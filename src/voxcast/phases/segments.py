@@ -184,10 +184,10 @@ class Segmenter:
             return
         shares, scores = [], []
         for judging in (0, 1):
-            learned = [run for run, of in zip(logged, half, strict=True) if of != judging]
-            segmenter = _Boundaries(learned, self._step_s, _have_cpus(logged))
+            learning = [run for run, of in zip(logged, half, strict=True) if of != judging]
+            segmenter = _Boundaries(learning, self._step_s, _have_cpus(logged))
             for run in (run for run, of in zip(logged, half, strict=True) if of == judging):
-                starts_s, score = segmenter.found(run.trace)
+                starts_s, score = segmenter.placed(run.trace)
                 shares.append(time_right(run.trace, run.boundaries_s, starts_s))
                 scores.append(score)
         self.share_right, self._least = float(np.mean(shares)), min(scores)
@@ -203,7 +203,7 @@ class Segmenter:
         key = (self._step_s * 2.0**doublings, _have_cpus(self._logged) and trace.cpu_s is not None)
         if key not in self._learned:
             self._learned[key] = _Boundaries(self._logged, *key)
-        starts_s, score = self._learned[key].found(trace)
+        starts_s, score = self._learned[key].placed(trace)
         return starts_s, doublings > 0 or score >= self._least
 
 
@@ -224,7 +224,7 @@ class _Boundaries:
         self._log_mean = np.median(logs, axis=0)
         self._log_sd = np.maximum(np.std(logs, axis=0), SMALLEST_LOG_SD)
 
-    def found(self, trace: Trace) -> tuple[NDArray[np.float64], float]:
+    def placed(self, trace: Trace) -> tuple[NDArray[np.float64], float]:
         """Return the most likely boundaries, and their mean log density.
 
         Exact, by dynamic programming over phases and edges: a boundary has the kernel density of
@@ -350,11 +350,11 @@ def readable_trace(
     """
     seconds, memory = np.asarray(t_s, dtype=float), np.asarray(rss_bytes, dtype=float)
     cpu = np.full(seconds.shape, np.nan) if cpu_s is None else np.asarray(cpu_s, dtype=float)
-    kept = np.flatnonzero(np.isfinite(seconds) & np.isfinite(memory))[::-1]
-    instants, first = np.unique(seconds[kept], return_index=True)
+    readable = np.flatnonzero(np.isfinite(seconds) & np.isfinite(memory))[::-1]
+    instants, first = np.unique(seconds[readable], return_index=True)
     if len(instants) < 2:
         return None
-    memory, cpu = memory[kept][first], cpu[kept][first]
+    memory, cpu = memory[readable][first], cpu[readable][first]
     return Trace(instants, memory, cpu if np.isfinite(cpu).all() else None)
 
 

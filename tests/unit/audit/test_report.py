@@ -117,8 +117,8 @@ def test_savings_ask_for_less_and_lose_little(result: Audit, truth: pd.DataFrame
         assert saving.time is not None
         assert saving.memory is not None
         # Half of the jobs end before the first moment.
-        assert 0.3 * len(part) < saving.time.judged < 0.52 * len(part)
-        usual = saving.time.judged * part["limit_s"].iloc[0] * part["cpus"].iloc[0] / 3600
+        assert 0.3 * len(part) < saving.time.judged_jobs < 0.52 * len(part)
+        usual = saving.time.judged_jobs * part["limit_s"].iloc[0] * part["cpus"].iloc[0] / 3600
         assert saving.time.requested == pytest.approx(usual)
         for resource in (saving.time, saving.memory):
             assert resource.ratio.low is not None
@@ -127,7 +127,7 @@ def test_savings_ask_for_less_and_lose_little(result: Audit, truth: pd.DataFrame
         for advice in saving.advice:
             for requests in (advice.walltimes_s, advice.memories_bytes):
                 assert list(requests) == sorted(set(requests))
-        assert sum(advice.judged_time for advice in saving.advice) <= saving.time.judged
+        assert sum(advice.judged_time for advice in saving.advice) <= saving.time.judged_jobs
     recon = savings["recon_all"]
     assert recon.time is not None
     assert recon.time.ratio.value < 0.35  # 48 h were asked for runs of 7 h
@@ -163,7 +163,7 @@ def test_constant_jobs_are_asked_for_as_they_are() -> None:
     assert (advice.cpus, advice.jobs, advice.walltimes_s) == (2, 200, (1020.0,))  # 17 minutes
     assert saving.time.ratio.value == pytest.approx(1020 / 3600)
     assert saving.memory.ratio.value == pytest.approx(0.25, rel=1e-3)
-    assert saving.time.judged == 100
+    assert saving.time.judged_jobs == 100
 
 
 def test_no_job_is_judged_by_requests_that_later_jobs_chose() -> None:
