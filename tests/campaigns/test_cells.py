@@ -3,17 +3,17 @@ import dataclasses
 import pandas as pd
 import pytest
 
-from voxcast.campaigns.budgets import expected_s
-from voxcast.campaigns.cells import (
-    anchor_cells,
+from voxcast.measure.host import HostFacts
+from voxcast.measure.plan import (
+    Sweep,
     draw_cells,
+    expected_s,
     expected_times,
     fitting,
     good_volumes,
+    local_run_cells,
     with_programs,
 )
-from voxcast.campaigns.sweeps import Sweep
-from voxcast.profiling.host import HostFacts
 from voxcast.records import App, Cell, Configuration
 
 APPS = {
@@ -213,14 +213,14 @@ def test_sweeps_are_interleaved_so_that_a_part_is_balanced():
 def test_anchors_are_cheap_fixed_and_one_for_each_application():
     apps = {**APPS, "train": App(name="train", version="1", module="m", input="none")}
     rows = _catalogue([n / 10 for n in range(1, 41)])
-    anchors = anchor_cells([FITTED], apps, good_volumes(rows), CPU, 1, "here")
+    anchors = local_run_cells([FITTED], apps, good_volumes(rows), CPU, 1, "here")
     assert [(c.app, c.volume_id, c.configuration.cpus, c.repeat) for c in anchors] == [
         ("segment", "v004", 1, 1000),
         ("train", "", 1, 1000),
     ]
-    assert anchor_cells([FITTED], apps, good_volumes(rows), CPU, 0, "here") == []
+    assert local_run_cells([FITTED], apps, good_volumes(rows), CPU, 0, "here") == []
     only = dataclasses.replace(FITTED, apps=("train",))
-    assert len(anchor_cells([only], apps, good_volumes(rows), CPU, 2, "here")) == 1
+    assert len(local_run_cells([only], apps, good_volumes(rows), CPU, 2, "here")) == 1
 
 
 def test_an_application_without_its_programs_is_left_out(tmp_path, monkeypatch):

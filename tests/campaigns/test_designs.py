@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voxcast.campaigns.designs import latin_hypercube, product
 from voxcast.errors import ConfigError
+from voxcast.measure.plan import latin_hypercube, product
 
 
 @given(count=st.integers(1, 60), seed=st.integers(0, 10**6))

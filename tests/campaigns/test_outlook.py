@@ -8,14 +8,12 @@ import sys
 import pandas as pd
 import pytest
 
-from voxcast.campaigns.driver import run_campaign
-from voxcast.campaigns.outlook import measure_smallest, outlook
-from voxcast.campaigns.plan import make_plan
-from voxcast.campaigns.settings import CampaignSettings, Conditions
-from voxcast.campaigns.sweeps import Sweep
 from voxcast.files import read_json, write_json
-from voxcast.history.run_folders import RECORD_FILE, record_rows
-from voxcast.profiling.probes import Probes
+from voxcast.history.run_folders import RECORD_FILE, runs_in
+from voxcast.measure.campaign import measure_smallest, remaining, run_campaign
+from voxcast.measure.host import Probes
+from voxcast.measure.plan import CampaignSettings, Sweep, make_plan
+from voxcast.measure.trace import Conditions
 from voxcast.records import App, Configuration
 
 SCRIPT = "import sys, time; time.sleep(0.05); sys.exit('b.nii' in sys.argv[1] and {code})"
@@ -58,15 +56,15 @@ def test_times_of_an_application_that_states_none_are_not_trusted_before_a_run(
 ):
     settings = settings_of(tmp_path)
     plan = make_plan(settings, catalogue)
-    before = outlook(settings, plan)
+    before = remaining(settings, plan)
     assert (before.total, before.left, before.trusted) == (3, 3, False)
     stated = settings_of(tmp_path, expected_startup_s=20.0)
-    assert outlook(stated, make_plan(stated, catalogue)).trusted
+    assert remaining(stated, make_plan(stated, catalogue)).trusted
 
     row = measure_smallest(settings, plan)
     assert row["volume_id"] == "c.nii"
     assert row["outcome"] == "completed"
-    after = outlook(settings, plan)
+    after = remaining(settings, plan)
     assert (after.total, after.left, after.trusted) == (3, 2, True)
     assert 0 < after.shortest_s <= after.left_s < before.left_s
 
@@ -76,10 +74,10 @@ def test_where_the_smallest_image_fails_the_next_one_tells_the_time(tmp_path, ca
     small_and_bad = catalogue.assign(shape_i=[30, 1, 10])
     plan = make_plan(settings, small_and_bad)
     assert measure_smallest(settings, plan)["volume_id"] == "c.nii"
-    ahead = outlook(settings, plan)
+    ahead = remaining(settings, plan)
     assert (ahead.left, ahead.failed, ahead.trusted) == (2, 1, True)
     assert 0 < ahead.failed_s < ahead.left_s
-    rows = record_rows(settings.runs)
+    rows = runs_in(settings.runs)
     assert sorted(row["outcome"] for row in rows.values()) == ["completed", "failed"]
 
 
@@ -87,7 +85,7 @@ def test_nothing_is_left_after_the_campaign(tmp_path, catalogue):
     settings = settings_of(tmp_path)
     plan = make_plan(settings, catalogue)
     measure(settings, plan)
-    ahead = outlook(settings, plan)
+    ahead = remaining(settings, plan)
     assert (ahead.left, ahead.left_s, ahead.shortest_s) == (0, 0.0, 0.0)
     assert (ahead.repeats, ahead.repeats_s) == (0, 0.0)
     assert measure_smallest(settings, plan)["outcome"] == "completed"
@@ -97,13 +95,13 @@ def test_failed_runs_are_measured_again_and_others_are_not(tmp_path, catalogue):
     settings = settings_of(tmp_path, code=3)
     plan = make_plan(settings, catalogue)
     measure(settings, plan)
-    rows = record_rows(settings.runs)
+    rows = runs_in(settings.runs)
     assert sorted(row["outcome"] for row in rows.values()) == ["completed", "completed", "failed"]
-    assert outlook(settings, plan).left == 1
+    assert remaining(settings, plan).left == 1
     mended = settings_of(tmp_path)
     assert len(measure(mended, plan).runs) == 1
-    assert {row["outcome"] for row in record_rows(settings.runs).values()} == {"completed"}
-    assert outlook(mended, plan).left == 0
+    assert {row["outcome"] for row in runs_in(settings.runs).values()} == {"completed"}
+    assert remaining(mended, plan).left == 0
 
 
 def test_a_run_stopped_at_a_shorter_limit_is_measured_again(tmp_path, catalogue):
@@ -111,37 +109,37 @@ def test_a_run_stopped_at_a_shorter_limit_is_measured_again(tmp_path, catalogue)
     short = dataclasses.replace(settings, conditions=Conditions(time_limit_s=0.2))
     plan = make_plan(short, catalogue)
     measure(short, plan)
-    assert [row["outcome"] for row in record_rows(short.runs).values()] == ["timeout"]
+    assert [row["outcome"] for row in runs_in(short.runs).values()] == ["timeout"]
     assert measure(short, plan).runs == []
-    assert outlook(settings, plan).left == 1
+    assert remaining(settings, plan).left == 1
     measure(settings, plan)
-    assert [row["outcome"] for row in record_rows(short.runs).values()] == ["completed"]
+    assert [row["outcome"] for row in runs_in(short.runs).values()] == ["completed"]
 
 
 def test_each_run_left_may_be_repeated_and_so_may_those_disturbed_before(tmp_path, catalogue):
     settings = settings_of(tmp_path)
     plan = make_plan(settings, catalogue)
-    ahead = outlook(settings, plan)
+    ahead = remaining(settings, plan)
     assert (ahead.repeats, ahead.repeats_s) == (3, pytest.approx(ahead.left_s))
     measure_smallest(settings, plan)
-    (key,) = record_rows(settings.runs)
+    (key,) = runs_in(settings.runs)
     for noisy, repeats in ((True, 3), (False, 2)):
         path = settings.runs / key / RECORD_FILE
         record = read_json(path)
         record["profile"]["noisy"] = noisy
         write_json(path, record)
-        assert outlook(settings, plan).repeats == repeats
+        assert remaining(settings, plan).repeats == repeats
 
 
 def test_times_of_another_version_are_not_trusted(tmp_path, catalogue):
     before = settings_of(tmp_path, expected_startup_s=0.1)
     plan = make_plan(before, catalogue)
-    assert not outlook(before, plan).other_version
+    assert not remaining(before, plan).other_version
     measure(before, plan)
     settings = settings_of(tmp_path, expected_startup_s=0.1, version="2")
     plan = make_plan(settings, catalogue)
-    ahead = outlook(settings, plan)
+    ahead = remaining(settings, plan)
     assert (ahead.left, ahead.other_version, ahead.trusted) == (3, True, False)
     measure_smallest(settings, plan)
-    after = outlook(settings, plan)
+    after = remaining(settings, plan)
     assert (after.left, after.other_version, after.trusted) == (2, False, True)

@@ -1,7 +1,7 @@
 import pytest
 
-from voxcast.campaigns.sweeps import Sweep, Volumes, points, sweep_cells
 from voxcast.errors import ConfigError
+from voxcast.measure.plan import Sweep, Volumes, points, sweep_cells
 from voxcast.records import App, Configuration
 
 SEGMENT = App(

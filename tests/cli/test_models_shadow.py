@@ -83,7 +83,7 @@ def test_runs_of_the_same_images_judge_both(
 
 
 def remove_runs(folder: Path) -> None:
-    for path in folder.glob("data/runs/*/profiles.parquet"):
+    for path in folder.glob("data/runs/*/runs.parquet"):
         path.unlink()
 
 

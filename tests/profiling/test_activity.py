@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from voxcast.profiling.activity import Activity, CoreTime, core_time, disturbance
+from voxcast.measure.host import Activity, CoreTime, core_time, disturbance
 
 STAT = """\
 cpu  300 0 100 2000 80 10 20 50 60 0

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from voxcast.profiling import cgroups
+from voxcast.measure import meters
 
 V1_MOUNTS = """\
 31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
@@ -21,31 +21,36 @@ V2_CPU = "usage_usec 2500000\nuser_usec 2000000\nsystem_usec 500000\nnr_periods 
 
 
 def test_current_groups_are_found_in_both_versions():
-    groups = cgroups.current_groups(V1_MOUNTS, V1_MEMBERSHIP)
+    groups = meters.current_groups(V1_MOUNTS, V1_MEMBERSHIP)
     assert groups["memory"] == Path("/sys/fs/cgroup/memory/job")
     assert groups["cpuacct"] == Path("/sys/fs/cgroup/cpu,cpuacct")
     assert groups["unified"] == Path("/sys/fs/cgroup/unified")
-    groups = cgroups.current_groups(V2_MOUNTS, V2_MEMBERSHIP)
+    groups = meters.current_groups(V2_MOUNTS, V2_MEMBERSHIP)
     assert groups == {"unified": Path("/sys/fs/cgroup/user.slice/user-1000.slice/session:2.scope")}
 
 
 def test_kernel_texts_are_read_without_the_page_cache():
-    assert cgroups.resident_bytes(V1_STAT, 1) == 1050
-    assert cgroups.resident_bytes(V2_STAT, 2) == 1050
-    assert cgroups.usage_s("2500000000\n", 1) == 2.5
-    assert cgroups.usage_s(V2_CPU, 2) == 2.5
-    assert cgroups.oom_kills("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n") == 3
-    assert cgroups.oom_kills("low 0\nhigh 0\nmax 9\noom 1\noom_kill 1\n") == 1
-    assert cgroups.oom_kills("oom_kill_disable 0\nunder_oom 0\n") == 0
+    assert meters.resident_bytes(V1_STAT, 1) == 1050
+    assert meters.resident_bytes(V2_STAT, 2) == 1050
+    assert meters.usage_s("2500000000\n", 1) == 2.5
+    assert meters.usage_s(V2_CPU, 2) == 2.5
+    assert meters.oom_kills("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n") == 3
+    assert meters.oom_kills("low 0\nhigh 0\nmax 9\noom 1\noom_kill 1\n") == 1
+    assert meters.oom_kills("oom_kill_disable 0\nunder_oom 0\n") == 0
 
 
 def test_a_version_2_group_is_read_from_its_files(tmp_path):
-    texts = {"memory.stat": V2_STAT, "cpu.stat": V2_CPU, "memory.events": "oom_kill 2\n"}
+    texts = {
+        "memory.stat": V2_STAT,
+        "cpu.stat": V2_CPU,
+        "memory.events": "oom_kill 2\n",
+        "cgroup.threads": "7\n8\n9\n",
+    }
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
-    group = cgroups.ControlGroup(tmp_path, tmp_path, 2)
+    group = meters.GroupMeter(tmp_path, tmp_path, 2)
     assert group.folders == (tmp_path,)
-    assert group.read() == (1050, 2.5)
+    assert group.read() == (1050, 2.5, 3)
     assert group.oom_kills() == 2
     assert group.peak_bytes() is None
     (tmp_path / "memory.peak").write_text("4096\n")
@@ -53,10 +58,10 @@ def test_a_version_2_group_is_read_from_its_files(tmp_path):
 
 
 def test_a_created_group_can_be_removed():
-    group = cgroups.make_group("test")
+    group = meters.make_group("test")
     if group is not None:
         assert all(folder.is_dir() for folder in group.folders)
-        cgroups.remove(group.folders)
+        meters.remove(group.folders)
         assert not any(folder.exists() for folder in group.folders)
 
 
@@ -67,12 +72,10 @@ def test_a_created_group_can_be_removed():
         (2, {"memory.max": "5000", "memory.swap.max": "0"}),
     ],
 )
-def test_limit_and_threads_have_their_files_in_both_versions(tmp_path, version, limits):
-    group = cgroups.ControlGroup(tmp_path, tmp_path, version)
+def test_the_limit_has_its_files_in_both_versions(tmp_path, version, limits):
+    group = meters.GroupMeter(tmp_path, tmp_path, version)
     group.limit_memory(5000)
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == limits
-    (tmp_path / ("tasks" if version == 1 else "cgroup.threads")).write_text("7\n8\n9\n")
-    assert group.threads() == 3
 
 
 def test_the_driver_moves_into_a_child_of_its_version_2_group(tmp_path):
@@ -80,16 +83,16 @@ def test_the_driver_moves_into_a_child_of_its_version_2_group(tmp_path):
     group.mkdir()
     (group / "cgroup.procs").write_text(f"{os.getpid()}\n")
     (group / "cgroup.subtree_control").write_text("")
-    assert cgroups.delegated(group) == group
-    inside = group / cgroups.DRIVER
+    assert meters.delegated(group) == group
+    inside = group / meters.DRIVER
     assert (inside / "cgroup.procs").read_text() == str(os.getpid())
     assert (group / "cgroup.subtree_control").read_text() == "+memory"
-    assert cgroups.delegated(inside) == group  # what the kernel says of us from then on
+    assert meters.delegated(inside) == group  # what the kernel says of us from then on
 
 
 @pytest.mark.parametrize(("procs", "control"), [("1\n{us}\n", ""), ("{us}\n", "cpu memory")])
 def test_a_shared_or_already_delegating_version_2_group_is_unchanged(tmp_path, procs, control):
     (tmp_path / "cgroup.procs").write_text(procs.format(us=os.getpid()))
     (tmp_path / "cgroup.subtree_control").write_text(control)
-    assert cgroups.delegated(tmp_path) == tmp_path
-    assert not (tmp_path / cgroups.DRIVER).exists()
+    assert meters.delegated(tmp_path) == tmp_path
+    assert not (tmp_path / meters.DRIVER).exists()

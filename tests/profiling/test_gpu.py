@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from voxcast.profiling.gpu import BY_DEVICE, BY_PROCESS, GpuSample, gpu_models, open_gpu_meter
-from voxcast.profiling.meter import MeterReading
-from voxcast.profiling.processes import Traffic
-from voxcast.profiling.trace import Trace
+from voxcast.measure.gpu import BY_DEVICE, BY_PROCESS, GpuSample, gpu_models, open_gpu_meter
+from voxcast.measure.processes import Traffic
+from voxcast.measure.trace import Trace
+from voxcast.measure.tree import MeterReading
 
 NO_SUCH_PID = 2**22 + 1  # above the kernel's largest
 GIB = 2**30
@@ -123,7 +123,7 @@ def test_there_is_no_meter_without_a_driver():
 
 
 def test_the_library_is_loaded_only_for_a_meter():
-    code = "import sys, voxcast.profiling.gpu; assert 'pynvml' not in sys.modules"
+    code = "import sys, voxcast.measure.gpu; assert 'pynvml' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -1,8 +1,8 @@
 import dataclasses
 import os
 
-from voxcast.profiling.gpu import gpu_models
-from voxcast.profiling.host import cpu_model, host_class, host_facts, host_id
+from voxcast.measure.gpu import gpu_models
+from voxcast.measure.host import cpu_model, host_class, host_facts, host_id
 
 
 def test_facts_of_this_machine():

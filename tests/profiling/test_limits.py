@@ -1,6 +1,6 @@
 import pytest
 
-from voxcast.profiling.limits import IdleTime, RunLimits
+from voxcast.measure.trace import Conditions, IdleTime
 
 
 @pytest.mark.parametrize(
@@ -15,11 +15,11 @@ from voxcast.profiling.limits import IdleTime, RunLimits
     ],
 )
 def test_each_limit_gives_its_outcome(idle_times, outcome):
-    assert RunLimits(5.0, 100, 3.0).reached(*idle_times) == outcome
+    assert Conditions(5.0, 3.0, mem_limit_bytes=100).reached(*idle_times) == outcome
 
 
 def test_without_limits_nothing_stops_a_run():
-    assert RunLimits().reached(1e9, 10**15, 1e9, 0) is None
+    assert Conditions().reached(1e9, 10**15, 1e9, 0) is None
 
 
 def test_quiet_ends_with_cpu_with_io_and_with_a_busy_gpu():

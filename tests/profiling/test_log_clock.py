@@ -1,4 +1,4 @@
-from voxcast.profiling.log_clock import LogClock
+from voxcast.measure.trace import LogClock
 
 
 def test_a_line_is_written_when_the_file_holds_all_of_it(tmp_path):

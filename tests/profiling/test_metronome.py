@@ -14,11 +14,10 @@ from typing import Any
 import psutil
 import pytest
 
+from measured import measured_run
 from voxcast.history.run_table import METRONOME
-from voxcast.profiling.kernels import make_kernels
-from voxcast.profiling.metronome import MODULE, Metronome
-from voxcast.profiling.runner import measure
-from voxcast.records import Profile
+from voxcast.measure.metronome import MODULE, Metronome, make_kernels
+from voxcast.records import Run
 
 BOTH_METERS = pytest.mark.parametrize("groups", [True, False], ids=["group", "tree"])
 OWN_BYTES = 40_000_000  # the memory that the kernels work on, less than the process has
@@ -26,10 +25,12 @@ PATIENCE_S = 60.0
 SLEEP = "import time; time.sleep(1.5); print('spent', time.process_time())"
 DRIVER = """
 import pathlib, sys
-from voxcast.profiling.metronome import Metronome
-from voxcast.profiling.runner import measure
+from voxcast.measure.metronome import Metronome
+from voxcast.measure.runner import measure
+from voxcast.records import Run
+base = Run("", "", cpus=1)
 with Metronome() as metronome:
-    measure(["sleep", "300"], {}, pathlib.Path(sys.argv[1]), cpus=1, metronome=metronome)
+    measure(["sleep", "300"], {}, pathlib.Path(sys.argv[1]), base=base, metronome=metronome)
 """
 
 
@@ -39,9 +40,9 @@ def workers(driver: psutil.Process | None = None) -> list[psutil.Process]:
     return [p for p in children if p.status() != "zombie" and MODULE in p.cmdline()]
 
 
-def run(folder: Path, script: str, metronome: Metronome, **options: Any) -> Profile:
+def run(folder: Path, script: str, metronome: Metronome, **options: Any) -> Run:
     command = [sys.executable, "-I", "-c", script]
-    return measure(command, {}, folder / "run", cpus=1, metronome=metronome, **options)
+    return measured_run(command, folder / "run", metronome=metronome, **options)
 
 
 def until(condition: Any) -> None:

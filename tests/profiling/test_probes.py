@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from voxcast.profiling import probes
+from voxcast.measure import host as probes
 
 
 def test_probes_are_positive_numbers_and_leave_nothing_behind(tmp_path, monkeypatch):

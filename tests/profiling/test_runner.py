@@ -7,14 +7,15 @@ import sys
 import time
 from pathlib import Path
 
-import pandas as pd
+import numpy as np
 import psutil
 import pytest
 
+from measured import measured, measured_run
 from voxcast.apps import phase_log
 from voxcast.errors import RunError
-from voxcast.profiling import runner
-from voxcast.profiling.runner import measure
+from voxcast.measure import runner
+from voxcast.measure.leftovers import sweep
 
 BOTH_METERS = pytest.mark.parametrize("groups", [True, False], ids=["group", "tree"])
 
@@ -110,7 +111,13 @@ def _measure(folder, script, *arguments, **options):
     path = folder / "script.py"
     path.write_text(script)
     command = [sys.executable, "-I", str(path), *arguments]
-    return measure(command, {}, folder / "run", **{"cpus": 1, **options})
+    return measured_run(command, folder / "run", **options)
+
+
+def _phases(folder, script, **options):
+    path = folder / "script.py"
+    path.write_text(script)
+    return measured([sys.executable, "-I", str(path)], folder / "run", **options)
 
 
 def _numbers(folder, word):
@@ -134,36 +141,36 @@ def test_peak_of_a_known_pattern_is_found_and_shared_pages_count_once(tmp_path, 
     idle = _measure(tmp_path, "import time; time.sleep(0.15)", groups=groups)
     # An interpreter's own pages come on top, at most three times.
     highest = 180e6 * 1.05 + 3 * idle.peak_rss_bytes
-    profile = _measure(tmp_path, ALLOCATE, groups=groups)
+    run = _measure(tmp_path, ALLOCATE, groups=groups)
     for _ in range(0 if groups else 2):
         # Where processes are sampled one by one, a busy machine may count a page twice.
-        if profile.peak_rss_bytes > highest:
-            profile = _measure(tmp_path, ALLOCATE, groups=groups)
-    assert profile.outcome == "completed"
-    assert 180e6 * 0.95 < profile.peak_rss_bytes < highest
-    if groups and profile.memory_method.startswith("cgroup"):
-        assert profile.peak_rss_bytes < 180e6 * 1.05 + 15e6
-        assert profile.peak_cgroup_bytes >= profile.peak_rss_bytes
-    samples = pd.read_parquet(tmp_path / "run" / "samples.parquet")
-    assert samples["rss_bytes"].max() == profile.peak_rss_bytes
-    assert samples["t_s"].is_monotonic_increasing
-    assert samples["cpu_s"].is_monotonic_increasing
+        if run.peak_rss_bytes > highest:
+            run = _measure(tmp_path, ALLOCATE, groups=groups)
+    assert run.outcome == "completed"
+    assert 180e6 * 0.95 < run.peak_rss_bytes < highest
+    if groups and run.memory_method.startswith("cgroup"):
+        assert run.peak_rss_bytes < 180e6 * 1.05 + 15e6
+        assert run.peak_cgroup_bytes >= run.peak_rss_bytes
+    samples = np.load(tmp_path / "run" / "samples.npz")
+    assert samples["rss_bytes"].max() == run.peak_rss_bytes
+    assert (np.diff(samples["t_s"]) >= 0).all()
+    assert (np.diff(samples["cpu_s"]) >= 0).all()
 
 
 @BOTH_METERS
 def test_cpu_time_of_a_whole_tree_is_counted(tmp_path, groups):
-    profile = _measure(tmp_path, SPIN, "2", cpus=len(os.sched_getaffinity(0)), groups=groups)
+    run = _measure(tmp_path, SPIN, "2", cpus=len(os.sched_getaffinity(0)), groups=groups)
     spent = _numbers(tmp_path, "spent")
     assert len(spent) == 7
-    assert profile.cpu_s / sum(spent) == pytest.approx(1.0, abs=0.1)
+    assert run.cpu_s / sum(spent) == pytest.approx(1.0, abs=0.1)
 
 
 @BOTH_METERS
 def test_a_tree_that_ignores_sigterm_ends_at_its_time_limit(tmp_path, groups, monkeypatch):
     monkeypatch.setattr(runner, "GRACE_S", 0.3)
-    profile = _measure(tmp_path, DEAF, time_limit_s=0.4, groups=groups)
-    assert (profile.outcome, profile.exit_status, profile.time_limit_s) == ("timeout", -9, 0.4)
-    assert profile.runtime_s >= 0.4
+    run = _measure(tmp_path, DEAF, time_limit_s=0.4, groups=groups)
+    assert (run.outcome, run.exit_status, run.limit_s) == ("timeout", -9, 0.4)
+    assert run.runtime_s >= 0.4
     pids = _numbers(tmp_path, "pid")
     assert len(pids) == 2
     assert _dead(pids)
@@ -171,15 +178,15 @@ def test_a_tree_that_ignores_sigterm_ends_at_its_time_limit(tmp_path, groups, mo
 
 @BOTH_METERS
 def test_memory_limit_ends_the_run(tmp_path, groups):
-    profile = _measure(tmp_path, GROW, mem_limit_bytes=80_000_000, groups=groups)
-    assert profile.outcome == "out_of_memory"
-    assert profile.peak_rss_bytes >= 80_000_000
+    run = _measure(tmp_path, GROW, mem_limit_bytes=80_000_000, groups=groups)
+    assert run.outcome == "out_of_memory"
+    assert run.peak_rss_bytes >= 80_000_000
 
 
 @BOTH_METERS
 def test_orphaned_children_are_killed(tmp_path, groups):
-    profile = _measure(tmp_path, LEAVE, groups=groups)
-    assert (profile.outcome, profile.exit_status) == ("completed", 0)
+    run = _measure(tmp_path, LEAVE, groups=groups)
+    assert (run.outcome, run.exit_status) == ("completed", 0)
     pids = _numbers(tmp_path, "pid")
     assert len(pids) == 1
     assert _dead(pids)
@@ -187,28 +194,28 @@ def test_orphaned_children_are_killed(tmp_path, groups):
 
 def test_a_failed_run_records_its_status_and_both_output_streams(tmp_path):
     script = "import sys; print('out'); sys.exit('no such tissue')"
-    profile = _measure(tmp_path, script)
-    assert (profile.outcome, profile.exit_status) == ("failed", 1)
+    run = _measure(tmp_path, script)
+    assert (run.outcome, run.exit_status) == ("failed", 1)
     log = (tmp_path / "run" / "app.log").read_text()
     assert "out" in log
     assert "no such tissue" in log
-    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == ["app.log", "samples.parquet"]
+    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == ["app.log", "samples.npz"]
 
 
 def test_the_run_has_exactly_its_cpus_and_variables(tmp_path):
     script = "import os; print('cpus', len(os.sched_getaffinity(0))); print('n', os.environ['N'])"
     path = tmp_path / "script.py"
     path.write_text(script)
-    measure([sys.executable, str(path)], {"N": "7"}, tmp_path / "run", cpus=1)
+    measured_run([sys.executable, str(path)], tmp_path / "run", env={"N": "7"})
     assert _numbers(tmp_path, "cpus") == [1]
     assert _numbers(tmp_path, "n") == [7]
     with pytest.raises(RunError, match="runs on 1 to"):
-        measure([sys.executable, str(path)], {}, tmp_path / "run", cpus=100_000)
+        measured_run([sys.executable, str(path)], tmp_path / "run", cpus=100_000)
 
 
 def test_a_missing_command_is_an_error_and_leaves_no_group(tmp_path):
     with pytest.raises(RunError, match="cannot be started"):
-        measure([str(tmp_path / "nothing")], {}, tmp_path / "run", cpus=1)
+        measured_run([str(tmp_path / "nothing")], tmp_path / "run")
 
 
 def test_phases_get_their_peak_from_the_samples(tmp_path):
@@ -221,11 +228,11 @@ def test_phases_get_their_peak_from_the_samples(tmp_path):
         "del big\n"
         "with phase('small'): time.sleep(0.4)\n"
     )
-    profile = _measure(tmp_path, script)
-    start, big, small = profile.phases
+    run, phases = _phases(tmp_path, script)
+    start, big, small = phases
     assert (start.name, big.name, small.name) == ("start", "big", "small")
     assert big.peak_rss_bytes > 100_000_000 > small.peak_rss_bytes
-    assert small.end_s <= profile.runtime_s
+    assert small.end_s <= run.runtime_s
 
 
 def test_a_phase_between_two_samples_gets_the_reading_of_the_run(tmp_path):
@@ -237,10 +244,10 @@ def test_a_phase_between_two_samples_gets_the_reading_of_the_run(tmp_path):
         "with phase('short'): pass\n"
         "time.sleep(1)\n"
     )
-    profile = _measure(tmp_path, script, sample_hz=5)
-    (short,) = (phase for phase in profile.phases if phase.name == "short")
+    run, phases = _phases(tmp_path, script, sample_hz=5)
+    (short,) = (phase for phase in phases if phase.name == "short")
     assert short.duration_s < 0.2
-    assert 50_000_000 < short.peak_rss_bytes <= profile.peak_rss_bytes
+    assert 50_000_000 < short.peak_rss_bytes <= run.peak_rss_bytes
 
 
 def test_the_end_is_detected_without_process_handles(tmp_path, monkeypatch):
@@ -248,16 +255,16 @@ def test_the_end_is_detected_without_process_handles(tmp_path, monkeypatch):
         raise OSError(38, "Function not implemented")
 
     monkeypatch.setattr(os, "pidfd_open", missing)
-    profile = _measure(tmp_path, "import time; time.sleep(0.05)", sample_hz=0.1)
-    assert profile.outcome == "completed"
-    assert profile.runtime_s < 5  # the second sample would come at ten
+    run = _measure(tmp_path, "import time; time.sleep(0.05)", sample_hz=0.1)
+    assert run.outcome == "completed"
+    assert run.runtime_s < 5  # the second sample would come at ten
 
 
 def test_a_run_too_short_to_sample_has_the_kernels_peak(tmp_path):
-    profile = measure(["true"], {}, tmp_path / "run", cpus=1)
-    if profile.peak_cgroup_bytes is None:
+    run = measured_run(["true"], tmp_path / "run")
+    if run.peak_cgroup_bytes is None:
         pytest.skip("no control group of its own here: nobody saw its memory")
-    assert 0 < profile.peak_rss_bytes < 100_000_000
+    assert 0 < run.peak_rss_bytes < 100_000_000
 
 
 def test_the_run_ends_when_its_driver_is_killed(tmp_path):
@@ -280,44 +287,44 @@ def test_the_run_ends_when_its_driver_is_killed(tmp_path):
     while not _dead([pid]) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert _dead([pid])
-    runner.sweep(tmp_path / "run")
+    sweep(tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 def test_a_spike_between_two_samples_is_caught_by_the_kernel(tmp_path):
     limit = 120_000_000
-    profile = _measure(tmp_path, SPIKE, mem_limit_bytes=limit, sample_hz=0.05, time_limit_s=5)
-    if not profile.memory_method.startswith("cgroup"):
+    run = _measure(tmp_path, SPIKE, mem_limit_bytes=limit, sample_hz=0.05, time_limit_s=5)
+    if not run.memory_method.startswith("cgroup"):
         pytest.skip("no control group of its own can be had here")
-    assert (profile.outcome, profile.exit_status) == ("out_of_memory", -9)
-    assert profile.runtime_s < 5
-    assert limit <= profile.peak_rss_bytes < 1.01 * limit
-    assert 0.99 * limit < profile.peak_cgroup_bytes <= limit
+    assert (run.outcome, run.exit_status) == ("out_of_memory", -9)
+    assert run.runtime_s < 5
+    assert limit <= run.peak_rss_bytes < 1.01 * limit
+    assert 0.99 * limit < run.peak_cgroup_bytes <= limit
 
 
 def test_a_run_waiting_for_an_oom_killed_child_is_stopped(tmp_path):
-    profile = _measure(tmp_path, POOL, mem_limit_bytes=80_000_000, time_limit_s=20)
-    assert profile.outcome == "out_of_memory"
-    assert profile.runtime_s < 20
+    run = _measure(tmp_path, POOL, mem_limit_bytes=80_000_000, time_limit_s=20)
+    assert run.outcome == "out_of_memory"
+    assert run.runtime_s < 20
 
 
 @BOTH_METERS
 def test_storage_traffic_and_threads_of_the_whole_tree_are_counted(tmp_path, groups):
-    profile = _measure(tmp_path, WRITE, str(tmp_path), groups=groups)
-    assert profile.outcome == "completed"
-    if profile.io_write_bytes == 0:
+    run = _measure(tmp_path, WRITE, str(tmp_path), groups=groups)
+    assert run.outcome == "completed"
+    if run.io_write_bytes == 0:
         pytest.skip("the temporary folder is not on a disk")
-    assert 6_000_000 <= profile.io_write_bytes < 7_000_000
-    assert profile.io_read_bytes >= 0
-    assert profile.peak_threads == 7
+    assert 6_000_000 <= run.io_write_bytes < 7_000_000
+    assert run.io_read_bytes >= 0
+    assert run.peak_threads == 7
 
 
 @BOTH_METERS
 def test_a_stalled_run_is_stopped_and_is_not_a_timeout(tmp_path, groups):
     script = "import time; time.sleep(60)"
-    profile = _measure(tmp_path, script, stall_s=0.6, time_limit_s=30, groups=groups)
-    assert profile.outcome == "stalled"
-    assert 0.6 <= profile.runtime_s < 30
+    run = _measure(tmp_path, script, stall_s=0.6, time_limit_s=30, groups=groups)
+    assert run.outcome == "stalled"
+    assert 0.6 <= run.runtime_s < 30
 
 
 def test_a_run_that_its_driver_stops_is_preempted(tmp_path):
@@ -327,10 +334,10 @@ def test_a_run_that_its_driver_stops_is_preempted(tmp_path):
         asked.append(time.monotonic())
         return len(asked) > 3
 
-    profile = measure(["sleep", "60"], {}, tmp_path, cpus=1, stopped=stopped)
-    assert (profile.outcome, len(asked)) == ("preempted", 4)
-    assert profile.runtime_s < 60
-    done = measure(["true"], {}, tmp_path / "2", cpus=1, stopped=lambda: False)
+    run = measured_run(["sleep", "60"], tmp_path, stopped=stopped)
+    assert (run.outcome, len(asked)) == ("preempted", 4)
+    assert run.runtime_s < 60
+    done = measured_run(["true"], tmp_path / "2", stopped=lambda: False)
     assert done.outcome == "completed"
 
 
@@ -348,20 +355,20 @@ def test_a_run_takes_its_cpus_from_its_core_set(tmp_path):
 
 
 def test_the_machine_is_measured_before_and_during_the_run(tmp_path):
-    profile = _measure(tmp_path, "pass")
-    assert profile.load1 >= 0
-    assert profile.steal is None or 0 <= profile.steal <= 1
-    assert isinstance(profile.noisy, bool)
-    assert (profile.peak_gpu_bytes, profile.gpu_utilisation) == (None, None)
+    run = _measure(tmp_path, "pass")
+    assert run.load1 >= 0
+    assert run.steal is None or 0 <= run.steal <= 1
+    assert isinstance(run.noisy, bool)
+    assert (run.peak_gpu_bytes, run.gpu_utilisation) == (None, None)
 
 
 def test_phases_are_read_by_patterns_only_where_none_were_logged(tmp_path):
     patterns = {"warp": r"warp took (?P<seconds>[0-9.]+) s"}
-    profile = _measure(tmp_path, "print('warp took 2.5 s')", phase_patterns=patterns)
-    assert [(p.name, p.duration_s) for p in profile.phases] == [("warp", 2.5)]
+    _, phases = _phases(tmp_path, "print('warp took 2.5 s')", phase_patterns=patterns)
+    assert [(p.name, p.duration_s) for p in phases] == [("warp", 2.5)]
     script = "from voxcast.apps.phase_log import started; started(); print('warp took 2.5 s')"
-    profile = _measure(tmp_path, script, phase_patterns=patterns)
-    assert [phase.name for phase in profile.phases] == ["start"]
+    _, phases = _phases(tmp_path, script, phase_patterns=patterns)
+    assert [phase.name for phase in phases] == ["start"]
 
 
 def test_a_phase_between_marks_has_the_times_at_which_they_were_written(tmp_path):
@@ -370,15 +377,15 @@ def test_a_phase_between_marks_has_the_times_at_which_they_were_written(tmp_path
         "import time; time.sleep(0.3); print('START fit', flush=True); time.sleep(0.5); "
         "print('END fit', flush=True); time.sleep(0.3)"
     )
-    profile = _measure(tmp_path, script, phase_patterns=patterns)
-    (phase,) = profile.phases
-    assert 0.2 < phase.start_s < phase.end_s < profile.runtime_s - 0.1
+    run, phases = _phases(tmp_path, script, phase_patterns=patterns)
+    (phase,) = phases
+    assert 0.2 < phase.start_s < phase.end_s < run.runtime_s - 0.1
     assert phase.duration_s > 0.3
 
 
 def test_a_gpu_run_that_used_no_gpu_is_reported_as_a_failure(tmp_path):
-    profile = _measure(tmp_path, "print('done')", gpus=1, verify_gpu=True)
-    assert (profile.outcome, profile.exit_status) == ("failed", 0)
+    run = _measure(tmp_path, "print('done')", gpus=1, verify_gpu=True)
+    assert (run.outcome, run.exit_status) == ("failed", 0)
     assert "not recorded as a GPU's" in (tmp_path / "run" / "app.log").read_text().splitlines()[-1]
     assert _measure(tmp_path, "print('done')", gpus=1).outcome == "completed"
 
@@ -394,10 +401,10 @@ def test_setting_the_clock_changes_no_duration(tmp_path, monkeypatch):
         "time.time = None\n"
         "with phase('one'): time.sleep(0.2)\n"
     )
-    profile = _measure(tmp_path, script, time_limit_s=60)
-    assert profile.outcome == "completed"
-    assert 0.2 <= profile.runtime_s <= time.monotonic() - begun
-    assert 0.2 <= profile.phases[0].duration_s <= profile.runtime_s
+    run, phases = _phases(tmp_path, script, time_limit_s=60)
+    assert run.outcome == "completed"
+    assert 0.2 <= run.runtime_s <= time.monotonic() - begun
+    assert 0.2 <= phases[0].duration_s <= run.runtime_s
 
 
 def test_measurements_read_the_calendar_only_for_the_date_of_a_run():
@@ -408,6 +415,33 @@ def test_measurements_read_the_calendar_only_for_the_date_of_a_run():
         assert not re.search(r"\btime\.time(_ns)?\(|from time import|CLOCK_REALTIME", text), path
         named[path.name] = text.count("datetime.now(")
     assert named["runner.py"] == 1
+
+
+@pytest.mark.parametrize(
+    ("log", "status", "lacked"),
+    [
+        ("Traceback (most recent call last):\nMemoryError\n", 1, True),
+        ("numpy._core._exceptions._ArrayMemoryError: Unable to allocate 9. GiB", 1, True),
+        ("terminate called after throwing an instance of 'std::bad_alloc'", -6, True),
+        ("OSError: [Errno 12] Cannot allocate memory", 1, True),
+        ("java.lang.OutOfMemoryError: Java heap space", 1, True),
+        ("run.sh: line 3: 4711 Killed    recon-all -all", 1, True),
+        ("half of it\nKilled\n", 137, True),
+        ("", 137, True),
+        ("", -9, True),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", 1, False),
+        ("no such file\n", 1, False),
+        ("Killed\nCannot allocate memory\n", 0, False),  # it got over it
+    ],
+)
+def test_a_failed_allocation_is_known_by_the_log_or_the_signal(log, status, lacked):
+    assert runner.lacked_memory(log, status) is lacked
+
+
+def test_a_run_that_could_not_allocate_is_out_of_memory(tmp_path):
+    script = "b'x' * 50_000_000; b'x' * 2**60"
+    run = _measure(tmp_path, script)
+    assert (run.outcome, run.exit_status) == ("out_of_memory", 1)
 
 
 @pytest.fixture
@@ -433,14 +467,14 @@ def test_a_full_disk_is_an_error_and_stops_the_run(tmp_path, small_disk):
     script.write_text(fill)
     command = [sys.executable, "-I", str(script), str(small_disk / "filler")]
     with pytest.raises(OSError, match="No space left on device"):
-        measure(command, {}, small_disk / "run", cpus=1)
+        measured_run(command, small_disk / "run")
     assert not _processes_with(str(small_disk))
-    groups = json.loads((small_disk / "run" / "run.json").read_text())["groups"]
+    groups = json.loads((small_disk / "run" / "driver.json").read_text())["groups"]
     assert not any(Path(group).exists() for group in groups)
     (small_disk / "filler").unlink()
-    runner.sweep(small_disk / "run")
-    measure([sys.executable, "-I", "-c", "pass"], {}, small_disk / "run", cpus=1)
-    assert (small_disk / "run" / "samples.parquet").is_file()
+    sweep(small_disk / "run")
+    measured_run([sys.executable, "-I", "-c", "pass"], small_disk / "run")
+    assert (small_disk / "run" / "samples.npz").is_file()
 
 
 def _processes_with(argument):
@@ -460,7 +494,7 @@ def test_a_limit_is_the_peak_only_where_it_was_reached(kills, peak, reached):
 def test_the_run_marker_reaches_containers_that_clear_the_environment(tmp_path):
     marked = "{k: v for k, v in os.environ.items() if 'VOXCAST_RUN' in k}"
     script = f"import json, os; print(json.dumps({marked}))"
-    runner.measure([sys.executable, "-c", script], {}, tmp_path, cpus=1)
+    measured_run([sys.executable, "-c", script], tmp_path)
     marks = json.loads((tmp_path / "app.log").read_text())
     assert set(marks) == {f"{p}VOXCAST_RUN" for p in ("", "APPTAINERENV_", "SINGULARITYENV_")}
     assert len(set(marks.values())) == 1

@@ -2,9 +2,8 @@ import os
 
 import pytest
 
-from voxcast.profiling import processes
-from voxcast.profiling.throttle import Throttle
-from voxcast.profiling.tree_counters import ProcessCounters, TreeCounters
+from voxcast.measure import processes
+from voxcast.measure.tree import ProcessCounters, Throttle, TreeCounters
 
 STAT = b"42 (my (odd) app) S 7 42 42 0 -1 4194304 9 9 0 0 120 30 40 10 20 0 5 0 1234 99 8 7\n"
 STATUS = b"Name:\tapp\nVmRSS:\t 900 kB\nRssAnon:\t 500 kB\nRssFile:\t 300 kB\nRssShmem:\t 100 kB\n"

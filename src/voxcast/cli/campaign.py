@@ -24,7 +24,7 @@ from voxcast.errors import ConfigError
 from voxcast.quantities import format_seconds
 
 if TYPE_CHECKING:
-    from voxcast.campaigns.project_campaign import ProjectCampaign
+    from voxcast.measure.projects import Campaign
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _run(campaign: ProjectCampaign, args: argparse.Namespace) -> int:
+def _run(campaign: Campaign, args: argparse.Namespace) -> int:
     # Batch systems stop a job with SIGTERM, terminals with SIGHUP; runs are collected then too.
     for signal_number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(signal_number, signal.default_int_handler)
@@ -98,8 +98,8 @@ def _run(campaign: ProjectCampaign, args: argparse.Namespace) -> int:
     return 0
 
 
-def _show(campaign: ProjectCampaign, args: argparse.Namespace) -> None:
-    rows = campaign.overview(any_host=args.any_host)
+def _show(campaign: Campaign, args: argparse.Namespace) -> None:
+    rows = campaign.status(any_host=args.any_host)
     if args.json:
         print(json.dumps(rows, indent=2))
         return

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from voxcast.campaigns.settings import CampaignSettings, Conditions
+from voxcast.measure.plan import CampaignSettings
+from voxcast.measure.trace import Conditions
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from voxcast.apps.program import check_startable
-from voxcast.campaigns.outlook import Outlook, outlook
-from voxcast.campaigns.plan import CampaignPlan, make_plan
 from voxcast.config.campaign_settings import campaign_settings
 from voxcast.errors import ConfigError
+from voxcast.measure.campaign import Remaining, remaining
+from voxcast.measure.plan import CampaignPlan, CampaignSettings, make_plan
 from voxcast.quantities import format_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from voxcast.campaigns.settings import CampaignSettings
     from voxcast.config.schema import Config
 
 
@@ -28,7 +27,7 @@ class DeviceOutlook:
     device: str
     settings: CampaignSettings
     plan: CampaignPlan
-    outlook: Outlook
+    outlook: Remaining
 
 
 def device_outlooks(config: Config, catalogue: pd.DataFrame, runs: Path) -> list[DeviceOutlook]:
@@ -47,7 +46,7 @@ def device_outlooks(config: Config, catalogue: pd.DataFrame, runs: Path) -> list
     for device in config.devices:
         settings = campaign_settings(config, runs / device, device)
         plan = make_plan(settings, catalogue)
-        devices.append(DeviceOutlook(device, settings, plan, outlook(settings, plan)))
+        devices.append(DeviceOutlook(device, settings, plan, remaining(settings, plan)))
     return devices
 
 

@@ -6,12 +6,12 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from voxcast.campaigns.project_campaign import ProjectCampaign
 from voxcast.config.campaign_settings import campaign_settings
 from voxcast.config.composition import CONF_DIR, PARAMS_FILE, compose
 from voxcast.config.loading import load, options
 from voxcast.errors import ConfigError
 from voxcast.files import sha256_of
+from voxcast.measure.projects import Campaign
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ DEFINITION = {"images", "apps", "devices", "campaign"}  # sections that decide w
 CAMPAIGNS, HISTORY = Path("data/campaigns"), Path("data/history")
 
 
-def project_campaign(name: str, overrides: Sequence[str] = ()) -> ProjectCampaign:
+def project_campaign(name: str, overrides: Sequence[str] = ()) -> Campaign:
     """Return the campaign ``name`` of the project in the current folder.
 
     Parameters
@@ -37,7 +37,7 @@ def project_campaign(name: str, overrides: Sequence[str] = ()) -> ProjectCampaig
     """
     config = _composed(name, overrides)
     folder = CAMPAIGNS / name
-    return ProjectCampaign(
+    return Campaign(
         name=name,
         settings=campaign_settings(config, folder / "runs"),
         images=config.images,
@@ -45,7 +45,7 @@ def project_campaign(name: str, overrides: Sequence[str] = ()) -> ProjectCampaig
         network_points=config.features.network_points,
         max_voxels=config.features.max_voxels,
         folder=folder,
-        batch=HISTORY / name,
+        history=HISTORY / name,
         definition_sha256=sha256_of(config.model_dump(by_alias=True, include=DEFINITION)),
         characteristics=config.features.characteristics,
     )

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from voxcast.apps.app_checks import check_app
-from voxcast.campaigns.sweeps import Sweep
 from voxcast.config.sections import (
     ByName,
     Keys,
@@ -22,6 +21,7 @@ from voxcast.errors import ConfigError
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.images.grids import FixedGrid, Sizes
 from voxcast.images.lab_characteristics import LabCharacteristic, check_lab_characteristics
+from voxcast.measure.plan import Sweep
 from voxcast.quantities import parse_bytes
 from voxcast.records import NOISY_REPEAT, App, Configuration
 

@@ -14,7 +14,7 @@ from voxcast.hpc.job_states import TaskState, cpu_seconds, from_sacct, from_scon
 from voxcast.hpc.machine_facts import read_machine
 from voxcast.hpc.slurm import SlurmAwayError, SlurmRefusedError
 from voxcast.hpc.step_states import packed_states
-from voxcast.profiling.limits import IDLE_CORES
+from voxcast.measure.trace import IDLE_CORES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
